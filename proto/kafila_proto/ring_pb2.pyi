@@ -1,0 +1,311 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Admission(_message.Message):
+    __slots__ = ("start", "reply", "confirm", "offer", "enrol", "admitted", "refusal")
+    START_FIELD_NUMBER: _ClassVar[int]
+    REPLY_FIELD_NUMBER: _ClassVar[int]
+    CONFIRM_FIELD_NUMBER: _ClassVar[int]
+    OFFER_FIELD_NUMBER: _ClassVar[int]
+    ENROL_FIELD_NUMBER: _ClassVar[int]
+    ADMITTED_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    start: PakeStart
+    reply: PakeReply
+    confirm: PakeConfirm
+    offer: Sealed
+    enrol: Sealed
+    admitted: Sealed
+    refusal: Refusal
+    def __init__(self, start: _Optional[_Union[PakeStart, _Mapping]] = ..., reply: _Optional[_Union[PakeReply, _Mapping]] = ..., confirm: _Optional[_Union[PakeConfirm, _Mapping]] = ..., offer: _Optional[_Union[Sealed, _Mapping]] = ..., enrol: _Optional[_Union[Sealed, _Mapping]] = ..., admitted: _Optional[_Union[Sealed, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ...) -> None: ...
+
+class PakeStart(_message.Message):
+    __slots__ = ("protocol", "message")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    message: bytes
+    def __init__(self, protocol: _Optional[int] = ..., message: _Optional[bytes] = ...) -> None: ...
+
+class PakeReply(_message.Message):
+    __slots__ = ("message",)
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    message: bytes
+    def __init__(self, message: _Optional[bytes] = ...) -> None: ...
+
+class PakeConfirm(_message.Message):
+    __slots__ = ("mac",)
+    MAC_FIELD_NUMBER: _ClassVar[int]
+    mac: bytes
+    def __init__(self, mac: _Optional[bytes] = ...) -> None: ...
+
+class Sealed(_message.Message):
+    __slots__ = ("nonce", "ciphertext")
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    CIPHERTEXT_FIELD_NUMBER: _ClassVar[int]
+    nonce: bytes
+    ciphertext: bytes
+    def __init__(self, nonce: _Optional[bytes] = ..., ciphertext: _Optional[bytes] = ...) -> None: ...
+
+class Refusal(_message.Message):
+    __slots__ = ("code", "sentence")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    SENTENCE_FIELD_NUMBER: _ClassVar[int]
+    code: str
+    sentence: str
+    def __init__(self, code: _Optional[str] = ..., sentence: _Optional[str] = ...) -> None: ...
+
+class OfferBody(_message.Message):
+    __slots__ = ("confirm_mac", "session", "terms", "host", "members_present")
+    CONFIRM_MAC_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    TERMS_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_PRESENT_FIELD_NUMBER: _ClassVar[int]
+    confirm_mac: bytes
+    session: bytes
+    terms: SessionTerms
+    host: str
+    members_present: int
+    def __init__(self, confirm_mac: _Optional[bytes] = ..., session: _Optional[bytes] = ..., terms: _Optional[_Union[SessionTerms, _Mapping]] = ..., host: _Optional[str] = ..., members_present: _Optional[int] = ...) -> None: ...
+
+class EnrolBody(_message.Message):
+    __slots__ = ("name", "certificate", "version", "mlx_lm_version")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    MLX_LM_VERSION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    certificate: bytes
+    version: str
+    mlx_lm_version: str
+    def __init__(self, name: _Optional[str] = ..., certificate: _Optional[bytes] = ..., version: _Optional[str] = ..., mlx_lm_version: _Optional[str] = ...) -> None: ...
+
+class AdmittedBody(_message.Message):
+    __slots__ = ("name", "key", "log")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    key: bytes
+    log: _containers.RepeatedCompositeFieldContainer[SignedEntry]
+    def __init__(self, name: _Optional[str] = ..., key: _Optional[bytes] = ..., log: _Optional[_Iterable[_Union[SignedEntry, _Mapping]]] = ...) -> None: ...
+
+class SessionTerms(_message.Message):
+    __slots__ = ("model", "revision", "members_wanted", "context_tokens", "concurrency", "strategy", "objective", "require", "exclude", "weight_bytes")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_WANTED_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
+    STRATEGY_FIELD_NUMBER: _ClassVar[int]
+    OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
+    REQUIRE_FIELD_NUMBER: _ClassVar[int]
+    EXCLUDE_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    revision: str
+    members_wanted: int
+    context_tokens: int
+    concurrency: int
+    strategy: str
+    objective: str
+    require: _containers.RepeatedScalarFieldContainer[str]
+    exclude: _containers.RepeatedScalarFieldContainer[str]
+    weight_bytes: int
+    def __init__(self, model: _Optional[str] = ..., revision: _Optional[str] = ..., members_wanted: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., strategy: _Optional[str] = ..., objective: _Optional[str] = ..., require: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., weight_bytes: _Optional[int] = ...) -> None: ...
+
+class LogEntry(_message.Message):
+    __slots__ = ("index", "previous", "session", "founded", "admitted", "removed")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    FOUNDED_FIELD_NUMBER: _ClassVar[int]
+    ADMITTED_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    previous: bytes
+    session: bytes
+    founded: Founded
+    admitted: Admitted
+    removed: Removed
+    def __init__(self, index: _Optional[int] = ..., previous: _Optional[bytes] = ..., session: _Optional[bytes] = ..., founded: _Optional[_Union[Founded, _Mapping]] = ..., admitted: _Optional[_Union[Admitted, _Mapping]] = ..., removed: _Optional[_Union[Removed, _Mapping]] = ...) -> None: ...
+
+class Founded(_message.Message):
+    __slots__ = ("terms", "host")
+    TERMS_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    terms: SessionTerms
+    host: Admitted
+    def __init__(self, terms: _Optional[_Union[SessionTerms, _Mapping]] = ..., host: _Optional[_Union[Admitted, _Mapping]] = ...) -> None: ...
+
+class Admitted(_message.Message):
+    __slots__ = ("name", "certificate", "mailbox")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    MAILBOX_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    certificate: bytes
+    mailbox: int
+    def __init__(self, name: _Optional[str] = ..., certificate: _Optional[bytes] = ..., mailbox: _Optional[int] = ...) -> None: ...
+
+class Removed(_message.Message):
+    __slots__ = ("name", "reason")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    reason: str
+    def __init__(self, name: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class SignedEntry(_message.Message):
+    __slots__ = ("entry", "signature")
+    ENTRY_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    entry: bytes
+    signature: bytes
+    def __init__(self, entry: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class Envelope(_message.Message):
+    __slots__ = ("sender", "sequence", "control", "signature")
+    SENDER_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    CONTROL_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    sender: str
+    sequence: int
+    control: bytes
+    signature: bytes
+    def __init__(self, sender: _Optional[str] = ..., sequence: _Optional[int] = ..., control: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class Control(_message.Message):
+    __slots__ = ("epoch", "entry", "capability", "candidates", "plan", "link", "go", "progress", "ready", "fault", "goodbye")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_FIELD_NUMBER: _ClassVar[int]
+    CAPABILITY_FIELD_NUMBER: _ClassVar[int]
+    CANDIDATES_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    GO_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    GOODBYE_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    entry: SignedEntry
+    capability: Capability
+    candidates: Candidates
+    plan: PlanProposal
+    link: LinkReport
+    go: Go
+    progress: Progress
+    ready: Ready
+    fault: Fault
+    goodbye: Goodbye
+    def __init__(self, epoch: _Optional[int] = ..., entry: _Optional[_Union[SignedEntry, _Mapping]] = ..., capability: _Optional[_Union[Capability, _Mapping]] = ..., candidates: _Optional[_Union[Candidates, _Mapping]] = ..., plan: _Optional[_Union[PlanProposal, _Mapping]] = ..., link: _Optional[_Union[LinkReport, _Mapping]] = ..., go: _Optional[_Union[Go, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ...) -> None: ...
+
+class Capability(_message.Message):
+    __slots__ = ("member_json", "device", "mlx_lm_version", "dtype_note")
+    MEMBER_JSON_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    MLX_LM_VERSION_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_NOTE_FIELD_NUMBER: _ClassVar[int]
+    member_json: str
+    device: str
+    mlx_lm_version: str
+    dtype_note: str
+    def __init__(self, member_json: _Optional[str] = ..., device: _Optional[str] = ..., mlx_lm_version: _Optional[str] = ..., dtype_note: _Optional[str] = ...) -> None: ...
+
+class Candidates(_message.Message):
+    __slots__ = ("candidates",)
+    CANDIDATES_FIELD_NUMBER: _ClassVar[int]
+    candidates: _containers.RepeatedCompositeFieldContainer[Candidate]
+    def __init__(self, candidates: _Optional[_Iterable[_Union[Candidate, _Mapping]]] = ...) -> None: ...
+
+class Candidate(_message.Message):
+    __slots__ = ("kind", "address", "port", "priority")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    address: str
+    port: int
+    priority: int
+    def __init__(self, kind: _Optional[str] = ..., address: _Optional[str] = ..., port: _Optional[int] = ..., priority: _Optional[int] = ...) -> None: ...
+
+class PlanProposal(_message.Message):
+    __slots__ = ("problem_json", "plan_json")
+    PROBLEM_JSON_FIELD_NUMBER: _ClassVar[int]
+    PLAN_JSON_FIELD_NUMBER: _ClassVar[int]
+    problem_json: str
+    plan_json: str
+    def __init__(self, problem_json: _Optional[str] = ..., plan_json: _Optional[str] = ...) -> None: ...
+
+class LinkReport(_message.Message):
+    __slots__ = ("peer", "up", "path", "rtt_s", "failure")
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    UP_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    RTT_S_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    peer: str
+    up: bool
+    path: str
+    rtt_s: float
+    failure: str
+    def __init__(self, peer: _Optional[str] = ..., up: _Optional[bool] = ..., path: _Optional[str] = ..., rtt_s: _Optional[float] = ..., failure: _Optional[str] = ...) -> None: ...
+
+class Go(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Progress(_message.Message):
+    __slots__ = ("doing", "fetched_bytes", "total_bytes")
+    DOING_FIELD_NUMBER: _ClassVar[int]
+    FETCHED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    doing: str
+    fetched_bytes: int
+    total_bytes: int
+    def __init__(self, doing: _Optional[str] = ..., fetched_bytes: _Optional[int] = ..., total_bytes: _Optional[int] = ...) -> None: ...
+
+class Ready(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Fault(_message.Message):
+    __slots__ = ("member", "kind", "code", "sentence")
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    SENTENCE_FIELD_NUMBER: _ClassVar[int]
+    member: str
+    kind: str
+    code: str
+    sentence: str
+    def __init__(self, member: _Optional[str] = ..., kind: _Optional[str] = ..., code: _Optional[str] = ..., sentence: _Optional[str] = ...) -> None: ...
+
+class Goodbye(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Request(_message.Message):
+    __slots__ = ("epoch", "generate")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    GENERATE_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    generate: bytes
+    def __init__(self, epoch: _Optional[int] = ..., generate: _Optional[bytes] = ...) -> None: ...
+
+class Answer(_message.Message):
+    __slots__ = ("reply", "refusal")
+    REPLY_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    reply: bytes
+    refusal: Refusal
+    def __init__(self, reply: _Optional[bytes] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ...) -> None: ...

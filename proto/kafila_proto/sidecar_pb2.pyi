@@ -1,0 +1,361 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class DoneReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DONE_REASON_STOP: _ClassVar[DoneReason]
+    DONE_REASON_LENGTH: _ClassVar[DoneReason]
+    DONE_REASON_CLOSED: _ClassVar[DoneReason]
+DONE_REASON_STOP: DoneReason
+DONE_REASON_LENGTH: DoneReason
+DONE_REASON_CLOSED: DoneReason
+
+class HelloRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class HelloReply(_message.Message):
+    __slots__ = ("version", "pid", "device", "usable_memory_bytes")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    USABLE_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    pid: int
+    device: str
+    usable_memory_bytes: int
+    def __init__(self, version: _Optional[str] = ..., pid: _Optional[int] = ..., device: _Optional[str] = ..., usable_memory_bytes: _Optional[int] = ...) -> None: ...
+
+class CreateSessionRequest(_message.Message):
+    __slots__ = ("model", "members", "context_tokens", "concurrency", "memory_bytes", "strategy", "objective", "require", "exclude", "rendezvous", "name")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    STRATEGY_FIELD_NUMBER: _ClassVar[int]
+    OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
+    REQUIRE_FIELD_NUMBER: _ClassVar[int]
+    EXCLUDE_FIELD_NUMBER: _ClassVar[int]
+    RENDEZVOUS_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    members: int
+    context_tokens: int
+    concurrency: int
+    memory_bytes: int
+    strategy: str
+    objective: str
+    require: _containers.RepeatedScalarFieldContainer[str]
+    exclude: _containers.RepeatedScalarFieldContainer[str]
+    rendezvous: str
+    name: str
+    def __init__(self, model: _Optional[str] = ..., members: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., strategy: _Optional[str] = ..., objective: _Optional[str] = ..., require: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., rendezvous: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class OpenSessionRequest(_message.Message):
+    __slots__ = ("code", "rendezvous", "name", "memory_bytes")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    RENDEZVOUS_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    code: str
+    rendezvous: str
+    name: str
+    memory_bytes: int
+    def __init__(self, code: _Optional[str] = ..., rendezvous: _Optional[str] = ..., name: _Optional[str] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
+
+class Offer(_message.Message):
+    __slots__ = ("session", "joined", "model", "host", "members_present", "members_wanted", "lend_memory_bytes", "download_bytes", "free_disk_bytes", "folder", "offer_ttl_s")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    JOINED_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_PRESENT_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_WANTED_FIELD_NUMBER: _ClassVar[int]
+    LEND_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DOWNLOAD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FREE_DISK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
+    OFFER_TTL_S_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    joined: bool
+    model: str
+    host: str
+    members_present: int
+    members_wanted: int
+    lend_memory_bytes: int
+    download_bytes: int
+    free_disk_bytes: int
+    folder: str
+    offer_ttl_s: float
+    def __init__(self, session: _Optional[str] = ..., joined: _Optional[bool] = ..., model: _Optional[str] = ..., host: _Optional[str] = ..., members_present: _Optional[int] = ..., members_wanted: _Optional[int] = ..., lend_memory_bytes: _Optional[int] = ..., download_bytes: _Optional[int] = ..., free_disk_bytes: _Optional[int] = ..., folder: _Optional[str] = ..., offer_ttl_s: _Optional[float] = ...) -> None: ...
+
+class JoinSessionRequest(_message.Message):
+    __slots__ = ("session",)
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    def __init__(self, session: _Optional[str] = ...) -> None: ...
+
+class SessionRequest(_message.Message):
+    __slots__ = ("session",)
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    def __init__(self, session: _Optional[str] = ...) -> None: ...
+
+class LeaveSessionReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListSessionsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListSessionsReply(_message.Message):
+    __slots__ = ("sessions",)
+    SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    sessions: _containers.RepeatedCompositeFieldContainer[Session]
+    def __init__(self, sessions: _Optional[_Iterable[_Union[Session, _Mapping]]] = ...) -> None: ...
+
+class Session(_message.Message):
+    __slots__ = ("id", "code", "state", "doing", "failure", "failure_code", "model", "revision", "self", "host", "members_wanted", "context_tokens", "concurrency", "epoch", "members", "stages", "hops", "expected_tokens_per_s", "plan_json", "vehicle", "rendezvous_note", "reserved_memory_bytes", "active_sequences", "last_trace_json")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    DOING_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_CODE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    SELF_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_WANTED_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    STAGES_FIELD_NUMBER: _ClassVar[int]
+    HOPS_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_TOKENS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    PLAN_JSON_FIELD_NUMBER: _ClassVar[int]
+    VEHICLE_FIELD_NUMBER: _ClassVar[int]
+    RENDEZVOUS_NOTE_FIELD_NUMBER: _ClassVar[int]
+    RESERVED_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    LAST_TRACE_JSON_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    code: str
+    state: str
+    doing: str
+    failure: str
+    failure_code: str
+    model: str
+    revision: str
+    self: str
+    host: str
+    members_wanted: int
+    context_tokens: int
+    concurrency: int
+    epoch: int
+    members: _containers.RepeatedCompositeFieldContainer[Member]
+    stages: _containers.RepeatedCompositeFieldContainer[Stage]
+    hops: _containers.RepeatedCompositeFieldContainer[Hop]
+    expected_tokens_per_s: float
+    plan_json: str
+    vehicle: Vehicle
+    rendezvous_note: str
+    reserved_memory_bytes: int
+    active_sequences: int
+    last_trace_json: str
+    def __init__(self_, id: _Optional[str] = ..., code: _Optional[str] = ..., state: _Optional[str] = ..., doing: _Optional[str] = ..., failure: _Optional[str] = ..., failure_code: _Optional[str] = ..., model: _Optional[str] = ..., revision: _Optional[str] = ..., self: _Optional[str] = ..., host: _Optional[str] = ..., members_wanted: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., stages: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., hops: _Optional[_Iterable[_Union[Hop, _Mapping]]] = ..., expected_tokens_per_s: _Optional[float] = ..., plan_json: _Optional[str] = ..., vehicle: _Optional[_Union[Vehicle, _Mapping]] = ..., rendezvous_note: _Optional[str] = ..., reserved_memory_bytes: _Optional[int] = ..., active_sequences: _Optional[int] = ..., last_trace_json: _Optional[str] = ...) -> None: ...
+
+class Member(_message.Message):
+    __slots__ = ("name", "role", "present", "doing", "usable_memory_bytes", "fetched_bytes", "fetch_total_bytes", "device")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    PRESENT_FIELD_NUMBER: _ClassVar[int]
+    DOING_FIELD_NUMBER: _ClassVar[int]
+    USABLE_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FETCHED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FETCH_TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    role: str
+    present: bool
+    doing: str
+    usable_memory_bytes: int
+    fetched_bytes: int
+    fetch_total_bytes: int
+    device: str
+    def __init__(self, name: _Optional[str] = ..., role: _Optional[str] = ..., present: _Optional[bool] = ..., doing: _Optional[str] = ..., usable_memory_bytes: _Optional[int] = ..., fetched_bytes: _Optional[int] = ..., fetch_total_bytes: _Optional[int] = ..., device: _Optional[str] = ...) -> None: ...
+
+class Stage(_message.Message):
+    __slots__ = ("member", "start", "end", "head", "resident_bytes", "predicted_s", "measured_s")
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    HEAD_FIELD_NUMBER: _ClassVar[int]
+    RESIDENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PREDICTED_S_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_S_FIELD_NUMBER: _ClassVar[int]
+    member: str
+    start: int
+    end: int
+    head: bool
+    resident_bytes: int
+    predicted_s: float
+    measured_s: float
+    def __init__(self, member: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., head: _Optional[bool] = ..., resident_bytes: _Optional[int] = ..., predicted_s: _Optional[float] = ..., measured_s: _Optional[float] = ...) -> None: ...
+
+class Hop(_message.Message):
+    __slots__ = ("to", "path", "predicted_s", "measured_s")
+    FROM_FIELD_NUMBER: _ClassVar[int]
+    TO_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    PREDICTED_S_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_S_FIELD_NUMBER: _ClassVar[int]
+    to: str
+    path: str
+    predicted_s: float
+    measured_s: float
+    def __init__(self, to: _Optional[str] = ..., path: _Optional[str] = ..., predicted_s: _Optional[float] = ..., measured_s: _Optional[float] = ..., **kwargs) -> None: ...
+
+class Vehicle(_message.Message):
+    __slots__ = ("name", "architecture", "context_length", "embedding_length", "parameter_count", "quantization", "parser", "parameters")
+    class ParametersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ARCHITECTURE_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    EMBEDDING_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    PARAMETER_COUNT_FIELD_NUMBER: _ClassVar[int]
+    QUANTIZATION_FIELD_NUMBER: _ClassVar[int]
+    PARSER_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    architecture: str
+    context_length: int
+    embedding_length: int
+    parameter_count: int
+    quantization: str
+    parser: str
+    parameters: _containers.ScalarMap[str, float]
+    def __init__(self, name: _Optional[str] = ..., architecture: _Optional[str] = ..., context_length: _Optional[int] = ..., embedding_length: _Optional[int] = ..., parameter_count: _Optional[int] = ..., quantization: _Optional[str] = ..., parser: _Optional[str] = ..., parameters: _Optional[_Mapping[str, float]] = ...) -> None: ...
+
+class PlanRequest(_message.Message):
+    __slots__ = ("session", "model", "context_tokens", "concurrency")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    model: str
+    context_tokens: int
+    concurrency: int
+    def __init__(self, session: _Optional[str] = ..., model: _Optional[str] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ...) -> None: ...
+
+class PlanReply(_message.Message):
+    __slots__ = ("plan_json", "problem_json", "alternatives_json", "download_bytes")
+    class AlternativesJsonEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class DownloadBytesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    PLAN_JSON_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_JSON_FIELD_NUMBER: _ClassVar[int]
+    ALTERNATIVES_JSON_FIELD_NUMBER: _ClassVar[int]
+    DOWNLOAD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    plan_json: str
+    problem_json: str
+    alternatives_json: _containers.ScalarMap[str, str]
+    download_bytes: _containers.ScalarMap[str, int]
+    def __init__(self, plan_json: _Optional[str] = ..., problem_json: _Optional[str] = ..., alternatives_json: _Optional[_Mapping[str, str]] = ..., download_bytes: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class GenerateRequest(_message.Message):
+    __slots__ = ("session", "prompt", "options", "truncate", "shift", "format", "logprobs", "top_logprobs", "images")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATE_FIELD_NUMBER: _ClassVar[int]
+    SHIFT_FIELD_NUMBER: _ClassVar[int]
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    TOP_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    IMAGES_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    prompt: str
+    options: Options
+    truncate: bool
+    shift: bool
+    format: str
+    logprobs: bool
+    top_logprobs: int
+    images: int
+    def __init__(self, session: _Optional[str] = ..., prompt: _Optional[str] = ..., options: _Optional[_Union[Options, _Mapping]] = ..., truncate: _Optional[bool] = ..., shift: _Optional[bool] = ..., format: _Optional[str] = ..., logprobs: _Optional[bool] = ..., top_logprobs: _Optional[int] = ..., images: _Optional[int] = ...) -> None: ...
+
+class Options(_message.Message):
+    __slots__ = ("num_ctx", "num_predict", "num_keep", "temperature", "top_k", "top_p", "min_p", "seed", "repeat_penalty", "repeat_last_n", "presence_penalty", "frequency_penalty", "stop")
+    NUM_CTX_FIELD_NUMBER: _ClassVar[int]
+    NUM_PREDICT_FIELD_NUMBER: _ClassVar[int]
+    NUM_KEEP_FIELD_NUMBER: _ClassVar[int]
+    TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
+    TOP_K_FIELD_NUMBER: _ClassVar[int]
+    TOP_P_FIELD_NUMBER: _ClassVar[int]
+    MIN_P_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    REPEAT_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    REPEAT_LAST_N_FIELD_NUMBER: _ClassVar[int]
+    PRESENCE_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    FREQUENCY_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    num_ctx: int
+    num_predict: int
+    num_keep: int
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    seed: int
+    repeat_penalty: float
+    repeat_last_n: int
+    presence_penalty: float
+    frequency_penalty: float
+    stop: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, num_ctx: _Optional[int] = ..., num_predict: _Optional[int] = ..., num_keep: _Optional[int] = ..., temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., seed: _Optional[int] = ..., repeat_penalty: _Optional[float] = ..., repeat_last_n: _Optional[int] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., stop: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class GenerateReply(_message.Message):
+    __slots__ = ("text", "done", "done_reason", "prompt_tokens", "prompt_s", "output_tokens", "output_s")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    DONE_REASON_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_S_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_S_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    done: bool
+    done_reason: DoneReason
+    prompt_tokens: int
+    prompt_s: float
+    output_tokens: int
+    output_s: float
+    def __init__(self, text: _Optional[str] = ..., done: _Optional[bool] = ..., done_reason: _Optional[_Union[DoneReason, str]] = ..., prompt_tokens: _Optional[int] = ..., prompt_s: _Optional[float] = ..., output_tokens: _Optional[int] = ..., output_s: _Optional[float] = ...) -> None: ...
