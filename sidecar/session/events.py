@@ -1,0 +1,160 @@
+"""What goes into the two session cores, and what comes out. Plain values; no behaviour."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A plan that this member has computed too and found equal. `problem` and `plan` as `kafila-plan` reads and prints
+    them."""
+
+    epoch: int
+    problem: Json
+    plan: Json
+
+    @property
+    def stages(self) -> Sequence[Json]:
+        """In ring order, the head first."""
+        stages: Sequence[Json] = self.plan["stages"]
+        return stages
+
+    @property
+    def head(self) -> str:
+        return str(self.plan["head"])
+
+    def stage_of(self, member: str) -> Json | None:
+        """The member's stage, or None when it stands by."""
+        return next((stage for stage in self.stages if stage["member"] == member), None)
+
+    def next_after(self, member: str) -> str:
+        """The member that takes over the hidden state from `member`."""
+        order = [stage["member"] for stage in self.stages]
+        return str(order[(order.index(member) + 1) % len(order)])
+
+    def edges(self, members: Sequence[str]) -> frozenset[frozenset[str]]:
+        """The links this plan needs among `members`: ring neighbours, and everybody to the head."""
+        order = [str(stage["member"]) for stage in self.stages]
+        ring = {frozenset((a, b)) for a, b in zip(order, [*order[1:], order[0]], strict=True) if a != b}
+        return frozenset(ring | {frozenset((m, self.head)) for m in members if m != self.head})
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a session, or one member's part in it, came to an end. `code` is a gRPC code name."""
+
+    member: str
+    code: str
+    sentence: str
+
+
+# ---- What the follower core (machine.py) asks its driver to do.
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLinks:
+    """Hold exactly these links from now on."""
+
+    epoch: int
+    peers: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadShard:
+    """Fetch and load this member's part of the plan."""
+
+    proposal: Proposal
+
+
+@dataclass(frozen=True, slots=True)
+class Serve:
+    """Every stage is loaded: take requests."""
+
+    proposal: Proposal
+
+
+@dataclass(frozen=True, slots=True)
+class StopServing:
+    """End the epoch: running requests fail with `fault`, the shard is dropped."""
+
+    fault: Fault
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Tell everybody: this member's `doing` changed."""
+
+    epoch: int
+    doing: str
+
+
+@dataclass(frozen=True, slots=True)
+class Accuse:
+    """Tell everybody that a member is gone, or that this one can't go on."""
+
+    epoch: int
+    fault: Fault
+    lost: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The session is over for this member. `fault` is None after an ordinary end."""
+
+    fault: Fault | None
+
+
+FollowerOutput = OpenLinks | LoadShard | Serve | StopServing | Report | Accuse | Closed
+
+
+# ---- What the authority core (authority.py) asks its driver to do.
+
+
+@dataclass(frozen=True, slots=True)
+class ComputePlan:
+    """Plan this problem and hand the result back."""
+
+    epoch: int
+    problem: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Propose:
+    """Send the plan to everybody, this member included."""
+
+    proposal: Proposal
+
+
+@dataclass(frozen=True, slots=True)
+class LetFetch:
+    """Tell everybody that the links stand."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class LetServe:
+    """Tell everybody that every stage is loaded."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Write a member's removal into the membership log."""
+
+    member: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dissolve:
+    """End the session for everybody."""
+
+    fault: Fault
+
+
+AuthorityOutput = ComputePlan | Propose | LetFetch | LetServe | Remove | Dissolve
