@@ -93,13 +93,15 @@ class PostRequest(_message.Message):
     room: int
     mailbox: int
     secret: bytes
-    to: int
+    to: _containers.RepeatedScalarFieldContainer[int]
     body: bytes
-    def __init__(self, room: _Optional[int] = ..., mailbox: _Optional[int] = ..., secret: _Optional[bytes] = ..., to: _Optional[int] = ..., body: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, room: _Optional[int] = ..., mailbox: _Optional[int] = ..., secret: _Optional[bytes] = ..., to: _Optional[_Iterable[int]] = ..., body: _Optional[bytes] = ...) -> None: ...
 
 class PostReply(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("missed",)
+    MISSED_FIELD_NUMBER: _ClassVar[int]
+    missed: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, missed: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class LeaveRequest(_message.Message):
     __slots__ = ("room", "mailbox", "secret")

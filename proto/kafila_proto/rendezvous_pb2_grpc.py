@@ -86,7 +86,7 @@ class RendezvousServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Post(self, request, context):
-        """Puts one message into another mailbox of the same room, or into all others.
+        """Puts one message into other mailboxes of the same room. What can't be put (gone, full) is named in the reply.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -6,8 +6,16 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class Parcel(_message.Message):
+    __slots__ = ("admission", "envelope")
+    ADMISSION_FIELD_NUMBER: _ClassVar[int]
+    ENVELOPE_FIELD_NUMBER: _ClassVar[int]
+    admission: Admission
+    envelope: Sealed
+    def __init__(self, admission: _Optional[_Union[Admission, _Mapping]] = ..., envelope: _Optional[_Union[Sealed, _Mapping]] = ...) -> None: ...
+
 class Admission(_message.Message):
-    __slots__ = ("start", "reply", "confirm", "offer", "enrol", "admitted", "refusal")
+    __slots__ = ("start", "reply", "confirm", "offer", "enrol", "admitted", "refusal", "refused")
     START_FIELD_NUMBER: _ClassVar[int]
     REPLY_FIELD_NUMBER: _ClassVar[int]
     CONFIRM_FIELD_NUMBER: _ClassVar[int]
@@ -15,6 +23,7 @@ class Admission(_message.Message):
     ENROL_FIELD_NUMBER: _ClassVar[int]
     ADMITTED_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
     start: PakeStart
     reply: PakeReply
     confirm: PakeConfirm
@@ -22,7 +31,8 @@ class Admission(_message.Message):
     enrol: Sealed
     admitted: Sealed
     refusal: Refusal
-    def __init__(self, start: _Optional[_Union[PakeStart, _Mapping]] = ..., reply: _Optional[_Union[PakeReply, _Mapping]] = ..., confirm: _Optional[_Union[PakeConfirm, _Mapping]] = ..., offer: _Optional[_Union[Sealed, _Mapping]] = ..., enrol: _Optional[_Union[Sealed, _Mapping]] = ..., admitted: _Optional[_Union[Sealed, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ...) -> None: ...
+    refused: Sealed
+    def __init__(self, start: _Optional[_Union[PakeStart, _Mapping]] = ..., reply: _Optional[_Union[PakeReply, _Mapping]] = ..., confirm: _Optional[_Union[PakeConfirm, _Mapping]] = ..., offer: _Optional[_Union[Sealed, _Mapping]] = ..., enrol: _Optional[_Union[Sealed, _Mapping]] = ..., admitted: _Optional[_Union[Sealed, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., refused: _Optional[_Union[Sealed, _Mapping]] = ...) -> None: ...
 
 class PakeStart(_message.Message):
     __slots__ = ("protocol", "message")
@@ -171,16 +181,18 @@ class SignedEntry(_message.Message):
     def __init__(self, entry: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class Envelope(_message.Message):
-    __slots__ = ("sender", "sequence", "control", "signature")
+    __slots__ = ("sender", "sequence", "control", "signature", "log_length")
     SENDER_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     CONTROL_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    LOG_LENGTH_FIELD_NUMBER: _ClassVar[int]
     sender: str
     sequence: int
     control: bytes
     signature: bytes
-    def __init__(self, sender: _Optional[str] = ..., sequence: _Optional[int] = ..., control: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+    log_length: int
+    def __init__(self, sender: _Optional[str] = ..., sequence: _Optional[int] = ..., control: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., log_length: _Optional[int] = ...) -> None: ...
 
 class Control(_message.Message):
     __slots__ = ("epoch", "entry", "capability", "candidates", "plan", "link", "go", "progress", "ready", "fault", "goodbye")
