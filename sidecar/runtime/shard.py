@@ -1,0 +1,138 @@
+"""A shard: the blocks [start, end) of a model, with embedding, norm and unembedding on the head.
+
+Every method runs on the MLX thread (`MlxThread.run`). This file imports without MLX, so that the event loop may name
+its types; MLX comes in with `Shard.load`, on its thread.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sidecar.runtime.state import State
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+
+    from sidecar.runtime.doctor import Passage
+    from sidecar.runtime.families import Family
+    from sidecar.runtime.kv import SequenceCache, Sequences
+    from sidecar.runtime.sample import Sampler
+
+LARGE_CHUNK_TOKENS = 32  # from here on a chunk's temporaries are worth giving back at once
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a shard holds for its sequences: how many, and the bytes of their caches."""
+
+    sequences: int
+    cache_bytes: int
+
+
+class Shard:
+    """One stage's model and the sequences that it serves."""
+
+    def __init__(self, *, family: "Family", passage: "Passage", sequences: "Sequences", weight_bytes: int) -> None:
+        self.family = family
+        self.weight_bytes = weight_bytes
+        self._passage = passage
+        self._sequences = sequences
+
+    @classmethod
+    def load(cls, *, folder: Path, files: Mapping[Path, Collection[str]], start: int, end: int, head: bool) -> "Shard":
+        """Loads our part of a checkpoint, taking no more memory than it and a tenth.
+
+        folder: has config.json. files: which tensors come from which safetensors file; files may be sparse, and named
+        .partial.
+
+        Raises: Refused for a family that isn't offered, or weights that are missing or don't fit.
+        """
+        from sidecar.runtime.doctor import doctor
+        from sidecar.runtime.kv import Sequences
+        from sidecar.runtime.loading import load_part, weight_bytes
+
+        family, model = load_part(folder, files, start=start, end=end, head=head)
+        size = weight_bytes(model)
+        sequences = Sequences(model, start=start, end=end)
+        return cls(
+            family=family,
+            passage=doctor(model, family.embedding, start=start, end=end),
+            sequences=sequences,
+            weight_bytes=size,
+        )
+
+    def embed_and_blocks(self, sequence: int, tokens: Sequence[int]) -> State:
+        """The next tokens of a sequence, embedded and run through our blocks; the head's first step."""
+        import mlx.core as mx
+
+        cache = self._sequences.at(sequence, self._sequences.position(sequence))
+        hidden = self._passage.of_tokens(mx.array([list(tokens)], dtype=mx.int32), cache.slots)
+        return self._leave(hidden, cache)
+
+    def run_blocks(self, sequence: int, state: State) -> State:
+        """A received state run through our blocks.
+
+        Raises: NotFound, InvalidInput when the state is not the sequence's next.
+        """
+        cache, hidden = self._through(sequence, state)
+        return self._leave(hidden, cache)
+
+    def absorb(self, sequence: int, state: State) -> None:
+        """As `run_blocks`, where only the caches matter: the last stage's part of a prompt whose end is yet to come."""
+        import mlx.core as mx
+
+        cache, _ = self._through(sequence, state)
+        mx.eval(cache.arrays)
+        cache.advance(state.tokens)
+        mx.clear_cache()
+
+    def norm_and_head(self, sequence: int, state: State, *, last_only: bool = True) -> "mx.array":
+        """The logits [V] that follow the last token of `state`, or [T, V] after each of them, evaluated."""
+        import mlx.core as mx
+
+        from sidecar.runtime.arrays import unpack
+
+        hidden = unpack(state)
+        logits = self._passage.of_head(hidden[:, -1:] if last_only else hidden, self._sequences.of(sequence).slots)
+        logits = logits[0, -1] if last_only else logits[0]
+        mx.eval(logits)
+        return logits
+
+    def next_token(self, sequence: int, state: State, sampler: "Sampler") -> int:
+        """The token that `sampler` picks after the last one of `state`."""
+        return sampler.pick(self.norm_and_head(sequence, state))
+
+    def position(self, sequence: int) -> int:
+        """Tokens of the sequence that our blocks have taken in; 0 for one that hasn't begun."""
+        return self._sequences.position(sequence)
+
+    def release(self, sequence: int) -> None:
+        """Frees what the sequence holds; may be said twice, and of sequences that never came."""
+        self._sequences.release(sequence)
+
+    def held(self) -> Held:
+        """How many sequences have caches here, and their bytes."""
+        return Held(sequences=len(self._sequences), cache_bytes=self._sequences.nbytes)
+
+    def close(self) -> None:
+        """Frees sequences and weights on this thread; the shard can't be used any more."""
+        self._sequences.release_all()
+        self._passage.free()
+
+    def _through(self, sequence: int, state: State) -> "tuple[SequenceCache, mx.array]":
+        from sidecar.runtime.arrays import unpack
+
+        cache = self._sequences.at(sequence, state.position)
+        return cache, self._passage.of_state(unpack(state), cache.slots)
+
+    def _leave(self, hidden: "mx.array", cache: "SequenceCache") -> State:
+        import mlx.core as mx
+
+        from sidecar.runtime.arrays import pack
+
+        state = pack(hidden, cache.position)
+        cache.advance(state.tokens)
+        if state.tokens >= LARGE_CHUNK_TOKENS:
+            mx.clear_cache()
+        return state
