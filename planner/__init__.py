@@ -1,0 +1,22 @@
+"""Who takes part in a session, who holds which blocks, in which order, and who is the head.
+
+Pure functions over frozen values, standard library only: no clock, log, random number or port. Equal plans are told
+apart by names, so every member that computes the plan gets the same one.
+"""
+
+from planner.codec import problem_from_json
+from planner.encode import plan_to_json, problem_to_json
+from planner.errors import BadProblem
+from planner.plan import make_plan
+from planner.types import Plan, Problem, Refusal
+
+__all__ = [
+    "BadProblem",
+    "Plan",
+    "Problem",
+    "Refusal",
+    "make_plan",
+    "plan_to_json",
+    "problem_from_json",
+    "problem_to_json",
+]
