@@ -66,13 +66,25 @@ class MlxThread:
         self._waiting -= 1
 
 
+def prefer_openblas() -> bool:
+    """Lets MLX's CPU back end use OpenBLAS where Linux has it. Must come before MLX is first imported.
+
+    Members and reference runs should agree on it: the two libraries differ in the last bits.
+    """
+    if sys.platform != "linux":
+        return False
+    try:
+        ctypes.CDLL(OPENBLAS, mode=ctypes.RTLD_GLOBAL)
+    except OSError:
+        log.info("openblas_absent library=%s", OPENBLAS)
+        return False
+    return True
+
+
 def _prepare(openblas: bool) -> None:
     """First thing on the thread: a quick BLAS where there is one, then MLX, so that its streams are this thread's."""
-    if openblas and sys.platform == "linux":
-        try:
-            ctypes.CDLL(OPENBLAS, mode=ctypes.RTLD_GLOBAL)
-        except OSError:
-            log.info("openblas_absent library=%s", OPENBLAS)
+    if openblas:
+        prefer_openblas()
     import mlx.core as mx
 
     if mx.default_device() == mx.Device(mx.cpu) and shutil.which("g++") is None:
