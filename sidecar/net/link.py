@@ -1,0 +1,281 @@
+"""A link: the driver of one neighbour's checks and QUIC connection, with the streams on it.
+
+Everything here runs on the event loop's thread. The endpoint feeds datagrams in and calls `pump` once per batch.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from aioice.stun import Message
+
+from sidecar.errors import KafilaError
+from sidecar.net import neighbour as quic
+from sidecar.net.candidates import RELAYED, Address, Candidate
+from sidecar.net.errors import LinkLost
+from sidecar.net.neighbour import Ended, Established, Neighbour, StreamData, StreamGone
+from sidecar.net.punch import Datagram, Punch
+from sidecar.net.quic import Identity
+from sidecar.net.stream import Stream
+from sidecar.net.stun import PairSecret
+
+log = logging.getLogger(__name__)
+
+OnStream = Callable[[Stream], Awaitable[None]]
+Send = Callable[[Sequence[bytes], Address], None]
+
+DIRECT = "direct"
+RELAY = "relay"
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why a link is over. `kind`: "closed here", "closed", "silent", "unpinned", "failed"; `sentence` is for people."""
+
+    kind: str
+    sentence: str
+
+
+class Link:
+    """One neighbour. Made by `Endpoint.connect`; `on_stream` runs as a task for each stream that the peer opens."""
+
+    def __init__(
+        self,
+        *,
+        me: Identity,
+        peer: str,
+        peer_fingerprint: bytes,
+        secret: PairSecret,
+        on_stream: OnStream,
+        send: Send,
+        until: float,
+    ) -> None:
+        self.peer = peer
+        self.closed: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._core = Neighbour(me=me, peer_fingerprint=peer_fingerprint, pair_name=secret.name)
+        self._punch = Punch(secret=secret, dials=self._core.dials, until=until, transactions=lambda: os.urandom(12))
+        self.ready: asyncio.Future[None] = self._loop.create_future()  # both ends know that the link stands
+        self._on_stream = on_stream
+        self._send = send
+        self._streams: dict[int, Stream] = {}
+        self._handlers: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._pump_is_due = False
+
+    @property
+    def path(self) -> str:
+        """How datagrams travel now: "direct" or "relay"."""
+        selected = self._punch.selected
+        return RELAY if selected is not None and selected.kind == RELAYED else DIRECT
+
+    @property
+    def remote_address(self) -> Address | None:
+        """Where the peer is reached now."""
+        return self._punch.selected.target if self._punch.selected else None
+
+    @property
+    def rtt_s(self) -> float:
+        """Round trip of the path in use: the least of the last eight checks, of which there is one a second."""
+        selected = self._punch.selected
+        return selected.rtt_s if selected is not None and selected.rtt_s is not None else 0.0
+
+    @property
+    def routes(self) -> set[bytes]:
+        """The connection ids whose datagrams belong here."""
+        return self._core.routes
+
+    def silent_s(self, now: float | None = None) -> float:
+        """Seconds since the peer last proved to be there; 0 before it has. `now` is the loop's time."""
+        heard_at = self._core.heard_at
+        return 0.0 if heard_at is None else max(0.0, (self._loop.time() if now is None else now) - heard_at)
+
+    async def silence(self, seconds: float) -> None:
+        """Returns once the peer has been silent for `seconds` (which should be well over the keepalive's 0.5 s)."""
+        while (left_s := seconds - self.silent_s()) > 0:
+            await asyncio.wait((self.closed,), timeout=left_s)
+            if self.closed.done():
+                await asyncio.sleep(max(0.0, seconds - self.silent_s()))
+
+    async def open(self, kind: int) -> Stream:
+        """A new stream to the peer; its `on_stream` gets it with this kind, 0–255. Raises LinkLost."""
+        if self.closed.done():
+            raise LinkLost(self.closed.result().sentence)
+        stream_id = self._core.connection.get_next_available_stream_id()
+        stream = self._register(stream_id)
+        stream.announce(kind)
+        return stream
+
+    async def close(self, reason: str = "") -> None:
+        """Tells the peer, ends every stream here, and returns when the handlers have ended."""
+        self.abandon(quic.CLOSED, reason)
+        handlers = [task for task in self._handlers if task is not asyncio.current_task()]
+        for task in handlers:
+            task.cancel()
+        if handlers:
+            await asyncio.wait(handlers)
+
+    # ---- For the endpoint.
+
+    def add_candidates(self, candidates: Sequence[Candidate]) -> None:
+        """Checks (further) addresses of the peer; the first call starts everything."""
+        self._send_checks(self._punch.add(candidates, self._loop.time()))
+        self.pump()
+
+    def awaits(self, transaction: bytes) -> bool:
+        return self._punch.awaits(transaction)
+
+    def receive_check(self, message: Message, source: Address) -> None:
+        """Raises BadDatagram."""
+        self._send_checks(self._punch.receive(message, source, self._loop.time()))
+
+    def receive_quic(self, datagram: bytes) -> None:
+        self._core.receive(datagram, self._loop.time(), self.rtt_s)
+
+    def describe(self) -> str:
+        """What was tried, for people."""
+        if self._core.is_started:
+            return f"{self._punch.describe()}; the handshake did not finish"
+        return self._punch.describe()
+
+    def pump(self) -> None:
+        """Acts on everything that has come: starts the handshake, hands out events, sends, sets the timer."""
+        self._pump_is_due = False
+        if self.closed.done():
+            return
+        now = self._loop.time()
+        if self._punch.selected is not None and self._core.dials and not self._core.is_started:
+            self._core.dial(now, self.rtt_s)
+        while (event := self._core.next_event()) is not None:
+            self._handle(event)
+        for stream in list(self._streams.values()):
+            stream.acknowledged()
+        self._flush()
+        self._arm()
+
+    def abandon(self, code: int, reason: str) -> None:
+        """Ends the link from this side without waiting for anybody."""
+        self._core.close(code, reason)
+        self._flush()
+        self._end(Ending("closed here", reason or f"the link to {self.peer} was closed here"))
+
+    # ---- For streams (`stream.Carrier`).
+
+    def write(self, stream_id: int, data: bytes | memoryview, *, is_last: bool, flush: bool) -> None:
+        self._core.connection.send_stream_data(stream_id, data, is_last)  # type: ignore[arg-type]  # it takes views
+        if flush:
+            self._flush()
+            self._arm()
+        else:
+            self._pump_soon()
+
+    def unacknowledged(self, stream_id: int) -> int:
+        return self._core.connection.unacknowledged(stream_id)
+
+    def consumed(self, stream_id: int, total: int) -> None:
+        if stream_id in self._streams and self._core.credit.consume(stream_id, total):
+            self._pump_soon()
+
+    def give_up(self, stream_id: int) -> None:
+        self._core.connection.stop_quietly(stream_id, quic.GIVEN_UP)
+        self._core.credit.drop(stream_id)
+        self._pump_soon()
+
+    def retire(self, stream_id: int) -> None:
+        self._streams.pop(stream_id, None)
+        self._core.credit.drop(stream_id)
+
+    # ---- Private.
+
+    def _handle(self, event: quic.Event) -> None:
+        match event:
+            case Established():
+                self.ready.set_result(None)
+            case StreamData(stream_id, data, is_last):
+                self._feed(stream_id, data, is_last)
+            case StreamGone(stream_id, is_reset):
+                if stream := self._streams.get(stream_id):
+                    stream.peer_gave_up(is_reset=is_reset)
+            case Ended(kind, detail):
+                self._flush()  # a close that the core decided on
+                self._end(Ending(kind, f"the link to {self.peer} is lost: {detail}"))
+
+    def _feed(self, stream_id: int, data: bytes, is_last: bool) -> None:
+        stream = self._streams.get(stream_id)
+        if stream is None:
+            if self._core.connection.is_ours(stream_id):
+                return  # over already, on both sides
+            stream = self._register(stream_id)
+        stream.feed(data, is_last=is_last)
+        if stream.kind is None and stream.take_kind():
+            self._serve(stream)
+
+    def _register(self, stream_id: int) -> Stream:
+        stream = self._streams[stream_id] = Stream(self, stream_id)
+        self._core.credit.consume(stream_id, 0)
+        return stream
+
+    def _serve(self, stream: Stream) -> None:
+        task = self._loop.create_task(self._run_handler(stream), name=f"stream {stream.stream_id} from {self.peer}")
+        self._handlers.add(task)
+        task.add_done_callback(self._handlers.discard)
+
+    async def _run_handler(self, stream: Stream) -> None:
+        """A handler that returns has finished its stream; one that fails, or is cancelled, resets it."""
+        is_done = False
+        try:
+            await self._on_stream(stream)
+            is_done = True
+        except KafilaError as error:
+            log.info("stream_failed peer=%s kind=%s code=%s", self.peer, stream.kind, error.code)
+        finally:
+            if is_done:
+                stream.finish()
+            else:
+                stream.reset()
+
+    def _send_checks(self, checks: Sequence[Datagram]) -> None:
+        for datagram, target in checks:
+            self._send((datagram,), target)
+
+    def _flush(self) -> None:
+        selected = self._punch.selected
+        if selected is None or not self._core.is_started:
+            return
+        if datagrams := self._core.datagrams(self._loop.time()):
+            self._send(datagrams, selected.target)
+
+    def _pump_soon(self) -> None:
+        if not self._pump_is_due:
+            self._pump_is_due = True
+            self._loop.call_soon(self.pump)
+
+    def _arm(self) -> None:
+        """One timer for checks and connection; one that is set too early just looks again."""
+        timers = (self._punch.next_timer(), self._core.next_timer())
+        at = min((at for at in timers if at is not None), default=None)
+        if at is None or (self._timer is not None and self._timer.when() <= at):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(at, self._timer_fired)
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        self._send_checks(self._punch.handle_timer(now))
+        self._core.handle_timer(now)
+        self.pump()
+
+    def _end(self, ending: Ending) -> None:
+        if self.closed.done():
+            return
+        self.closed.set_result(ending)
+        if self._timer is not None:
+            self._timer.cancel()
+        for stream in list(self._streams.values()):
+            stream.fail(LinkLost(ending.sentence))
+        self._streams.clear()
+        log.info("link_ended peer=%s kind=%s", self.peer, ending.kind)

@@ -1,0 +1,109 @@
+"""Members for the network tests: identities, and pairs of endpoints on loopback that are linked."""
+
+import asyncio
+import datetime
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
+
+from sidecar.net.endpoint import Endpoint
+from sidecar.net.link import Link, OnStream
+from sidecar.net.stream import Stream
+
+SESSION = bytes(range(16))
+KEY = b"the session's sealing key: 32 by"
+
+
+@dataclass(frozen=True)
+class Person:
+    """An Ed25519 key and its certificate, as a link wants them."""
+
+    certificate: x509.Certificate
+    private_key: Ed25519PrivateKey
+
+    @property
+    def fingerprint(self) -> bytes:
+        return hashlib.sha256(self.certificate.public_bytes(Encoding.DER)).digest()
+
+
+def person() -> Person:
+    key = Ed25519PrivateKey.generate()
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kafila member")])
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(datetime.datetime(2020, 1, 1))
+        .not_valid_after(datetime.datetime(9999, 12, 31))
+        .sign(key, None)
+    )
+    return Person(certificate, key)
+
+
+def two_people() -> tuple[Person, Person]:
+    """The one who dials (lower fingerprint), then the one who listens."""
+    low, high = sorted((person(), person()), key=lambda p: p.fingerprint)
+    return low, high
+
+
+async def ignore(stream: Stream) -> None:
+    """A handler for ends that expect no stream."""
+
+
+async def echo(stream: Stream) -> None:
+    """Sends every message back."""
+    while (message := await stream.receive()) is not None:
+        await stream.send(message)
+
+
+async def dial(
+    endpoint: Endpoint,
+    me: Person,
+    peer: Person,
+    peer_endpoint: Endpoint,
+    *,
+    on_stream: OnStream = ignore,
+    deadline_s: float = 5.0,
+    session: bytes = SESSION,
+    key: bytes = KEY,
+    name: str = "the-peer",
+) -> Link:
+    return await endpoint.connect(
+        session=session,
+        key=key,
+        me=me,
+        peer_name=name,
+        peer_fingerprint=peer.fingerprint,
+        candidates=peer_endpoint.candidates(),
+        deadline_s=deadline_s,
+        on_stream=on_stream,
+    )
+
+
+@dataclass
+class Linked:
+    """Two members with a link between them; `dialler` is the end that dialled QUIC."""
+
+    dialler: Link
+    listener: Link
+    dialler_endpoint: Endpoint
+    listener_endpoint: Endpoint
+
+
+@asynccontextmanager
+async def linked(on_dialler: OnStream = ignore, on_listener: OnStream = ignore) -> AsyncIterator[Linked]:
+    low, high = two_people()
+    one, other = Endpoint.open(host="127.0.0.1"), Endpoint.open(host="127.0.0.1")
+    try:
+        here, there = await asyncio.gather(
+            dial(one, low, high, other, on_stream=on_dialler, name="listener"),
+            dial(other, high, low, one, on_stream=on_listener, name="dialler"),
+        )
+        yield Linked(here, there, one, other)
+    finally:
+        await one.close()
+        await other.close()
