@@ -26,6 +26,10 @@ class Family:
     trimmable: bool = True  # caches can drop their last tokens, so a guess can be taken back
     ignored: tuple[str, ...] = ()  # parts of tensor names that the architecture's sanitize() drops
 
+    def width(self, config: Mapping[str, Any]) -> int:
+        """D, the size of a token's hidden state."""
+        return int(config["hidden_size"])
+
     def tied(self, config: Mapping[str, Any]) -> bool:
         """Whether the unembedding is the embedding."""
         return bool(config.get("tie_word_embeddings", self.tied_by_default))

@@ -44,7 +44,7 @@ def build(config: Mapping[str, Any]) -> tuple[Family, Module]:
 
 
 def load_part(
-    folder: Path, files: Mapping[Path, Collection[str]], *, start: int, end: int, head: bool
+    config: Mapping[str, Any], files: Mapping[Path, Collection[str]], *, start: int, end: int, head: bool
 ) -> tuple[Family, Module]:
     """The Model with the blocks [start, end), and embedding, norm and unembedding if `head`, evaluated.
 
@@ -53,7 +53,6 @@ def load_part(
 
     Raises: Refused when a tensor of ours is missing or doesn't fit the configuration.
     """
-    config = read_config(folder)
     family, model = build(config)
     if not 0 <= start <= end <= len(model.layers) or (head and start != 0):
         raise Refused(f"blocks {start} to {end} are no part of a model of {len(model.layers)} blocks")

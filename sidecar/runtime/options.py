@@ -41,12 +41,13 @@ _GENERATION_CONFIG_NAMES = {"repetition_penalty": "repeat_penalty"}
 
 
 def checkpoint_defaults(generation_config: Mapping[str, Any]) -> dict[str, float]:
-    """The sampling defaults that a checkpoint's generation_config.json sets, by Ollama's names.
+    """The sampling defaults of a checkpoint with this generation_config.json, by Ollama's names.
 
-    A checkpoint that says `do_sample: false` wants temperature 0. Entries that aren't numbers are passed over.
+    `do_sample: false` means temperature 0. Entries that aren't numbers are passed over. The repeat penalty is always
+    there, since Ollama fills in its own 1.1 before a request gets here unless the model's parameters name another.
     """
     known = {field.name for field in fields(SamplingOptions)} - {"seed"}
-    found: dict[str, float] = {}
+    found: dict[str, float] = {"repeat_penalty": SamplingOptions().repeat_penalty}
     for key, value in generation_config.items():
         name = _GENERATION_CONFIG_NAMES.get(key, key)
         if name in known and isinstance(value, int | float) and not isinstance(value, bool):

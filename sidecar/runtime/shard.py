@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sidecar.errors import InvalidInput
 from sidecar.runtime.state import State
 
 if TYPE_CHECKING:
     import mlx.core as mx
 
     from sidecar.runtime.doctor import Passage
-    from sidecar.runtime.families import Family
     from sidecar.runtime.kv import SequenceCache, Sequences
     from sidecar.runtime.sample import Sampler
 
@@ -33,8 +33,8 @@ class Held:
 class Shard:
     """One stage's model and the sequences that it serves."""
 
-    def __init__(self, *, family: "Family", passage: "Passage", sequences: "Sequences", weight_bytes: int) -> None:
-        self.family = family
+    def __init__(self, *, passage: "Passage", sequences: "Sequences", width: int, weight_bytes: int) -> None:
+        self.width = width
         self.weight_bytes = weight_bytes
         self._passage = passage
         self._sequences = sequences
@@ -50,17 +50,14 @@ class Shard:
         """
         from sidecar.runtime.doctor import doctor
         from sidecar.runtime.kv import Sequences
-        from sidecar.runtime.loading import load_part, weight_bytes
+        from sidecar.runtime.loading import load_part, read_config, weight_bytes
 
-        family, model = load_part(folder, files, start=start, end=end, head=head)
+        config = read_config(folder)
+        family, model = load_part(config, files, start=start, end=end, head=head)
         size = weight_bytes(model)
         sequences = Sequences(model, start=start, end=end)
-        return cls(
-            family=family,
-            passage=doctor(model, family.embedding, start=start, end=end),
-            sequences=sequences,
-            weight_bytes=size,
-        )
+        passage = doctor(model, family.embedding, start=start, end=end)
+        return cls(passage=passage, sequences=sequences, width=family.width(config), weight_bytes=size)
 
     def embed_and_blocks(self, sequence: int, tokens: Sequence[int]) -> State:
         """The next tokens of a sequence, embedded and run through our blocks; the head's first step."""
@@ -73,7 +70,7 @@ class Shard:
     def run_blocks(self, sequence: int, state: State) -> State:
         """A received state run through our blocks.
 
-        Raises: NotFound, InvalidInput when the state is not the sequence's next.
+        Raises: NotFound or InvalidInput when the state is not the sequence's next, or not of this model.
         """
         cache, hidden = self._through(sequence, state)
         return self._leave(hidden, cache)
@@ -91,9 +88,7 @@ class Shard:
         """The logits [V] that follow the last token of `state`, or [T, V] after each of them, evaluated."""
         import mlx.core as mx
 
-        from sidecar.runtime.arrays import unpack
-
-        hidden = unpack(state)
+        hidden = self._unpacked(state)
         logits = self._passage.of_head(hidden[:, -1:] if last_only else hidden, self._sequences.of(sequence).slots)
         logits = logits[0, -1] if last_only else logits[0]
         mx.eval(logits)
@@ -121,10 +116,16 @@ class Shard:
         self._passage.free()
 
     def _through(self, sequence: int, state: State) -> "tuple[SequenceCache, mx.array]":
+        hidden = self._unpacked(state)
+        cache = self._sequences.at(sequence, state.position)
+        return cache, self._passage.of_state(hidden, cache.slots)
+
+    def _unpacked(self, state: State) -> "mx.array":
         from sidecar.runtime.arrays import unpack
 
-        cache = self._sequences.at(sequence, state.position)
-        return cache, self._passage.of_state(unpack(state), cache.slots)
+        if state.shape[2] != self.width:
+            raise InvalidInput(f"a hidden state is {state.shape[2]} wide, this model's are {self.width}")
+        return unpack(state)
 
     def _leave(self, hidden: "mx.array", cache: "SequenceCache") -> State:
         import mlx.core as mx

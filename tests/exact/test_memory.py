@@ -1,0 +1,33 @@
+"""Loading a shard takes no more memory than the shard and a tenth."""
+
+from pathlib import Path
+
+import mlx.core as mx
+import pytest
+
+from tests.exact.shards import load_shard
+from tests.support.smollm2 import smollm2_folder
+
+pytestmark = pytest.mark.mlx
+
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def folder() -> Path:
+    return smollm2_folder()
+
+
+@pytest.mark.parametrize(("start", "end", "head"), [(0, 10, True), (10, 20, False), (25, 30, False), (0, 30, True)])
+def test_shard_when_loaded_then_peak_memory_is_at_most_a_tenth_more(
+    folder: Path, start: int, end: int, head: bool
+) -> None:
+    mx.clear_cache()
+    before = mx.get_active_memory()
+    mx.reset_peak_memory()
+    shard = load_shard(folder, start, end, head)
+    peak = mx.get_peak_memory() - before
+    size = shard.weight_bytes
+    shard.close()
+    assert size >= 50 * MIB
+    assert size <= peak <= 1.1 * size

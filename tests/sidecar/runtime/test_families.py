@@ -1,0 +1,58 @@
+from typing import Any
+
+import pytest
+
+from sidecar.errors import Refused
+from sidecar.runtime.families import FAMILIES, family_of, quantisation_of
+
+TENSORS = [
+    "model.embed_tokens.weight",
+    *(f"model.layers.{block}.mlp.up_proj.weight" for block in range(12)),
+    "model.layers.3.self_attn.rotary_emb.inv_freq",
+    "model.norm.weight",
+    "lm_head.weight",
+]
+
+
+def held(start: int, end: int, *, head: bool, tied: bool) -> set[str]:
+    return {name for name in TENSORS if FAMILIES["llama"].holds(name, start=start, end=end, head=head, tied=tied)}
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_tensors_when_a_model_is_cut_then_each_on_exactly_one_stage(tied: bool) -> None:
+    stages = [held(0, 1, head=True, tied=tied), held(1, 10, head=False, tied=tied), held(10, 12, head=False, tied=tied)]
+    unwanted = {"model.layers.3.self_attn.rotary_emb.inv_freq"} | ({"lm_head.weight"} if tied else set())
+    assert sum(map(len, stages)) == len(set().union(*stages))
+    assert set().union(*stages) == set(TENSORS) - unwanted
+
+
+def test_tensors_when_indices_share_a_beginning_then_not_confused() -> None:
+    assert held(1, 2, head=False, tied=True) == {"model.layers.1.mlp.up_proj.weight"}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "nobody_knows"},
+        {},
+        {"model_type": "llama", "auto_map": {"AutoModel": "evil.Model"}},
+        {"model_type": "llama", "model_file": "evil.py"},
+        {"model_type": "llama", "quantization_config": {"quant_method": "gptq", "bits": 4}},
+        {"model_type": "llama", "quantization": {"group_size": 64, "bits": 3}},
+        {"model_type": "llama", "quantization": {"group_size": 32, "bits": 4, "mode": "mxfp4"}},
+        {
+            "model_type": "llama",
+            "quantization": {"group_size": 64, "bits": 4, "lm_head": {"group_size": 64, "bits": 2}},
+        },
+    ],
+    ids=str,
+)
+def test_family_when_not_shown_exact_then_refused(config: dict[str, Any]) -> None:
+    with pytest.raises(Refused):
+        family_of(config)
+
+
+def test_quantisation_when_mlxs_own_then_taken() -> None:
+    entry = {"group_size": 64, "bits": 4, "lm_head": {"group_size": 64, "bits": 8}, "model.norm": False}
+    assert quantisation_of({"quantization": entry, "quantization_config": entry}) == entry
+    assert quantisation_of({}) is None

@@ -1,0 +1,76 @@
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator
+
+import pytest
+
+from sidecar.errors import Exhausted, Unavailable
+from sidecar.runtime.mlx_thread import MlxThread
+
+pytestmark = pytest.mark.mlx
+
+
+@pytest.fixture
+async def thread() -> AsyncIterator[MlxThread]:
+    thread = MlxThread(queue_limit=3)
+    yield thread
+    thread.close()
+
+
+async def test_calls_when_made_from_anywhere_then_run_on_one_thread_in_order(thread: MlxThread) -> None:
+    seen: list[int] = []
+
+    def note(number: int) -> int:
+        seen.append(number)
+        return threading.get_ident()
+
+    threads = await asyncio.gather(*(thread.run(note, number) for number in range(3)))
+    assert seen == [0, 1, 2]
+    assert len(set(threads) | {threading.get_ident()}) == 2
+
+
+async def test_call_when_it_fails_then_the_caller_gets_its_exception(thread: MlxThread) -> None:
+    with pytest.raises(ZeroDivisionError):
+        await thread.run(lambda: 1 // 0)
+    assert await thread.run(lambda: "goes on") == "goes on"
+
+
+async def test_call_when_the_queue_is_full_then_refused_and_later_taken(thread: MlxThread) -> None:
+    gate = threading.Event()
+    calls = [asyncio.ensure_future(thread.run(gate.wait)) for _ in range(3)]
+    await asyncio.sleep(0)
+    with pytest.raises(Exhausted):
+        await thread.run(gate.wait)
+    gate.set()
+    await asyncio.gather(*calls)
+    assert await thread.run(gate.is_set)
+
+
+async def test_call_when_cancelled_before_it_begins_then_never_run(thread: MlxThread) -> None:
+    gate, ran = threading.Event(), threading.Event()
+    first = asyncio.ensure_future(thread.run(gate.wait))
+    second = asyncio.ensure_future(thread.run(ran.set))
+    await asyncio.sleep(0)
+    second.cancel()
+    gate.set()
+    await asyncio.gather(first, second, return_exceptions=True)
+    await thread.run(gate.is_set)
+    assert not ran.is_set()
+
+
+async def test_close_when_called_then_the_thread_is_gone_and_calls_are_refused() -> None:
+    thread = MlxThread()
+    worker = await thread.run(threading.current_thread)
+    thread.close()
+    assert not worker.is_alive()
+    with pytest.raises(Unavailable):
+        await thread.run(lambda: None)
+
+
+def test_runtime_when_imported_by_the_event_loop_then_without_mlx() -> None:
+    names = ["mlx_thread", "shard", "state", "families", "tokenizer", "options", "sample", "stop", "probe"]
+    imports = ", ".join(f"sidecar.runtime.{name}" for name in names)
+    code = f"import sys, {imports}; assert not {{'mlx', 'mlx_lm', 'transformers'}} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,49 @@
+from math import inf, nan
+from typing import Any
+
+import pytest
+
+from sidecar.errors import InvalidInput
+from sidecar.runtime.options import SamplingOptions, checkpoint_defaults, resolve
+
+
+def test_options_when_nobody_says_anything_then_ollamas() -> None:
+    assert resolve({}, {}) == SamplingOptions(temperature=0.8, top_k=40, top_p=0.9, repeat_penalty=1.0)
+
+
+def test_options_when_request_and_checkpoint_differ_then_the_requests() -> None:
+    checkpoint = {"temperature": 0.6, "top_k": 20, "repetition_penalty": 1.05, "eos_token_id": 2}
+    assert resolve({"temperature": 0.0}, checkpoint) == SamplingOptions(temperature=0, top_k=20, repeat_penalty=1.05)
+
+
+def test_options_when_others_than_sampling_are_given_then_passed_over() -> None:
+    assert resolve({"num_ctx": 4096, "stop": ["x"]}, {}) == SamplingOptions()
+
+
+@pytest.mark.parametrize(("given", "seed"), [(None, None), (-1, None), (0, 0), (42, 42)])
+def test_seed_when_minus_one_or_none_then_left_to_chance(given: int | None, seed: int | None) -> None:
+    assert resolve({} if given is None else {"seed": given}, {}).seed == seed
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"temperature": -0.1}, {"temperature": nan}, {"top_p": inf}, {"repeat_penalty": 0.0}, {"min_p": 1.5}],
+    ids=str,
+)
+def test_options_when_out_of_range_then_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput):
+        resolve(wrong, {})
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "defaults"),
+    [
+        ({"temperature": 0.2, "top_p": 0.9, "do_sample": True}, {"temperature": 0.2, "top_p": 0.9}),
+        ({"temperature": 0.2, "do_sample": False}, {"temperature": 0.0}),
+        ({"temperature": None, "top_k": "many", "seed": 3}, {}),
+    ],
+)
+def test_checkpoint_defaults_when_read_then_by_ollamas_names(
+    checkpoint: dict[str, Any], defaults: dict[str, float]
+) -> None:
+    assert checkpoint_defaults(checkpoint) == defaults | {"repeat_penalty": 1.0}

@@ -1,0 +1,105 @@
+from collections import Counter
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from sidecar.runtime.options import SamplingOptions
+from sidecar.runtime.sample import Sampler
+
+pytestmark = pytest.mark.mlx
+
+PROBABILITIES = [0.5, 0.25, 0.15, 0.07, 0.03]
+LOGITS = mx.log(mx.array(PROBABILITIES))
+
+
+def options(**changes: Any) -> SamplingOptions:
+    return SamplingOptions(**({"temperature": 1.0, "top_k": 0, "top_p": 1.0, "seed": 7} | changes))
+
+
+def drawn(choice: SamplingOptions, count: int = 400) -> Counter[int]:
+    sampler = Sampler(choice)
+    return Counter(sampler.pick(LOGITS) for _ in range(count))
+
+
+def test_pick_when_temperature_is_zero_then_the_likeliest() -> None:
+    assert drawn(options(temperature=0.0), 5) == {0: 5}
+
+
+def test_pick_when_nothing_is_cut_off_then_as_often_as_the_model_says() -> None:
+    counts = drawn(options(), 4000)
+    assert np.allclose([counts[token] / 4000 for token in range(5)], PROBABILITIES, atol=0.03)
+
+
+@pytest.mark.parametrize(
+    ("choice", "tokens"),
+    [
+        (options(top_k=2), {0, 1}),
+        (options(top_k=1), {0}),
+        (options(top_k=99), {0, 1, 2, 3, 4}),
+        (options(top_p=0.7), {0, 1}),
+        (options(top_p=0.8), {0, 1, 2}),
+        (options(min_p=0.29), {0, 1, 2}),
+        (options(top_k=3, top_p=0.6), {0, 1}),
+        (options(temperature=0.1), {0}),
+    ],
+    ids=str,
+)
+def test_pick_when_the_unlikely_are_cut_off_then_only_the_others(choice: SamplingOptions, tokens: set[int]) -> None:
+    assert set(drawn(choice)) <= tokens
+    if choice.temperature == 1:
+        assert set(drawn(choice)) == tokens
+
+
+def test_picks_when_seeded_then_the_same_whatever_runs_beside() -> None:
+    alone = Sampler(options(seed=3))
+    expected = [alone.pick(LOGITS) for _ in range(40)]
+    one, other, picks = Sampler(options(seed=3)), Sampler(options(seed=4)), []
+    for _ in range(40):
+        other.pick(LOGITS)
+        mx.random.normal((3,))
+        picks.append(one.pick(LOGITS))
+    assert picks == expected
+
+
+def test_picks_when_not_seeded_then_differ() -> None:
+    first, second = Sampler(options(seed=None)), Sampler(options(seed=None))
+    assert [first.pick(LOGITS) for _ in range(60)] != [second.pick(LOGITS) for _ in range(60)]
+
+
+@pytest.mark.parametrize("seed", [0, -5, 2**64 + 1])
+def test_pick_when_the_seed_is_odd_then_still_picks(seed: int) -> None:
+    assert Sampler(options(seed=seed)).pick(LOGITS) in range(5)
+
+
+@pytest.mark.parametrize(
+    ("choice", "prompt", "token"),
+    [
+        ({"repeat_penalty": 3.0}, [0], 1),
+        ({"repeat_penalty": 3.0}, [], 0),
+        ({"presence_penalty": 1.0}, [0, 0], 1),
+        ({"frequency_penalty": 0.5}, [0], 0),
+        ({"frequency_penalty": 0.5}, [0, 0], 1),
+        ({"presence_penalty": 1.0, "repeat_last_n": 0}, [0], 0),
+        ({"presence_penalty": 1.0, "repeat_last_n": 2}, [0, 3, 3], 0),
+        ({"presence_penalty": 1.0, "repeat_last_n": 4}, [0, 3, 3], 1),
+        ({"presence_penalty": 1.0, "repeat_last_n": -1}, [0, *[3] * 99], 1),
+    ],
+    ids=str,
+)
+def test_pick_when_tokens_were_seen_lately_then_they_count_less(
+    choice: dict[str, Any], prompt: list[int], token: int
+) -> None:
+    assert Sampler(options(temperature=0.0, **choice), prompt).pick(LOGITS) == token
+
+
+def test_picks_when_penalised_then_the_answer_counts_as_seen() -> None:
+    sampler = Sampler(options(temperature=0.0, presence_penalty=1.0))
+    assert [sampler.pick(LOGITS) for _ in range(3)] == [0, 1, 0]
+
+
+def test_logits_when_picked_from_then_unchanged() -> None:
+    logits = mx.array(PROBABILITIES)
+    Sampler(options(temperature=0.0, repeat_penalty=2.0), [0, 1]).pick(logits)
+    assert logits.tolist() == pytest.approx(PROBABILITIES)

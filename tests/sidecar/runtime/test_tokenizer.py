@@ -1,0 +1,113 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sidecar.errors import InvalidInput, Refused
+from sidecar.runtime.tokenizer import Tokenizer
+from tests.support.tiny import write_tokenizer
+
+pytestmark = pytest.mark.mlx
+
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+def folder_with(folder: Path, **extra: Any) -> Path:
+    """A byte-level tokenizer's folder, with more keys in tokenizer_config.json."""
+    write_tokenizer(folder)
+    config = folder / "tokenizer_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | extra))
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama", "eos_token_id": 2}))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return Tokenizer.load(folder_with(tmp_path_factory.mktemp("tokenizer")))
+
+
+def text_of(tokenizer: Tokenizer, ids: list[int], *, after_raw_prompt: bool = False) -> list[str]:
+    stream = tokenizer.stream(after_raw_prompt=after_raw_prompt)
+    return [*(stream.add(token) for token in ids), stream.finish()]
+
+
+def test_conversation_when_rendered_then_by_the_checkpoints_template(tokenizer: Tokenizer) -> None:
+    prompt = "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+    assert tokenizer.render(HELLO) == tokenizer.wrapper.encode(prompt, add_special_tokens=False)
+
+
+def test_text_when_streamed_then_in_whole_characters(tokenizer: Tokenizer) -> None:
+    text = "é🐫 <|im_start|>"
+    pieces = text_of(tokenizer, tokenizer.encode(text), after_raw_prompt=True)
+    assert "".join(pieces) == text
+    assert pieces[:6] == ["", "é", "", "", "", "🐫"]
+
+
+def test_text_when_two_answers_stream_at_once_then_kept_apart(tokenizer: Tokenizer) -> None:
+    first, second = tokenizer.stream(), tokenizer.stream()
+    pairs = zip(tokenizer.encode("abc"), tokenizer.encode("xyz"), strict=True)
+    assert [first.add(a) + second.add(x) for a, x in pairs] == ["ax", "by", "cz"]
+
+
+def test_text_when_it_ends_within_a_character_then_a_replacement(tokenizer: Tokenizer) -> None:
+    assert text_of(tokenizer, tokenizer.encode("é")[:1]) == ["", "�"]
+
+
+@pytest.mark.parametrize(("raw", "text"), [(True, " Paris"), (False, "Paris")])
+def test_leading_space_when_the_prompt_was_raw_then_kept(tokenizer: Tokenizer, raw: bool, text: str) -> None:
+    assert "".join(text_of(tokenizer, tokenizer.encode(" Paris"), after_raw_prompt=raw)) == text
+
+
+def test_eos_when_generation_config_names_several_then_all_of_them(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path)
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [0, 5]}))
+    assert Tokenizer.load(folder).eos_ids == {0, 2, 5}
+
+
+def test_fit_when_too_long_then_refused_in_stocks_words_or_cut(tokenizer: Tokenizer) -> None:
+    messages = [{"role": "user", "content": f"message {number}"} for number in range(9)]
+    with pytest.raises(InvalidInput, match=r"^the input length exceeds the context length$"):
+        tokenizer.fit(messages, limit=60, truncate=False)
+    assert tokenizer.fit(messages, limit=60) == tokenizer.render(messages[-2:])
+    assert len(tokenizer.fit([{"role": "user", "content": "x" * 99}], limit=60)) == 60
+
+
+def test_template_when_it_raises_then_the_clients_mistake(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path)
+    (folder / "chat_template.jinja").write_text("{{ raise_exception('roles must alternate') }}")
+    with pytest.raises(InvalidInput, match="roles must alternate"):
+        Tokenizer.load(folder).fit(HELLO, limit=60)
+
+
+def test_template_when_it_reaches_for_python_then_the_sandbox_refuses(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path)
+    (folder / "chat_template.jinja").write_text("{{ ''.__class__.__mro__[1].__subclasses__() }}")
+    with pytest.raises(InvalidInput):
+        Tokenizer.load(folder).render(HELLO)
+
+
+def test_conversation_when_there_is_no_template_then_its_text(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path)
+    (folder / "chat_template.jinja").unlink()
+    tokenizer = Tokenizer.load(folder)
+    assert tokenizer.render(HELLO) == tokenizer.encode("Hello")
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [{"auto_map": {"AutoTokenizer": ["evil.T", None]}}, {"tool_parser_type": "os"}, {"chat_template_type": "evil"}],
+    ids=str,
+)
+def test_tokenizer_when_it_asks_for_other_code_then_refused(tmp_path: Path, extra: dict[str, Any]) -> None:
+    with pytest.raises(Refused):
+        Tokenizer.load(folder_with(tmp_path, **extra))
+
+
+def test_tokenizer_when_absent_or_broken_then_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refused):
+        Tokenizer.load(tmp_path)
+    folder = folder_with(tmp_path)
+    (folder / "tokenizer.json").write_text("{")
+    with pytest.raises(Refused):
+        Tokenizer.load(folder)
