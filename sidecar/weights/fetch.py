@@ -1,0 +1,175 @@
+"""Downloads exactly the bytes that a stage needs into its store: headers first, then ranges, several at a time."""
+
+import asyncio
+import shutil
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+
+from sidecar.errors import Refused
+from sidecar.weights.hub import Hub, Place
+from sidecar.weights.layout import byte_ranges
+from sidecar.weights.manifest import PREFIX_BYTES, FileLayout, Manifest, header_span, make_manifest, parse_header
+from sidecar.weights.ranges import Ranges, pieces
+from sidecar.weights.source import Source, WeightFile
+from sidecar.weights.store import Store
+from sidecar.weights.tasks import tasks
+from sidecar.weights.transfer import Changed, Download, Known, Patience, transfer
+
+STREAMS = 6
+"""Requests at once."""
+PIECE_BYTES = 32 << 20
+"""The most bytes of one request, which are journaled together."""
+
+Progress = Callable[[int, int], None]
+"""Told how many of the wanted bytes are here, and how many are wanted."""
+
+
+class Fetcher:
+    """Fetches one source into one store. What is here already is neither fetched again nor asks for the network."""
+
+    def __init__(self, *, hub: Hub, source: Source, store: Store, patience: Patience) -> None:
+        self._hub = hub
+        self._source = source
+        self._store = store
+        self._patience = patience
+        self._one_at_a_time = asyncio.Lock()
+        self.fetched_bytes = 0  # of tensors, received and kept by this object
+        self.header_bytes = 0
+
+    async def manifest(self) -> Manifest:
+        """Raises HostileHeader, Busy, Changed, Denied, NotFound, Refused, Unavailable."""
+        async with self._one_at_a_time:
+            layouts = await asyncio.to_thread(self._held_layouts)
+            missing = [file for file in self._source.weight_files if file.name not in layouts]
+            if missing:
+                with self._store.writing():
+                    layouts |= await self._headers(missing)
+        return make_manifest(layouts[name] for name in sorted(layouts))
+
+    def _held_layouts(self) -> dict[str, FileLayout]:
+        layouts = [held_layout(self._store, file.name) for file in self._source.weight_files]
+        return {layout.name: layout for layout in layouts if layout is not None}
+
+    async def _headers(self, files: Iterable[WeightFile]) -> dict[str, FileLayout]:
+        gate = asyncio.Semaphore(STREAMS)
+
+        async def layout(file: WeightFile) -> FileLayout:
+            async with gate:
+                return await self._header(file)
+
+        async with self._hub, tasks() as group:
+            running = {file.name: group.create_task(layout(file)) for file in files}
+        return {name: task.result() for name, task in running.items()}
+
+    async def _header(self, file: WeightFile) -> FileLayout:
+        start = Download(self._place(file.name), None, 0, PREFIX_BYTES)
+        prefix = await self._collected(start)
+        if start.known is None or file.size_bytes not in (None, start.known.size_bytes):
+            raise Changed(start.place)
+        span = header_span(file.name, prefix, start.known.size_bytes)
+        text = await self._collected(Download(start.place, start.known, *span))
+        layout = parse_header(file.name, text, start.known.size_bytes)
+        await asyncio.to_thread(self._keep_header, layout, start.known, prefix + text)
+        return layout
+
+    def _keep_header(self, layout: FileLayout, known: Known, content: bytes) -> None:
+        self._store.begin(layout.name, known.size_bytes, known.etag)
+        self._store.write(layout.name, 0, content)
+        self._store.note(layout.name, 0, layout.header_bytes)
+        self.header_bytes += layout.header_bytes
+
+    async def _collected(self, download: Download) -> bytes:
+        content = bytearray()
+
+        async def keep(data: bytes) -> None:
+            content.extend(data)
+
+        await transfer(self._hub, download, keep, self._patience)
+        return bytes(content)
+
+    async def tensors(self, manifest: Manifest, names: Iterable[str], progress: Progress | None = None) -> None:
+        """Fetches what the store lacks of the named tensors. May be cancelled: what has come by then is kept.
+
+        Raises Refused on too little disk or a damaged file, Busy, Changed, Denied, Unavailable.
+        """
+        wanted = byte_ranges(manifest, names)
+        async with self._one_at_a_time:
+            if self._store.missing(wanted):
+                with self._store.writing():
+                    await self._fetch(wanted, progress)
+
+    async def _fetch(self, wanted: Mapping[str, Ranges], progress: Progress | None) -> None:
+        missing = self._store.missing(wanted)
+        self._check_room(count(missing))
+        total, before = count(wanted), count(wanted) - count(missing) - self.fetched_bytes
+
+        def report() -> None:
+            if progress is not None:
+                progress(before + self.fetched_bytes, total)
+
+        report()
+        try:
+            await self._download(missing, report)
+        except Changed as error:
+            self._store.forget(error.file)
+            raise
+        for file in self._source.weight_files:
+            if file.name in wanted:
+                await asyncio.to_thread(self._store.finish, file.name, file.sha256)
+
+    def _check_room(self, needed_bytes: int) -> None:
+        free_bytes = shutil.disk_usage(self._store.folder).free
+        if needed_bytes > free_bytes:
+            raise Refused(
+                f"{self._source.model} needs {needed_bytes / 1e9:.1f} GB more at {self._store.folder}, "
+                f"where {free_bytes / 1e9:.1f} GB are free: make room there"
+            )
+
+    async def _download(self, missing: Mapping[str, Ranges], report: Callable[[], None]) -> None:
+        queue = deque(self._downloads(missing))
+
+        async def work() -> None:
+            while queue:
+                await self._to_disk(queue.popleft(), report)
+
+        async with self._hub, tasks() as group:
+            for _ in range(min(STREAMS, len(queue))):
+                group.create_task(work())
+
+    def _downloads(self, missing: Mapping[str, Ranges]) -> Iterable[Download]:
+        for file, ranges in missing.items():
+            held = self._store.held(file)
+            known = None if held is None else Known(held.size_bytes, held.etag)
+            for span in pieces(ranges, PIECE_BYTES):
+                yield Download(self._place(file), known, *span)
+
+    async def _to_disk(self, download: Download, report: Callable[[], None]) -> None:
+        file, start = download.place.file, download.at
+
+        async def keep(data: bytes) -> None:
+            await asyncio.to_thread(self._store.write, file, download.at, data)
+            self.fetched_bytes += len(data)
+            report()
+
+        try:
+            await transfer(self._hub, download, keep, self._patience)
+        except BaseException:
+            self._store.note(file, start, download.at)  # here and now: the event loop may be ending
+            raise
+        await asyncio.to_thread(self._store.note, file, start, download.at)
+
+    def _place(self, file: str) -> Place:
+        return Place(self._source.model, self._source.revision, file)
+
+
+def held_layout(store: Store, file: str) -> FileLayout | None:
+    """The layout of a file whose header is in the store; None if it isn't."""
+    held = store.held(file)
+    if held is None or not held.ranges.covers(0, PREFIX_BYTES):
+        return None
+    span = header_span(file, store.read(file, 0, PREFIX_BYTES), held.size_bytes)
+    return parse_header(file, store.read(file, *span), held.size_bytes) if held.ranges.covers(*span) else None
+
+
+def count(ranges: Mapping[str, Ranges]) -> int:
+    return sum(len(of_file) for of_file in ranges.values())

@@ -1,0 +1,29 @@
+"""The Hub library's own cache on this machine, read only: what it holds need not be fetched again.
+
+Its layout: `models--ORG--NAME/refs/main` holds a commit, `…/snapshots/COMMIT/FILE` links to whole files.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class HubCache:
+    """`folder` is what HF_HUB_CACHE names; None means that there is none."""
+
+    folder: Path | None
+
+    def revision(self, repo: str) -> str | None:
+        """The commit that `main` was when somebody last looked."""
+        ref = self._repo(repo) / "refs" / "main"
+        return ref.read_text().strip() if self.folder is not None and ref.is_file() else None
+
+    def files(self, repo: str, revision: str) -> dict[str, Path]:
+        """The files at the top of a repository that are here, by name."""
+        snapshot = self._repo(repo) / "snapshots" / revision
+        if self.folder is None or not snapshot.is_dir():
+            return {}
+        return {path.name: path.resolve() for path in sorted(snapshot.iterdir()) if path.is_file()}
+
+    def _repo(self, repo: str) -> Path:
+        return (self.folder or Path()) / f"models--{repo.replace('/', '--')}"
