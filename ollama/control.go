@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ollama/ollama/envconfig"
+
+	"kafila/ollama/pb"
+)
+
+// lineMaxBytes bounds one line of a watch; a session with 64 members and its plan has some 50 kB.
+const lineMaxBytes = 4 << 20
+
+// A control is the command line's end of the session routes.
+type control struct {
+	base  *url.URL
+	token string
+}
+
+func newControl() *control {
+	return &control{base: envconfig.Host(), token: os.Getenv(tokenVariable)}
+}
+
+func (c *control) post(ctx context.Context, route string, request, reply proto.Message) error {
+	body, err := protojson.Marshal(request)
+	if err != nil {
+		return err
+	}
+	answer, err := c.do(ctx, http.MethodPost, route, nil, body)
+	if err != nil {
+		return err
+	}
+	return read(answer, reply)
+}
+
+func (c *control) get(ctx context.Context, route string, query url.Values, reply proto.Message) error {
+	answer, err := c.do(ctx, http.MethodGet, route, query, nil)
+	if err != nil {
+		return err
+	}
+	return read(answer, reply)
+}
+
+// watch calls each with the session now and after every change, until the stream or the patience of each ends.
+func (c *control) watch(ctx context.Context, session string, each func(*pb.Session) error) error {
+	answer, err := c.do(ctx, http.MethodGet, "watch", url.Values{"session": {session}}, nil)
+	if err != nil {
+		return err
+	}
+	defer answer.Close()
+	lines := bufio.NewScanner(answer)
+	lines.Buffer(nil, lineMaxBytes)
+	for lines.Scan() {
+		if sentence := errorIn(lines.Bytes()); sentence != "" {
+			return errors.New(sentence)
+		}
+		var now pb.Session
+		if err := protojson.Unmarshal(lines.Bytes(), &now); err != nil {
+			return fmt.Errorf("the server's answer can't be read: %w", err)
+		}
+		if err := each(&now); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}
+
+// do sends one request and turns every refusal into its one sentence.
+func (c *control) do(ctx context.Context, method, route string, query url.Values, body []byte) (io.ReadCloser, error) {
+	address := c.base.JoinPath("api", "session", route)
+	address.RawQuery = query.Encode()
+	request, err := http.NewRequestWithContext(ctx, method, address.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	if c.token != "" {
+		request.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	if answer.StatusCode == http.StatusOK {
+		return answer.Body, nil
+	}
+	defer answer.Body.Close()
+	said, err := io.ReadAll(io.LimitReader(answer.Body, bodyLimitBytes))
+	if err != nil {
+		return nil, err
+	}
+	if sentence := errorIn(said); sentence != "" {
+		return nil, errors.New(sentence)
+	}
+	return nil, fmt.Errorf("the Ollama at %s knows no sessions (%s): stop it and start this one's `serve`, "+
+		"or name the right one in OLLAMA_HOST", c.base.Host, answer.Status)
+}
+
+// errorIn returns the sentence of an Ollama error object, or "".
+func errorIn(body []byte) string {
+	var failed struct {
+		Error string `json:"error"`
+	}
+	if err := json.Unmarshal(body, &failed); err != nil {
+		return ""
+	}
+	return strings.TrimSpace(failed.Error)
+}
+
+func read(answer io.ReadCloser, reply proto.Message) error {
+	defer answer.Close()
+	body, err := io.ReadAll(answer)
+	if err != nil {
+		return err
+	}
+	if err := protojson.Unmarshal(body, reply); err != nil {
+		return fmt.Errorf("the server's answer can't be read: %w", err)
+	}
+	return nil
+}
+
+// only gives the session that a command without argument means: the one there is.
+func (c *control) only(ctx context.Context) (*pb.Session, error) {
+	var all pb.ListSessionsReply
+	if err := c.get(ctx, "list", nil, &all); err != nil {
+		return nil, err
+	}
+	var open []*pb.Session
+	var names []string
+	for _, session := range all.Sessions {
+		if session.State != closed {
+			open = append(open, session)
+			names = append(names, title(session))
+		}
+	}
+	switch len(open) {
+	case 0:
+		return nil, errors.New("this machine is in no session: `ollama session create MODEL` opens one")
+	case 1:
+		return open[0], nil
+	default:
+		return nil, fmt.Errorf("this machine is in %d sessions, so name one: %s", len(open), strings.Join(names, ", "))
+	}
+}
+
+// title is what people call a session: its code where it is known, else its id.
+func title(session *pb.Session) string {
+	if session.Code != "" {
+		return session.Code
+	}
+	return session.Id
+}

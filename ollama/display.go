@@ -1,0 +1,157 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/term"
+
+	"github.com/ollama/ollama/format"
+	"github.com/ollama/ollama/progress"
+
+	"kafila/ollama/pb"
+)
+
+// A display shows a person, or a program, how a session comes about.
+type display interface {
+	show(now *pb.Session)
+	stop()
+}
+
+// newDisplay gives JSON lines on standard output, bars on a terminal, or plain lines; the latter two on standard error.
+func newDisplay(asJSON bool) display {
+	switch {
+	case asJSON:
+		return jsonLines{os.Stdout}
+	case term.IsTerminal(int(os.Stderr.Fd())):
+		return &bars{p: progress.NewProgress(os.Stderr), loads: map[string]*progress.Bar{}}
+	default:
+		return &lines{w: os.Stderr}
+	}
+}
+
+type jsonLines struct{ w io.Writer }
+
+func (j jsonLines) show(now *pb.Session) { writeMessage(j.w, now) }
+
+func (jsonLines) stop() {}
+
+type lines struct {
+	w    io.Writer
+	last *pb.Session
+}
+
+func (l *lines) show(now *pb.Session) {
+	for _, line := range changes(l.last, now) {
+		fmt.Fprintln(l.w, line)
+	}
+	l.last = now
+}
+
+func (l *lines) stop() {}
+
+// bars keeps what happened as lines, what goes on as a spinner below them, and a bar for each member that downloads.
+type bars struct {
+	p       *progress.Progress
+	spinner *progress.Spinner
+	loads   map[string]*progress.Bar
+	last    *pb.Session
+}
+
+func (b *bars) show(now *pb.Session) {
+	for _, line := range changes(b.last, now) {
+		if b.spinner != nil {
+			b.spinner.Stop()
+		}
+		b.spinner = progress.NewSpinner(line)
+		b.p.Add("", b.spinner)
+	}
+	for _, member := range now.Members {
+		b.load(member)
+	}
+	b.last = now
+}
+
+func (b *bars) load(member *pb.Member) {
+	total, fetched := int64(member.FetchTotalBytes), int64(member.FetchedBytes)
+	if total == 0 {
+		return
+	}
+	bar, ok := b.loads[member.Name]
+	if !ok {
+		bar = progress.NewBar(member.Name+" fetches", total, fetched)
+		b.loads[member.Name] = bar
+		b.p.Add(member.Name, bar)
+	}
+	bar.Set(fetched)
+}
+
+func (b *bars) stop() { b.p.Stop() }
+
+// changes tells what a person wants to know of the step from one state of a session to the next: who came, who left,
+// what is waited for, and what is fetched.
+func changes(before, now *pb.Session) []string {
+	var told []string
+	was := present(before)
+	for _, member := range now.Members {
+		if member.Present && !was[member.Name] {
+			told = append(told, arrival(now, member))
+		}
+	}
+	is := present(now)
+	for _, member := range before.GetMembers() {
+		if member.Present && !is[member.Name] {
+			told = append(told, member.Name+" is gone")
+		}
+	}
+	if now.Doing != "" && now.Doing != before.GetDoing() {
+		told = append(told, now.Doing)
+	}
+	return append(told, fetches(before, now)...)
+}
+
+func present(session *pb.Session) map[string]bool {
+	names := map[string]bool{}
+	for _, member := range session.GetMembers() {
+		names[member.Name] = member.Present
+	}
+	return names
+}
+
+func arrival(session *pb.Session, member *pb.Member) string {
+	count := 0
+	for _, here := range present(session) {
+		if here {
+			count++
+		}
+	}
+	line := member.Name + " is here"
+	if member.Name == session.Self {
+		line = member.Name + " (this machine) is here"
+	}
+	if session.MembersWanted > 0 {
+		return fmt.Sprintf("%s: %d of %d members", line, count, session.MembersWanted)
+	}
+	return line
+}
+
+// fetches tells the beginning and the end of each member's download.
+func fetches(before, now *pb.Session) []string {
+	was := map[string]*pb.Member{}
+	for _, member := range before.GetMembers() {
+		was[member.Name] = member
+	}
+	var told []string
+	for _, member := range now.Members {
+		old := was[member.Name]
+		switch {
+		case member.FetchTotalBytes == 0:
+		case old.GetFetchTotalBytes() == 0 && member.FetchedBytes < member.FetchTotalBytes:
+			told = append(told, fmt.Sprintf("%s fetches %s", member.Name, format.HumanBytes(int64(member.FetchTotalBytes))))
+		case old.GetFetchedBytes() < old.GetFetchTotalBytes() && member.FetchedBytes == member.FetchTotalBytes:
+			told = append(told, member.Name+" has its weights")
+		}
+	}
+	return told
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// httpStatus is the one table from the sidecar's gRPC codes to HTTP. A code that is missing here is a bug: 500.
+var httpStatus = map[codes.Code]int{
+	codes.InvalidArgument:    http.StatusBadRequest,
+	codes.FailedPrecondition: http.StatusBadRequest,
+	codes.PermissionDenied:   http.StatusForbidden,
+	codes.NotFound:           http.StatusNotFound,
+	codes.ResourceExhausted:  http.StatusServiceUnavailable, // as Ollama answers a full queue
+	codes.Unavailable:        http.StatusServiceUnavailable,
+	codes.DeadlineExceeded:   http.StatusGatewayTimeout,
+	codes.Canceled:           499, // as Ollama answers a client that went away
+}
+
+const sidecarGone = "the Kafila sidecar on this machine is not running, so its sessions can't answer: " +
+	"see the log of `ollama serve`, and try again in a moment"
+
+// transportFailures are the beginnings of what gRPC itself says when nobody is at the other end of the socket; an
+// UNAVAILABLE that the sidecar sends speaks of other machines and passes unchanged.
+var transportFailures = []string{"connection error", "error reading from server", "transport is closing", "closing transport"}
+
+// explain gives the HTTP status and the one sentence that stand for an error of a call to the sidecar.
+func explain(err error) (int, string) {
+	if errors.Is(err, context.Canceled) {
+		return 499, "the request was cancelled"
+	}
+	st, ok := status.FromError(err)
+	if !ok {
+		return http.StatusInternalServerError, err.Error()
+	}
+	for _, beginning := range transportFailures {
+		if st.Code() == codes.Unavailable && strings.HasPrefix(st.Message(), beginning) {
+			return http.StatusServiceUnavailable, sidecarGone
+		}
+	}
+	if code, ok := httpStatus[st.Code()]; ok {
+		return code, st.Message()
+	}
+	return http.StatusInternalServerError, st.Message()
+}
+
+// unavailable is the error of a call that can't be made because the sidecar isn't there.
+func unavailable(sentence string) error {
+	return status.Error(codes.Unavailable, sentence)
+}
+
+// writeError answers with Ollama's own error object.
+func writeError(w http.ResponseWriter, code int, sentence string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	if err := json.NewEncoder(w).Encode(map[string]string{"error": sentence}); err != nil {
+		slog.Debug("session_error_not_sent", "error", err)
+	}
+}

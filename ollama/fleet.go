@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"runtime"
+	"slices"
+	"sync"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"kafila/ollama/pb"
+)
+
+const closed = "closed" // the last of a session's states
+
+const ready = "ready" // the state in which its model answers
+
+// A fleet keeps one vehicle in the store for each session that is ready, by following every session that the sidecar
+// is in.
+type fleet struct {
+	ctx     context.Context // of the server: followers end with it
+	sidecar pb.SidecarClient
+	store   *store
+
+	following sync.Map // session id → struct{}
+
+	mu    sync.Mutex             // one change of the store at a time
+	known map[string]*pb.Session // session id → as it was registered last
+	held  map[string]uint64      // session id → bytes that its shard holds here
+}
+
+func newFleet(ctx context.Context, sidecar pb.SidecarClient, store *store) *fleet {
+	return &fleet{ctx: ctx, sidecar: sidecar, store: store, known: map[string]*pb.Session{}, held: map[string]uint64{}}
+}
+
+// reconcile makes the store agree with a sidecar that has just started: vehicles of sessions that are no more go, and
+// the sessions that there are, are followed.
+func (f *fleet) reconcile() {
+	if err := f.store.awaitServer(f.ctx); err != nil {
+		slog.Warn("vehicles_not_reconciled", "error", err)
+		return
+	}
+	list, err := f.sidecar.ListSessions(f.ctx, &pb.ListSessionsRequest{})
+	if err != nil {
+		slog.Warn("vehicles_not_reconciled", "error", err)
+		return
+	}
+	var live []string
+	for _, session := range list.Sessions {
+		if session.State != closed {
+			live = append(live, session.GetVehicle().GetName())
+		}
+	}
+	f.removeStale(live)
+	for _, session := range list.Sessions {
+		f.follow(session.Id)
+	}
+}
+
+func (f *fleet) removeStale(live []string) {
+	names, err := f.store.registered(f.ctx)
+	if err != nil {
+		slog.Warn("vehicles_not_reconciled", "error", err)
+		return
+	}
+	for _, name := range names {
+		if slices.Contains(live, name) {
+			continue
+		}
+		if err := f.store.remove(f.ctx, name); err != nil {
+			slog.Warn("stale_vehicle_not_removed", "name", name, "error", err)
+		}
+	}
+}
+
+// follow watches a session, once, until it closes or the sidecar is gone.
+func (f *fleet) follow(id string) {
+	if _, already := f.following.LoadOrStore(id, struct{}{}); already {
+		return
+	}
+	go func() {
+		defer f.following.Delete(id)
+		err := f.watch(id)
+		if status.Code(err) == codes.NotFound {
+			f.forget(id)
+		} else if err != nil && f.ctx.Err() == nil {
+			slog.Warn("session_not_followed", "session", id, "error", err)
+		}
+	}()
+}
+
+func (f *fleet) watch(id string) error {
+	stream, err := f.sidecar.WatchSession(f.ctx, &pb.SessionRequest{Session: id})
+	if err != nil {
+		return err
+	}
+	for {
+		session, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		switch session.State {
+		case closed:
+			f.forget(id)
+			return nil
+		case ready:
+			if err := f.ensure(f.ctx, session); err != nil {
+				slog.Error("vehicle_not_registered", "session", id, "error", err)
+			}
+		}
+		f.hold(id, session.ReservedMemoryBytes)
+	}
+}
+
+// ensure returns when the model of a session that is ready can be asked, registering and loading it where needed.
+func (f *fleet) ensure(ctx context.Context, session *pb.Session) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	old := f.known[session.Id]
+	if old != nil && old.Concurrency == session.Concurrency && proto.Equal(old.Vehicle, session.Vehicle) {
+		return nil
+	}
+	if old != nil {
+		if err := f.store.unload(ctx, old.Vehicle.Name); err != nil {
+			return err
+		}
+	}
+	if err := f.store.register(ctx, session); err != nil {
+		return err
+	}
+	if err := f.store.load(ctx, session.Vehicle.Name, session.Concurrency); err != nil {
+		return err
+	}
+	f.known[session.Id] = session
+	slog.Info("vehicle_loaded", "session", session.Id, "name", session.Vehicle.Name, "slots", session.Concurrency)
+	return nil
+}
+
+// forget takes a session's vehicle out of the store.
+func (f *fleet) forget(id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	session := f.known[id]
+	delete(f.known, id)
+	f.holdLocked(id, 0)
+	if session == nil {
+		return
+	}
+	if err := f.store.remove(f.ctx, session.Vehicle.Name); err != nil && f.ctx.Err() == nil {
+		slog.Warn("vehicle_not_removed", "session", id, "error", err)
+	}
+}
+
+func (f *fleet) hold(id string, bytes uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.holdLocked(id, bytes)
+}
+
+// holdLocked declares what the shards hold as overhead to stock's scheduler, where that can't see it: Metal counts a
+// process' own allocations only, while CUDA and the system's free memory count everybody's.
+func (f *fleet) holdLocked(id string, bytes uint64) {
+	f.held[id] = bytes
+	if runtime.GOOS != "darwin" {
+		return
+	}
+	var sum uint64
+	for _, held := range f.held {
+		sum += held
+	}
+	overheadBytes.Store(sum)
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"os"
+
+	"github.com/ollama/ollama/fs/ggml"
+	"github.com/ollama/ollama/fs/gguf"
+
+	"kafila/ollama/pb"
+)
+
+const (
+	// sessionKey marks a model file as ours; its value is the session's id.
+	sessionKey = "general.kafila.session"
+	// concurrencyKey makes the file another one, and so loaded anew, when the session takes more or fewer at once.
+	concurrencyKey = "general.kafila.concurrency"
+	// vehicleLimitBytes is well above any vehicle (1.2 kB) and below any model: larger files are not searched.
+	vehicleLimitBytes = 64 << 10
+	// vehiclePrefix begins the name of every vehicle; its host is no registry, so that nothing is ever pulled.
+	vehiclePrefix = "kafila/session/"
+)
+
+// vehicleKV describes the model file by which stock Ollama knows a session's model: no tensors, and a vocabulary in
+// which any text is one unknown token, so that the stock server neither counts nor cuts prompts (the sidecar does,
+// exactly). Counts of 1 keep stock's memory estimates near zero; the context and embedding lengths are true.
+func vehicleKV(session *pb.Session) ggml.KV {
+	v := session.Vehicle
+	return ggml.KV{
+		sessionKey:                               session.Id,
+		concurrencyKey:                           session.Concurrency,
+		"general.architecture":                   "llama",
+		"general.type":                           "model",
+		"general.name":                           v.Name,
+		"llama.block_count":                      uint32(1),
+		"llama.context_length":                   v.ContextLength,
+		"llama.embedding_length":                 v.EmbeddingLength,
+		"llama.feed_forward_length":              uint32(1),
+		"llama.attention.head_count":             uint32(1),
+		"llama.attention.head_count_kv":          uint32(1),
+		"llama.attention.key_length":             uint32(1),
+		"llama.attention.value_length":           uint32(1),
+		"llama.rope.dimension_count":             uint32(1),
+		"tokenizer.ggml.model":                   "t5",
+		"tokenizer.ggml.pre":                     "default",
+		"tokenizer.ggml.tokens":                  []string{"\x01kafila-pad\x01", "\x01kafila-end\x01", "<unk>"},
+		"tokenizer.ggml.scores":                  []float32{0, 0, 0},
+		"tokenizer.ggml.token_type":              []int32{3, 3, 2}, // control, control, unknown
+		"tokenizer.ggml.padding_token_id":        uint32(0),
+		"tokenizer.ggml.eos_token_id":            uint32(1),
+		"tokenizer.ggml.unknown_token_id":        uint32(2),
+		"tokenizer.ggml.add_bos_token":           false,
+		"tokenizer.ggml.add_eos_token":           false,
+		"tokenizer.ggml.add_space_prefix":        false,
+		"llama.attention.layer_norm_rms_epsilon": float32(1e-5),
+	}
+}
+
+// writeVehicle writes the model file of a session; equal sessions give equal bytes.
+func writeVehicle(f *os.File, session *pb.Session) error {
+	return ggml.WriteGGUF(f, vehicleKV(session), nil)
+}
+
+// sessionOf returns the id of the session that a model file stands for, or "" for any other file.
+func sessionOf(path string) string {
+	info, err := os.Stat(path)
+	if err != nil || info.Size() > vehicleLimitBytes {
+		return ""
+	}
+	file, err := gguf.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	return file.KeyValue(sessionKey).String()
+}
