@@ -21,6 +21,12 @@ class WrongProtocol(RendezvousError):
     code = "FAILED_PRECONDITION"
 
 
+class Full(RendezvousError):
+    """All places of a room are taken."""
+
+    code = "FAILED_PRECONDITION"
+
+
 class WrongSecret(RendezvousError):
     """The secret does not belong to the mailbox."""
 

@@ -77,11 +77,12 @@ class Present(_message.Message):
     def __init__(self, mailboxes: _Optional[_Iterable[int]] = ..., observed_address: _Optional[str] = ...) -> None: ...
 
 class Mail(_message.Message):
-    __slots__ = ("body",)
-    FROM_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("sender", "body")
+    SENDER_FIELD_NUMBER: _ClassVar[int]
     BODY_FIELD_NUMBER: _ClassVar[int]
+    sender: int
     body: bytes
-    def __init__(self, body: _Optional[bytes] = ..., **kwargs) -> None: ...
+    def __init__(self, sender: _Optional[int] = ..., body: _Optional[bytes] = ...) -> None: ...
 
 class PostRequest(_message.Message):
     __slots__ = ("room", "mailbox", "secret", "to", "body")

@@ -72,7 +72,7 @@ class RendezvousServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Join(self, request, context):
-        """Opens a mailbox in a room by number. NOT_FOUND when there is no such room, RESOURCE_EXHAUSTED when it is full.
+        """Opens a mailbox in a room by number. NOT_FOUND when there is no such room, FAILED_PRECONDITION when it is full.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

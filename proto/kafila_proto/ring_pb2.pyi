@@ -107,7 +107,7 @@ class AdmittedBody(_message.Message):
     def __init__(self, name: _Optional[str] = ..., key: _Optional[bytes] = ..., log: _Optional[_Iterable[_Union[SignedEntry, _Mapping]]] = ...) -> None: ...
 
 class SessionTerms(_message.Message):
-    __slots__ = ("model", "revision", "members_wanted", "context_tokens", "concurrency", "strategy", "objective", "require", "exclude", "weight_bytes")
+    __slots__ = ("model", "revision", "members_wanted", "context_tokens", "concurrency", "strategy", "objective", "require", "exclude", "weight_bytes", "rendezvous_at_host")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_WANTED_FIELD_NUMBER: _ClassVar[int]
@@ -118,6 +118,7 @@ class SessionTerms(_message.Message):
     REQUIRE_FIELD_NUMBER: _ClassVar[int]
     EXCLUDE_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RENDEZVOUS_AT_HOST_FIELD_NUMBER: _ClassVar[int]
     model: str
     revision: str
     members_wanted: int
@@ -128,7 +129,8 @@ class SessionTerms(_message.Message):
     require: _containers.RepeatedScalarFieldContainer[str]
     exclude: _containers.RepeatedScalarFieldContainer[str]
     weight_bytes: int
-    def __init__(self, model: _Optional[str] = ..., revision: _Optional[str] = ..., members_wanted: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., strategy: _Optional[str] = ..., objective: _Optional[str] = ..., require: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., weight_bytes: _Optional[int] = ...) -> None: ...
+    rendezvous_at_host: bool
+    def __init__(self, model: _Optional[str] = ..., revision: _Optional[str] = ..., members_wanted: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., strategy: _Optional[str] = ..., objective: _Optional[str] = ..., require: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., weight_bytes: _Optional[int] = ..., rendezvous_at_host: _Optional[bool] = ...) -> None: ...
 
 class LogEntry(_message.Message):
     __slots__ = ("index", "previous", "session", "founded", "admitted", "removed")
@@ -195,9 +197,9 @@ class Envelope(_message.Message):
     def __init__(self, sender: _Optional[str] = ..., sequence: _Optional[int] = ..., control: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., log_length: _Optional[int] = ...) -> None: ...
 
 class Control(_message.Message):
-    __slots__ = ("epoch", "entry", "capability", "candidates", "plan", "link", "go", "progress", "ready", "fault", "goodbye")
+    __slots__ = ("epoch", "entries", "capability", "candidates", "plan", "link", "go", "progress", "ready", "fault", "goodbye", "measured")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
-    ENTRY_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
     CAPABILITY_FIELD_NUMBER: _ClassVar[int]
     CANDIDATES_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
@@ -207,8 +209,9 @@ class Control(_message.Message):
     READY_FIELD_NUMBER: _ClassVar[int]
     FAULT_FIELD_NUMBER: _ClassVar[int]
     GOODBYE_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_FIELD_NUMBER: _ClassVar[int]
     epoch: int
-    entry: SignedEntry
+    entries: LogEntries
     capability: Capability
     candidates: Candidates
     plan: PlanProposal
@@ -218,7 +221,14 @@ class Control(_message.Message):
     ready: Ready
     fault: Fault
     goodbye: Goodbye
-    def __init__(self, epoch: _Optional[int] = ..., entry: _Optional[_Union[SignedEntry, _Mapping]] = ..., capability: _Optional[_Union[Capability, _Mapping]] = ..., candidates: _Optional[_Union[Candidates, _Mapping]] = ..., plan: _Optional[_Union[PlanProposal, _Mapping]] = ..., link: _Optional[_Union[LinkReport, _Mapping]] = ..., go: _Optional[_Union[Go, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ...) -> None: ...
+    measured: Measured
+    def __init__(self, epoch: _Optional[int] = ..., entries: _Optional[_Union[LogEntries, _Mapping]] = ..., capability: _Optional[_Union[Capability, _Mapping]] = ..., candidates: _Optional[_Union[Candidates, _Mapping]] = ..., plan: _Optional[_Union[PlanProposal, _Mapping]] = ..., link: _Optional[_Union[LinkReport, _Mapping]] = ..., go: _Optional[_Union[Go, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., measured: _Optional[_Union[Measured, _Mapping]] = ...) -> None: ...
+
+class LogEntries(_message.Message):
+    __slots__ = ("entries",)
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    entries: _containers.RepeatedCompositeFieldContainer[SignedEntry]
+    def __init__(self, entries: _Optional[_Iterable[_Union[SignedEntry, _Mapping]]] = ...) -> None: ...
 
 class Capability(_message.Message):
     __slots__ = ("member_json", "device", "mlx_lm_version", "dtype_note")
@@ -305,6 +315,12 @@ class Fault(_message.Message):
 class Goodbye(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class Measured(_message.Message):
+    __slots__ = ("trace_json",)
+    TRACE_JSON_FIELD_NUMBER: _ClassVar[int]
+    trace_json: str
+    def __init__(self, trace_json: _Optional[str] = ...) -> None: ...
 
 class Request(_message.Message):
     __slots__ = ("epoch", "generate")

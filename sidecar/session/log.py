@@ -6,7 +6,7 @@ that is taken is a fork, and is refused.
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
 from kafila_proto import ring_pb2
@@ -17,14 +17,22 @@ from sidecar.session.identity import Identity, fingerprint, public_key_of, verif
 
 SESSION_BYTES = 16
 LARGEST_ENTRY_BYTES = 16 * 1024
-LONGEST_LOG = 512  # entries; a newcomer gets them in one message
+LONGEST_LOG = 400  # entries; a newcomer gets them in one message
 REASONS = ("left", "lost", "removed")
 
 _PURPOSE = b"log entry"
 
 
+class Forked(Denied):
+    """The admitter signed two histories: nothing it says can be trusted any more."""
+
+
 class Gap(Unavailable):
-    """An entry came before the ones that it builds on; it may be offered again later."""
+    """The admitter's entry `index` came before the ones that it builds on; it may be offered again later."""
+
+    def __init__(self, index: int, length: int) -> None:
+        super().__init__(f"log entry {index} came before entry {length}")
+        self.index = index
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +40,8 @@ class Member:
     """A member as the log pins it; `fingerprint` is the certificate's SHA-256, 32 bytes."""
 
     name: str
-    certificate: bytes
-    fingerprint: bytes
+    certificate: bytes = field(repr=False)
+    fingerprint: bytes = field(repr=False)
     mailbox: int
     host: bool
     index: int  # of the entry that admitted it
@@ -86,32 +94,30 @@ class Log:
     def append(self, signed: ring_pb2.SignedEntry) -> Change | None:
         """Takes one entry and says what it changes; None when it is known already.
 
-        Raises Denied for a fork or a signature that is not the admitter's, Gap when entries before it are missing,
-        InvalidInput for an entry that makes no sense.
+        Raises Denied for a signature that is not the admitter's, Forked for a fork, Gap when entries before it are
+        missing, InvalidInput for an entry that makes no sense.
         """
         entry = _parse(signed.entry)
         if entry.session != self.session:
             raise Denied("a log entry belongs to another session")
-        if entry.index < len(self):
-            self._refuse_fork(entry.index, signed)
+        if entry.index < len(self) and self._entries[entry.index].entry == signed.entry:
             return None
-        if entry.index > len(self):
-            raise Gap(f"log entry {entry.index} came before entry {len(self)}")
-        change = self._check(entry, signed)
+        verify(public_key_of(self._admitter_of(entry)), _PURPOSE, signed.entry, signed.signature)
+        self._check_place(entry)
+        change = self._check_change(entry)
         self._apply(entry, signed, change)
         return change
 
-    def _refuse_fork(self, index: int, signed: ring_pb2.SignedEntry) -> None:
-        if self._entries[index].entry != signed.entry:
-            raise Denied(f"the membership log is forked at entry {index}: leave this session and make a new one")
-
-    def _check(self, entry: ring_pb2.LogEntry, signed: ring_pb2.SignedEntry) -> Change:
+    def _check_place(self, entry: ring_pb2.LogEntry) -> None:
+        """Raises Gap or Forked unless the signed entry is the next one."""
+        if entry.index > len(self):
+            raise Gap(entry.index, len(self))
+        if entry.index < len(self) or entry.previous != self._head():
+            raise Forked(f"the membership log is forked at entry {entry.index}: leave this session and make a new one")
         if len(self) >= LONGEST_LOG:
             raise Refused(f"the session's log is full at {LONGEST_LOG} entries: create a new session")
-        if entry.previous != self._head():
-            raise Denied(f"the membership log is forked before entry {entry.index}: leave this session")
-        admitter = self._admitter_of(entry)
-        verify(public_key_of(admitter), _PURPOSE, signed.entry, signed.signature)
+
+    def _check_change(self, entry: ring_pb2.LogEntry) -> Change:
         match entry.WhichOneof("change"):
             case "founded":
                 return Joined(self._checked(entry.founded.host, 0, host=True))
@@ -129,7 +135,7 @@ class Log:
         """The certificate (DER) whose key has to have signed: the founder's own at first, then the host's."""
         if entry.HasField("founded") != (entry.index == 0):
             raise InvalidInput("a membership log is founded by its first entry, and by no other")
-        if entry.index == 0:
+        if not self._entries:
             return entry.founded.host.certificate
         host = self._members.get(self.host)
         if host is None:

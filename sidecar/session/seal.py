@@ -56,19 +56,20 @@ class Seen:
         self._highest = 0
         self._bits = 0  # bit i: highest - i was seen
 
-    def first_sight(self, sequence: int) -> bool:
-        """True once for each number; False for repeats and for what is older than the window."""
-        ahead = sequence - self._highest
-        if ahead > 0:
-            kept = self._bits << ahead if ahead < WINDOW else 0
-            self._bits = (kept | 1) & ((1 << WINDOW) - 1)
-            self._highest = sequence
-            return True
-        bit = 1 << -ahead if -ahead < WINDOW else 0
-        if not bit or self._bits & bit:
-            return False
-        self._bits |= bit
-        return True
+    def has(self, sequence: int) -> bool:
+        """True for what was added, and for what is older than the window."""
+        behind = self._highest - sequence
+        return behind >= WINDOW or (behind >= 0 and bool(self._bits >> behind & 1))
+
+    def add(self, sequence: int) -> None:
+        """Notes a number that `has` did not know."""
+        behind = self._highest - sequence
+        if behind >= 0:
+            self._bits |= 1 << behind
+            return
+        kept = self._bits << -behind if -behind < WINDOW else 0
+        self._bits = (kept | 1) & ((1 << WINDOW) - 1)
+        self._highest = sequence
 
 
 def sign_envelope(

@@ -1,0 +1,210 @@
+"""The rooms and their mailboxes: who may open, join, attend and post, and when things expire. No I/O, no clock.
+
+Each request is one method; those that depend on time take `now` in seconds. Streams to wake up are collected in
+`take_woken`.
+"""
+
+import hmac
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from rendezvous.config import PROTOCOL, SECRET_BYTES, Limits
+from rendezvous.errors import Exhausted, Full, Malformed, Unknown, WrongProtocol, WrongSecret
+from rendezvous.mailbox import Arrived, Budget, Departed, Event, Mail, Mailbox
+from rendezvous.meter import Meter
+from rendezvous.numbers import RoomNumbers
+
+FIRST_MAILBOX = 1  # the creator's, who answers newcomers
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Where a mailbox is."""
+
+    room: int
+    mailbox: int
+
+
+@dataclass(slots=True)
+class Room:
+    """One room; `address` is who opened it, as the limits count it."""
+
+    address: str
+    capacity: int
+    mailboxes: dict[int, Mailbox] = field(default_factory=dict)
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(FIRST_MAILBOX))
+
+    def attended_beside(self, mailbox: int) -> tuple[int, ...]:
+        return tuple(number for number, box in self.mailboxes.items() if box.attended and number != mailbox)
+
+
+class Rooms:
+    """All rooms of one server."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._rooms: dict[int, Room] = {}
+        self._rooms_by_address: Counter[str] = Counter()
+        self._room_numbers = RoomNumbers(limits.cool_down_s)
+        self._streams = itertools.count(1)
+        self._idle_since: dict[Key, float] = {}  # mailboxes that nobody attends, the longest idle first
+        self._woken: set[int] = set()
+        self._budget = Budget(limits.queued_bytes_in_all)
+        self._creates = Meter(limits.rooms_per_address_and_minute, "rooms were opened from your address")
+        self._joins = Meter(limits.joins_per_address_and_minute, "joins came from your address")
+        self._posts = Meter(limits.posts_per_mailbox_and_minute, "messages came from this mailbox")
+
+    def __len__(self) -> int:
+        return len(self._rooms)
+
+    @property
+    def queued_bytes(self) -> int:
+        """What all mailboxes hold together."""
+        return self._budget.held
+
+    def create(self, *, protocol: int, address: str, capacity: int, secret: bytes, now: float) -> Key:
+        """Opens a room with its first mailbox; `capacity` 0 means as many mailboxes as the server allows."""
+        _check(protocol, secret)
+        self._creates.count(address, now)
+        if len(self._rooms) >= self._limits.rooms:
+            raise Exhausted(f"all {self._limits.rooms} rooms of this rendezvous are taken: use another one")
+        if self._rooms_by_address[address] >= self._limits.rooms_per_address:
+            raise Exhausted(f"your address has {self._limits.rooms_per_address} rooms open: leave one first")
+        most = self._limits.mailboxes_per_room
+        number = self._room_numbers.take(now)
+        self._rooms[number] = Room(address, min(capacity or most, most))
+        self._rooms_by_address[address] += 1
+        return self._open_mailbox(number, secret, now)
+
+    def join(self, *, protocol: int, address: str, room: int, secret: bytes, now: float) -> Key:
+        """Opens one more mailbox in a room."""
+        _check(protocol, secret)
+        self._joins.count(address, now)
+        if room not in self._rooms:
+            raise Unknown("there is no such room, or no longer")
+        capacity = self._rooms[room].capacity
+        if len(self._rooms[room].mailboxes) >= capacity:
+            raise Full(f"all {capacity} places of this room are taken: try again later")
+        return self._open_mailbox(room, secret, now)
+
+    def attend(self, key: Key, secret: bytes) -> int:
+        """A stream takes the mailbox over; returns the stream's number for `take` and `detach`."""
+        box = self._proved(key, secret)
+        superseded, stream = box.stream, next(self._streams)
+        box.attend(stream, self._rooms[key.room].attended_beside(key.mailbox))
+        self._idle_since.pop(key, None)
+        if superseded is None:
+            self._tell_others(key, Arrived(key.mailbox))
+        else:
+            self._woken.add(superseded)
+        return stream
+
+    def take(self, key: Key, stream: int) -> list[Event]:
+        """What waits for a stream. Raises Unknown, Superseded or Exhausted when the stream has to end."""
+        return self._mailbox(key).take(stream)
+
+    def detach(self, key: Key, stream: int, now: float) -> None:
+        """The stream ended. A mailbox that a newer one attends, or that is gone, is not touched."""
+        room = self._rooms.get(key.room)
+        box = room.mailboxes.get(key.mailbox) if room else None
+        if box is None or box.stream != stream:
+            return
+        box.stream = None
+        self._idle_since[key] = now
+        self._tell_others(key, Departed(key.mailbox))
+
+    def post(self, key: Key, secret: bytes, *, to: Iterable[int], body: bytes, now: float) -> list[int]:
+        """Puts `body` into the mailboxes `to`; returns those that are gone or full."""
+        self._proved(key, secret)
+        if len(body) > self._limits.body_bytes:
+            raise Malformed(f"a message of {len(body)} bytes is over {self._limits.body_bytes} bytes")
+        wanted = sorted(set(to) - {key.mailbox})
+        if not 1 <= len(wanted) <= self._limits.mailboxes_per_room:
+            raise Malformed(f"a message goes to 1 to {self._limits.mailboxes_per_room} other mailboxes")
+        self._posts.count(key, now)
+        mail = Mail(key.mailbox, body)
+        return [number for number in wanted if not self._put(Key(key.room, number), mail)]
+
+    def leave(self, key: Key, secret: bytes, now: float) -> None:
+        """Gives the mailbox up; the room goes with its last one."""
+        self._proved(key, secret)
+        self._drop(key, now)
+
+    def next_timer(self) -> float | None:
+        """When `handle_timer` is due, in the time of `now`."""
+        longest = next(iter(self._idle_since.values()), None)
+        return None if longest is None else longest + self._limits.idle_ttl_s
+
+    def handle_timer(self, now: float) -> None:
+        """Drops the mailboxes that nobody attended for too long."""
+        while (due := self.next_timer()) is not None and due <= now:
+            self._drop(next(iter(self._idle_since)), now)
+
+    def take_woken(self) -> set[int]:
+        """Streams that have something to take, or have to end."""
+        woken, self._woken = self._woken, set()
+        return woken
+
+    def _open_mailbox(self, number: int, secret: bytes, now: float) -> Key:
+        room = self._rooms[number]
+        key = Key(number, next(room.numbers))
+        room.mailboxes[key.mailbox] = Mailbox(secret, self._limits, self._budget)
+        self._idle_since[key] = now
+        return key
+
+    def _put(self, key: Key, mail: Mail) -> bool:
+        box = self._rooms[key.room].mailboxes.get(key.mailbox)
+        if box is None or not box.put_mail(mail):
+            return False
+        self._wake(box)
+        return True
+
+    def _tell_others(self, key: Key, event: Arrived | Departed) -> None:
+        for number, box in self._rooms[key.room].mailboxes.items():
+            if number != key.mailbox:
+                box.put_news(event)
+                self._wake(box)
+
+    def _wake(self, box: Mailbox) -> None:
+        if box.stream is not None:
+            self._woken.add(box.stream)
+
+    def _drop(self, key: Key, now: float) -> None:
+        room = self._rooms[key.room]
+        box = room.mailboxes.pop(key.mailbox)
+        box.close()
+        self._idle_since.pop(key, None)
+        self._wake(box)
+        if box.attended:
+            self._tell_others(key, Departed(key.mailbox))
+        if not room.mailboxes:
+            self._close(key.room, now)
+
+    def _close(self, number: int, now: float) -> None:
+        room = self._rooms.pop(number)
+        self._room_numbers.give_back(number, now)
+        self._rooms_by_address[room.address] -= 1
+        if not self._rooms_by_address[room.address]:
+            del self._rooms_by_address[room.address]
+
+    def _mailbox(self, key: Key) -> Mailbox:
+        room = self._rooms.get(key.room)
+        box = room.mailboxes.get(key.mailbox) if room else None
+        if box is None:
+            raise Unknown("there is no such mailbox, or no longer")
+        return box
+
+    def _proved(self, key: Key, secret: bytes) -> Mailbox:
+        box = self._mailbox(key)
+        if not hmac.compare_digest(box.secret, secret):
+            raise WrongSecret("the secret does not belong to this mailbox")
+        return box
+
+
+def _check(protocol: int, secret: bytes) -> None:
+    if protocol != PROTOCOL:
+        raise WrongProtocol(f"this rendezvous speaks protocol {PROTOCOL}, the caller {protocol}: use the same version")
+    if len(secret) != SECRET_BYTES:
+        raise Malformed(f"a mailbox' secret has {len(secret)} bytes, not {SECRET_BYTES}")

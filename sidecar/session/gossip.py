@@ -1,0 +1,44 @@
+"""One way by which sealed messages are passed on beside the rendezvous: a link, or several behind one function."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from sidecar.errors import KafilaError
+
+logger = logging.getLogger(__name__)
+
+MOST_WAITING = 256  # messages; a way so far behind misses what follows
+FORWARD_DEADLINE_S = 5.0
+
+Forward = Callable[[bytes], Awaitable[None]]
+
+
+class Way:
+    """A bounded queue in front of `forward`, so that a stalled link holds up nobody."""
+
+    def __init__(self, forward: Forward) -> None:
+        self.forward = forward
+        self._queue: asyncio.Queue[bytes] = asyncio.Queue(MOST_WAITING)
+
+    def put(self, sealed: bytes) -> None:
+        try:
+            self._queue.put_nowait(sealed)
+        except asyncio.QueueFull:
+            logger.warning("gossip_dropped waiting=%d", self._queue.qsize())
+
+    async def emptied(self) -> None:
+        """Returns when all that was put has been forwarded."""
+        await self._queue.join()
+
+    async def run(self) -> None:
+        """Forwards for ever. A message that can't be forwarded is lost on this way only."""
+        while True:
+            sealed = await self._queue.get()
+            try:
+                async with asyncio.timeout(FORWARD_DEADLINE_S):
+                    await self.forward(sealed)
+            except (KafilaError, TimeoutError, ConnectionError) as error:
+                logger.info("gossip_failed reason=%s", type(error).__name__)
+            finally:
+                self._queue.task_done()

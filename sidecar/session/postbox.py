@@ -1,0 +1,130 @@
+"""One mailbox at a rendezvous: its calls with deadlines, its stream, and who else attends."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+
+import grpc
+from kafila_proto import rendezvous_pb2 as pb
+from kafila_proto import rendezvous_pb2_grpc as pb_grpc
+
+from rendezvous.config import PROTOCOL
+from sidecar.errors import NotFound
+from sidecar.session.address import Address
+from sidecar.session.dial import CALL_DEADLINE_S, answered, dial, no_answer
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which mailbox, whose answers newcomers wait for, and the proof that it is ours."""
+
+    room: int
+    mailbox: int
+    admitter: int
+    secret: bytes = field(repr=False)
+
+
+class Postbox:
+    """Made by `open_room` or `enter_room`. One reader at a time calls `attend` and `next`."""
+
+    def __init__(self, channel: grpc.aio.Channel, address: Address, place: Place) -> None:
+        self.address = address
+        self.place = place
+        self.attending: set[int] = set()  # the others
+        self._channel = channel
+        self._stub = _stub(channel)
+        self._stream: grpc.aio.UnaryStreamCall | None = None
+
+    async def attend(self) -> None:
+        """Opens the stream anew and learns who attends; raises NotFound when the mailbox is gone, or Unavailable."""
+        place = self.place
+        self._end_stream()
+        self._stream = self._stub.Attend(pb.AttendRequest(room=place.room, mailbox=place.mailbox, secret=place.secret))
+        try:
+            async with asyncio.timeout(CALL_DEADLINE_S):
+                await self.next()
+        except TimeoutError as error:
+            raise no_answer(self.address) from error
+
+    async def next(self) -> pb.Event:
+        """The next event. Raises Unavailable when the stream breaks, NotFound when the mailbox is gone."""
+        assert self._stream is not None
+        event = await answered(self._stream.read(), self.address)
+        if event is grpc.aio.EOF:
+            raise no_answer(self.address)
+        assert isinstance(event, pb.Event)
+        self._note(event)
+        return event
+
+    async def post(self, to: Iterable[int], body: bytes) -> None:
+        """Mail for other mailboxes; those that are gone miss it."""
+        place = self.place
+        request = pb.PostRequest(room=place.room, mailbox=place.mailbox, secret=place.secret, to=to, body=body)
+        await answered(self._stub.Post(request, timeout=CALL_DEADLINE_S), self.address)
+
+    async def leave(self) -> None:
+        """Gives the mailbox up."""
+        place = self.place
+        request = pb.LeaveRequest(room=place.room, mailbox=place.mailbox, secret=place.secret)
+        await answered(self._stub.Leave(request, timeout=CALL_DEADLINE_S), self.address)
+
+    async def aclose(self) -> None:
+        """Ends the connection, which others see as a departure."""
+        self._end_stream()
+        await self._channel.close()
+
+    def _end_stream(self) -> None:
+        if self._stream is not None:
+            self._stream.cancel()
+
+    def _note(self, event: pb.Event) -> None:
+        match event.WhichOneof("event"):
+            case "present":
+                self.attending = set(event.present.mailboxes)
+            case "arrived":
+                self.attending.add(event.arrived)
+            case "departed":
+                self.attending.discard(event.departed)
+
+
+async def open_room(address: Address) -> Postbox:
+    """A new room with its first mailbox. Raises Unavailable, or what the rendezvous refuses with."""
+
+    async def ask(stub: pb_grpc.RendezvousStub) -> Place:
+        call = stub.Create(pb.CreateRequest(protocol=PROTOCOL), timeout=CALL_DEADLINE_S)
+        reply: pb.CreateReply = await answered(call, address)
+        return Place(reply.room, reply.mailbox, admitter=reply.mailbox, secret=reply.secret)
+
+    return await _opened(address, ask)
+
+
+async def enter_room(address: Address, room: int) -> Postbox:
+    """One more mailbox in a room. Raises NotFound, Refused when it is full, Unavailable."""
+
+    async def ask(stub: pb_grpc.RendezvousStub) -> Place:
+        call = stub.Join(pb.JoinRequest(protocol=PROTOCOL, room=room), timeout=CALL_DEADLINE_S)
+        try:
+            reply: pb.JoinReply = await answered(call, address)
+        except NotFound as error:
+            raise NotFound(
+                f"no session has the number {room} at {address.target}: it may have ended; ask for the code again"
+            ) from error
+        return Place(room, reply.mailbox, admitter=reply.admitter, secret=reply.secret)
+
+    return await _opened(address, ask)
+
+
+async def _opened(address: Address, ask: Callable[[pb_grpc.RendezvousStub], Awaitable[Place]]) -> Postbox:
+    """Dials, asks for a place and attends it; nothing stays open after an error."""
+    channel = await dial(address)
+    try:
+        postbox = Postbox(channel, address, await ask(_stub(channel)))
+        await postbox.attend()
+    except BaseException:
+        await channel.close()
+        raise
+    return postbox
+
+
+def _stub(channel: grpc.aio.Channel) -> pb_grpc.RendezvousStub:
+    return pb_grpc.RendezvousStub(channel)  # type: ignore[no-untyped-call]
