@@ -17,6 +17,7 @@ from sidecar.session.admission import Answer, Desk, Enrol
 from sidecar.session.attendance import sightings
 from sidecar.session.circle import Circle
 from sidecar.session.code import Code
+from sidecar.session.feed import Feed
 from sidecar.session.gossip import Forward, Way
 from sidecar.session.identity import Identity
 from sidecar.session.log import Forked, Member
@@ -26,7 +27,6 @@ from sidecar.session.poster import Poster
 
 logger = logging.getLogger(__name__)
 
-MOST_NEWS = 1024  # untold; then readers of mail and links wait
 GOODBYE_DEADLINE_S = 2.0
 
 
@@ -41,7 +41,7 @@ class Channel:
         self._poster = Poster(postbox)
         self._ways: dict[Forward, Way] = {}
         self._way_tasks: dict[Forward, asyncio.Task[None]] = {}
-        self._news: asyncio.Queue[News | None] = asyncio.Queue(MOST_NEWS)
+        self._feed = Feed()
         self._group: asyncio.TaskGroup | None = None
         self._closing = asyncio.Event()
         self._fault: KafilaError | None = None
@@ -88,14 +88,14 @@ class Channel:
                     task.cancel()
         finally:
             self._group = None
-            self._end_news()
+            self._feed.end()
             await self._postbox.aclose()
         if self._fault:
             raise self._fault
 
     async def events(self) -> AsyncIterator[News]:
         """What happens, for one listener, until the channel ends. Unread news is bounded: keep reading."""
-        while (news := await self._news.get()) is not None:
+        while (news := await self._feed.next()) is not None:
             yield news
 
     async def send(self, control: ring_pb2.Control) -> None:
@@ -116,7 +116,8 @@ class Channel:
         else:
             if news is not None:
                 self._pass_on(sealed)
-                await self._tell(news)
+                self._tell(news)
+                await self._feed.has_room()
 
     def attach(self, forward: Forward) -> None:
         """From now on messages go over this way too; `forward` may raise KafilaError, and is awaited in turn."""
@@ -133,9 +134,7 @@ class Channel:
 
     async def remove(self, name: str, reason: str) -> None:
         """Removes a member from the log; the reason is "left", "lost" or "removed". Raises Refused unless host."""
-        removed = self._circle.remove(name, reason)
-        self._spread_last_entry(self._circle.others)
-        await self._tell([removed])
+        self._remove(name, reason)
 
     def close_admission(self) -> None:
         """Newcomers that know the code are told that this session takes nobody any more."""
@@ -150,7 +149,7 @@ class Channel:
                 await self._poster.emptied()
                 for way in list(self._ways.values()):
                     await way.emptied()
-                self._end_news()  # the end of our own stream is none
+                self._feed.end()  # the end of our own stream is none
                 await self._postbox.leave()
         await self.aclose()
 
@@ -158,17 +157,20 @@ class Channel:
         """Ends `run`. Others see a departure, not a goodbye."""
         self._closing.set()
         if self._group is None:
-            self._end_news()
+            self._feed.end()
             await self._postbox.aclose()
 
     # ---- Out
 
+    def _remove(self, name: str, reason: str) -> None:
+        others = self._circle.others  # the removed one is told too
+        removed = self._circle.remove(name, reason)
+        self._spread(self._circle.write_last_entry(), others)
+        self._feed.tell([removed])
+
     def _spread(self, sealed: bytes, members: Iterable[Member]) -> None:
         self._mail(sealed, members)
         self._pass_on(sealed)
-
-    def _spread_last_entry(self, members: Iterable[Member]) -> None:
-        self._spread(self._circle.entries_since(len(self._circle.log) - 2), members)
 
     def _mail(self, sealed: bytes, members: Iterable[Member]) -> None:
         parcel = ring_pb2.Parcel(envelope=ring_pb2.Sealed.FromString(sealed))
@@ -178,52 +180,44 @@ class Channel:
         for way in self._ways.values():
             way.put(sealed)
 
-    async def _tell(self, news: Iterable[News]) -> None:
+    def _tell(self, news: Iterable[News]) -> None:
         for one in news:
-            await self._news.put(one)
+            self._feed.tell([one])
             if isinstance(one, MessageFrom) and one.control.HasField("goodbye") and self.is_admitter:
-                await self.remove(one.sender, "left")
+                self._remove(one.sender, "left")
 
     def _fail(self, fault: KafilaError) -> None:
         self._fault = fault
         self._closing.set()
 
-    def _end_news(self) -> None:
-        while self._news.full():
-            self._news.get_nowait()
-        self._news.put_nowait(None)
-
     # ---- In
 
     async def _attend(self) -> None:
-        await self._tell(self._circle.attending(self._postbox.attending))
+        self._tell(self._circle.attending(self._postbox.attending))
         async for sighting in sightings(self._postbox):
             if isinstance(sighting, rendezvous_pb2.Event):
                 await self._on_event(sighting)
                 continue
-            await self._tell([sighting])
+            self._tell([sighting])
             if isinstance(sighting, RendezvousBack):
-                await self._tell(self._circle.attending(self._postbox.attending))
+                self._tell(self._circle.attending(self._postbox.attending))
 
     async def _on_event(self, event: rendezvous_pb2.Event) -> None:
         match event.WhichOneof("event"):
             case "arrived":
                 self._repeat_for(event.arrived)
-                await self._tell(self._circle.attending(self._postbox.attending))
+                self._tell(self._circle.attending(self._postbox.attending))
             case "departed":
                 if self._desk:
                     self._desk.departed(event.departed)
-                await self._tell(self._circle.attending(self._postbox.attending))
+                self._tell(self._circle.attending(self._postbox.attending))
             case "mail":
                 await self._on_mail(event.mail)
 
     def _repeat_for(self, mailbox: int) -> None:
-        """A member that comes back may have missed what it was sent last."""
         for member in self._circle.others:
             if member.mailbox == mailbox:
-                if self.is_admitter:
-                    self._mail(self._circle.entries_since(member.index), [member])
-                for sealed in self._circle.sent_for(member):
+                for sealed in self._circle.repeat_for(member):
                     self._mail(sealed, [member])
 
     async def _on_mail(self, mail: rendezvous_pb2.Mail) -> None:
@@ -235,20 +229,20 @@ class Channel:
         if parcel.HasField("envelope"):
             await self.receive(parcel.envelope.SerializeToString())
         elif self._desk and parcel.HasField("admission"):
-            await self._on_newcomer(self._desk, mail.sender, parcel.admission)
+            self._on_newcomer(self._desk, mail.sender, parcel.admission)
 
     # ---- Admission, on the host
 
-    async def _on_newcomer(self, desk: Desk, mailbox: int, admission: ring_pb2.Admission) -> None:
+    def _on_newcomer(self, desk: Desk, mailbox: int, admission: ring_pb2.Admission) -> None:
         if mailbox in {member.mailbox for member in self.members}:
             return
         outcome = desk.receive(mailbox, admission, asyncio.get_running_loop().time())
         if isinstance(outcome, Answer):
             self._answer(outcome)
         else:
-            await self._admit(desk, outcome)
+            self._admit(desk, outcome)
 
-    async def _admit(self, desk: Desk, enrol: Enrol) -> None:
+    def _admit(self, desk: Desk, enrol: Enrol) -> None:
         others = self._circle.others
         try:
             body, joined = self._circle.admit(
@@ -258,8 +252,8 @@ class Channel:
             self._answer(desk.refuse(enrol.mailbox, error))
             return
         self._answer(desk.admit(enrol.mailbox, body))
-        self._spread_last_entry(others)
-        await self._tell([joined])
+        self._spread(self._circle.write_last_entry(), others)
+        self._tell([joined])
 
     def _answer(self, answer: Answer) -> None:
         self._poster.put([answer.mailbox], ring_pb2.Parcel(admission=answer.admission).SerializeToString())

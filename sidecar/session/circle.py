@@ -4,6 +4,7 @@
 each is told once. Who was admitted later than a message was written is not told it.
 """
 
+import logging
 from collections import deque
 from collections.abc import Iterable
 
@@ -14,10 +15,12 @@ from sidecar.errors import Denied, InvalidInput, Refused
 from sidecar.session import log as membership
 from sidecar.session import names
 from sidecar.session.identity import Identity
-from sidecar.session.log import Change, Gap, Joined, Log, Member
+from sidecar.session.log import Change, Forked, Gap, Joined, Log, Member
 from sidecar.session.news import MemberDeparted, MemberJoined, MemberRemoved, MemberReturned, MessageFrom, News
 from sidecar.session.pake import Entropy
 from sidecar.session.seal import Sealer, Seen, open_envelope, sign_envelope, verify_envelope
+
+logger = logging.getLogger(__name__)
 
 KEPT_MESSAGES = 64  # of our own, for members that come back
 KEPT_EARLY = 64  # messages and entries that came before the log entry which they need
@@ -54,18 +57,18 @@ class Circle:
 
     def write(self, control: ring_pb2.Control) -> bytes:
         """A sealed message from this member to all others. Raises InvalidInput when it is too large."""
-        self._sequence += 1
-        envelope = sign_envelope(
-            self.identity,
-            session=self.log.session,
-            sender=self.self_name,
-            sequence=self._sequence,
-            log_length=len(self.log),
-            control=control,
-        )
-        sealed = self._sealer.seal(envelope.SerializeToString()).SerializeToString()
+        sealed = self._seal(control)
         self._sent.append((len(self.log), sealed))
         return sealed
+
+    def write_last_entry(self) -> bytes:
+        """A sealed message with the log's newest entry."""
+        return self.write(self._entries_since(len(self.log) - 2))
+
+    def repeat_for(self, member: Member) -> list[bytes]:
+        """What a member that was away may have missed: the log (from the admitter) and our latest messages to it."""
+        log = [self._seal(self._entries_since(member.index))] if self.is_admitter else []
+        return log + [sealed for log_length, sealed in self._sent if log_length > member.index]
 
     def receive(self, sealed: bytes) -> list[News] | None:
         """What a sealed message tells; None when it was seen before, so that it needs no passing on.
@@ -96,15 +99,6 @@ class Circle:
         self._forget(member)
         return MemberRemoved(name, reason)
 
-    def entries_since(self, index: int) -> bytes:
-        """A sealed message with the log's entries after `index`."""
-        entries = ring_pb2.LogEntries(entries=self.log.entries[index + 1 :])
-        return self.write(ring_pb2.Control(entries=entries))
-
-    def sent_for(self, member: Member) -> list[bytes]:
-        """The latest sealed messages of ours that were written for a member, oldest first."""
-        return [sealed for log_length, sealed in self._sent if log_length > member.index]
-
     def attending(self, mailboxes: Iterable[int]) -> list[News]:
         """The rendezvous says who attends: tells who is absent now and who is back."""
         present = set(mailboxes)
@@ -118,6 +112,21 @@ class Circle:
                 self._absent.discard(member.name)
                 news.append(MemberReturned(member.name))
         return news
+
+    def _seal(self, control: ring_pb2.Control) -> bytes:
+        self._sequence += 1
+        envelope = sign_envelope(
+            self.identity,
+            session=self.log.session,
+            sender=self.self_name,
+            sequence=self._sequence,
+            log_length=len(self.log),
+            control=control,
+        )
+        return self._sealer.seal(envelope.SerializeToString()).SerializeToString()
+
+    def _entries_since(self, index: int) -> ring_pb2.Control:
+        return ring_pb2.Control(entries=ring_pb2.LogEntries(entries=self.log.entries[index + 1 :]))
 
     def _require_admitter(self, what: str) -> None:
         if not self.is_admitter:
@@ -147,9 +156,16 @@ class Circle:
         self._early.append(envelope)
 
     def _take_entries(self, entries: Iterable[ring_pb2.SignedEntry]) -> list[News]:
+        """Takes entries up to the first that is refused; raises Forked when they fork the log."""
         news: list[News] = []
         for signed in entries:
-            news += self._take_entry(signed)
+            try:
+                news += self._take_entry(signed)
+            except Forked:
+                raise
+            except (Denied, InvalidInput, Refused) as error:
+                logger.warning("entry_refused code=%s", error.code)
+                break
         return news
 
     def _take_entry(self, signed: ring_pb2.SignedEntry) -> list[News]:

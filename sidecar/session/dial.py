@@ -65,7 +65,11 @@ async def answered(call: Awaitable[Any], address: Address) -> Any:
 
 
 def no_answer(address: Address) -> Unavailable:
-    return Unavailable(f"the rendezvous at {address.target} does not answer: check its address and your network")
+    """The one sentence for a rendezvous that can't be reached, in whatever way."""
+    advice = "check its address and your network"
+    if not address.insecure and address.fingerprint is None:
+        advice += ", and add the #fingerprint that it printed at start if its certificate is its own"
+    return Unavailable(f"the rendezvous at {address.target} does not answer: {advice}")
 
 
 async def _fetch_certificate(address: Address) -> bytes:

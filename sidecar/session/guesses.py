@@ -23,6 +23,10 @@ class FileGuesses:
             raise Refused(f"can't read how often the code was guessed from {self._path}: {error}") from error
 
     def save(self, count: int) -> None:
+        """Raises Refused when it can't be written: an exchange that isn't counted must not go on."""
         fresh = self._path.with_name(f"{_FILE}.new")
-        fresh.write_text(str(count), "ascii")
-        fresh.replace(self._path)
+        try:
+            fresh.write_text(str(count), "ascii")
+            fresh.replace(self._path)
+        except OSError as error:
+            raise Refused(f"can't note how often the code was guessed in {self._path}: {error}") from error

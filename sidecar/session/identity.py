@@ -60,15 +60,18 @@ def make_identity() -> Identity:
 
 
 def save_identity(identity: Identity, folder: Path) -> None:
-    """Writes key and certificate into `folder` (0700), readable by the owner only (0600)."""
+    """Writes key and certificate into `folder` (0700), for the owner only (0600); raises Refused when it can't."""
     pem = identity.private_key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     ) + identity.certificate.public_bytes(serialization.Encoding.PEM)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     fresh = folder / f"{_FILE}.new"
-    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(pem)
-    fresh.replace(folder / _FILE)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(pem)
+        fresh.replace(folder / _FILE)
+    except OSError as error:
+        raise Refused(f"can't keep this member's identity in {folder}: {error}") from error
 
 
 def load_identity(folder: Path) -> Identity:

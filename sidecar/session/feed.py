@@ -1,0 +1,54 @@
+"""News on its way to the channel's one listener."""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+
+from sidecar.session.news import News
+
+MOST_UNREAD = 1024
+
+
+class Feed:
+    """A queue that holds up those who bring news from outside while the listener is `MOST_UNREAD` behind.
+
+    What this member does itself is told without waiting, since the listener may be the one who does it.
+    """
+
+    def __init__(self) -> None:
+        self._unread: deque[News] = deque()
+        self._filled = asyncio.Event()
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self._ended = False
+
+    def tell(self, news: Iterable[News]) -> None:
+        """Never waits."""
+        self._unread.extend(news)
+        self._settle()
+
+    async def has_room(self) -> None:
+        """Returns when the listener has caught up."""
+        await self._has_room.wait()
+
+    def end(self) -> None:
+        """The listener gets what is unread, then None."""
+        self._ended = True
+        self._settle()
+
+    async def next(self) -> News | None:
+        """The oldest unread news; None after the end."""
+        await self._filled.wait()
+        news = self._unread.popleft() if self._unread else None
+        self._settle()
+        return news
+
+    def _settle(self) -> None:
+        if self._unread or self._ended:
+            self._filled.set()
+        else:
+            self._filled.clear()
+        if len(self._unread) < MOST_UNREAD or self._ended:
+            self._has_room.set()
+        else:
+            self._has_room.clear()
