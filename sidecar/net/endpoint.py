@@ -19,6 +19,7 @@ from sidecar.net.candidates import (
 )
 from sidecar.net.errors import BadDatagram, Unpinned
 from sidecar.net.link import Ending, Link, OnStream
+from sidecar.net.pathsize import PROBED_BYTES
 from sidecar.net.quic import CID_BYTES, Identity
 from sidecar.net.udp import Received, UdpSocket, open_socket
 
@@ -88,6 +89,7 @@ class Endpoint:
             on_stream=on_stream,
             send=self._udp.send,
             until=asyncio.get_running_loop().time() + deadline_s,
+            sizes=PROBED_BYTES if self._udp.forbids_fragments else (),
         )
         self._register(secret.name.hex(), link)
         await self._until_ready(link, candidates, deadline_s)

@@ -16,6 +16,7 @@ from sidecar.net import neighbour as quic
 from sidecar.net.candidates import RELAYED, Address, Candidate
 from sidecar.net.errors import LinkLost
 from sidecar.net.neighbour import Ended, Established, Neighbour, StreamData, StreamGone
+from sidecar.net.pathsize import SAFE_BYTES
 from sidecar.net.punch import Datagram, Punch
 from sidecar.net.quic import Identity
 from sidecar.net.stream import Stream
@@ -51,12 +52,15 @@ class Link:
         on_stream: OnStream,
         send: Send,
         until: float,
+        sizes: Sequence[int],
     ) -> None:
         self.peer = peer
         self.closed: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         self._loop = asyncio.get_running_loop()
         self._core = Neighbour(me=me, peer_fingerprint=peer_fingerprint, pair_name=secret.name)
-        self._punch = Punch(secret=secret, dials=self._core.dials, until=until, transactions=lambda: os.urandom(12))
+        self._punch = Punch(
+            secret=secret, dials=self._core.dials, until=until, transactions=lambda: os.urandom(12), sizes=sizes
+        )
         self.ready: asyncio.Future[None] = self._loop.create_future()  # both ends know that the link stands
         self._on_stream = on_stream
         self._send = send
@@ -64,6 +68,7 @@ class Link:
         self._handlers: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._pump_is_due = False
+        self._path_used: tuple[Address | None, int] = (None, SAFE_BYTES)
 
     @property
     def path(self) -> str:
@@ -146,6 +151,7 @@ class Link:
         if self.closed.done():
             return
         now = self._loop.time()
+        self._follow_path()
         if self._punch.selected is not None and self._core.dials and not self._core.is_started:
             self._core.dial(now, self.rtt_s)
         while (event := self._core.next_event()) is not None:
@@ -239,6 +245,14 @@ class Link:
     def _send_checks(self, checks: Sequence[Datagram]) -> None:
         for datagram, target in checks:
             self._send((datagram,), target)
+
+    def _follow_path(self) -> None:
+        """Tells QUIC when the path below it has changed."""
+        now_used = (self.remote_address, self._punch.datagram_bytes)
+        if now_used != self._path_used:
+            is_new = now_used[0] != self._path_used[0] and self._path_used[0] is not None
+            self._core.follow_path(is_new=is_new, datagram_bytes=now_used[1])
+            self._path_used = now_used
 
     def _flush(self) -> None:
         selected = self._punch.selected

@@ -90,6 +90,14 @@ class Neighbour:
             raise RuntimeError("the connection has not been started")
         return self._connection
 
+    def follow_path(self, *, is_new: bool, datagram_bytes: int) -> None:
+        """The driver's path below has another address, or carries datagrams of another size."""
+        if self._connection is None:
+            return
+        if is_new:
+            self._connection.start_new_path()
+        self._connection.use_datagram_bytes(datagram_bytes)
+
     def dial(self, now: float, rtt_s: float) -> None:
         """Starts the handshake; only the end that dials."""
         self._start(rtt_s)

@@ -8,14 +8,15 @@ the nomination, also to a new address of the dialler behind a NAT that rebound.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from aioice.stun import Message
 
 from sidecar.net import stun
-from sidecar.net.candidates import LARGEST_LOCAL, PEER_REFLEXIVE, Address, Candidate, priority
+from sidecar.net.candidates import LARGEST_LOCAL, PEER_REFLEXIVE, RELAYED, Address, Candidate, priority
 from sidecar.net.errors import BadDatagram
+from sidecar.net.pathsize import PathSize
 
 Datagram = tuple[bytes, Address]
 
@@ -65,16 +66,24 @@ class Punch:
     """The checks between this node and one peer.
 
     `dials` is true at the end with the lower fingerprint. `transactions` gives 12 fresh random bytes. Retransmission
-    to addresses that never answered ends at `until`; `search` starts it again.
+    to addresses that never answered ends at `until`; `search` starts it again. `sizes` are the datagram sizes to try.
     """
 
     def __init__(
-        self, *, secret: stun.PairSecret, dials: bool, until: float, transactions: Callable[[], bytes]
+        self,
+        *,
+        secret: stun.PairSecret,
+        dials: bool,
+        until: float,
+        transactions: Callable[[], bytes],
+        sizes: Sequence[int] = (),
     ) -> None:
         self.secret = secret
         self.selected: Check | None = None
         self._dials = dials
         self._role, self._peer_role = (stun.DIALLER, stun.LISTENER) if dials else (stun.LISTENER, stun.DIALLER)
+        self._size = PathSize((), 0.0)
+        self._sizes = sizes
         self._until = until
         self._transactions = transactions
         self._checks: dict[Address, Check] = {}
@@ -99,11 +108,12 @@ class Punch:
 
     def awaits(self, transaction: bytes) -> bool:
         """Whether this is a transaction of ours that has no answer yet."""
-        return any(transaction in check.open for check in self._checks.values())
+        return self._size.awaits(transaction) or any(transaction in check.open for check in self._checks.values())
 
     def next_timer(self) -> float | None:
         """When `handle_timer` is due; None when nothing is left to do."""
-        return min((check.due for check in self._checks.values() if check.due is not None), default=None)
+        timers = (self._size.next_timer(), *(check.due for check in self._checks.values()))
+        return min((at for at in timers if at is not None), default=None)
 
     def handle_timer(self, now: float) -> list[Datagram]:
         """The checks that are due."""
@@ -113,13 +123,18 @@ class Punch:
         if self.selected is not None and not self.selected.is_alive:
             self._choose(now)
         due = [check for check in self._checks.values() if check.due is not None and check.due <= now]
-        return [self._send(check, now) for check in due]
+        return [self._send(check, now) for check in due] + self._probe(now)
 
     def search(self, now: float, until: float) -> list[Datagram]:
         """Checks every address again, until `until`: after a change of the network, or to better a relayed path."""
         self._until = until
         self._restart(now)
         return self.handle_timer(now)
+
+    @property
+    def datagram_bytes(self) -> int:
+        """What the path in use is known to carry."""
+        return self._size.size_bytes
 
     def describe(self) -> str:
         """What was tried and what came of it, for people."""
@@ -161,9 +176,14 @@ class Punch:
 
     def _answered(self, message: Message, source: Address, now: float) -> list[Datagram]:
         check = self._checks.get(source)
-        sent_at = check.open.pop(message.transaction_id, None) if check else None
+        if check is self.selected and self._size.awaits(message.transaction_id):
+            self._size.answered(message.transaction_id)
+            return []
+        sent_at = check.open.get(message.transaction_id) if check else None
         if check is None or sent_at is None:
             raise BadDatagram(f"an answer from {source[0]} to nothing that was asked there")
+        if check is self.selected:
+            self._size.kept(padded=message.transaction_id == next(iter(check.open)))
         check.samples_s.append(now - sent_at)
         check.answered_at, check.due, check.interval_s = now, None, FIRST_RETRY_S
         check.open.clear()
@@ -181,6 +201,8 @@ class Punch:
             self.selected = nominated if nominated and nominated.is_alive else before
         if self.selected is None:
             return
+        if self.selected is not before:
+            self._size = PathSize(() if self.selected.kind == RELAYED else self._sizes, now)
         if self._dials and self.selected is not before:
             self.selected.due = now  # tells the listener at once
         elif self.selected.due is None:
@@ -197,6 +219,7 @@ class Punch:
 
     def _send(self, check: Check, now: float) -> Datagram:
         transaction = self._transactions()
+        is_padded = check is self.selected and not check.open
         check.open[transaction] = now
         if len(check.open) > _OPEN_TRANSACTIONS:
             check.open.popitem(last=False)
@@ -208,4 +231,18 @@ class Punch:
         number = None
         if self._dials and check is self.selected:
             number = self._nomination = self._nomination + 1
-        return stun.request(self.secret, self._role, _LEARNT_PRIORITY, transaction, number), check.target
+        size_bytes = self._size.size_bytes if is_padded else 0
+        request = stun.request(self.secret, self._role, _LEARNT_PRIORITY, transaction, number, size_bytes)
+        return request, check.target
+
+    def _probe(self, now: float) -> list[Datagram]:
+        """The probes of the selected path's size that are due."""
+        out: list[Datagram] = []
+        if self.selected is None:
+            return out
+        for size_bytes in self._size.handle_timer(now):
+            transaction = self._transactions()
+            self._size.sent(transaction, size_bytes)
+            request = stun.request(self.secret, self._role, _LEARNT_PRIORITY, transaction, None, size_bytes)
+            out.append((request, self.selected.target))
+        return out

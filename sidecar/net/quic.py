@@ -9,8 +9,9 @@ All of these reach into names that aioquic doesn't promise; importing this modul
 """
 
 import hashlib
+import math
 import ssl
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from aioquic import tls
 from aioquic.quic.configuration import QuicConfiguration
@@ -24,7 +25,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from sidecar.net.congestion import ALGORITHM, FramePacer
+from sidecar.net.congestion import ALGORITHM, FrameCongestionControl, FramePacer
 from sidecar.net.credit import LINK_WINDOW_BYTES, STREAM_WINDOW_BYTES, UPDATE_BYTES, Credit
 
 ALPN = "kafila/1"
@@ -95,6 +96,21 @@ class PinnedConnection(QuicConnection):
     def smoothed_rtt_s(self) -> float | None:
         return self._loss._rtt_smoothed if self._loss._rtt_initialized else None
 
+    def use_datagram_bytes(self, size_bytes: int) -> None:
+        """From now on packets may be this large."""
+        self._max_datagram_size = size_bytes
+        self._window()._max_datagram_size = size_bytes
+        self._loss._pacer._max_datagram_size = size_bytes
+
+    def start_new_path(self) -> None:
+        """The path below has changed: round trip and congestion window start again (RFC 9000 section 9.4)."""
+        loss = self._loss
+        in_flight = loss.bytes_in_flight
+        loss._cc = FrameCongestionControl(max_datagram_size=self._max_datagram_size)
+        loss._cc.bytes_in_flight = in_flight
+        loss._pacer = FramePacer(max_datagram_size=self._max_datagram_size)
+        loss._rtt_initialized, loss._rtt_min, loss._pto_count = False, math.inf, 0
+
     def unacknowledged(self, stream_id: int) -> int:
         """Bytes of a stream that are still held here, sent or not."""
         stream = self._streams.get(stream_id)
@@ -112,6 +128,9 @@ class PinnedConnection(QuicConnection):
         stream.sender.reset(error_code)
         if not stream.receiver.is_finished:
             stream.receiver.stop(error_code)
+
+    def _window(self) -> FrameCongestionControl:
+        return cast(FrameCongestionControl, self._loss._cc)
 
     def _initialize(self, peer_cid: bytes) -> None:
         super()._initialize(peer_cid)
@@ -176,9 +195,9 @@ def _check_private_names() -> None:
             connection,
             "_peer_cid _original_destination_connection_id _close_event _loss _streams _initialize _payload_received "
             "_write_stream_limits _write_connection_limits _on_max_stream_data_delivery _on_connection_limit_delivery "
-            "_local_max_data _local_max_streams_bidi _local_max_streams_uni",
+            "_local_max_data _local_max_streams_bidi _local_max_streams_uni _max_datagram_size",
         ),
-        *_missing(connection._loss, "_rtt_smoothed _rtt_initialized _pacer"),
+        *_missing(connection._loss, "_rtt_smoothed _rtt_initialized _rtt_min _pto_count _pacer _cc"),
         *_missing(stream.sender, "_buffer_start _buffer_stop reset"),
         *_missing(stream.receiver, "stop is_finished highest_offset"),
         *_missing(tls.Context(is_client=True), "_request_client_certificate _peer_certificate"),

@@ -14,7 +14,9 @@ from aioice.stun import Class, Message, Method, parse_message
 from sidecar.net.candidates import Address
 from sidecar.net.errors import BadDatagram
 
-MAX_STUN_BYTES = 548  # RFC 8489 section 6.1: what an unknown IPv4 path carries whole
+MAX_STUN_BYTES = 9000  # a check that is padded to try a size
+_SIGNATURE_BYTES = 32  # MESSAGE-INTEGRITY and FINGERPRINT
+_ATTRIBUTE_HEADER_BYTES = 4
 DIALLER = "d"  # the end with the lower fingerprint; it dials QUIC and chooses the path
 LISTENER = "l"
 
@@ -45,13 +47,21 @@ def parse(datagram: bytes) -> Message:
         raise BadDatagram(f"a datagram of {len(datagram)} bytes is not STUN: {error}") from error
 
 
-def request(secret: PairSecret, role: str, priority: int, transaction: bytes, nomination: int | None) -> bytes:
-    """A check. `nomination` is the dialler's rising number when it has chosen this path."""
+def request(
+    secret: PairSecret, role: str, priority: int, transaction: bytes, nomination: int | None, size_bytes: int = 0
+) -> bytes:
+    """A check. `nomination` is the dialler's rising number when it has chosen this path.
+
+    With `size_bytes`, a multiple of 4, zeros in DATA make the datagram that large.
+    """
     attributes: dict[str, object] = {"USERNAME": f"{secret.name.hex()}:{role}", "PRIORITY": priority}
     if nomination is not None:
         attributes["USE-CANDIDATE"] = None
         attributes["ICE-CONTROLLING"] = nomination
     message = Message(Method.BINDING, Class.REQUEST, transaction, attributes)
+    padding = size_bytes - len(bytes(message)) - _SIGNATURE_BYTES - _ATTRIBUTE_HEADER_BYTES
+    if padding > 0:
+        attributes["DATA"] = bytes(padding)
     message.add_message_integrity(secret.key)
     return bytes(message)
 

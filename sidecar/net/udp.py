@@ -9,6 +9,7 @@ import errno
 import logging
 import socket
 import struct
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
@@ -23,6 +24,17 @@ MAX_UNSENT = 1024  # datagrams that wait for a full send buffer; more are droppe
 
 _UDP_SEGMENT = 103  # linux/udp.h; Python has no names for these
 _UDP_GRO = 104
+# The option that sets "don't fragment", by platform and family; Python has names for few of them.
+_NO_FRAGMENTS = {
+    "linux": {  # IP_MTU_DISCOVER and IPV6_MTU_DISCOVER, set to IP_PMTUDISC_PROBE: linux/in.h, linux/in6.h
+        socket.AF_INET: (socket.IPPROTO_IP, 10, 3),
+        socket.AF_INET6: (socket.IPPROTO_IPV6, 23, 3),
+    },
+    "darwin": {  # IP_DONTFRAG and IPV6_DONTFRAG: netinet/in.h, netinet6/in6.h
+        socket.AF_INET: (socket.IPPROTO_IP, 28, 1),
+        socket.AF_INET6: (socket.IPPROTO_IPV6, 62, 1),
+    },
+}
 _MAX_SEGMENTS = 64  # UDP_MAX_SEGMENTS of older kernels
 _MAX_RUN_BYTES = 65000  # below the 65,507 bytes of one UDP payload over IPv4
 _READ_BYTES = 65535
@@ -89,6 +101,7 @@ class UdpSocket:
         self._ask_for(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
         self._ask_for(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
         self._ask_for(socket.IPPROTO_UDP, _UDP_GRO, 1)
+        self.forbids_fragments = self._forbid_fragments()
         self._loop.add_reader(sock, self._readable)
 
     @property
@@ -115,11 +128,20 @@ class UdpSocket:
         self._unsent.clear()
         self._sock.close()
 
-    def _ask_for(self, level: int, option: int, value: int) -> None:
+    def _forbid_fragments(self) -> bool:
+        """Whether a datagram that is too large for the path is lost as a whole, as finding its size needs."""
+        options = _NO_FRAGMENTS.get(sys.platform, {})
+        families = [socket.AF_INET, socket.AF_INET6] if self._sock.family == socket.AF_INET6 else [socket.AF_INET]
+        taken = [self._ask_for(*options[family]) for family in families if family in options]
+        return bool(taken) and all(taken)
+
+    def _ask_for(self, level: int, option: int, value: int) -> bool:
         try:
             self._sock.setsockopt(level, option, value)
         except OSError as error:
             log.debug("socket_option_refused option=%d error=%s", option, error)
+            return False
+        return True
 
     def _write(self, datagrams: Sequence[bytes], target: Address) -> Sequence[bytes]:
         """Returns those that the send buffer had no room for."""

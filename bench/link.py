@@ -1,0 +1,136 @@
+"""One link between two processes on this machine: set-up, round trips, and bulk in one direction.
+
+    python bench/link.py [--json]
+
+Prints the median time to set a link up, median and 99th percentile of a message there and back, and MB/s of 8 MB
+messages. Loopback has no delay, so this is what the code itself costs.
+"""
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import os
+import statistics
+import time
+from multiprocessing.connection import Connection
+
+from kafila_proto import ring_pb2
+
+from sidecar.net.candidates import from_proto, to_proto
+from sidecar.net.endpoint import Endpoint
+from sidecar.net.link import Link
+from sidecar.net.stream import Stream
+from sidecar.session.identity import Identity, make_identity
+
+SESSION, KEY = os.urandom(16), b"not secret: this is a benchmark."
+LINKS = 7
+SMALL_BYTES, FRAME_BYTES, BULK_BYTES = 64, 8192, 8 << 20
+ROUND_TRIPS, BULK_MESSAGES = 500, 8
+ECHO, SINK = 1, 2
+
+
+async def serve(stream: Stream) -> None:
+    """Echoes messages, or swallows them and says when the last one has come."""
+    while (message := await stream.receive(30)) is not None:
+        if stream.kind == ECHO:
+            await stream.send(message)
+    if stream.kind == SINK:
+        await stream.send(b"all here")
+
+
+async def connect(endpoint: Endpoint, pipe: Connection, me: Identity) -> Link:
+    pipe.send((to_proto(endpoint.candidates()).SerializeToString(), me.fingerprint))
+    candidates, fingerprint = await asyncio.to_thread(pipe.recv)
+    return await endpoint.connect(
+        session=SESSION,
+        key=KEY,
+        me=me,
+        peer_name="other",
+        peer_fingerprint=fingerprint,
+        candidates=from_proto(ring_pb2.Candidates.FromString(candidates)),
+        deadline_s=10,
+        on_stream=serve,
+    )
+
+
+async def other_side(pipe: Connection) -> None:
+    for _ in range(LINKS):
+        endpoint = Endpoint.open()
+        link = await connect(endpoint, pipe, make_identity())
+        await link.closed
+        await endpoint.close()
+
+
+def other_process(pipe: Connection, session: bytes) -> None:
+    global SESSION
+    SESSION = session
+    asyncio.run(other_side(pipe))
+
+
+async def round_trips(link: Link, size: int) -> list[float]:
+    stream, message, taken_s = await link.open(ECHO), os.urandom(size), []
+    for _ in range(ROUND_TRIPS):
+        start = time.perf_counter()
+        await stream.send(message)
+        await stream.receive(10)
+        taken_s.append(time.perf_counter() - start)
+    stream.finish()
+    return sorted(taken_s)
+
+
+async def bulk(link: Link) -> float:
+    """Bytes per second."""
+    stream, message = await link.open(SINK), os.urandom(BULK_BYTES)
+    start = time.perf_counter()
+    for _ in range(BULK_MESSAGES):
+        await stream.send(message)
+    stream.finish()
+    await stream.receive(60)
+    return BULK_BYTES * BULK_MESSAGES / (time.perf_counter() - start)
+
+
+async def measure(pipe: Connection) -> dict[str, float]:
+    setups_s = []
+    for i in range(LINKS):
+        endpoint, me = Endpoint.open(), make_identity()
+        start = time.perf_counter()
+        link = await connect(endpoint, pipe, me)
+        setups_s.append(time.perf_counter() - start)
+        if i == LINKS - 1:
+            small_s, frame_s = await round_trips(link, SMALL_BYTES), await round_trips(link, FRAME_BYTES)
+            rate = await bulk(link)
+        await asyncio.sleep(0.05)  # the other end is ready too
+        await endpoint.close()
+    return {
+        "setup_s": statistics.median(setups_s),
+        "round_trip_64B_s": statistics.median(small_s),
+        "round_trip_8KB_s": statistics.median(frame_s),
+        "round_trip_8KB_p99_s": frame_s[int(len(frame_s) * 0.99)],
+        "bulk_MB_per_s": rate / 1e6,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    arguments = parser.parse_args()
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    other = context.Process(target=other_process, args=(there, SESSION))
+    other.start()
+    results = asyncio.run(measure(here))
+    other.join(10)
+    if arguments.json:
+        print(json.dumps(results))
+        return
+    for name, value in results.items():
+        print(
+            f"{name:22} {value * 1e3:9.2f} ms"
+            if name.endswith("_s") and "MB" not in name
+            else f"{name:22} {value:9.1f}"
+        )
+
+
+if __name__ == "__main__":
+    main()
