@@ -16,7 +16,7 @@ from sidecar.weights.layout import (
 )
 from sidecar.weights.manifest import Manifest
 from sidecar.weights.resolve import resolve
-from sidecar.weights.source import Source
+from sidecar.weights.source import GENERATION_CONFIG, Source, read_optional_json
 from sidecar.weights.store import Store
 from sidecar.weights.transfer import Patience
 
@@ -36,6 +36,7 @@ class Checkpoint:
         self.model = source.model
         self.revision = source.revision
         self.config: Mapping[str, Any] = source.config
+        self.generation_config = read_optional_json(source.model, source.small_files, GENERATION_CONFIG)
         self.small_files: Path = source.small_files  # a folder that tokenizer loaders can read
         self.small_bytes = source.small_bytes
         self.folder: Path = source.folder

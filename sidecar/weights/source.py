@@ -10,10 +10,11 @@ from typing import Any
 from sidecar.errors import NotFound, Refused
 
 CONFIG = "config.json"
+GENERATION_CONFIG = "generation_config.json"
 INDEX = "model.safetensors.index.json"
 SMALL_FILES = frozenset(
     {
-        *{CONFIG, "generation_config.json", "hf_quant_config.json", INDEX},
+        *{CONFIG, GENERATION_CONFIG, "hf_quant_config.json", INDEX},
         *{"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"},
         *{"vocab.json", "merges.txt", "vocab.txt", "tokenizer.model", "tiktoken.model", "spiece.model"},
         *{"chat_template.jinja", "chat_template.json"},
@@ -92,6 +93,11 @@ def read_json(model: str, path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise Refused(f"{model} has a {path.name} that is no JSON object")
     return content
+
+
+def read_optional_json(model: str, folder: Path, name: str) -> dict[str, Any]:
+    """As `read_json`; {} where the checkpoint has no such file."""
+    return read_json(model, folder / name) if (folder / name).is_file() else {}
 
 
 def weight_names(model: str, small_files: Path, listed: Iterable[str]) -> list[str]:

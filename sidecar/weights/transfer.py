@@ -13,8 +13,6 @@ from sidecar.weights.hub import Hub, Passing, Place
 
 log = logging.getLogger(__name__)
 
-BUFFER_BYTES = 256 << 10
-"""What is handed on at once."""
 CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
 
 
@@ -83,7 +81,7 @@ async def attempt(hub: Hub, download: Download, keep: Keep) -> None:
     etag = download.known.etag if download.known and download.conditional else None
     async with hub.span(place, download.at, download.end, etag) as response:
         download.known = checked(response, download)
-        async for data in response.aiter_raw(BUFFER_BYTES):
+        async for data in response.aiter_raw():
             if len(data) > download.end - download.at:
                 raise Passing(f"the model host sends more of {place.file} than was asked for")
             await keep(data)
@@ -94,7 +92,7 @@ async def attempt(hub: Hub, download: Download, keep: Keep) -> None:
 
 def checked(response: httpx2.Response, download: Download) -> Known:
     """What the answer says of the file. Raises unless it carries exactly the bytes asked for, of the file we know."""
-    place, etag = download.place, response.headers.get("ETag")
+    place, etag = download.place, tag_of(response)
     if response.status_code == 200:
         check_same(download, Known(int(response.headers.get("Content-Length", -1)), etag))
         download.conditional = False  # the host may have taken our tag for an old one
@@ -110,6 +108,14 @@ def checked(response: httpx2.Response, download: Download) -> Known:
     if (first, last + 1) != (download.at, download.end):
         raise Passing(f"the model host answers with bytes {first}-{last} of {place.file} instead of those asked for")
     return answer
+
+
+def tag_of(response: httpx2.Response) -> str | None:
+    """The tag of the content. Where the Hub redirects, its own, since hosts of large files come and go."""
+    for hop in response.history:
+        if "X-Linked-ETag" in hop.headers:
+            return f"linked {hop.headers['X-Linked-ETag']}"  # no ETag of the answer itself: not for If-Range
+    return response.headers.get("ETag")
 
 
 def check_same(download: Download, answer: Known) -> None:

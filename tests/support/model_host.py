@@ -64,6 +64,7 @@ class ModelHost:
     folders: Mapping[str, Path]
     gated: Mapping[str, str] = field(default_factory=dict)
     cdn: bool = False
+    digests: bool = True  # whether the description tells the SHA-256 of weight files
     port: int = 0
     faults: Faults = field(default_factory=Faults)
     seen: list[Seen] = field(default_factory=list)
@@ -140,11 +141,11 @@ def etag_of(path: Path) -> str:
     return f'"{hashlib.sha1(f"{path.name} {stat.st_size} {stat.st_mtime_ns}".encode()).hexdigest()}"'
 
 
-def file_info(path: Path) -> dict[str, Any]:
+def file_info(path: Path, digests: bool) -> dict[str, Any]:
     """What the Hub tells of a file with `blobs=true`; it knows the SHA-256 of large files only."""
     size = path.stat().st_size
     info = {"rfilename": path.name, "size": size}
-    if path.suffix != ".safetensors":
+    if path.suffix != ".safetensors" or not digests:
         return info
     sha256 = sha256_of(path, path.stat().st_mtime_ns)
     return info | {"lfs": {"sha256": sha256, "oid": sha256, "size": size, "pointerSize": 134}}
@@ -162,6 +163,7 @@ def handler_of(host: ModelHost) -> type[BaseHTTPRequestHandler]:
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     host: ModelHost
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -198,7 +200,7 @@ class Handler(BaseHTTPRequestHandler):
         """`path` is REPO, REPO/revision/REV, or REPO/tree/REV for the list of files alone."""
         repo, what, revision = re.fullmatch(r"(.+?)(?:/(revision|tree)/(.+))?", path).groups()  # type: ignore[union-attr]
         if self.known(repo, revision or "main"):
-            files = [file_info(file) for file in sorted(self.host.folders[repo].iterdir())]
+            files = [file_info(file, self.host.digests) for file in sorted(self.host.folders[repo].iterdir())]
             tree = [{"type": "file", "path": file["rfilename"], "oid": "0" * 40} | file for file in files]
             gated = "manual" if repo in self.host.gated else False
             info = {"id": repo, "sha": self.host.revisions[repo], "private": False, "gated": gated, "siblings": files}

@@ -1,0 +1,204 @@
+"""From a model's name to its revision and small files: the Hub, its library's cache, and folders."""
+
+import asyncio
+import json
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import snapshot_download
+
+from sidecar.errors import Denied, InvalidInput, NotFound, Refused, TimedOut, Unavailable
+from sidecar.weights import hub
+from sidecar.weights.checkpoint import Checkpoint, open_checkpoint
+from sidecar.weights.resolve import resolve
+from sidecar.weights.source import Source
+from tests.support.model_host import Faults, ModelHost
+
+Make = Callable[..., Path]
+REPO = "kafila/model"
+NOWHERE = "http://127.0.0.1:9"
+
+
+async def resolved(host: ModelHost, cache: Path, repo: str = REPO, token: str | None = None) -> Source:
+    return await resolve(repo, endpoint=host.endpoint, token=token, cache=cache)
+
+
+def names_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+async def everything(checkpoint: Checkpoint) -> dict[Path, frozenset[str]]:
+    names = checkpoint.shard(start=0, end=4, head=True)
+    await checkpoint.fetch(names)
+    return checkpoint.files_for(names)
+
+
+async def test_small_files_lie_under_repository_and_commit_and_code_is_left_behind(
+    checkpoint_folder: Make, tmp_path: Path
+) -> None:
+    folder = checkpoint_folder()
+    with ModelHost({REPO: folder}) as host:
+        source = await resolved(host, tmp_path)
+        assert source.revision == host.revisions[REPO]
+        assert source.small_files == tmp_path / REPO / source.revision
+        small = {"config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors.index.json"}
+        assert names_in(source.small_files) == small | {"source.json"}
+        assert source.config == json.loads((folder / "config.json").read_text())
+        assert source.small_bytes == host.sent_bytes() == sum((folder / name).stat().st_size for name in small)
+        assert [file.name for file in source.weight_files] == sorted(path.name for path in folder.glob("*-of-*"))
+
+
+async def test_revision_that_was_resolved_before_needs_no_network(checkpoint_folder: Make, tmp_path: Path) -> None:
+    with ModelHost({REPO: checkpoint_folder()}) as host:
+        before = await open_checkpoint(REPO, endpoint=host.endpoint, token=None, cache=tmp_path)
+        files = await everything(before)
+    after = await open_checkpoint(REPO, endpoint=NOWHERE, token=None, cache=tmp_path, revision=before.revision)
+    assert await everything(after) == files
+    assert (after.small_bytes, after.header_bytes, after.fetched_bytes) == (0, 0, 0)
+
+
+async def test_library_cache_is_used_in_place_even_without_network(checkpoint_folder: Make, tmp_path: Path) -> None:
+    folder = checkpoint_folder()
+    shelf, own = tmp_path / "hub", tmp_path / "own"
+    with ModelHost({REPO: folder}) as host:
+        revision = host.revisions[REPO]
+        await asyncio.to_thread(snapshot_download, REPO, endpoint=host.endpoint, cache_dir=shelf, token=False)
+        sent = host.sent_bytes()
+        online = await open_checkpoint(REPO, endpoint=host.endpoint, token=None, cache=own, hub_cache=shelf)
+        await everything(online)
+        assert host.sent_bytes() == sent
+    shutil.rmtree(own)
+    offline = await open_checkpoint(REPO, endpoint=NOWHERE, token=None, cache=own, hub_cache=shelf)
+    assert offline.revision == revision
+    for path, names in (await everything(offline)).items():
+        assert path.is_relative_to(shelf)
+        assert names
+
+
+async def test_gated_model_says_what_to_do_without_the_right_token(checkpoint_folder: Make, tmp_path: Path) -> None:
+    with ModelHost({REPO: checkpoint_folder()}, gated={REPO: "secret"}) as host:
+        for token in (None, "wrong"):
+            with pytest.raises(Denied, match=r"is gated at .*: accept its terms on its page there, then set HF_TOKEN"):
+                await resolved(host, tmp_path, token=token)
+        assert (await resolved(host, tmp_path, token="secret")).model == REPO
+
+
+@pytest.mark.parametrize("name", ["kafila/nothing", "nothing"])
+async def test_unknown_model_is_not_found(checkpoint_folder: Make, tmp_path: Path, name: str) -> None:
+    with ModelHost({REPO: checkpoint_folder()}) as host:
+        with pytest.raises(NotFound, match=f"{name}: check the name"):
+            await resolved(host, tmp_path, name)
+        with pytest.raises((NotFound, Denied)):
+            await resolved(host, tmp_path, name, token="some")
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a/b/c", "a b", "a/..", "-a/b", "relative/../x", "a/b?c", "x" * 300])
+async def test_malformed_name_is_invalid(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidInput):
+        await resolve(name, endpoint=NOWHERE, token=None, cache=tmp_path)
+
+
+@pytest.mark.parametrize("revision", ["../x", "main", "0" * 39, ""])
+async def test_malformed_revision_is_invalid(tmp_path: Path, revision: str) -> None:
+    with pytest.raises(InvalidInput):
+        await resolve(REPO, endpoint=NOWHERE, token=None, cache=tmp_path, revision=revision)
+
+
+async def test_unreachable_host_is_unavailable(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match=f"{NOWHERE} can't be reached for the model {REPO}"):
+        await resolve(REPO, endpoint=NOWHERE, token=None, cache=tmp_path)
+
+
+async def test_host_that_falls_silent_is_timed_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "SMALL_FILE_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(TimedOut, match="took more than"):
+            await resolve(REPO, endpoint=endpoint, token=None, cache=tmp_path)
+
+
+async def test_host_that_is_no_hub_is_told_in_words(checkpoint_folder: Make, tmp_path: Path) -> None:
+    folder = checkpoint_folder()
+    with ModelHost({"api/models/kafila/model/revision/main/resolve/main": folder, REPO: folder}) as host:
+        wrong = f"{host.endpoint}/kafila/model/resolve/main/config.json?"
+        with pytest.raises(Unavailable, match="check HF_ENDPOINT"):
+            await resolve(REPO, endpoint=wrong, token=None, cache=tmp_path)
+
+
+async def test_passing_trouble_with_a_small_file_is_survived(
+    checkpoint_folder: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "RETRY_WAIT_S", 0.001)
+    with ModelHost({REPO: checkpoint_folder()}, faults=Faults(only="tokenizer", status=503, times=2)) as host:
+        assert (await resolved(host, tmp_path)).small_bytes > 0
+
+
+REFUSED: dict[str, tuple[str, Any, type[Exception], str]] = {
+    "code of its own": ("config.json", {"auto_map": {"AutoModel": "modeling.X"}}, Refused, "auto_map"),
+    "code deeper": ("config.json", {"text_config": [{"auto_map": {"AutoModel": "m.X"}}]}, Refused, "auto_map"),
+    "code of mlx-lm's kind": ("config.json", {"model_file": "modeling.py"}, Refused, "model_file"),
+    "tokenizer code": ("tokenizer_config.json", {"auto_map": {"AutoTokenizer": "t.X"}}, Refused, "auto_map"),
+    "no architecture": ("config.json", {"model_type": None}, Refused, "model_type"),
+    "architecture that is a path": ("config.json", {"model_type": "../x"}, Refused, "model_type"),
+    "foreign quantisation": ("config.json", {"quantization_config": {"quant_method": "gptq"}}, Refused, "gptq"),
+    "improper file": ("model.safetensors.index.json", {"weight_map": {"a": "../x.safetensors"}}, Refused, "improper"),
+    "no weights": ("model.safetensors.index.json", {"weight_map": {}}, Refused, "no safetensors"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+async def test_unsuitable_checkpoint_is_refused_before_any_weight(
+    checkpoint_folder: Make, tmp_path: Path, name: str
+) -> None:
+    file, change, error, sentence = REFUSED[name]
+    folder = checkpoint_folder()
+    content = json.loads((folder / file).read_text()) | change
+    (folder / file).write_text(json.dumps(content))
+    with ModelHost({REPO: folder}) as host:
+        with pytest.raises(error, match=sentence):
+            await resolved(host, tmp_path)
+        assert host.sent_bytes(".safetensors") == 0
+    with pytest.raises(error, match=sentence):
+        await resolve(str(folder), endpoint=NOWHERE, token=None, cache=tmp_path)
+
+
+@pytest.mark.parametrize("content", ["[]", "{", "[" * 100_000])
+async def test_unreadable_configuration_is_refused(checkpoint_folder: Make, tmp_path: Path, content: str) -> None:
+    folder = checkpoint_folder()
+    (folder / "config.json").write_text(content)
+    with pytest.raises(Refused, match=r"config\.json that is no JSON object"):
+        await resolve(str(folder), endpoint=NOWHERE, token=None, cache=tmp_path)
+
+
+async def test_local_folder_is_used_in_place_without_network(checkpoint_folder: Make, tmp_path: Path) -> None:
+    folder = checkpoint_folder(tied=False)
+    before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    checkpoint = await open_checkpoint(str(folder), endpoint=NOWHERE, token=None, cache=tmp_path)
+    files = await everything(checkpoint)
+    assert {path.parent for path in files} == {folder}
+    assert checkpoint.fetched_bytes == 0
+    assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+    assert not names_in(tmp_path)
+
+
+async def test_local_folder_that_differs_from_the_sessions_is_refused(checkpoint_folder: Make, tmp_path: Path) -> None:
+    ours, theirs = checkpoint_folder(), checkpoint_folder(rope_theta=5.0)
+    same = await resolve(str(ours), endpoint=NOWHERE, token=None, cache=tmp_path)
+    other = await resolve(str(theirs), endpoint=NOWHERE, token=None, cache=tmp_path)
+    assert same.revision != other.revision
+    await resolve(str(ours), endpoint=NOWHERE, token=None, cache=tmp_path, revision=same.revision)
+    with pytest.raises(Refused, match="is not the one of the session"):
+        await resolve(str(ours), endpoint=NOWHERE, token=None, cache=tmp_path, revision=other.revision)
+
+
+async def test_local_folder_that_is_missing_or_incomplete_is_not_found(checkpoint_folder: Make, tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="there is no folder"):
+        await resolve(str(tmp_path / "none"), endpoint=NOWHERE, token=None, cache=tmp_path)
+    folder = checkpoint_folder()
+    next(iter(folder.glob("*-of-*"))).unlink()
+    with pytest.raises(NotFound, match="which its index lists"):
+        await resolve(str(folder), endpoint=NOWHERE, token=None, cache=tmp_path)
