@@ -1,5 +1,6 @@
 """A problem with everything derived from it that does not depend on the plan. Members are indices, sorted by name."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from planner.chain import Chain, chain_of
@@ -27,6 +28,10 @@ class Case:
     prices: tuple[Prices, ...]
     links: Links
 
+    @property
+    def names(self) -> list[str]:
+        return [member.name for member in self.members]
+
     def devices(self, order: tuple[int, ...], prices: Prices) -> list[Device]:
         """The members of a ring as Algorithm 1 sees them; the first is the head."""
         return [self.device(member, place == 0, prices) for place, member in enumerate(order)]
@@ -41,17 +46,21 @@ class Case:
         return self.room_bytes[member] - held
 
 
-def case_of(problem: Problem) -> Case:
-    """Excluded members are left out. If the anchor is one of them, the first name of the others stands for it."""
-    members = tuple(sorted((m for m in problem.members if m.name not in problem.exclude), key=lambda m: m.name))
-    names = [member.name for member in members]
+def case_of(problem: Problem, names: Collection[str] | None = None) -> Case:
+    """The case of the named members; by default of all who are not excluded.
+
+    If the anchor is not among them, the first by name stands for it.
+    """
+    wanted = {member.name for member in problem.members} - problem.exclude if names is None else names
+    members = tuple(sorted((m for m in problem.members if m.name in wanted), key=lambda m: m.name))
+    present = [member.name for member in members]
     tier, why = tier_of(members)
     occupied = problem.reserve_bytes + problem.prefill_peak_bytes
     return Case(
         problem=problem,
         members=members,
-        anchor=names.index(problem.anchor) if problem.anchor in names else 0,
-        required=frozenset(names.index(name) for name in problem.require),
+        anchor=present.index(problem.anchor) if problem.anchor in present else 0,
+        required=frozenset(index for index, name in enumerate(present) if name in problem.require),
         chain=chain_of(problem.model, problem.context_tokens, problem.concurrency),
         tier=tier,
         tier_why=why,

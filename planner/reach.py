@@ -37,8 +37,25 @@ class Links:
 
     @property
     def priced(self) -> bool:
-        size = len(self.direct)
-        return all(self.rtt_ps[a][b] is not None for a in range(size) for b in range(a))
+        """Whether every pair's round trip is known."""
+        return all(rtt is not None for a, row in enumerate(self.rtt_ps) for b, rtt in enumerate(row) if a != b)
+
+    def weights(self) -> list[list[int]]:
+        """What ordering minimises: round trips, then ring separation; relays where a round trip is missing.
+
+        Round trip and separation in one whole number, so that its sums compare as the pair's would.
+        """
+        if not self.priced:
+            return [[int(not direct) for direct in row] for row in self.direct]
+        above = self.rtt_unit()
+        return [
+            [(rtt or 0) * above + apart for rtt, apart in zip(rtts, aparts, strict=True)]
+            for rtts, aparts in zip(self.rtt_ps, self.apart_ps, strict=True)
+        ]
+
+    def rtt_unit(self) -> int:
+        """A picosecond of round trip in a priced weight: more than all separations together."""
+        return 1 + sum(map(sum, self.apart_ps))
 
     def path(self, a: int, b: int) -> Path:
         return Path.DIRECT if self.direct[a][b] else Path.RELAY

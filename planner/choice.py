@@ -1,0 +1,60 @@
+"""`latency` and `throughput`: subset, order, head and division together."""
+
+from collections.abc import Callable, Sequence
+
+from planner.case import Case
+from planner.exact import exact_search
+from planner.local import LocalSearch
+from planner.order import ring_through
+from planner.pool import Budget, Found, Pool, pool_of
+from planner.rates import Layout
+from planner.types import Search
+
+LOCAL_STATES = 1_500_000
+"""The local search mostly ends by itself, long before."""
+
+TIES = 64
+"""Of so many equal sets the orders are compared; of more, the first by name."""
+
+
+def choose(case: Case, whole: Callable[[], tuple[int, ...]], budget: Budget) -> tuple[Layout, Search] | None:
+    """The best layout over subsets of the case's members, all of whom can hold a block; None if none was found.
+
+    `whole` makes the ring that the objective `paper` would have: where the search is not exact it begins with that too.
+    """
+    pool = pool_of(case)
+    best, search = exact_search(pool, budget), Search.EXACT
+    if best is None:
+        best, search = LocalSearch(pool, Budget(LOCAL_STATES)).run(whole()), Search.HEURISTIC
+    return (_preferred(pool, best), search) if best else None
+
+
+def _preferred(pool: Pool, best: Sequence[Found]) -> Layout:
+    """Of equal layouts one with the anchor, then the lexicographically smallest order from it, then its head."""
+    anchor = pool.case.anchor
+    best = [found for found in best if anchor in found.layout.order] or list(best)
+    if pool.case.chain.equal:
+        sets = sorted({tuple(sorted(found.layout.order)) for found in best})[:TIES]
+        rings = {members: _ring(pool.case, members) for members in sets}
+        members, ring = min(rings.items(), key=lambda one: one[1])
+        best = [_along(ring, found) for found in best if tuple(sorted(found.layout.order)) == members]
+    return min((found.layout for found in best), key=lambda layout: _key(layout, anchor))
+
+
+def _ring(case: Case, members: Sequence[int]) -> tuple[int, ...]:
+    start = case.anchor if case.anchor in members else members[0]
+    return ring_through(case, start, [member for member in members if member != start])
+
+
+def _along(ring: tuple[int, ...], found: Found) -> Found:
+    """The same head and counts in the ring's order."""
+    counts = dict(zip(found.layout.order, found.layout.counts, strict=True))
+    place = ring.index(found.layout.order[0])
+    order = (*ring[place:], *ring[:place])
+    return Found(found.rank, found.seconds, Layout(order, tuple(counts[member] for member in order)))
+
+
+def _key(layout: Layout, anchor: int) -> tuple[tuple[int, ...], bool, int, tuple[int, ...]]:
+    order = layout.order
+    place = order.index(anchor if anchor in order else min(order))
+    return (*order[place:], *order[:place]), order[0] != anchor, order[0], layout.counts

@@ -1,0 +1,65 @@
+"""Members without blocks: why, and the rate of the chosen members with each of them in."""
+
+import math
+
+from planner.admission import can_hold_a_block, size
+from planner.case import Case, case_of
+from planner.crew import SURPLUS
+from planner.order import ring_of
+from planner.pool import Budget, best_of_ring, pool_of
+from planner.rates import Layout, best_batch, network_s, ring_ps, stage_costs
+from planner.settle import Settled, takes_all, whole
+from planner.tour import ring_weight
+from planner.types import Idle, Objective, Tier
+
+
+def idle_of(settled: Settled) -> tuple[Idle, ...]:
+    """Everybody who is not in the ring, by name."""
+    problem = settled.case.problem
+    taken = [settled.case.names[member] for member in settled.layout.order]
+    out = sorted({member.name for member in problem.members} - set(taken))
+    return tuple(_idle(settled, name, case_of(problem, [*taken, name])) for name in out)
+
+
+def _idle(settled: Settled, name: str, case: Case) -> Idle:
+    member = case.names.index(name)
+    if not can_hold_a_block(case, member):
+        memory = case.members[member].memory_bytes or 0
+        needs = case.chain.least_held() - case.room_bytes[member] + memory
+        return Idle(name, f"can't hold one block: that needs {size(needs)}, it offers {size(memory)}", None)
+    layout = _layout_with(case)
+    rate = None if layout is None else 1 / best_batch(case, layout)[0]
+    if name in case.problem.exclude:
+        return Idle(name, "excluded", rate)
+    if len(case.members) > case.chain.atoms:
+        return Idle(name, SURPLUS, rate)
+    if layout is None:
+        return Idle(name, "the blocks can't be divided with it among the others", rate)
+    return Idle(name, _comparison(settled, case, layout), rate)
+
+
+def _layout_with(case: Case) -> Layout | None:
+    """All members of the case in a ring, divided as the problem wants it; None if no rate or no block is left."""
+    if case.tier is not Tier.MEASURED or len(case.members) > case.chain.atoms:
+        return None
+    if takes_all(case.problem):
+        settled = whole(case)
+        return settled.layout if isinstance(settled, Settled) else None
+    pool, ring = pool_of(case), ring_of(case)
+    weight = ring_weight(ring, pool.weights)
+    found = best_of_ring(pool, ring, weight, math.inf, Budget())
+    best = min(found, key=lambda one: (one.rank, one.layout.order), default=None)
+    return None if best is None else best.layout
+
+
+def _comparison(settled: Settled, case: Case, layout: Layout) -> str:
+    """What the member would change, in the objective's own terms."""
+    if case.problem.objective is Objective.LATENCY:
+        without, with_it = 1e3 * _circuit_s(settled.case, settled.layout), 1e3 * _circuit_s(case, layout)
+        return f"a token takes {without:.3g} ms without it, {with_it:.3g} ms with it"
+    without, with_it = 1 / best_batch(settled.case, settled.layout)[0], 1 / best_batch(case, layout)[0]
+    return f"{without:.3g} tokens/s without it, {with_it:.3g} with it"
+
+
+def _circuit_s(case: Case, layout: Layout) -> float:
+    return sum(stage_costs(case, layout, case.prices[0])) + network_s(ring_ps(case, layout.order))

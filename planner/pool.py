@@ -1,0 +1,141 @@
+"""The members that `latency` and `throughput` choose from, and the best that a given ring of them can do."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from planner.bound import Amounts, Bound, Speeds, amounts_of, bound_of, speeds_of
+from planner.case import Case
+from planner.cost import Prices
+from planner.measure import Goal, balance
+from planner.rates import Layout, network_s
+from planner.reach import PICOSECONDS
+from planner.tour import Weights
+from planner.types import Objective
+
+STATES = 300_000
+"""About a second of cheap steps (a table entry, a bound, a share) on one slow core."""
+
+
+class Budget:
+    """Counts states down. No clock: every member that computes the plan stops at the same place."""
+
+    def __init__(self, states: int = STATES) -> None:
+        self.left = states
+
+    def spend(self, states: int) -> bool:
+        """Whether that much was left."""
+        self.left -= states
+        return self.left >= 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """All members of the case can hold a block. Sets of them are bit masks.
+
+    `users` is 1 for latency, which makes it a special case of throughput (see `measure`). `rtt_unit` turns a ring's
+    weight into picoseconds; 0 where no ring is priced, and a weight is the number of relays.
+    """
+
+    case: Case
+    users: int
+    required: int
+    prices: tuple[Prices, ...]
+    speeds: tuple[Speeds, ...]
+    amounts: Amounts
+    weights: Weights
+    rtt_unit: int
+
+    def network_s(self, weight: int) -> float:
+        return network_s(weight // self.rtt_unit) if self.rtt_unit else 0.0
+
+    def relays(self, weight: int) -> int:
+        return 0 if self.rtt_unit else weight
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A layout with its seconds a token. `rank` orders: whole picoseconds, then relays where nothing is priced."""
+
+    rank: tuple[int, int]
+    seconds: float
+    layout: Layout
+
+
+def pool_of(case: Case) -> Pool:
+    alone = case.problem.objective is Objective.LATENCY
+    prices = case.prices[:1] if alone else case.prices
+    return Pool(
+        case=case,
+        users=1 if alone else case.problem.concurrency,
+        required=mask_of(case.required),
+        prices=prices,
+        speeds=tuple(speeds_of(case, one) for one in prices),
+        amounts=amounts_of(case),
+        weights=case.links.weights(),
+        rtt_unit=case.links.rtt_unit() if case.links.priced else 0,
+    )
+
+
+def mask_of(members: Iterable[int]) -> int:
+    return sum(1 << member for member in members)
+
+
+def members_of(mask: int) -> tuple[int, ...]:
+    return tuple(member for member in range(mask.bit_length()) if mask >> member & 1)
+
+
+def bounds(pool: Pool, mask: int, weight: int) -> list[tuple[float, int, Bound]]:
+    """Lower bounds of the seconds a token, each with its place in `prices`, least first; empty if too small a set."""
+    network = pool.network_s(weight)
+    found = []
+    for place, speeds in enumerate(pool.speeds):
+        bound = bound_of(mask, speeds, pool.amounts)
+        if bound is None:
+            return []
+        found.append((bound.token_s(pool.users, speeds.batch, network), place, bound))
+    return sorted(found, key=lambda one: one[:2])
+
+
+def best_of_ring(pool: Pool, ring: Sequence[int], weight: int, known_s: float, budget: Budget) -> Iterator[Found]:
+    """The best division for each batch size and head of a ring, as long as it is as good as `known_s` and those before.
+
+    For equal blocks `ring` may be in any order, if `weight` is the true one's. Stops where the budget is spent.
+    """
+    network = pool.network_s(weight)
+    for least, place, bound in bounds(pool, mask_of(ring), weight):
+        if least > just_above(known_s):
+            return
+        speeds, prices = pool.speeds[place], pool.prices[place]
+        goal = Goal(pool.users, prices.batch, network)
+        for head_s, head in sorted((prices.head[member], member) for member in ring):
+            reached = bound.with_head(pool.users, prices.batch, network, head_s, head_s / speeds.per[head])
+            if reached > just_above(known_s):
+                continue
+            if not budget.spend(_effort(pool, len(ring))):
+                return
+            found = _divided(pool, ring, head, prices, goal, pool.relays(weight))
+            if found is not None and found.seconds <= just_above(known_s):
+                known_s = min(known_s, found.seconds)
+                yield found
+
+
+def _effort(pool: Pool, members: int) -> int:
+    """States that a division counts as: unequal blocks need a program over all cuts, with users several times."""
+    if pool.case.chain.equal:
+        return 3 * members
+    return pool.case.chain.atoms * members * (1 if pool.users == 1 else 4)
+
+
+def _divided(pool: Pool, ring: Sequence[int], head: int, prices: Prices, goal: Goal, relays: int) -> Found | None:
+    place = ring.index(head)
+    order = (*ring[place:], *ring[:place])
+    split = balance(pool.case.chain, pool.case.devices(order, prices), goal)
+    if split is None:
+        return None
+    seconds = goal.token_s(split)
+    return Found((round(seconds * PICOSECONDS), relays), seconds, Layout(order, split.counts))
+
+
+def just_above(seconds: float) -> float:
+    """Differences below this are rounding, and equals are wanted too."""
+    return seconds * (1 + 1e-12)

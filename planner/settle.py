@@ -1,0 +1,107 @@
+"""From a problem to a layout, or to why there is none: the strategies and objectives side by side."""
+
+from dataclasses import dataclass, replace
+
+from planner.admission import Shortage, can_hold_a_block, overfull, shortage
+from planner.baselines import memory_shares, snap, uniform_shares
+from planner.case import Case, case_of
+from planner.choice import choose
+from planner.crew import crew_of
+from planner.head import place_head
+from planner.order import order_search, ordered_by, ring_of
+from planner.partition import Device, divide
+from planner.pool import Budget
+from planner.rates import Layout
+from planner.types import Objective, OrderedBy, Problem, Search, Strategy, Tier
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A layout of the case's members. `surplus`: names that there is no block for."""
+
+    case: Case
+    layout: Layout
+    search: Search
+    ordered_by: OrderedBy
+    surplus: tuple[str, ...]
+
+
+def settle(problem: Problem, budget: Budget) -> Settled | Shortage:
+    """Decide. The objectives that choose a subset need seconds; without them everybody takes part who can."""
+    everybody = case_of(problem)
+    if takes_all(problem):
+        return whole(everybody)
+    able = [
+        name
+        for member, name in enumerate(everybody.names)
+        if member in everybody.required or can_hold_a_block(everybody, member)
+    ]
+    case = case_of(problem, able) if able else everybody
+    return _chosen(case, budget) if case.tier is Tier.MEASURED else whole(case)
+
+
+def takes_all(problem: Problem) -> bool:
+    """Whether nobody is left out who is not excluded: the paper's rule, and the baselines'."""
+    return problem.strategy is not Strategy.KAFILA or problem.objective is Objective.PAPER
+
+
+def _chosen(case: Case, budget: Budget) -> Settled | Shortage:
+    """`latency` and `throughput`."""
+    everybody = range(len(case.members))
+    if all(can_hold_a_block(case, member) for member in everybody):
+        found = choose(case, lambda: _paper_ring(case), budget)
+        if found is not None:
+            return Settled(case, *found, ordered_by(case), ())
+    return shortage(case, everybody, everybody)
+
+
+def _paper_ring(case: Case) -> tuple[int, ...]:
+    """The ring of the objective `paper`, in this case's indices."""
+    names, _ = crew_of(case)
+    paper = case_of(replace(case.problem, objective=Objective.PAPER), names)
+    return tuple(case.names.index(paper.members[member].name) for member in ring_of(paper))
+
+
+def whole(everybody: Case) -> Settled | Shortage:
+    """Everybody in one ring, less the surplus: the paper's planner and the two baselines."""
+    names, surplus = crew_of(everybody)
+    case = case_of(everybody.problem, names)
+    ring = ring_of(case)
+    divided = _divided(case, ring)
+    if isinstance(divided, Shortage):
+        return divided
+    return Settled(case, divided, order_search(case), ordered_by(case), tuple(surplus))
+
+
+def _divided(case: Case, ring: tuple[int, ...]) -> Layout | Shortage:
+    members, blocks = range(len(case.members)), case.problem.model.blocks
+    if case.problem.strategy is Strategy.UNIFORM:
+        return _as_shared(case, ring, uniform_shares(len(ring), blocks))
+    if case.problem.strategy is Strategy.MEMORY:
+        return _as_shared(case, ring, memory_shares(_memory(case, ring), blocks))
+    if case.tier is Tier.WORKING_SET:
+        return _by_working_set(case, ring)
+    heads = members if case.tier is Tier.MEASURED else [case.anchor]
+    return place_head(case, ring) or shortage(case, members, heads)
+
+
+def _as_shared(case: Case, ring: tuple[int, ...], shares: list[int]) -> Layout | Shortage:
+    """A division that looked at no limit: admitted as it is, or refused."""
+    layout = Layout(ring, snap(case.chain, shares))
+    return overfull(case, layout) or layout
+
+
+def _by_working_set(case: Case, ring: tuple[int, ...]) -> Layout | Shortage:
+    """The lowest tier: in proportion to memory; where that overfills somebody, as near to it as the limits allow."""
+    memory = _memory(case, ring)
+    layout = Layout(ring, snap(case.chain, memory_shares(memory, case.problem.model.blocks)))
+    if overfull(case, layout) is None:
+        return layout
+    rooms = [case.room(member, place == 0) for place, member in enumerate(ring)]
+    devices = [Device(0.0, 1 / max(1, lent), room) for lent, room in zip(memory, rooms, strict=True)]
+    division = divide(case.chain, devices)
+    return Layout(ring, division.counts) if division else shortage(case, range(len(ring)), [case.anchor])
+
+
+def _memory(case: Case, ring: tuple[int, ...]) -> list[int]:
+    return [case.members[member].memory_bytes or 0 for member in ring]
