@@ -5,8 +5,8 @@ import numpy as np
 
 from sidecar.runtime.state import State
 
-_DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}
-_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _RAW = {"float32": (np.float32, None), "bfloat16": (np.uint16, mx.bfloat16), "float16": (np.uint16, mx.float16)}
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sidecar.errors import Refused
+from sidecar.runtime.state import ITEM_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,17 @@ def family_of(config: Mapping[str, Any]) -> Family:
         raise Refused(f"models of type {model_type!r} are not offered: choose one of the architectures {offered}")
     quantisation_of(config)
     return family
+
+
+def dtype_of(config: Mapping[str, Any]) -> str:
+    """What config.json says of the element type of hidden states: "float32", "bfloat16" or "float16".
+
+    Raises: Refused for any other.
+    """
+    dtype = str(config.get("dtype") or config.get("torch_dtype") or "bfloat16")
+    if dtype not in ITEM_BYTES:
+        raise Refused(f"the checkpoint's weights are {dtype}: choose one in bfloat16, float16 or float32")
+    return dtype
 
 
 def refuse_foreign_code(config: Mapping[str, Any], where: str) -> None:

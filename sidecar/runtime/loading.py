@@ -62,7 +62,7 @@ def load_part(
 
     weights = _sanitised(model, _read(files, ours))
     weights = {name: array for name, array in weights.items() if ours(name)}
-    _strip_absent(model, family, start=start, end=end, head=head)
+    strip_absent(model, family, start=start, end=end, head=head)
     _quantise(model, config, weights)
     _fill(model, weights)
     return family, model
@@ -92,7 +92,7 @@ def _sanitised(model: Module, weights: Weights) -> Weights:
     return model.sanitize(weights) if hasattr(model, "sanitize") else weights
 
 
-def _strip_absent(model: Any, family: Family, *, start: int, end: int, head: bool) -> None:
+def strip_absent(model: Any, family: Family, *, start: int, end: int, head: bool) -> None:
     for index, block in enumerate(model.layers):
         if not start <= index < end:
             strip(block)

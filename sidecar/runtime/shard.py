@@ -106,6 +106,11 @@ class Shard:
         """Frees what the sequence holds; may be said twice, and of sequences that never came."""
         self._sequences.release(sequence)
 
+    @property
+    def active(self) -> int:
+        """How many sequences have caches here; a plain count, which any thread may read."""
+        return len(self._sequences)
+
     def held(self) -> Held:
         """How many sequences have caches here, and their bytes."""
         return Held(sequences=len(self._sequences), cache_bytes=self._sequences.nbytes)

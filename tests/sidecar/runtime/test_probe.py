@@ -1,0 +1,166 @@
+import json
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from math import inf, nan
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sidecar.errors import Refused, TimedOut
+from sidecar.runtime.host_lock import HostLock
+from sidecar.runtime.mlx_thread import MlxThread
+from sidecar.runtime.probe import Cost, Measurement, cost_of, doubts_of, line, probe, spread
+from tests.support.tiny import SHAPE
+
+pytestmark = pytest.mark.mlx
+
+CONFIG: dict[str, Any] = {"model_type": "llama", **SHAPE}
+COST = Cost(
+    device="cpu: test",
+    dtype="float32",
+    block_bytes=1_000_000,
+    block_s={1: 0.001, 8: 0.004},
+    overhead_s=0.0001,
+    head_s={1: 0.002},
+    flops_per_s=1e10,
+    spread=0.1,
+)
+
+
+@pytest.fixture
+async def thread() -> AsyncIterator[MlxThread]:
+    thread = MlxThread()
+    yield thread
+    thread.close()
+
+
+def reading(*rounds: Mapping[int, float], head: float = 0.002) -> Any:
+    return SimpleNamespace(block_bytes=10**6, blocks_s={1: rounds}, head_s={1: (head,)}, flops_per_s=1e10)
+
+
+def remembered(cache: Path) -> list[Path]:
+    return list(cache.glob("probe-*.json"))
+
+
+def test_line_when_times_are_on_one_then_its_slope_and_intercept() -> None:
+    assert line({1: 3.0, 2: 5.0, 4: 9.0}) == pytest.approx((2.0, 1.0))
+    assert line({2: 3.0}) == (1.5, 0.0)
+
+
+def test_cost_when_one_round_was_disturbed_then_the_others_count() -> None:
+    calm, disturbed = {1: 0.003, 2: 0.005, 4: 0.009}, {1: 0.003, 2: 0.9, 4: 0.8}
+    cost = cost_of(reading(calm, disturbed, calm, calm, calm), device="d", dtype="float32")
+    assert cost.block_s == pytest.approx({1: 0.002})
+    assert cost.overhead_s == pytest.approx(0.001)
+
+
+def test_overhead_when_the_line_crosses_below_zero_then_none() -> None:
+    assert cost_of(reading({1: 0.001, 2: 0.003}), device="d", dtype="float32").overhead_s == 0
+
+
+@pytest.mark.parametrize(("values", "expected"), [([3.0], 0.0), ([1.0, 1.0, 1.0], 0.0), ([1.0, 2.0, 3.0], 0.25)])
+def test_spread_when_taken_then_half_the_middle_half(values: list[float], expected: float) -> None:
+    assert spread(values) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"block_s": {1: -0.001}},
+        {"block_s": {1: 0.0}},
+        {"block_s": {1: nan}},
+        {"block_s": {1: 1e-12}},
+        {"block_s": {1: 0.001, 4: inf}},
+        {"head_s": {1: 0.0}},
+        {"flops_per_s": nan},
+        {"spread": 2.0},
+        {"spread": nan},
+    ],
+    ids=str,
+)
+def test_cost_when_it_makes_no_sense_then_doubted(change: dict[str, Any]) -> None:
+    assert doubts_of(COST) == []
+    assert doubts_of(replace(COST, **change)) != []
+
+
+def test_measurement_when_made_json_then_the_planners_fields() -> None:
+    member = Measurement(cost=COST, memory_bytes=7).member_json()
+    assert json.loads(json.dumps(member)) == {
+        "bandwidth_bytes_per_s": pytest.approx(1e9),
+        "overhead_s": 0.0001,
+        "flops_per_s": 1e10,
+        "memory_bytes": 7,
+        "block_s": {"1": 0.001, "8": 0.004},
+        "head_s": {"1": 0.002},
+    }
+
+
+@pytest.mark.parametrize("quantised", [False, True])
+async def test_probe_when_first_asked_then_measures_and_afterwards_remembers(
+    thread: MlxThread, tmp_path: Path, quantised: bool
+) -> None:
+    config = CONFIG | ({"quantization": {"group_size": 32, "bits": 4}} if quantised else {})
+    began = time.monotonic()
+    first = await probe(thread, config, "float32", cache=tmp_path, lock=HostLock(tmp_path / "lock"))
+    assert time.monotonic() - began < 10
+    assert doubts_of(first.cost) == []
+    assert first.memory_bytes > 0
+
+    def never(config: Mapping[str, Any], dtype: str) -> Any:
+        raise AssertionError
+
+    config["max_position_embeddings"] = 9  # makes no difference
+    again = await probe(thread, config, "float32", cache=tmp_path, read=never)
+    assert again.cost == first.cost
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"block_s": {"1": -1}, "head_s": {}}'])
+async def test_probe_when_its_memory_is_broken_then_measures(thread: MlxThread, tmp_path: Path, content: str) -> None:
+    def read(config: Mapping[str, Any], dtype: str) -> Any:
+        return reading({1: 0.003, 2: 0.005})
+
+    lock = HostLock(tmp_path / "lock")
+    await probe(thread, CONFIG, "float32", cache=tmp_path, lock=lock, read=read)
+    (file,) = remembered(tmp_path)
+    file.write_text(content)
+    measured = await probe(thread, CONFIG, "float32", cache=tmp_path, lock=lock, read=read)
+    assert measured.cost.block_s == pytest.approx({1: 0.002})
+
+
+async def test_probe_when_nonsense_once_then_measured_again(thread: MlxThread, tmp_path: Path) -> None:
+    readings = [reading({1: 0.005, 2: 0.003}), reading({1: 0.003, 2: 0.005})]
+
+    def read(config: Mapping[str, Any], dtype: str) -> Any:
+        return readings.pop(0)
+
+    measured = await probe(thread, CONFIG, "float32", cache=tmp_path, lock=HostLock(tmp_path / "lock"), read=read)
+    assert measured.cost.block_s == pytest.approx({1: 0.002})
+
+
+async def test_probe_when_nonsense_twice_then_refused_by_name(thread: MlxThread, tmp_path: Path) -> None:
+    def read(config: Mapping[str, Any], dtype: str) -> Any:
+        return reading({1: 0.003, 2: 0.005}, head=0.0)
+
+    with pytest.raises(Refused, match=r"the head at batch 1 took 0\.0 s"):
+        await probe(thread, CONFIG, "float32", cache=tmp_path, lock=HostLock(tmp_path / "lock"), read=read)
+    assert not remembered(tmp_path)
+
+
+async def test_lock_when_another_holds_it_then_waited_for_and_given_up(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    async with HostLock(path):
+        with pytest.raises(TimedOut):
+            async with HostLock(path, wait_s=0.1):
+                raise AssertionError
+    async with HostLock(path, wait_s=0.1):
+        pass
+
+
+async def test_lock_when_its_file_is_another_users_then_still_taken(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.touch(mode=0o444)
+    async with HostLock(path, wait_s=0.1):
+        pass
