@@ -134,7 +134,7 @@ class Authority:
         """A wait that outlived its deadline ends the session and names who was waited for."""
         if self._deadline is None or now < self._deadline:
             return []
-        waited = self.waiting_for(now)
+        waited = self.waiting_for()
         if self._phase == "fetching" and not any(now - self._heard.get(m, 0.0) > FETCH_SILENCE_S for m in waited):
             self._deadline = now + FETCH_SILENCE_S / 4
             return []
@@ -144,7 +144,7 @@ class Authority:
 
     # ---- For people
 
-    def waiting_for(self, now: float) -> list[str]:
+    def waiting_for(self) -> list[str]:
         """Who has to do something before the session goes on: member names, or "A to B" for links."""
         if self._phase in ("forming", "measuring"):
             return [m for m in self.members if m not in self._capabilities]

@@ -72,6 +72,11 @@ class Channel:
         return self._circle.members
 
     @property
+    def link_key(self) -> bytes:
+        """For `Endpoint.connect`."""
+        return self._circle.link_key
+
+    @property
     def is_admitter(self) -> bool:
         return self._circle.is_admitter
 

@@ -4,6 +4,7 @@
 each is told once. Who was admitted later than a message was written is not told it.
 """
 
+import hmac
 import logging
 from collections import deque
 from collections.abc import Iterable
@@ -50,6 +51,11 @@ class Circle:
     @property
     def others(self) -> tuple[Member, ...]:
         return tuple(member for member in self.log.members if member.name != self.self_name)
+
+    @property
+    def link_key(self) -> bytes:
+        """The secret below this session's links, 32 bytes; every pair derives its own from it."""
+        return hmac.digest(self._key, b"kafila links" + self.log.session, "sha256")
 
     @property
     def is_admitter(self) -> bool:

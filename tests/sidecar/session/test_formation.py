@@ -167,7 +167,7 @@ def test_session_when_one_measurement_is_missing_then_nobody_plans() -> None:
     party.join("cyd")
     party.measure("cyd")
     assert party.proposals == []
-    assert party.authority.waiting_for(party.now) == ["bob"]
+    assert party.authority.waiting_for() == ["bob"]
 
 
 def test_session_when_links_stand_then_the_plan_carries_their_round_trips() -> None:

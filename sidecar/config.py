@@ -1,0 +1,45 @@
+"""What the environment and the command line say, read once at the start and passed on as plain values."""
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+DEFAULT_HUB = "https://huggingface.co"
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Settings of one sidecar."""
+
+    socket: Path
+    data: Path  # identities, weights, measurements, traces
+    hub: str  # the model host, HF_ENDPOINT
+    hub_token: str | None  # HF_TOKEN; goes to the model host only
+    hub_cache: Path  # an existing Hub cache is honoured
+    rendezvous: str  # KAFILA_RENDEZVOUS; empty: the host of a session embeds one
+    name: str  # this machine's name for people
+    openblas: bool  # DESIGN 12: a quick BLAS on Linux CPUs
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str], *, socket_path: Path, data: Path) -> "Config":
+        """Settings from the environment, with the Hub's own names for the Hub's own things."""
+        home = Path(
+            environment.get("HF_HOME") or Path(environment.get("HOME", "~")).expanduser() / ".cache/huggingface"
+        )
+        return cls(
+            socket=socket_path,
+            data=data,
+            hub=environment.get("HF_ENDPOINT") or DEFAULT_HUB,
+            hub_token=environment.get("HF_TOKEN") or None,
+            hub_cache=Path(environment.get("HF_HUB_CACHE") or home / "hub"),
+            rendezvous=environment.get("KAFILA_RENDEZVOUS", ""),
+            name=environment.get("KAFILA_NAME") or socket.gethostname().split(".")[0] or "member",
+            openblas=environment.get("KAFILA_OPENBLAS", "1") != "0",
+        )
+
+
+def default_data(environment: Mapping[str, str]) -> Path:
+    """Where a sidecar keeps its things unless told: KAFILA_HOME, else ~/.kafila."""
+    return Path(environment.get("KAFILA_HOME") or os.path.expanduser("~/.kafila"))

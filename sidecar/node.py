@@ -1,0 +1,287 @@
+"""Everything this machine does for Kafila: its sessions, its one UDP socket, its one MLX thread."""
+
+import asyncio
+import importlib.metadata
+import logging
+import os
+import shutil
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, aclosing
+from pathlib import Path
+from typing import Self
+
+from kafila_proto import sidecar_pb2 as pb
+
+from sidecar.config import Config
+from sidecar.embedded import EmbeddedRendezvous
+from sidecar.errors import KafilaError, Refused
+from sidecar.measuring import Measuring
+from sidecar.net.endpoint import Endpoint
+from sidecar.offers import Offers, Open
+from sidecar.participation import Participation
+from sidecar.runtime.families import family_of
+from sidecar.runtime.mlx_thread import MlxThread
+from sidecar.serving import plans
+from sidecar.session import client
+from sidecar.session.address import Address, parse_address
+from sidecar.session.authority import Authority
+from sidecar.session.channel import Channel
+from sidecar.session.code import parse_code
+from sidecar.session.lookup import find_session
+from sidecar.session.terms import check_terms, make_terms, planning_terms
+from sidecar.weights.checkpoint import Checkpoint, open_checkpoint
+
+log = logging.getLogger(__name__)
+
+LARGEST_SESSION = 64  # members; the planner's limit
+KEPT_CLOSED = 16  # sessions that are over and can still say why
+
+
+class Node:
+    """Use as an async context manager; leaving it leaves every session."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._mlx = MlxThread(openblas=config.openblas)
+        self._sessions: dict[str, Participation] = {}
+        self._offers = Offers()
+        self._stack = AsyncExitStack()
+        self._checkpoints: dict[tuple[str, str], Checkpoint] = {}
+        self._version = importlib.metadata.version("kafila")
+        self._mlx_lm_version = importlib.metadata.version("mlx-lm")
+
+    async def __aenter__(self) -> Self:
+        self._config.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._endpoint = Endpoint.open()
+        self._embedded = EmbeddedRendezvous(folder=self._config.data / "rendezvous", stack=self._stack)
+        self._measuring = Measuring(mlx=self._mlx, folder=self._config.data / "measurements")
+        self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for session in self._sessions.values():
+            session.seat.leave()
+        await self._offers.close()
+        await self._stack.aclose()
+        await self._endpoint.close()
+        self._mlx.close()
+
+    # ---- Sessions
+
+    async def hello(self) -> pb.HelloReply:
+        device, usable = await self._measuring.device()
+        return pb.HelloReply(version=self._version, pid=os.getpid(), device=device, usable_memory_bytes=usable)
+
+    async def create(self, request: pb.CreateSessionRequest) -> pb.Session:
+        """Opens a session as its host.
+
+        Raises:
+            KafilaError: the model is unknown or not offered, the rendezvous can't be reached, the terms make no sense.
+        """
+        check_terms(request, LARGEST_SESSION)
+        checkpoint = await self._checkpoint(request.model)
+        rendezvous = request.rendezvous or self._config.rendezvous
+        address, note = (parse_address(rendezvous), "") if rendezvous else await self._embedded.start()
+        terms = make_terms(request, checkpoint, rendezvous_at_host=not rendezvous)
+        holder: list[Participation] = []
+        channel = await client.found(
+            rendezvous=address,
+            terms=terms,
+            name=request.name or self._config.name,
+            folder=self._fresh_folder(),
+            version=self._version,
+            mlx_lm_version=self._mlx_lm_version,
+            may_admit=lambda: _may_admit(holder, terms.members_wanted),
+        )
+        authority = Authority(
+            name=channel.self_name,
+            terms=planning_terms(terms, checkpoint.sizes),
+            now=asyncio.get_running_loop().time(),
+        )
+        code = self._spoken(channel, address)
+        session = self._participation(channel, checkpoint, authority, request.memory_bytes, code, note)
+        holder.append(session)
+        return self._take_part(session)
+
+    async def open(self, request: pb.OpenSessionRequest) -> pb.Offer:
+        """Proves a code and says what joining would mean.
+
+        Raises:
+            KafilaError: the code is malformed, wrong, or of no session; the session is full; nobody answers.
+        """
+        joined = next(
+            (s for s in self._sessions.values() if s.is_open and s.code and _same(s.code, request.code)), None
+        )
+        if joined is not None:
+            return pb.Offer(session=joined.id, joined=True, model=joined.channel.terms.model, host=joined.channel.host)
+        code = parse_code(request.code)
+        rendezvous = request.rendezvous or self._config.rendezvous
+        if rendezvous:
+            code = code.at(parse_address(rendezvous))
+        approach = await client.approach(code=code, name=request.name or self._config.name)
+        try:
+            checkpoint = await self._checkpoint(approach.terms.model, approach.terms.revision)
+            lend = await self._lend(request.memory_bytes)
+        except BaseException:
+            await approach.abandon()
+            raise
+        await self._offers.keep(Open(approach, checkpoint, request.memory_bytes, request.code))
+        whole = list(checkpoint.manifest.tensors)
+        return pb.Offer(
+            session=approach.session.hex(),
+            model=approach.terms.model,
+            host=approach.host,
+            members_present=approach.members_present,
+            members_wanted=approach.terms.members_wanted,
+            lend_memory_bytes=lend,
+            download_bytes=min(checkpoint.download_bytes(whole), lend),
+            free_disk_bytes=shutil.disk_usage(self._config.data).free,
+            folder=str(checkpoint.folder),
+            offer_ttl_s=Offers.TTL_S,
+        )
+
+    async def join(self, request: pb.JoinSessionRequest) -> pb.Session:
+        """Takes up an offer.
+
+        Raises:
+            KafilaError: there is no such offer, or the host does not admit this machine any more.
+        """
+        offer = self._offers.take(request.session)
+        channel = await offer.approach.enrol(
+            version=self._version, mlx_lm_version=self._mlx_lm_version, folder=self._fresh_folder()
+        )
+        return self._take_part(self._participation(channel, offer.checkpoint, None, offer.memory_bytes, offer.code, ""))
+
+    async def start(self, request: pb.SessionRequest) -> pb.Session:
+        """Goes on with those who are present.
+
+        Raises:
+            KafilaError: no such session, or this machine is not its host.
+        """
+        session = self._find(request.session)
+        if not session.channel.is_admitter:
+            raise Refused(f"only the host, {session.channel.host}, can start this session")
+        session.seat.start()
+        return session.snapshot()
+
+    async def leave(self, request: pb.SessionRequest) -> pb.LeaveSessionReply:
+        """Leaves and waits until it is done."""
+        session = self._find(request.session)
+        session.seat.leave()
+        async with aclosing(session.watch()) as snapshots:
+            async for _ in snapshots:
+                pass
+        return pb.LeaveSessionReply()
+
+    def sessions(self) -> list[pb.Session]:
+        return [session.snapshot() for session in self._sessions.values()]
+
+    async def watch(self, request: pb.SessionRequest) -> AsyncGenerator[pb.Session, None]:
+        """Snapshots of one session, see `Participation.watch`."""
+        async with aclosing(self._find(request.session).watch()) as snapshots:
+            async for snapshot in snapshots:
+                yield snapshot
+
+    async def plan(self, request: pb.PlanRequest) -> pb.PlanReply:
+        """The plan of a session, or for a model on this machine alone, with the alternatives beside it.
+
+        Raises:
+            KafilaError: no such session or model, or nothing to plan with yet.
+        """
+        if request.session:
+            session = self._find(request.session)
+            return await plans.of_session(session.seat.machine.proposal, session.checkpoint)
+        checkpoint = await self._checkpoint(request.model)
+        entry, _ = await self._measuring.member(checkpoint, lend_bytes=0)
+        return await plans.of_model(checkpoint, {**entry, "name": self._config.name}, request)
+
+    async def generate(self, request: pb.GenerateRequest) -> AsyncGenerator[pb.GenerateReply, None]:
+        """One completion, see `Stage.generate`."""
+        session = self._find(request.session)
+        session.check_open()
+        async with aclosing(session.stage.generate(request)) as replies:
+            async for reply in replies:
+                yield reply
+
+    # ---- Private
+
+    def _find(self, wanted: str) -> Participation:
+        return find_session(wanted, list(self._sessions.values()))
+
+    async def _checkpoint(self, model: str, revision: str | None = None) -> Checkpoint:
+        """Opened once; its architecture and quantisation are checked before anything else happens."""
+        known = self._checkpoints.get((model, revision or ""))
+        if known is not None and revision:
+            return known
+        checkpoint = await open_checkpoint(
+            model,
+            endpoint=self._config.hub,
+            token=self._config.hub_token,
+            cache=self._config.data / "models",
+            revision=revision or None,
+            hub_cache=self._config.hub_cache,
+        )
+        family_of(checkpoint.config)
+        return self._checkpoints.setdefault((model, checkpoint.revision), checkpoint)
+
+    async def _lend(self, most_bytes: int) -> int:
+        """What this machine lends to one more session: what is usable, less what its sessions hold or wait for."""
+        _, usable = await self._measuring.device()
+        return min(usable, most_bytes) if most_bytes else usable
+
+    def _participation(
+        self,
+        channel: Channel,
+        checkpoint: Checkpoint,
+        authority: Authority | None,
+        memory_bytes: int,
+        code: str,
+        note: str,
+    ) -> Participation:
+        return Participation(
+            channel=channel,
+            checkpoint=checkpoint,
+            endpoint=self._endpoint,
+            mlx=self._mlx,
+            authority=authority,
+            measure=lambda: self._measuring.member(checkpoint, lend_bytes=memory_bytes),
+            traces=self._config.data / "traces",
+            code=code,
+            note=note,
+        )
+
+    def _take_part(self, session: Participation) -> pb.Session:
+        self._sessions[session.id] = session
+        closed = [key for key, other in self._sessions.items() if not other.is_open]
+        for key in closed[: max(0, len(closed) - KEPT_CLOSED)]:
+            del self._sessions[key]
+        self._tasks.create_task(session.run(), name=f"session {session.id}")
+        return session.snapshot()
+
+    def _spoken(self, channel: Channel, address: Address) -> str:
+        """The code as it is passed on: without the address where everybody is configured with it."""
+        assert channel.code is not None
+        configured = bool(self._config.rendezvous) and parse_address(self._config.rendezvous) == address
+        return channel.code.short if configured else str(channel.code)
+
+    def _fresh_folder(self) -> Path:
+        folder = self._config.data / "sessions" / os.urandom(8).hex()
+        folder.mkdir(mode=0o700, parents=True)
+        return folder
+
+
+def _may_admit(holder: list[Participation], wanted: int) -> KafilaError | None:
+    """Why a newcomer can't join now."""
+    if not holder or not holder[0].is_open:
+        return Refused("this session is closed: ask for a new code")
+    present = len(holder[0].channel.members)
+    if present >= (wanted or LARGEST_SESSION):
+        return Refused(f"this session is full: all {present} members are in")
+    return None
+
+
+def _same(ours: str, theirs: str) -> bool:
+    try:
+        return parse_code(ours).short == parse_code(theirs).short
+    except KafilaError:
+        return False

@@ -1,0 +1,202 @@
+"""This machine in one session: channel, seat and stage wired together, run, and shown as one snapshot."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from kafila_proto import ring_pb2
+from kafila_proto import sidecar_pb2 as pb
+
+from sidecar.errors import KafilaError, from_code
+from sidecar.net.candidates import Candidate
+from sidecar.net.endpoint import Endpoint
+from sidecar.net.link import Link
+from sidecar.net.stream import Stream
+from sidecar.runtime.mlx_thread import MlxThread
+from sidecar.serving.kinds import ACTIVATIONS, CONTROL, REQUEST
+from sidecar.serving.stage import Stage
+from sidecar.serving.trace import TraceFile
+from sidecar.session import view
+from sidecar.session.authority import Authority
+from sidecar.session.channel import Channel
+from sidecar.session.events import Fault, Json
+from sidecar.session.links import OPEN_DEADLINE_S, Links
+from sidecar.session.seat import Seat
+from sidecar.session.states import State
+from sidecar.weights.checkpoint import Checkpoint
+
+log = logging.getLogger(__name__)
+
+
+Measure = Callable[[], Awaitable[tuple[Json, str]]]
+
+
+class Participation:
+    """One session on this machine, from joining until it is closed; kept afterwards to say why it closed."""
+
+    def __init__(
+        self,
+        *,
+        channel: Channel,
+        checkpoint: Checkpoint,
+        endpoint: Endpoint,
+        mlx: MlxThread,
+        authority: Authority | None,
+        measure: Measure,
+        traces: Path,
+        code: str,
+        note: str,
+    ) -> None:
+        self.id = channel.session.hex()
+        self.code = code
+        self.note = note
+        self.checkpoint = checkpoint
+        self.channel = channel
+        self._endpoint = endpoint
+        self._traces = TraceFile(traces / f"{self.id}.jsonl")
+        self._changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.stage = Stage(
+            name=channel.self_name,
+            checkpoint=checkpoint,
+            mlx=mlx,
+            links=self._links,
+            traced=self._traced,
+            broken=lambda code, sentence: self.seat.broken(code, sentence),
+        )
+        self.seat = Seat(
+            channel=channel,
+            network=self,
+            stage=self.stage,
+            model=checkpoint.sizes,
+            authority=authority,
+            measure=measure,
+            changed=self._notify,
+        )
+
+    # ---- Life
+
+    async def run(self) -> None:
+        """Until the session is closed; raises nothing but cancellation, since the snapshot says what went wrong."""
+        running = asyncio.create_task(self.channel.run(), name=f"channel {self.id}")
+        seated = asyncio.create_task(self.seat.run(), name=f"seat {self.id}")
+        try:
+            await asyncio.wait((running, seated), return_when=asyncio.FIRST_COMPLETED)
+            self._close_by(running if running.done() else seated)
+            await asyncio.wait((seated,), timeout=10)
+            await self.channel.leave()
+        finally:
+            running.cancel()
+            seated.cancel()
+            await asyncio.wait((running, seated))
+            self._notify()
+
+    def _close_by(self, task: "asyncio.Task[None]") -> None:
+        """What ended the session, if it was no ordinary end of the seat."""
+        error = task.exception()
+        if error is None:
+            return
+        if not isinstance(error, KafilaError):
+            log.error("session_failed id=%s", self.id, exc_info=error)
+        code = error.code if isinstance(error, KafilaError) else "INTERNAL"
+        self.seat.machine.close(Fault(self.channel.self_name, code, str(error)))
+
+    @property
+    def is_open(self) -> bool:
+        return self.seat.machine.state is not State.CLOSED
+
+    def check_open(self) -> None:
+        """Raises the fault that closed the session, as a KafilaError."""
+        fault = self.seat.machine.fault
+        if not self.is_open and fault is not None:
+            raise from_code(fault.code, fault.sentence)
+
+    # ---- For people
+
+    def snapshot(self) -> pb.Session:
+        """The session as it is now."""
+        session = view.session_view(
+            channel=self.channel,
+            machine=self.seat.machine,
+            roster=self.seat.roster,
+            authority=self.seat.authority,
+            checkpoint=self.checkpoint,
+        )
+        session.code, session.rendezvous_note = self.code, self.note
+        session.active_sequences = self.stage.active_sequences
+        session.reserved_memory_bytes = self.stage.weight_bytes
+        return session
+
+    async def watch(self) -> AsyncGenerator[pb.Session, None]:
+        """The snapshot now and after each change, until the session is closed.
+
+        Raises:
+            KafilaError: the fault that closed it.
+        """
+        last = None
+        while True:
+            changed = self._changed
+            session = self.snapshot()
+            if session != last:
+                yield session
+                last = session
+            if not self.is_open:
+                self.check_open()
+                return
+            await asyncio.shield(changed)
+
+    def _notify(self) -> None:
+        changed, self._changed = self._changed, asyncio.get_running_loop().create_future()
+        changed.set_result(None)
+
+    def _traced(self, record: dict[str, Any]) -> None:
+        try:
+            self._traces.append({"session": self.id, **record})
+        except OSError as error:
+            log.warning("trace_lost error=%s", error)
+        if self.is_open:
+            self.seat.tell(ring_pb2.Control(measured=ring_pb2.Measured(trace_json=json.dumps(record))))
+
+    # ---- The network under the seat
+
+    def candidates(self) -> Sequence[Candidate]:
+        return self._endpoint.candidates()
+
+    async def dial(self, peer: str, candidates: Sequence[Candidate]) -> Link:
+        member = next(member for member in self.channel.members if member.name == peer)
+        link = await self._endpoint.connect(
+            session=self.channel.session,
+            key=self.channel.link_key,
+            me=self.channel.identity,
+            peer_name=peer,
+            peer_fingerprint=member.fingerprint,
+            candidates=candidates,
+            deadline_s=OPEN_DEADLINE_S,
+            on_stream=self._on_stream,
+        )
+        self._carry_control(await link.open(CONTROL), link)
+        return link
+
+    def _carry_control(self, stream: Stream, link: Link) -> None:
+        """Control messages travel over this link too, so that a lost rendezvous stops nothing."""
+
+        async def forward(sealed: bytes) -> None:
+            await stream.send(sealed)
+
+        self.channel.attach(forward)
+        link.closed.add_done_callback(lambda _: self.channel.detach(forward))
+
+    async def _on_stream(self, stream: Stream) -> None:
+        if stream.kind == ACTIVATIONS:
+            await self.stage.take_frames(stream)
+        elif stream.kind == REQUEST:
+            await self.stage.answer(stream)
+        elif stream.kind == CONTROL:
+            while (sealed := await stream.receive()) is not None:
+                await self.channel.receive(sealed)
+
+    def _links(self) -> Links:
+        assert self.seat.links is not None
+        return self.seat.links

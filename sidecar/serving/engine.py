@@ -1,0 +1,234 @@
+"""The head: tokenize → admit → embed and run its blocks → ring → norm, unembed, sample → detokenize.
+
+Each request is one coroutine that reads top to bottom; requests interleave on the MLX thread and in the ring, so
+several sequences fill it. The engine knows no socket, and the ring no model.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from kafila_proto import sidecar_pb2 as pb
+
+from sidecar.errors import KafilaError
+from sidecar.runtime.mlx_thread import MlxThread
+from sidecar.runtime.options import resolve
+from sidecar.runtime.sample import Sampler
+from sidecar.runtime.shard import Shard
+from sidecar.runtime.state import State
+from sidecar.runtime.stop import StopStrings
+from sidecar.runtime.tokenizer import TextStream, Tokenizer
+from sidecar.serving.prompt import ChatPrompt, Framer, PlainPrompt, parse_prompt
+from sidecar.serving.request import Limits, chunks, given_options, limits_of, now, refuse_unsupported
+from sidecar.serving.ring import Returned, Ring
+from sidecar.serving.slots import Slots
+from sidecar.serving.trace import Circuit, RequestTrace
+from sidecar.session.events import Proposal
+
+log = logging.getLogger(__name__)
+
+PREFILL_CHUNK_TOKENS = 512  # 8 MB a hop at D = 8192 in 16 bits
+DEFAULT_KEEP_TOKENS = 4  # Ollama's num_keep
+
+
+@dataclass(slots=True)
+class Generation:
+    """What the head keeps of one running request."""
+
+    number: int
+    prompt: Sequence[int]
+    limits: Limits
+    sampler: Sampler
+    text: TextStream
+    stops: StopStrings
+    trace: RequestTrace
+    ended: str = "cancelled"
+
+    def take(self, token: int) -> str:
+        """A token's text, as far as it is certain and no stop string."""
+        return self.stops.feed(self.text.add(token))
+
+    def rest(self) -> str:
+        """What was held back, at the end."""
+        return self.stops.feed(self.text.finish()) + self.stops.finish()
+
+    @property
+    def is_full(self) -> bool:
+        output = self.trace.output_tokens
+        return self.limits.reason_to_stop(len(self.prompt) + output, output)
+
+
+class Engine:
+    """Answers requests of one epoch on the head."""
+
+    def __init__(
+        self,
+        *,
+        shard: Shard,
+        tokenizer: Tokenizer,
+        mlx: MlxThread,
+        ring: Ring,
+        proposal: Proposal,
+        ended: Callable[[RequestTrace, str], None],
+    ) -> None:
+        self._shard = shard
+        self._tokenizer = tokenizer
+        self._mlx = mlx
+        self._ring = ring
+        self._proposal = proposal
+        self._ended = ended
+        self._context_tokens = int(proposal.problem["context_tokens"])
+        self._slots = Slots(int(proposal.problem["concurrency"]))
+        self._numbers = count(1)
+        self._text_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="text")
+        self.running = 0
+
+    async def generate(self, request: pb.GenerateRequest) -> AsyncGenerator[pb.GenerateReply, None]:
+        """Streams one answer; the last reply has `done`. Closing the iterator frees the sequence on every stage.
+
+        Raises:
+            InvalidInput: options or prompt make no sense, or the prompt is too long and may not be cut.
+            Exhausted: too many requests wait.
+            Unavailable: a member was lost.
+            TimedOut: a stage did not answer in time.
+        """
+        refuse_unsupported(request)
+        began = now()
+        limits = limits_of(request.options, self._context_tokens)
+        prompt = parse_prompt(request.prompt)
+        framer = Framer(framed=isinstance(prompt, ChatPrompt))
+        tokens = await self._encode(prompt, request, limits)
+        number = next(self._numbers)
+        trace = RequestTrace(self._proposal, request=str(number), prompt_tokens=len(tokens), began=began)
+        async with self._slots.take():
+            generation = await self._begin(number, request, prompt, tokens, limits, trace)
+            try:
+                async with aclosing(self._run(generation)) as texts:
+                    async for text in texts:
+                        yield pb.GenerateReply(text=framer.content(text))
+                yield _done(generation)
+            except KafilaError as error:
+                generation.ended = error.code
+                raise
+            finally:
+                await self._release(generation)
+
+    def close(self) -> None:
+        """Lets the text thread go; running requests were failed through the ring."""
+        self._text_thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _run(self, generation: Generation) -> AsyncGenerator[str, None]:
+        token = await self._prefill(generation)
+        while token not in self._tokenizer.eos_ids:
+            if text := generation.take(token):
+                yield text
+            if generation.stops.stopped:
+                break
+            if generation.is_full:
+                generation.ended = "length"
+                break
+            token = await self._decode(generation, token)
+        if generation.ended != "length":
+            generation.ended = "stop"
+        if text := generation.rest():
+            yield text
+
+    async def _prefill(self, generation: Generation) -> int:
+        """The prompt through the ring in chunks; only the last one's hidden state comes back."""
+        *early, last = chunks(generation.prompt, PREFILL_CHUNK_TOKENS)
+        for chunk in early:
+            state, _, _ = await self._timed(self._shard.embed_and_blocks, generation.number, chunk)
+            await self._ring.send(generation.number, state, wants_output=False)
+        return await self._circuit(generation, last)
+
+    async def _decode(self, generation: Generation, token: int) -> int:
+        return await self._circuit(generation, (token,))
+
+    async def _circuit(self, generation: Generation, tokens: Sequence[int]) -> int:
+        """Tokens once round the ring; the next token."""
+        began = now()
+        state, embed_s, embed_stay_s = await self._timed(self._shard.embed_and_blocks, generation.number, tokens)
+        back = await self._ring.go_round(generation.number, state, is_prompt=generation.trace.output_tokens == 0)
+        token: int
+        token, head_s, head_stay_s = await self._timed(
+            self._shard.next_token, generation.number, back.state, generation.sampler
+        )
+        circuit = _circuit(state, back, embed_s + head_s, embed_stay_s + head_stay_s, now() - began)
+        generation.trace.token(circuit, now())
+        return token
+
+    async def _encode(
+        self, prompt: ChatPrompt | PlainPrompt, request: pb.GenerateRequest, limits: Limits
+    ) -> Sequence[int]:
+        """The prompt's ids, cut to leave room for at least one token of answer."""
+        keep = request.options.num_keep if request.options.HasField("num_keep") else DEFAULT_KEEP_TOKENS
+        fit: dict[str, Any] = {
+            "limit": limits.context_tokens - 1, "keep": max(keep, 0), "truncate": request.truncate,
+        }  # fmt: skip
+
+        def encode() -> Sequence[int]:
+            if isinstance(prompt, ChatPrompt):
+                return self._tokenizer.fit(prompt.messages, prompt.tools, prompt.think, **fit)
+            return self._tokenizer.fit_raw(self._tokenizer.encode(prompt.text), **fit)
+
+        return await asyncio.get_running_loop().run_in_executor(self._text_thread, encode)
+
+    async def _begin(
+        self,
+        number: int,
+        request: pb.GenerateRequest,
+        prompt: ChatPrompt | PlainPrompt,
+        tokens: Sequence[int],
+        limits: Limits,
+        trace: RequestTrace,
+    ) -> Generation:
+        trace.admitted(now())
+        options = resolve(given_options(request.options), self._tokenizer.generation_config)
+        sampler = await self._mlx.run(Sampler, options, tokens)
+        text = self._tokenizer.stream(after_raw_prompt=isinstance(prompt, PlainPrompt))
+        self.running += 1
+        return Generation(number, tokens, limits, sampler, text, StopStrings(request.options.stop), trace)
+
+    async def _release(self, generation: Generation) -> None:
+        self.running -= 1
+        self._ended(generation.trace, generation.ended)
+        await self._mlx.run(self._shard.release, generation.number)
+        await self._ring.release(generation.number)
+
+    async def _timed(self, call: Callable[..., Any], *arguments: Any) -> tuple[Any, float, float]:
+        """The call's result on the MLX thread, its own seconds, and those with the wait for the thread."""
+        asked = now()
+
+        def timed() -> tuple[Any, float]:
+            began = now()
+            return call(*arguments), now() - began
+
+        result, compute_s = await self._mlx.run(timed)
+        return result, compute_s, now() - asked
+
+
+def _circuit(sent: State, back: Returned, compute_s: float, stay_s: float, circuit_s: float) -> Circuit:
+    return Circuit(
+        compute_s=(compute_s, *(stage.compute_s for stage in back.stages)),
+        residence_s=(stay_s, *(stage.residence_s for stage in back.stages)),
+        circuit_s=circuit_s,
+        sent_bytes=sent.nbytes,
+        received_bytes=back.state.nbytes,
+    )
+
+
+def _done(generation: Generation) -> pb.GenerateReply:
+    reasons = {"stop": pb.DONE_REASON_STOP, "length": pb.DONE_REASON_LENGTH}
+    return pb.GenerateReply(
+        done=True,
+        done_reason=reasons[generation.ended],
+        prompt_tokens=len(generation.prompt),
+        prompt_s=generation.trace.prompt_s,
+        output_tokens=generation.trace.output_tokens,
+        output_s=generation.trace.output_s,
+    )

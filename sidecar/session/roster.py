@@ -1,0 +1,61 @@
+"""What one member knows of the others, for people: who is here, what each does, the last trace."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(slots=True)
+class Seen:
+    """One member as it last showed itself."""
+
+    present: bool = True
+    doing: str = "measuring"
+    device: str = ""
+    usable_memory_bytes: int = 0
+    fetched_bytes: int = 0
+    total_bytes: int = 0
+
+
+class Roster:
+    """Members in the order of joining."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._seen: dict[str, Seen] = {name: Seen() for name in names}
+        self.trace: dict[str, Any] = {}
+
+    @property
+    def seen(self) -> Mapping[str, Seen]:
+        return self._seen
+
+    def members(self, names: Sequence[str]) -> None:
+        """The membership log's members now."""
+        self._seen = {name: self._seen.get(name) or Seen() for name in names}
+
+    def gone(self, name: str) -> None:
+        if name in self._seen:
+            self._seen[name].present = False
+
+    def measured_member(self, name: str, device: str, usable_memory_bytes: int) -> None:
+        """A member measured itself."""
+        seen = self._seen.setdefault(name, Seen())
+        seen.device, seen.usable_memory_bytes = device[:80], usable_memory_bytes
+        if seen.doing == "measuring":
+            seen.doing = "waiting"
+
+    def progressed(self, name: str, doing: str, here_bytes: int, total_bytes: int) -> None:
+        """A member fetches or loads, or is ready."""
+        seen = self._seen.setdefault(name, Seen())
+        seen.doing = doing[:40]
+        if total_bytes:
+            seen.fetched_bytes, seen.total_bytes = here_bytes, total_bytes
+
+    def measured(self, trace_json: str) -> None:
+        """The head's record of its latest request; what can't be read is dropped."""
+        try:
+            trace = json.loads(trace_json)
+        except ValueError:
+            return
+        if isinstance(trace, dict):
+            self.trace = trace

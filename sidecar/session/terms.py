@@ -1,0 +1,64 @@
+"""From what a person asks for to the session's terms, and to what the planner reads."""
+
+from kafila_proto import ring_pb2
+from kafila_proto import sidecar_pb2 as pb
+
+from sidecar.errors import InvalidInput
+from sidecar.session.authority import Terms
+from sidecar.session.events import Json
+from sidecar.weights.checkpoint import Checkpoint
+
+DEFAULT_CONTEXT_TOKENS = 4096
+MOST_CONCURRENCY = 256
+STRATEGIES = ("kafila", "memory", "uniform")
+OBJECTIVES = ("paper", "latency", "throughput")
+
+
+def check_terms(request: pb.CreateSessionRequest, most_members: int) -> None:
+    """Raises InvalidInput, one sentence that names the field."""
+    if not request.model:
+        raise InvalidInput("no model is named: give a repository id like org/name, or an absolute path")
+    if request.members > most_members:
+        raise InvalidInput(f"{request.members} members are more than a session takes, which is {most_members}")
+    if request.concurrency > MOST_CONCURRENCY:
+        raise InvalidInput(f"a concurrency of {request.concurrency} is more than {MOST_CONCURRENCY}")
+    if request.strategy and request.strategy not in STRATEGIES:
+        raise InvalidInput(f"the strategy {request.strategy!r} is not one of {', '.join(STRATEGIES)}")
+    if request.objective and request.objective not in OBJECTIVES:
+        raise InvalidInput(f"the objective {request.objective!r} is not one of {', '.join(OBJECTIVES)}")
+
+
+def make_terms(
+    request: pb.CreateSessionRequest, checkpoint: Checkpoint, *, rendezvous_at_host: bool
+) -> ring_pb2.SessionTerms:
+    """What the founding entry of the log says."""
+    own = int(checkpoint.config.get("max_position_embeddings") or DEFAULT_CONTEXT_TOKENS)
+    if request.context_tokens > own:
+        raise InvalidInput(f"a context of {request.context_tokens} tokens is more than the model's own {own}")
+    return ring_pb2.SessionTerms(
+        model=request.model,
+        revision=checkpoint.revision,
+        members_wanted=request.members,
+        context_tokens=request.context_tokens or min(DEFAULT_CONTEXT_TOKENS, own),
+        concurrency=request.concurrency or 1,
+        strategy=request.strategy or "kafila",
+        objective=request.objective,
+        require=request.require,
+        exclude=request.exclude,
+        weight_bytes=checkpoint.shard_bytes(checkpoint.manifest.tensors),
+        rendezvous_at_host=rendezvous_at_host,
+    )
+
+
+def planning_terms(terms: ring_pb2.SessionTerms, sizes: Json) -> Terms:
+    """The same for the admitter's core."""
+    return Terms(
+        members_wanted=terms.members_wanted,
+        model=sizes,
+        context_tokens=terms.context_tokens,
+        concurrency=terms.concurrency,
+        strategy=terms.strategy,
+        objective=terms.objective,
+        require=tuple(terms.require),
+        exclude=tuple(terms.exclude),
+    )

@@ -1,0 +1,111 @@
+"""A session as its snapshot shows it; a pure translation."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from kafila_proto import sidecar_pb2 as pb
+
+from sidecar.runtime.options import checkpoint_defaults
+from sidecar.session import sentences
+from sidecar.session.authority import Authority
+from sidecar.session.channel import Channel
+from sidecar.session.events import Json
+from sidecar.session.machine import Machine
+from sidecar.session.roster import Roster
+from sidecar.weights.checkpoint import Checkpoint
+
+PARSER = "kafila"  # the pair of renderer and parser that every text model can honour
+
+
+def session_view(
+    *, channel: Channel, machine: Machine, roster: Roster, authority: Authority | None, checkpoint: Checkpoint
+) -> pb.Session:
+    """Everything but the code and what only the stage knows."""
+    terms = channel.terms
+    present = [name for name, seen in roster.seen.items() if seen.present]
+    session = pb.Session(
+        id=channel.session.hex(),
+        state=machine.state.value,
+        doing=sentences.doing(
+            machine.state,
+            wanted=terms.members_wanted,
+            present=present,
+            waiting=authority.waiting_for() if authority else [],
+            progress={name: seen.doing for name, seen in roster.seen.items()},
+        ),
+        failure=machine.fault.sentence if machine.fault else "",
+        failure_code=machine.fault.code if machine.fault else "",
+        model=terms.model,
+        revision=terms.revision,
+        self=channel.self_name,
+        host=channel.host,
+        members_wanted=terms.members_wanted,
+        context_tokens=terms.context_tokens,
+        concurrency=terms.concurrency,
+        members=[_member(name, channel.host, roster) for name in roster.seen],
+        vehicle=vehicle(channel, checkpoint),
+        last_trace_json=json.dumps(roster.trace) if roster.trace else "",
+    )
+    if machine.proposal:
+        _show_plan(session, machine.proposal.plan, machine.proposal.epoch, roster.trace)
+    return session
+
+
+def vehicle(channel: Channel, checkpoint: Checkpoint) -> pb.Vehicle:
+    """How the session's model is registered in the member's own store."""
+    config: Mapping[str, Any] = checkpoint.config
+    return pb.Vehicle(
+        name=f"kafila/session/{_model_name(channel.terms.model)}:{channel.session.hex()[:6]}",
+        architecture=str(config.get("model_type", "")),
+        context_length=channel.terms.context_tokens,
+        embedding_length=int(config.get("hidden_size", 0)),
+        parameter_count=checkpoint.parameters,
+        quantization=checkpoint.quantization,
+        parser=PARSER,
+        parameters=checkpoint_defaults(checkpoint.generation_config),
+    )
+
+
+def _model_name(model: str) -> str:
+    """The last part of a repository id or folder, as Ollama's model names allow it."""
+    last = model.rstrip("/").rsplit("/", 1)[-1].lower()
+    return "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "-" for letter in last)
+
+
+def _member(name: str, host: str, roster: Roster) -> pb.Member:
+    seen = roster.seen[name]
+    return pb.Member(
+        name=name,
+        role="host" if name == host else "member",
+        present=seen.present,
+        doing=seen.doing,
+        usable_memory_bytes=seen.usable_memory_bytes,
+        fetched_bytes=seen.fetched_bytes,
+        fetch_total_bytes=seen.total_bytes,
+        device=seen.device,
+    )
+
+
+def _show_plan(session: pb.Session, plan: Json, epoch: int, trace: Json) -> None:
+    session.epoch = epoch
+    session.plan_json = json.dumps(plan)
+    session.expected_tokens_per_s = plan.get("tokens_per_s_one_user") or 0.0
+    measured = trace if trace.get("epoch") == epoch else {}
+    stage_s = {stage["member"]: stage["measured_s"] for stage in measured.get("stages", [])}
+    hop_s = {(hop["from"], hop["to"]): hop["measured_s"] for hop in measured.get("hops", [])}
+    for stage in plan["stages"]:
+        session.stages.add(
+            member=stage["member"],
+            start=stage["start"],
+            end=stage["end"],
+            head=stage["member"] == plan["head"],
+            resident_bytes=int(stage["resident_bytes"]),
+            predicted_s=stage["cost_s"] or 0.0,
+            measured_s=stage_s.get(stage["member"], 0.0),
+        )
+    for hop in plan["hops"]:
+        shown = session.hops.add(path=hop["path"], predicted_s=hop["cost_s"] or 0.0)
+        setattr(shown, "from", hop["from"])
+        shown.to = hop["to"]
+        shown.measured_s = hop_s.get((hop["from"], hop["to"]), 0.0)

@@ -1,0 +1,239 @@
+"""Starts the real thing on this machine: a rendezvous, a model host, and members that each run `ollama serve`.
+
+Every member has its own home, store and port, as on machines of their own. All processes end with the cluster.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+OLLAMA = ROOT / ".build" / "ollama"
+START_DEADLINE_S = 60.0
+STOP_DEADLINE_S = 15.0
+
+
+def free_port() -> int:
+    """A TCP port that nobody listens on right now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass(slots=True)
+class Process:
+    """A process of ours with its log."""
+
+    popen: subprocess.Popen[bytes]
+    log: Path
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL for whoever does not listen."""
+        if self.popen.poll() is None:
+            self.popen.terminate()
+            try:
+                self.popen.wait(STOP_DEADLINE_S)
+            except subprocess.TimeoutExpired:
+                self.popen.kill()
+                self.popen.wait()
+
+    def log_tail(self, lines: int = 30) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+
+@dataclass(slots=True)
+class Member:
+    """One `ollama serve` with its sidecar."""
+
+    name: str
+    host: str  # 127.0.0.1:PORT
+    environment: Mapping[str, str]
+    home: Path
+    process: Process
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.host}"
+
+    def ollama(
+        self, *arguments: str, timeout_s: float = 120.0, check: bool = False
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs the command line as this member's owner would."""
+        return subprocess.run(
+            [str(OLLAMA), *arguments],
+            env=dict(self.environment),
+            text=True,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=timeout_s,
+            check=check,
+        )
+
+    def request(self, path: str, body: Any = None, *, timeout_s: float = 60.0) -> tuple[int, Any]:
+        """Status and JSON of one HTTP call; NDJSON answers come as a list."""
+        data = None if body is None else json.dumps(body).encode()
+        call = urllib.request.Request(self.url + path, data=data, headers={"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(call, timeout=timeout_s) as answer:
+                return answer.status, _json_of(answer.read(), answer.headers.get("Content-Type", ""))
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, _json_of(error.read(), "application/json")
+
+    def lines(self, path: str, body: Any = None, *, timeout_s: float = 60.0) -> Iterator[Any]:
+        """The lines of a streamed answer, as they come."""
+        data = None if body is None else json.dumps(body).encode()
+        call = urllib.request.Request(self.url + path, data=data, headers={"Content-Type": "application/json"})
+        with urllib.request.urlopen(call, timeout=timeout_s) as answer:
+            for line in answer:
+                if line.strip():
+                    yield json.loads(line)
+
+    def session(self) -> dict[str, Any]:
+        """This member's only session, as `session list` knows it."""
+        _, answer = self.request("/api/session/list")
+        sessions = answer.get("sessions", [])
+        return sessions[0] if sessions else {}
+
+    def sidecar_pid(self) -> int:
+        """The process id of this member's sidecar."""
+        children = Path(f"/proc/{self.process.popen.pid}/task").glob("*/children")
+        pids = [int(pid) for file in children for pid in file.read_text().split()]
+        return next(pid for pid in pids if b"sidecar" in Path(f"/proc/{pid}/cmdline").read_bytes())
+
+
+@dataclass(slots=True)
+class Cluster:
+    """A rendezvous, a model host and members, with everything that they write below one folder."""
+
+    folder: Path
+    rendezvous: str = ""
+    hub: str = ""
+    members: list[Member] = field(default_factory=list)
+    _stack: ExitStack = field(default_factory=ExitStack)
+
+    def __enter__(self) -> "Cluster":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Ends every process, the latest first."""
+        self._stack.close()
+
+    def start_rendezvous(self) -> None:
+        port = free_port()
+        address = f"127.0.0.1:{port}"
+        self._spawn(
+            "rendezvous", [sys.executable, "-m", "rendezvous", "--listen", address, "--insecure"], dict(os.environ)
+        )
+        self.rendezvous = f"grpc+insecure://{address}"
+        _wait_for_port(port)
+
+    def start_model_host(self, *folders: Path) -> None:
+        port = free_port()
+        command = [sys.executable, "-m", "tests.support.model_host", "--port", str(port), *map(str, folders)]
+        self._spawn("model-host", command, dict(os.environ))
+        self.hub = f"http://127.0.0.1:{port}"
+        _wait_for_port(port)
+
+    def start_member(self, name: str) -> Member:
+        """Starts `ollama serve` with its own home and port; returns once it answers."""
+        home = self.folder / name
+        home.mkdir(parents=True, exist_ok=True)
+        port = free_port()
+        environment = {
+            **{key: value for key, value in os.environ.items() if not key.startswith(("OLLAMA_", "KAFILA_", "HF_"))},
+            "HOME": str(home),
+            "OLLAMA_HOST": f"127.0.0.1:{port}",
+            "OLLAMA_MODELS": str(home / "models"),
+            "KAFILA_HOME": str(home / "kafila"),
+            "KAFILA_NAME": name,
+            "KAFILA_SIDECAR": str(Path(sys.executable).with_name("kafila-sidecar")),
+            "KAFILA_RENDEZVOUS": self.rendezvous,
+            "HF_ENDPOINT": self.hub,
+            "OMP_NUM_THREADS": "2",
+        }
+        process = self._spawn(name, [str(OLLAMA), "serve"], environment)
+        member = Member(name, f"127.0.0.1:{port}", environment, home, process)
+        self.members.append(member)
+        _wait_for_member(member)
+        return member
+
+    def _spawn(self, name: str, command: list[str], environment: dict[str, str]) -> Process:
+        log = self.folder / f"{name}.log"
+        with log.open("ab") as out:
+            popen = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdout=out, stderr=out, stdin=subprocess.DEVNULL
+            )
+        process = Process(popen, log)
+        self._stack.callback(process.stop)
+        return process
+
+
+def make_cluster(*names: str, folders: tuple[Path, ...], below: Path | None = None) -> Cluster:
+    """A rendezvous, a model host that serves `folders`, and a member for each name."""
+    cluster = Cluster(below or Path(tempfile.mkdtemp(prefix="kafila-")))
+    cluster.folder.mkdir(parents=True, exist_ok=True)
+    try:
+        cluster.start_rendezvous()
+        cluster.start_model_host(*folders)
+        for name in names:
+            cluster.start_member(name)
+    except BaseException:
+        cluster.stop()
+        raise
+    return cluster
+
+
+def kill(pid: int) -> None:
+    """SIGKILL: the machine is gone without a word."""
+    os.kill(pid, signal.SIGKILL)
+
+
+def _wait_for_port(port: int) -> None:
+    deadline = time.monotonic() + START_DEADLINE_S
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            time.sleep(0.05)
+    raise TimeoutError(f"nothing listens on port {port} after {START_DEADLINE_S:.0f} s")
+
+
+def _wait_for_member(member: Member) -> None:
+    deadline = time.monotonic() + START_DEADLINE_S
+    while time.monotonic() < deadline:
+        if member.process.popen.poll() is not None:
+            break
+        try:
+            status, _ = member.request("/api/session/list", timeout_s=5)
+            if status == 200:
+                return
+        except OSError:
+            pass
+        time.sleep(0.1)
+    raise TimeoutError(f"{member.name} did not come up:\n{member.process.log_tail()}")
+
+
+def _json_of(raw: bytes, content_type: str) -> Any:
+    if "ndjson" in content_type:
+        return [json.loads(line) for line in raw.splitlines() if line.strip()]
+    try:
+        return json.loads(raw)
+    except ValueError:
+        return raw.decode(errors="replace")
