@@ -54,7 +54,9 @@ class Node:
         self._config.data.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._endpoint = Endpoint.open()
         self._embedded = EmbeddedRendezvous(folder=self._config.data / "rendezvous", stack=self._stack)
-        self._measuring = Measuring(mlx=self._mlx, folder=self._config.data / "measurements")
+        self._measuring = Measuring(
+            mlx=self._mlx, folder=self._config.data / "measurements", reserved=self._promised_bytes
+        )
         self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
         return self
 
@@ -226,8 +228,13 @@ class Node:
 
     async def _lend(self, most_bytes: int) -> int:
         """What this machine lends to one more session: what is usable, less what its sessions hold or wait for."""
+        usable: int
         _, usable = await self._measuring.device()
         return min(usable, most_bytes) if most_bytes else usable
+
+    def _promised_bytes(self) -> int:
+        """What the plans of open sessions gave to this machine and is not in memory yet; what is, counts as taken."""
+        return sum(session.promised_bytes for session in self._sessions.values() if session.is_open)
 
     def _participation(
         self,

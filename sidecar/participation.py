@@ -107,6 +107,13 @@ class Participation:
     def is_open(self) -> bool:
         return self.seat.machine.state is not State.CLOSED
 
+    @property
+    def promised_bytes(self) -> int:
+        """What the plan reckons with here beyond the weights that are loaded: caches, and weights to come."""
+        proposal = self.seat.machine.proposal
+        stage = proposal.stage_of(self.channel.self_name) if proposal else None
+        return max(0, int(stage["resident_bytes"]) - self.stage.weight_bytes) if stage else 0
+
     def check_open(self) -> None:
         """Raises the fault that closed the session, as a KafilaError."""
         fault = self.seat.machine.fault

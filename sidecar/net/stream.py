@@ -3,6 +3,7 @@
 import asyncio
 import struct
 from collections import deque
+from enum import IntEnum
 from typing import Protocol
 
 from sidecar.errors import KafilaError
@@ -12,6 +13,14 @@ MAX_MESSAGE_BYTES = 64 << 20
 SEND_BUFFER_BYTES = 4 << 20  # unacknowledged bytes of one stream above which `send` waits
 _SLICE_BYTES = 256 << 10  # a large message enters the buffer in pieces
 _LENGTH = struct.Struct("!I")
+
+
+class StreamKind(IntEnum):
+    """What a stream is for; its opener's first byte."""
+
+    ACTIVATIONS = 1  # frames (`frames`) to the next stage, one way
+    REQUEST = 2  # ring.proto: one Request, then Answers until the head finishes
+    CONTROL = 3  # ring.proto: sealed Envelopes, both ways
 
 
 class Inbox:

@@ -55,7 +55,7 @@ def read(config: Mapping[str, Any], dtype: str) -> Readings:
     """
     late_at = clock() + LATE_S
     checkpoint = Checkpoint(config, dtype)
-    stages = _stages(checkpoint)
+    stages = stages_of(checkpoint)
     blocks_s = _by_batch(lambda batch: _block_rounds(checkpoint, stages, batch), late_at)
     flops_per_s = _prefill(checkpoint, stages[1])
     for stage in stages.values():
@@ -72,7 +72,7 @@ def _room() -> int:
     return int(usable_bytes() * FIT)
 
 
-def _stages(checkpoint: Checkpoint) -> dict[int, Shard]:
+def stages_of(checkpoint: Checkpoint) -> dict[int, Shard]:
     """Stages of a few blocks, by their number; each has weights of its own, so none warms the caches for the next."""
     size, room = checkpoint.block_bytes, _room()
     if size > room:
@@ -80,7 +80,7 @@ def _stages(checkpoint: Checkpoint) -> dict[int, Shard]:
             f"a block of this model takes {size / 1e9:.1f} GB, this member can hold {room / 1e9:.1f} GB of it"
         )
     stages = {1: checkpoint.stage(end=1, head=False)}
-    block_s = min(_each_once(stages, checkpoint.state(batch=1, tokens=1))[1] for _ in range(WARM_UPS))
+    block_s = min(each_once(stages, checkpoint.state(batch=1, tokens=1))[1] for _ in range(WARM_UPS))
     for count in COUNTS[1:]:
         ran = 2 * count - 1  # blocks in one round, this count's included
         if count > checkpoint.blocks or ran * size > room or ran * block_s > ROUND_S:
@@ -108,10 +108,10 @@ def _block_rounds(checkpoint: Checkpoint, stages: Mapping[int, Shard], batch: in
     for stage in stages.values():
         stage.release(SEQUENCE)
     state = checkpoint.state(batch=batch, tokens=1)
-    return _repeated(lambda: _each_once(stages, state))
+    return _repeated(lambda: each_once(stages, state))
 
 
-def _each_once(stages: Mapping[int, Shard], state: State) -> Mapping[int, float]:
+def each_once(stages: Mapping[int, Shard], state: State) -> Mapping[int, float]:
     times = {}
     for count, stage in stages.items():
         arrived = replace(state, position=stage.position(SEQUENCE))

@@ -6,6 +6,7 @@ The certificate's dates and subject say nothing, and nothing checks them: trust 
 import datetime
 import hashlib
 import os
+import warnings
 from pathlib import Path
 
 from cryptography import x509
@@ -95,8 +96,9 @@ def public_key_of(certificate_der: bytes) -> Ed25519PublicKey:
             f"a member's certificate of {len(certificate_der)} bytes is over {LARGEST_CERTIFICATE_BYTES} bytes"
         )
     try:
-        key = x509.load_der_x509_certificate(certificate_der).public_key()
-    except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion) as error:
+        with warnings.catch_warnings(action="error"):  # what will be refused in future is refused now
+            key = x509.load_der_x509_certificate(certificate_der).public_key()
+    except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion, Warning) as error:
         raise InvalidInput(f"a member's certificate can't be read: {error}") from error
     if not isinstance(key, Ed25519PublicKey):
         raise InvalidInput("a member's certificate holds no Ed25519 key")

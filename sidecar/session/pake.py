@@ -19,6 +19,7 @@ from typing import Protocol
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from spake2 import SPAKE2_A, SPAKE2_B
+from spake2.ed25519_basic import NotOnCurve
 from spake2.spake2 import SPAKEError
 
 from sidecar.errors import Denied, InvalidInput
@@ -32,8 +33,17 @@ _NEWCOMER, _ADMITTER = b"kafila newcomer", b"kafila admitter"
 WRONG_WORDS = "the code's words do not match: ask for the code again and mind each word"
 
 # Both machines: (state, what happens) -> next state. Any other pair is refused.
-NEWCOMER = {("new", "start"): "started", ("started", "reply"): "confirming", ("confirming", "mac"): "proved"}
-ADMITTER = {("new", "start"): "challenged", ("challenged", "confirm"): "proved"}
+NEWCOMER = {
+    ("new", "start"): "started",
+    ("started", "reply"): "confirming",
+    ("confirming", "right mac"): "proved",
+    ("confirming", "wrong mac"): "failed",
+}
+ADMITTER = {
+    ("new", "start"): "challenged",
+    ("challenged", "right mac"): "proved",
+    ("challenged", "wrong mac"): "failed",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +111,9 @@ class NewcomerPake:
 
     def receive_mac(self, mac: bytes) -> None:
         """Checks the admitter's confirmation; raises Denied when it did not know the words."""
-        self.state = _next(NEWCOMER, self.state, "mac")
-        _compare(mac, self.keys.admitter_mac)
+        self.state = _next(NEWCOMER, self.state, _compared(mac, self.keys.admitter_mac))
+        if self.state == "failed":
+            raise Denied(WRONG_WORDS)
 
 
 class AdmitterPake:
@@ -129,8 +140,9 @@ class AdmitterPake:
 
     def receive_confirm(self, mac: bytes) -> bytes:
         """Checks the newcomer's confirmation; returns this side's. Raises Denied for wrong words."""
-        self.state = _next(ADMITTER, self.state, "confirm")
-        _compare(mac, self.keys.newcomer_mac)
+        self.state = _next(ADMITTER, self.state, _compared(mac, self.keys.newcomer_mac))
+        if self.state == "failed":
+            raise Denied(WRONG_WORDS)
         self._guesses.confirmed()
         return self.keys.admitter_mac
 
@@ -152,7 +164,7 @@ def _finish(spake: SPAKE2_A | SPAKE2_B, message: bytes) -> bytes:
         raise InvalidInput(f"a message of the proof has {len(message)} bytes, not {MESSAGE_BYTES}")
     try:
         return bytes(spake.finish(message))
-    except (SPAKEError, ValueError) as error:
+    except (SPAKEError, NotOnCurve, ValueError) as error:
         raise InvalidInput("a message of the proof is no point of its curve") from error
 
 
@@ -172,6 +184,5 @@ def _derive(shared: bytes, room: int, newcomer_message: bytes, admitter_message:
     )
 
 
-def _compare(mac: bytes, expected: bytes) -> None:
-    if not hmac.compare_digest(mac, expected):
-        raise Denied(WRONG_WORDS)
+def _compared(mac: bytes, expected: bytes) -> str:
+    return "right mac" if hmac.compare_digest(mac, expected) else "wrong mac"

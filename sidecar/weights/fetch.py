@@ -3,7 +3,8 @@
 import asyncio
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import ExitStack, asynccontextmanager
 
 from sidecar.errors import Refused
 from sidecar.weights.hub import Hub, Place
@@ -11,7 +12,7 @@ from sidecar.weights.layout import byte_ranges
 from sidecar.weights.manifest import PREFIX_BYTES, FileLayout, Manifest, header_span, make_manifest, parse_header
 from sidecar.weights.ranges import Ranges, pieces
 from sidecar.weights.source import Source, WeightFile
-from sidecar.weights.store import Store
+from sidecar.weights.store import Busy, Store
 from sidecar.weights.tasks import tasks
 from sidecar.weights.transfer import Changed, Download, Known, Patience, transfer
 
@@ -19,6 +20,8 @@ STREAMS = 6
 """Requests at once."""
 PIECE_BYTES = 32 << 20
 """The most bytes of one request, which are journaled together."""
+LOCK_WAIT_S = 10.0
+LOCK_RETRY_S = 0.1
 
 Progress = Callable[[int, int], None]
 """Told how many of the wanted bytes are here, and how many are wanted."""
@@ -40,10 +43,12 @@ class Fetcher:
         """Raises HostileHeader, Busy, Changed, Denied, NotFound, Refused, Unavailable."""
         async with self._one_at_a_time:
             layouts = await asyncio.to_thread(self._held_layouts)
-            missing = [file for file in self._source.weight_files if file.name not in layouts]
-            if missing:
-                with self._store.writing():
-                    layouts |= await self._headers(missing)
+            if len(layouts) < len(self._source.weight_files):
+                async with locked(self._store):
+                    layouts = await asyncio.to_thread(self._held_layouts)  # somebody else's fetching may be over
+                    layouts |= await self._headers(
+                        file for file in self._source.weight_files if file.name not in layouts
+                    )
         return make_manifest(layouts[name] for name in sorted(layouts))
 
     def _held_layouts(self) -> dict[str, FileLayout]:
@@ -95,7 +100,7 @@ class Fetcher:
         wanted = byte_ranges(manifest, names)
         async with self._one_at_a_time:
             if self._store.missing(wanted):
-                with self._store.writing():
+                async with locked(self._store):
                     await self._fetch(wanted, progress)
 
     async def _fetch(self, wanted: Mapping[str, Ranges], progress: Progress | None) -> None:
@@ -160,6 +165,23 @@ class Fetcher:
 
     def _place(self, file: str) -> Place:
         return Place(self._source.model, self._source.revision, file)
+
+
+@asynccontextmanager
+async def locked(store: Store) -> AsyncIterator[None]:
+    """`Store.writing`, after a wait for whoever has the folder, who may only be reading headers. Raises Busy."""
+    clock = asyncio.get_running_loop().time
+    until_s = clock() + LOCK_WAIT_S
+    with ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(store.writing())
+                break
+            except Busy:
+                if clock() > until_s:
+                    raise
+            await asyncio.sleep(LOCK_RETRY_S)  # a file lock wakes nobody
+        yield
 
 
 def held_layout(store: Store, file: str) -> FileLayout | None:

@@ -122,7 +122,7 @@ class Hub:
     async def _body(self, url: str, what: str) -> bytes:
         body = bytearray()
         async with self._stream(url, what, {}) as response:
-            async for data in response.aiter_raw():
+            async for data in response.aiter_bytes():
                 body += data
                 if len(body) > MAX_SMALL_BYTES:
                     raise Unavailable(f"{self.endpoint} sent more than {MAX_SMALL_BYTES} bytes for {what}")

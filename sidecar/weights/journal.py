@@ -93,5 +93,5 @@ def room_on_disk(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise Refused(f"the disk is full at {path.parent}: make room there; what was fetched is kept") from None
+            raise Refused(f"the disk is full at {path}: make room there; what was fetched is kept") from None
         raise Refused(f"{path} can't be written: {error.strerror}") from None

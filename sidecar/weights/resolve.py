@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 from sidecar.errors import InvalidInput, NotFound, Refused, TimedOut, Unavailable
@@ -115,12 +116,15 @@ def put(path: Path, content: bytes) -> None:
     """Writes a file as a whole or not at all."""
     with room_on_disk(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_name(f".{path.name}.{os.getpid()}")
-        with fresh.open("wb") as target:
-            target.write(content)
-            target.flush()
-            os.fsync(target.fileno())
-        fresh.replace(path)
+        with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as target:
+            try:
+                target.write(content)
+                target.flush()
+                os.fsync(target.fileno())
+                os.replace(target.name, path)
+            except BaseException:
+                os.unlink(target.name)
+                raise
 
 
 def recorded(folder: Path) -> Listing | None:
