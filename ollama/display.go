@@ -25,7 +25,7 @@ func newDisplay(asJSON bool) display {
 	case asJSON:
 		return jsonLines{os.Stdout}
 	case term.IsTerminal(int(os.Stderr.Fd())):
-		return &bars{p: progress.NewProgress(os.Stderr), loads: map[string]*progress.Bar{}}
+		return &bars{w: os.Stderr, loads: map[string]*progress.Bar{}}
 	default:
 		return &lines{w: os.Stderr}
 	}
@@ -53,19 +53,23 @@ func (l *lines) stop() {}
 
 // bars keeps what happened as lines, what goes on as a spinner below them, and a bar for each member that downloads.
 type bars struct {
-	p       *progress.Progress
+	w       io.Writer
+	p       *progress.Progress // nil until there is something to show
 	spinner *progress.Spinner
 	loads   map[string]*progress.Bar
 	last    *pb.Session
 }
 
 func (b *bars) show(now *pb.Session) {
+	if b.last == nil && now.State == ready {
+		return
+	}
 	for _, line := range changes(b.last, now) {
 		if b.spinner != nil {
 			b.spinner.Stop()
 		}
 		b.spinner = progress.NewSpinner(line)
-		b.p.Add("", b.spinner)
+		b.add(b.spinner)
 	}
 	for _, member := range now.Members {
 		b.load(member)
@@ -82,16 +86,30 @@ func (b *bars) load(member *pb.Member) {
 	if !ok {
 		bar = progress.NewBar(member.Name+" fetches", total, fetched)
 		b.loads[member.Name] = bar
-		b.p.Add(member.Name, bar)
+		b.add(bar)
 	}
 	bar.Set(fetched)
 }
 
-func (b *bars) stop() { b.p.Stop() }
+func (b *bars) add(state progress.State) {
+	if b.p == nil {
+		b.p = progress.NewProgress(b.w)
+	}
+	b.p.Add("", state)
+}
+
+func (b *bars) stop() {
+	if b.p != nil {
+		b.p.Stop()
+	}
+}
 
 // changes tells what a person wants to know of the step from one state of a session to the next: who came, who left,
-// what is waited for, and what is fetched.
+// what is waited for, and what is fetched. Of a session that is ready when it is first seen there is nothing to tell.
 func changes(before, now *pb.Session) []string {
+	if before == nil && now.State == ready {
+		return nil
+	}
 	var told []string
 	was := present(before)
 	for _, member := range now.Members {
@@ -102,7 +120,7 @@ func changes(before, now *pb.Session) []string {
 	is := present(now)
 	for _, member := range before.GetMembers() {
 		if member.Present && !is[member.Name] {
-			told = append(told, member.Name+" is gone")
+			told = append(told, member.Name+" is away")
 		}
 	}
 	if now.Doing != "" && now.Doing != before.GetDoing() {
@@ -126,9 +144,9 @@ func arrival(session *pb.Session, member *pb.Member) string {
 			count++
 		}
 	}
-	line := member.Name + " is here"
+	line := member.Name + " joined"
 	if member.Name == session.Self {
-		line = member.Name + " (this machine) is here"
+		line = member.Name + " (this machine) joined"
 	}
 	if session.MembersWanted > 0 {
 		return fmt.Sprintf("%s: %d of %d members", line, count, session.MembersWanted)

@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"maps"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 
 	"google.golang.org/grpc/codes"
@@ -66,10 +69,13 @@ func (f *fleet) removeStale(live []string) {
 		slog.Warn("vehicles_not_reconciled", "error", err)
 		return
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	for _, name := range names {
 		if slices.Contains(live, name) {
 			continue
 		}
+		maps.DeleteFunc(f.known, func(_ string, s *pb.Session) bool { return s.Vehicle.Name == name })
 		if err := f.store.remove(f.ctx, name); err != nil {
 			slog.Warn("stale_vehicle_not_removed", "name", name, "error", err)
 		}
@@ -117,11 +123,14 @@ func (f *fleet) watch(id string) error {
 
 // ensure returns when the model of a session that is ready can be asked, registering and loading it where needed.
 func (f *fleet) ensure(ctx context.Context, session *pb.Session) error {
+	if name := session.GetVehicle().GetName(); !strings.HasPrefix(name, vehiclePrefix) {
+		return fmt.Errorf("the session's model can't be registered as %q: only names below %s are ours", name, vehiclePrefix)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	old := f.known[session.Id]
 	if old != nil && old.Concurrency == session.Concurrency && proto.Equal(old.Vehicle, session.Vehicle) {
-		return nil
+		return f.settle(ctx, session)
 	}
 	if old != nil {
 		if err := f.store.unload(ctx, old.Vehicle.Name); err != nil {
@@ -137,6 +146,25 @@ func (f *fleet) ensure(ctx context.Context, session *pb.Session) error {
 	f.known[session.Id] = session
 	slog.Info("vehicle_loaded", "session", session.Id, "name", session.Vehicle.Name, "slots", session.Concurrency)
 	return nil
+}
+
+// settle loads the vehicle anew where stock has unloaded it, or has loaded it in its own way: a request with a
+// keep_alive or num_ctx of its own makes it do so, with the slots of local models. It waits until nobody is answered.
+func (f *fleet) settle(ctx context.Context, session *pb.Session) error {
+	if session.ActiveSequences > 0 {
+		return nil
+	}
+	name := session.Vehicle.Name
+	state, err := f.store.state(ctx, name, session.Vehicle.ContextLength)
+	if err != nil || state == loadedByUs {
+		return err
+	}
+	if state == loadedByStock {
+		if err := f.store.unloadNow(ctx, name); err != nil {
+			return err
+		}
+	}
+	return f.store.load(ctx, name, session.Concurrency)
 }
 
 // forget takes a session's vehicle out of the store.

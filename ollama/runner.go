@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/ollama/ollama/envconfig"
 	"github.com/ollama/ollama/llm"
 	"github.com/ollama/ollama/logutil"
@@ -112,8 +114,9 @@ func (p *proxy) load(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, llm.LoadResponse{Success: true})
 }
 
+// embedding is refused, and not with 400, which stock takes for an input that is too long.
 func (p *proxy) embedding(w http.ResponseWriter, _ *http.Request) {
-	http.Error(w, "a session's model makes no embeddings: use an embedding model on this machine", http.StatusBadRequest)
+	http.Error(w, "a session's model makes no embeddings: use an embedding model on this machine", http.StatusNotImplemented)
 }
 
 // completion passes one request to the sidecar. The scheduler closes the connection when its client is gone, which
@@ -143,7 +146,17 @@ func (p *proxy) completion(w http.ResponseWriter, r *http.Request) {
 		}
 		answer.text(reply.Text)
 		if reply.Done {
+			drain(stream) // what stock does on `done` would cancel a call that has just ended well
 			answer.done(reply)
+			return
+		}
+	}
+}
+
+// drain reads a stream to its end.
+func drain(stream grpc.ServerStreamingClient[pb.GenerateReply]) {
+	for {
+		if _, err := stream.Recv(); err != nil {
 			return
 		}
 	}

@@ -19,6 +19,9 @@ import (
 	"kafila/ollama/pb"
 )
 
+// unloadTimeout is how long stock may take to end an idle runner.
+const unloadTimeout = 5 * time.Second
+
 // A store registers vehicles in this member's own Ollama, through the same HTTP API that everybody uses.
 type store struct {
 	client *api.Client
@@ -130,6 +133,54 @@ func (s *store) load(ctx context.Context, name string, concurrency uint32) error
 // unload ends the model's runner once it is idle. A model that isn't there is fine.
 func (s *store) unload(ctx context.Context, name string) error {
 	return missingIsFine(s.generate(ctx, name, 0))
+}
+
+// How a vehicle is loaded.
+type loading string
+
+const (
+	notLoaded     loading = "not loaded"
+	loadedByUs    loading = "by us" // to stay, with the session's context
+	loadedByStock loading = "by stock"
+)
+
+// state tells how the model is loaded: ours has the vehicle's context and no end.
+func (s *store) state(ctx context.Context, name string, contextLength uint32) (loading, error) {
+	running, err := s.client.ListRunning(ctx)
+	if err != nil {
+		return "", err
+	}
+	const year = 365 * 24 * time.Hour
+	for _, model := range running.Models {
+		switch {
+		case model.Name != name:
+		case model.ContextLength == int(contextLength) && time.Until(model.ExpiresAt) > year:
+			return loadedByUs, nil
+		default:
+			return loadedByStock, nil
+		}
+	}
+	return notLoaded, nil
+}
+
+// unloadNow unloads a model and returns when it is out; stock does not tell when, and loading it before would keep the
+// old runner.
+func (s *store) unloadNow(ctx context.Context, name string) error {
+	if err := s.unload(ctx, name); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, unloadTimeout)
+	defer cancel()
+	for {
+		if state, err := s.state(ctx, name, 0); err == nil && state == notLoaded {
+			return nil
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("%s did not unload: %w", name, ctx.Err())
+		}
+	}
 }
 
 // generate with an empty prompt only sets how long the model stays loaded.

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+func TestExplain_eachCode_hasItsStatus(t *testing.T) {
+	for code, want := range map[codes.Code]int{
+		codes.InvalidArgument:    400,
+		codes.FailedPrecondition: 400,
+		codes.PermissionDenied:   403,
+		codes.NotFound:           404,
+		codes.ResourceExhausted:  503,
+		codes.Unavailable:        503,
+		codes.DeadlineExceeded:   504,
+		codes.Internal:           500,
+		codes.Unknown:            500,
+	} {
+		got, sentence := explain(status.Error(code, "who, how much, what to do"))
+		if got != want || sentence != "who, how much, what to do" {
+			t.Errorf("%s: %d %q", code, got, sentence)
+		}
+	}
+	if got, _ := explain(errors.New("a bug")); got != http.StatusInternalServerError {
+		t.Errorf("an unknown error: %d", got)
+	}
+	if got, _ := explain(context.Canceled); got != 499 {
+		t.Errorf("cancelled: %d", got)
+	}
+}

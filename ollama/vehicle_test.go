@@ -1,0 +1,116 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ollama/ollama/fs/ggml"
+	"github.com/ollama/ollama/llama"
+
+	"kafila/ollama/pb"
+)
+
+func vehicleFile(t *testing.T, session *pb.Session) string {
+	t.Helper()
+	file, err := os.Create(filepath.Join(t.TempDir(), "vehicle.gguf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := writeVehicle(file, session); err != nil {
+		t.Fatal(err)
+	}
+	return file.Name()
+}
+
+func TestVehicle_whenWritten_isReadByUpstreamsDecoder(t *testing.T) {
+	path := vehicleFile(t, readySession())
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	model, err := ggml.Decode(file, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kv := model.KV()
+	if kv.ContextLength() != 4096 || kv.EmbeddingLength() != 576 || kv.BlockCount() != 1 {
+		t.Errorf("context %d, embedding %d, blocks %d", kv.ContextLength(), kv.EmbeddingLength(), kv.BlockCount())
+	}
+	if len(model.Tensors().Items()) != 0 {
+		t.Error("the vehicle has tensors")
+	}
+	if got := sessionOf(path); got != "s1" {
+		t.Errorf("sessionOf gave %q", got)
+	}
+}
+
+func TestVehicle_whenEqual_hasEqualBytes(t *testing.T) {
+	first, err := os.ReadFile(vehicleFile(t, readySession()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := os.ReadFile(vehicleFile(t, readySession()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	more := readySession()
+	more.Concurrency = 4
+	third, err := os.ReadFile(vehicleFile(t, more))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(first, second) {
+		t.Error("equal sessions gave different files")
+	}
+	if bytes.Equal(first, third) {
+		t.Error("another concurrency gave the same file, which stock would not load anew")
+	}
+	if len(first) > 2000 {
+		t.Errorf("the vehicle has %d bytes", len(first))
+	}
+}
+
+// The stock server counts tokens with this vocabulary, and must never find a conversation too long.
+func TestVehicle_whenTokenized_countsNextToNothing(t *testing.T) {
+	model, err := llama.LoadModelFromFile(vehicleFile(t, readySession()), llama.ModelParams{VocabOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer llama.FreeModel(model)
+	text := strings.Repeat("Ein Satz, 一个句子, ein 🐫 and <unk> </s> [INST].\n", 2000)
+	tokens, err := model.Tokenize(text, false, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(tokens) > 3*2000 {
+		t.Errorf("%d tokens for %d bytes", len(tokens), len(text))
+	}
+	plain, err := model.Tokenize(strings.Repeat("word ", 10000), false, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(plain) > 2 {
+		t.Errorf("%d tokens for plain text", len(plain))
+	}
+}
+
+func TestSessionOf_whenNotOurs_isEmpty(t *testing.T) {
+	small := filepath.Join(t.TempDir(), "small")
+	if err := os.WriteFile(small, []byte("GGUF but not really"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	large := filepath.Join(t.TempDir(), "large")
+	if err := os.WriteFile(large, make([]byte, vehicleLimitBytes+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{small, large, filepath.Join(t.TempDir(), "missing"), t.TempDir(), ""} {
+		if got := sessionOf(path); got != "" {
+			t.Errorf("%s: %q", path, got)
+		}
+	}
+}

@@ -1,0 +1,216 @@
+"""A sidecar without machines or models, for tests of the Ollama fork: it speaks sidecar.proto and answers itself.
+
+`python echo_sidecar.py --socket PATH --data DIR`. What it says depends on the last message: "slow" never ends, "refuse"
+is refused, "break" fails in the middle, "calls" calls a tool, "same" repeats one word, anything else comes back word by
+word. Each end of a sequence is appended to DIR/sequences as "done" or "cancelled".
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+from kafila_proto import sidecar_pb2 as pb
+from kafila_proto import sidecar_pb2_grpc as rpc
+
+START, END = "\x02kafila1 ", "\x03"
+
+
+class EchoSidecar(rpc.SidecarServicer):
+    """Holds the sessions that were created or joined; each becomes ready a moment later."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.sessions: dict[str, pb.Session] = {}
+        self.changed = asyncio.Condition()
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    async def Hello(self, request: pb.HelloRequest, context: object) -> pb.HelloReply:
+        return pb.HelloReply(version="echo", pid=os.getpid(), device="cpu", usable_memory_bytes=8 * 10**9)
+
+    async def CreateSession(self, request: pb.CreateSessionRequest, context: grpc.aio.ServicerContext) -> pb.Session:
+        if request.model == "nobody/has-this":
+            await context.abort(grpc.StatusCode.NOT_FOUND, "the model host has no nobody/has-this: check its name")
+        session = pb.Session(
+            id=f"s{len(self.sessions) + 1}",
+            code=f"{len(self.sessions) + 1}-ocean-velvet-lamp",
+            state="forming",
+            doing="waiting for 1 more member",
+            model=request.model,
+            self="here",
+            host="here",
+            members_wanted=request.members,
+            context_tokens=request.context_tokens or 4096,
+            concurrency=request.concurrency or 1,
+            members=[pb.Member(name="here", role="host", present=True, doing="ready")],
+        )
+        return self.open(session)
+
+    async def OpenSession(self, request: pb.OpenSessionRequest, context: grpc.aio.ServicerContext) -> pb.Offer:
+        if not request.code.endswith("-ocean-velvet-lamp"):
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "the code is wrong: ask for it again")
+        joined = any(session.code == request.code for session in self.sessions.values())
+        return pb.Offer(
+            session="s" + request.code.split("-")[0],
+            joined=joined,
+            model="test/echo",
+            host="there",
+            members_present=1,
+            members_wanted=2,
+            lend_memory_bytes=4 * 10**9,
+            download_bytes=3 * 10**8,
+            free_disk_bytes=10**11,
+            folder=str(self.data),
+        )
+
+    async def JoinSession(self, request: pb.JoinSessionRequest, context: object) -> pb.Session:
+        session = pb.Session(
+            id=request.session,
+            state="forming",
+            doing="measuring",
+            model="test/echo",
+            self="here",
+            host="there",
+            concurrency=2,
+            context_tokens=4096,
+            members=[pb.Member(name="there", role="host", present=True), pb.Member(name="here", present=True)],
+        )
+        return self.open(session)
+
+    async def StartSession(self, request: pb.SessionRequest, context: grpc.aio.ServicerContext) -> pb.Session:
+        return await self.find(request.session, context)
+
+    async def LeaveSession(self, request: pb.SessionRequest, context: grpc.aio.ServicerContext) -> pb.LeaveSessionReply:
+        session = await self.find(request.session, context)
+        await self.change(session, state="closed")
+        return pb.LeaveSessionReply()
+
+    async def ListSessions(self, request: pb.ListSessionsRequest, context: object) -> pb.ListSessionsReply:
+        return pb.ListSessionsReply(sessions=self.sessions.values())
+
+    async def WatchSession(
+        self, request: pb.SessionRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[pb.Session]:
+        session = await self.find(request.session, context)
+        while True:
+            yield session
+            if session.state == "closed":
+                return
+            async with self.changed:
+                await self.changed.wait()
+
+    async def Plan(self, request: pb.PlanRequest, context: object) -> pb.PlanReply:
+        stage = {"member": "here", "start": 0, "end": 30, "cost_s": 0.02, "resident_bytes": 3e8, "limit_blocks": 30}
+        plan = {"admitted": True, "tier": "measured", "search": "exact", "head": "here", "stages": [stage], "hops": []}
+        problem = {"concurrency": 1, "members": [{"name": "here", "memory_bytes": 8e9}]}
+        return pb.PlanReply(plan_json=json.dumps(plan), problem_json=json.dumps(problem))
+
+    async def Generate(
+        self, request: pb.GenerateRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[pb.GenerateReply]:
+        ended, session = "cancelled", self.sessions[request.session]
+        await self.change(session, active=1)
+        try:
+            async for reply in self.answer(request, context):
+                yield reply
+            ended = "done"
+        finally:
+            with (self.data / "sequences").open("a") as log:
+                log.write(ended + "\n")
+            await asyncio.shield(self.change(session, active=-1))
+
+    async def answer(
+        self, request: pb.GenerateRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[pb.GenerateReply]:
+        framed = request.prompt.startswith(START)
+        said = request.prompt
+        if framed:
+            said = json.loads(request.prompt[len(START) : -len(END)])["messages"][-1]["content"]
+        if said == "refuse":
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the input length exceeds the context length")
+        for number, piece in enumerate(pieces(said)):
+            text = piece if isinstance(piece, str) else ""
+            if framed:
+                body = {"c": piece} if isinstance(piece, str) else {"call": piece}
+                text = "\x1e" + json.dumps({"n": number, **body})
+            yield pb.GenerateReply(text=text)
+            await asyncio.sleep(0.02 if said != "same" else 0)
+            if said == "break" and number == 2:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "member mini was lost: ask again")
+        if said == "slow":
+            await asyncio.Event().wait()
+        yield pb.GenerateReply(done=True, prompt_tokens=len(said), prompt_s=0.1, output_tokens=5, output_s=0.2)
+
+    def open(self, session: pb.Session) -> pb.Session:
+        self.sessions[session.id] = session
+        task = asyncio.create_task(self.become_ready(session))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return session
+
+    async def become_ready(self, session: pb.Session) -> None:
+        await asyncio.sleep(0.2)
+        session.stages.add(member="here", start=0, end=30, head=True, resident_bytes=3 * 10**8, predicted_s=0.02)
+        session.vehicle.CopyFrom(
+            pb.Vehicle(
+                name=f"kafila/session/echo:{session.id}",
+                architecture="llama",
+                context_length=session.context_tokens,
+                embedding_length=576,
+                parameter_count=134_515_008,
+                quantization="F32",
+                parser="kafila-tools",
+                parameters={"temperature": 0.2, "top_k": 20},
+            )
+        )
+        await self.change(session, state="ready")
+
+    async def change(self, session: pb.Session, *, state: str = "", active: int = 0) -> None:
+        if state:
+            session.state, session.doing = state, ""
+        session.active_sequences += active
+        async with self.changed:
+            self.changed.notify_all()
+
+    async def find(self, name: str, context: grpc.aio.ServicerContext) -> pb.Session:
+        for session in self.sessions.values():
+            if name in (session.id, session.code, session.code.split("-")[0]):
+                return session
+        await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no session {name} on this machine")
+        raise AssertionError
+
+
+def pieces(said: str) -> list[str | dict[str, object]]:
+    """What to answer, chunk by chunk; a tool call is a dict."""
+    if said == "calls":
+        return [{"name": "weather", "arguments": {"city": "Paris"}}, {"name": "weather", "arguments": {"city": "Rome"}}]
+    if said == "same":
+        return ["ha "] * 100
+    return [word + " " for word in said.split()] if said != "break" else ["one ", "two ", "three ", "never"]
+
+
+async def serve(socket: str, data: Path) -> None:
+    server = grpc.aio.server()
+    rpc.add_SidecarServicer_to_server(EchoSidecar(data), server)  # type: ignore[no-untyped-call]
+    server.add_insecure_port(f"unix:{socket}")
+    await server.start()
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.buffer.read)
+    await server.stop(0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--socket", required=True)
+    parser.add_argument("--data", required=True, type=Path)
+    args = parser.parse_args()
+    args.data.mkdir(parents=True, exist_ok=True)
+    os.umask(0o177)
+    asyncio.run(serve(args.socket, args.data))
+
+
+if __name__ == "__main__":
+    main()
