@@ -266,3 +266,14 @@ async def test_hostile_header_is_refused_and_leaves_no_file(checkpoint_folder: M
             await opened(host, tmp_path)
         assert host.sent_bytes(WEIGHTS) == 8
     assert not [name for _, _, names in os.walk(tmp_path) for name in names if name.endswith(".partial")]
+
+
+async def test_same_model_opened_and_fetched_twice_at_once_comes_once(checkpoint_folder: Make, tmp_path: Path) -> None:
+    with ModelHost({REPO: checkpoint_folder()}) as host:
+        both = await asyncio.gather(opened(host, tmp_path), opened(host, tmp_path))
+        names = everything(both[0])
+        await asyncio.gather(*(checkpoint.fetch(names) for checkpoint in both))
+        assert sum(checkpoint.header_bytes for checkpoint in both) == both[0].manifest.header_bytes
+        assert sum(checkpoint.fetched_bytes for checkpoint in both) == both[0].shard_bytes(names)
+    for checkpoint in both:
+        assert checkpoint.files_for(names)

@@ -108,7 +108,8 @@ async def test_malformed_revision_is_invalid(tmp_path: Path, revision: str) -> N
         await resolve(REPO, endpoint=NOWHERE, token=None, cache=tmp_path, revision=revision)
 
 
-async def test_unreachable_host_is_unavailable(tmp_path: Path) -> None:
+async def test_unreachable_host_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "RETRY_WAIT_S", 0.001)
     with pytest.raises(Unavailable, match=f"{NOWHERE} can't be reached for the model {REPO}"):
         await resolve(REPO, endpoint=NOWHERE, token=None, cache=tmp_path)
 
