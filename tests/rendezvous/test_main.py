@@ -1,0 +1,53 @@
+"""`kafila-rendezvous` as a process."""
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+
+async def start(*arguments: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "rendezvous",
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+async def test_rendezvous_when_started_plain_then_prints_what_to_set_and_stops_on_sigterm(tmp_path: Path) -> None:
+    process = await start("--listen", "127.0.0.1:0", "--data", str(tmp_path))
+    assert process.stdout is not None
+    lines = [(await process.stdout.readline()).decode().strip() for _ in range(2)]
+    name, _, value = lines[1].partition("=")
+    assert name == "KAFILA_RENDEZVOUS"
+    place, _, fingerprint = value.partition("#")
+    assert place.startswith("127.0.0.1:")
+    assert len(fingerprint) == 20
+    process.send_signal(signal.SIGTERM)
+    out, log = await asyncio.wait_for(process.communicate(), 10)
+    assert process.returncode == 0
+    assert b"127.0.0.1" not in out + log
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--listen", "nonsense"), b"HOST:PORT"),
+        (("--cert", "a"), b"--cert and --key go together"),
+        (("--cert", "/nowhere", "--key", "/nowhere"), b"can't use certificate"),
+        (("--listen", "203.0.113.1:1", "--insecure"), b"can't listen"),
+    ],
+)
+async def test_rendezvous_when_it_cannot_serve_then_one_sentence_and_status_2(
+    arguments: tuple[str, ...], sentence: bytes
+) -> None:
+    process = await start(*arguments)
+    _, err = await asyncio.wait_for(process.communicate(), 20)
+    assert process.returncode == 2
+    assert sentence in err
+    assert b"Traceback" not in err

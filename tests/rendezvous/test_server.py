@@ -1,0 +1,116 @@
+"""The gRPC driver on loopback."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import grpc
+import pytest
+from kafila_proto import rendezvous_pb2 as pb
+from kafila_proto import rendezvous_pb2_grpc as pb_grpc
+
+from rendezvous.certificate import fingerprint, keep_key_pair, make_key_pair, read_key_pair
+from rendezvous.config import Config, Limits
+from rendezvous.errors import CannotServe
+from rendezvous.server import limited_address, observed_address, serve
+
+
+def channel(port: int) -> grpc.aio.Channel:
+    return grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=[("grpc.use_local_subchannel_pool", 1)])
+
+
+def stub_of(connection: grpc.aio.Channel) -> pb_grpc.RendezvousStub:
+    return pb_grpc.RendezvousStub(connection)  # type: ignore[no-untyped-call]
+
+
+async def test_attend_when_a_connection_dies_then_others_hear_of_it() -> None:
+    async with serve(Config(port=0)) as serving, channel(serving.port) as mine, channel(serving.port) as theirs:
+        host, guest = stub_of(mine), stub_of(theirs)
+        room = await host.Create(pb.CreateRequest(protocol=1))
+        place = await guest.Join(pb.JoinRequest(protocol=1, room=room.room))
+        stream = host.Attend(pb.AttendRequest(room=room.room, mailbox=room.mailbox, secret=room.secret))
+        first = await stream.read()
+        assert first.present.observed_address.startswith("127.0.0.1:")
+        guest_stream = guest.Attend(pb.AttendRequest(room=room.room, mailbox=place.mailbox, secret=place.secret))
+        assert list((await guest_stream.read()).present.mailboxes) == [room.mailbox]
+        assert (await stream.read()).arrived == place.mailbox
+        await host.Post(
+            pb.PostRequest(room=room.room, mailbox=room.mailbox, secret=room.secret, to=[place.mailbox], body=b"hi")
+        )
+        mail = (await guest_stream.read()).mail
+        assert (mail.sender, mail.body) == (room.mailbox, b"hi")
+        await theirs.close()
+        assert (await asyncio.wait_for(stream.read(), 2)).departed == place.mailbox
+
+
+async def test_attend_when_idle_ttl_passes_then_mailbox_is_gone() -> None:
+    async with serve(Config(port=0, limits=Limits(idle_ttl_s=0.05))) as serving, channel(serving.port) as mine:
+        stub = stub_of(mine)
+        room = await stub.Create(pb.CreateRequest(protocol=1))
+        await asyncio.sleep(0.2)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.Leave(pb.LeaveRequest(room=room.room, mailbox=room.mailbox, secret=room.secret))
+        assert caught.value.code() == grpc.StatusCode.NOT_FOUND
+
+
+async def test_post_when_body_is_over_the_wire_limit_then_refused() -> None:
+    async with serve(Config(port=0)) as serving, channel(serving.port) as mine:
+        stub = stub_of(mine)
+        room = await stub.Create(pb.CreateRequest(protocol=1))
+        request = pb.PostRequest(room=room.room, mailbox=1, secret=room.secret, to=[2], body=bytes(10**6))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.Post(request)
+        assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_serve_when_port_is_taken_then_cannot_serve() -> None:
+    async with serve(Config(port=0)) as serving:
+        with pytest.raises(CannotServe, match="taken"):
+            async with serve(Config(port=serving.port)):
+                pass
+
+
+@pytest.mark.parametrize(
+    ("peer", "observed", "limited"),
+    [
+        ("ipv4:192.0.2.7:4711", "192.0.2.7:4711", "192.0.2.7"),
+        ("ipv6:%5B2001:db8:1:2:3::1%5D:4711", "[2001:db8:1:2:3::1]:4711", "2001:db8:1:2::/64"),
+        ("ipv6:%5B::ffff:192.0.2.7%5D:4711", "[::ffff:192.0.2.7]:4711", "192.0.2.7"),
+        ("unix:/run/socket", "", "unix"),
+    ],
+)
+def test_peer_when_named_by_grpc_then_address_is_read(peer: str, observed: str, limited: str) -> None:
+    assert observed_address(peer) == observed
+    assert limited_address(peer) == limited
+
+
+def test_key_pair_when_kept_then_same_fingerprint_and_private_files(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    first, second = keep_key_pair(folder), keep_key_pair(folder)
+    assert first.fingerprint == second.fingerprint
+    assert len(first.fingerprint) == 20
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert (folder / "key.pem").stat().st_mode & 0o777 == 0o600
+    assert make_key_pair().fingerprint != first.fingerprint
+
+
+def test_key_pair_when_file_is_no_certificate_then_cannot_serve(tmp_path: Path) -> None:
+    (tmp_path / "c").write_bytes(b"nonsense")
+    with pytest.raises(CannotServe):
+        read_key_pair(tmp_path / "c", tmp_path / "c")
+
+
+def test_fingerprint_when_certificate_is_known_then_base32_of_its_sha256() -> None:
+    # SHA-256 of "abc" (FIPS 180-2 B.1): ba7816bf 8f01cfea 414140de ...
+    assert fingerprint(b"abc") == "xj4bnp4pahh6uqkbidpf"
+
+
+def test_rendezvous_when_imported_then_needs_no_mlx_and_no_sidecar() -> None:
+    script = (
+        "import sys, rendezvous, rendezvous.server, rendezvous.__main__\n"
+        "bad = [m for m in sys.modules if m.split('.')[0] in ('mlx', 'mlx_lm', 'sidecar', 'planner', 'spake2')]\n"
+        "sys.exit(repr(bad) if bad else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,199 @@
+"""Newcomer and admitter pumped against each other, without a network."""
+
+from dataclasses import dataclass
+
+import pytest
+from kafila_proto import ring_pb2
+
+from sidecar.errors import Denied, InvalidInput, KafilaError, Refused, Unavailable
+from sidecar.session.admission import MOST_EXCHANGES, OFFER_TTL_S, PROOF_TTL_S, Answer, Desk, Enrol, Versions
+from sidecar.session.code import Code
+from sidecar.session.newcomer import Newcomer
+from sidecar.session.pake import Guesses
+from tests.sidecar.session.trust_world import MemoryStore, entropy
+
+CODE = Code(7, ("ocean", "velvet", "lamp"))
+OFFER = ring_pb2.OfferBody(session=bytes(16), host="host", members_present=1)
+BODY = ring_pb2.EnrolBody(name="anna", certificate=b"der", version="1.0", mlx_lm_version="2.0")
+
+
+@dataclass
+class Policy:
+    """A `may_admit` that a test can turn."""
+
+    obstacle: KafilaError | None = None
+
+    def __call__(self) -> KafilaError | None:
+        return self.obstacle
+
+
+def desk(policy: Policy | None = None, guesses: Guesses | None = None) -> Desk:
+    return Desk(
+        code=CODE,
+        guesses=guesses or Guesses(MemoryStore()),
+        versions=Versions("1.0", "2.0"),
+        offer=lambda: ring_pb2.OfferBody.FromString(OFFER.SerializeToString()),
+        may_admit=policy or Policy(),
+        entropy=entropy("desk"),
+    )
+
+
+def pump(admitter: Desk, newcomer: Newcomer, step: ring_pb2.Admission | None, now: float = 0.0) -> Enrol | None:
+    """Carries messages until nobody has one; the enrolment, if it came to that."""
+    while step is not None:
+        outcome = admitter.receive(5, step, now)
+        if isinstance(outcome, Enrol):
+            return outcome
+        step = newcomer.receive(outcome.admission)
+    return None
+
+
+def offered(admitter: Desk, now: float = 0.0) -> Newcomer:
+    newcomer = Newcomer(CODE, entropy("newcomer"))
+    pump(admitter, newcomer, newcomer.start(), now)
+    assert newcomer.state == "offered"
+    return newcomer
+
+
+def test_admission_when_code_is_right_then_offer_enrolment_and_key_arrive() -> None:
+    guesses = Guesses(MemoryStore())
+    admitter = desk(guesses=guesses)
+    newcomer = offered(admitter)
+    assert (newcomer.offer.host, newcomer.offer.members_present) == ("host", 1)
+    enrol = pump(admitter, newcomer, newcomer.enrol(BODY))
+    assert enrol is not None
+    assert enrol.body == BODY
+    answer = admitter.admit(5, ring_pb2.AdmittedBody(name="anna", key=bytes(32)))
+    assert newcomer.receive(answer.admission) is None
+    assert (newcomer.state, newcomer.admitted.name, newcomer.admitted.key) == ("admitted", "anna", bytes(32))
+    assert guesses.count == 0
+
+
+def test_admission_when_words_are_wrong_then_denied_in_words_and_counted() -> None:
+    guesses = Guesses(MemoryStore())
+    newcomer = Newcomer(Code(7, ("ocean", "velvet", "lava")), entropy())
+    with pytest.raises(Denied, match="words do not match"):
+        pump(desk(guesses=guesses), newcomer, newcomer.start())
+    assert guesses.count == 1
+
+
+def test_admission_when_session_is_full_then_only_who_knows_the_code_is_told_why() -> None:
+    policy = Policy(Refused("the session has its 3 members"))
+    newcomer = Newcomer(CODE, entropy())
+    with pytest.raises(Refused, match="has its 3 members"):
+        pump(desk(policy), newcomer, newcomer.start())
+    guesser = Newcomer(Code(7, ("ocean", "velvet", "lava")), entropy())
+    with pytest.raises(Denied):
+        pump(desk(policy), guesser, guesser.start())
+
+
+def test_admission_when_session_fills_up_after_the_offer_then_refused_at_enrolment() -> None:
+    policy = Policy()
+    admitter = desk(policy)
+    newcomer = offered(admitter)
+    policy.obstacle = Refused("the session has its 3 members")
+    with pytest.raises(Refused, match="has its 3 members"):
+        pump(admitter, newcomer, newcomer.enrol(BODY))
+
+
+def test_admission_when_closed_then_refused() -> None:
+    admitter = desk()
+    admitter.close()
+    newcomer = Newcomer(CODE, entropy())
+    with pytest.raises(Refused, match="no more members"):
+        pump(admitter, newcomer, newcomer.start())
+
+
+@pytest.mark.parametrize(
+    ("kafila", "mlx_lm", "sentence"),
+    [("1.1", "2.0", "kafila 1.0, your machine 1.1"), ("1.0", "", "mlx-lm 2.0, your machine none")],
+)
+def test_admission_when_versions_differ_then_refused_with_both(kafila: str, mlx_lm: str, sentence: str) -> None:
+    admitter = desk()
+    newcomer = offered(admitter)
+    with pytest.raises(Refused, match=sentence):
+        pump(admitter, newcomer, newcomer.enrol(ring_pb2.EnrolBody(version=kafila, mlx_lm_version=mlx_lm)))
+
+
+def test_admission_when_protocol_differs_then_refused_in_own_words_and_no_guess() -> None:
+    guesses = Guesses(MemoryStore())
+    newcomer = Newcomer(CODE, entropy())
+    start = newcomer.start()
+    start.start.protocol = 2
+    with pytest.raises(Refused, match="another protocol version"):
+        pump(desk(guesses=guesses), newcomer, start)
+    assert guesses.count == 0
+
+
+def test_refusal_when_rendezvous_invents_one_then_its_sentence_is_not_shown() -> None:
+    for code, error in (("FAILED_PRECONDITION", Refused), ("PERMISSION_DENIED", Denied), ("EVIL", Unavailable)):
+        newcomer = Newcomer(CODE, entropy())
+        newcomer.start()
+        with pytest.raises(error) as caught:
+            newcomer.receive(ring_pb2.Admission(refusal=ring_pb2.Refusal(code=code, sentence="visit evil.example")))
+        assert "evil" not in str(caught.value)
+
+
+def test_exchange_when_steps_come_out_of_order_then_ended() -> None:
+    sealed = ring_pb2.Sealed(nonce=bytes(12), ciphertext=bytes(40))
+    for step in (
+        ring_pb2.Admission(),
+        ring_pb2.Admission(confirm=ring_pb2.PakeConfirm(mac=bytes(32))),
+        ring_pb2.Admission(enrol=sealed),
+        ring_pb2.Admission(offer=sealed),
+        ring_pb2.Admission(refused=sealed),
+    ):
+        outcome = desk().receive(5, step, 0.0)
+        assert isinstance(outcome, Answer)
+        assert outcome.admission.refusal.code == "INVALID_ARGUMENT"
+        newcomer = Newcomer(CODE, entropy())
+        with pytest.raises(InvalidInput):
+            newcomer.receive(step)
+
+
+def test_enrolment_when_it_is_sealed_for_somebody_else_then_refused() -> None:
+    admitter = desk()
+    offered(admitter)
+    stranger = ring_pb2.Admission(enrol=ring_pb2.Sealed(nonce=bytes(12), ciphertext=bytes(60)))
+    outcome = admitter.receive(5, stranger, 0.0)
+    assert isinstance(outcome, Answer)
+    assert outcome.admission.WhichOneof("step") == "refused"
+
+
+@pytest.mark.parametrize(("ttl", "proved"), [(PROOF_TTL_S, False), (OFFER_TTL_S, True)])
+def test_exchange_when_its_time_is_over_then_forgotten(ttl: float, proved: bool) -> None:
+    for late, alive in ((ttl - 1, True), (ttl, False)):
+        admitter = desk()
+        newcomer = Newcomer(CODE, entropy())
+        if proved:
+            pump(admitter, newcomer, newcomer.start())
+            step = newcomer.enrol(BODY)
+        else:
+            reply = admitter.receive(5, newcomer.start(), 0.0)
+            assert isinstance(reply, Answer)
+            step = newcomer.receive(reply.admission) or ring_pb2.Admission()
+        outcome = admitter.receive(5, step, late)
+        refused = isinstance(outcome, Answer) and outcome.admission.HasField("refusal")
+        assert refused != alive
+
+
+def test_exchange_when_newcomer_departs_then_forgotten_but_counted() -> None:
+    guesses = Guesses(MemoryStore())
+    admitter = desk(guesses=guesses)
+    admitter.receive(5, Newcomer(CODE, entropy()).start(), 0.0)
+    admitter.departed(5)
+    assert guesses.count == 1
+    with pytest.raises(InvalidInput):
+        admitter.admit(5, ring_pb2.AdmittedBody())
+
+
+def test_desk_when_many_knock_then_bounded() -> None:
+    admitter = desk()
+    for mailbox in range(MOST_EXCHANGES + 5):
+        outcome = admitter.receive(mailbox, Newcomer(CODE, entropy()).start(), 0.0)
+    assert isinstance(outcome, Answer)
+    assert outcome.admission.refusal.code == "RESOURCE_EXHAUSTED"
+    assert len(admitter._exchanges) == MOST_EXCHANGES
+    later = admitter.receive(999, Newcomer(CODE, entropy()).start(), PROOF_TTL_S)
+    assert isinstance(later, Answer)
+    assert later.admission.HasField("reply")

@@ -1,0 +1,204 @@
+"""Members without a network: messages in any order, repeated, forged; the log that grows meanwhile."""
+
+import itertools
+import random
+
+import pytest
+from kafila_proto import ring_pb2
+
+from sidecar.errors import Denied, InvalidInput, Refused
+from sidecar.session.circle import KEPT_EARLY, KEPT_MESSAGES, Circle
+from sidecar.session.identity import make_identity
+from sidecar.session.log import Forked, admit, replay
+from sidecar.session.news import MemberDeparted, MemberJoined, MemberRemoved, MemberReturned, MessageFrom
+from tests.sidecar.session.trust_world import KEY, SESSION, entropy, go, new_host, newcomer
+
+
+def three() -> tuple[Circle, Circle, Circle]:
+    host = new_host()
+    anna = newcomer(host, "anna")
+    ben = newcomer(host, "ben")
+    anna.receive(host.write_last_entry())
+    return host, anna, ben
+
+
+def names(circle: Circle) -> list[str]:
+    return [member.name for member in circle.members]
+
+
+def test_receive_when_message_comes_twice_then_told_once() -> None:
+    host, anna, ben = three()
+    sealed = anna.write(go(1))
+    for other in (host, ben):
+        assert other.receive(sealed) == [MessageFrom("anna", go(1))]
+        assert other.receive(sealed) is None
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_receive_when_messages_come_in_any_order_then_each_is_told_once(seed: int) -> None:
+    chance = random.Random(seed)
+    host, anna, ben = three()
+    sent = {name: [circle.write(go(i)) for i in range(30)] for name, circle in (("host", host), ("anna", anna))}
+    mail = [(name, sealed) for name, batch in sent.items() for sealed in batch] * 3
+    chance.shuffle(mail)
+    told = [news for _, sealed in mail for news in ben.receive(sealed) or []]
+    assert len(told) == 60
+    for name in sent:
+        epochs = [news.control.epoch for news in told if isinstance(news, MessageFrom) and news.sender == name]
+        assert sorted(epochs) == list(range(30))
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_receive_when_log_entries_come_in_any_order_then_same_members(order: tuple[int, ...]) -> None:
+    host = new_host()
+    anna = newcomer(host, "anna")
+    entries = []
+    for name in ("ben", "carl", "dora"):
+        newcomer(host, name)
+        entries.append(host.write_last_entry())
+    news = [one for place in order for one in anna.receive(entries[place]) or []]
+    assert names(anna) == names(host)
+    assert [one.member.name for one in news if isinstance(one, MemberJoined)] == ["ben", "carl", "dora"]
+
+
+def test_receive_when_a_newcomers_message_is_quicker_than_its_admission_then_told_after_it() -> None:
+    host = new_host()
+    anna = newcomer(host, "anna")
+    ben = newcomer(host, "ben")
+    entry = host.write_last_entry()
+    assert anna.receive(ben.write(go(7))) is None
+    news = anna.receive(entry)
+    assert news is not None
+    assert [type(one) for one in news] == [MemberJoined, MessageFrom]
+
+
+def test_receive_when_message_was_written_before_its_reader_joined_then_not_told() -> None:
+    host = new_host()
+    anna = newcomer(host, "anna")
+    early = [host.write(go(1)), anna.write(go(2))]
+    ben = newcomer(host, "ben")
+    unaware = anna.write(go(3))
+    for sealed in (*early, unaware):
+        assert ben.receive(sealed) == []
+    anna.receive(host.write_last_entry())
+    assert ben.receive(anna.write(go(4))) == [MessageFrom("anna", go(4))]
+
+
+def test_receive_when_member_was_removed_then_its_messages_are_denied_and_it_learns_why() -> None:
+    host, anna, ben = three()
+    late = ben.write(go(1))
+    assert host.remove("ben", "removed") == MemberRemoved("ben", "removed")
+    entry = host.write_last_entry()
+    assert anna.receive(entry) == [MemberRemoved("ben", "removed")]
+    assert ben.receive(entry) == [MemberRemoved("ben", "removed")]
+    for circle in (host, anna):
+        with pytest.raises(Denied):
+            circle.receive(late)
+    assert ben.receive(anna.write(go(2))) == []
+
+
+def test_receive_when_a_member_pretends_to_be_another_then_denied_and_number_is_not_burnt() -> None:
+    host, anna, ben = three()
+    impostor = Circle(
+        identity=anna.identity, self_name="host", log=replay(SESSION, host.log.entries), key=KEY, entropy=entropy("x")
+    )
+    with pytest.raises(Denied):
+        ben.receive(impostor.write(go(666)))
+    assert ben.receive(host.write(go(1))) == [MessageFrom("host", go(1))]
+
+
+def test_receive_when_somebody_without_the_key_writes_then_denied() -> None:
+    host, _, ben = three()
+    outsider = Circle(
+        identity=host.identity,
+        self_name="host",
+        log=replay(SESSION, host.log.entries),
+        key=b"x" * 32,
+        entropy=entropy(),
+    )
+    with pytest.raises(Denied):
+        ben.receive(outsider.write(go(1)))
+
+
+def test_receive_when_a_member_that_is_not_admitter_makes_entries_then_log_stays() -> None:
+    host, anna, ben = three()
+    forged = replay(SESSION, host.log.entries)
+    with pytest.raises(Denied):
+        admit(forged, anna.identity, name="eve", certificate=make_identity().der, mailbox=9)
+    entry = ring_pb2.LogEntry(index=3, session=SESSION)
+    data = entry.SerializeToString()
+    bad = ring_pb2.SignedEntry(entry=data, signature=anna.identity.sign(b"log entry", data))
+    assert ben.receive(anna.write(ring_pb2.Control(entries=ring_pb2.LogEntries(entries=[bad])))) == []
+    assert names(ben) == ["host", "anna", "ben"]
+
+
+def test_receive_when_admitter_forks_the_log_then_forked() -> None:
+    host, anna, ben = three()
+    twin = Circle(
+        identity=host.identity, self_name="host", log=replay(SESSION, host.log.entries), key=KEY, entropy=entropy("y")
+    )
+    newcomer(host, "carl")
+    newcomer(twin, "eve")
+    anna.receive(host.write_last_entry())
+    for _ in range(5):
+        twin.write(go(0))
+    with pytest.raises(Forked):
+        anna.receive(twin.write_last_entry())
+    ben.receive(twin.write_last_entry())
+    with pytest.raises(Forked):
+        ben.receive(host.write(ring_pb2.Control(entries=ring_pb2.LogEntries(entries=host.log.entries))))
+
+
+def test_members_when_not_the_admitter_admits_or_removes_then_refused() -> None:
+    host, anna, _ = three()
+    with pytest.raises(Refused, match="only the host, host,"):
+        anna.remove("ben", "lost")
+    with pytest.raises(Refused):
+        anna.admit(wish="eve", certificate=make_identity().der, mailbox=9)
+    with pytest.raises(InvalidInput):
+        host.remove("eve", "lost")
+
+
+def test_repeat_when_a_member_was_away_then_it_misses_nothing_and_nothing_is_told_twice() -> None:
+    host, anna, _ = three()
+    seen = host.write(go(1))
+    anna.receive(seen)
+    missed = host.write(go(2))
+    newcomer(host, "carl")
+    host.write_last_entry()
+    assert missed
+    news = [one for sealed in host.repeat_for(host.members[1]) for one in anna.receive(sealed) or []]
+    assert [one.control.epoch for one in news if isinstance(one, MessageFrom)] == [2]
+    assert names(anna) == names(host)
+
+
+def test_repeat_when_member_joined_later_then_it_gets_nothing_from_before() -> None:
+    host, anna, _ = three()
+    anna.write(go(1))
+    newcomer(host, "carl")
+    anna.receive(host.write_last_entry())
+    written_for_carl = anna.write(go(2))
+    assert anna.repeat_for(anna.members[3]) == [written_for_carl]
+
+
+def test_attending_when_streams_end_and_return_then_each_change_is_told_once() -> None:
+    host, _, _ = three()
+    assert host.attending([2, 3, 77]) == []
+    assert host.attending([2]) == [MemberDeparted("ben")]
+    assert host.attending([2]) == []
+    assert host.attending([3]) == [MemberDeparted("anna"), MemberReturned("ben")]
+    host.remove("anna", "lost")
+    assert host.attending([3]) == []
+
+
+def test_circle_when_flooded_then_bounded() -> None:
+    host, anna, _ = three()
+    stranger = Circle(
+        identity=make_identity(), self_name="zoe", log=replay(SESSION, host.log.entries), key=KEY, entropy=entropy("z")
+    )
+    stranger.log._entries += stranger.log._entries * 3
+    for number in range(300):
+        assert anna.receive(stranger.write(go(number))) is None
+        anna.write(go(number))
+    assert len(anna._early) == KEPT_EARLY
+    assert len(anna._sent) == KEPT_MESSAGES

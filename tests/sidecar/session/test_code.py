@@ -1,0 +1,91 @@
+"""Codes and addresses as people type them."""
+
+import pytest
+
+from sidecar.errors import InvalidInput
+from sidecar.session.address import Address, parse_address
+from sidecar.session.code import Code, draw_words, parse_code
+
+PIN = "abcdefghij234567klmn"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "7-ocean-velvet-lamp",
+        "  7 Ocean  VELVET lamp\n",
+        "7-ocean_velvet.lamp",
+        "7 - ocean - velvet - lamp",
+        "7, ocean, velvet, lamp",
+    ],
+)
+def test_parse_code_when_case_and_spaces_differ_then_same_code(text: str) -> None:
+    assert parse_code(text) == Code(7, ("ocean", "velvet", "lamp"))
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        (f"192.0.2.7:7770#{PIN}", Address("192.0.2.7", 7770, PIN)),
+        (f"192.0.2.7:7770#{PIN.upper()}", Address("192.0.2.7", 7770, PIN)),
+        ("rendezvous.example.org:443", Address("rendezvous.example.org", 443)),
+        (f"[2001:db8::1]:443#{PIN}", Address("2001:db8::1", 443, PIN)),
+        ("grpc+insecure://127.0.0.1:7770", Address("127.0.0.1", 7770, insecure=True)),
+        ("grpc+insecure://localhost:7770", Address("localhost", 7770, insecure=True)),
+        ("grpc+insecure://192.168.1.9:7770", Address("192.168.1.9", 7770, insecure=True)),
+        ("grpc+insecure://[fe80::1]:7770", Address("fe80::1", 7770, insecure=True)),
+    ],
+)
+def test_code_when_it_carries_an_address_then_text_and_back(text: str, address: Address) -> None:
+    code = parse_code(f"7-ocean-velvet-lamp@{text}")
+    assert code == Code(7, ("ocean", "velvet", "lamp"), address)
+    assert parse_code(str(code)) == code
+    assert parse_address(str(address)) == address
+    assert code.short == "7-ocean-velvet-lamp"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "empty"),
+        ("@192.0.2.7:1", "empty"),
+        ("ocean-velvet-lamp", "not with a number"),
+        ("٣-ocean-velvet-lamp", "not with a number"),
+        ("0-ocean-velvet-lamp", "not between 1"),
+        ("99999999999999999999-ocean-velvet-lamp", "not between 1"),
+        ("7", "0 words"),
+        ("7-ocean-velvet", "2 words"),
+        ("7-ocean-velvet-lamp-lamp", "4 words"),
+        ("7-ocean-velvt-lamp", "did you mean 'velvet'"),
+        ("7-ocean-velvet-xqzw", "ask for the code again"),
+        ("7-ocean-velvet-lamp@", "host:port"),
+        ("7-ocean-velvet-lamp@192.0.2.7", "host:port"),
+        ("7-ocean-velvet-lamp@192.0.2.7:0", "port 0"),
+        ("7-ocean-velvet-lamp@192.0.2.7:70000", "port 70000"),
+        ("7-ocean-velvet-lamp@192.0.2.7:7770#", "fingerprint"),
+        ("7-ocean-velvet-lamp@192.0.2.7:7770#0189", "fingerprint"),
+        ("7-ocean-velvet-lamp@grpc+insecure://192.0.2.7:7770", "loopback and private"),
+        ("7-ocean-velvet-lamp@grpc+insecure://example.org:7770", "loopback and private"),
+        (f"7-ocean-velvet-lamp@grpc+insecure://127.0.0.1:7770#{PIN}", "no certificate"),
+    ],
+)
+def test_parse_code_when_wrong_then_one_sentence_names_it(text: str, complaint: str) -> None:
+    with pytest.raises(InvalidInput, match=complaint):
+        parse_code(text)
+
+
+def test_code_when_shown_in_a_log_then_words_are_hidden() -> None:
+    assert "ocean" not in repr(Code(7, ("ocean", "velvet", "lamp")))
+
+
+def test_code_when_it_has_an_address_then_a_configured_one_gives_way() -> None:
+    own, other = Address("192.0.2.7", 1), Address("192.0.2.8", 1)
+    assert Code(7, ("ocean", "velvet", "lamp"), own).at(other).address == own
+    assert Code(7, ("ocean", "velvet", "lamp")).at(other).address == other
+
+
+def test_draw_words_when_drawn_often_then_known_and_different() -> None:
+    drawn = {draw_words() for _ in range(50)}
+    assert len(drawn) == 50
+    for words in drawn:
+        assert parse_code("-".join(("1", *words))).words == words

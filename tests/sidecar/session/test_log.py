@@ -1,0 +1,180 @@
+"""The membership log: what it shows, and that nothing but the admitter's one history gets in."""
+
+from collections.abc import Callable
+
+import pytest
+from kafila_proto import ring_pb2
+
+from sidecar.errors import Denied, InvalidInput, KafilaError, Refused
+from sidecar.session.identity import Identity, make_identity
+from sidecar.session.log import LONGEST_LOG, Forked, Gap, Gone, Joined, Log, admit, found_log, remove, replay
+
+SESSION = bytes(range(16))
+HOST, ANNA, BEN = make_identity(), make_identity(), make_identity()
+TERMS = ring_pb2.SessionTerms(model="m", context_tokens=4096)
+
+
+def founded() -> Log:
+    return found_log(HOST, session=SESSION, terms=TERMS, name="host", mailbox=1)
+
+
+def of_three() -> Log:
+    log = founded()
+    admit(log, HOST, name="anna", certificate=ANNA.der, mailbox=2)
+    admit(log, HOST, name="ben", certificate=BEN.der, mailbox=3)
+    return log
+
+
+def signed(entry: ring_pb2.LogEntry, by: Identity = HOST) -> ring_pb2.SignedEntry:
+    data = entry.SerializeToString(deterministic=True)
+    return ring_pb2.SignedEntry(entry=data, signature=by.sign(b"log entry", data))
+
+
+def next_entry(log: Log) -> ring_pb2.LogEntry:
+    """A fitting next entry, made beside the log."""
+    beside = replay(SESSION, log.entries)
+    made = admit(beside, HOST, name="carl", certificate=make_identity().der, mailbox=9)
+    return ring_pb2.LogEntry.FromString(made.entry)
+
+
+def test_replay_when_log_is_whole_then_same_members_and_terms() -> None:
+    log = of_three()
+    remove(log, HOST, name="anna", reason="left")
+    copy = replay(SESSION, log.entries)
+    assert copy.members == log.members
+    assert [(member.name, member.mailbox, member.host, member.index) for member in copy.members] == [
+        ("host", 1, True, 0),
+        ("ben", 3, False, 2),
+    ]
+    assert copy.terms == TERMS
+    assert copy.members[0].fingerprint == HOST.fingerprint
+
+
+def test_append_when_entry_is_new_then_says_what_changed_and_once_only() -> None:
+    log, copy = of_three(), Log(SESSION)
+    remove(log, HOST, name="ben", reason="lost")
+    changes = [copy.append(entry) for entry in log.entries]
+    assert [type(change) for change in changes] == [Joined, Joined, Joined, Gone]
+    assert [copy.append(entry) for entry in log.entries] == [None] * 4
+
+
+def test_append_when_an_entry_is_missing_then_gap_and_later_it_fits() -> None:
+    log, copy = of_three(), Log(SESSION)
+    first, second, third = log.entries
+    copy.append(first)
+    with pytest.raises(Gap) as gap:
+        copy.append(third)
+    assert gap.value.index == 2
+    copy.append(second)
+    copy.append(third)
+    assert copy.members == log.members
+
+
+def test_append_when_admitter_signs_two_histories_then_forked() -> None:
+    one = founded()
+    two = replay(SESSION, one.entries)
+    admit(one, HOST, name="anna", certificate=ANNA.der, mailbox=2)
+    other = admit(two, HOST, name="ben", certificate=BEN.der, mailbox=2)
+    with pytest.raises(Forked):
+        one.append(other)
+    later = admit(two, HOST, name="anna", certificate=ANNA.der, mailbox=3)
+    with pytest.raises(Forked):
+        one.append(later)
+    assert [member.name for member in one.members] == ["host", "anna"]
+
+
+def test_append_when_a_stranger_writes_a_second_history_then_denied_and_not_forked() -> None:
+    log = of_three()
+    stranger = make_identity()
+    theirs = found_log(stranger, session=SESSION, terms=TERMS, name="host", mailbox=1)
+    admit(theirs, stranger, name="eve", certificate=make_identity().der, mailbox=2)
+    for entry in theirs.entries:
+        with pytest.raises(Denied) as caught:
+            log.append(entry)
+        assert not isinstance(caught.value, Forked)
+
+
+Change = Callable[[ring_pb2.LogEntry], None]
+
+
+def admits(**fields: object) -> Change:
+    def change(entry: ring_pb2.LogEntry) -> None:
+        for field, value in fields.items():
+            setattr(entry.admitted, field, value)
+
+    return change
+
+
+def removes(name: str, reason: str) -> Change:
+    return lambda entry: entry.removed.CopyFrom(ring_pb2.Removed(name=name, reason=reason))
+
+
+WRONG: dict[str, tuple[type[KafilaError], Change]] = {
+    "another session": (Denied, lambda entry: setattr(entry, "session", bytes(16))),
+    "a chain that breaks": (Forked, lambda entry: setattr(entry, "previous", bytes(32))),
+    "an earlier index": (Forked, lambda entry: setattr(entry, "index", 1)),
+    "no change": (InvalidInput, lambda entry: entry.ClearField("admitted")),
+    "a second founding": (InvalidInput, lambda entry: entry.founded.CopyFrom(ring_pb2.Founded())),
+    "a name twice": (InvalidInput, admits(name="ANNA")),
+    "an illegal name": (InvalidInput, admits(name="a\nb")),
+    "a certificate twice": (InvalidInput, admits(certificate=ANNA.der)),
+    "no certificate": (InvalidInput, admits(certificate=b"")),
+    "removal of a stranger": (InvalidInput, removes("eve", "left")),
+    "removal for no reason": (InvalidInput, removes("anna", "")),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_append_when_signed_entry_makes_no_sense_then_refused_and_log_stays(name: str) -> None:
+    error, change = WRONG[name]
+    log = of_three()
+    entry = next_entry(log)
+    change(entry)
+    with pytest.raises(error):
+        log.append(signed(entry))
+    assert len(log) == 3
+    assert [member.name for member in log.members] == ["host", "anna", "ben"]
+
+
+def test_append_when_entry_is_not_signed_by_the_admitter_then_denied() -> None:
+    log = of_three()
+    entry = next_entry(log)
+    for forged in (
+        signed(entry, by=ANNA),
+        ring_pb2.SignedEntry(entry=entry.SerializeToString()),
+        ring_pb2.SignedEntry(entry=signed(entry).entry + b"\x18\x00", signature=signed(entry).signature),
+    ):
+        with pytest.raises((Denied, InvalidInput)):
+            log.append(forged)
+    assert len(log) == 3
+
+
+def test_admit_when_certificate_was_removed_before_then_it_does_not_come_back() -> None:
+    log = of_three()
+    remove(log, HOST, name="anna", reason="removed")
+    with pytest.raises(InvalidInput, match="admitted before"):
+        admit(log, HOST, name="anna", certificate=ANNA.der, mailbox=4)
+    admit(log, HOST, name="anna", certificate=make_identity().der, mailbox=4)
+
+
+def test_append_when_host_has_left_then_nobody_changes_members() -> None:
+    log = of_three()
+    remove(log, HOST, name="host", reason="left")
+    with pytest.raises(Denied, match="host has left"):
+        admit(log, HOST, name="carl", certificate=make_identity().der, mailbox=4)
+    assert log.append(log.entries[1]) is None
+
+
+def test_admit_when_log_is_full_then_refused_in_words() -> None:
+    log = founded()
+    certificate = make_identity().der
+    admit(log, HOST, name="anna", certificate=certificate, mailbox=2)
+    filler = log.entries[-1]
+    log._entries += [filler] * (LONGEST_LOG - len(log))
+    with pytest.raises(Refused, match="create a new session"):
+        admit(log, HOST, name="ben", certificate=BEN.der, mailbox=3)
+
+
+def test_replay_when_there_is_nothing_then_invalid() -> None:
+    with pytest.raises(InvalidInput):
+        replay(SESSION, [])

@@ -1,0 +1,56 @@
+"""What the tests of trust share: made randomness, a guess store in memory, circles of members."""
+
+import hashlib
+import itertools
+from collections.abc import Callable
+
+from kafila_proto import ring_pb2
+
+from sidecar.session.circle import Circle
+from sidecar.session.identity import make_identity
+from sidecar.session.log import found_log, replay
+
+SESSION = bytes(range(16))
+KEY = bytes(32)
+
+
+class MemoryStore:
+    """A `GuessStore` that remembers each save."""
+
+    def __init__(self, count: int = 0) -> None:
+        self.saved = [count]
+
+    def load(self) -> int:
+        return self.saved[-1]
+
+    def save(self, count: int) -> None:
+        self.saved.append(count)
+
+
+def entropy(seed: str = "test") -> Callable[[int], bytes]:
+    """Randomness that is the same in every run, and never the same twice in one."""
+    counter = itertools.count()
+
+    def draw(size: int) -> bytes:
+        return hashlib.shake_256(f"{seed} {next(counter)}".encode()).digest(size)
+
+    return draw
+
+
+def new_host() -> Circle:
+    identity = make_identity()
+    terms = ring_pb2.SessionTerms(model="m")
+    log = found_log(identity, session=SESSION, terms=terms, name="host", mailbox=1)
+    return Circle(identity=identity, self_name="host", log=log, key=KEY, entropy=entropy("host"))
+
+
+def newcomer(host: Circle, name: str) -> Circle:
+    """Admits a member; the other members know nothing of it yet."""
+    identity = make_identity()
+    body, _ = host.admit(wish=name, certificate=identity.der, mailbox=len(host.log) + 1)
+    log = replay(SESSION, body.log)
+    return Circle(identity=identity, self_name=body.name, log=log, key=body.key, entropy=entropy(name))
+
+
+def go(epoch: int) -> ring_pb2.Control:
+    return ring_pb2.Control(epoch=epoch, go=ring_pb2.Go())
