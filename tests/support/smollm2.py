@@ -92,9 +92,7 @@ def generation_config(fields: dict[str, Any]) -> dict[str, Any]:
         "bos_token_id": fields["tokenizer.ggml.bos_token_id"],
         "eos_token_id": fields["tokenizer.ggml.eos_token_id"],
         "pad_token_id": fields["tokenizer.ggml.padding_token_id"],
-        "do_sample": True,
-        "temperature": 0.2,
-        "top_p": 0.9,
+        "do_sample": False,
     }
 
 
