@@ -74,7 +74,7 @@ func join(ctx context.Context, c *control, code string, with joining) (*pb.Sessi
 		return nil, err
 	}
 	if !offer.Joined {
-		if err := agree(&offer, with.yes); err != nil {
+		if err := agree(&offer, with.yes, os.Stdin, os.Stderr); err != nil {
 			return nil, err
 		}
 		var session pb.Session
@@ -86,15 +86,15 @@ func join(ctx context.Context, c *control, code string, with joining) (*pb.Sessi
 }
 
 // agree asks the person at the terminal whether this machine shall take part.
-func agree(offer *pb.Offer, yes bool) error {
-	fmt.Fprint(os.Stderr, terms(offer))
+func agree(offer *pb.Offer, yes bool, from *os.File, to io.Writer) error {
+	fmt.Fprint(to, terms(offer))
 	if yes {
 		return nil
 	}
-	if !term.IsTerminal(int(os.Stdin.Fd())) {
+	if !term.IsTerminal(int(from.Fd())) {
 		return errors.New("joining lends this machine's memory and disk, and there is no terminal to ask at: add --yes to agree")
 	}
-	return confirm(os.Stdin, os.Stderr)
+	return confirm(from, to)
 }
 
 func confirm(from io.Reader, to io.Writer) error {

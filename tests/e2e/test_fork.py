@@ -1,0 +1,278 @@
+"""The built Ollama fork with real processes, in front of a sidecar that only echoes: `make build` comes first."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+OLLAMA = ROOT / ".build" / "ollama"
+ECHO = ROOT / "tests" / "support" / "echo_sidecar.py"
+MODEL = "kafila/session/echo:s1"
+CODE = "1-ocean-velvet-lamp"
+
+pytestmark = [pytest.mark.e2e, pytest.mark.skipif(not OLLAMA.exists(), reason="make build has not been run")]
+
+
+class Server:
+    """`ollama serve` with a home of its own, on a port of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home = folder / "home"
+        self.home.mkdir()
+        program = folder / "kafila-sidecar"
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{ECHO}" "$@"\n')
+        program.chmod(0o755)
+        self.port = free_port()
+        self.env = os.environ | {
+            "HOME": str(self.home),
+            "KAFILA_HOME": str(folder / "data"),
+            "KAFILA_SIDECAR": str(program),
+            "OLLAMA_HOST": f"127.0.0.1:{self.port}",
+            "OLLAMA_MODELS": str(folder / "models"),
+            "OLLAMA_NO_CLOUD": "1",
+        }
+        self.sequences = folder / "data" / "sequences"
+        self.log = (folder / "log").open("w")
+        self.process = subprocess.Popen([OLLAMA, "serve"], env=self.env, stdout=self.log, stderr=self.log)
+        eventually(lambda: self.get("/api/version"), seconds=20)
+        self.run("session", "create", "test/echo", "--members", "1", "--concurrency", "2")
+
+    def run(self, *args: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """One command of the command line, without a terminal."""
+        return subprocess.run(
+            [OLLAMA, *args],
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=check,
+        )
+
+    def get(self, path: str, **headers: str) -> Any:
+        return self.lines(path, None, **headers)[0]
+
+    def post(self, path: str, body: dict[str, Any]) -> Any:
+        return self.lines(path, body)[0]
+
+    def lines(self, path: str, body: dict[str, Any] | None, **headers: str) -> list[Any]:
+        with self.open(path, body, **headers) as answer:
+            return [json.loads(line) for line in answer.read().splitlines() if line]
+
+    def open(self, path: str, body: dict[str, Any] | None, **headers: str) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"} | headers
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, headers)
+        return urllib.request.urlopen(request, timeout=20)
+
+    def refusal(self, path: str, body: dict[str, Any] | None, **headers: str) -> tuple[int, str]:
+        """Status and sentence of a request that has to fail."""
+        with pytest.raises(urllib.error.HTTPError) as failed:
+            self.open(path, body, **headers)
+        answer = failed.value
+        with contextlib.closing(answer.fp):
+            return answer.code, json.loads(answer.fp.read())["error"]
+
+    def family(self) -> list[psutil.Process]:
+        """The server and all that it started."""
+        server = psutil.Process(self.process.pid)
+        return [server, *server.children(recursive=True)]
+
+    def end(self) -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for process in self.family()[::-1]:
+                process.kill()
+        self.process.wait()
+        self.log.close()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def eventually(check: Callable[[], Any], *, seconds: float) -> Any:
+    """The first truthy answer of check, which may also raise OSError for a while."""
+    deadline = time.monotonic() + seconds
+    while True:
+        with contextlib.suppress(OSError):
+            if answer := check():
+                return answer
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    running = Server(tmp_path_factory.mktemp("fork"))
+    yield running
+    running.end()
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[Server]:
+    running = Server(tmp_path)
+    yield running
+    running.end()
+
+
+def chat(said: str, **more: Any) -> dict[str, Any]:
+    return {"model": MODEL, "messages": [{"role": "user", "content": said}], **more}
+
+
+def test_create_when_ready_prints_the_code_first(server: Server) -> None:
+    created = server.run("session", "create", "test/echo", "--members", "1")
+    assert created.stdout == "2-ocean-velvet-lamp\n"
+    assert "ollama run --session 2-ocean-velvet-lamp" in created.stderr
+    assert "1 of 1 members" in created.stderr
+
+
+def test_create_as_json_prints_every_change_until_ready(server: Server) -> None:
+    created = server.run("session", "create", "test/echo", "--members", "1", "--json")
+    states = [json.loads(line)["state"] for line in created.stdout.splitlines()]
+    assert states[0] == "forming"
+    assert states[-1] == "ready"
+
+
+def test_model_when_session_is_ready_is_known_to_stock(server: Server) -> None:
+    assert MODEL in server.run("list").stdout
+    assert MODEL in [model["name"] for model in server.get("/api/tags")["models"]]
+    running = {model["name"]: model for model in server.get("/api/ps")["models"]}
+    assert running[MODEL]["context_length"] == 4096
+    shown = server.post("/api/show", {"model": MODEL})
+    assert shown["capabilities"] == ["completion", "tools"]
+    assert shown["details"]["parameter_size"] == "134.52M"
+
+
+def test_generate_and_chat_when_streaming_or_not_give_the_same(server: Server) -> None:
+    for path, body, text in (
+        ("/api/generate", {"model": MODEL, "prompt": "one two"}, lambda line: line["response"]),
+        ("/api/generate", {"model": MODEL, "prompt": "one two", "raw": True}, lambda line: line["response"]),
+        ("/api/chat", chat("one two"), lambda line: line["message"]["content"]),
+    ):
+        streamed = server.lines(path, body)
+        assert [text(line) for line in streamed] == ["one ", "two ", ""]
+        assert streamed[-1]["done_reason"] == "stop"
+        assert text(server.post(path, body | {"stream": False})) == "one two "
+
+
+def test_openai_and_anthropic_routes_answer(server: Server) -> None:
+    openai = server.post("/v1/chat/completions", chat("one two"))
+    assert openai["choices"][0]["message"]["content"] == "one two "
+    anthropic = server.post("/v1/messages", chat("one two", max_tokens=9))
+    assert anthropic["content"] == [{"type": "text", "text": "one two "}]
+
+
+def test_chat_when_model_calls_tools_gives_them_with_ids(server: Server) -> None:
+    tool = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
+    calls = server.post("/api/chat", chat("calls", tools=[tool], stream=False))["message"]["tool_calls"]
+    assert [call["function"]["arguments"] for call in calls] == [{"city": "Paris"}, {"city": "Rome"}]
+    assert len({call["id"] for call in calls}) == 2
+
+
+def test_chat_when_chunks_repeat_is_not_cut_off(server: Server) -> None:
+    answer = server.post("/api/chat", chat("same", stream=False))
+    assert answer["message"]["content"] == "ha " * 100
+    assert answer["done_reason"] == "stop"
+
+
+def test_chat_when_refused_or_broken_gives_the_sentence(server: Server) -> None:
+    assert server.refusal("/api/chat", chat("refuse")) == (400, "the input length exceeds the context length")
+    assert server.refusal("/api/chat", chat("break", stream=False)) == (500, "member mini was lost: ask again")
+    assert server.lines("/api/chat", chat("break"))[-1] == {"error": "member mini was lost: ask again"}
+
+
+def test_chat_when_two_ask_at_once_answers_both_together(server: Server) -> None:
+    body = chat(" ".join("abcdefghijklmnopqrst"), stream=False)
+    began = time.monotonic()
+    server.post("/api/chat", body)
+    alone_s = time.monotonic() - began
+    threads = [threading.Thread(target=server.post, args=("/api/chat", body)) for _ in range(2)]
+    began = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert time.monotonic() - began < 1.6 * alone_s
+
+
+def test_chat_when_client_leaves_is_cancelled_within_a_second(server: Server) -> None:
+    before = server.sequences.read_text().count("cancelled")
+    with server.open("/api/chat", chat("slow")) as answer:
+        answer.readline()
+    eventually(lambda: server.sequences.read_text().count("cancelled") > before, seconds=1)
+
+
+def test_vehicle_when_a_request_reloads_it_is_loaded_anew(server: Server) -> None:
+    server.post("/api/chat", chat("one", stream=False, options={"num_ctx": 2048}))
+
+    def healed() -> bool:
+        return any(m["name"] == MODEL and m["context_length"] == 4096 for m in server.get("/api/ps")["models"])
+
+    eventually(healed, seconds=5)
+
+
+def test_run_with_session_when_joined_chats_and_else_asks(server: Server) -> None:
+    assert server.run("run", "--session", CODE, "hi there").stdout.strip() == "hi there"
+    refused = server.run("run", "--session", "9-ocean-velvet-lamp", "hi there", check=False)
+    assert refused.returncode == 1
+    assert "add --yes" in refused.stderr
+    assert server.run("run", "--session", "9-ocean-velvet-lamp", "--yes", "hi").stdout.strip() == "hi"
+    wrong = server.run("run", "--session", "7-wrong-code", "hi", check=False)
+    assert (wrong.returncode, wrong.stderr) == (1, "Error: the code is wrong: ask for it again\n")
+
+
+def test_session_routes_when_asked_by_a_web_page_refuse(server: Server) -> None:
+    assert server.refusal("/api/session/list", None, Host="evil.example")[0] == 403
+    assert server.refusal("/api/session/list", None, Origin="https://evil.example")[0] == 403
+    assert server.refusal("/api/session/leave", {"session": "s1"}, **{"Content-Type": "text/plain"})[0] == 403
+
+
+def test_serve_when_port_is_taken_tells_how_to_go_on(server: Server) -> None:
+    second = server.run("serve", check=False)
+    assert second.returncode == 1
+    assert "taken by another Ollama" in second.stderr
+    assert "OLLAMA_HOST=" in second.stderr
+
+
+def test_sidecar_when_it_dies_is_told_and_started_again(own_server: Server) -> None:
+    sidecar = next(p for p in own_server.family() if str(ECHO) in p.cmdline())
+    sidecar.kill()
+    sidecar.wait(5)
+    code, sentence = eventually(lambda: own_server.refusal("/api/chat", chat("one")), seconds=1)
+    assert code == 503
+    assert "sidecar" in sentence
+    assert own_server.get("/api/version")
+    eventually(lambda: own_server.get("/api/session/list") == {"sessions": []}, seconds=10)
+    eventually(lambda: own_server.get("/api/tags")["models"] == [], seconds=5)
+
+
+def test_session_when_left_takes_its_model_away(own_server: Server) -> None:
+    own_server.run("session", "leave", CODE)
+    eventually(lambda: own_server.get("/api/tags")["models"] == [], seconds=5)
+    eventually(lambda: len(own_server.family()) == 2, seconds=5)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_serve_when_it_ends_leaves_no_process(own_server: Server, how: signal.Signals) -> None:
+    family = own_server.family()
+    assert len(family) == 3  # the server, its sidecar, and the session's runner
+    own_server.process.send_signal(how)
+    own_server.process.wait(10)
+    _, alive = psutil.wait_procs(family, timeout=5)
+    assert alive == []
