@@ -13,7 +13,7 @@ from sidecar.weights.manifest import PREFIX_BYTES, FileLayout, Manifest, header_
 from sidecar.weights.ranges import Ranges, pieces
 from sidecar.weights.source import Source, WeightFile
 from sidecar.weights.store import Busy, Store
-from sidecar.weights.tasks import tasks
+from sidecar.weights.tasks import tasks, uninterrupted
 from sidecar.weights.transfer import Changed, Download, Known, Patience, transfer
 
 STREAMS = 6
@@ -74,7 +74,7 @@ class Fetcher:
         span = header_span(file.name, prefix, start.known.size_bytes)
         text = await self._collected(Download(start.place, start.known, *span))
         layout = parse_header(file.name, text, start.known.size_bytes)
-        await asyncio.to_thread(self._keep_header, layout, start.known, prefix + text)
+        await uninterrupted(self._keep_header, layout, start.known, prefix + text)
         return layout
 
     def _keep_header(self, layout: FileLayout, known: Known, content: bytes) -> None:
@@ -152,16 +152,14 @@ class Fetcher:
         file, start = download.place.file, download.at
 
         async def keep(data: bytes) -> None:
-            await asyncio.to_thread(self._store.write, file, download.at, data)
+            await uninterrupted(self._store.write, file, download.at, data)
             self.fetched_bytes += len(data)
             report()
 
         try:
             await transfer(self._hub, download, keep, self._patience)
-        except BaseException:
-            self._store.note(file, start, download.at)  # here and now: the event loop may be ending
-            raise
-        await asyncio.to_thread(self._store.note, file, start, download.at)
+        finally:
+            await uninterrupted(self._store.note, file, start, download.at)
 
     def _place(self, file: str) -> Place:
         return Place(self._source.model, self._source.revision, file)
