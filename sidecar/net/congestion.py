@@ -6,7 +6,7 @@ aioquic's own start (10 datagrams) and pacing (16 datagrams) make the first 8 KB
 from aioquic.quic.congestion.base import register_congestion_control
 from aioquic.quic.congestion.reno import RenoCongestionControl
 from aioquic.quic.packet_builder import QuicSentPacket
-from aioquic.quic.recovery import QuicPacketPacer
+from aioquic.quic.recovery import K_MICRO_SECOND, QuicPacketPacer
 
 ALGORITHM = "kafila"
 INITIAL_WINDOW_BYTES = 256 << 10
@@ -31,8 +31,9 @@ class FramePacer(QuicPacketPacer):
 
     def update_rate(self, congestion_window: int, smoothed_rtt: float) -> None:
         super().update_rate(congestion_window, smoothed_rtt)
-        burst_bytes = max(BURST_BYTES, congestion_window // 4)
-        self.bucket_max = burst_bytes * smoothed_rtt / congestion_window
+        # Before the first round trip is known it is told as 0, and an empty bucket would never fill.
+        bytes_per_s = congestion_window / max(smoothed_rtt, K_MICRO_SECOND)
+        self.bucket_max = max(BURST_BYTES, congestion_window // 4) / bytes_per_s
 
 
 register_congestion_control(ALGORITHM, FrameCongestionControl)

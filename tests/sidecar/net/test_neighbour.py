@@ -1,0 +1,315 @@
+"""Two QUIC cores joined by a simulated network with a hand-moved clock."""
+
+import os
+import random
+import struct
+
+import pytest
+
+from sidecar.net import neighbour as core
+from sidecar.net.candidates import Address
+from sidecar.net.credit import LINK_WINDOW_BYTES, STREAM_WINDOW_BYTES
+from sidecar.net.neighbour import Ended, Established, Event, Neighbour, StreamData, StreamGone
+from sidecar.net.quic import IDLE_TIMEOUT_S
+from tests.sidecar.net.people import Person, person, two_people
+from tests.sidecar.net.wire import Clocked, Wire
+
+NAME = b"pairname"
+A: Address = ("10.0.0.1", 1)
+B: Address = ("10.0.0.2", 2)
+LOW, HIGH = two_people()
+
+
+class End:
+    """One core on the wire, with everything that it said and got."""
+
+    def __init__(self, wire: Wire, me: Person, peer: Person, here: Address, there: Address, name: bytes = NAME) -> None:
+        self.wire, self.here, self.there = wire, here, there
+        self.core = Neighbour(me=me, peer_fingerprint=peer.fingerprint, pair_name=name)
+        self.events: list[Event] = []
+        self.largest_sent = 0
+        self.clocked = Clocked(wire, self.core.next_timer, self.fire)
+        wire.attach(here, self.receive)
+
+    def receive(self, data: bytes, source: Address) -> None:
+        self.core.receive(data, self.wire.now, 0.02)
+        self.pump()
+
+    def fire(self) -> None:
+        self.core.handle_timer(self.wire.now)
+        self.pump()
+
+    def dial(self) -> None:
+        self.core.dial(self.wire.now, 0.02)
+        self.pump()
+
+    def write(self, stream_id: int, data: bytes, *, is_last: bool = False) -> None:
+        self.core.connection.send_stream_data(stream_id, data, is_last)
+        self.pump()
+
+    def pump(self) -> None:
+        while (event := self.core.next_event()) is not None:
+            self.events.append(event)
+        for datagram in self.core.datagrams(self.wire.now):
+            self.largest_sent = max(self.largest_sent, len(datagram))
+            self.wire.send(datagram, self.here, self.there)
+        self.clocked.arm()
+
+    def got(self, stream_id: int) -> bytes:
+        return b"".join(e.data for e in self.events if isinstance(e, StreamData) and e.stream_id == stream_id)
+
+    @property
+    def is_established(self) -> bool:
+        return any(isinstance(event, Established) for event in self.events)
+
+    @property
+    def ended(self) -> Ended | None:
+        return next((event for event in self.events if isinstance(event, Ended)), None)
+
+
+def two_ends(wire: Wire, dialler: Person = LOW, listener: Person = HIGH) -> tuple[End, End]:
+    """Each end expects LOW and HIGH, whoever is really there."""
+    a, b = End(wire, dialler, HIGH, A, B), End(wire, listener, LOW, B, A)
+    return a, b
+
+
+def established(wire: Wire) -> tuple[End, End]:
+    a, b = two_ends(wire)
+    a.dial()
+    assert wire.run(10, until=lambda: a.is_established and b.is_established)
+    return a, b
+
+
+def wide(wire: Wire) -> tuple[End, End]:
+    """Established on a path with large datagrams, so that a flood costs few packets."""
+    a, b = established(wire)
+    for end in (a, b):
+        end.core.follow_path(is_new=False, datagram_bytes=8900)
+    return a, b
+
+
+class Claims(Person):
+    """A key of its own under another member's fingerprint."""
+
+    def __init__(self, real: Person, claimed: Person) -> None:
+        super().__init__(real.certificate, real.private_key)
+        object.__setattr__(self, "claimed", claimed.fingerprint)
+
+    @property
+    def fingerprint(self) -> bytes:
+        return bytes(self.__dict__["claimed"])
+
+
+def test_handshake_when_nothing_is_lost_then_both_stand_after_one_and_a_half_round_trips() -> None:
+    wire = Wire(delay_s=0.05)
+    start = wire.now
+    established(wire)
+    assert wire.now - start == pytest.approx(0.2, abs=0.01)  # the dialler waits for the welcome: two round trips
+
+
+@pytest.mark.parametrize(("loss", "jitter_s"), [(0.05, 0.0), (0.1, 0.03), (0.2, 0.05)])
+def test_bytes_when_datagrams_are_lost_and_reordered_then_they_arrive_whole_and_in_order(
+    loss: float, jitter_s: float
+) -> None:
+    for seed in range(4):
+        wire = Wire(delay_s=0.02, jitter_s=jitter_s, loss=loss, seed=seed)
+        a, b = established(wire)
+        there, back = random.Random(seed).randbytes(100_000), random.Random(-seed).randbytes(50_000)
+        a.write(0, there, is_last=True)
+        b.write(1, back, is_last=True)
+        assert wire.run(60, until=lambda a=a, b=b: len(b.got(0)) == 100_000 and len(a.got(1)) == 50_000)  # type: ignore[misc]
+        assert (b.got(0), a.got(1)) == (there, back)
+
+
+def test_welcome_when_data_of_the_listener_overtakes_it_then_established_still_comes_first() -> None:
+    for seed in range(20):
+        wire = Wire(delay_s=0.02, jitter_s=0.03, loss=0.2, seed=seed)
+        a, b = two_ends(wire)
+        a.dial()
+        assert wire.run(10, until=lambda b=b: b.is_established)  # type: ignore[misc]
+        b.write(1, b"early")
+        assert wire.run(10, until=lambda a=a: a.got(1) == b"early")  # type: ignore[misc]
+        assert isinstance(a.events[0], Established)
+
+
+@pytest.mark.parametrize("liar", ["dialler", "listener"])
+def test_certificate_when_not_the_rosters_then_both_ends_end_unpinned(liar: str) -> None:
+    wire = Wire()
+    stranger = person()
+    if liar == "dialler":
+        a, b = two_ends(wire, dialler=Claims(stranger, LOW))
+    else:
+        a, b = two_ends(wire, listener=Claims(stranger, HIGH))
+    a.dial()
+    wire.run(2)
+    assert not a.is_established
+    assert not b.is_established
+    assert a.ended is not None
+    assert b.ended is not None
+    assert (a.ended.kind, b.ended.kind) == ("unpinned", "unpinned")
+
+
+def test_dialler_when_it_tries_again_then_the_listener_takes_the_new_attempt() -> None:
+    wire = Wire()
+    first, b = two_ends(wire)
+    first.dial()
+    wire.run(0.012)  # the first flight has arrived, the answer is under way
+    again = End(wire, LOW, HIGH, A, B)
+    again.dial()
+    assert wire.run(2, until=lambda: again.is_established and b.is_established)
+
+
+def test_listener_when_the_first_packet_names_another_pair_then_it_does_not_answer() -> None:
+    wire = Wire()
+    a, b = End(wire, LOW, HIGH, A, B, name=b"another!"), End(wire, HIGH, LOW, B, A)
+    a.dial()
+    wire.run(1)
+    assert not b.core.is_started
+
+
+def test_peer_when_it_falls_silent_then_the_connection_ends_after_the_idle_timeout() -> None:
+    wire = Wire()
+    a, _ = established(wire)
+    wire.run(3)
+    wire.cut |= {(A, B), (B, A)}
+    wire.run(2)
+    heard_at = a.core.heard_at
+    assert heard_at is not None
+    assert 1.4 < wire.now - heard_at < 2.6
+    assert a.ended is None
+    wire.run(IDLE_TIMEOUT_S + 1)
+    assert a.ended is not None
+    assert a.ended.kind == "silent"
+
+
+def test_peers_when_nobody_says_anything_then_few_keepalives_hold_the_silence_under_a_second() -> None:
+    wire = Wire()
+    a, b = established(wire)
+    wire.run(1)
+    before, longest_s = wire.sent, 0.0
+    for _ in range(100):
+        wire.run(0.1)
+        for end in (a, b):
+            longest_s = max(longest_s, wire.now - (end.core.heard_at or 0.0))
+    assert longest_s < 1.0
+    assert wire.sent - before < 100  # of ten seconds, both ends together
+
+
+def test_peer_when_it_closes_then_the_other_end_learns_the_reason_at_once() -> None:
+    wire = Wire()
+    a, b = established(wire)
+    a.core.close(core.CLOSED, "going home")
+    a.pump()
+    assert wire.run(1, until=lambda: b.ended is not None)
+    assert b.ended == Ended("closed", "going home")
+    assert a.ended is None
+
+
+def test_stream_when_given_up_then_the_peer_learns_it_and_credit_comes_back() -> None:
+    wire = Wire()
+    a, b = wide(wire)
+    for stream_id in range(0, 80, 4):  # together far over the link's window
+        b.core.credit.consume(stream_id, 0)
+        a.write(stream_id, bytes(1 << 20))
+        wire.run(0.3)
+        b.core.connection.stop_quietly(stream_id, core.GIVEN_UP)
+        b.core.credit.drop(stream_id)
+        b.pump()
+        wire.run(0.3)
+        assert StreamGone(stream_id, is_reset=False) in a.events
+    last = 400
+    a.write(last, b"x" * 1000, is_last=True)
+    assert wire.run(2, until=lambda: len(b.got(last)) == 1000)
+
+
+def test_unread_stream_when_flooded_then_the_peer_stops_at_one_window() -> None:
+    wire = Wire(delay_s=0.002)
+    a, b = wide(wire)
+    b.core.credit.consume(0, 0)
+    for _ in range(12):
+        a.write(0, bytes(1 << 20))
+    wire.run(3)
+    assert len(b.got(0)) == STREAM_WINDOW_BYTES
+    b.core.credit.consume(0, STREAM_WINDOW_BYTES)
+    b.pump()
+    wire.run(3)
+    assert len(b.got(0)) == 2 * STREAM_WINDOW_BYTES
+
+
+def test_unread_streams_when_many_are_flooded_then_the_peer_stops_at_the_links_window() -> None:
+    wire = Wire(delay_s=0.002)
+    a, b = wide(wire)
+    for stream_id in range(0, 32, 4):
+        b.core.credit.consume(stream_id, 0)
+        a.write(stream_id, bytes(3 << 20))
+    wire.run(5)
+    assert sum(len(b.got(stream_id)) for stream_id in range(0, 32, 4)) == LINK_WINDOW_BYTES
+
+
+def test_path_when_it_changes_then_round_trip_and_window_start_again_and_no_byte_is_lost() -> None:
+    wire = Wire(delay_s=0.002)
+    a, b = established(wire)
+    a.core.follow_path(is_new=False, datagram_bytes=8900)
+    message = os.urandom(3_000_000)
+    a.write(0, message[:1_500_000])
+    wire.run(0.02)
+    assert a.largest_sent == 8900
+    a.core.follow_path(is_new=True, datagram_bytes=1200)
+    assert a.core.connection.smoothed_rtt_s is None
+    a.largest_sent = 0
+    a.write(0, message[1_500_000:], is_last=True)
+    assert wire.run(20, until=lambda: len(b.got(0)) == len(message))
+    assert b.got(0) == message
+    assert a.largest_sent == 1200
+    wire.run(1)
+    assert a.core.connection._loss.bytes_in_flight == 0
+
+
+def test_first_frame_when_the_path_is_long_then_it_needs_no_more_than_one_way() -> None:
+    wire = Wire(delay_s=0.05)
+    a, b = established(wire)
+    wire.run(1)
+    start = wire.now
+    a.write(0, bytes(8192))
+    assert wire.run(1, until=lambda: len(b.got(0)) == 8192)
+    assert wire.now - start < 0.052
+
+
+def test_core_when_fed_hostile_datagrams_then_nothing_raises_and_the_connection_stands() -> None:
+    chance = random.Random(3)
+    wire = Wire()
+    recorded: list[bytes] = []
+    a, b = two_ends(wire)
+    wire.attach(B, lambda data, source: (recorded.append(data), b.receive(data, source))[1])
+    a.dial()
+    assert wire.run(5, until=lambda: a.is_established and b.is_established)
+    a.write(0, b"x" * 5000)
+    wire.run(1)
+    for _ in range(10_000):
+        data = bytearray(chance.choice(recorded) if chance.random() < 0.7 else chance.randbytes(chance.randrange(1400)))
+        for _ in range(chance.randrange(1, 4)):
+            if data:
+                data[chance.randrange(len(data))] = chance.randrange(256)
+        b.core.receive(bytes(data), wire.now, 0.02)
+    b.pump()
+    a.write(0, b"y", is_last=True)
+    assert wire.run(5, until=lambda: b.got(0) == b"x" * 5000 + b"y")
+
+
+def test_listener_when_fed_forged_first_packets_then_nothing_raises_and_the_real_one_gets_through() -> None:
+    chance = random.Random(5)
+    wire = Wire()
+    a, b = two_ends(wire)
+    first: list[bytes] = []
+    wire.attach(B, lambda data, source: first.append(data))
+    a.dial()
+    wire.run(0.1)
+    for _ in range(2_000):
+        data = bytearray(first[0])
+        start = 6 if chance.random() < 0.5 else 14
+        struct.pack_into("!Q", data, start, chance.getrandbits(64))
+        data[chance.randrange(len(data))] = chance.randrange(256)
+        b.core.receive(bytes(data), wire.now, 0.02)
+        assert len(b.core.routes) <= 3
+    wire.attach(B, b.receive)
+    assert wire.run(10, until=lambda: a.is_established and b.is_established)

@@ -1,0 +1,312 @@
+"""Two punch cores joined by a simulated network with a hand-moved clock."""
+
+import os
+import random
+
+import pytest
+from aioice.stun import Class, Message, Method
+
+from sidecar.net import stun
+from sidecar.net.candidates import HOST, PEER_REFLEXIVE, RELAYED, SERVER_REFLEXIVE, Address, Candidate, priority
+from sidecar.net.errors import BadDatagram
+from sidecar.net.pathsize import PROBED_BYTES, SAFE_BYTES
+from sidecar.net.punch import MAX_CHECKED, MAX_LEARNT, Datagram, Punch
+from tests.sidecar.net.wire import Clocked, Wire
+
+A: Address = ("10.0.0.1", 1000)
+B: Address = ("10.0.0.2", 2000)
+SECRET = stun.pair_secret(b"session", b"k" * 32, b"a" * 32, b"b" * 32)
+OTHER = stun.pair_secret(b"session", b"j" * 32, b"a" * 32, b"b" * 32)
+HOSTILE = 10_000
+
+
+class End:
+    """One punch core with the addresses that it has; it sends from the one that suits the target."""
+
+    def __init__(self, wire: Wire, *, dials: bool, addresses: list[Address], sizes: tuple[int, ...] = ()) -> None:
+        self.wire = wire
+        self.addresses = addresses
+        self.refused = 0
+        self.punch = Punch(
+            secret=SECRET, dials=dials, until=wire.now + 10, transactions=lambda: os.urandom(12), sizes=sizes
+        )
+        self.clocked = Clocked(wire, self.punch.next_timer, lambda: self.out(self.punch.handle_timer(wire.now)))
+        for address in addresses:
+            wire.attach(address, self.receive)
+
+    def receive(self, data: bytes, source: Address) -> None:
+        try:
+            self.out(self.punch.receive(stun.parse(data), source, self.wire.now))
+        except BadDatagram:
+            self.refused += 1
+
+    def out(self, datagrams: list[Datagram]) -> None:
+        for data, target in datagrams:
+            self.wire.send(data, self._source_for(target), target)
+        self.clocked.arm()
+
+    def add(self, *candidates: Candidate) -> None:
+        self.out(self.punch.add(candidates, self.wire.now))
+
+    @property
+    def target(self) -> Address | None:
+        return self.punch.selected.target if self.punch.selected else None
+
+    def _source_for(self, target: Address) -> Address:
+        """The address in the same network (the same first number), else the first one."""
+        network = target[0].partition(".")[0]
+        return next((a for a in self.addresses if a[0].partition(".")[0] == network), self.addresses[0])
+
+
+def candidate(address: Address, kind: str = HOST, local: int = 65535) -> Candidate:
+    return Candidate(kind, *address, priority(kind, local))
+
+
+def two_ends(wire: Wire, sizes: tuple[int, ...] = ()) -> tuple[End, End]:
+    return End(wire, dials=True, addresses=[A], sizes=sizes), End(wire, dials=False, addresses=[B], sizes=sizes)
+
+
+def both_selected(a: End, b: End) -> bool:
+    return a.target is not None and b.target is not None
+
+
+@pytest.mark.parametrize(
+    ("delay_s", "jitter_s", "loss"),
+    [
+        pytest.param(0.0005, 0.0, 0.0, id="lan"),
+        pytest.param(0.05, 0.04, 0.0, id="reordered"),
+        pytest.param(0.075, 0.02, 0.1, id="lossy"),
+        pytest.param(0.15, 0.0, 0.3, id="bad"),
+    ],
+)
+def test_path_when_both_check_then_both_select_it(delay_s: float, jitter_s: float, loss: float) -> None:
+    for seed in range(20):
+        wire = Wire(delay_s=delay_s, jitter_s=jitter_s, loss=loss, seed=seed)
+        a, b = two_ends(wire)
+        a.add(candidate(B))
+        b.add(candidate(A))
+        assert wire.run(10, until=lambda a=a, b=b: both_selected(a, b))  # type: ignore[misc]
+        assert (a.target, b.target) == (B, A)
+
+
+def test_path_when_nothing_is_lost_then_it_takes_one_and_a_half_round_trips() -> None:
+    wire = Wire(delay_s=0.05)
+    a, b = two_ends(wire)
+    a.add(candidate(B))
+    b.add(candidate(A))
+    start = wire.now
+    assert wire.run(1, until=lambda: both_selected(a, b))
+    assert wire.now - start <= 0.151
+    assert a.punch.selected is not None
+    assert a.punch.selected.rtt_s == pytest.approx(0.1)
+
+
+def test_path_when_one_end_knows_no_candidate_then_it_learns_the_others_address() -> None:
+    wire = Wire()
+    a, b = two_ends(wire)
+    b.add()
+    a.add(candidate(B))
+    assert wire.run(1, until=lambda: both_selected(a, b))
+    assert b.punch.selected is not None
+    assert (b.target, b.punch.selected.kind) == (A, PEER_REFLEXIVE)
+
+
+def test_path_when_only_our_own_checks_get_through_then_nothing_is_selected() -> None:
+    wire = Wire()
+    a, b = two_ends(wire)
+    wire.cut.add((B, A))  # B hears A and answers into the void
+    a.add(candidate(B))
+    b.add(candidate(A))
+    wire.run(12)
+    assert a.target is None
+    assert b.target is None
+    assert "no answer" in a.punch.describe()
+
+
+def test_path_when_several_answer_then_host_wins_over_reflexive_over_relayed() -> None:
+    wire = Wire()
+    far, near, relay = ("20.0.0.2", 2), ("10.0.0.2", 2), ("30.0.0.2", 2)
+    a = End(wire, dials=True, addresses=[A, ("20.0.0.1", 1), ("30.0.0.1", 1)])
+    b = End(wire, dials=False, addresses=[far, near, relay])
+    a.add(candidate(relay, RELAYED), candidate(far, SERVER_REFLEXIVE), candidate(near, HOST))
+    b.add(candidate(A))
+    wire.run(1)
+    assert (a.target, b.target) == (near, A)
+    wire.cut |= {(A, near), (near, A)}
+    wire.run(5)
+    assert a.target == far
+    assert b.target == ("20.0.0.1", 1)
+    wire.cut |= {(far, ("20.0.0.1", 1))}
+    wire.run(6)
+    assert a.target == relay
+    assert b.target == ("30.0.0.1", 1)
+
+
+def test_path_when_relayed_at_first_and_direct_later_then_a_search_finds_the_direct_one() -> None:
+    wire = Wire()
+    near, relay = ("10.0.0.2", 2), ("30.0.0.2", 2)
+    a = End(wire, dials=True, addresses=[A, ("30.0.0.1", 1)])
+    b = End(wire, dials=False, addresses=[near, relay])
+    wire.cut |= {(A, near), (near, A)}
+    a.add(candidate(relay, RELAYED), candidate(near, HOST))
+    b.add(candidate(A))
+    wire.run(15)
+    assert a.target == relay
+    wire.cut.clear()
+    for end in (a, b):
+        end.out(end.punch.search(wire.now, wire.now + 5))
+    wire.run(2)
+    assert (a.target, b.target) == (near, A)
+
+
+@pytest.mark.parametrize("moved", ["dialler", "listener"])
+def test_path_when_a_nat_rebinds_on_either_side_then_the_other_end_follows(moved: str) -> None:
+    wire = Wire(delay_s=0.02)
+    a, b = two_ends(wire)
+    inside, outside = (A, ("192.0.2.1", 7)) if moved == "dialler" else (B, ("192.0.2.1", 7))
+    wire.translate(inside, outside)
+    a.add(candidate(outside if moved == "listener" else B))
+    b.add(candidate(outside if moved == "dialler" else A))
+    assert wire.run(1, until=lambda: both_selected(a, b))
+    wire.run(3)
+    # A new mapping: the old outside address leads nowhere any more.
+    again = ("192.0.2.1", 8)
+    wire.translate(inside, again)
+    wire.attach(outside, lambda data, source: None)
+    start = wire.now
+    follower = b if moved == "dialler" else a
+    assert wire.run(5, until=lambda: follower.target == again)
+    assert wire.now - start < 3
+    wire.run(3)
+    assert a.punch.selected is not None
+    assert a.punch.selected.is_alive
+
+
+def test_checks_when_nobody_answers_then_they_end_and_stay_few() -> None:
+    wire = Wire()
+    a, _ = two_ends(wire)
+    a.add(candidate(("10.0.0.9", 9)))
+    wire.run(60)
+    assert wire.sent <= 16  # 0.1, 0.2, 0.4, then every 0.8 s until the deadline of 10 s
+    assert a.punch.next_timer() is None
+
+
+def test_checks_when_the_path_stands_then_one_a_second_keeps_it() -> None:
+    wire = Wire()
+    a, b = two_ends(wire)
+    a.add(candidate(B))
+    b.add(candidate(A))
+    wire.run(2)
+    before = wire.sent
+    wire.run(10)
+    assert 36 <= wire.sent - before <= 44  # a request and its answer, each way, each second
+
+
+def test_answer_when_it_comes_from_another_address_then_it_counts_for_nothing() -> None:
+    wire = Wire()
+    a, _ = two_ends(wire)
+    asked = a.punch.add([candidate(B)], wire.now)
+    forged = stun.answer(SECRET, stun.parse(asked[0][0]), A)
+    with pytest.raises(BadDatagram):
+        a.punch.receive(stun.parse(forged), ("10.6.6.6", 6), wire.now)
+    assert a.target is None
+
+
+@pytest.mark.parametrize(
+    "datagram",
+    [
+        pytest.param(stun.request(OTHER, "l", 1, bytes(12), 1), id="another-key"),
+        pytest.param(stun.request(SECRET, "d", 1, bytes(12), 1), id="our-own-role"),
+        pytest.param(bytes(Message(Method.BINDING, Class.REQUEST, bytes(12))), id="unsigned"),
+        pytest.param(stun.answer(SECRET, Message(Method.BINDING, Class.REQUEST, b"x" * 12), A), id="unasked-answer"),
+    ],
+)
+def test_message_when_not_the_peers_then_bad_datagram_and_no_growth(datagram: bytes) -> None:
+    wire = Wire()
+    a, _ = two_ends(wire)
+    with pytest.raises(BadDatagram):
+        a.punch.receive(stun.parse(datagram), ("10.6.6.6", 6), wire.now)
+    assert a.punch.describe() == "no candidate of it is known"
+
+
+def test_choice_when_an_old_one_is_replayed_then_the_listener_does_not_follow() -> None:
+    wire = Wire()
+    a, b = two_ends(wire)
+    a.add(candidate(B))
+    b.add(candidate(A))
+    recorded: list[bytes] = []
+    wire.attach(B, lambda data, source: (recorded.append(data), b.receive(data, source))[1])
+    wire.run(5)
+    attacker: Address = ("10.6.6.6", 6)
+    nominations = [data for data in recorded if b"\x80\x2a\x00\x08" in data]
+    for data in nominations:
+        b.out(b.punch.receive(stun.parse(data), attacker, wire.now))
+    wire.run(1)
+    assert b.target == A
+
+
+def test_learnt_addresses_when_a_flood_is_replayed_then_they_stay_few_and_the_path_stands() -> None:
+    wire = Wire()
+    a, b = two_ends(wire)
+    a.add(candidate(B))
+    b.add(candidate(A))
+    wire.run(2)
+    request = stun.request(SECRET, "d", 1, os.urandom(12), None)
+    for i in range(500):
+        b.punch.receive(stun.parse(request), (f"10.7.{i // 250}.{i % 250}", 7), wire.now)
+    assert len(b.punch.describe().split("; ")) <= MAX_LEARNT + 1
+    wire.run(2)
+    assert (a.target, b.target) == (B, A)
+
+
+def test_candidates_when_far_too_many_come_then_the_surplus_is_ignored() -> None:
+    wire = Wire()
+    a, _ = two_ends(wire)
+    for i in range(5):
+        a.add(*(candidate((f"10.{i}.0.{j}", 9)) for j in range(32)))
+    assert len(a.punch.describe().split("; ")) == MAX_CHECKED
+
+
+@pytest.mark.parametrize(
+    ("path_bytes", "found_bytes"), [(65_507, 8900), (8999, 8900), (1500, 1452), (1451, SAFE_BYTES)]
+)
+def test_size_when_the_path_carries_less_or_more_then_the_largest_that_fits_is_found(
+    path_bytes: int, found_bytes: int
+) -> None:
+    wire = Wire()
+    wire.largest_bytes = path_bytes
+    a, b = two_ends(wire, PROBED_BYTES)
+    a.add(candidate(B))
+    b.add(candidate(A))
+    wire.run(3)
+    assert a.punch.datagram_bytes == b.punch.datagram_bytes == found_bytes
+
+
+def test_size_when_the_path_starts_to_carry_less_then_the_safe_size_is_used_again() -> None:
+    wire = Wire()
+    a, b = two_ends(wire, PROBED_BYTES)
+    a.add(candidate(B))
+    b.add(candidate(A))
+    wire.run(2)
+    wire.largest_bytes = 1400
+    wire.run(4)
+    assert a.punch.datagram_bytes == b.punch.datagram_bytes == SAFE_BYTES
+    assert (a.target, b.target) == (B, A)
+
+
+def test_parse_when_fed_hostile_bytes_then_only_bad_datagram_and_no_growth() -> None:
+    chance = random.Random(7)
+    wire = Wire()
+    a, _ = two_ends(wire)
+    whole = stun.request(SECRET, "l", 5, bytes(range(12)), 3)
+    for _ in range(HOSTILE):
+        data = bytearray(whole if chance.random() < 0.8 else chance.randbytes(chance.randrange(200)))
+        for _ in range(chance.randrange(1, 5)):
+            if data:
+                data[chance.randrange(len(data))] = chance.randrange(256)
+        try:
+            a.punch.receive(stun.parse(bytes(data)), ("10.6.6.6", 6), wire.now)
+        except BadDatagram:
+            continue
+        assert bytes(data[: len(whole) - 8]) == whole[:-8]  # only the unsigned fingerprint's bytes may differ
+    assert a.target is None
