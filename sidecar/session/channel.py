@@ -21,7 +21,7 @@ from sidecar.session.feed import Feed
 from sidecar.session.gossip import Forward, Way
 from sidecar.session.identity import Identity
 from sidecar.session.log import Forked, Member
-from sidecar.session.news import MessageFrom, News, RendezvousBack
+from sidecar.session.news import MemberJoined, MessageFrom, News, RendezvousBack
 from sidecar.session.postbox import Postbox
 from sidecar.session.poster import Poster
 
@@ -42,6 +42,7 @@ class Channel:
         self._ways: dict[Forward, Way] = {}
         self._way_tasks: dict[Forward, asyncio.Task[None]] = {}
         self._feed = Feed()
+        self._attended = True  # the rendezvous answers
         self._group: asyncio.TaskGroup | None = None
         self._closing = asyncio.Event()
         self._fault: KafilaError | None = None
@@ -188,8 +189,15 @@ class Channel:
     def _tell(self, news: Iterable[News]) -> None:
         for one in news:
             self._feed.tell([one])
+            if isinstance(one, MemberJoined):
+                self._look_round()  # its stream may have ended before its admission came to us
             if isinstance(one, MessageFrom) and one.control.HasField("goodbye") and self.is_admitter:
                 self._remove(one.sender, "left")
+
+    def _look_round(self) -> None:
+        """Tells whose stream ended and who is back, as far as the rendezvous says it now."""
+        if self._attended:
+            self._feed.tell(self._circle.attending(self._postbox.attending))
 
     def _fail(self, fault: KafilaError) -> None:
         self._fault = fault
@@ -198,24 +206,24 @@ class Channel:
     # ---- In
 
     async def _attend(self) -> None:
-        self._tell(self._circle.attending(self._postbox.attending))
+        self._look_round()
         async for sighting in sightings(self._postbox):
             if isinstance(sighting, rendezvous_pb2.Event):
                 await self._on_event(sighting)
                 continue
-            self._tell([sighting])
-            if isinstance(sighting, RendezvousBack):
-                self._tell(self._circle.attending(self._postbox.attending))
+            self._attended = isinstance(sighting, RendezvousBack)
+            self._feed.tell([sighting])
+            self._look_round()
 
     async def _on_event(self, event: rendezvous_pb2.Event) -> None:
         match event.WhichOneof("event"):
             case "arrived":
                 self._repeat_for(event.arrived)
-                self._tell(self._circle.attending(self._postbox.attending))
+                self._look_round()
             case "departed":
                 if self._desk:
                     self._desk.departed(event.departed)
-                self._tell(self._circle.attending(self._postbox.attending))
+                self._look_round()
             case "mail":
                 await self._on_mail(event.mail)
 

@@ -139,6 +139,8 @@ class Circle:
             raise Refused(f"only the host, {self.log.host}, can {what} members")
 
     def _take(self, envelope: ring_pb2.Envelope) -> list[News] | None:
+        if envelope.sender == self.self_name:
+            return None  # an echo
         sender = self.log.member(envelope.sender)
         if sender is None:
             self._keep_early(envelope)

@@ -34,6 +34,13 @@ def test_receive_when_message_comes_twice_then_told_once() -> None:
         assert other.receive(sealed) is None
 
 
+def test_receive_when_own_message_echoes_then_not_told() -> None:
+    _, anna, ben = three()
+    sealed = anna.write(go(1))
+    ben.receive(sealed)
+    assert anna.receive(sealed) is None
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_receive_when_messages_come_in_any_order_then_each_is_told_once(seed: int) -> None:
     chance = random.Random(seed)

@@ -107,7 +107,7 @@ def test_desk_and_newcomer_when_steps_are_hostile_then_nobody_is_enrolled() -> N
         entropy=entropy(),
     )
     start = Newcomer(CODE, entropy("other")).start().SerializeToString()
-    for number, data in enumerate(mutations(start, 6, inputs=400)):  # SPAKE2 takes 10 ms each:
+    for number, data in enumerate(mutations(start, 6, inputs=400)):  # SPAKE2 takes 10 ms
         try:
             step = ring_pb2.Admission.FromString(data)
         except DecodeError:
@@ -125,5 +125,5 @@ def test_desk_and_newcomer_when_steps_are_hostile_then_nobody_is_enrolled() -> N
 @pytest.mark.parametrize("read", [parse_code, parse_address])
 def test_text_when_hostile_then_typed(read: Callable[[str], object]) -> None:
     good = b"7-ocean-velvet-lamp@192.0.2.7:7770#abcdefghij234567klmn"
-    for data in mutations(good, 7):
+    for data in mutations(good, 7, inputs=600):
         refused(lambda text: read(text.decode("utf-8", "replace")), data)
