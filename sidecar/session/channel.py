@@ -149,14 +149,10 @@ class Channel:
 
     async def leave(self) -> None:
         """Says goodbye, gives the mailbox up and closes, in a few seconds at most."""
-        await self.send(ring_pb2.Control(goodbye=ring_pb2.Goodbye()))
-        with contextlib.suppress(KafilaError, TimeoutError):
-            async with asyncio.timeout(GOODBYE_DEADLINE_S):
-                await self._poster.emptied()
-                for way in list(self._ways.values()):
-                    await way.emptied()
-                self._feed.end()  # the end of our own stream is none
-                await self._postbox.leave()
+        if self._group is not None and not self._closing.is_set():
+            with contextlib.suppress(KafilaError, TimeoutError):
+                async with asyncio.timeout(GOODBYE_DEADLINE_S):
+                    await self._say_goodbye()
         await self.aclose()
 
     async def aclose(self) -> None:
@@ -167,6 +163,14 @@ class Channel:
             await self._postbox.aclose()
 
     # ---- Out
+
+    async def _say_goodbye(self) -> None:
+        await self.send(ring_pb2.Control(goodbye=ring_pb2.Goodbye()))
+        await self._poster.emptied()
+        for way in list(self._ways.values()):
+            await way.emptied()
+        self._feed.end()  # the end of our own stream is no news
+        await self._postbox.leave()
 
     def _remove(self, name: str, reason: str) -> None:
         others = self._circle.others  # the removed one is told too

@@ -105,6 +105,20 @@ async def test_member_when_it_leaves_then_goodbye_and_removal_reach_all(stage: S
         await stage.end()
 
 
+async def test_channel_when_it_has_ended_then_leaving_and_closing_again_do_nothing(stage: Stage) -> None:
+    async with rendezvous(tls=False) as address:
+        host = await stage.host(address)
+        await host.channel.leave()
+        await asyncio.wait([host.run])
+        await host.channel.leave()
+        await host.channel.aclose()
+        await host.channel.send(go(1))
+        cancelled = await stage.host(address)
+        cancelled.run.cancel()
+        await asyncio.wait([cancelled.run])
+        await cancelled.channel.leave()
+
+
 async def test_member_when_its_connection_dies_then_departed_for_all_and_it_stays_a_member(stage: Stage) -> None:
     async with rendezvous(tls=False) as address:
         host, anna, ben = await trio(stage, address)
