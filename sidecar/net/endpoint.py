@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from sidecar.errors import InvalidInput, Unavailable
+from sidecar.errors import InvalidInput, KafilaError, Unavailable
 from sidecar.net import neighbour, stun
 from sidecar.net.candidates import (
     Address,
@@ -73,8 +73,9 @@ class Endpoint:
         """A link to one member of a session; both ends call this, and each may come first.
 
         `key` is the session's. A link to the same member of the same session that still stands is replaced. Raises
-        Unpinned when either end refuses the other's certificate, Unavailable (with every candidate's outcome) when the
-        deadline passes, InvalidInput for arguments that can't work.
+        Unpinned when either end refuses the other's certificate (the listener waits for a better one until the
+        deadline), Unavailable with every candidate's outcome when the deadline passes, InvalidInput for arguments that
+        can't work.
         """
         if len(key) < SMALLEST_KEY_BYTES or me.fingerprint == peer_fingerprint:
             raise InvalidInput(
@@ -116,7 +117,7 @@ class Endpoint:
             if link.closed.done():
                 raise _refusal(link.closed.result(), link)
             if not link.ready.done():
-                raise Unavailable(f"no link to {link.peer} within {deadline_s:g} s: {link.describe()}")
+                raise _too_late(link, deadline_s)
         finally:
             if not link.ready.done():
                 link.abandon(neighbour.CLOSED, "the link was given up")
@@ -176,7 +177,13 @@ class Endpoint:
         return link
 
 
-def _refusal(ending: Ending, link: Link) -> Exception:
+def _too_late(link: Link, deadline_s: float) -> KafilaError:
+    sentence = f"no link to {link.peer} within {deadline_s:g} s: {link.describe()}"
+    was_refused = link.refusal is not None and link.refusal.kind == "unpinned"
+    return Unpinned(sentence) if was_refused else Unavailable(sentence)
+
+
+def _refusal(ending: Ending, link: Link) -> KafilaError:
     if ending.kind == "unpinned":
         return Unpinned(ending.sentence)
     return Unavailable(f"{ending.sentence} ({link.describe()})")

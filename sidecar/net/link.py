@@ -139,11 +139,17 @@ class Link:
     def receive_quic(self, datagram: bytes) -> None:
         self._core.receive(datagram, self._loop.time(), self.rtt_s)
 
+    @property
+    def refusal(self) -> Ended | None:
+        """How the peer's latest attempt at this link failed, while it does not stand."""
+        return self._core.refusal
+
     def describe(self) -> str:
         """What was tried, for people."""
-        if self._core.is_started:
-            return f"{self._punch.describe()}; the handshake did not finish"
-        return self._punch.describe()
+        tried = self._punch.describe()
+        if self.refusal is not None:
+            return f"{tried}; the handshake failed: {self.refusal.detail}"
+        return f"{tried}; the handshake did not finish" if self._core.is_started else tried
 
     def pump(self) -> None:
         """Acts on everything that has come: starts the handshake, hands out events, sends, sets the timer."""

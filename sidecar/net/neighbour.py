@@ -63,6 +63,7 @@ class Neighbour:
         self.credit = Credit()
         self.routes: set[bytes] = set() if self.dials else {pair_name}  # connection ids that lead here
         self.is_established = False
+        self.refusal: Ended | None = None  # how the latest attempt failed that reached a listener
         self._me = me
         self._peer_fingerprint = peer_fingerprint
         self._pair_name = pair_name
@@ -162,6 +163,7 @@ class Neighbour:
         is_first = header.packet_type is QuicPacketType.INITIAL and header.destination_cid == self._pair_name
         if is_first and len(datagram) >= _SMALLEST_INITIAL_BYTES and header.source_cid != self._peer_cid:
             self._peer_cid = header.source_cid
+            self.refusal = None
             self.routes = {self._pair_name}
             self._start(rtt_s)
 
@@ -191,7 +193,7 @@ class Neighbour:
                 case quic_events.ConnectionIdRetired(connection_id=cid):
                     self.routes.discard(cid)
         if connection.ending is not None:
-            self._end(connection.ending)
+            self._end(self._told(connection.ending))
 
     def _handshaken(self, now: float) -> None:
         if self.connection.peer_fingerprint != self._peer_fingerprint:
@@ -222,22 +224,29 @@ class Neighbour:
         self._early.clear()
 
     def _fail(self, ended: Ended) -> None:
-        if not self._ended:
-            self._events.append(ended)
-            self.close(UNPINNED if ended.kind == "unpinned" else CLOSED, "")
+        code = UNPINNED if ended.kind == "unpinned" else CLOSED
+        self.connection.close(error_code=code)
+        self._end(ended)
 
-    def _end(self, ending: quic_events.ConnectionTerminated) -> None:
+    def _end(self, ended: Ended) -> None:
+        """Ends the link, or just this attempt at it: a forged first packet must not keep the real dialler out."""
         if self._ended:
             return
+        if not self.dials and not self.is_established:
+            self.refusal = self.refusal or ended
+            return
         self._ended = True
+        self._events.append(ended)
+
+    def _told(self, ending: quic_events.ConnectionTerminated) -> Ended:
+        """What aioquic says about a connection that is over."""
         is_application = ending.frame_type is None
         # Before the handshake is confirmed an application's close is masked (RFC 9000 section 10.2.3).
         is_masked = ending.error_code == QuicErrorCode.APPLICATION_ERROR and not self.is_established
         if ending.reason_phrase == "Idle timeout":
-            self._events.append(Ended("silent", "it has said nothing for too long"))
-        elif is_masked or (is_application and ending.error_code == UNPINNED):
-            self._events.append(Ended("unpinned", "it refused this member's certificate"))
-        elif is_application and ending.error_code == CLOSED:
-            self._events.append(Ended("closed", ending.reason_phrase or "it closed the link"))
-        else:
-            self._events.append(Ended("failed", f"QUIC error {ending.error_code:#x} {ending.reason_phrase}".strip()))
+            return Ended("silent", "it has said nothing for too long")
+        if is_masked or (is_application and ending.error_code == UNPINNED):
+            return Ended("unpinned", "it refused this member's certificate")
+        if is_application and ending.error_code == CLOSED:
+            return Ended("closed", ending.reason_phrase or "it closed the link")
+        return Ended("failed", f"QUIC error {ending.error_code:#x} {ending.reason_phrase}".strip())

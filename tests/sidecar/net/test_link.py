@@ -133,8 +133,8 @@ async def test_wrong_certificate_when_shown_by_either_end_then_both_ends_refuse(
     claimed_high = Impostor(other_key, high.fingerprint) if impostor == "listener" else high
     one, other = Endpoint.open(host="127.0.0.1"), Endpoint.open(host="127.0.0.1")
     results = await asyncio.gather(
-        dial(one, claimed_low, high, other, deadline_s=3),  # type: ignore[arg-type]
-        dial(other, claimed_high, low, one, deadline_s=3),  # type: ignore[arg-type]
+        dial(one, claimed_low, high, other, deadline_s=0.7),  # type: ignore[arg-type]
+        dial(other, claimed_high, low, one, deadline_s=0.7),  # type: ignore[arg-type]
         return_exceptions=True,
     )
     assert [type(result) for result in results] == [Unpinned, Unpinned]
@@ -157,8 +157,8 @@ async def test_missing_client_certificate_when_dialling_then_the_listener_refuse
     nobody = Impostor(low, low.fingerprint)
     nobody.private_key = None  # without a key, TLS sends an empty certificate list
     results = await asyncio.gather(
-        dial(one, nobody, high, other, deadline_s=3),  # type: ignore[arg-type]
-        dial(other, high, low, one, deadline_s=3),
+        dial(one, nobody, high, other, deadline_s=0.7),  # type: ignore[arg-type]
+        dial(other, high, low, one, deadline_s=0.7),
         return_exceptions=True,
     )
     assert [type(result) for result in results] == [Unpinned, Unpinned]

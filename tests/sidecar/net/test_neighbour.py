@@ -145,8 +145,19 @@ def test_certificate_when_not_the_rosters_then_both_ends_end_unpinned(liar: str)
     assert not a.is_established
     assert not b.is_established
     assert a.ended is not None
-    assert b.ended is not None
-    assert (a.ended.kind, b.ended.kind) == ("unpinned", "unpinned")
+    assert b.core.refusal is not None
+    assert (a.ended.kind, b.core.refusal.kind) == ("unpinned", "unpinned")
+
+
+def test_listener_when_a_stranger_has_dialled_before_then_the_member_still_gets_through() -> None:
+    wire = Wire()
+    stranger, b = End(wire, Claims(person(), LOW), HIGH, A, B), End(wire, HIGH, LOW, B, A)
+    stranger.dial()
+    wire.run(1)
+    assert stranger.ended is not None
+    member = End(wire, LOW, HIGH, A, B)
+    member.dial()
+    assert wire.run(2, until=lambda: member.is_established and b.is_established)
 
 
 def test_dialler_when_it_tries_again_then_the_listener_takes_the_new_attempt() -> None:
@@ -278,9 +289,8 @@ def test_first_frame_when_the_path_is_long_then_it_needs_no_more_than_one_way() 
 def test_core_when_fed_hostile_datagrams_then_nothing_raises_and_the_connection_stands() -> None:
     chance = random.Random(3)
     wire = Wire()
-    recorded: list[bytes] = []
     a, b = two_ends(wire)
-    wire.attach(B, lambda data, source: (recorded.append(data), b.receive(data, source))[1])
+    recorded = wire.record(B)
     a.dial()
     assert wire.run(5, until=lambda: a.is_established and b.is_established)
     a.write(0, b"x" * 5000)

@@ -234,8 +234,7 @@ def test_choice_when_an_old_one_is_replayed_then_the_listener_does_not_follow() 
     a, b = two_ends(wire)
     a.add(candidate(B))
     b.add(candidate(A))
-    recorded: list[bytes] = []
-    wire.attach(B, lambda data, source: (recorded.append(data), b.receive(data, source))[1])
+    recorded = wire.record(B)
     wire.run(5)
     attacker: Address = ("10.6.6.6", 6)
     nominations = [data for data in recorded if b"\x80\x2a\x00\x08" in data]

@@ -28,6 +28,18 @@ class Wire:
     def attach(self, address: Address, deliver: Deliver) -> None:
         self._at[address] = deliver
 
+    def record(self, address: Address) -> list[bytes]:
+        """A list that from now on gets a copy of whatever arrives there."""
+        recorded: list[bytes] = []
+        before = self._at[address]
+
+        def deliver(data: bytes, source: Address) -> None:
+            recorded.append(data)
+            before(data, source)
+
+        self._at[address] = deliver
+        return recorded
+
     def translate(self, inside: Address, outside: Address) -> None:
         """From now on what `inside` sends comes from `outside`, and what is sent there reaches it: a NAT's mapping."""
         self._rewrites[inside] = outside
