@@ -89,4 +89,7 @@ def _prepare(openblas: bool) -> None:
 
     if mx.default_device() == mx.Device(mx.cpu) and shutil.which("g++") is None:
         mx.disable_compile()  # MLX's CPU back end compiles its fused functions with g++, when they first run
+    wired_bytes = mx.device_info().get("max_recommended_working_set_size")
+    if wired_bytes:
+        mx.set_wired_limit(int(wired_bytes))  # Apple's GPU pages weights out between steps unless they are wired
     log.info("mlx_ready device=%s", mx.default_device())

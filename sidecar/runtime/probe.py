@@ -12,7 +12,7 @@ import math
 import os
 import statistics
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,7 +47,8 @@ log = logging.getLogger(__name__)
 class Cost:
     """What a stage costs here. The steps are by batch size; head_s is empty where the head doesn't fit.
 
-    spread: half the middle half of the block times, of their median. block_bytes: of one block's weights, as stored.
+    spread: half the middle half of the times of the most blocks run, of their median.
+    block_bytes: of one block's weights, as stored.
     """
 
     device: str
@@ -120,18 +121,23 @@ async def _measured(thread: MlxThread, read: "Reader", config: Mapping[str, Any]
 
 
 def cost_of(readings: "Readings", *, device: str, dtype: str) -> Cost:
-    """The medians over the rounds."""
-    lines = {batch: [line(times) for times in rounds] for batch, rounds in readings.blocks_s.items()}
+    """The lines through the medians over the rounds, which a few disturbed readings don't move."""
+    lines = {batch: line(_medians(rounds)) for batch, rounds in readings.blocks_s.items()}
+    alone = readings.blocks_s[1]
     return Cost(
         device=device,
         dtype=dtype,
         block_bytes=readings.block_bytes,
-        block_s={batch: statistics.median(slope for slope, _ in fitted) for batch, fitted in lines.items()},
-        overhead_s=max(0.0, statistics.median(intercept for _, intercept in lines[1])),
+        block_s={batch: slope for batch, (slope, _) in lines.items()},
+        overhead_s=max(0.0, lines[1][1]),
         head_s={batch: statistics.median(times) for batch, times in readings.head_s.items()},
         flops_per_s=readings.flops_per_s,
-        spread=spread([slope for slope, _ in lines[1]]),
+        spread=spread([times[max(times)] for times in alone]),
     )
+
+
+def _medians(rounds: Sequence[Mapping[int, float]]) -> dict[int, float]:
+    return {count: statistics.median(times[count] for times in rounds) for count in rounds[0]}
 
 
 def line(times: Mapping[int, float]) -> tuple[float, float]:

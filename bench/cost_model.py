@@ -1,0 +1,193 @@
+"""Predicted beside measured stage times: probe, then load, then serve, as the product does.
+
+    python -m bench.cost_model [--runs 5] [--model NAME …]
+
+Models: SmolLM2 in f32 and bf16, and a random qwen3 2048 wide in bf16; several block counts and the head. Wanted: a
+median error of at most 15 % over five runs; at most 10 % with made-up and real blocks run in turns, which takes a
+machine's slower and quicker moments out of the comparison. Ends with 1 where that is missed.
+"""
+
+import argparse
+import asyncio
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sidecar.runtime.families import dtype_of
+from sidecar.runtime.mlx_thread import MlxThread
+from sidecar.runtime.probe import Cost, cost_of, probe
+from sidecar.runtime.shard import Shard
+
+STEPS = 20
+WARM_UPS = 3
+SEQUENCE = 1
+LIMIT, LIMIT_IN_TURNS = 0.15, 0.10
+WIDE: dict[str, Any] = {
+    "hidden_size": 2048,
+    "intermediate_size": 6144,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "vocab_size": 32000,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One stage, or the head, of one run: seconds a decode step."""
+
+    what: str
+    predicted_s: float
+    measured_s: float
+
+    @property
+    def error(self) -> float:
+        return abs(self.predicted_s / self.measured_s - 1)
+
+
+def checkpoint_folder(name: str) -> Path:
+    from tests.support.smollm2 import CACHE, smollm2_folder
+    from tests.support.tiny import tiny_folder
+
+    if name == "qwen3-2048-bf16":
+        return tiny_folder(CACHE / name, model_type="qwen3", dtype="bf16", config=WIDE)
+    return smollm2_folder(dtype=name.removeprefix("smollm2-"))
+
+
+MODELS = {"smollm2-f32": (5, 10, 30), "smollm2-bf16": (5, 10, 30), "qwen3-2048-bf16": (2, 4, 8)}
+"""By name, how many blocks to serve."""
+
+
+async def main() -> int:
+    parser = argparse.ArgumentParser(description="Predicted beside measured stage times.")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--model", choices=sorted(MODELS), nargs="*", default=list(MODELS))
+    options = parser.parse_args()
+    thread = MlxThread()
+    missed = 0
+    print(f"{'model':>16} {'run':>4} {'what':>10} {'predicted ms':>13} {'measured ms':>12} {'error':>6}")
+    for name in options.model:
+        folder = await thread.run(checkpoint_folder, name)
+        one_by_one, in_turns = [], []
+        for run in range(options.runs):
+            rows = await probe_load_serve(thread, folder, MODELS[name])
+            together = await thread.run(probe_beside_real, folder, MODELS[name])
+            show(name, f"{run}", rows)
+            show(name, f"{run}t", together)
+            one_by_one += rows
+            in_turns += together
+        missed += verdict(name, "probe, load, serve", one_by_one, LIMIT)
+        missed += verdict(name, "in turns (t)", in_turns, LIMIT_IN_TURNS)
+    thread.close()
+    return 1 if missed else 0
+
+
+def show(name: str, run: str, rows: list[Row]) -> None:
+    for row in rows:
+        times = f"{1e3 * row.predicted_s:>13.2f} {1e3 * row.measured_s:>12.2f} {row.error:>6.1%}"
+        print(f"{name:>16} {run:>4} {row.what:>10} {times}", flush=True)
+
+
+def verdict(name: str, how: str, rows: list[Row], limit: float) -> bool:
+    error = statistics.median(row.error for row in rows)
+    print(f"{name}, {how}: median error {error:.1%}, wanted at most {limit:.0%}", flush=True)
+    return error > limit
+
+
+async def probe_load_serve(thread: MlxThread, folder: Path, counts: tuple[int, ...]) -> list[Row]:
+    config = await thread.run(read_config, folder)
+    with tempfile.TemporaryDirectory() as cache:
+        measured = await probe(thread, config, dtype_of(config), cache=Path(cache))
+    return [row for count in counts for row in await thread.run(serve, folder, count, measured.cost)]
+
+
+def serve(folder: Path, count: int, cost: Cost) -> list[Row]:
+    """A head with `count` blocks, decoding alone."""
+    shard = load(folder, count)
+    steps = Steps(shard)
+    for _ in range(WARM_UPS):
+        steps.blocks(), steps.head()
+    times = [(steps.blocks(), steps.head()) for _ in range(STEPS)]
+    shard.close()
+    return rows_of(cost, count, [blocks for blocks, _ in times], [head for _, head in times])
+
+
+def probe_beside_real(folder: Path, counts: tuple[int, ...]) -> list[Row]:
+    """Rounds of made-up blocks, real blocks, made-up head, real head."""
+    from sidecar.runtime.readings import Readings, each_once, stages_of
+    from sidecar.runtime.synthetic import Checkpoint
+
+    config = read_config(folder)
+    checkpoint = Checkpoint(config, dtype_of(config))
+    stages, head = stages_of(checkpoint), checkpoint.stage(end=0, head=True)
+    one = checkpoint.state(batch=1, tokens=1)
+    head.embed_and_blocks(SEQUENCE, [0])
+    real = {count: Steps(load(folder, count)) for count in counts}
+    made_up, made_up_head, blocks, heads = [], [], [], []
+    for turn in range(WARM_UPS + STEPS):
+        times = each_once(stages, one)
+        real_times = {count: steps.blocks() for count, steps in real.items()}
+        head_s = seconds(partial(head.norm_and_head, SEQUENCE, one, last_only=False))
+        real_heads = [steps.head() for steps in real.values()]
+        if turn >= WARM_UPS:
+            made_up.append(times)
+            made_up_head.append(head_s)
+            blocks.append(real_times)
+            heads += real_heads
+    for shard in (*stages.values(), head, *(steps.shard for steps in real.values())):
+        shard.close()
+    readings = Readings(checkpoint.block_bytes, {1: tuple(made_up)}, {1: tuple(made_up_head)}, 1.0)
+    cost = cost_of(readings, device="", dtype="")
+    return [row for count in counts for row in rows_of(cost, count, [times[count] for times in blocks], heads)]
+
+
+class Steps:
+    """Decode steps of one shard that is the head, after a short prompt."""
+
+    def __init__(self, shard: Shard) -> None:
+        self.shard = shard
+        self.state = shard.embed_and_blocks(SEQUENCE, list(range(16)))
+
+    def blocks(self) -> float:
+        began = time.perf_counter()
+        self.state = self.shard.embed_and_blocks(SEQUENCE, [7])
+        return time.perf_counter() - began
+
+    def head(self) -> float:
+        return seconds(partial(self.shard.norm_and_head, SEQUENCE, self.state))
+
+
+def rows_of(cost: Cost, count: int, blocks: list[float], heads: list[float]) -> list[Row]:
+    return [
+        Row(f"{count} blocks", cost.overhead_s + count * cost.block_s[1], statistics.median(blocks)),
+        Row("head", cost.head_s[1], statistics.median(heads)),
+    ]
+
+
+def seconds(step: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    step()
+    return time.perf_counter() - began
+
+
+def load(folder: Path, count: int) -> Shard:
+    from tests.exact.shards import load_shard
+
+    return load_shard(folder, 0, count, head=True)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    from sidecar.runtime import loading
+
+    return loading.read_config(folder)
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))
