@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 class StopStrings:
-    """Lets text through up to the first stop string; holds back an end that may yet become one."""
+    """Lets text through up to the stop string that is first complete; holds back an end that may yet become one."""
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = [stop for stop in stops if stop]
@@ -19,10 +19,10 @@ class StopStrings:
         if self.stopped:
             return ""
         text = self._held + text
-        found = [at for at in (text.find(stop) for stop in self._stops) if at >= 0]
+        found = [(text.find(stop) + len(stop), text.find(stop)) for stop in self._stops if stop in text]
         if found:
             self.stopped, self._held = True, ""
-            return text[: min(found)]
+            return text[: min(found)[1]]
         keep = max((_overlap(text, stop) for stop in self._stops), default=0)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]
