@@ -12,6 +12,7 @@ from sidecar.net import stun
 from sidecar.net.endpoint import Endpoint
 from sidecar.net.errors import BadFrame, LinkLost, PeerReset, ReceiveTimedOut, Unpinned
 from sidecar.net.link import OnStream
+from sidecar.net.pathsize import PROBED_BYTES
 from sidecar.net.stream import MAX_MESSAGE_BYTES, SEND_BUFFER_BYTES, Stream
 from tests.sidecar.net.people import KEY, SESSION, Person, dial, echo, ignore, linked, person, two_people
 
@@ -57,6 +58,16 @@ async def test_message_when_eight_megabytes_then_it_arrives_intact() -> None:
         sending = asyncio.create_task(stream.send(message))
         assert await stream.receive(30) == message
         await sending
+
+
+async def test_link_when_loopback_carries_large_datagrams_then_they_are_used() -> None:
+    async with linked(on_listener=echo) as pair:
+        await asyncio.sleep(0.1)
+        stream = await pair.dialler.open(KIND)
+        await stream.send(bytes(8192))
+        await stream.receive(5)
+        assert pair.dialler._core.connection._max_datagram_size == max(PROBED_BYTES)
+        assert pair.listener._core.connection._max_datagram_size == max(PROBED_BYTES)
 
 
 async def test_message_when_over_the_limit_then_send_refuses_it() -> None:

@@ -133,7 +133,7 @@ def test_path_when_several_answer_then_host_wins_over_reflexive_over_relayed() -
     wire.run(1)
     assert (a.target, b.target) == (near, A)
     wire.cut |= {(A, near), (near, A)}
-    wire.run(5)
+    wire.run(1.9)  # three checks unanswered; no need to search
     assert a.target == far
     assert b.target == ("20.0.0.1", 1)
     wire.cut |= {(far, ("20.0.0.1", 1))}
@@ -157,6 +157,32 @@ def test_path_when_relayed_at_first_and_direct_later_then_a_search_finds_the_dir
         end.out(end.punch.search(wire.now, wire.now + 5))
     wire.run(2)
     assert (a.target, b.target) == (near, A)
+
+
+def test_path_when_it_dies_and_the_others_were_given_up_long_ago_then_they_are_checked_again() -> None:
+    wire = Wire()
+    near, far = ("10.0.0.2", 2), ("20.0.0.2", 2)
+    a = End(wire, dials=True, addresses=[A, ("20.0.0.1", 1)])
+    b = End(wire, dials=False, addresses=[near, far])
+    wire.cut |= {(A, near), (near, A)}
+    a.add(candidate(near), candidate(far))
+    b.add(candidate(A))
+    wire.run(30)
+    assert a.target == far
+    wire.cut = {(("20.0.0.1", 1), far), (far, ("20.0.0.1", 1))}
+    wire.run(5)
+    assert (a.target, b.target) == (near, A)
+
+
+def test_path_when_one_end_comes_late_then_its_first_check_is_answered_by_a_check_at_once() -> None:
+    wire = Wire(delay_s=0.02)
+    a, b = two_ends(wire)
+    wire.attach(A, lambda data, source: None)
+    b.add(candidate(A))
+    wire.run(4.0)  # by now b checks every 0.8 s
+    wire.attach(A, a.receive)
+    a.add(candidate(B))
+    assert wire.run(0.11, until=lambda: both_selected(a, b))
 
 
 @pytest.mark.parametrize("moved", ["dialler", "listener"])
@@ -231,17 +257,22 @@ def test_message_when_not_the_peers_then_bad_datagram_and_no_growth(datagram: by
 
 def test_choice_when_an_old_one_is_replayed_then_the_listener_does_not_follow() -> None:
     wire = Wire()
-    a, b = two_ends(wire)
-    a.add(candidate(B))
-    b.add(candidate(A))
-    recorded = wire.record(B)
-    wire.run(5)
-    attacker: Address = ("10.6.6.6", 6)
-    nominations = [data for data in recorded if b"\x80\x2a\x00\x08" in data]
-    for data in nominations:
-        b.out(b.punch.receive(stun.parse(data), attacker, wire.now))
-    wire.run(1)
+    far, near, a_far = ("20.0.0.2", 2), ("10.0.0.2", 2), ("20.0.0.1", 1)
+    a = End(wire, dials=True, addresses=[A, a_far])
+    b = End(wire, dials=False, addresses=[far, near])
+    recorded = wire.record(far)
+    a.add(candidate(far, SERVER_REFLEXIVE))
+    b.add(candidate(a_far))
+    wire.run(2)
+    assert b.target == a_far
+    a.add(candidate(near))
+    wire.run(2)
     assert b.target == A
+    old = [data for data in recorded if b"\x80\x2a\x00\x08" in data]
+    assert old
+    for data in old:
+        b.punch.receive(stun.parse(data), a_far, wire.now)  # still a path that answers
+        assert b.target == A
 
 
 def test_learnt_addresses_when_a_flood_is_replayed_then_they_stay_few_and_the_path_stands() -> None:
