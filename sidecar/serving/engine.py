@@ -86,7 +86,7 @@ class Engine:
         self._slots = Slots(int(proposal.problem["concurrency"]))
         self._numbers = count(1)
         self._text_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="text")
-        self.running = 0
+        self._releases: set[asyncio.Task[None]] = set()
 
     async def generate(self, request: pb.GenerateRequest) -> AsyncGenerator[pb.GenerateReply, None]:
         """Streams one answer; the last reply has `done`. Closing the iterator frees the sequence on every stage.
@@ -116,10 +116,11 @@ class Engine:
                 generation.ended = error.code
                 raise
             finally:
-                await self._release(generation)
+                await self._released(generation)
 
-    def close(self) -> None:
-        """Lets the text thread go; running requests were failed through the ring."""
+    async def close(self) -> None:
+        """Waits for the last releases; running requests were failed through the ring."""
+        await asyncio.gather(*self._releases)
         self._text_thread.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self, generation: Generation) -> AsyncGenerator[str, None]:
@@ -191,11 +192,17 @@ class Engine:
         options = resolve(given_options(request.options), self._tokenizer.generation_config)
         sampler = await self._mlx.run(Sampler, options, tokens)
         text = self._tokenizer.stream(after_raw_prompt=isinstance(prompt, PlainPrompt))
-        self.running += 1
         return Generation(number, tokens, limits, sampler, text, StopStrings(request.options.stop), trace)
 
+    async def _released(self, generation: Generation) -> None:
+        """A client that goes away cancels its request, and may do so again while that is being cleared away: the
+        release is a task of the engine's own."""
+        release = asyncio.create_task(self._release(generation), name=f"release {generation.number}")
+        self._releases.add(release)
+        release.add_done_callback(self._releases.discard)
+        await asyncio.shield(release)
+
     async def _release(self, generation: Generation) -> None:
-        self.running -= 1
         self._ended(generation.trace, generation.ended)
         await self._mlx.run(self._shard.release, generation.number)
         await self._ring.release(generation.number)

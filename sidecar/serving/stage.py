@@ -109,7 +109,7 @@ class Stage:
         if self._ring is not None:
             self._ring.fail(error)
         if self._engine is not None:
-            self._engine.close()
+            await self._engine.close()
         if self._worker is not None:
             self._worker.close()
         for stream in list(self._remote):
