@@ -40,7 +40,10 @@ class Ending:
 
 
 class Link:
-    """One neighbour. Made by `Endpoint.connect`; `on_stream` runs as a task for each stream that the peer opens."""
+    """One neighbour. Made by `Endpoint.connect`; `on_stream` runs as a task for each stream that the peer opens.
+
+    `closed` gets its Ending once and never an exception; wait for it through `asyncio.shield` or `asyncio.wait`.
+    """
 
     def __init__(
         self,
