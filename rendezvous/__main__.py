@@ -10,11 +10,9 @@ import sys
 from pathlib import Path
 
 from rendezvous.certificate import KeyPair, keep_key_pair, read_key_pair
-from rendezvous.config import DEFAULT_FOLDER, DEFAULT_PORT, Config
+from rendezvous.config import DEFAULT_FOLDER, DEFAULT_PORT, WILDCARDS, Config
 from rendezvous.errors import CannotServe, RendezvousError
 from rendezvous.server import Serving, serve
-
-WILDCARDS = ("0.0.0.0", "::")
 
 
 def main() -> None:
@@ -48,6 +46,8 @@ def _lines(config: Config, serving: Serving) -> list[str]:
         lines.append("There is no TLS: for this machine and private networks only.")
     else:
         lines.append(f"  KAFILA_RENDEZVOUS={place}#{serving.fingerprint}")
+    one, other = serving.udp_ports
+    lines.append(f"A firewall has to let in TCP port {serving.port} and UDP ports {one} and {other}.")
     if wildcard:
         lines.append(f"If members reach this machine under another name than {host}, write that one.")
     return lines
@@ -66,6 +66,14 @@ def _own_address() -> str:
 def _config(arguments: list[str]) -> Config:
     parser = argparse.ArgumentParser(prog="kafila-rendezvous", description="Introduces the members of Kafila sessions.")
     parser.add_argument("--listen", default=f"0.0.0.0:{DEFAULT_PORT}", metavar="HOST:PORT", help="default: %(default)s")
+    parser.add_argument(
+        "--udp", type=int, metavar="PORT", help="for STUN and relay, and the port after it; default: as --listen"
+    )
+    parser.add_argument(
+        "--alternate",
+        metavar="ADDRESS",
+        help="a second public address of this machine, to tell NATs apart exactly; --listen then names the first",
+    )
     parser.add_argument("--cert", type=Path, metavar="FILE", help="PEM certificate chain; goes with --key")
     parser.add_argument("--key", type=Path, metavar="FILE", help="PEM private key; goes with --cert")
     parser.add_argument("--insecure", action="store_true", help="no TLS; loopback and private networks only")
@@ -78,7 +86,7 @@ def _config(arguments: list[str]) -> Config:
     )
     options = parser.parse_args(arguments)
     host, port = _host_and_port(options.listen)
-    return Config(host=host, port=port, key_pair=_key_pair(options))
+    return Config(host=host, port=port, udp_port=options.udp, alternate=options.alternate, key_pair=_key_pair(options))
 
 
 def _key_pair(options: argparse.Namespace) -> KeyPair | None:

@@ -29,8 +29,9 @@ class Key:
 
 @dataclass(slots=True)
 class Room:
-    """One room; `address` is who opened it, as the limits count it."""
+    """One room; `address` is who opened it, as the limits count it. Its number is given again, `serial` is not."""
 
+    serial: int
     address: str
     capacity: int
     mailboxes: dict[int, Mailbox] = field(default_factory=dict)
@@ -49,12 +50,14 @@ class Rooms:
         self._rooms_by_address: Counter[str] = Counter()
         self._room_numbers = RoomNumbers(limits.cool_down_s)
         self._streams = itertools.count(1)
+        self._serials = itertools.count(1)
         self._idle_since: dict[Key, float] = {}  # mailboxes that nobody attends, the longest idle first
         self._woken: set[int] = set()
         self._budget = Budget(limits.queued_bytes_in_all)
         self._creates = Meter(limits.rooms_per_address_and_minute, "rooms were opened from your address")
         self._joins = Meter(limits.joins_per_address_and_minute, "joins came from your address")
         self._posts = Meter(limits.posts_per_mailbox_and_minute, "messages came from this mailbox")
+        self._tokens = Meter(limits.relay_tokens_per_mailbox_and_minute, "relay tokens went to this mailbox")
 
     def __len__(self) -> int:
         return len(self._rooms)
@@ -74,7 +77,7 @@ class Rooms:
             raise Exhausted(f"your address has {self._limits.rooms_per_address} rooms open: leave one first")
         most = self._limits.mailboxes_per_room
         number = self._room_numbers.take(now)
-        self._rooms[number] = Room(address, min(capacity or most, most))
+        self._rooms[number] = Room(next(self._serials), address, min(capacity or most, most))
         self._rooms_by_address[address] += 1
         return self._open_mailbox(number, secret, now)
 
@@ -126,6 +129,14 @@ class Rooms:
         self._posts.count(key, now)
         mail = Mail(key.mailbox, body)
         return [number for number in wanted if not self._put(Key(key.room, number), mail)]
+
+    def pair(self, key: Key, secret: bytes, peer: int, now: float) -> int:
+        """The room's serial, for a relay channel between two of its mailboxes."""
+        self._proved(key, secret)
+        if peer == key.mailbox or peer not in self._rooms[key.room].mailboxes:
+            raise Unknown("there is no such other mailbox in this room, or no longer")
+        self._tokens.count(key, now)
+        return self._rooms[key.room].serial
 
     def leave(self, key: Key, secret: bytes, now: float) -> None:
         """Gives the mailbox up; the room goes with its last one."""

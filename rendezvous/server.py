@@ -1,9 +1,9 @@
 """The gRPC driver of `room`: peers in, events out, one timer. Logs counts only, never rooms, addresses or mail."""
 
 import asyncio
-import ipaddress
 import logging
 import secrets
+import time
 import urllib.parse
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,10 +14,18 @@ import grpc
 from kafila_proto import rendezvous_pb2 as pb
 from kafila_proto import rendezvous_pb2_grpc as pb_grpc
 
-from rendezvous.config import SECRET_BYTES, Config, Limits
-from rendezvous.errors import CannotServe, RendezvousError
+from rendezvous.address import limited
+from rendezvous.config import PROTOCOL, SECRET_BYTES, WILDCARDS, Config, Limits
+from rendezvous.errors import CannotServe, RendezvousError, WrongProtocol
 from rendezvous.mailbox import Arrived, Departed, Event, Mail, Present
+from rendezvous.meter import Meter
+from rendezvous.pace import Pace
+from rendezvous.relay import Relay
+from rendezvous.relay_stream import RelayStream
 from rendezvous.room import FIRST_MAILBOX, Key, Rooms
+from rendezvous.stun import Place, Stun
+from rendezvous.token import Tokens
+from rendezvous.udp import Datagrams, Sockets, open_sockets
 
 logger = logging.getLogger(__name__)
 
@@ -34,19 +42,22 @@ class Serving:
 
     port: int
     fingerprint: str | None
+    udp_ports: tuple[int, int]
 
 
 @asynccontextmanager
 async def serve(config: Config) -> AsyncIterator[Serving]:
     """Serves until the block is left. Raises CannotServe when it can't listen."""
-    servicer = _Servicer(config.limits)
     server = grpc.aio.server(options=_options(config.limits), maximum_concurrent_rpcs=MOST_CALLS)
-    pb_grpc.add_RendezvousServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
     port = _bind(server, config)
+    sockets = open_sockets(config, port)
+    servicer = _Servicer(config, sockets)
+    pb_grpc.add_RendezvousServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
     await server.start()
     logger.info("rendezvous_serving tls=%s", config.key_pair is not None)
     try:
-        yield Serving(port, config.key_pair.fingerprint if config.key_pair else None)
+        fingerprint = config.key_pair.fingerprint if config.key_pair else None
+        yield Serving(port, fingerprint, (servicer.udp.port, servicer.udp.alternate_port))
     finally:
         await server.stop(STOP_GRACE_S)
         servicer.close()
@@ -54,14 +65,22 @@ async def serve(config: Config) -> AsyncIterator[Serving]:
 
 
 class _Servicer(pb_grpc.RendezvousServicer):
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, config: Config, sockets: Sockets) -> None:
+        limits = config.limits
         self._idle_ttl_s = limits.idle_ttl_s
         self._rooms = Rooms(limits)
+        self._greets = Meter(limits.greets_per_address_and_minute, "greetings came from your address")
+        self._tokens = Tokens(
+            secret=secrets.token_bytes(32), ttl_s=limits.relay_token_ttl_s, bytes_per_s=limits.relay_bytes_per_s
+        )
+        self._datagrams = _datagrams(config, sockets, self._tokens)
+        self.udp = _udp_place(config, sockets)
         self._loop = asyncio.get_running_loop()
         self._wake: dict[int, asyncio.Event] = {}  # by stream
         self._timer: asyncio.TimerHandle | None = None
 
     def close(self) -> None:
+        self._datagrams.close()
         if self._timer:
             self._timer.cancel()
 
@@ -101,7 +120,7 @@ class _Servicer(pb_grpc.RendezvousServicer):
                 async with self._answering(context):
                     events = self._rooms.take(key, stream)
                 for event in events:
-                    yield _message(event, observed=observed_address(context.peer()))
+                    yield _message(event, observed=observed_address(context.peer()), udp=self.udp)
                 await wake.wait()
         finally:
             del self._wake[stream]
@@ -124,6 +143,31 @@ class _Servicer(pb_grpc.RendezvousServicer):
             self._rooms.leave(Key(request.room, request.mailbox), request.secret, self._loop.time())
             logger.info("mailbox_left rooms=%d", len(self._rooms))
         return pb.LeaveReply()
+
+    async def Greet(self, request: pb.GreetRequest, context: Context) -> pb.GreetReply:
+        async with self._answering(context):
+            self._greets.count(limited_address(context.peer()), self._loop.time())
+            if request.protocol != PROTOCOL:
+                raise WrongProtocol(f"this rendezvous speaks protocol {PROTOCOL}, the caller {request.protocol}")
+        return pb.GreetReply(observed_address=observed_address(context.peer()), udp=self.udp, time_s=time.time())
+
+    async def Relay(self, request: pb.RelayRequest, context: Context) -> pb.RelayReply:
+        now, key = self._loop.time(), Key(request.room, request.mailbox)
+        async with self._answering(context):
+            serial = self._rooms.pair(key, request.secret, request.peer, now)
+            token, signing = self._tokens.issue(serial=serial, mailbox=request.mailbox, peer=request.peer, now=now)
+        return pb.RelayReply(token=token, key=signing, ttl_s=self._tokens.ttl_s, bytes_per_s=self._tokens.bytes_per_s)
+
+    async def RelayStream(
+        self, requests: AsyncIterator[pb.RelayDatagram], context: Context
+    ) -> AsyncIterator[pb.RelayDatagram]:
+        async with self._answering(context):
+            stream = RelayStream(self._datagrams, _host(context.peer()))
+        try:
+            async for datagram in stream.run(requests):
+                yield datagram
+        finally:
+            stream.close()
 
     @asynccontextmanager
     async def _answering(self, context: Context) -> AsyncIterator[None]:
@@ -148,10 +192,10 @@ class _Servicer(pb_grpc.RendezvousServicer):
         self._settle()
 
 
-def _message(event: Event, *, observed: str) -> pb.Event:
+def _message(event: Event, *, observed: str, udp: pb.UdpPlace) -> pb.Event:
     match event:
         case Present(mailboxes):
-            return pb.Event(present=pb.Present(mailboxes=mailboxes, observed_address=observed))
+            return pb.Event(present=pb.Present(mailboxes=mailboxes, observed_address=observed, udp=udp))
         case Arrived(mailbox):
             return pb.Event(arrived=mailbox)
         case Departed(mailbox):
@@ -167,17 +211,43 @@ def observed_address(peer: str) -> str:
 
 
 def limited_address(peer: str) -> str:
-    """Whom the limits count: an IPv4 address, or the /64 network of an IPv6 one, since hosts own those whole."""
-    host = observed_address(peer).rpartition(":")[0].strip("[]").partition("%")[0]
+    """Whom the limits count, see `address.limited`; the kind of connection where it has no IP address."""
     try:
-        address = ipaddress.ip_address(host)
+        return limited(_host(peer))
     except ValueError:
         return peer.partition(":")[0]
-    if isinstance(address, ipaddress.IPv6Address):
-        if address.ipv4_mapped:
-            return str(address.ipv4_mapped)
-        return str(ipaddress.ip_network((address, 64), strict=False))
-    return host
+
+
+def _host(peer: str) -> str:
+    return observed_address(peer).rpartition(":")[0].strip("[]")
+
+
+def _datagrams(config: Config, sockets: Sockets, tokens: Tokens) -> Datagrams:
+    """STUN and relay on the sockets."""
+    limits = config.limits
+    pace = Pace(
+        per_s=limits.udp_requests_per_address_and_s,
+        burst=limits.udp_requests_per_address_at_once,
+        salt=secrets.token_bytes(16),
+    )
+    hosts = [config.host] if config.alternate is None else [config.host, config.alternate]
+    stun = Stun(
+        addresses=["" if host in WILDCARDS else host for host in hosts],
+        ports=[sockets[Place(0, port)].getsockname()[1] for port in (0, 1)],
+        pace=pace,
+    )
+    relay = Relay(tokens=tokens, limits=limits, pace=pace, entropy=secrets.token_bytes)
+    return Datagrams(sockets, stun=stun, relay=relay, limits=limits)
+
+
+def _udp_place(config: Config, sockets: Sockets) -> pb.UdpPlace:
+    """What members are told; with one address the one that they know is right, also behind a forwarded port."""
+    return pb.UdpPlace(
+        host=config.host if config.alternate else "",
+        port=sockets[Place(0, 0)].getsockname()[1],
+        alternate_port=sockets[Place(0, 1)].getsockname()[1],
+        alternate_host=config.alternate or "",
+    )
 
 
 def _bind(server: grpc.aio.Server, config: Config) -> int:

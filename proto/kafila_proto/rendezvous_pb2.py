@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dkafila_proto/rendezvous.proto\x12\x14kafila.rendezvous.v1\"3\n\rCreateRequest\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x10\n\x08\x63\x61pacity\x18\x02 \x01(\r\"P\n\x0b\x43reateReply\x12\x0c\n\x04room\x18\x01 \x01(\r\x12\x0e\n\x06secret\x18\x02 \x01(\x0c\x12\x0f\n\x07mailbox\x18\x03 \x01(\r\x12\x12\n\nidle_ttl_s\x18\x04 \x01(\x01\"-\n\x0bJoinRequest\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0c\n\x04room\x18\x02 \x01(\r\"R\n\tJoinReply\x12\x0e\n\x06secret\x18\x01 \x01(\x0c\x12\x0f\n\x07mailbox\x18\x02 \x01(\r\x12\x10\n\x08\x61\x64mitter\x18\x03 \x01(\r\x12\x12\n\nidle_ttl_s\x18\x04 \x01(\x01\">\n\rAttendRequest\x12\x0c\n\x04room\x18\x01 \x01(\r\x12\x0f\n\x07mailbox\x18\x02 \x01(\r\x12\x0e\n\x06secret\x18\x03 \x01(\x0c\"\x95\x01\n\x05\x45vent\x12\x30\n\x07present\x18\x01 \x01(\x0b\x32\x1d.kafila.rendezvous.v1.PresentH\x00\x12\x11\n\x07\x61rrived\x18\x02 \x01(\rH\x00\x12\x12\n\x08\x64\x65parted\x18\x03 \x01(\rH\x00\x12*\n\x04mail\x18\x04 \x01(\x0b\x32\x1a.kafila.rendezvous.v1.MailH\x00\x42\x07\n\x05\x65vent\"6\n\x07Present\x12\x11\n\tmailboxes\x18\x01 \x03(\r\x12\x18\n\x10observed_address\x18\x02 \x01(\t\"$\n\x04Mail\x12\x0e\n\x06sender\x18\x01 \x01(\r\x12\x0c\n\x04\x62ody\x18\x02 \x01(\x0c\"V\n\x0bPostRequest\x12\x0c\n\x04room\x18\x01 \x01(\r\x12\x0f\n\x07mailbox\x18\x02 \x01(\r\x12\x0e\n\x06secret\x18\x03 \x01(\x0c\x12\n\n\x02to\x18\x04 \x03(\r\x12\x0c\n\x04\x62ody\x18\x05 \x01(\x0c\"\x1b\n\tPostReply\x12\x0e\n\x06missed\x18\x01 \x03(\r\"=\n\x0cLeaveRequest\x12\x0c\n\x04room\x18\x01 \x01(\r\x12\x0f\n\x07mailbox\x18\x02 \x01(\r\x12\x0e\n\x06secret\x18\x03 \x01(\x0c\"\x0c\n\nLeaveReply2\x93\x03\n\nRendezvous\x12P\n\x06\x43reate\x12#.kafila.rendezvous.v1.CreateRequest\x1a!.kafila.rendezvous.v1.CreateReply\x12J\n\x04Join\x12!.kafila.rendezvous.v1.JoinRequest\x1a\x1f.kafila.rendezvous.v1.JoinReply\x12L\n\x06\x41ttend\x12#.kafila.rendezvous.v1.AttendRequest\x1a\x1b.kafila.rendezvous.v1.Event0\x01\x12J\n\x04Post\x12!.kafila.rendezvous.v1.PostRequest\x1a\x1f.kafila.rendezvous.v1.PostReply\x12M\n\x05Leave\x12\".kafila.rendezvous.v1.LeaveRequest\x1a .kafila.rendezvous.v1.LeaveReplyB\x12Z\x10kafila/ollama/pbb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dkafila_proto/rendezvous.proto\x12\x14kafila.rendezvous.v1\"3\n\rCreateRequest\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x10\n\x08\x63\x61pacity\x18\x02 \x01(\r\"P\n\x0b\x43reateReply\x12\x0c\n\x04room\x18\x01 \x01(\r\x12\x0e\n\x06secret\x18\x02 \x01(\x0c\x12\x0f\n\x07mailbox\x18\x03 \x01(\r\x12\x12\n\nidle_ttl_s\x18\x04 \x01(\x01\"-\n\x0bJoinRequest\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0c\n\x04room\x18\x02 \x01(\r\"R\n\tJoinReply\x12\x0e\n\x06secret\x18\x01 \x01(\x0c\x12\x0f\n\x07mailbox\x18\x02 \x01(\r\x12\x10\n\x08\x61\x64mitter\x18\x03 \x01(\r\x12\x12\n\nidle_ttl_s\x18\x04 \x01(\x01\">\n\rAttendRequest\x12\x0c\n\x04room\x18\x01 \x01(\r\x12\x0f\n\x07mailbox\x18\x02 \x01(\r\x12\x0e\n\x06secret\x18\x03 \x01(\x0c\"\x95\x01\n\x05\x45vent\x12\x30\n\x07present\x18\x01 \x01(\x0b\x32\x1d.kafila.rendezvous.v1.PresentH\x00\x12\x11\n\x07\x61rrived\x18\x02 \x01(\rH\x00\x12\x12\n\x08\x64\x65parted\x18\x03 \x01(\rH\x00\x12*\n\x04mail\x18\x04 \x01(\x0b\x32\x1a.kafila.rendezvous.v1.MailH\x00\x42\x07\n\x05\x65vent\"c\n\x07Present\x12\x11\n\tmailboxes\x18\x01 \x03(\r\x12\x18\n\x10observed_address\x18\x02 \x01(\t\x12+\n\x03udp\x18\x03 \x01(\x0b\x32\x1e.kafila.rendezvous.v1.UdpPlace\"$\n\x04Mail\x12\x0e\n\x06sender\x18\x01 \x01(\r\x12\x0c\n\x04\x62ody\x18\x02 \x01(\x0c\"V\n\x0bPostRequest\x12\x0c\n\x04room\x18\x01 \x01(\r\x12\x0f\n\x07mailbox\x18\x02 \x01(\r\x12\x0e\n\x06secret\x18\x03 \x01(\x0c\x12\n\n\x02to\x18\x04 \x03(\r\x12\x0c\n\x04\x62ody\x18\x05 \x01(\x0c\"\x1b\n\tPostReply\x12\x0e\n\x06missed\x18\x01 \x03(\r\"=\n\x0cLeaveRequest\x12\x0c\n\x04room\x18\x01 \x01(\r\x12\x0f\n\x07mailbox\x18\x02 \x01(\r\x12\x0e\n\x06secret\x18\x03 \x01(\x0c\"\x0c\n\nLeaveReply\" \n\x0cGreetRequest\x12\x10\n\x08protocol\x18\x01 \x01(\r\"c\n\nGreetReply\x12\x18\n\x10observed_address\x18\x01 \x01(\t\x12+\n\x03udp\x18\x02 \x01(\x0b\x32\x1e.kafila.rendezvous.v1.UdpPlace\x12\x0e\n\x06time_s\x18\x03 \x01(\x01\"V\n\x08UdpPlace\x12\x0c\n\x04host\x18\x01 \x01(\t\x12\x0c\n\x04port\x18\x02 \x01(\r\x12\x16\n\x0e\x61lternate_port\x18\x03 \x01(\r\x12\x16\n\x0e\x61lternate_host\x18\x04 \x01(\t\"K\n\x0cRelayRequest\x12\x0c\n\x04room\x18\x01 \x01(\r\x12\x0f\n\x07mailbox\x18\x02 \x01(\r\x12\x0e\n\x06secret\x18\x03 \x01(\x0c\x12\x0c\n\x04peer\x18\x04 \x01(\r\"L\n\nRelayReply\x12\r\n\x05token\x18\x01 \x01(\x0c\x12\r\n\x05ttl_s\x18\x02 \x01(\x01\x12\x13\n\x0b\x62ytes_per_s\x18\x03 \x01(\x04\x12\x0b\n\x03key\x18\x04 \x01(\x0c\"!\n\rRelayDatagram\x12\x10\n\x08\x64\x61tagram\x18\x01 \x01(\x0c\x32\x8e\x05\n\nRendezvous\x12P\n\x06\x43reate\x12#.kafila.rendezvous.v1.CreateRequest\x1a!.kafila.rendezvous.v1.CreateReply\x12J\n\x04Join\x12!.kafila.rendezvous.v1.JoinRequest\x1a\x1f.kafila.rendezvous.v1.JoinReply\x12L\n\x06\x41ttend\x12#.kafila.rendezvous.v1.AttendRequest\x1a\x1b.kafila.rendezvous.v1.Event0\x01\x12J\n\x04Post\x12!.kafila.rendezvous.v1.PostRequest\x1a\x1f.kafila.rendezvous.v1.PostReply\x12M\n\x05Leave\x12\".kafila.rendezvous.v1.LeaveRequest\x1a .kafila.rendezvous.v1.LeaveReply\x12M\n\x05Greet\x12\".kafila.rendezvous.v1.GreetRequest\x1a .kafila.rendezvous.v1.GreetReply\x12M\n\x05Relay\x12\".kafila.rendezvous.v1.RelayRequest\x1a .kafila.rendezvous.v1.RelayReply\x12[\n\x0bRelayStream\x12#.kafila.rendezvous.v1.RelayDatagram\x1a#.kafila.rendezvous.v1.RelayDatagram(\x01\x30\x01\x42\x12Z\x10kafila/ollama/pbb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -45,17 +45,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EVENT']._serialized_start=386
   _globals['_EVENT']._serialized_end=535
   _globals['_PRESENT']._serialized_start=537
-  _globals['_PRESENT']._serialized_end=591
-  _globals['_MAIL']._serialized_start=593
-  _globals['_MAIL']._serialized_end=629
-  _globals['_POSTREQUEST']._serialized_start=631
-  _globals['_POSTREQUEST']._serialized_end=717
-  _globals['_POSTREPLY']._serialized_start=719
-  _globals['_POSTREPLY']._serialized_end=746
-  _globals['_LEAVEREQUEST']._serialized_start=748
-  _globals['_LEAVEREQUEST']._serialized_end=809
-  _globals['_LEAVEREPLY']._serialized_start=811
-  _globals['_LEAVEREPLY']._serialized_end=823
-  _globals['_RENDEZVOUS']._serialized_start=826
-  _globals['_RENDEZVOUS']._serialized_end=1229
+  _globals['_PRESENT']._serialized_end=636
+  _globals['_MAIL']._serialized_start=638
+  _globals['_MAIL']._serialized_end=674
+  _globals['_POSTREQUEST']._serialized_start=676
+  _globals['_POSTREQUEST']._serialized_end=762
+  _globals['_POSTREPLY']._serialized_start=764
+  _globals['_POSTREPLY']._serialized_end=791
+  _globals['_LEAVEREQUEST']._serialized_start=793
+  _globals['_LEAVEREQUEST']._serialized_end=854
+  _globals['_LEAVEREPLY']._serialized_start=856
+  _globals['_LEAVEREPLY']._serialized_end=868
+  _globals['_GREETREQUEST']._serialized_start=870
+  _globals['_GREETREQUEST']._serialized_end=902
+  _globals['_GREETREPLY']._serialized_start=904
+  _globals['_GREETREPLY']._serialized_end=1003
+  _globals['_UDPPLACE']._serialized_start=1005
+  _globals['_UDPPLACE']._serialized_end=1091
+  _globals['_RELAYREQUEST']._serialized_start=1093
+  _globals['_RELAYREQUEST']._serialized_end=1168
+  _globals['_RELAYREPLY']._serialized_start=1170
+  _globals['_RELAYREPLY']._serialized_end=1246
+  _globals['_RELAYDATAGRAM']._serialized_start=1248
+  _globals['_RELAYDATAGRAM']._serialized_end=1281
+  _globals['_RENDEZVOUS']._serialized_start=1284
+  _globals['_RENDEZVOUS']._serialized_end=1938
 # @@protoc_insertion_point(module_scope)

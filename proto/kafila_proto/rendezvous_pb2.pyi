@@ -69,12 +69,14 @@ class Event(_message.Message):
     def __init__(self, present: _Optional[_Union[Present, _Mapping]] = ..., arrived: _Optional[int] = ..., departed: _Optional[int] = ..., mail: _Optional[_Union[Mail, _Mapping]] = ...) -> None: ...
 
 class Present(_message.Message):
-    __slots__ = ("mailboxes", "observed_address")
+    __slots__ = ("mailboxes", "observed_address", "udp")
     MAILBOXES_FIELD_NUMBER: _ClassVar[int]
     OBSERVED_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    UDP_FIELD_NUMBER: _ClassVar[int]
     mailboxes: _containers.RepeatedScalarFieldContainer[int]
     observed_address: str
-    def __init__(self, mailboxes: _Optional[_Iterable[int]] = ..., observed_address: _Optional[str] = ...) -> None: ...
+    udp: UdpPlace
+    def __init__(self, mailboxes: _Optional[_Iterable[int]] = ..., observed_address: _Optional[str] = ..., udp: _Optional[_Union[UdpPlace, _Mapping]] = ...) -> None: ...
 
 class Mail(_message.Message):
     __slots__ = ("sender", "body")
@@ -117,3 +119,61 @@ class LeaveRequest(_message.Message):
 class LeaveReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class GreetRequest(_message.Message):
+    __slots__ = ("protocol",)
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    def __init__(self, protocol: _Optional[int] = ...) -> None: ...
+
+class GreetReply(_message.Message):
+    __slots__ = ("observed_address", "udp", "time_s")
+    OBSERVED_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    UDP_FIELD_NUMBER: _ClassVar[int]
+    TIME_S_FIELD_NUMBER: _ClassVar[int]
+    observed_address: str
+    udp: UdpPlace
+    time_s: float
+    def __init__(self, observed_address: _Optional[str] = ..., udp: _Optional[_Union[UdpPlace, _Mapping]] = ..., time_s: _Optional[float] = ...) -> None: ...
+
+class UdpPlace(_message.Message):
+    __slots__ = ("host", "port", "alternate_port", "alternate_host")
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    ALTERNATE_PORT_FIELD_NUMBER: _ClassVar[int]
+    ALTERNATE_HOST_FIELD_NUMBER: _ClassVar[int]
+    host: str
+    port: int
+    alternate_port: int
+    alternate_host: str
+    def __init__(self, host: _Optional[str] = ..., port: _Optional[int] = ..., alternate_port: _Optional[int] = ..., alternate_host: _Optional[str] = ...) -> None: ...
+
+class RelayRequest(_message.Message):
+    __slots__ = ("room", "mailbox", "secret", "peer")
+    ROOM_FIELD_NUMBER: _ClassVar[int]
+    MAILBOX_FIELD_NUMBER: _ClassVar[int]
+    SECRET_FIELD_NUMBER: _ClassVar[int]
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    room: int
+    mailbox: int
+    secret: bytes
+    peer: int
+    def __init__(self, room: _Optional[int] = ..., mailbox: _Optional[int] = ..., secret: _Optional[bytes] = ..., peer: _Optional[int] = ...) -> None: ...
+
+class RelayReply(_message.Message):
+    __slots__ = ("token", "ttl_s", "bytes_per_s", "key")
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    TTL_S_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    token: bytes
+    ttl_s: float
+    bytes_per_s: int
+    key: bytes
+    def __init__(self, token: _Optional[bytes] = ..., ttl_s: _Optional[float] = ..., bytes_per_s: _Optional[int] = ..., key: _Optional[bytes] = ...) -> None: ...
+
+class RelayDatagram(_message.Message):
+    __slots__ = ("datagram",)
+    DATAGRAM_FIELD_NUMBER: _ClassVar[int]
+    datagram: bytes
+    def __init__(self, datagram: _Optional[bytes] = ...) -> None: ...

@@ -59,6 +59,21 @@ class RendezvousStub:
                 request_serializer=kafila__proto_dot_rendezvous__pb2.LeaveRequest.SerializeToString,
                 response_deserializer=kafila__proto_dot_rendezvous__pb2.LeaveReply.FromString,
                 _registered_method=True)
+        self.Greet = channel.unary_unary(
+                '/kafila.rendezvous.v1.Rendezvous/Greet',
+                request_serializer=kafila__proto_dot_rendezvous__pb2.GreetRequest.SerializeToString,
+                response_deserializer=kafila__proto_dot_rendezvous__pb2.GreetReply.FromString,
+                _registered_method=True)
+        self.Relay = channel.unary_unary(
+                '/kafila.rendezvous.v1.Rendezvous/Relay',
+                request_serializer=kafila__proto_dot_rendezvous__pb2.RelayRequest.SerializeToString,
+                response_deserializer=kafila__proto_dot_rendezvous__pb2.RelayReply.FromString,
+                _registered_method=True)
+        self.RelayStream = channel.stream_stream(
+                '/kafila.rendezvous.v1.Rendezvous/RelayStream',
+                request_serializer=kafila__proto_dot_rendezvous__pb2.RelayDatagram.SerializeToString,
+                response_deserializer=kafila__proto_dot_rendezvous__pb2.RelayDatagram.FromString,
+                _registered_method=True)
 
 
 class RendezvousServicer:
@@ -99,6 +114,27 @@ class RendezvousServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Greet(self, request, context):
+        """What anybody may know before any room: where the caller comes from, where STUN and relay answer, what time it is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Relay(self, request, context):
+        """A token for one end of the relay's channel between the caller's mailbox and another one of the same room.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RelayStream(self, request_iterator, context):
+        """The relay for who has no UDP: each message is one datagram of docs/protocol.md, in both directions.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RendezvousServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -126,6 +162,21 @@ def add_RendezvousServicer_to_server(servicer, server):
                     servicer.Leave,
                     request_deserializer=kafila__proto_dot_rendezvous__pb2.LeaveRequest.FromString,
                     response_serializer=kafila__proto_dot_rendezvous__pb2.LeaveReply.SerializeToString,
+            ),
+            'Greet': grpc.unary_unary_rpc_method_handler(
+                    servicer.Greet,
+                    request_deserializer=kafila__proto_dot_rendezvous__pb2.GreetRequest.FromString,
+                    response_serializer=kafila__proto_dot_rendezvous__pb2.GreetReply.SerializeToString,
+            ),
+            'Relay': grpc.unary_unary_rpc_method_handler(
+                    servicer.Relay,
+                    request_deserializer=kafila__proto_dot_rendezvous__pb2.RelayRequest.FromString,
+                    response_serializer=kafila__proto_dot_rendezvous__pb2.RelayReply.SerializeToString,
+            ),
+            'RelayStream': grpc.stream_stream_rpc_method_handler(
+                    servicer.RelayStream,
+                    request_deserializer=kafila__proto_dot_rendezvous__pb2.RelayDatagram.FromString,
+                    response_serializer=kafila__proto_dot_rendezvous__pb2.RelayDatagram.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -263,6 +314,87 @@ class Rendezvous:
             '/kafila.rendezvous.v1.Rendezvous/Leave',
             kafila__proto_dot_rendezvous__pb2.LeaveRequest.SerializeToString,
             kafila__proto_dot_rendezvous__pb2.LeaveReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Greet(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kafila.rendezvous.v1.Rendezvous/Greet',
+            kafila__proto_dot_rendezvous__pb2.GreetRequest.SerializeToString,
+            kafila__proto_dot_rendezvous__pb2.GreetReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Relay(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kafila.rendezvous.v1.Rendezvous/Relay',
+            kafila__proto_dot_rendezvous__pb2.RelayRequest.SerializeToString,
+            kafila__proto_dot_rendezvous__pb2.RelayReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RelayStream(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/kafila.rendezvous.v1.Rendezvous/RelayStream',
+            kafila__proto_dot_rendezvous__pb2.RelayDatagram.SerializeToString,
+            kafila__proto_dot_rendezvous__pb2.RelayDatagram.FromString,
             options,
             channel_credentials,
             insecure,
