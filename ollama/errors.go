@@ -33,11 +33,13 @@ var transportFailures = []string{"connection error", "error reading from server"
 
 // explain gives the HTTP status and the one sentence that stand for an error of a call to the sidecar.
 func explain(err error) (int, string) {
-	if errors.Is(err, context.Canceled) {
-		return 499, "the request was cancelled"
-	}
 	st, ok := status.FromError(err)
-	if !ok {
+	switch {
+	case errors.Is(err, context.Canceled):
+		return 499, "the request was cancelled"
+	case errors.Is(err, context.DeadlineExceeded), st.Message() == context.DeadlineExceeded.Error():
+		return http.StatusGatewayTimeout, "the Kafila sidecar did not answer in time: see the log of `ollama serve`"
+	case !ok:
 		return http.StatusInternalServerError, err.Error()
 	}
 	for _, beginning := range transportFailures {

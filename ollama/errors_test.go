@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -32,5 +33,10 @@ func TestExplain_eachCode_hasItsStatus(t *testing.T) {
 	}
 	if got, _ := explain(context.Canceled); got != 499 {
 		t.Errorf("cancelled: %d", got)
+	}
+	for _, late := range []error{context.DeadlineExceeded, status.FromContextError(context.DeadlineExceeded).Err()} {
+		if got, sentence := explain(late); got != 504 || !strings.Contains(sentence, "in time") {
+			t.Errorf("late: %d %q", got, sentence)
+		}
 	}
 }

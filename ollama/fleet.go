@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"runtime"
@@ -28,7 +30,8 @@ type fleet struct {
 	sidecar pb.SidecarClient
 	store   *store
 
-	following sync.Map // session id → struct{}
+	followers sync.Mutex
+	following map[string]bool // session ids that are watched → whether to watch once more afterwards
 
 	mu    sync.Mutex             // one change of the store at a time
 	known map[string]*pb.Session // session id → as it was registered last
@@ -36,7 +39,10 @@ type fleet struct {
 }
 
 func newFleet(ctx context.Context, sidecar pb.SidecarClient, store *store) *fleet {
-	return &fleet{ctx: ctx, sidecar: sidecar, store: store, known: map[string]*pb.Session{}, held: map[string]uint64{}}
+	return &fleet{
+		ctx: ctx, sidecar: sidecar, store: store,
+		following: map[string]bool{}, known: map[string]*pb.Session{}, held: map[string]uint64{},
+	}
 }
 
 // reconcile makes the store agree with a sidecar that has just started: vehicles of sessions that are no more go, and
@@ -82,23 +88,48 @@ func (f *fleet) removeStale(live []string) {
 	}
 }
 
-// follow watches a session, once, until it closes or the sidecar is gone.
+// follow watches a session until it closes or the sidecar is gone. One that is watched already is watched once more
+// after that, since it may be a session that was left and joined again.
 func (f *fleet) follow(id string) {
-	if _, already := f.following.LoadOrStore(id, struct{}{}); already {
+	f.followers.Lock()
+	defer f.followers.Unlock()
+	if _, already := f.following[id]; already {
+		f.following[id] = true
 		return
 	}
+	f.following[id] = false
 	go func() {
-		defer f.following.Delete(id)
-		err := f.watch(id)
-		if status.Code(err) == codes.NotFound {
-			f.forget(id)
-		} else if err != nil && f.ctx.Err() == nil {
-			slog.Warn("session_not_followed", "session", id, "error", err)
+		for again := true; again; again = f.watchAgain(id) {
+			f.watch(id)
 		}
 	}()
 }
 
-func (f *fleet) watch(id string) error {
+func (f *fleet) watchAgain(id string) bool {
+	f.followers.Lock()
+	defer f.followers.Unlock()
+	again := f.following[id]
+	f.following[id] = false
+	if !again {
+		delete(f.following, id)
+	}
+	return again
+}
+
+// watch takes a session's model away when the sidecar says that there is no such session any more, and leaves it when
+// the sidecar is gone: what asks for it is then told so.
+func (f *fleet) watch(id string) {
+	err := f.changes(id)
+	switch {
+	case err == nil, errors.Is(err, io.EOF), status.Code(err) == codes.NotFound:
+		f.forget(id)
+	case f.ctx.Err() == nil:
+		slog.Warn("session_not_followed", "session", id, "error", err)
+	}
+}
+
+// changes acts on each change of a session until it is closed.
+func (f *fleet) changes(id string) error {
 	stream, err := f.sidecar.WatchSession(f.ctx, &pb.SessionRequest{Session: id})
 	if err != nil {
 		return err
@@ -110,7 +141,6 @@ func (f *fleet) watch(id string) error {
 		}
 		switch session.State {
 		case closed:
-			f.forget(id)
 			return nil
 		case ready:
 			if err := f.ensure(f.ctx, session); err != nil {

@@ -211,11 +211,19 @@ func TestFleet_whenTheSessionCloses_takesItsModelAway(t *testing.T) {
 	gone := readySession()
 	gone.State = closed
 	f, memory := fleetOf(t, &scripted{sessions: []*pb.Session{readySession(), gone}})
-	if err := f.watch("s1"); err != nil {
-		t.Fatal(err)
-	}
+	f.watch("s1")
 	if names := memory.names(); len(names) != 0 || memory.loaded(vehicleName) || memory.loads != 1 {
 		t.Errorf("left: %v, loads %d", names, memory.loads)
+	}
+}
+
+func TestFleet_whenFollowedTwice_watchesOnceMore(t *testing.T) {
+	s := &scripted{sessions: []*pb.Session{readySession()}}
+	f, _ := fleetOf(t, s)
+	f.follow("s1")
+	f.follow("s1")
+	if !f.watchAgain("s1") || f.watchAgain("s1") {
+		t.Errorf("following: %v", f.following)
 	}
 }
 

@@ -36,7 +36,7 @@ func guard(next http.Handler) http.Handler {
 // refusal says why a request may not pass, or "".
 func refusal(r *http.Request, token string) string {
 	switch authorized := bearerMatches(r, token); {
-	case !authorized && !fromLoopback(r):
+	case !authorized && !fromHere(r):
 		return "sessions are controlled on the machine itself: from elsewhere set " + tokenVariable + " on both sides"
 	case !authorized && !ownHost(r.Host):
 		return "the Host header does not name this machine"
@@ -53,9 +53,21 @@ func bearerMatches(r *http.Request, token string) bool {
 	return ok && token != "" && subtle.ConstantTimeCompare([]byte(given), []byte(token)) == 1
 }
 
-func fromLoopback(r *http.Request) bool {
-	address, err := netip.ParseAddrPort(r.RemoteAddr)
-	return err == nil && address.Addr().Unmap().IsLoopback()
+// fromHere is true for loopback, and for this machine talking to an address of its own.
+func fromHere(r *http.Request) bool {
+	remote, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return false
+	}
+	if remote.Addr().Unmap().IsLoopback() {
+		return true
+	}
+	bound, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if !ok {
+		return false
+	}
+	local, err := netip.ParseAddrPort(bound.String())
+	return err == nil && local.Addr().Unmap() == remote.Addr().Unmap()
 }
 
 // ownHost guards against DNS rebinding: a name that somebody else controls may resolve to this machine, an address or

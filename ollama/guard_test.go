@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -53,6 +55,18 @@ func TestGuard_withoutToken_letsNobodyInFromElsewhere(t *testing.T) {
 	got := guarded("192.0.2.7:5000", "GET", "192.0.2.1:11434", map[string]string{"Authorization": "Bearer "})
 	if got.Code != 403 || !strings.Contains(got.Body.String(), tokenVariable) {
 		t.Errorf("%d: %s", got.Code, got.Body)
+	}
+}
+
+func TestGuard_whenTheMachineTalksToItsOwnAddress_letsItIn(t *testing.T) {
+	for from, want := range map[string]string{"192.0.2.1:5000": "", "192.0.2.7:5000": "elsewhere"} {
+		request := httptest.NewRequest("GET", "/api/session/list", nil)
+		request.RemoteAddr, request.Host = from, "192.0.2.1:11434"
+		own := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 11434}
+		request = request.WithContext(context.WithValue(request.Context(), http.LocalAddrContextKey, own))
+		if got := refusal(request, ""); (got == "") != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("%s: %q", from, got)
+		}
 	}
 }
 

@@ -101,9 +101,12 @@ func TestRoutes_watch_tellsReadyOnlyWhenTheModelCanBeAsked(t *testing.T) {
 		if now.State == ready && !memory.loaded("kafila/session/model:7") {
 			t.Error("ready before the model was loaded")
 		}
+		if now.State == ready {
+			return errReady
+		}
 		return nil
 	})
-	if err != nil || strings.Join(seen, " ") != "forming ready" {
+	if err != errReady || strings.Join(seen, " ") != "forming ready" {
 		t.Errorf("%v, %v", seen, err)
 	}
 }
@@ -160,7 +163,7 @@ func TestUntilReady_endsWithReady_orWithWhatWentWrong(t *testing.T) {
 		"failed":  {[]*pb.Session{{Id: "s1", State: "linking"}, failed}, failed.Failure},
 		"dropped": {[]*pb.Session{{Id: "s1", State: "linking"}}, "before it was ready"},
 	} {
-		c, _, _ := controlled(t, &scripted{sessions: row.sessions})
+		c, _, _ := controlled(t, &scripted{sessions: row.sessions, drops: true})
 		var shown bytes.Buffer
 		session, err := untilReady(t.Context(), c, "s1", jsonLines{&shown})
 		switch {
@@ -190,5 +193,7 @@ func TestFollowed_whenTheCallFails_followsNothing(t *testing.T) {
 	if _, err := call(t.Context(), &pb.CreateSessionRequest{}); err == nil {
 		t.Error("no error")
 	}
-	f.following.Range(func(id, _ any) bool { t.Errorf("follows %v", id); return true })
+	if len(f.following) != 0 {
+		t.Errorf("follows %v", f.following)
+	}
 }

@@ -36,10 +36,14 @@ func runRunner(args []string) error {
 	if err != nil {
 		return err
 	}
-	if session := sessionOf(model); model != "" && session != "" {
-		return serveProxy(session, port)
+	session := sessionOf(model)
+	if session == "" {
+		return runner.Execute(args)
 	}
-	return runner.Execute(args)
+	if port == "" {
+		return errors.New("the server started its runner without a port, which this build doesn't expect")
+	}
+	return serveProxy(session, port)
 }
 
 // runnerArguments picks out the model's path and the port. Image and MLX engines have arguments of their own and no

@@ -101,7 +101,7 @@ func useInstalledLibraries() {
 		}
 	}
 	if runtime.GOOS != "darwin" { // Metal is compiled in there
-		slog.Info("local_models", "gpu", false, "reason", "no installed Ollama with lib/ollama was found: local models run on the CPU")
+		slog.Info("local_models", "gpu", false, "reason", "no installed Ollama with lib/ollama was found: local models run on plain CPU code, slowly")
 	}
 }
 

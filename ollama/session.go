@@ -58,13 +58,13 @@ func createCommand() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.Uint32Var(&request.Members, "members", 0, "How many members to wait for, this machine included (default: until `ollama session start`)")
+	flags.Uint32Var(&request.Members, "members", 0, "How many members to wait for, this machine included (default: until 'ollama session start')")
 	flags.Uint32Var(&request.ContextTokens, "context", 0, "Tokens of context for each sequence (default 4096, or the model's own if smaller)")
 	flags.Uint32Var(&request.Concurrency, "concurrency", 0, "Sequences at once (default 1)")
 	flags.StringVar(&memory, "memory", "", "The most memory that this machine lends, such as 12GB (default: what is usable)")
 	flags.StringVar(&request.Strategy, "strategy", "", "How blocks are divided: kafila, memory, uniform (default kafila)")
 	flags.StringVar(&request.Objective, "objective", "", "What the plan is best at: paper, latency, throughput (default: latency for one sequence, else throughput)")
-	flags.StringSliceVar(&request.Require, "require", nil, "Members that must hold a part, by name; `all` for everybody")
+	flags.StringSliceVar(&request.Require, "require", nil, "Members that must hold a part, by name; 'all' for everybody")
 	flags.StringSliceVar(&request.Exclude, "exclude", nil, "Members that must not hold a part, by name")
 	flags.StringVar(&request.Rendezvous, "rendezvous", "", "host:port of the rendezvous (default $KAFILA_RENDEZVOUS, else one within this server)")
 	flags.StringVar(&request.Name, "name", "", "This machine's name in the session (default: its host name)")

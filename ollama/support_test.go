@@ -23,7 +23,8 @@ type scripted struct {
 	pb.UnimplementedSidecarServer
 
 	mu        sync.Mutex
-	sessions  []*pb.Session // each watch gives all of them in turn
+	sessions  []*pb.Session // each watch gives all of them in turn, and then waits
+	drops     bool          // a watch ends instead of waiting
 	replies   []string      // chunks of an answer
 	fails     error         // after the chunks, instead of done
 	hangs     bool          // after the chunks, until cancelled
@@ -54,6 +55,9 @@ func (s *scripted) WatchSession(r *pb.SessionRequest, stream grpc.ServerStreamin
 		if err := stream.Send(session); err != nil {
 			return err
 		}
+	}
+	if !s.drops {
+		<-stream.Context().Done()
 	}
 	return nil
 }

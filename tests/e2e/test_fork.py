@@ -160,11 +160,12 @@ def test_model_when_session_is_ready_is_known_to_stock(server: Server) -> None:
 
 
 def test_generate_and_chat_when_streaming_or_not_give_the_same(server: Server) -> None:
-    for path, body, text in (
+    cases: list[tuple[str, dict[str, Any], Callable[[Any], str]]] = [
         ("/api/generate", {"model": MODEL, "prompt": "one two"}, lambda line: line["response"]),
         ("/api/generate", {"model": MODEL, "prompt": "one two", "raw": True}, lambda line: line["response"]),
         ("/api/chat", chat("one two"), lambda line: line["message"]["content"]),
-    ):
+    ]
+    for path, body, text in cases:
         streamed = server.lines(path, body)
         assert [text(line) for line in streamed] == ["one ", "two ", ""]
         assert streamed[-1]["done_reason"] == "stop"
