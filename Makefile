@@ -39,7 +39,7 @@ setup: $(BUILD)/deps.done $(BUILD)/python.done $(BUILD)/ollama ## everything tha
 GO_SOURCES := $(shell find ollama -name '*.go' -o -name '*.h' -o -name 'go.*' | sort)
 $(BUILD)/ollama: $(GO_SOURCES) $(BUILD)/deps.done $(BUILD)/python.done
 	@echo "== building ollama with Kafila inside (the C++ part takes 5 to 8 minutes the first time, seconds later)"
-	@cd ollama && $(GOENV) $(GO) build -ldflags "-X=github.com/ollama/ollama/version.Version=$(OLLAMA_VERSION)" -o ../$(BUILD)/ollama .
+	@cd ollama && $(GOENV) $(GO) build -ldflags "-X=github.com/ollama/ollama/version.Version=$(OLLAMA_VERSION) -X=github.com/ollama/ollama/server.mode=release" -o ../$(BUILD)/ollama .
 
 build: $(BUILD)/ollama ## the Ollama server and command line with Kafila inside: .build/ollama
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from kafila_proto import sidecar_pb2 as pb
 
-from sidecar.runtime.options import checkpoint_defaults
+from sidecar.runtime.options import resolve
 from sidecar.session import sentences
 from sidecar.session.authority import Authority
 from sidecar.session.channel import Channel
@@ -63,8 +63,15 @@ def vehicle(channel: Channel, checkpoint: Checkpoint) -> pb.Vehicle:
         parameter_count=checkpoint.parameters,
         quantization=checkpoint.quantization,
         parser=PARSER,
-        parameters=checkpoint_defaults(checkpoint.generation_config),
+        parameters=_parameters(checkpoint),
     )
+
+
+def _parameters(checkpoint: Checkpoint) -> dict[str, float]:
+    """The checkpoint's sampling defaults; all that the stock server would fill with its own otherwise."""
+    options = resolve({}, checkpoint.generation_config)
+    names = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty")
+    return {name: float(getattr(options, name)) for name in names}
 
 
 def _model_name(model: str) -> str:

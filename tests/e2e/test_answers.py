@@ -87,7 +87,8 @@ def test_lists_when_a_session_is_ready_then_its_model_is_an_ordinary_one(member:
 
 
 def test_stop_when_a_stop_string_comes_then_the_answer_ends_before_it(member: Member, session: Session) -> None:
-    body = {"model": model_of(session), "messages": QUESTION, "stream": False, "options": {**GREEDY, "stop": ["France"]}}
+    options = {**GREEDY, "stop": ["France"]}
+    body = {"model": model_of(session), "messages": QUESTION, "stream": False, "options": options}
     _, answer = member.request("/api/chat", body)
     assert answer["message"]["content"] == "The capital of "
 
@@ -108,9 +109,7 @@ def test_two_prompts_when_at_once_then_both_answer(cluster: Cluster, session: Se
         answers[member.name] = member.request("/api/chat", body | {"stream": False})[1]["message"]["content"]
 
     questions = ("What is the capital of France?", "What is the capital of Japan?")
-    threads = [
-        threading.Thread(target=ask, args=pair) for pair in zip(cluster.members[1:], questions, strict=True)
-    ]
+    threads = [threading.Thread(target=ask, args=pair) for pair in zip(cluster.members[1:], questions, strict=True)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -60,7 +60,9 @@ def test_join_when_the_code_is_wrong_then_permission_is_denied(cluster: Cluster,
     assert sentence in shown.stderr + shown.stdout
 
 
-@pytest.mark.parametrize("text", ["", "ocean-velvet-lamp", "7-ocean-velvet", "7-ocean-velvet-lampp", "x" * 5000, "7-🦆-a-b"])
+@pytest.mark.parametrize(
+    "text", ["", "ocean-velvet-lamp", "7-ocean-velvet", "7-ocean-velvet-lampp", "x" * 5000, "7-🦆-a-b"]
+)
 def test_join_when_the_code_is_malformed_then_it_says_what_is_wrong(cluster: Cluster, text: str) -> None:
     status, sentence = session_open(cluster.members[1], text)
     assert status == 400
