@@ -116,7 +116,7 @@ def serve(folder: Path, count: int, cost: Cost) -> list[Row]:
         steps.blocks(), steps.head()
     times = [(steps.blocks(), steps.head()) for _ in range(STEPS)]
     shard.close()
-    return rows_of(cost, count, [blocks for blocks, _ in times], [head for _, head in times])
+    return rows_of(cost, count, times)
 
 
 def probe_beside_real(folder: Path, counts: tuple[int, ...]) -> list[Row]:
@@ -130,22 +130,16 @@ def probe_beside_real(folder: Path, counts: tuple[int, ...]) -> list[Row]:
     one = checkpoint.state(batch=1, tokens=1)
     head.embed_and_blocks(SEQUENCE, [0])
     real = {count: Steps(load(folder, count)) for count in counts}
-    made_up, made_up_head, blocks, heads = [], [], [], []
-    for turn in range(WARM_UPS + STEPS):
-        times = each_once(stages, one)
-        real_times = {count: steps.blocks() for count, steps in real.items()}
-        head_s = seconds(partial(head.norm_and_head, SEQUENCE, one, last_only=False))
-        real_heads = [steps.head() for steps in real.values()]
-        if turn >= WARM_UPS:
-            made_up.append(times)
-            made_up_head.append(head_s)
-            blocks.append(real_times)
-            heads += real_heads
+    made_up, made_up_head, turns = [], [], []
+    for _ in range(WARM_UPS + STEPS):
+        made_up.append(each_once(stages, one))
+        made_up_head.append(seconds(partial(head.norm_and_head, SEQUENCE, one, last_only=False)))
+        turns.append({count: (steps.blocks(), steps.head()) for count, steps in real.items()})
     for shard in (*stages.values(), head, *(steps.shard for steps in real.values())):
         shard.close()
-    readings = Readings(checkpoint.block_bytes, {1: tuple(made_up)}, {1: tuple(made_up_head)}, 1.0)
-    cost = cost_of(readings, device="", dtype="")
-    return [row for count in counts for row in rows_of(cost, count, [times[count] for times in blocks], heads)]
+    times = {1: tuple(made_up[WARM_UPS:])}, {1: tuple(made_up_head[WARM_UPS:])}
+    cost = cost_of(Readings(checkpoint.block_bytes, *times, flops_per_s=1.0), device="", dtype="")
+    return [row for count in counts for row in rows_of(cost, count, [turn[count] for turn in turns[WARM_UPS:]])]
 
 
 class Steps:
@@ -164,10 +158,12 @@ class Steps:
         return seconds(partial(self.shard.norm_and_head, SEQUENCE, self.state))
 
 
-def rows_of(cost: Cost, count: int, blocks: list[float], heads: list[float]) -> list[Row]:
+def rows_of(cost: Cost, count: int, steps: list[tuple[float, float]]) -> list[Row]:
+    """Of the seconds of blocks and head in each step."""
+    blocks_s, head_s = (statistics.median(times) for times in zip(*steps, strict=True))
     return [
-        Row(f"{count} blocks", cost.overhead_s + count * cost.block_s[1], statistics.median(blocks)),
-        Row("head", cost.head_s[1], statistics.median(heads)),
+        Row(f"{count} blocks", cost.overhead_s + count * cost.block_s[1], blocks_s),
+        Row("head", cost.head_s[1], head_s),
     ]
 
 

@@ -121,8 +121,8 @@ async def _measured(thread: MlxThread, read: "Reader", config: Mapping[str, Any]
 
 
 def cost_of(readings: "Readings", *, device: str, dtype: str) -> Cost:
-    """The lines through the medians over the rounds, which a few disturbed readings don't move."""
-    lines = {batch: line(_medians(rounds)) for batch, rounds in readings.blocks_s.items()}
+    """The lines through what each number of blocks takes when nothing disturbs it."""
+    lines = {batch: line(_undisturbed_by_count(rounds)) for batch, rounds in readings.blocks_s.items()}
     alone = readings.blocks_s[1]
     return Cost(
         device=device,
@@ -130,14 +130,19 @@ def cost_of(readings: "Readings", *, device: str, dtype: str) -> Cost:
         block_bytes=readings.block_bytes,
         block_s={batch: slope for batch, (slope, _) in lines.items()},
         overhead_s=max(0.0, lines[1][1]),
-        head_s={batch: statistics.median(times) for batch, times in readings.head_s.items()},
+        head_s={batch: undisturbed(times) for batch, times in readings.head_s.items()},
         flops_per_s=readings.flops_per_s,
         spread=spread([times[max(times)] for times in alone]),
     )
 
 
-def _medians(rounds: Sequence[Mapping[int, float]]) -> dict[int, float]:
-    return {count: statistics.median(times[count] for times in rounds) for count in rounds[0]}
+def undisturbed(times: Sequence[float]) -> float:
+    """The lower quartile: what else runs on the machine only ever adds to a time."""
+    return times[0] if len(times) == 1 else statistics.quantiles(times, n=4, method="inclusive")[0]
+
+
+def _undisturbed_by_count(rounds: Sequence[Mapping[int, float]]) -> dict[int, float]:
+    return {count: undisturbed([times[count] for times in rounds]) for count in rounds[0]}
 
 
 def line(times: Mapping[int, float]) -> tuple[float, float]:
