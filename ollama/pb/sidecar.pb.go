@@ -725,7 +725,8 @@ type Session struct {
 	RendezvousNote      string                 `protobuf:"bytes,21,opt,name=rendezvous_note,json=rendezvousNote,proto3" json:"rendezvous_note,omitempty"`                   // what is known about who can reach the rendezvous
 	ReservedMemoryBytes uint64                 `protobuf:"varint,22,opt,name=reserved_memory_bytes,json=reservedMemoryBytes,proto3" json:"reserved_memory_bytes,omitempty"` // what the shard here holds, overhead for Ollama's own scheduler
 	ActiveSequences     uint32                 `protobuf:"varint,23,opt,name=active_sequences,json=activeSequences,proto3" json:"active_sequences,omitempty"`               // sequences that this member holds a cache for
-	LastTraceJson       string                 `protobuf:"bytes,24,opt,name=last_trace_json,json=lastTraceJson,proto3" json:"last_trace_json,omitempty"`                    // the head's latest trace record; empty elsewhere
+	LastTraceJson       string                 `protobuf:"bytes,24,opt,name=last_trace_json,json=lastTraceJson,proto3" json:"last_trace_json,omitempty"`                    // the head's latest trace record; empty before the first
+	BetterPlan          string                 `protobuf:"bytes,25,opt,name=better_plan,json=betterPlan,proto3" json:"better_plan,omitempty"`                               // on the admitter: one sentence when served times show a plan worth changing to
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
@@ -924,6 +925,13 @@ func (x *Session) GetActiveSequences() uint32 {
 func (x *Session) GetLastTraceJson() string {
 	if x != nil {
 		return x.LastTraceJson
+	}
+	return ""
+}
+
+func (x *Session) GetBetterPlan() string {
+	if x != nil {
+		return x.BetterPlan
 	}
 	return ""
 }
@@ -1828,7 +1836,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x11LeaveSessionReply\"\x15\n" +
 	"\x13ListSessionsRequest\"K\n" +
 	"\x11ListSessionsReply\x126\n" +
-	"\bsessions\x18\x01 \x03(\v2\x1a.kafila.sidecar.v1.SessionR\bsessions\"\xbf\x06\n" +
+	"\bsessions\x18\x01 \x03(\v2\x1a.kafila.sidecar.v1.SessionR\bsessions\"\xe0\x06\n" +
 	"\aSession\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\tR\x04code\x12\x14\n" +
@@ -1854,7 +1862,9 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x0frendezvous_note\x18\x15 \x01(\tR\x0erendezvousNote\x122\n" +
 	"\x15reserved_memory_bytes\x18\x16 \x01(\x04R\x13reservedMemoryBytes\x12)\n" +
 	"\x10active_sequences\x18\x17 \x01(\rR\x0factiveSequences\x12&\n" +
-	"\x0flast_trace_json\x18\x18 \x01(\tR\rlastTraceJson\"\xf9\x01\n" +
+	"\x0flast_trace_json\x18\x18 \x01(\tR\rlastTraceJson\x12\x1f\n" +
+	"\vbetter_plan\x18\x19 \x01(\tR\n" +
+	"betterPlan\"\xf9\x01\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x18\n" +

@@ -7,7 +7,7 @@ queue and is handled one at a time, so the cores never see two things at once.
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from kafila_proto import ring_pb2
@@ -20,6 +20,7 @@ from sidecar.session import events as ev
 from sidecar.session import news
 from sidecar.session.authority import Authority
 from sidecar.session.channel import Channel
+from sidecar.session.correction import Served, look_for_better
 from sidecar.session.links import Links
 from sidecar.session.machine import Machine
 from sidecar.session.planning import check_proposal, compute_plan
@@ -88,6 +89,8 @@ class Seat:
         self._changed = changed
         self._queue: asyncio.Queue[news.News | _LinkChanged | _Call] = asyncio.Queue()
         self._capability: ring_pb2.Capability | None = None
+        self._served = Served()
+        self.better_plan = ""  # a sentence, on the admitter, when served times show one
         self._loading: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
 
@@ -191,14 +194,24 @@ class Seat:
                 await self._heard_fault(sender, control.fault)
             case "goodbye" if sender != self.machine.name:
                 await self._lost(ev.Fault(sender, "UNAVAILABLE", f"{sender} left the session"), "left")
-            case "measured":
+            case "measured" if self.machine.proposal and sender == self.machine.proposal.head:
                 self.roster.measured(control.measured.trace_json)
+                self._correct(self.machine.proposal)
             case "plan" if from_admitter:
                 await self._heard_plan(sender, control.epoch, control.plan)
             case "go" if from_admitter:
                 await self._do(self.machine.may_fetch(control.epoch))
             case "ready" if from_admitter:
                 await self._do(self.machine.may_serve(control.epoch))
+
+    def _correct(self, proposal: ev.Proposal) -> None:
+        """The admitter looks for a better plan, now and then."""
+        served_s = self._served.add(self.roster.trace) if self.authority else None
+        if served_s is not None:
+            self._tasks.create_task(self._look_for_better(proposal, served_s), name="correct")
+
+    async def _look_for_better(self, proposal: ev.Proposal, served_s: Mapping[str, float]) -> None:
+        self.better_plan = await look_for_better(proposal, served_s)
 
     async def _heard_capability(self, sender: str, capability: ring_pb2.Capability) -> None:
         try:
