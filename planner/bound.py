@@ -8,33 +8,46 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from planner.case import Case
 from planner.chain import Chain
 from planner.cost import Prices
 
 
-@dataclass(frozen=True, slots=True)
-class Speeds:
-    """Prices with `per` in units of `Amounts`, and the members by it, the fastest first."""
+class Row(NamedTuple):
+    """A member at one batch size. Amounts are atoms where these are equal, bytes read where not.
 
-    batch: int
-    fixed: tuple[float, ...]
-    per: tuple[float, ...]
-    head: tuple[float, ...]
-    by_per: tuple[int, ...]
+    `least_s`: its stage with the least that everybody takes. `spare`: how much more it can hold. `rate`: amount a
+    second. `fixed_work`, `head_work`: what it could read in the time of its overhead, and of the head.
+    """
+
+    bit: int
+    least_s: float
+    per_s: float
+    spare: float
+    rate: float
+    fixed_work: float
+    head_s: float
+    head_work: float
 
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """The chain as an amount to hand out: atoms where they are equal, bytes read where not.
-
-    Everybody takes at least `least`, and a member at most its entry of `most`.
-    """
+    """The chain as an amount to hand out: everybody takes at least `least`, and a member at most `most`."""
 
     total: int
     least: int
     most: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Speeds:
+    """One batch size: the members by speed, the fastest first."""
+
+    batch: int
+    amounts: Amounts
+    rows: tuple[Row, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,28 +90,40 @@ def _steps(sums: Sequence[int]) -> list[int]:
     return [after - before for before, after in pairwise(sums)]
 
 
-def speeds_of(case: Case, prices: Prices) -> Speeds:
+def speeds_of(case: Case, amounts: Amounts, prices: Prices) -> Speeds:
     unit = case.chain.read[1] if case.chain.equal else 1
-    per = tuple(per_byte * unit for per_byte in prices.per_byte)
-    by_per = tuple(sorted(range(len(per)), key=per.__getitem__))
-    return Speeds(batch=prices.batch, fixed=prices.fixed, per=per, head=prices.head, by_per=by_per)
+    rows = (
+        Row(
+            bit=1 << member,
+            least_s=prices.fixed[member] + amounts.least * per_s,
+            per_s=per_s,
+            spare=amounts.most[member] - amounts.least,
+            rate=1 / per_s,
+            fixed_work=prices.fixed[member] / per_s,
+            head_s=prices.head[member],
+            head_work=prices.head[member] / per_s,
+        )
+        for member, per_s in enumerate(per_byte * unit for per_byte in prices.per_byte)
+    )
+    return Speeds(prices.batch, amounts, tuple(sorted(rows, key=lambda row: (row.per_s, row.bit))))
 
 
-def bound_of(mask: int, speeds: Speeds, amounts: Amounts) -> Bound | None:
-    """The bounds of the set that the bits of `mask` give; None if its memory is too small."""
-    left = float(amounts.total - amounts.least * mask.bit_count())
+def bound_of(mask: int, speeds: Speeds) -> Bound | None:
+    """The bounds of the set that the bits of `mask` give; None if its memory is too small, or the model."""
+    left = float(speeds.amounts.total - speeds.amounts.least * mask.bit_count())
     if left < 0:
         return None
-    compute, rate, work = 0.0, 0.0, float(amounts.total)
-    head_s = head_work = math.inf
-    fixed, per, head, most, least = speeds.fixed, speeds.per, speeds.head, amounts.most, amounts.least
-    for place in speeds.by_per:
-        if mask >> place & 1:
-            share = min(left, most[place] - least)
+    compute, total_rate, work = 0.0, 0.0, float(speeds.amounts.total)
+    least_head = least_head_work = math.inf
+    for bit, least_s, per_s, spare, rate, fixed_work, head_s, head_work in speeds.rows:
+        if mask & bit:
+            share = spare if spare < left else left
             left -= share
-            compute += fixed[place] + (least + share) * per[place]
-            rate += 1 / per[place]
-            work += fixed[place] / per[place]
-            head_s = min(head_s, head[place])
-            head_work = min(head_work, head[place] / per[place])
-    return None if left > 0 else Bound(compute, work, rate, head_s, head_work)
+            compute += least_s + share * per_s
+            total_rate += rate
+            work += fixed_work
+            if head_s < least_head:
+                least_head = head_s
+            if head_work < least_head_work:
+                least_head_work = head_work
+    return None if left > 0 else Bound(compute, work, total_rate, least_head, least_head_work)

@@ -3,30 +3,32 @@
 from collections.abc import Callable, Sequence
 
 from planner.case import Case
-from planner.exact import exact_search
+from planner.exact import equals, exact_search
 from planner.local import LocalSearch
 from planner.order import ring_through
-from planner.pool import Budget, Found, Pool, pool_of
+from planner.pool import Budget, Found, Pool, measured, pool_of
 from planner.rates import Layout
 from planner.types import Search
 
-LOCAL_STATES = 1_500_000
-"""The local search mostly ends by itself, long before."""
+LOCAL_STATES = 300_000
+"""For the divisions of the local search."""
 
 TIES = 64
 """Of so many equal sets the orders are compared; of more, the first by name."""
 
 
-def choose(case: Case, whole: Callable[[], tuple[int, ...]], budget: Budget) -> tuple[Layout, Search] | None:
+def choose(case: Case, paper: Callable[[], Layout | None], budget: Budget) -> tuple[Layout, Search] | None:
     """The best layout over subsets of the case's members, all of whom can hold a block; None if none was found.
 
-    `whole` makes the ring that the objective `paper` would have: where the search is not exact it begins with that too.
+    `paper` makes what the objective `paper` would: a search that is not exact must not be worse.
     """
     pool = pool_of(case)
-    best, search = exact_search(pool, budget), Search.EXACT
-    if best is None:
-        best, search = LocalSearch(pool, Budget(LOCAL_STATES)).run(whole()), Search.HEURISTIC
-    return (_preferred(pool, best), search) if best else None
+    best = exact_search(pool, budget, LocalSearch(pool, Budget(LOCAL_STATES)).run())
+    if budget.left >= 0:
+        return (_preferred(pool, best), Search.EXACT) if best else None
+    known = paper()
+    best = equals([*best, *([measured(pool, known)] if known else [])])
+    return (_preferred(pool, best), Search.HEURISTIC) if best else None
 
 
 def _preferred(pool: Pool, best: Sequence[Found]) -> Layout:

@@ -1,36 +1,69 @@
-"""The best of every subset, order, head, batch size and division, within a budget of counted states.
-
-Subsets are tried in the order of a lower bound, until it passes the best found.
-"""
+"""The best of every subset, order, head, batch size and division, within a budget of counted states."""
 
 import math
 from collections.abc import Iterable, Iterator
-from itertools import permutations
 
-from planner.pool import Budget, Found, Pool, best_of_ring, bounds, just_above, members_of
-from planner.tour import ring_weight, ring_weights
+from planner.pool import Budget, Found, Pool, best_of_ring, just_above, least_bound, members_of
+from planner.sequences import SequenceSearch
+from planner.tour import ring_weights
+
+FLOORS_TO = 12
+"""Unequal blocks: members up to which every subset gets a lower bound beforehand."""
 
 
-def exact_search(pool: Pool, budget: Budget) -> list[Found] | None:
-    """All best layouts, or None when the budget did not reach. Empty if no set can hold the model.
+def exact_search(pool: Pool, budget: Budget, known: list[Found]) -> list[Found]:
+    """All best layouts, those known among them; empty if no set can hold the model.
 
-    For equal blocks the layouts' orders are not yet rings: see `choice`.
+    Exact unless the budget is spent: then the best until then.
     """
-    size = len(pool.case.members)
-    if not budget.spend((1 << size) * (size // 2 + 3 * len(pool.speeds))):
-        return None
-    rings = ring_weights(range(size), pool.weights)
-    best: list[Found] = []
-    known = math.inf
-    for least, mask in sorted(_candidates(pool, rings)):
-        if least > just_above(known):
+    known_s = min((found.seconds for found in known), default=math.inf)
+    if pool.case.chain.equal:
+        return equals([*known, *_sets(pool, budget, known_s)])
+    floors = _floors(pool, budget) if len(pool.case.members) <= FLOORS_TO else None
+    return equals([*known, *SequenceSearch(pool, budget, known_s, floors).run()])
+
+
+def _sets(pool: Pool, budget: Budget, known_s: float) -> Iterator[Found]:
+    """Equal blocks: the cheapest ring of a set is best, whatever its order. The layouts are in no order yet.
+
+    Subsets are tried in the order of a lower bound, until it passes the best found.
+    """
+    if not _affordable(pool, budget):
+        return
+    rings = ring_weights(range(len(pool.case.members)), pool.weights)
+    for least, mask in sorted((least, mask) for mask, least in enumerate(_bounds(pool, rings)) if least < math.inf):
+        if least > just_above(known_s) or budget.left < 0:
             break
-        for found in _best_of_set(pool, mask, rings[mask], known, budget):
-            known = min(known, found.seconds)
-            best.append(found)
-        if budget.left < 0:
-            return None
-    return equals(best)
+        for found in best_of_ring(pool, members_of(mask), rings[mask], known_s, budget):
+            known_s = min(known_s, found.seconds)
+            yield found
+
+
+def _floors(pool: Pool, budget: Budget) -> list[float] | None:
+    """For each set the least bound of those that contain it."""
+    if not _affordable(pool, budget):
+        return None
+    size = len(pool.case.members)
+    floors = _bounds(pool, ring_weights(range(size), pool.weights))
+    for member in range(size):
+        for mask in range(1 << size):
+            if not mask >> member & 1:
+                floors[mask] = min(floors[mask], floors[mask | 1 << member])
+    return floors
+
+
+def _affordable(pool: Pool, budget: Budget) -> bool:
+    """Pays for a ring and a bound of every subset."""
+    size = len(pool.case.members)
+    return budget.spend((1 << size) * (size // 2 + 3 * len(pool.speeds)))
+
+
+def _bounds(pool: Pool, rings: list[int]) -> list[float]:
+    """A lower bound for every subset; infinite without those required."""
+    return [
+        least_bound(pool, mask, weight) if mask and mask & pool.required == pool.required else math.inf
+        for mask, weight in enumerate(rings)
+    ]
 
 
 def equals(found: Iterable[Found]) -> list[Found]:
@@ -38,31 +71,3 @@ def equals(found: Iterable[Found]) -> list[Found]:
     found = list(found)
     best = min((one.rank for one in found), default=None)
     return [one for one in found if one.rank == best]
-
-
-def _candidates(pool: Pool, rings: list[int]) -> Iterator[tuple[float, int]]:
-    for mask in range(1, len(rings)):
-        if mask & pool.required == pool.required and mask.bit_count() <= pool.case.chain.atoms:
-            lower = bounds(pool, mask, rings[mask])
-            if lower:
-                yield lower[0][0], mask
-
-
-def _best_of_set(pool: Pool, mask: int, weight: int, known_s: float, budget: Budget) -> Iterator[Found]:
-    """For equal blocks the cheapest ring is best, whatever its order; for unequal ones every order is tried."""
-    members = members_of(mask)
-    if pool.case.chain.equal:
-        yield from best_of_ring(pool, members, weight, known_s, budget)
-    else:
-        yield from every_order(pool, members, known_s, budget)
-
-
-def every_order(pool: Pool, members: tuple[int, ...], known_s: float, budget: Budget) -> Iterator[Found]:
-    """All rings of the members, each with every head, so all orders of the chain."""
-    for rest in permutations(members[1:]):
-        ring = (members[0], *rest)
-        if not budget.spend(2 * len(pool.speeds)):
-            return
-        for found in best_of_ring(pool, ring, ring_weight(ring, pool.weights), known_s, budget):
-            known_s = min(known_s, found.seconds)
-            yield found

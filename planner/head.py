@@ -1,7 +1,9 @@
 """The head: the paper's rotations. A ring has no first member, so each may be the head without changing an edge."""
 
+import math
+
 from planner.case import Case
-from planner.partition import Division, divide
+from planner.partition import divide
 from planner.rates import Layout
 from planner.types import Tier
 
@@ -14,18 +16,14 @@ def place_head(case: Case, ring: tuple[int, ...]) -> Layout | None:
 
     The arithmetic tier prices no head, so there the first stays.
     """
-    rotations = [ring[place:] + ring[:place] for place in range(len(ring))]
+    anchored = divide(case.chain, case.devices(ring, case.prices[0]))
+    best, layout = math.inf, None
+    if anchored is not None:
+        best, layout = anchored.bottleneck_s * (1 - MARGIN), Layout(ring, anchored.counts)
     if case.tier is not Tier.MEASURED:
-        rotations = rotations[:1]
-    found = [(division, order) for order in rotations if (division := _divide(case, order))]
-    if not found:
-        return None
-    division, order = min(found, key=lambda one: (one[0].bottleneck_s, one[1][0]))
-    anchored, first = found[0]
-    if first == ring and division.bottleneck_s >= anchored.bottleneck_s * (1 - MARGIN):
-        return Layout(ring, anchored.counts)
-    return Layout(order, division.counts)
-
-
-def _divide(case: Case, order: tuple[int, ...]) -> Division | None:
-    return divide(case.chain, case.devices(order, case.prices[0]))
+        return layout
+    for order in sorted(ring[place:] + ring[:place] for place in range(1, len(ring))):
+        division = divide(case.chain, case.devices(order, case.prices[0]), best)
+        if division is not None and division.bottleneck_s < best:
+            best, layout = division.bottleneck_s, Layout(order, division.counts)
+    return layout

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from planner.chain import Chain
-from planner.partition import Device, largest_count, trace_back
+from planner.partition import Device, ends, largest_count, trace_back
 from planner.rates import token_s
 
 
@@ -41,13 +41,16 @@ def balance(chain: Chain, devices: Sequence[Device], goal: Goal) -> Split | None
     if chain.equal:
         return _balance_equal(chain, devices, goal)
     within = _cheapest_unequal(chain, devices)
-    return _cross(goal, within, lambda: _stage_costs(chain, devices))
+    return _cross(goal, within, lambda low, high: _stage_costs(chain, devices, low, high))
 
 
-def _cross(goal: Goal, within: Callable[[float], Split | None], taus: Callable[[], list[float]]) -> Split | None:
+def _cross(
+    goal: Goal, within: Callable[[float], Split | None], stages: Callable[[float, float], set[float]]
+) -> Split | None:
     """Bounding every stage by tau raises the least sum of stages, so the two terms cross at a possible bottleneck.
 
-    `within(tau)` is the division with the least sum under that bound. The optimum is on one side of the crossing.
+    `within(tau)` is the division with the least sum under that bound, `stages(low, high)` the costs that a stage can
+    have between two values. The optimum is on one side of the crossing.
     """
     free = within(math.inf)
     if free is None or (free.compute_s + goal.network_s) / goal.users >= free.slowest_s / goal.batch:
@@ -57,7 +60,8 @@ def _cross(goal: Goal, within: Callable[[float], Split | None], taus: Callable[[
         split = within(tau)
         return split is not None and tau / goal.batch >= (split.compute_s + goal.network_s) / goal.users
 
-    values = taus()
+    low = goal.batch * (free.compute_s + goal.network_s) / goal.users
+    values = [low, *sorted(stages(low, free.slowest_s))]
     place = bisect_left(values, True, key=crossed)
     sides = [within(tau) for tau in values[max(0, place - 1) : place + 1]]
     return min((split for split in sides if split is not None), key=goal.token_s)
@@ -76,10 +80,11 @@ def _balance_equal(chain: Chain, devices: Sequence[Device], goal: Goal) -> Split
             bounded = [largest_count(tau, f, p, limit) for f, p, limit in zip(fixed, per, limits, strict=True)]
         return _cheapest(blocks, fixed, per, bounded, by_per)
 
-    def taus() -> list[float]:
-        return sorted({f + n * p for f, p, limit in zip(fixed, per, limits, strict=True) for n in range(1, limit + 1)})
+    def stages(low: float, high: float) -> set[float]:
+        costs = (f + n * p for f, p, limit in zip(fixed, per, limits, strict=True) for n in range(1, limit + 1))
+        return {cost for cost in costs if low < cost <= high}
 
-    return _cross(goal, within, taus)
+    return _cross(goal, within, stages)
 
 
 def _cheapest(
@@ -100,16 +105,20 @@ def _cheapest(
     return Split(tuple(counts), sum(costs), max(costs))
 
 
-def _stage_costs(chain: Chain, devices: Sequence[Device]) -> list[float]:
-    """Every cost that a stage can have, ascending."""
-    return sorted(
-        {
-            device.fixed_s + (chain.read[end] - chain.read[start]) * device.per_byte_s
-            for device in devices
-            for start in range(chain.atoms)
-            for end in range(start + 1, chain.reach(start, device.room_bytes) + 1)
-        }
-    )
+def _stage_costs(chain: Chain, devices: Sequence[Device], low: float, high: float) -> set[float]:
+    """Every cost above low, up to high, that a stage can have."""
+    read, costs = chain.read, set()
+    for device in devices:
+        for start in range(chain.atoms):
+            above = read[start] + int(max(0.0, low - device.fixed_s) / device.per_byte_s * (1 - 1e-9))
+            last = chain.reach(start, device.room_bytes)
+            for end in range(bisect_left(read, above, start + 1), last + 1):
+                cost = device.fixed_s + (read[end] - read[start]) * device.per_byte_s
+                if cost > high:
+                    break
+                if cost > low:
+                    costs.add(cost)
+    return costs
 
 
 def _cheapest_unequal(chain: Chain, devices: Sequence[Device]) -> Callable[[float], Split | None]:
@@ -119,7 +128,7 @@ def _cheapest_unequal(chain: Chain, devices: Sequence[Device]) -> Callable[[floa
         best = [0.0] + [math.inf] * chain.atoms
         choices: list[list[int]] = []
         for place, device in enumerate(devices):
-            best, chosen = _extend(chain, device, best, chain.atoms - (len(devices) - 1 - place), tau)
+            best, chosen = extended(chain, device, best, ends(chain.atoms, len(devices), place), tau)
             choices.append(chosen)
         if math.isinf(best[-1]):
             return None
@@ -129,18 +138,19 @@ def _cheapest_unequal(chain: Chain, devices: Sequence[Device]) -> Callable[[floa
     return within
 
 
-def _extend(
-    chain: Chain, device: Device, before: list[float], last_end: int, tau: float
+def extended(
+    chain: Chain, device: Device, before: list[float], allowed: range, tau: float
 ) -> tuple[list[float], list[int]]:
     """One device more: for each end the least sum and the start that gives it."""
     best = [math.inf] * len(before)
     chosen = [0] * len(before)
-    read = chain.read
-    for start, so_far in enumerate(before):
+    read, fixed, per_byte = chain.read, device.fixed_s, device.per_byte_s
+    for start in range(allowed.stop - 1):
+        so_far = before[start]
         if so_far == math.inf:
             continue
-        for end in range(start + 1, min(last_end, chain.reach(start, device.room_bytes)) + 1):
-            cost = device.fixed_s + (read[end] - read[start]) * device.per_byte_s
+        for end in range(max(start + 1, allowed.start), min(allowed.stop, chain.reach(start, device.room_bytes) + 1)):
+            cost = fixed + (read[end] - read[start]) * per_byte
             if cost > tau:
                 break
             if so_far + cost < best[end]:

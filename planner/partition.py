@@ -31,10 +31,13 @@ class Division:
     bottleneck_s: float
 
 
-def divide(chain: Chain, devices: Sequence[Device]) -> Division | None:
-    """The division with the least bottleneck, every device with at least one atom; None if there is none."""
+def divide(chain: Chain, devices: Sequence[Device], below_s: float = math.inf) -> Division | None:
+    """The division with the least bottleneck, every device with at least one atom.
+
+    None if there is none. A search that needs one of at most `below_s` says so; for unequal blocks that saves time.
+    """
     if not chain.equal:
-        return partition_unequal(chain, devices)
+        return partition_unequal(chain, devices, below_s)
     read, held = chain.read[1], chain.held[1]
     return partition(
         chain.atoms,
@@ -87,31 +90,55 @@ def largest_count(tau: float, fixed: float, per: float, most: int) -> int:
     return n
 
 
-def partition_unequal(chain: Chain, devices: Sequence[Device]) -> Division | None:
-    """The least bottleneck over atoms of any sizes: f_i(b) = min over a of max(f_{i-1}(a), cost_i(a, b)).
+def partition_unequal(chain: Chain, devices: Sequence[Device], below_s: float = math.inf) -> Division | None:
+    """The least bottleneck over atoms of any sizes, if it is at most `below_s`.
 
-    A greedy pass would not do here: who takes most may leave the next device an atom that it can't hold.
+    A greedy pass would not do: who takes most may leave the next device an atom that it can't hold. The program over
+    all cuts is run under a rising ceiling, from the bottleneck that uncut blocks would have, which keeps it narrow.
     """
-    atoms, count = chain.atoms, len(devices)
-    best = [0.0] + [math.inf] * atoms
+    read = chain.read[-1]
+    rate = sum(1 / device.per_byte_s for device in devices)
+    ceiling = (read + sum(device.fixed_s / device.per_byte_s for device in devices)) / rate
+    highest = min(below_s, max(device.fixed_s + read * device.per_byte_s for device in devices))
+    while True:
+        ceiling = min(1.25 * ceiling, highest)
+        division = _under(chain, devices, ceiling)
+        if division is not None or ceiling == highest:
+            return division
+
+
+def _under(chain: Chain, devices: Sequence[Device], ceiling_s: float) -> Division | None:
+    """f_i(b) = min over a of max(f_{i-1}(a), cost_i(a, b)), where no stage costs more than the ceiling."""
+    best = [0.0] + [math.inf] * chain.atoms
     choices: list[list[int]] = []
     for place, device in enumerate(devices):
-        best, chosen = _extend(chain, device, best, atoms - (count - 1 - place))
+        best, chosen = _extend(chain, device, best, ends(chain.atoms, len(devices), place), ceiling_s)
         choices.append(chosen)
-    if math.isinf(best[atoms]):
+    if math.isinf(best[-1]):
         return None
-    return Division(trace_back(choices, atoms), best[atoms])
+    return Division(trace_back(choices, chain.atoms), best[-1])
 
 
-def _extend(chain: Chain, device: Device, before: list[float], last_end: int) -> tuple[list[float], list[int]]:
+def ends(atoms: int, devices: int, place: int) -> range:
+    """Where the device at a place can end: it and those before take one atom at least, and so do those to come."""
+    return range(atoms if place == devices - 1 else place + 1, atoms - (devices - 1 - place) + 1)
+
+
+def _extend(
+    chain: Chain, device: Device, before: list[float], allowed: range, ceiling_s: float
+) -> tuple[list[float], list[int]]:
     """One device more: for each end the least bottleneck and the start that gives it."""
     best = [math.inf] * len(before)
     chosen = [0] * len(before)
-    for start, so_far in enumerate(before):
-        if math.isinf(so_far):
+    read, fixed, per_byte = chain.read, device.fixed_s, device.per_byte_s
+    for start in range(allowed.stop - 1):
+        so_far = before[start]
+        if so_far == math.inf:
             continue
-        for end in range(start + 1, min(last_end, chain.reach(start, device.room_bytes)) + 1):
-            cost = device.fixed_s + (chain.read[end] - chain.read[start]) * device.per_byte_s
+        for end in range(max(start + 1, allowed.start), min(allowed.stop, chain.reach(start, device.room_bytes) + 1)):
+            cost = fixed + (read[end] - read[start]) * per_byte
+            if cost > ceiling_s:
+                break
             value = max(so_far, cost)
             if value < best[end]:
                 best[end], chosen[end] = value, start

@@ -1,15 +1,16 @@
 """The members that `latency` and `throughput` choose from, and the best that a given ring of them can do."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from planner.bound import Amounts, Bound, Speeds, amounts_of, bound_of, speeds_of
+from planner.bound import Bound, Speeds, amounts_of, bound_of, speeds_of
 from planner.case import Case
 from planner.cost import Prices
-from planner.measure import Goal, balance
-from planner.rates import Layout, network_s
+from planner.measure import Goal, Split, balance
+from planner.rates import Layout, network_s, stage_costs, token_s
 from planner.reach import PICOSECONDS
-from planner.tour import Weights
+from planner.tour import Weights, ring_weight
 from planner.types import Objective
 
 STATES = 300_000
@@ -41,7 +42,6 @@ class Pool:
     required: int
     prices: tuple[Prices, ...]
     speeds: tuple[Speeds, ...]
-    amounts: Amounts
     weights: Weights
     rtt_unit: int
 
@@ -64,13 +64,13 @@ class Found:
 def pool_of(case: Case) -> Pool:
     alone = case.problem.objective is Objective.LATENCY
     prices = case.prices[:1] if alone else case.prices
+    amounts = amounts_of(case)
     return Pool(
         case=case,
         users=1 if alone else case.problem.concurrency,
         required=mask_of(case.required),
         prices=prices,
-        speeds=tuple(speeds_of(case, one) for one in prices),
-        amounts=amounts_of(case),
+        speeds=tuple(speeds_of(case, amounts, one) for one in prices),
         weights=case.links.weights(),
         rtt_unit=case.links.rtt_unit() if case.links.priced else 0,
     )
@@ -84,15 +84,25 @@ def members_of(mask: int) -> tuple[int, ...]:
     return tuple(member for member in range(mask.bit_length()) if mask >> member & 1)
 
 
+def least_bound(pool: Pool, mask: int, weight: int) -> float:
+    """A lower bound of the set's seconds a token over all batch sizes; infinite if it is too small."""
+    network, least = pool.network_s(weight), math.inf
+    for speeds in pool.speeds:
+        bound = bound_of(mask, speeds)
+        if bound is None:
+            return math.inf
+        least = min(least, bound.token_s(pool.users, speeds.batch, network))
+    return least
+
+
 def bounds(pool: Pool, mask: int, weight: int) -> list[tuple[float, int, Bound]]:
-    """Lower bounds of the seconds a token, each with its place in `prices`, least first; empty if too small a set."""
+    """The same for each batch size, with its place in `prices`, least first."""
     network = pool.network_s(weight)
     found = []
     for place, speeds in enumerate(pool.speeds):
-        bound = bound_of(mask, speeds, pool.amounts)
-        if bound is None:
-            return []
-        found.append((bound.token_s(pool.users, speeds.batch, network), place, bound))
+        bound = bound_of(mask, speeds)
+        if bound is not None:
+            found.append((bound.token_s(pool.users, speeds.batch, network), place, bound))
     return sorted(found, key=lambda one: one[:2])
 
 
@@ -101,39 +111,55 @@ def best_of_ring(pool: Pool, ring: Sequence[int], weight: int, known_s: float, b
 
     For equal blocks `ring` may be in any order, if `weight` is the true one's. Stops where the budget is spent.
     """
-    network = pool.network_s(weight)
-    for least, place, bound in bounds(pool, mask_of(ring), weight):
+    network, mask = pool.network_s(weight), mask_of(ring)
+    for least, place, bound in bounds(pool, mask, weight):
         if least > just_above(known_s):
             return
-        speeds, prices = pool.speeds[place], pool.prices[place]
+        prices = pool.prices[place]
         goal = Goal(pool.users, prices.batch, network)
-        for head_s, head in sorted((prices.head[member], member) for member in ring):
-            reached = bound.with_head(pool.users, prices.batch, network, head_s, head_s / speeds.per[head])
+        heads = sorted((row.head_s, row.bit, row.head_work) for row in pool.speeds[place].rows if mask & row.bit)
+        for head_s, bit, head_work in heads:
+            head = bit.bit_length() - 1
+            reached = bound.with_head(pool.users, prices.batch, network, head_s, head_work)
             if reached > just_above(known_s):
                 continue
             if not budget.spend(_effort(pool, len(ring))):
                 return
-            found = _divided(pool, ring, head, prices, goal, pool.relays(weight))
+            found = _divided(pool, ring, head, prices, goal, weight)
             if found is not None and found.seconds <= just_above(known_s):
                 known_s = min(known_s, found.seconds)
                 yield found
+
+
+def measured(pool: Pool, layout: Layout) -> Found:
+    """A layout from elsewhere, at its best batch size."""
+    weight = ring_weight(layout.order, pool.weights)
+    network, seconds = pool.network_s(weight), math.inf
+    for prices in pool.prices:
+        costs = stage_costs(pool.case, layout, prices)
+        seconds = min(seconds, token_s(pool.users, prices.batch, sum(costs) + network, max(costs)))
+    return Found((round(seconds * PICOSECONDS), pool.relays(weight)), seconds, layout)
 
 
 def _effort(pool: Pool, members: int) -> int:
     """States that a division counts as: unequal blocks need a program over all cuts, with users several times."""
     if pool.case.chain.equal:
         return 3 * members
-    return pool.case.chain.atoms * members * (1 if pool.users == 1 else 4)
+    return pool.case.chain.atoms * members * (1 if pool.users == 1 else 8)
 
 
-def _divided(pool: Pool, ring: Sequence[int], head: int, prices: Prices, goal: Goal, relays: int) -> Found | None:
+def _divided(pool: Pool, ring: Sequence[int], head: int, prices: Prices, goal: Goal, weight: int) -> Found | None:
     place = ring.index(head)
     order = (*ring[place:], *ring[:place])
     split = balance(pool.case.chain, pool.case.devices(order, prices), goal)
     if split is None:
         return None
+    return found_of(pool, order, split, goal, weight)
+
+
+def found_of(pool: Pool, order: tuple[int, ...], split: Split, goal: Goal, weight: int) -> Found:
     seconds = goal.token_s(split)
-    return Found((round(seconds * PICOSECONDS), relays), seconds, Layout(order, split.counts))
+    return Found((round(seconds * PICOSECONDS), pool.relays(weight)), seconds, Layout(order, split.counts))
 
 
 def just_above(seconds: float) -> float:

@@ -27,6 +27,8 @@ class Reach(StrEnum):
 class Links:
     """Matrices over members. `rtt_ps` is None where it can't be known, `apart_ps` is |r_A − r_B| (0 if unknown).
 
+    A member is direct with itself and costs nothing, so a ring of one has no network.
+
     `reach` has the classes if nothing but they decides the paths, else None: a measured edge stands above its class.
     """
 
@@ -38,7 +40,7 @@ class Links:
     @property
     def priced(self) -> bool:
         """Whether every pair's round trip is known."""
-        return all(rtt is not None for a, row in enumerate(self.rtt_ps) for b, rtt in enumerate(row) if a != b)
+        return all(rtt is not None for row in self.rtt_ps for rtt in row)
 
     def weights(self) -> list[list[int]]:
         """What ordering minimises: round trips, then ring separation; relays where a round trip is missing.
@@ -89,7 +91,7 @@ def links_of(members: tuple[Member, ...], edges: tuple[Edge, ...], objective: Ob
     measured = {edge.between: edge for edge in edges}
     index = range(len(members))
     pair = [[measured.get((min(a.name, b.name), max(a.name, b.name))) for b in members] for a in members]
-    direct = tuple(tuple(_is_direct(pair[a][b], reach[a], reach[b]) for b in index) for a in index)
+    direct = tuple(tuple(a == b or _is_direct(pair[a][b], reach[a], reach[b]) for b in index) for a in index)
     names = {member.name for member in members}
     overruled = any(edge.path is not None and names >= set(edge.between) for edge in edges)
     return Links(
@@ -108,6 +110,8 @@ def _is_direct(edge: Edge | None, a: Reach, b: Reach) -> bool:
 
 def _rtt_ps(edge: Edge | None, a: Member, b: Member, direct: bool) -> int | None:
     """r_A + r_B by way of the rendezvous; |r_A − r_B|, the triangle inequality's lower bound, where direct."""
+    if a is b:
+        return 0
     if edge is not None and edge.rtt_s is not None:
         return round(edge.rtt_s * PICOSECONDS)
     if a.rtt_s is None or b.rtt_s is None:

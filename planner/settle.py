@@ -49,17 +49,19 @@ def _chosen(case: Case, budget: Budget) -> Settled | Shortage:
     """`latency` and `throughput`."""
     everybody = range(len(case.members))
     if all(can_hold_a_block(case, member) for member in everybody):
-        found = choose(case, lambda: _paper_ring(case), budget)
+        found = choose(case, lambda: _paper(case), budget)
         if found is not None:
             return Settled(case, *found, ordered_by(case), ())
     return shortage(case, everybody, everybody)
 
 
-def _paper_ring(case: Case) -> tuple[int, ...]:
-    """The ring of the objective `paper`, in this case's indices."""
-    names, _ = crew_of(case)
-    paper = case_of(replace(case.problem, objective=Objective.PAPER), names)
-    return tuple(case.names.index(paper.members[member].name) for member in ring_of(paper))
+def _paper(case: Case) -> Layout | None:
+    """The layout of the objective `paper`, in this case's indices."""
+    settled = whole(case_of(replace(case.problem, objective=Objective.PAPER), case.names))
+    if isinstance(settled, Shortage):
+        return None
+    order = tuple(case.names.index(settled.case.names[member]) for member in settled.layout.order)
+    return Layout(order, settled.layout.counts)
 
 
 def whole(everybody: Case) -> Settled | Shortage:
