@@ -44,7 +44,7 @@ $(BUILD)/ollama: $(GO_SOURCES) $(BUILD)/deps.done $(BUILD)/python.done
 build: $(BUILD)/ollama ## the Ollama server and command line with Kafila inside: .build/ollama
 
 proto: $(BUILD)/python.done ## generated code, Python and Go
-	@.ci/proto
+	@PATH="$$(dirname $(GO)):$$PATH" .ci/proto
 
 demo: setup ## a rendezvous and three members on this machine answer a prompt (KEEP=1 leaves them running)
 	@$(PY) -m tests.support.demo $(if $(KEEP),--keep)
@@ -61,7 +61,7 @@ check: $(BUILD)/python.done $(BUILD)/deps.done ## ruff, mypy, gofmt, go vet, gen
 	@$(VENV)/bin/mypy
 	@unformatted=$$($$(dirname $(GO))/gofmt -l ollama); test -z "$$unformatted" || { echo "gofmt: $$unformatted"; exit 1; }
 	@cd ollama && $(GOENV) $(GO) vet ./...
-	@.ci/proto --check
+	@PATH="$$(dirname $(GO)):$$PATH" .ci/proto --check
 
 format: ## ruff and gofmt write
 	@$(VENV)/bin/ruff check --fix . ; $(VENV)/bin/ruff format .
