@@ -1,0 +1,110 @@
+"""A relay and members on a simulated internet: both cores, joined by datagrams."""
+
+import random
+from collections.abc import Sequence
+
+from rendezvous.config import Limits
+from rendezvous.errors import RendezvousError
+from rendezvous.pace import Pace
+from rendezvous.relay import Relay
+from rendezvous.token import Tokens
+from sidecar.net.candidates import Address
+from sidecar.net.errors import BadDatagram
+from sidecar.net.relay_client import Bound, Deliver, NeedToken, Output, RelayClient, Send
+from sidecar.net.relay_end import Token
+from tests.sidecar.net.simnat import Internet, Router
+
+SERVER = ("192.0.2.1", 7770)
+
+
+class RelayServer:
+    """`restart` forgets everything, as a new process would."""
+
+    def __init__(self, net: Internet, *, ttl_s: float = 3600.0) -> None:
+        self._net, self._ttl_s = net, ttl_s
+        self._chance = random.Random(5)
+        self.is_up = True
+        self.bound = 0  # answers that bound an end
+        self.restart()
+        net.bind(SERVER, self._receive)
+
+    def restart(self) -> None:
+        self.tokens = Tokens(secret=self._chance.randbytes(32), ttl_s=self._ttl_s, bytes_per_s=10**7)
+        pace = Pace(per_s=1e6, burst=10**6, salt=b"")
+        self.relay = Relay(tokens=self.tokens, limits=Limits(), pace=pace, entropy=self._chance.randbytes)
+
+    def token(self, mailbox: int, peer: int) -> Token:
+        token, key = self.tokens.issue(serial=1, mailbox=mailbox, peer=peer, now=self._net.now)
+        return Token(token, key, self._ttl_s)
+
+    def _receive(self, data: bytes, source: Address) -> None:
+        if not self.is_up:
+            return
+        self.relay.handle_timer(self._net.now)
+        try:
+            sending = self.relay.receive(data, source, self._net.now)
+        except RendezvousError:
+            return
+        if sending is not None:
+            self.bound += sending[0][0] == 11
+            self._net.send(bytes(sending[0]), SERVER, sending[1][:2])
+
+
+class RelayMember:
+    """One member with a socket; `heard` is what came out of its channels."""
+
+    def __init__(self, net: Internet, via: Internet | Router, host: str, mailbox: int, server: RelayServer) -> None:
+        chance = random.Random(mailbox)
+        self.core = RelayClient(lambda: chance.randbytes(8))
+        self.heard: list[tuple[bytes, Address]] = []
+        self.bound: list[Address] = []
+        self.asked = 0  # for tokens
+        self.refused = 0
+        self._net, self._via, self._server = net, via, server
+        self._address, self._mailbox = (host, 5000), mailbox
+        self._peers: dict[Address, int] = {}
+        via.bind(self._address, self._receive)
+
+    def open(self, peer: int) -> Address:
+        path = self.core.open(SERVER, self._net.now)
+        self._peers[path] = peer
+        self._fire()
+        return path
+
+    def send(self, data: bytes, path: Address) -> bool:
+        wrapped = self.core.wrap([data], path)
+        if wrapped is None:
+            return False
+        for datagram in wrapped[0]:
+            self._via.send(datagram, self._address, wrapped[1])
+        return True
+
+    def act(self, outputs: Sequence[Output]) -> None:
+        for output in outputs:
+            match output:
+                case Send(datagram, server):
+                    self._via.send(datagram, self._address, server)
+                case Deliver(datagram, path):
+                    self.heard.append((datagram, path))
+                case Bound(path):
+                    self.bound.append(path)
+                case NeedToken(path):
+                    self.asked += 1
+                    if self._server.is_up:
+                        self.act(
+                            self.core.use(path, self._server.token(self._mailbox, self._peers[path]), self._net.now)
+                        )
+        due = self.core.next_timer()
+        if due is not None:
+            self._net.at(max(due, self._net.now + 1e-6), self._fire)
+
+    def _receive(self, data: bytes, source: Address) -> None:
+        try:
+            self.act(self.core.receive(data, source, self._net.now))
+        except BadDatagram:
+            self.refused += 1
+
+    def _fire(self) -> None:
+        due = self.core.next_timer()
+        if due is not None and due <= self._net.now:
+            self.act(self.core.handle_timer(self._net.now))

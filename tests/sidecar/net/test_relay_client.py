@@ -1,0 +1,174 @@
+"""Both sides of the relay joined by a simulated internet with loss, routers that forget, and a server that restarts."""
+
+import os
+import random
+
+import pytest
+
+from planner.types import Filtering, Mapping
+from sidecar.errors import KafilaError
+from sidecar.net.candidates import RELAYED, Address
+from sidecar.net.relay_client import RelayClient, candidate, is_path, is_stream, stream_server
+from tests.sidecar.net.relay_people import SERVER, RelayMember, RelayServer
+from tests.sidecar.net.simnat import Internet, Router
+
+
+class Pair:
+    """Two members behind the worst routers there are, with a channel between them."""
+
+    def __init__(
+        self,
+        *,
+        delay_s: float = 0.02,
+        jitter_s: float = 0.0,
+        loss: float = 0.0,
+        seed: int = 1,
+        ttl_s: float = 3600.0,
+    ) -> None:
+        self.net = Internet(delay_s=delay_s, jitter_s=jitter_s, loss=loss, seed=seed)
+        self.server = RelayServer(self.net, ttl_s=ttl_s)
+        worst = {"mapping": Mapping.ADDRESS_AND_PORT_DEPENDENT, "filtering": Filtering.ADDRESS_AND_PORT_DEPENDENT}
+        self.routers = [Router(self.net, f"203.0.113.{i}", **worst) for i in (1, 2)]  # type: ignore[arg-type]
+        self.alice = RelayMember(self.net, self.routers[0], "10.0.0.5", 1, self.server)
+        self.bob = RelayMember(self.net, self.routers[1], "10.0.0.5", 2, self.server)
+        self.paths = self.alice.open(2), self.bob.open(1)
+
+    def form(self) -> "Pair":
+        assert self.net.run(5, until=lambda: bool(self.alice.bound and self.bob.bound))
+        return self
+
+    def passes(self, data: bytes, within_s: float = 1.0) -> bool:
+        """Whether a datagram gets over in both directions."""
+        del self.alice.heard[:], self.bob.heard[:]
+        self.alice.send(data, self.paths[0])
+        self.bob.send(data, self.paths[1])
+        wanted = [(data, self.paths[0])], [(data, self.paths[1])]
+        return self.net.run(within_s, until=lambda: (self.alice.heard, self.bob.heard) == wanted)
+
+
+@pytest.mark.parametrize("delay_s", [0.0005, 0.1])
+def test_channel_when_both_ends_open_it_then_stands_after_two_round_trips(delay_s: float) -> None:
+    pair = Pair(delay_s=delay_s)
+    started_at = pair.net.now
+    pair.form()
+    assert pair.net.now - started_at == pytest.approx(4 * delay_s, abs=0.001)
+    assert pair.passes(b"hello")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_channel_when_datagrams_are_lost_and_overtake_each_other_then_still_stands(seed: int) -> None:
+    pair = Pair(delay_s=0.05, jitter_s=0.1, loss=0.2, seed=seed).form()
+    assert any(pair.passes(bytes([i])) for i in range(50))
+    pair.net.run(120)
+    assert pair.alice.asked == pair.bob.asked == 1
+
+
+def test_channel_when_it_is_idle_for_minutes_then_kept_with_few_datagrams() -> None:
+    pair = Pair().form()
+    sent = pair.net.sent
+    pair.net.run(300)
+    assert pair.passes(b"still there")
+    assert pair.net.sent - sent < 300
+
+
+def test_channel_when_a_router_forgets_its_mapping_then_the_first_datagram_heals_it() -> None:
+    pair = Pair().form()
+    pair.routers[0].rebind()
+    assert not pair.passes(b"lost", within_s=0.2)
+    assert pair.passes(b"healed")
+
+
+def test_channel_when_a_router_forgets_and_only_the_other_end_sends_then_healed_by_the_next_keeping() -> None:
+    pair = Pair().form()
+    pair.routers[0].rebind()
+    pair.net.run(11)
+    assert pair.passes(b"healed")
+
+
+def test_channel_when_the_relay_restarts_then_new_tokens_bring_it_back() -> None:
+    pair = Pair().form()
+    pair.server.restart()
+    pair.net.run(12)
+    assert pair.passes(b"back")
+    assert (pair.alice.asked, pair.bob.asked) == (2, 2)
+
+
+def test_channel_when_the_relay_is_away_for_a_while_then_few_requests_and_back_soon() -> None:
+    pair = Pair().form()
+    pair.server.is_up = False
+    pair.net.run(20)
+    assert pair.alice.core.describe(pair.paths[0]) == "the relay does not answer"
+    sent = pair.net.sent
+    pair.net.run(60)
+    assert pair.net.sent - sent < 40
+    pair.server.is_up = True
+    pair.net.run(6)
+    assert pair.passes(b"back")
+
+
+def test_channel_when_its_token_grows_old_then_a_newer_one_is_asked_for_and_nothing_stops() -> None:
+    pair = Pair(ttl_s=100.0).form()
+    for i in range(100):
+        pair.net.run(10)
+        assert pair.passes(bytes([i]))
+    assert 15 < pair.alice.asked < 30
+
+
+def test_wrap_when_the_channel_is_not_bound_or_closed_then_none() -> None:
+    pair = Pair()
+    assert pair.alice.core.wrap([b"x"], pair.paths[0]) is None
+    pair.form()
+    pair.alice.core.close(pair.paths[0])
+    assert pair.alice.core.wrap([b"x"], pair.paths[0]) is None
+    assert pair.alice.core.next_timer() is None
+    pair.bob.send(b"to nobody", pair.paths[1])
+    pair.net.run(1)
+    assert pair.alice.heard == []
+    assert pair.alice.refused == 1
+
+
+def test_move_when_the_relay_is_reached_elsewhere_then_bound_there() -> None:
+    pair = Pair().form()
+    pair.alice.act(pair.alice.core.move(pair.paths[0], stream_server(7), pair.net.now))
+    assert pair.alice.core.wrap([b"x"], pair.paths[0]) is None
+    pair.alice.act(pair.alice.core.move(pair.paths[0], SERVER, pair.net.now))
+    pair.net.run(1)
+    assert pair.passes(b"hello")
+
+
+def test_refusal_when_the_relay_has_no_room_then_said_and_tried_again() -> None:
+    pair = Pair()
+    pair.server.relay._limits = type(pair.server.relay._limits)(relay_channels=0)
+    pair.net.run(3)
+    assert "no room" in pair.alice.core.describe(pair.paths[0])
+    pair.server.relay._limits = type(pair.server.relay._limits)()
+    pair.form()
+    assert pair.passes(b"hello")
+
+
+@pytest.mark.parametrize(
+    ("address", "path", "stream"),
+    [(("192.0.2.1", 1), False, False), (stream_server(300), False, True), (("100::12c", 1), True, False)],
+)
+def test_address_when_looked_at_then_paths_and_streams_are_told_apart(
+    address: Address, path: bool, stream: bool
+) -> None:
+    assert (is_path(address), is_stream(address)) == (path, stream)
+
+
+def test_candidate_when_made_of_a_path_then_the_last_choice() -> None:
+    path = RelayClient(lambda: bytes(8)).open(SERVER, 0.0)
+    assert is_path(path)
+    made = candidate(path)
+    assert (made.kind, made.target, made.priority >> 24) == (RELAYED, path, 0)
+
+
+def test_client_when_bytes_from_strangers_come_then_typed_errors_and_the_channel_stays() -> None:
+    pair, chance = Pair().form(), random.Random(6)
+    core = pair.alice.core
+    for _ in range(int(os.environ.get("KAFILA_FUZZ_INPUTS", 10_000))):
+        data = bytes([chance.randrange(8, 16)]) + chance.randbytes(chance.randrange(60))
+        source = SERVER if chance.random() < 0.8 else ("198.51.100.1", 9)
+        with pytest.raises(KafilaError):
+            core.receive(data, source, pair.net.now)
+    assert pair.passes(b"still there")

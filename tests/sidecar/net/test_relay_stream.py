@@ -1,0 +1,102 @@
+"""The relay client over the rendezvous' TLS connection, and what happens when that breaks."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator
+
+import grpc
+from kafila_proto import rendezvous_pb2 as pb
+from kafila_proto import rendezvous_pb2_grpc as pb_grpc
+
+from rendezvous.config import Config
+from rendezvous.server import serve
+from sidecar.net.candidates import Address
+from sidecar.net.relay_client import Deliver, Output, RelayClient, Send, stream_server
+from sidecar.net.relay_end import Token
+from sidecar.net.relay_stream import RelayStream
+
+OPTIONS = [("grpc.use_local_subchannel_pool", 1), ("grpc.initial_reconnect_backoff_ms", 100)]
+
+
+class Member:
+    """One end of a channel, by stream only."""
+
+    def __init__(self, channel: grpc.aio.Channel, token: Token) -> None:
+        self.heard: asyncio.Queue[bytes] = asyncio.Queue()
+        self.answered = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._core = RelayClient(lambda: os.urandom(8))
+        self.path: Address = self._core.open(stream_server(1), self._loop.time())
+        self._stream = RelayStream(channel, deliver=self._deliver, opened=self._opened)
+        self._act(self._core.use(self.path, token, self._loop.time()))
+        self._task = asyncio.create_task(self._stream.run())
+
+    async def send(self, data: bytes) -> None:
+        async with asyncio.timeout(3):
+            while (wrapped := self._core.wrap([data], self.path)) is None:
+                await asyncio.sleep(0.01)
+                self._act(self._core.handle_timer(self._loop.time()))
+        self._stream.send(wrapped[0])
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    def _opened(self) -> None:
+        self._act(self._core.bind_again(self._loop.time()))
+
+    def _deliver(self, datagram: bytes) -> None:
+        self.answered.set()
+        self._act(self._core.receive(datagram, stream_server(1), self._loop.time()))
+
+    def _act(self, outputs: list[Output]) -> None:
+        for output in outputs:
+            match output:
+                case Send(datagram, _):
+                    self._stream.send([datagram])
+                case Deliver(datagram, _):
+                    self.heard.put_nowait(datagram)
+
+
+@contextlib.asynccontextmanager
+async def two_members(port: int) -> AsyncIterator[tuple[Member, Member]]:
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=OPTIONS) as channel:
+        stub = pb_grpc.RendezvousStub(channel)  # type: ignore[no-untyped-call]
+        room = await stub.Create(pb.CreateRequest(protocol=1))
+        guest = await stub.Join(pb.JoinRequest(protocol=1, room=room.room))
+        members = []
+        for mailbox, secret, peer in ((1, room.secret, guest.mailbox), (guest.mailbox, guest.secret, 1)):
+            reply = await stub.Relay(pb.RelayRequest(room=room.room, mailbox=mailbox, secret=secret, peer=peer))
+            members.append(Member(channel, Token(reply.token, reply.key, reply.ttl_s)))
+        try:
+            yield members[0], members[1]
+        finally:
+            for member in members:
+                await member.close()
+
+
+async def test_stream_when_both_members_have_no_udp_then_datagrams_pass_in_order() -> None:
+    async with serve(Config(port=0)) as serving, two_members(serving.port) as (alice, bob):
+        await alice.send(b"wait for bob")
+        await bob.send(b"0")
+        async with asyncio.timeout(3):
+            assert await alice.heard.get() == b"0"
+            for i in range(100):
+                await alice.send(bytes([i]) * 1200)
+            while (first := await bob.heard.get()) == b"wait for bob":
+                pass
+            rest = [await bob.heard.get() for _ in range(99)]
+        assert [first, *rest] == [bytes([i]) * 1200 for i in range(100)]
+
+
+async def test_stream_when_the_server_goes_and_comes_back_then_opened_again() -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        first = contextlib.AsyncExitStack()
+        serving = await first.enter_async_context(serve(Config(port=0)))
+        alice, _ = await stack.enter_async_context(two_members(serving.port))
+        await alice.send(b"x")
+        await first.aclose()
+        alice.answered.clear()
+        await stack.enter_async_context(serve(Config(port=serving.port)))
+        await asyncio.wait_for(alice.answered.wait(), 10)
