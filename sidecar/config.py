@@ -19,6 +19,7 @@ class Config:
     hub_token: str | None  # HF_TOKEN; goes to the model host only
     hub_cache: Path  # an existing Hub cache is honoured
     rendezvous: str  # KAFILA_RENDEZVOUS; empty: the host of a session embeds one
+    stun: str  # KAFILA_STUN: further STUN servers, host:port,...
     name: str  # this machine's name for people
     openblas: bool  # DESIGN 12: a quick BLAS on Linux CPUs
 
@@ -35,6 +36,7 @@ class Config:
             hub_token=environment.get("HF_TOKEN") or None,
             hub_cache=Path(environment.get("HF_HUB_CACHE") or home / "hub"),
             rendezvous=environment.get("KAFILA_RENDEZVOUS", ""),
+            stun=environment.get("KAFILA_STUN", ""),
             name=environment.get("KAFILA_NAME") or socket.gethostname().split(".")[0] or "member",
             openblas=environment.get("KAFILA_OPENBLAS", "1") != "0",
         )

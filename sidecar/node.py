@@ -13,6 +13,7 @@ from typing import Self
 from kafila_proto import sidecar_pb2 as pb
 
 from sidecar.config import Config
+from sidecar.doctoring import examine
 from sidecar.embedded import EmbeddedRendezvous
 from sidecar.errors import KafilaError, Refused
 from sidecar.measuring import Measuring
@@ -196,6 +197,10 @@ class Node:
         checkpoint = await self._checkpoint(request.model)
         entry, _ = await self._measuring.member(checkpoint, lend_bytes=0)
         return await plans.of_model(checkpoint, {**entry, "name": self._config.name}, request)
+
+    async def doctor(self, request: pb.DoctorRequest) -> pb.DoctorReply:
+        """What this machine's network does, see `doctoring.examine`."""
+        return await examine(rendezvous=request.rendezvous or self._config.rendezvous, stun=self._config.stun)
 
     async def generate(self, request: pb.GenerateRequest) -> AsyncGenerator[pb.GenerateReply, None]:
         """One completion, see `Stage.generate`."""

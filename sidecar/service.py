@@ -53,6 +53,9 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
     async def Plan(self, request: pb.PlanRequest, context: Context) -> pb.PlanReply:
         return await _answer(context, self._node.plan, request)
 
+    async def Doctor(self, request: pb.DoctorRequest, context: Context) -> pb.DoctorReply:
+        return await _answer(context, self._node.doctor, request)
+
     async def WatchSession(self, request: pb.SessionRequest, context: Context) -> AsyncGenerator[pb.Session, None]:
         async for session in _stream(context, self._node.watch(request)):
             yield session

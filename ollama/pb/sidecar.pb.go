@@ -1782,6 +1782,274 @@ func (x *GenerateReply) GetOutputS() float64 {
 	return 0
 }
 
+type DoctorRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rendezvous    string                 `protobuf:"bytes,1,opt,name=rendezvous,proto3" json:"rendezvous,omitempty"` // as in CreateSessionRequest; empty means KAFILA_RENDEZVOUS
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DoctorRequest) Reset() {
+	*x = DoctorRequest{}
+	mi := &file_sidecar_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DoctorRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DoctorRequest) ProtoMessage() {}
+
+func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sidecar_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DoctorRequest.ProtoReflect.Descriptor instead.
+func (*DoctorRequest) Descriptor() ([]byte, []int) {
+	return file_sidecar_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *DoctorRequest) GetRendezvous() string {
+	if x != nil {
+		return x.Rendezvous
+	}
+	return ""
+}
+
+type DoctorReply struct {
+	state              protoimpl.MessageState `protogen:"open.v1"`
+	Text               string                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`                                                    // ready for printing, lines end with a newline
+	Findings           []*Finding             `protobuf:"bytes,2,rep,name=findings,proto3" json:"findings,omitempty"`                                            // the same, line by line
+	Addresses          []string               `protobuf:"bytes,3,rep,name=addresses,proto3" json:"addresses,omitempty"`                                          // useful ones of this machine, best first
+	Udp                string                 `protobuf:"bytes,4,opt,name=udp,proto3" json:"udp,omitempty"`                                                      // "passes", "blocked", "unknown"
+	Mapping            string                 `protobuf:"bytes,5,opt,name=mapping,proto3" json:"mapping,omitempty"`                                              // the planner's words
+	MappingIsAssumed   bool                   `protobuf:"varint,6,opt,name=mapping_is_assumed,json=mappingIsAssumed,proto3" json:"mapping_is_assumed,omitempty"` // as far as a server with one address can tell
+	Filtering          string                 `protobuf:"bytes,7,opt,name=filtering,proto3" json:"filtering,omitempty"`
+	FilteringIsAssumed bool                   `protobuf:"varint,8,opt,name=filtering_is_assumed,json=filteringIsAssumed,proto3" json:"filtering_is_assumed,omitempty"`
+	MappedAddress      string                 `protobuf:"bytes,9,opt,name=mapped_address,json=mappedAddress,proto3" json:"mapped_address,omitempty"`     // host:port as STUN servers see it; empty when not known
+	RttS               float64                `protobuf:"fixed64,10,opt,name=rtt_s,json=rttS,proto3" json:"rtt_s,omitempty"`                             // to the rendezvous, by UDP; 0 when not measured
+	ClockAheadS        float64                `protobuf:"fixed64,11,opt,name=clock_ahead_s,json=clockAheadS,proto3" json:"clock_ahead_s,omitempty"`      // the rendezvous' clock less this machine's; 0 when not measured
+	Reach              string                 `protobuf:"bytes,12,opt,name=reach,proto3" json:"reach,omitempty"`                                         // "permissive", "ordinary", "restrictive", "isolated"
+	DirectWith         []string               `protobuf:"bytes,13,rep,name=direct_with,json=directWith,proto3" json:"direct_with,omitempty"`             // kinds of networks whose members this machine reaches directly, in words
+	RelayedWith        []string               `protobuf:"bytes,14,rep,name=relayed_with,json=relayedWith,proto3" json:"relayed_with,omitempty"`          // and those by relay
+	RendezvousHere     string                 `protobuf:"bytes,15,opt,name=rendezvous_here,json=rendezvousHere,proto3" json:"rendezvous_here,omitempty"` // who could reach a rendezvous on this machine: "everybody", "this network"
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *DoctorReply) Reset() {
+	*x = DoctorReply{}
+	mi := &file_sidecar_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DoctorReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DoctorReply) ProtoMessage() {}
+
+func (x *DoctorReply) ProtoReflect() protoreflect.Message {
+	mi := &file_sidecar_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DoctorReply.ProtoReflect.Descriptor instead.
+func (*DoctorReply) Descriptor() ([]byte, []int) {
+	return file_sidecar_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *DoctorReply) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *DoctorReply) GetFindings() []*Finding {
+	if x != nil {
+		return x.Findings
+	}
+	return nil
+}
+
+func (x *DoctorReply) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+func (x *DoctorReply) GetUdp() string {
+	if x != nil {
+		return x.Udp
+	}
+	return ""
+}
+
+func (x *DoctorReply) GetMapping() string {
+	if x != nil {
+		return x.Mapping
+	}
+	return ""
+}
+
+func (x *DoctorReply) GetMappingIsAssumed() bool {
+	if x != nil {
+		return x.MappingIsAssumed
+	}
+	return false
+}
+
+func (x *DoctorReply) GetFiltering() string {
+	if x != nil {
+		return x.Filtering
+	}
+	return ""
+}
+
+func (x *DoctorReply) GetFilteringIsAssumed() bool {
+	if x != nil {
+		return x.FilteringIsAssumed
+	}
+	return false
+}
+
+func (x *DoctorReply) GetMappedAddress() string {
+	if x != nil {
+		return x.MappedAddress
+	}
+	return ""
+}
+
+func (x *DoctorReply) GetRttS() float64 {
+	if x != nil {
+		return x.RttS
+	}
+	return 0
+}
+
+func (x *DoctorReply) GetClockAheadS() float64 {
+	if x != nil {
+		return x.ClockAheadS
+	}
+	return 0
+}
+
+func (x *DoctorReply) GetReach() string {
+	if x != nil {
+		return x.Reach
+	}
+	return ""
+}
+
+func (x *DoctorReply) GetDirectWith() []string {
+	if x != nil {
+		return x.DirectWith
+	}
+	return nil
+}
+
+func (x *DoctorReply) GetRelayedWith() []string {
+	if x != nil {
+		return x.RelayedWith
+	}
+	return nil
+}
+
+func (x *DoctorReply) GetRendezvousHere() string {
+	if x != nil {
+		return x.RendezvousHere
+	}
+	return ""
+}
+
+type Finding struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Level         string                 `protobuf:"bytes,2,opt,name=level,proto3" json:"level,omitempty"` // "good", "note", "problem"
+	Sentence      string                 `protobuf:"bytes,3,opt,name=sentence,proto3" json:"sentence,omitempty"`
+	Advice        string                 `protobuf:"bytes,4,opt,name=advice,proto3" json:"advice,omitempty"` // what to change; empty when nothing
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Finding) Reset() {
+	*x = Finding{}
+	mi := &file_sidecar_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Finding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Finding) ProtoMessage() {}
+
+func (x *Finding) ProtoReflect() protoreflect.Message {
+	mi := &file_sidecar_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Finding.ProtoReflect.Descriptor instead.
+func (*Finding) Descriptor() ([]byte, []int) {
+	return file_sidecar_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Finding) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *Finding) GetLevel() string {
+	if x != nil {
+		return x.Level
+	}
+	return ""
+}
+
+func (x *Finding) GetSentence() string {
+	if x != nil {
+		return x.Sentence
+	}
+	return ""
+}
+
+func (x *Finding) GetAdvice() string {
+	if x != nil {
+		return x.Advice
+	}
+	return ""
+}
+
 var File_sidecar_proto protoreflect.FileDescriptor
 
 const file_sidecar_proto_rawDesc = "" +
@@ -1970,12 +2238,39 @@ const file_sidecar_proto_rawDesc = "" +
 	"\rprompt_tokens\x18\x04 \x01(\rR\fpromptTokens\x12\x19\n" +
 	"\bprompt_s\x18\x05 \x01(\x01R\apromptS\x12#\n" +
 	"\routput_tokens\x18\x06 \x01(\rR\foutputTokens\x12\x19\n" +
-	"\boutput_s\x18\a \x01(\x01R\aoutputS*R\n" +
+	"\boutput_s\x18\a \x01(\x01R\aoutputS\"/\n" +
+	"\rDoctorRequest\x12\x1e\n" +
+	"\n" +
+	"rendezvous\x18\x01 \x01(\tR\n" +
+	"rendezvous\"\x84\x04\n" +
+	"\vDoctorReply\x12\x12\n" +
+	"\x04text\x18\x01 \x01(\tR\x04text\x126\n" +
+	"\bfindings\x18\x02 \x03(\v2\x1a.kafila.sidecar.v1.FindingR\bfindings\x12\x1c\n" +
+	"\taddresses\x18\x03 \x03(\tR\taddresses\x12\x10\n" +
+	"\x03udp\x18\x04 \x01(\tR\x03udp\x12\x18\n" +
+	"\amapping\x18\x05 \x01(\tR\amapping\x12,\n" +
+	"\x12mapping_is_assumed\x18\x06 \x01(\bR\x10mappingIsAssumed\x12\x1c\n" +
+	"\tfiltering\x18\a \x01(\tR\tfiltering\x120\n" +
+	"\x14filtering_is_assumed\x18\b \x01(\bR\x12filteringIsAssumed\x12%\n" +
+	"\x0emapped_address\x18\t \x01(\tR\rmappedAddress\x12\x13\n" +
+	"\x05rtt_s\x18\n" +
+	" \x01(\x01R\x04rttS\x12\"\n" +
+	"\rclock_ahead_s\x18\v \x01(\x01R\vclockAheadS\x12\x14\n" +
+	"\x05reach\x18\f \x01(\tR\x05reach\x12\x1f\n" +
+	"\vdirect_with\x18\r \x03(\tR\n" +
+	"directWith\x12!\n" +
+	"\frelayed_with\x18\x0e \x03(\tR\vrelayedWith\x12'\n" +
+	"\x0frendezvous_here\x18\x0f \x01(\tR\x0erendezvousHere\"i\n" +
+	"\aFinding\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
+	"\x05level\x18\x02 \x01(\tR\x05level\x12\x1a\n" +
+	"\bsentence\x18\x03 \x01(\tR\bsentence\x12\x16\n" +
+	"\x06advice\x18\x04 \x01(\tR\x06advice*R\n" +
 	"\n" +
 	"DoneReason\x12\x14\n" +
 	"\x10DONE_REASON_STOP\x10\x00\x12\x16\n" +
 	"\x12DONE_REASON_LENGTH\x10\x01\x12\x16\n" +
-	"\x12DONE_REASON_CLOSED\x10\x022\xbb\x06\n" +
+	"\x12DONE_REASON_CLOSED\x10\x022\x87\a\n" +
 	"\aSidecar\x12G\n" +
 	"\x05Hello\x12\x1f.kafila.sidecar.v1.HelloRequest\x1a\x1d.kafila.sidecar.v1.HelloReply\x12T\n" +
 	"\rCreateSession\x12'.kafila.sidecar.v1.CreateSessionRequest\x1a\x1a.kafila.sidecar.v1.Session\x12N\n" +
@@ -1985,7 +2280,8 @@ const file_sidecar_proto_rawDesc = "" +
 	"\fLeaveSession\x12!.kafila.sidecar.v1.SessionRequest\x1a$.kafila.sidecar.v1.LeaveSessionReply\x12\\\n" +
 	"\fListSessions\x12&.kafila.sidecar.v1.ListSessionsRequest\x1a$.kafila.sidecar.v1.ListSessionsReply\x12O\n" +
 	"\fWatchSession\x12!.kafila.sidecar.v1.SessionRequest\x1a\x1a.kafila.sidecar.v1.Session0\x01\x12D\n" +
-	"\x04Plan\x12\x1e.kafila.sidecar.v1.PlanRequest\x1a\x1c.kafila.sidecar.v1.PlanReply\x12R\n" +
+	"\x04Plan\x12\x1e.kafila.sidecar.v1.PlanRequest\x1a\x1c.kafila.sidecar.v1.PlanReply\x12J\n" +
+	"\x06Doctor\x12 .kafila.sidecar.v1.DoctorRequest\x1a\x1e.kafila.sidecar.v1.DoctorReply\x12R\n" +
 	"\bGenerate\x12\".kafila.sidecar.v1.GenerateRequest\x1a .kafila.sidecar.v1.GenerateReply0\x01B\x12Z\x10kafila/ollama/pbb\x06proto3"
 
 var (
@@ -2001,7 +2297,7 @@ func file_sidecar_proto_rawDescGZIP() []byte {
 }
 
 var file_sidecar_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sidecar_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_sidecar_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_sidecar_proto_goTypes = []any{
 	(DoneReason)(0),              // 0: kafila.sidecar.v1.DoneReason
 	(*HelloRequest)(nil),         // 1: kafila.sidecar.v1.HelloRequest
@@ -2024,9 +2320,12 @@ var file_sidecar_proto_goTypes = []any{
 	(*GenerateRequest)(nil),      // 18: kafila.sidecar.v1.GenerateRequest
 	(*Options)(nil),              // 19: kafila.sidecar.v1.Options
 	(*GenerateReply)(nil),        // 20: kafila.sidecar.v1.GenerateReply
-	nil,                          // 21: kafila.sidecar.v1.Vehicle.ParametersEntry
-	nil,                          // 22: kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
-	nil,                          // 23: kafila.sidecar.v1.PlanReply.DownloadBytesEntry
+	(*DoctorRequest)(nil),        // 21: kafila.sidecar.v1.DoctorRequest
+	(*DoctorReply)(nil),          // 22: kafila.sidecar.v1.DoctorReply
+	(*Finding)(nil),              // 23: kafila.sidecar.v1.Finding
+	nil,                          // 24: kafila.sidecar.v1.Vehicle.ParametersEntry
+	nil,                          // 25: kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
+	nil,                          // 26: kafila.sidecar.v1.PlanReply.DownloadBytesEntry
 }
 var file_sidecar_proto_depIdxs = []int32{
 	11, // 0: kafila.sidecar.v1.ListSessionsReply.sessions:type_name -> kafila.sidecar.v1.Session
@@ -2034,36 +2333,39 @@ var file_sidecar_proto_depIdxs = []int32{
 	13, // 2: kafila.sidecar.v1.Session.stages:type_name -> kafila.sidecar.v1.Stage
 	14, // 3: kafila.sidecar.v1.Session.hops:type_name -> kafila.sidecar.v1.Hop
 	15, // 4: kafila.sidecar.v1.Session.vehicle:type_name -> kafila.sidecar.v1.Vehicle
-	21, // 5: kafila.sidecar.v1.Vehicle.parameters:type_name -> kafila.sidecar.v1.Vehicle.ParametersEntry
-	22, // 6: kafila.sidecar.v1.PlanReply.alternatives_json:type_name -> kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
-	23, // 7: kafila.sidecar.v1.PlanReply.download_bytes:type_name -> kafila.sidecar.v1.PlanReply.DownloadBytesEntry
+	24, // 5: kafila.sidecar.v1.Vehicle.parameters:type_name -> kafila.sidecar.v1.Vehicle.ParametersEntry
+	25, // 6: kafila.sidecar.v1.PlanReply.alternatives_json:type_name -> kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
+	26, // 7: kafila.sidecar.v1.PlanReply.download_bytes:type_name -> kafila.sidecar.v1.PlanReply.DownloadBytesEntry
 	19, // 8: kafila.sidecar.v1.GenerateRequest.options:type_name -> kafila.sidecar.v1.Options
 	0,  // 9: kafila.sidecar.v1.GenerateReply.done_reason:type_name -> kafila.sidecar.v1.DoneReason
-	1,  // 10: kafila.sidecar.v1.Sidecar.Hello:input_type -> kafila.sidecar.v1.HelloRequest
-	3,  // 11: kafila.sidecar.v1.Sidecar.CreateSession:input_type -> kafila.sidecar.v1.CreateSessionRequest
-	4,  // 12: kafila.sidecar.v1.Sidecar.OpenSession:input_type -> kafila.sidecar.v1.OpenSessionRequest
-	6,  // 13: kafila.sidecar.v1.Sidecar.JoinSession:input_type -> kafila.sidecar.v1.JoinSessionRequest
-	7,  // 14: kafila.sidecar.v1.Sidecar.StartSession:input_type -> kafila.sidecar.v1.SessionRequest
-	7,  // 15: kafila.sidecar.v1.Sidecar.LeaveSession:input_type -> kafila.sidecar.v1.SessionRequest
-	9,  // 16: kafila.sidecar.v1.Sidecar.ListSessions:input_type -> kafila.sidecar.v1.ListSessionsRequest
-	7,  // 17: kafila.sidecar.v1.Sidecar.WatchSession:input_type -> kafila.sidecar.v1.SessionRequest
-	16, // 18: kafila.sidecar.v1.Sidecar.Plan:input_type -> kafila.sidecar.v1.PlanRequest
-	18, // 19: kafila.sidecar.v1.Sidecar.Generate:input_type -> kafila.sidecar.v1.GenerateRequest
-	2,  // 20: kafila.sidecar.v1.Sidecar.Hello:output_type -> kafila.sidecar.v1.HelloReply
-	11, // 21: kafila.sidecar.v1.Sidecar.CreateSession:output_type -> kafila.sidecar.v1.Session
-	5,  // 22: kafila.sidecar.v1.Sidecar.OpenSession:output_type -> kafila.sidecar.v1.Offer
-	11, // 23: kafila.sidecar.v1.Sidecar.JoinSession:output_type -> kafila.sidecar.v1.Session
-	11, // 24: kafila.sidecar.v1.Sidecar.StartSession:output_type -> kafila.sidecar.v1.Session
-	8,  // 25: kafila.sidecar.v1.Sidecar.LeaveSession:output_type -> kafila.sidecar.v1.LeaveSessionReply
-	10, // 26: kafila.sidecar.v1.Sidecar.ListSessions:output_type -> kafila.sidecar.v1.ListSessionsReply
-	11, // 27: kafila.sidecar.v1.Sidecar.WatchSession:output_type -> kafila.sidecar.v1.Session
-	17, // 28: kafila.sidecar.v1.Sidecar.Plan:output_type -> kafila.sidecar.v1.PlanReply
-	20, // 29: kafila.sidecar.v1.Sidecar.Generate:output_type -> kafila.sidecar.v1.GenerateReply
-	20, // [20:30] is the sub-list for method output_type
-	10, // [10:20] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	23, // 10: kafila.sidecar.v1.DoctorReply.findings:type_name -> kafila.sidecar.v1.Finding
+	1,  // 11: kafila.sidecar.v1.Sidecar.Hello:input_type -> kafila.sidecar.v1.HelloRequest
+	3,  // 12: kafila.sidecar.v1.Sidecar.CreateSession:input_type -> kafila.sidecar.v1.CreateSessionRequest
+	4,  // 13: kafila.sidecar.v1.Sidecar.OpenSession:input_type -> kafila.sidecar.v1.OpenSessionRequest
+	6,  // 14: kafila.sidecar.v1.Sidecar.JoinSession:input_type -> kafila.sidecar.v1.JoinSessionRequest
+	7,  // 15: kafila.sidecar.v1.Sidecar.StartSession:input_type -> kafila.sidecar.v1.SessionRequest
+	7,  // 16: kafila.sidecar.v1.Sidecar.LeaveSession:input_type -> kafila.sidecar.v1.SessionRequest
+	9,  // 17: kafila.sidecar.v1.Sidecar.ListSessions:input_type -> kafila.sidecar.v1.ListSessionsRequest
+	7,  // 18: kafila.sidecar.v1.Sidecar.WatchSession:input_type -> kafila.sidecar.v1.SessionRequest
+	16, // 19: kafila.sidecar.v1.Sidecar.Plan:input_type -> kafila.sidecar.v1.PlanRequest
+	21, // 20: kafila.sidecar.v1.Sidecar.Doctor:input_type -> kafila.sidecar.v1.DoctorRequest
+	18, // 21: kafila.sidecar.v1.Sidecar.Generate:input_type -> kafila.sidecar.v1.GenerateRequest
+	2,  // 22: kafila.sidecar.v1.Sidecar.Hello:output_type -> kafila.sidecar.v1.HelloReply
+	11, // 23: kafila.sidecar.v1.Sidecar.CreateSession:output_type -> kafila.sidecar.v1.Session
+	5,  // 24: kafila.sidecar.v1.Sidecar.OpenSession:output_type -> kafila.sidecar.v1.Offer
+	11, // 25: kafila.sidecar.v1.Sidecar.JoinSession:output_type -> kafila.sidecar.v1.Session
+	11, // 26: kafila.sidecar.v1.Sidecar.StartSession:output_type -> kafila.sidecar.v1.Session
+	8,  // 27: kafila.sidecar.v1.Sidecar.LeaveSession:output_type -> kafila.sidecar.v1.LeaveSessionReply
+	10, // 28: kafila.sidecar.v1.Sidecar.ListSessions:output_type -> kafila.sidecar.v1.ListSessionsReply
+	11, // 29: kafila.sidecar.v1.Sidecar.WatchSession:output_type -> kafila.sidecar.v1.Session
+	17, // 30: kafila.sidecar.v1.Sidecar.Plan:output_type -> kafila.sidecar.v1.PlanReply
+	22, // 31: kafila.sidecar.v1.Sidecar.Doctor:output_type -> kafila.sidecar.v1.DoctorReply
+	20, // 32: kafila.sidecar.v1.Sidecar.Generate:output_type -> kafila.sidecar.v1.GenerateReply
+	22, // [22:33] is the sub-list for method output_type
+	11, // [11:22] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_sidecar_proto_init() }
@@ -2078,7 +2380,7 @@ func file_sidecar_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sidecar_proto_rawDesc), len(file_sidecar_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   23,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -33,6 +33,7 @@ const (
 	Sidecar_ListSessions_FullMethodName  = "/kafila.sidecar.v1.Sidecar/ListSessions"
 	Sidecar_WatchSession_FullMethodName  = "/kafila.sidecar.v1.Sidecar/WatchSession"
 	Sidecar_Plan_FullMethodName          = "/kafila.sidecar.v1.Sidecar/Plan"
+	Sidecar_Doctor_FullMethodName        = "/kafila.sidecar.v1.Sidecar/Doctor"
 	Sidecar_Generate_FullMethodName      = "/kafila.sidecar.v1.Sidecar/Generate"
 )
 
@@ -57,6 +58,8 @@ type SidecarClient interface {
 	WatchSession(ctx context.Context, in *SessionRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Session], error)
 	// The plan for a formed session, or for a model on this machine alone, before anything is fetched.
 	Plan(ctx context.Context, in *PlanRequest, opts ...grpc.CallOption) (*PlanReply, error)
+	// What this machine's network does, in words and in values; needs no session.
+	Doctor(ctx context.Context, in *DoctorRequest, opts ...grpc.CallOption) (*DoctorReply, error)
 	// One completion. Ends with exactly one reply that has `done`; cancelling the call frees the sequence everywhere.
 	Generate(ctx context.Context, in *GenerateRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GenerateReply], error)
 }
@@ -168,6 +171,16 @@ func (c *sidecarClient) Plan(ctx context.Context, in *PlanRequest, opts ...grpc.
 	return out, nil
 }
 
+func (c *sidecarClient) Doctor(ctx context.Context, in *DoctorRequest, opts ...grpc.CallOption) (*DoctorReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DoctorReply)
+	err := c.cc.Invoke(ctx, Sidecar_Doctor_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *sidecarClient) Generate(ctx context.Context, in *GenerateRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GenerateReply], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Sidecar_ServiceDesc.Streams[1], Sidecar_Generate_FullMethodName, cOpts...)
@@ -208,6 +221,8 @@ type SidecarServer interface {
 	WatchSession(*SessionRequest, grpc.ServerStreamingServer[Session]) error
 	// The plan for a formed session, or for a model on this machine alone, before anything is fetched.
 	Plan(context.Context, *PlanRequest) (*PlanReply, error)
+	// What this machine's network does, in words and in values; needs no session.
+	Doctor(context.Context, *DoctorRequest) (*DoctorReply, error)
 	// One completion. Ends with exactly one reply that has `done`; cancelling the call frees the sequence everywhere.
 	Generate(*GenerateRequest, grpc.ServerStreamingServer[GenerateReply]) error
 	mustEmbedUnimplementedSidecarServer()
@@ -246,6 +261,9 @@ func (UnimplementedSidecarServer) WatchSession(*SessionRequest, grpc.ServerStrea
 }
 func (UnimplementedSidecarServer) Plan(context.Context, *PlanRequest) (*PlanReply, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Plan not implemented")
+}
+func (UnimplementedSidecarServer) Doctor(context.Context, *DoctorRequest) (*DoctorReply, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method Doctor not implemented")
 }
 func (UnimplementedSidecarServer) Generate(*GenerateRequest, grpc.ServerStreamingServer[GenerateReply]) error {
 	return status.Errorf(codes.Unimplemented, "method Generate not implemented")
@@ -426,6 +444,24 @@ func _Sidecar_Plan_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Sidecar_Doctor_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DoctorRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SidecarServer).Doctor(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Sidecar_Doctor_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SidecarServer).Doctor(ctx, req.(*DoctorRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Sidecar_Generate_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(GenerateRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -475,6 +511,10 @@ var Sidecar_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Plan",
 			Handler:    _Sidecar_Plan_Handler,
+		},
+		{
+			MethodName: "Doctor",
+			Handler:    _Sidecar_Doctor_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -361,3 +361,55 @@ class GenerateReply(_message.Message):
     output_tokens: int
     output_s: float
     def __init__(self, text: _Optional[str] = ..., done: _Optional[bool] = ..., done_reason: _Optional[_Union[DoneReason, str]] = ..., prompt_tokens: _Optional[int] = ..., prompt_s: _Optional[float] = ..., output_tokens: _Optional[int] = ..., output_s: _Optional[float] = ...) -> None: ...
+
+class DoctorRequest(_message.Message):
+    __slots__ = ("rendezvous",)
+    RENDEZVOUS_FIELD_NUMBER: _ClassVar[int]
+    rendezvous: str
+    def __init__(self, rendezvous: _Optional[str] = ...) -> None: ...
+
+class DoctorReply(_message.Message):
+    __slots__ = ("text", "findings", "addresses", "udp", "mapping", "mapping_is_assumed", "filtering", "filtering_is_assumed", "mapped_address", "rtt_s", "clock_ahead_s", "reach", "direct_with", "relayed_with", "rendezvous_here")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    FINDINGS_FIELD_NUMBER: _ClassVar[int]
+    ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    UDP_FIELD_NUMBER: _ClassVar[int]
+    MAPPING_FIELD_NUMBER: _ClassVar[int]
+    MAPPING_IS_ASSUMED_FIELD_NUMBER: _ClassVar[int]
+    FILTERING_FIELD_NUMBER: _ClassVar[int]
+    FILTERING_IS_ASSUMED_FIELD_NUMBER: _ClassVar[int]
+    MAPPED_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    RTT_S_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_AHEAD_S_FIELD_NUMBER: _ClassVar[int]
+    REACH_FIELD_NUMBER: _ClassVar[int]
+    DIRECT_WITH_FIELD_NUMBER: _ClassVar[int]
+    RELAYED_WITH_FIELD_NUMBER: _ClassVar[int]
+    RENDEZVOUS_HERE_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    findings: _containers.RepeatedCompositeFieldContainer[Finding]
+    addresses: _containers.RepeatedScalarFieldContainer[str]
+    udp: str
+    mapping: str
+    mapping_is_assumed: bool
+    filtering: str
+    filtering_is_assumed: bool
+    mapped_address: str
+    rtt_s: float
+    clock_ahead_s: float
+    reach: str
+    direct_with: _containers.RepeatedScalarFieldContainer[str]
+    relayed_with: _containers.RepeatedScalarFieldContainer[str]
+    rendezvous_here: str
+    def __init__(self, text: _Optional[str] = ..., findings: _Optional[_Iterable[_Union[Finding, _Mapping]]] = ..., addresses: _Optional[_Iterable[str]] = ..., udp: _Optional[str] = ..., mapping: _Optional[str] = ..., mapping_is_assumed: _Optional[bool] = ..., filtering: _Optional[str] = ..., filtering_is_assumed: _Optional[bool] = ..., mapped_address: _Optional[str] = ..., rtt_s: _Optional[float] = ..., clock_ahead_s: _Optional[float] = ..., reach: _Optional[str] = ..., direct_with: _Optional[_Iterable[str]] = ..., relayed_with: _Optional[_Iterable[str]] = ..., rendezvous_here: _Optional[str] = ...) -> None: ...
+
+class Finding(_message.Message):
+    __slots__ = ("topic", "level", "sentence", "advice")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    SENTENCE_FIELD_NUMBER: _ClassVar[int]
+    ADVICE_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    level: str
+    sentence: str
+    advice: str
+    def __init__(self, topic: _Optional[str] = ..., level: _Optional[str] = ..., sentence: _Optional[str] = ..., advice: _Optional[str] = ...) -> None: ...

@@ -79,6 +79,11 @@ class SidecarStub:
                 request_serializer=kafila__proto_dot_sidecar__pb2.PlanRequest.SerializeToString,
                 response_deserializer=kafila__proto_dot_sidecar__pb2.PlanReply.FromString,
                 _registered_method=True)
+        self.Doctor = channel.unary_unary(
+                '/kafila.sidecar.v1.Sidecar/Doctor',
+                request_serializer=kafila__proto_dot_sidecar__pb2.DoctorRequest.SerializeToString,
+                response_deserializer=kafila__proto_dot_sidecar__pb2.DoctorReply.FromString,
+                _registered_method=True)
         self.Generate = channel.unary_stream(
                 '/kafila.sidecar.v1.Sidecar/Generate',
                 request_serializer=kafila__proto_dot_sidecar__pb2.GenerateRequest.SerializeToString,
@@ -151,6 +156,13 @@ class SidecarServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Doctor(self, request, context):
+        """What this machine's network does, in words and in values; needs no session.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Generate(self, request, context):
         """One completion. Ends with exactly one reply that has `done`; cancelling the call frees the sequence everywhere.
         """
@@ -205,6 +217,11 @@ def add_SidecarServicer_to_server(servicer, server):
                     servicer.Plan,
                     request_deserializer=kafila__proto_dot_sidecar__pb2.PlanRequest.FromString,
                     response_serializer=kafila__proto_dot_sidecar__pb2.PlanReply.SerializeToString,
+            ),
+            'Doctor': grpc.unary_unary_rpc_method_handler(
+                    servicer.Doctor,
+                    request_deserializer=kafila__proto_dot_sidecar__pb2.DoctorRequest.FromString,
+                    response_serializer=kafila__proto_dot_sidecar__pb2.DoctorReply.SerializeToString,
             ),
             'Generate': grpc.unary_stream_rpc_method_handler(
                     servicer.Generate,
@@ -455,6 +472,33 @@ class Sidecar:
             '/kafila.sidecar.v1.Sidecar/Plan',
             kafila__proto_dot_sidecar__pb2.PlanRequest.SerializeToString,
             kafila__proto_dot_sidecar__pb2.PlanReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Doctor(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kafila.sidecar.v1.Sidecar/Doctor',
+            kafila__proto_dot_sidecar__pb2.DoctorRequest.SerializeToString,
+            kafila__proto_dot_sidecar__pb2.DoctorReply.FromString,
             options,
             channel_credentials,
             insecure,

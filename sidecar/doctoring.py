@@ -1,0 +1,119 @@
+"""`session doctor`: measures what this machine's network does, and says it. Needs no session, changes nothing."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kafila_proto import rendezvous_pb2, rendezvous_pb2_grpc
+from kafila_proto import sidecar_pb2 as pb
+
+from rendezvous.config import PROTOCOL
+from sidecar.errors import KafilaError
+from sidecar.net import doctor
+from sidecar.net.candidates import Address, host_candidates, system_interfaces
+from sidecar.net.classify import OwnSocket, SoleSocket, classify
+from sidecar.net.nat import Nat, StunServer
+from sidecar.net.stun_servers import find_servers, parse_servers
+from sidecar.session.address import Address as Place
+from sidecar.session.address import parse_address
+from sidecar.session.dial import CALL_DEADLINE_S, answered, dial
+
+GREETINGS = 3  # the quickest counts
+
+
+@dataclass(frozen=True, slots=True)
+class _Greeting:
+    """The best of several answers of the rendezvous. `clock_ahead_s`: its clock less ours, half a round trip off."""
+
+    reply: rendezvous_pb2.GreetReply
+    rtt_s: float
+    clock_ahead_s: float
+
+
+async def examine(*, rendezvous: str, stun: str, own: OwnSocket | None = None) -> pb.DoctorReply:
+    """Some seconds at most. `rendezvous` and `stun` as KAFILA_RENDEZVOUS and KAFILA_STUN, empty where there is none.
+
+    `own` is the node's socket; without it one is opened, whose mapping is the same.
+
+    Raises:
+        InvalidInput: one of the two can't be read.
+    """
+    place = parse_address(rendezvous) if rendezvous else None
+    further = parse_servers(stun)
+    greeting, failure = await _reach(place)
+    udp = greeting.reply.udp if greeting else None
+    found = await find_servers(place.host if place else None, udp, further)
+    nat = await _classified(own, found.servers)
+    facts = doctor.Facts(
+        addresses=tuple(c.address for c in host_candidates(1, system_interfaces(), ipv6=True)),
+        rendezvous=_told(place, greeting, failure),
+        nat=nat,
+        unresolved=found.unresolved,
+    )
+    return _reply(facts)
+
+
+async def _reach(place: Place | None) -> tuple[_Greeting | None, str]:
+    """What the rendezvous says, or one sentence on why it says nothing."""
+    if place is None:
+        return None, ""
+    try:
+        return await _greet(place), ""
+    except KafilaError as error:
+        return None, str(error)
+
+
+async def _greet(place: Place) -> _Greeting:
+    greetings = []
+    async with await dial(place) as channel:
+        stub = rendezvous_pb2_grpc.RendezvousStub(channel)  # type: ignore[no-untyped-call]
+        for _ in range(GREETINGS):
+            sent_at, started_at = time.time(), time.perf_counter()
+            call = stub.Greet(rendezvous_pb2.GreetRequest(protocol=PROTOCOL), timeout=CALL_DEADLINE_S)
+            reply = await answered(call, place)
+            rtt_s = time.perf_counter() - started_at
+            greetings.append(_Greeting(reply, rtt_s, reply.time_s - (sent_at + rtt_s / 2)))
+    return min(greetings, key=lambda greeting: greeting.rtt_s)
+
+
+async def _classified(own: OwnSocket | None, servers: Sequence[StunServer]) -> Nat:
+    if own is not None:
+        return await classify(own, servers)
+    sole = SoleSocket()
+    try:
+        return await classify(sole, servers)
+    finally:
+        sole.close()
+
+
+def _told(place: Place | None, greeting: _Greeting | None, failure: str) -> doctor.Rendezvous | None:
+    if place is None:
+        return None
+    if greeting is None:
+        return doctor.Rendezvous(place.target, failure=failure)
+    return doctor.Rendezvous(place.target, rtt_s=greeting.rtt_s, clock_ahead_s=greeting.clock_ahead_s)
+
+
+def _reply(facts: doctor.Facts) -> pb.DoctorReply:
+    findings, verdict, nat = doctor.diagnose(facts), doctor.judge(facts), facts.nat
+    return pb.DoctorReply(
+        text=doctor.text(findings),
+        findings=[pb.Finding(topic=f.topic, level=f.level, sentence=f.sentence, advice=f.advice) for f in findings],
+        addresses=facts.addresses,
+        udp={True: "passes", False: "blocked", None: "unknown"}[nat.udp],
+        mapping=nat.mapping,
+        mapping_is_assumed=nat.mapping_is_assumed,
+        filtering=nat.filtering,
+        filtering_is_assumed=nat.filtering_is_assumed,
+        mapped_address=_written(nat.mapped),
+        rtt_s=nat.rtt_s or 0.0,
+        clock_ahead_s=(facts.rendezvous and facts.rendezvous.clock_ahead_s) or 0.0,
+        reach=verdict.reach,
+        direct_with=verdict.direct_with,
+        relayed_with=verdict.relayed_with,
+        rendezvous_here=verdict.rendezvous_here,
+    )
+
+
+def _written(address: Address | None) -> str:
+    return doctor.place(address) if address else ""
