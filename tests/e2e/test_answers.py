@@ -1,6 +1,8 @@
 """A formed session answers at every member, through every interface."""
 
 import json
+import subprocess
+import sys
 import threading
 import urllib.request
 from typing import Any
@@ -9,10 +11,12 @@ import pytest
 
 from tests.e2e.conftest import NAMES, until
 from tests.support.cluster import Cluster, Member
+from tests.support.smollm2 import smollm2_folder
 
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 COUNT = [{"role": "user", "content": "Count from 1 to 200, with commas."}]
 GREEDY = {"temperature": 0}
+GREEDY_64 = {"temperature": 0, "num_predict": 64}
 
 Session = dict[str, Any]
 
@@ -51,6 +55,32 @@ def test_chat_when_streamed_then_chunks_add_up_to_the_same_answer(member: Member
     assert len(lines) > 3
     assert "".join(line["message"]["content"] for line in lines) == "The capital of France is Paris."
     assert lines[-1]["done"]
+
+
+REFERENCE = """
+import json, sys
+from sidecar.runtime.mlx_thread import prefer_openblas
+prefer_openblas()
+from mlx_lm import load, stream_generate
+from mlx_lm.sample_utils import make_sampler
+model, tokenizer = load(sys.argv[1])
+for question in sys.argv[2:]:
+    prompt = tokenizer.apply_chat_template([{"role": "user", "content": question}], add_generation_prompt=True)
+    greedy = stream_generate(model, tokenizer, prompt, max_tokens=64, sampler=make_sampler(temp=0.0))
+    print(json.dumps("".join(reply.text for reply in greedy)), flush=True)
+"""
+
+
+def test_answers_when_the_model_is_split_over_three_machines_then_they_are_those_of_one(
+    cluster: Cluster, session: Session
+) -> None:
+    questions = ["Why is the sky blue?", "Tell me a story about a lighthouse.", "What is 12 times 12?"]
+    command = [sys.executable, "-c", REFERENCE, str(smollm2_folder()), *questions]
+    whole = subprocess.run(command, capture_output=True, text=True, timeout=110, check=True).stdout
+    for question, expected in zip(questions, map(json.loads, whole.splitlines()), strict=True):
+        messages = [{"role": "user", "content": question}]
+        body = {"model": model_of(session), "messages": messages, "stream": False, "options": GREEDY_64}
+        assert cluster.members[1].request("/api/chat", body)[1]["message"]["content"] == expected
 
 
 def test_generate_when_asked_raw_then_the_text_is_continued(member: Member, session: Session) -> None:

@@ -45,13 +45,17 @@ def show(cluster: Cluster) -> None:
     ada, bob, cyd = cluster.members
     create = Create(ada)
     code = create.code()
-    joined = run(cyd, "session", "join", code, "--yes", background=True)
+    joining = quiet(cyd, "session", "join", code, "--yes")
     say(f"the question, asked at {bob.name}: ollama run --session {code} {QUESTION!r}")
-    answer = run(bob, "run", "--session", code, "--yes", QUESTION).wait(FORM_DEADLINE_S)
+    asking = quiet(bob, "run", "--session", code, "--yes", QUESTION, stdout=subprocess.PIPE)
     create.wait()
-    joined.wait(FORM_DEADLINE_S)
-    if answer:
-        raise SystemExit(f"ollama run ended with status {answer}; logs are in {cluster.folder}")
+    print("\n   ", end="", flush=True)
+    assert asking.stdout is not None
+    for letter in iter(lambda: asking.stdout.read(1).decode(errors="replace"), ""):
+        print(letter, end="", flush=True)
+    for command in (asking, joining):
+        if command.wait(FORM_DEADLINE_S):
+            raise SystemExit(f"{' '.join(map(str, command.args))} failed; logs are in {cluster.folder}")
     print_plan(ada.session())
     print_trace(cluster)
 
@@ -61,7 +65,7 @@ class Create:
 
     def __init__(self, member: Member) -> None:
         command = ["session", "create", REPOSITORY, "--members", "3", "--context", "2048", "--concurrency", "2",
-                   "--require", "all"]  # fmt: skip
+                   "--require", "all", "--objective", "paper"]  # fmt: skip
         say(f"a session, opened at {member.name}: ollama {' '.join(command)}")
         self._popen = subprocess.Popen(
             [str(OLLAMA), *command],
@@ -100,11 +104,14 @@ class Create:
         self._code.set()
 
 
-def run(member: Member, *arguments: str, background: bool = False) -> "subprocess.Popen[bytes]":
-    """The member's command line, with its output on ours unless in the background."""
-    out = subprocess.DEVNULL if background else None
+def quiet(member: Member, *arguments: str, stdout: int = subprocess.DEVNULL) -> "subprocess.Popen[bytes]":
+    """The member's command line, without its progress: the first member's stands for all."""
     return subprocess.Popen(
-        [str(OLLAMA), *arguments], env=dict(member.environment), stdin=subprocess.DEVNULL, stdout=out, stderr=out
+        [str(OLLAMA), *arguments],
+        env=dict(member.environment),
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=subprocess.DEVNULL,
     )
 
 
