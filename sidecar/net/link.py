@@ -19,6 +19,7 @@ from sidecar.net.neighbour import Ended, Established, Neighbour, StreamData, Str
 from sidecar.net.pathsize import SAFE_BYTES
 from sidecar.net.punch import Datagram, Punch
 from sidecar.net.quic import Identity
+from sidecar.net.relay_client import is_path
 from sidecar.net.stream import Stream
 from sidecar.net.stun import PairSecret
 
@@ -67,11 +68,15 @@ class Link:
         self.ready: asyncio.Future[None] = self._loop.create_future()  # both ends know that the link stands
         self._on_stream = on_stream
         self._send = send
+        self._announced: tuple[Candidate, ...] = ()  # by the peer
+        self._relayed: tuple[Candidate, ...] = ()  # our own channel at the relay, once it is bound
         self._streams: dict[int, Stream] = {}
         self._handlers: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._pump_is_due = False
         self._path_used: tuple[Address | None, int] = (None, SAFE_BYTES)
+        self._moved: asyncio.Future[None] = self._loop.create_future()  # done when the path turns direct or relayed
+        self._began_at = self._path_at = self._ready_at = self._loop.time()
 
     @property
     def path(self) -> str:
@@ -89,6 +94,20 @@ class Link:
         """Round trip of the path in use: the least of the last eight checks, of which there is one a second."""
         selected = self._punch.selected
         return selected.rtt_s if selected is not None and selected.rtt_s is not None else 0.0
+
+    @property
+    def punch_s(self) -> float:
+        """From the call to connect until a path stood."""
+        return self._path_at - self._began_at
+
+    @property
+    def handshake_s(self) -> float:
+        """From then until both ends knew that the link stands."""
+        return self._ready_at - self._path_at
+
+    async def moved(self) -> None:
+        """Returns when the path has changed from direct to relayed or back, or the link is over."""
+        await asyncio.wait((self._moved, self.closed), return_when=asyncio.FIRST_COMPLETED)
 
     @property
     def routes(self) -> set[bytes]:
@@ -127,9 +146,19 @@ class Link:
 
     # ---- For the endpoint.
 
-    def add_candidates(self, candidates: Sequence[Candidate]) -> None:
-        """Checks (further) addresses of the peer; the first call starts everything."""
-        self._send_checks(self._punch.add(candidates, self._loop.time()))
+    def announced(self, candidates: Sequence[Candidate]) -> None:
+        """The peer's candidates, in place of those announced before; the first call starts everything."""
+        self._announced = tuple(candidates)
+        self._know()
+
+    def use_relay(self, candidate: Candidate) -> None:
+        """Our channel at the relay is bound: it is one more address to check."""
+        self._relayed = (candidate,)
+        self._know()
+
+    def network_changed(self) -> None:
+        """This node has other addresses now, or other mappings."""
+        self._send_checks(self._punch.search(self._loop.time()))
         self.pump()
 
     def awaits(self, transaction: bytes) -> bool:
@@ -139,8 +168,11 @@ class Link:
         """Raises BadDatagram."""
         self._send_checks(self._punch.receive(message, source, self._loop.time()))
 
-    def receive_quic(self, datagram: bytes) -> None:
-        self._core.receive(datagram, self._loop.time(), self.rtt_s)
+    def receive_quic(self, datagram: bytes, source: Address) -> None:
+        now, heard_at = self._loop.time(), self._core.heard_at
+        self._core.receive(datagram, now, self.rtt_s)
+        if self._core.is_established and source != self.remote_address and self._core.heard_at != heard_at:
+            self._send_checks(self._punch.heard_from(source, now))
 
     @property
     def refusal(self) -> Ended | None:
@@ -207,6 +239,7 @@ class Link:
     def _handle(self, event: quic.Event) -> None:
         match event:
             case Established():
+                self._ready_at = self._loop.time()
                 self.ready.set_result(None)
             case StreamData(stream_id, data, is_last):
                 self._feed(stream_id, data, is_last)
@@ -251,6 +284,10 @@ class Link:
             else:
                 stream.reset()
 
+    def _know(self) -> None:
+        self._send_checks(self._punch.know((*self._announced, *self._relayed), self._loop.time()))
+        self.pump()
+
     def _send_checks(self, checks: Sequence[Datagram]) -> None:
         for datagram, target in checks:
             self._send((datagram,), target)
@@ -258,10 +295,22 @@ class Link:
     def _follow_path(self) -> None:
         """Tells QUIC when the path below it has changed."""
         now_used = (self.remote_address, self._punch.datagram_bytes)
-        if now_used != self._path_used:
-            is_new = now_used[0] != self._path_used[0] and self._path_used[0] is not None
-            self._core.follow_path(is_new=is_new, datagram_bytes=now_used[1])
-            self._path_used = now_used
+        before, self._path_used = self._path_used, now_used
+        if now_used == before:
+            return
+        is_new = now_used[0] != before[0]
+        self._core.follow_path(is_new=is_new and before[0] is not None, datagram_bytes=now_used[1])
+        if is_new:
+            self._tell_path(before[0])
+
+    def _tell_path(self, before: Address | None) -> None:
+        """Lets those know who wait for it; `before` is the address that was used until now."""
+        log.info("path_chosen peer=%s path=%s rtt_s=%.4f", self.peer, self.path, self.rtt_s)
+        if before is None:
+            self._path_at = self._loop.time()
+        elif is_path(before) != (self.path == RELAY):
+            self._moved.set_result(None)
+            self._moved = self._loop.create_future()
 
     def _flush(self) -> None:
         selected = self._punch.selected

@@ -5,61 +5,31 @@ component and one socket, so a pair is just the peer's address). An address coun
 answered. The dialler prefers the highest priority, nominates it with a rising number, and repeats the check while the
 link lives: that keeps NAT bindings open, measures the round trip, and shows when a path has died. The listener follows
 the nomination, also to a new address of the dialler behind a NAT that rebound.
+
+The relayed candidate is the node's own channel at the relay (`relay_client`), not announced by the peer. It is chosen
+when direct paths had their chance, and looked behind from then on (`search`).
 """
 
-from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 
 from aioice.stun import Message
 
 from sidecar.net import stun
 from sidecar.net.candidates import LARGEST_LOCAL, PEER_REFLEXIVE, RELAYED, Address, Candidate, priority
+from sidecar.net.check import Check
 from sidecar.net.errors import BadDatagram
 from sidecar.net.pathsize import PathSize
+from sidecar.net.search import BURST_S, Search
 
 Datagram = tuple[bytes, Address]
 
-FIRST_RETRY_S = 0.1
-LARGEST_RETRY_S = 0.8
 KEEP_S = 1.0  # how often the path in use is checked; NATs hold UDP for 30 s and more (RFC 4787 REQ-5)
-FAILING_CHECKS = 3  # a path with this many unanswered checks in a row gives way to another that answers
+PATIENCE_S = 0.35  # direct checks go out at 0, 0.1 and 0.3 s; the answer takes a round trip more
 STALE_S = 3.0  # after this long without an answer every address is checked again
-SEARCH_S = 10.0  # how long such a search goes on at addresses that don't answer
+SEARCH_S = 15.0  # how long such a search goes on at addresses that don't answer: as long as QUIC waits
 MAX_CHECKED = 64  # addresses of one peer at once
 MAX_LEARNT = 8  # of these, learnt from authenticated requests
-_OPEN_TRANSACTIONS = 8  # of one address: more retransmissions than this are forgotten unanswered
-_RTT_SAMPLES = 8
 _LEARNT_PRIORITY = priority(PEER_REFLEXIVE, LARGEST_LOCAL)
-
-
-@dataclass(slots=True)
-class Check:
-    """The state of our checks to one address of the peer."""
-
-    target: Address
-    kind: str
-    priority: int
-    due: float | None  # when the next check goes out; None when there is none
-    interval_s: float = FIRST_RETRY_S
-    sent: int = 0
-    open: OrderedDict[bytes, float] = field(default_factory=OrderedDict)  # transaction -> when it was sent
-    answered_at: float | None = None
-    samples_s: deque[float] = field(default_factory=lambda: deque(maxlen=_RTT_SAMPLES))
-
-    @property
-    def rtt_s(self) -> float | None:
-        """The least of the latest round trips: what the path takes when neither end is busy."""
-        return min(self.samples_s, default=None)
-
-    @property
-    def is_alive(self) -> bool:
-        return self.answered_at is not None and len(self.open) < FAILING_CHECKS
-
-    def describe(self) -> str:
-        if self.answered_at is not None:
-            return f"{self.target[0]} port {self.target[1]} ({self.kind}): answered"
-        return f"{self.target[0]} port {self.target[1]} ({self.kind}): {self.sent} checks, no answer"
 
 
 class Punch:
@@ -86,14 +56,31 @@ class Punch:
         self._sizes = sizes
         self._until = until
         self._transactions = transactions
+        self._search = Search()
+        self._began: float | None = None  # when the first candidates were known
         self._checks: dict[Address, Check] = {}
         self._nomination = 0  # the last number sent (dialler) or taken (listener)
         self._nominated: Address | None = None
 
-    def add(self, candidates: Iterable[Candidate], now: float) -> list[Datagram]:
-        """Takes (further) candidates of the peer; those known already are left as they are."""
+    def know(self, candidates: Sequence[Candidate], now: float) -> list[Datagram]:
+        """The peer's candidates are these now: new ones are checked, others forgotten unless learnt or in use."""
+        if self._began is None:
+            self._began = now
+        wanted = {candidate.target for candidate in candidates}
+        for target, check in list(self._checks.items()):
+            if target not in wanted and check.kind != PEER_REFLEXIVE and check is not self.selected:
+                del self._checks[target]
+        if self.selected is not None and not wanted <= self._checks.keys():
+            self._until = max(self._until, now + SEARCH_S)
         for candidate in candidates:
             self._checked(candidate.target, candidate.kind, candidate.priority, now)
+        return self.handle_timer(now)
+
+    def heard_from(self, source: Address, now: float) -> list[Datagram]:
+        """The peer's QUIC came from this address: if it is a new one, a NAT has rebound, and it is checked at once."""
+        if source in self._checks:
+            return []
+        self._learn(_LEARNT_PRIORITY, source, now)
         return self.handle_timer(now)
 
     def receive(self, message: Message, source: Address, now: float) -> list[Datagram]:
@@ -112,23 +99,27 @@ class Punch:
 
     def next_timer(self) -> float | None:
         """When `handle_timer` is due; None when nothing is left to do."""
-        timers = (self._size.next_timer(), *(check.due for check in self._checks.values()))
+        timers = [self._size.next_timer(), self._search.next_timer(), *(check.due for check in self._checks.values())]
+        if self._dials and self.selected is None:
+            timers += [self._choosable_at(check) for check in self._checks.values() if check.is_alive]
         return min((at for at in timers if at is not None), default=None)
 
     def handle_timer(self, now: float) -> list[Datagram]:
         """The checks that are due."""
         if self._is_stale(now):
-            self._until = now + SEARCH_S
-            self._restart(now)
-        if self.selected is not None and not self.selected.is_alive:
+            self._start_over(now, now + SEARCH_S, self._checks.values())
+        if self._search.take(now):
+            self._start_over(now, now + BURST_S, self._others())
+        if self.selected is None or not self.selected.is_alive:
             self._choose(now)
         due = [check for check in self._checks.values() if check.due is not None and check.due <= now]
         return [self._send(check, now) for check in due] + self._probe(now)
 
-    def search(self, now: float, until: float) -> list[Datagram]:
-        """Checks every address again, until `until`: after a change of the network, or to better a relayed path."""
-        self._until = until
-        self._restart(now)
+    def search(self, now: float) -> list[Datagram]:
+        """Checks every address again: this node's network has changed. The path in use stays while it answers."""
+        self._start_over(now, now + SEARCH_S, self._others())
+        if self.selected is not None:
+            self.selected.due = now
         return self.handle_timer(now)
 
     @property
@@ -150,7 +141,8 @@ class Punch:
     def _requested(self, message: Message, source: Address, now: float) -> list[Datagram]:
         if stun.sender_role(message) != self._peer_role:
             raise BadDatagram(f"a check from {source[0]} is our own, sent back")
-        check = self._checks.get(source) or self._learn(message, source, now)
+        asked = min(message.attributes.get("PRIORITY", 0), _LEARNT_PRIORITY)
+        check = self._checks.get(source) or self._learn(asked, source, now)
         out = [(stun.answer(self.secret, message, source), source)]
         if check is None:
             return out
@@ -160,14 +152,13 @@ class Punch:
         self._choose(now)
         return out + self.handle_timer(now)
 
-    def _learn(self, message: Message, source: Address, now: float) -> Check | None:
+    def _learn(self, priority_: int, source: Address, now: float) -> Check | None:
         """A peer-reflexive address (RFC 8445 section 7.3.1.3); of many, one that is not in use makes room."""
         learnt = [check for check in self._checks.values() if check.kind == PEER_REFLEXIVE]
         if len(learnt) >= MAX_LEARNT:
             spare = [check for check in learnt if check is not self.selected]
             del self._checks[min(spare, key=lambda check: check.answered_at is not None).target]
-        asked = min(message.attributes.get("PRIORITY", 0), _LEARNT_PRIORITY)
-        return self._checked(source, PEER_REFLEXIVE, asked, now)
+        return self._checked(source, PEER_REFLEXIVE, priority_, now)
 
     def _follow(self, message: Message, source: Address) -> None:
         number = message.attributes.get("ICE-CONTROLLING")
@@ -179,14 +170,11 @@ class Punch:
         if check is self.selected and self._size.awaits(message.transaction_id):
             self._size.answered(message.transaction_id)
             return []
-        sent_at = check.open.get(message.transaction_id) if check else None
-        if check is None or sent_at is None:
+        if check is None or message.transaction_id not in check.open:
             raise BadDatagram(f"an answer from {source[0]} to nothing that was asked there")
         if check is self.selected:
             self._size.kept(padded=message.transaction_id == next(iter(check.open)))
-        check.samples_s.append(now - sent_at)
-        check.answered_at, check.due, check.interval_s = now, None, FIRST_RETRY_S
-        check.open.clear()
+        check.answered(message.transaction_id, now)
         self._choose(now)
         return self.handle_timer(now)
 
@@ -194,39 +182,54 @@ class Punch:
         """Selects the path: the dialler the best that answers, the listener the nominated one once it answered."""
         before = self.selected
         if self._dials:
-            alive = [check for check in self._checks.values() if check.is_alive]
-            self.selected = max(alive, key=lambda check: check.priority, default=before)
+            self.selected = max(self._choosable(now), key=lambda check: check.priority, default=before)
         else:
             nominated = self._checks.get(self._nominated) if self._nominated else None
             self.selected = nominated if nominated and nominated.is_alive else before
-        if self.selected is None:
-            return
-        if self.selected is not before:
-            self._size = PathSize(() if self.selected.kind == RELAYED else self._sizes, now)
-        if self._dials and self.selected is not before:
-            self.selected.due = now  # tells the listener at once
-        elif self.selected.due is None:
+        if self.selected is not None and self.selected is not before:
+            self._start_path(self.selected, now)
+        elif self.selected is not None and self.selected.due is None:
             self.selected.due = now + KEEP_S
+
+    def _choosable(self, now: float) -> list[Check]:
+        """What answers."""
+        return [check for check in self._checks.values() if check.is_alive and now >= self._choosable_at(check)]
+
+    def _choosable_at(self, check: Check) -> float:
+        """The relayed path is not taken before direct ones had their chance."""
+        if check.kind != RELAYED or self.selected is not None or self._began is None:
+            return 0.0
+        return self._began + PATIENCE_S + (check.rtt_s or 0.0)
+
+    def _start_path(self, selected: Check, now: float) -> None:
+        is_relayed = selected.kind == RELAYED
+        self._size = PathSize(() if is_relayed else self._sizes, now)
+        if is_relayed:
+            self._search.start(now)
+        else:
+            self._search.stop()
+        if self._dials:
+            selected.due = now  # tells the listener at once
+        elif selected.due is None:
+            selected.due = now + KEEP_S
 
     def _is_stale(self, now: float) -> bool:
         selected = self.selected
         return selected is not None and selected.answered_at is not None and now - selected.answered_at > STALE_S
 
-    def _restart(self, now: float) -> None:
-        """Every address starts over; the path in use stays in use until another answers."""
-        for check in self._checks.values():
-            check.answered_at, check.due, check.interval_s, check.sent = None, now, FIRST_RETRY_S, 0
+    def _others(self) -> list[Check]:
+        return [check for check in self._checks.values() if check is not self.selected]
+
+    def _start_over(self, now: float, until: float, checks: Iterable[Check]) -> None:
+        self._until = max(self._until, until)
+        for check in checks:
+            check.start_over(now)
 
     def _send(self, check: Check, now: float) -> Datagram:
         transaction = self._transactions()
         is_padded = check is self.selected and not check.open
-        check.open[transaction] = now
-        if len(check.open) > _OPEN_TRANSACTIONS:
-            check.open.popitem(last=False)
-        check.sent += 1
-        check.due = now + check.interval_s
-        check.interval_s = min(check.interval_s * 2, LARGEST_RETRY_S)
-        if check is not self.selected and check.due > self._until:
+        check.went_out(transaction, now)
+        if check is not self.selected and check.due is not None and check.due > self._until:
             check.due = None
         number = None
         if self._dials and check is self.selected:

@@ -211,7 +211,7 @@ async def test_connect_when_the_candidates_come_later_then_the_link_comes_up() -
 
     async def trickle() -> None:
         await asyncio.sleep(0.05)
-        one.add_candidates(
+        one.announced(
             session=SESSION, key=KEY, me=low, peer_fingerprint=high.fingerprint, candidates=other.candidates()
         )
 

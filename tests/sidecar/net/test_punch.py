@@ -10,7 +10,7 @@ from sidecar.net import stun
 from sidecar.net.candidates import HOST, PEER_REFLEXIVE, RELAYED, SERVER_REFLEXIVE, Address, Candidate, priority
 from sidecar.net.errors import BadDatagram
 from sidecar.net.pathsize import PROBED_BYTES, SAFE_BYTES
-from sidecar.net.punch import MAX_CHECKED, MAX_LEARNT, Datagram, Punch
+from sidecar.net.punch import MAX_CHECKED, MAX_LEARNT, PATIENCE_S, Datagram, Punch
 from tests.sidecar.net.wire import Clocked, Wire
 
 A: Address = ("10.0.0.1", 1000)
@@ -27,6 +27,7 @@ class End:
         self.wire = wire
         self.addresses = addresses
         self.refused = 0
+        self.known: list[Candidate] = []
         self.punch = Punch(
             secret=SECRET, dials=dials, until=wire.now + 10, transactions=lambda: os.urandom(12), sizes=sizes
         )
@@ -46,7 +47,8 @@ class End:
         self.clocked.arm()
 
     def add(self, *candidates: Candidate) -> None:
-        self.out(self.punch.add(candidates, self.wire.now))
+        self.known += candidates
+        self.out(self.punch.know(self.known, self.wire.now))
 
     @property
     def target(self) -> Address | None:
@@ -153,10 +155,97 @@ def test_path_when_relayed_at_first_and_direct_later_then_a_search_finds_the_dir
     wire.run(15)
     assert a.target == relay
     wire.cut.clear()
-    for end in (a, b):
-        end.out(end.punch.search(wire.now, wire.now + 5))
-    wire.run(2)
+    wire.run(17)  # the searches begin 2, 6, 14 and 30 s after the relayed path was taken
     assert (a.target, b.target) == (near, A)
+
+
+def test_searches_when_the_path_stays_relayed_then_they_become_rare_and_never_end() -> None:
+    wire = Wire()
+    near, relay = ("10.0.0.2", 2), ("30.0.0.2", 2)
+    a = End(wire, dials=True, addresses=[A, ("30.0.0.1", 1)])
+    b = End(wire, dials=False, addresses=[near, relay])
+    wire.cut |= {(A, near), (near, A)}
+    a.add(candidate(relay, RELAYED), candidate(near, HOST))
+    b.add(candidate(A), candidate(("30.0.0.1", 1), RELAYED))
+    wire.run(200)
+    tried = wire.record(near)
+    before = wire.sent
+    wire.run(600)
+    assert tried == []  # cut
+    kept = 4 * 600  # a request and its answer, each way, each second
+    assert 0 < wire.sent - before - kept < 2 * 12 * 10  # ten searches of a few checks from each end
+    wire.cut.clear()
+    wire.run(66)
+    assert (a.target, b.target) == (near, A)
+
+
+def test_path_when_the_relayed_one_answers_first_then_direct_ones_have_their_chance() -> None:
+    wire = Wire(delay_s=0.05)
+    near, relay = ("10.0.0.2", 2), ("30.0.0.2", 2)
+    a = End(wire, dials=True, addresses=[A, ("30.0.0.1", 1)])
+    b = End(wire, dials=False, addresses=[near, relay])
+    wire.cut |= {(A, near), (near, A)}
+    a.add(candidate(relay, RELAYED), candidate(near, HOST))
+    b.add(candidate(A), candidate(("30.0.0.1", 1), RELAYED))
+    wire.run(0.15)
+    wire.cut.clear()
+    assert not both_selected(a, b)
+    assert wire.run(0.4, until=lambda: both_selected(a, b))
+    assert (a.target, b.target) == (near, A)
+
+
+def test_path_when_only_the_relay_answers_then_it_is_taken_after_a_moment() -> None:
+    wire = Wire(delay_s=0.01)
+    relay = ("30.0.0.2", 2)
+    a = End(wire, dials=True, addresses=[("30.0.0.1", 1)])
+    b = End(wire, dials=False, addresses=[relay])
+    a.add(candidate(relay, RELAYED))
+    b.add(candidate(("30.0.0.1", 1), RELAYED))
+    start = wire.now
+    assert wire.run(1, until=lambda: both_selected(a, b))
+    assert PATIENCE_S <= wire.now - start < PATIENCE_S + 0.1
+
+
+def test_path_when_its_round_trip_is_long_then_it_is_not_taken_for_dead_between_check_and_answer() -> None:
+    wire = Wire(delay_s=0.25)
+    slow, relay = ("10.0.0.2", 2), ("30.0.0.2", 2)
+    a = End(wire, dials=True, addresses=[A, ("30.0.0.1", 1)])
+    b = End(wire, dials=False, addresses=[slow, relay])
+    a.add(candidate(relay, RELAYED), candidate(slow, HOST))
+    b.add(candidate(A), candidate(("30.0.0.1", 1), RELAYED))
+    wire.run(3)
+    targets = set()
+    for _ in range(100):
+        wire.run(0.1)
+        targets.add(a.target)
+    assert targets == {slow}
+
+
+def test_path_when_the_peers_quic_comes_from_a_new_address_then_it_is_checked_at_once() -> None:
+    wire = Wire()
+    a, b = two_ends(wire)
+    a.add(candidate(B))
+    b.add(candidate(A))
+    wire.run(2)
+    new = ("192.0.2.1", 9)
+    wire.translate(B, new)
+    wire.attach(B, lambda data, source: None)
+    wire.attach(new, b.receive)
+    a.out(a.punch.heard_from(new, wire.now))
+    wire.run(0.021)
+    assert "192.0.2.1 port 9 (peer-reflexive): answered" in a.punch.describe()
+
+
+def test_candidates_when_the_peer_announces_others_then_the_old_ones_are_forgotten_except_the_path_in_use() -> None:
+    wire = Wire()
+    a, b = two_ends(wire)
+    old, new = ("10.0.0.7", 7), ("10.0.0.8", 8)
+    a.out(a.punch.know([candidate(B), candidate(old)], wire.now))
+    b.add(candidate(A))
+    wire.run(2)
+    a.out(a.punch.know([candidate(new)], wire.now))
+    assert a.target == B
+    assert [line.partition(" ")[0] for line in a.punch.describe().split("; ")] == [B[0], new[0]]
 
 
 def test_path_when_it_dies_and_the_others_were_given_up_long_ago_then_they_are_checked_again() -> None:
@@ -231,7 +320,7 @@ def test_checks_when_the_path_stands_then_one_a_second_keeps_it() -> None:
 def test_answer_when_it_comes_from_another_address_then_it_counts_for_nothing() -> None:
     wire = Wire()
     a, _ = two_ends(wire)
-    asked = a.punch.add([candidate(B)], wire.now)
+    asked = a.punch.know([candidate(B)], wire.now)
     forged = stun.answer(SECRET, stun.parse(asked[0][0]), A)
     with pytest.raises(BadDatagram):
         a.punch.receive(stun.parse(forged), ("10.6.6.6", 6), wire.now)
