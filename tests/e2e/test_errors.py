@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import create, start, until
-from tests.support.cluster import Cluster, Member, free_port, make_cluster
+from tests.support.cluster import Cluster, Member, free_port, kill, make_cluster
+from tests.support.tiny_gguf import write_tiny_gguf
 
 TINY = "kafila/tiny"
 
@@ -161,3 +162,26 @@ def test_data_when_sessions_ran_then_keys_are_private(cluster: Cluster) -> None:
         assert path.stat().st_mode & 0o077 == 0
         for file in path.glob("*.pem"):
             assert file.stat().st_mode & 0o077 == 0, file
+
+
+def test_local_model_when_the_sidecar_dies_then_it_still_answers(cluster: Cluster, tmp_path: Path) -> None:
+    bob = cluster.members[1]
+    modelfile = tmp_path / "Modelfile"
+    modelfile.write_text(f"FROM {write_tiny_gguf(tmp_path / 'tiny.gguf')}\n")
+    made = bob.ollama("create", "local", "-f", str(modelfile))
+    assert made.returncode == 0, made.stderr
+    body = {"model": "local", "prompt": "abc", "stream": False, "options": {"num_predict": 4, "num_ctx": 128}}
+    status, before = bob.request("/api/generate", body)
+    assert (status, before["done"]) == (200, True), before
+    kill(bob.sidecar_pid())
+    status, after = bob.request("/api/generate", body)
+    assert (status, after["done"]) == (200, True), after
+    until(lambda: bob.request("/api/session/list", timeout_s=5)[0] == 200, 20)
+
+
+def test_server_when_it_is_killed_then_its_sidecar_ends_too(cluster: Cluster) -> None:
+    member = cluster.start_member("dan")
+    pid = member.sidecar_pid()
+    kill(member.process.popen.pid)
+    until(lambda: not Path(f"/proc/{pid}").exists(), 10)
+    member.process.popen.wait(5)
