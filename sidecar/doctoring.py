@@ -1,7 +1,8 @@
 """`session doctor`: measures what this machine's network does, and says it. Needs no session, changes nothing."""
 
+import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from kafila_proto import rendezvous_pb2, rendezvous_pb2_grpc
@@ -13,10 +14,13 @@ from sidecar.net import doctor
 from sidecar.net.candidates import Address, host_candidates, system_interfaces
 from sidecar.net.classify import OwnSocket, SoleSocket, classify
 from sidecar.net.nat import Nat, StunServer
+from sidecar.net.portmapping import find_offer
 from sidecar.net.stun_servers import find_servers, parse_servers
 from sidecar.session.address import Address as Place
 from sidecar.session.address import parse_address
 from sidecar.session.dial import CALL_DEADLINE_S, answered, dial
+
+AskRouter = Callable[[], Awaitable[doctor.Offer | None]]
 
 GREETINGS = 3  # the quickest counts
 
@@ -30,10 +34,13 @@ class _Greeting:
     clock_ahead_s: float
 
 
-async def examine(*, rendezvous: str, stun: str, own: OwnSocket | None = None) -> pb.DoctorReply:
+async def examine(
+    *, rendezvous: str, stun: str, own: OwnSocket | None = None, ask_router: AskRouter = find_offer
+) -> pb.DoctorReply:
     """Some seconds at most. `rendezvous` and `stun` as KAFILA_RENDEZVOUS and KAFILA_STUN, empty where there is none.
 
-    `own` is the node's socket; without it one is opened, whose mapping is the same.
+    `own` is the node's socket; without it one is opened, whose mapping is the same. `ask_router` tells whether this
+    machine's router maps ports.
 
     Raises:
         InvalidInput: one of the two can't be read.
@@ -43,12 +50,13 @@ async def examine(*, rendezvous: str, stun: str, own: OwnSocket | None = None) -
     greeting, failure = await _reach(place)
     udp = greeting.reply.udp if greeting else None
     found = await find_servers(place.host if place else None, udp, further)
-    nat = await _classified(own, found.servers)
+    nat, offer = await asyncio.gather(_classified(own, found.servers), ask_router())
     facts = doctor.Facts(
         addresses=tuple(c.address for c in host_candidates(1, system_interfaces(), ipv6=True)),
         rendezvous=_told(place, greeting, failure),
         nat=nat,
         unresolved=found.unresolved,
+        mapping_offer=offer,
     )
     return _reply(facts)
 

@@ -180,12 +180,20 @@ def _udp(facts: Facts) -> Finding:
 def _nat(nat: Nat) -> Iterator[Finding]:
     if not nat.udp:
         return
-    if nat.is_translated is False:
-        yield Finding("Translation", GOOD, "none between this machine and the STUN servers that answered")
-    elif nat.mapped is not None:
-        yield Finding("Translation", GOOD, f"seen from outside as {nat.mapped[0]}")
+    if nat.mapped is not None:
+        yield _translation(nat.mapped[0], is_translated=nat.is_translated is not False)
     yield _mapping(nat)
     yield _filtering(nat)
+
+
+def _translation(seen_as: str, *, is_translated: bool) -> Finding:
+    if is_translated:
+        return Finding("Translation", GOOD, f"seen from outside as {seen_as}")
+    sentence = "none between this machine and the servers that answered"
+    if ipaddress.ip_address(seen_as).is_global:
+        return Finding("Translation", GOOD, sentence)
+    advice = "to learn about the way to the internet too, name a public STUN server in KAFILA_STUN"
+    return Finding("Translation", NOTE, sentence + ", which are on this side of any router to the internet", advice)
 
 
 def _mapping(nat: Nat) -> Finding:

@@ -7,11 +7,22 @@ from rendezvous.config import Config
 from rendezvous.server import serve
 from sidecar.doctoring import examine
 from sidecar.errors import InvalidInput
+from sidecar.net.doctor import Offer
+
+
+async def no_offer() -> None:
+    return None
+
+
+async def an_offer() -> Offer:
+    return Offer("NAT-PMP", "8.8.4.4")
 
 
 async def test_examine_when_the_rendezvous_answers_then_everything_is_measured() -> None:
     async with serve(Config(port=0, key_pair=make_key_pair())) as serving:
-        reply = await examine(rendezvous=f"127.0.0.1:{serving.port}#{serving.fingerprint}", stun="")
+        reply = await examine(
+            rendezvous=f"127.0.0.1:{serving.port}#{serving.fingerprint}", stun="", ask_router=an_offer
+        )
     assert (reply.udp, reply.mapping, reply.mapping_is_assumed) == ("passes", "endpoint-independent", True)
     assert reply.reach == "permissive"
     assert len(reply.direct_with) == 3
@@ -19,6 +30,7 @@ async def test_examine_when_the_rendezvous_answers_then_everything_is_measured()
     assert abs(reply.clock_ahead_s) < 1
     assert reply.mapped_address.startswith("127.0.0.1:")
     assert list(reply.addresses)
+    assert reply.rendezvous_here == "everybody"
     assert f"127.0.0.1:{serving.port} answers in" in reply.text
     assert [f.sentence for f in reply.findings if f.level == "problem"] == []
 
@@ -26,7 +38,7 @@ async def test_examine_when_the_rendezvous_answers_then_everything_is_measured()
 async def test_examine_when_nothing_listens_there_then_a_finding_and_no_error() -> None:
     async with serve(Config(port=0)) as serving:
         port = serving.port
-    reply = await examine(rendezvous=f"grpc+insecure://127.0.0.1:{port}", stun="")
+    reply = await examine(rendezvous=f"grpc+insecure://127.0.0.1:{port}", stun="", ask_router=no_offer)
     assert reply.udp == "unknown"
     problem = next(f for f in reply.findings if f.topic == "Rendezvous")
     assert problem.level == "problem"
@@ -36,7 +48,7 @@ async def test_examine_when_nothing_listens_there_then_a_finding_and_no_error() 
 async def test_examine_when_no_rendezvous_is_configured_then_stun_servers_tell() -> None:
     async with serve(Config(port=0)) as serving:
         one, other = serving.udp_ports
-        reply = await examine(rendezvous="", stun=f"127.0.0.1:{one},127.0.0.1:{other}")
+        reply = await examine(rendezvous="", stun=f"127.0.0.1:{one},127.0.0.1:{other}", ask_router=no_offer)
     assert (reply.udp, reply.mapping) == ("passes", "endpoint-independent")
     assert "none is configured" in reply.text
 
@@ -44,4 +56,4 @@ async def test_examine_when_no_rendezvous_is_configured_then_stun_servers_tell()
 @pytest.mark.parametrize(("rendezvous", "stun"), [("nonsense", ""), ("", "host:0")])
 async def test_examine_when_a_setting_can_not_be_read_then_invalid_input(rendezvous: str, stun: str) -> None:
     with pytest.raises(InvalidInput):
-        await examine(rendezvous=rendezvous, stun=stun)
+        await examine(rendezvous=rendezvous, stun=stun, ask_router=no_offer)

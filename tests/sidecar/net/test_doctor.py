@@ -147,5 +147,14 @@ def test_text_when_something_can_be_changed_then_it_stands_below() -> None:
     assert all(line.startswith("  - ") for line in lines[at + 1 :])
 
 
+@pytest.mark.parametrize(
+    ("seen_as", "is_translated", "level"),
+    [("203.0.113.9", True, "good"), ("8.8.4.4", False, "good"), ("192.168.1.5", False, "note")],
+)
+def test_translation_when_seen_like_this_then(seen_as: str, is_translated: bool, level: str) -> None:
+    nat = Nat(udp=True, mapping=EI, filtering=F_EI, mapped=(seen_as, 1), is_translated=is_translated)
+    assert said(facts(nat), "Translation").level == level
+
+
 def test_addresses_when_there_are_none_then_a_problem() -> None:
     assert said(facts(Nat(udp=None), addresses=("127.0.0.1",)), "Addresses").level == PROBLEM
