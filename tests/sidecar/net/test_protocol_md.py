@@ -1,0 +1,59 @@
+"""docs/protocol.md's hex examples are what both sides of the relay, and STUN, send and take."""
+
+import re
+from pathlib import Path
+
+from aioice.stun import Class, Message, Method
+
+from rendezvous.config import Limits
+from rendezvous.pace import Pace
+from rendezvous.relay import Relay
+from rendezvous.stun import Place, Stun
+from rendezvous.token import Tokens
+from sidecar.net.candidates import Address
+from sidecar.net.relay_client import Bound, RelayClient, Send
+from sidecar.net.relay_end import Token
+
+PROTOCOL_MD = Path(__file__).parents[3] / "docs" / "protocol.md"
+SERVER, MEMBER = ("192.0.2.1", 7770), ("198.51.100.7", 40_000)
+
+
+def example(name: str) -> bytes:
+    text = PROTOCOL_MD.read_text(encoding="utf-8")
+    found = re.search(rf"^```hex {name}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    assert found is not None, f"protocol.md has no example {name}"
+    return bytes.fromhex("".join(line.partition("#")[0] for line in found[1].splitlines()))
+
+
+def pace() -> Pace:
+    return Pace(per_s=1.0, burst=100, salt=b"")
+
+
+def test_stun_when_asked_as_documented_then_the_documents_answer() -> None:
+    asked = Message(Method.BINDING, Class.REQUEST, bytes(range(1, 13)), {"CHANGE-REQUEST": 6})
+    assert bytes(asked) == example("stun request")
+    server = Stun(addresses=("192.0.2.1", "192.0.2.2"), ports=(7770, 7771), pace=pace())
+    answer = server.receive(example("stun request"), MEMBER, Place(0, 0), 0.0)
+    assert answer.datagram == example("stun answer")
+
+
+def test_relay_when_client_and_server_talk_then_each_datagram_is_the_documents() -> None:
+    random_server = iter([b"c" * 32, bytes.fromhex("0a0b0c0d")])
+    random_client = iter([bytes(range(1, 9)), bytes(range(11, 19))])
+    tokens = Tokens(secret=b"s" * 32, ttl_s=3600.0, bytes_per_s=8 * 1024 * 1024)
+    relay = Relay(tokens=tokens, limits=Limits(), pace=pace(), entropy=lambda size: next(random_server)[:size])
+    client = RelayClient(lambda: next(random_client))
+
+    def answered(datagram: bytes) -> bytes:
+        sending = relay.receive(datagram, MEMBER, 0.0)
+        assert sending is not None
+        return bytes(sending[0])
+
+    path: Address = client.open(SERVER, 0.0)
+    token = Token(*tokens.issue(serial=1, mailbox=1, peer=2, now=0.0), 3600.0)
+    assert client.use(path, token, 0.0) == [Send(example("relay bind"), SERVER)]
+    assert answered(example("relay bind")) == example("relay challenge")
+    assert client.receive(example("relay challenge"), SERVER, 0.0) == [Send(example("relay bind again"), SERVER)]
+    assert answered(example("relay bind again")) == example("relay bound")
+    assert client.receive(example("relay bound"), SERVER, 0.0) == [Bound(path)]
+    assert client.wrap([b"\x01\x02\x03"], path) == ([example("relay data")], SERVER)
