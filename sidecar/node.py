@@ -98,7 +98,7 @@ class Node:
         )
         authority = Authority(
             name=channel.self_name,
-            terms=planning_terms(terms, checkpoint.sizes),
+            terms=planning_terms(terms, checkpoint),
             now=asyncio.get_running_loop().time(),
         )
         code = self._spoken(channel, address)

@@ -4,13 +4,14 @@ from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 
 from sidecar.errors import InvalidInput
+from sidecar.runtime.footprint import RESERVE_BYTES, prefill_peak_bytes
 from sidecar.session.authority import Terms
-from sidecar.session.events import Json
 from sidecar.weights.checkpoint import Checkpoint
 
 DEFAULT_CONTEXT_TOKENS = 4096
 MOST_CONCURRENCY = 256
 STRATEGIES = ("kafila", "memory", "uniform")
+ITEM_BYTES = {"F32": 4, "BF16": 2, "F16": 2}
 OBJECTIVES = ("paper", "latency", "throughput")
 
 
@@ -50,15 +51,24 @@ def make_terms(
     )
 
 
-def planning_terms(terms: ring_pb2.SessionTerms, sizes: Json) -> Terms:
+def beside_weights(checkpoint: Checkpoint, context_tokens: int) -> dict[str, int]:
+    """What every stage takes beside weights and caches: the planner's reserve_bytes and prefill_peak_bytes."""
+    peak = prefill_peak_bytes(
+        checkpoint.config, context_tokens=context_tokens, item_bytes=ITEM_BYTES[checkpoint.activation_dtype]
+    )
+    return {"reserve_bytes": RESERVE_BYTES, "prefill_peak_bytes": peak}
+
+
+def planning_terms(terms: ring_pb2.SessionTerms, checkpoint: Checkpoint) -> Terms:
     """The same for the admitter's core."""
     return Terms(
         members_wanted=terms.members_wanted,
-        model=sizes,
+        model=checkpoint.sizes,
         context_tokens=terms.context_tokens,
         concurrency=terms.concurrency,
         strategy=terms.strategy,
         objective=terms.objective,
         require=tuple(terms.require),
         exclude=tuple(terms.exclude),
+        extra=beside_weights(checkpoint, terms.context_tokens),
     )

@@ -1,0 +1,25 @@
+"""What a stage takes beside weights and caches."""
+
+import pytest
+
+from sidecar.runtime.footprint import PREFILL_CHUNK_TOKENS, prefill_peak_bytes
+
+SMOLLM2 = {"hidden_size": 576, "intermediate_size": 1536, "num_attention_heads": 9}
+
+
+def test_prefill_peak_when_counted_for_smollm2_then_it_covers_what_was_measured() -> None:
+    for context_tokens, measured in ((512, 28 << 20), (1024, 40 << 20)):
+        counted = prefill_peak_bytes(SMOLLM2, context_tokens=context_tokens, item_bytes=4)
+        assert 0.85 * measured < counted < 1.5 * measured
+
+
+@pytest.mark.parametrize("name", sorted(SMOLLM2))
+def test_prefill_peak_when_the_model_is_larger_then_it_is_higher(name: str) -> None:
+    larger = SMOLLM2 | {name: 2 * SMOLLM2[name]}
+    peaks = [prefill_peak_bytes(config, context_tokens=2048, item_bytes=2) for config in (SMOLLM2, larger)]
+    assert peaks[0] < peaks[1]
+
+
+def test_prefill_peak_when_the_context_is_shorter_than_a_chunk_then_it_counts_the_context() -> None:
+    short = prefill_peak_bytes(SMOLLM2, context_tokens=64, item_bytes=4)
+    assert short < prefill_peak_bytes(SMOLLM2, context_tokens=PREFILL_CHUNK_TOKENS, item_bytes=4) / 4
