@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 BUFFER_BYTES = 4 << 20  # asked of the kernel
 DRAIN_DATAGRAMS = 64  # per wake-up of a socket
 LARGEST_PORT = 65_535
+LARGEST_DATAGRAM_BYTES = 65_507  # of UDP over IPv4
 
 _FIRST_STREAM = LARGEST_PORT + 1
 _RELAYS = Place(0, 0)
@@ -39,7 +40,7 @@ class Datagrams:
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._buffer = bytearray(LARGEST_PORT)
+        self._buffer = bytearray(LARGEST_DATAGRAM_BYTES)
         self._view = memoryview(self._buffer)
         self._streams: dict[Source, Callable[[bytes], None]] = {}
         self._stream_numbers = itertools.count(_FIRST_STREAM)
@@ -67,8 +68,9 @@ class Datagrams:
         return source
 
     def receive(self, datagram: bytes, source: Source) -> None:
-        """One datagram of a stream."""
-        self._take(datagram, source)
+        """One datagram of a stream; what no datagram could hold is dropped."""
+        if 0 < len(datagram) <= LARGEST_DATAGRAM_BYTES:
+            self._take(datagram, source)
 
     def close_stream(self, source: Source) -> None:
         owner = limited(source[0])

@@ -13,6 +13,7 @@ from kafila_proto import rendezvous_pb2 as pb
 from kafila_proto import rendezvous_pb2_grpc as pb_grpc
 
 from rendezvous.config import Config, Limits
+from rendezvous.errors import CannotServe
 from rendezvous.server import serve
 from tests.rendezvous.relay_world import Member
 from tests.rendezvous.test_server import channel, stub_of
@@ -52,6 +53,23 @@ async def test_relay_when_two_members_bind_over_udp_then_datagrams_pass() -> Non
             assert await heard(other) == relayed
             other.sendto(relayed, place)
             assert await heard(one) == relayed
+
+
+async def test_relay_when_one_member_has_ipv6_and_the_other_ipv4_then_datagrams_pass() -> None:
+    try:
+        async with serve(Config(host="::", port=0)) as serving, channel(serving.port) as mine:
+            _, members = await tokens(stub_of(mine))
+            with caller("::1") as six, caller("127.0.0.1") as four:
+                for sock, host, member in ((six, "::1", members[0]), (four, "127.0.0.1", members[1])):
+                    place = (host, serving.udp_ports[0])
+                    number = await bind(member, lambda data, sock=sock, place=place: udp(sock, place, data))  # type: ignore[misc]
+                relayed = struct.pack("!BI", 8, number) + b"hello"
+                six.sendto(relayed, ("::1", serving.udp_ports[0]))
+                assert await heard(four) == relayed
+                four.sendto(relayed, ("127.0.0.1", serving.udp_ports[0]))
+                assert await heard(six) == relayed
+    except CannotServe:
+        pytest.skip("no IPv6 here")
 
 
 async def test_relay_when_one_member_has_no_udp_then_a_stream_carries_its_datagrams() -> None:
