@@ -15,7 +15,7 @@ from kafila_proto import rendezvous_pb2 as pb
 from kafila_proto import rendezvous_pb2_grpc as pb_grpc
 
 from rendezvous.address import limited
-from rendezvous.config import PROTOCOL, SECRET_BYTES, WILDCARDS, Config, Limits
+from rendezvous.config import PROTOCOL, SECRET_BYTES, Config, Limits
 from rendezvous.errors import CannotServe, RendezvousError, WrongProtocol
 from rendezvous.mailbox import Arrived, Departed, Event, Mail, Present
 from rendezvous.meter import Meter
@@ -25,7 +25,7 @@ from rendezvous.relay_stream import RelayStream
 from rendezvous.room import FIRST_MAILBOX, Key, Rooms
 from rendezvous.stun import Place, Stun
 from rendezvous.token import Tokens
-from rendezvous.udp import Datagrams, Sockets, open_sockets
+from rendezvous.udp import Datagrams, Sockets, address_of, open_sockets
 
 logger = logging.getLogger(__name__)
 
@@ -230,10 +230,10 @@ def _datagrams(config: Config, sockets: Sockets, tokens: Tokens) -> Datagrams:
         burst=limits.udp_requests_per_address_at_once,
         salt=secrets.token_bytes(16),
     )
-    hosts = [config.host] if config.alternate is None else [config.host, config.alternate]
+    addresses = range(1 if config.alternate is None else 2)
     stun = Stun(
-        addresses=["" if host in WILDCARDS else host for host in hosts],
-        ports=[sockets[Place(0, port)].getsockname()[1] for port in (0, 1)],
+        addresses=[address_of(sockets, Place(address, 0))[0] for address in addresses],
+        ports=[address_of(sockets, Place(0, port))[1] for port in (0, 1)],
         pace=pace,
     )
     relay = Relay(tokens=tokens, limits=limits, pace=pace, entropy=secrets.token_bytes)
@@ -242,12 +242,11 @@ def _datagrams(config: Config, sockets: Sockets, tokens: Tokens) -> Datagrams:
 
 def _udp_place(config: Config, sockets: Sockets) -> pb.UdpPlace:
     """What members are told; with one address the one that they know is right, also behind a forwarded port."""
-    return pb.UdpPlace(
-        host=config.host if config.alternate else "",
-        port=sockets[Place(0, 0)].getsockname()[1],
-        alternate_port=sockets[Place(0, 1)].getsockname()[1],
-        alternate_host=config.alternate or "",
-    )
+    (host, port), (_, alternate_port) = (address_of(sockets, Place(0, port)) for port in (0, 1))
+    if config.alternate is None:
+        return pb.UdpPlace(port=port, alternate_port=alternate_port)
+    alternate_host = address_of(sockets, Place(1, 0))[0]
+    return pb.UdpPlace(host=host, port=port, alternate_port=alternate_port, alternate_host=alternate_host)
 
 
 def _bind(server: grpc.aio.Server, config: Config) -> int:

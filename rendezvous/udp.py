@@ -141,6 +141,12 @@ class Datagrams:
         self._arm()
 
 
+def address_of(sockets: Sockets, place: Place) -> tuple[str, int]:
+    """IP address and port of one of the server's sockets; "" for the address where it listens on all."""
+    host, port = sockets[place].getsockname()[:2]
+    return "" if host in WILDCARDS else plain(host), port
+
+
 def open_sockets(config: Config, tcp_port: int) -> dict[Place, socket.socket]:
     """Each address with two ports, one next to the other. Raises CannotServe."""
     if config.alternate is not None and config.host in WILDCARDS:
@@ -179,7 +185,7 @@ def _open_pair(hosts: list[str], port: int) -> dict[Place, socket.socket]:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    if port > LARGEST_PORT:
+    if not 0 <= port <= LARGEST_PORT:
         raise OSError(0, f"there is no port {port}")
     sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
     try:

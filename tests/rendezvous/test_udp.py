@@ -111,6 +111,20 @@ async def test_serve_when_a_second_address_has_no_first_then_cannot_serve() -> N
             pass
 
 
+async def test_stun_when_the_server_listens_at_a_name_then_its_origin_is_an_address() -> None:
+    async with serve(Config(host="localhost", port=0)) as serving:
+        with caller() as sock:
+            answer, _ = await ask(sock, ("127.0.0.1", serving.udp_ports[0]), request())
+        assert parse_message(answer).attributes["RESPONSE-ORIGIN"] == ("127.0.0.1", serving.udp_ports[0])
+
+
+@pytest.mark.parametrize("port", [-1, 65_535, 70_000])
+async def test_serve_when_there_is_no_such_udp_port_then_cannot_serve(port: int) -> None:
+    with pytest.raises(CannotServe, match=f"UDP ports {port} and"):
+        async with serve(Config(port=0, udp_port=port)):
+            pass
+
+
 async def test_stun_when_garbage_comes_then_nothing_is_answered_and_service_goes_on() -> None:
     limits = Limits(udp_requests_per_address_at_once=1000)
     async with serve(Config(port=0, limits=limits)) as serving:
