@@ -30,6 +30,23 @@ def can_hold_a_block(case: Case, member: int) -> bool:
     return case.room_bytes[member] >= case.chain.least_held()
 
 
+def could_hold(case: Case, heads: Sequence[int]) -> bool:
+    """Whether the members' memory suffices with one of `heads` as head: certain for equal blocks, else only not ruled
+    out."""
+    return any(_could_hold_with(case, head) for head in heads)
+
+
+def _could_hold_with(case: Case, head: int) -> bool:
+    chain, room = case.chain, case.room(head, True)
+    if room < chain.least_held():
+        return False
+    others = sorted((case.room_bytes[m] for m in range(len(case.members)) if m != head), reverse=True)
+    taken = others[: chain.atoms - 1]
+    if not chain.equal:
+        return room + sum(taken) >= chain.held[-1]
+    return sum(lent // chain.held[1] for lent in (room, *taken)) >= chain.atoms
+
+
 def shortage(case: Case, members: Sequence[int], heads: Sequence[int]) -> Shortage:
     """Why these members, all taking part, can't hold the model when the head has to be one of `heads`."""
     least = case.chain.least_held()

@@ -5,7 +5,7 @@ blocks can be cut anywhere and nobody has a limit.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -19,7 +19,8 @@ class Row(NamedTuple):
     """A member at one batch size. Amounts are atoms where these are equal, bytes read where not.
 
     `least_s`: its stage with the least that everybody takes. `spare`: how much more it can hold. `rate`: amount a
-    second. `fixed_work`, `head_work`: what it could read in the time of its overhead, and of the head.
+    second. `fixed_work`, `head_work`: what it could read in the time of its overhead, and of the head. `head_loss`:
+    how much less it holds as head; infinite if it can't be.
     """
 
     bit: int
@@ -30,15 +31,17 @@ class Row(NamedTuple):
     fixed_work: float
     head_s: float
     head_work: float
+    head_loss: float
 
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """The chain as an amount to hand out: everybody takes at least `least`, and a member at most `most`."""
+    """The chain as an amount to hand out: everybody takes at least `least`, a member at most `most`, less as head."""
 
     total: int
     least: int
     most: tuple[float, ...]
+    most_as_head: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +75,30 @@ class Bound:
 
 
 def amounts_of(case: Case) -> Amounts:
+    """For bounds: nobody can hold more."""
     chain = case.chain
     if chain.equal:
-        limits = (min(chain.atoms, room // chain.held[1]) for room in case.room_bytes)
-        return Amounts(chain.atoms, 1, tuple(map(float, limits)))
+        return _amounts(case, chain.atoms, 1, lambda room: float(min(chain.atoms, room // chain.held[1])))
     per_held = _most_read_per_held(chain)
-    most = tuple(min(float(chain.read[-1]), room * per_held) for room in case.room_bytes)
-    return Amounts(chain.read[-1], min(_steps(chain.read)), most)
+    total = chain.read[-1]
+    return _amounts(case, total, min(_steps(chain.read)), lambda room: min(float(total), room * per_held))
+
+
+def cautious_amounts(case: Case) -> Amounts:
+    """What members will really hold: unequal blocks leave about half a block of room unused. No lower bound."""
+    chain = case.chain
+    lost, per_held = chain.held[-1] / chain.atoms / 2, chain.read[-1] / chain.held[-1]
+    return _amounts(case, chain.read[-1], min(_steps(chain.read)), lambda room: max(0.0, room - lost) * per_held)
+
+
+def _amounts(case: Case, total: int, least: int, fits: Callable[[int], float]) -> Amounts:
+    members = range(len(case.members))
+    return Amounts(
+        total=total,
+        least=least,
+        most=tuple(fits(case.room(member, False)) for member in members),
+        most_as_head=tuple(fits(case.room(member, True)) for member in members),
+    )
 
 
 def _most_read_per_held(chain: Chain) -> float:
@@ -91,39 +111,46 @@ def _steps(sums: Sequence[int]) -> list[int]:
 
 
 def speeds_of(case: Case, amounts: Amounts, prices: Prices) -> Speeds:
-    unit = case.chain.read[1] if case.chain.equal else 1
-    rows = (
-        Row(
-            bit=1 << member,
-            least_s=prices.fixed[member] + amounts.least * per_s,
-            per_s=per_s,
-            spare=amounts.most[member] - amounts.least,
-            rate=1 / per_s,
-            fixed_work=prices.fixed[member] / per_s,
-            head_s=prices.head[member],
-            head_work=prices.head[member] / per_s,
-        )
-        for member, per_s in enumerate(per_byte * unit for per_byte in prices.per_byte)
-    )
+    rows = (_row(case, amounts, prices, member) for member in range(len(case.members)))
     return Speeds(prices.batch, amounts, tuple(sorted(rows, key=lambda row: (row.per_s, row.bit))))
+
+
+def _row(case: Case, amounts: Amounts, prices: Prices, member: int) -> Row:
+    per_s = prices.per_byte[member] * (case.chain.read[1] if case.chain.equal else 1)
+    can_lead = amounts.most_as_head[member] >= amounts.least
+    return Row(
+        bit=1 << member,
+        least_s=prices.fixed[member] + amounts.least * per_s,
+        per_s=per_s,
+        spare=amounts.most[member] - amounts.least,
+        rate=1 / per_s,
+        fixed_work=prices.fixed[member] / per_s,
+        head_s=prices.head[member] if can_lead else math.inf,
+        head_work=prices.head[member] / per_s if can_lead else math.inf,
+        head_loss=amounts.most[member] - amounts.most_as_head[member] if can_lead else math.inf,
+    )
 
 
 def bound_of(mask: int, speeds: Speeds) -> Bound | None:
     """The bounds of the set that the bits of `mask` give; None if its memory is too small, or the model."""
-    left = float(speeds.amounts.total - speeds.amounts.least * mask.bit_count())
-    if left < 0:
+    spare_needed = float(speeds.amounts.total - speeds.amounts.least * mask.bit_count())
+    if spare_needed < 0:
         return None
-    compute, total_rate, work = 0.0, 0.0, float(speeds.amounts.total)
-    least_head = least_head_work = math.inf
-    for bit, least_s, per_s, spare, rate, fixed_work, head_s, head_work in speeds.rows:
+    compute, total_rate, work, spares = 0.0, 0.0, float(speeds.amounts.total), 0.0
+    least_head = least_head_work = least_loss = math.inf
+    for bit, least_s, per_s, spare, rate, fixed_work, head_s, head_work, head_loss in speeds.rows:
         if mask & bit:
-            share = spare if spare < left else left
-            left -= share
+            share = spare if spares + spare < spare_needed else max(0.0, spare_needed - spares)
+            spares += spare
             compute += least_s + share * per_s
             total_rate += rate
             work += fixed_work
+            if head_loss < least_loss:
+                least_loss = head_loss
             if head_s < least_head:
                 least_head = head_s
             if head_work < least_head_work:
                 least_head_work = head_work
-    return None if left > 0 else Bound(compute, work, total_rate, least_head, least_head_work)
+    if spares - least_loss < spare_needed:
+        return None
+    return Bound(compute, work, total_rate, least_head, least_head_work)

@@ -4,14 +4,11 @@ from collections.abc import Callable, Sequence
 
 from planner.case import Case
 from planner.exact import equals, exact_search
-from planner.local import LocalSearch
+from planner.local import local_search
 from planner.order import ring_through
 from planner.pool import Budget, Found, Pool, measured, pool_of
 from planner.rates import Layout
 from planner.types import Search
-
-LOCAL_STATES = 300_000
-"""For the divisions of the local search."""
 
 TIES = 64
 """Of so many equal sets the orders are compared; of more, the first by name."""
@@ -23,7 +20,7 @@ def choose(case: Case, paper: Callable[[], Layout | None], budget: Budget) -> tu
     `paper` makes what the objective `paper` would: a search that is not exact must not be worse.
     """
     pool = pool_of(case)
-    best = exact_search(pool, budget, LocalSearch(pool, Budget(LOCAL_STATES)).run())
+    best = exact_search(pool, budget, local_search(pool))
     if budget.left >= 0:
         return (_preferred(pool, best), Search.EXACT) if best else None
     known = paper()

@@ -90,7 +90,6 @@ def problem_from_json(obj: object) -> Problem:
     members = fields.get("members", _members)
     names = [member.name for member in members]
     concurrency = fields.get("concurrency", whole(1), 1)
-    by_default = Objective.LATENCY if concurrency == 1 else Objective.THROUGHPUT
     require = frozenset(_everybody(fields.get("require", listed(text), ()), names))
     exclude = frozenset(fields.get("exclude", listed(text), ()))
     anchor = fields.get("anchor", text, names[0])
@@ -102,7 +101,7 @@ def problem_from_json(obj: object) -> Problem:
         context_tokens=fields.get("context_tokens", whole(1), DEFAULT_CONTEXT_TOKENS),
         concurrency=concurrency,
         strategy=fields.get("strategy", one_of(Strategy, Strategy), Strategy.KAFILA),
-        objective=fields.get("objective", one_of(Objective, Objective), by_default),
+        objective=fields.get("objective", one_of(Objective, Objective), Objective.by_default(concurrency)),
         reserve_bytes=fields.get("reserve_bytes", whole(0), 0),
         prefill_peak_bytes=fields.get("prefill_peak_bytes", whole(0), 0),
         prompt_tokens=fields.get("prompt_tokens", whole(1), None),

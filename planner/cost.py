@@ -23,11 +23,11 @@ def tier_of(members: tuple[Member, ...]) -> tuple[Tier, str]:
     unpriced = [member.name for member in members if not is_priced(member)]
     if not unpriced:
         return Tier.MEASURED, ""
-    why = f"{', '.join(unpriced)} did not measure bandwidth and overhead"
+    why = f"not measured: the bandwidth or overhead of {', '.join(unpriced)}"
     unrated = [member.name for member in members if member.flops_per_s is None]
     if not unrated:
-        return Tier.ARITHMETIC, f"{why}: divided by arithmetic throughput"
-    return Tier.WORKING_SET, f"{why}, {', '.join(unrated)} no arithmetic throughput either: divided by memory"
+        return Tier.ARITHMETIC, why
+    return Tier.WORKING_SET, f"{why}; the arithmetic throughput of {', '.join(unrated)}"
 
 
 def is_priced(member: Member) -> bool:

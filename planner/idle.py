@@ -5,11 +5,12 @@ import math
 from planner.admission import can_hold_a_block, size
 from planner.case import Case, case_of
 from planner.crew import SURPLUS
+from planner.local import RING_EXACT_TO
 from planner.order import ring_of
-from planner.pool import Budget, best_of_ring, pool_of
+from planner.pool import Budget, Pool, best_of_ring, pool_of
 from planner.rates import Layout, best_batch, network_s, ring_ps, stage_costs
 from planner.settle import Settled, takes_all, whole
-from planner.tour import ring_weight
+from planner.tour import cheapest_place, improved, ring_weight
 from planner.types import Idle, Objective, Tier
 
 
@@ -27,7 +28,7 @@ def _idle(settled: Settled, name: str, case: Case) -> Idle:
         memory = case.members[member].memory_bytes or 0
         needs = case.chain.least_held() - case.room_bytes[member] + memory
         return Idle(name, f"can't hold one block: that needs {size(needs)}, it offers {size(memory)}", None)
-    layout = _layout_with(case)
+    layout = _layout_with(settled, case)
     rate = None if layout is None else 1 / best_batch(case, layout)[0]
     if name in case.problem.exclude:
         return Idle(name, "excluded", rate)
@@ -38,18 +39,27 @@ def _idle(settled: Settled, name: str, case: Case) -> Idle:
     return Idle(name, _comparison(settled, case, layout), rate)
 
 
-def _layout_with(case: Case) -> Layout | None:
+def _layout_with(settled: Settled, case: Case) -> Layout | None:
     """All members of the case in a ring, divided as the problem wants it; None if no rate or no block is left."""
     if case.tier is not Tier.MEASURED or len(case.members) > case.chain.atoms:
         return None
     if takes_all(case.problem):
-        settled = whole(case)
-        return settled.layout if isinstance(settled, Settled) else None
-    pool, ring = pool_of(case), ring_of(case)
+        together = whole(case)
+        return together.layout if isinstance(together, Settled) else None
+    pool = pool_of(case)
+    ring = ring_of(case) if len(case.members) <= RING_EXACT_TO else _inserted(settled, case, pool)
     weight = ring_weight(ring, pool.weights)
     found = best_of_ring(pool, ring, weight, math.inf, Budget())
     best = min(found, key=lambda one: (one.rank, one.layout.order), default=None)
     return None if best is None else best.layout
+
+
+def _inserted(settled: Settled, case: Case, pool: Pool) -> tuple[int, ...]:
+    """The present ring with the new member where it costs least, improved: good, and quick for many members."""
+    ring = [case.names.index(settled.case.names[member]) for member in settled.layout.order]
+    new = next(member for member in range(len(case.members)) if member not in ring)
+    place, _ = cheapest_place(ring, new, pool.weights)
+    return improved((*ring[:place], new, *ring[place:]), pool.weights)
 
 
 def _comparison(settled: Settled, case: Case, layout: Layout) -> str:

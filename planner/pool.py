@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from planner.bound import Bound, Speeds, amounts_of, bound_of, speeds_of
+from planner.bound import Bound, Speeds, amounts_of, bound_of, cautious_amounts, speeds_of
 from planner.case import Case
 from planner.cost import Prices
 from planner.measure import Goal, Split, balance
@@ -76,8 +76,19 @@ def pool_of(case: Case) -> Pool:
     )
 
 
+def cautious(pool: Pool) -> Pool:
+    """The pool with bounds that are estimates: for choosing sets that will pack, not for ruling any out."""
+    if pool.case.chain.equal:
+        return pool
+    amounts = cautious_amounts(pool.case)
+    return replace(pool, speeds=tuple(speeds_of(pool.case, amounts, one) for one in pool.prices))
+
+
 def mask_of(members: Iterable[int]) -> int:
-    return sum(1 << member for member in members)
+    mask = 0
+    for member in members:
+        mask |= 1 << member
+    return mask
 
 
 def members_of(mask: int) -> tuple[int, ...]:

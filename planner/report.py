@@ -3,7 +3,12 @@
 from planner.case import Case
 from planner.rates import Layout, best_batch, hops, network_s, ring_ps, stage_costs, ttft_s
 from planner.reach import PICOSECONDS
-from planner.types import Hop, Idle, OrderedBy, Path, Plan, Search, Stage, Tier
+from planner.types import Hop, Idle, Objective, OrderedBy, Path, Plan, Search, Stage, Strategy, Tier
+
+DIVIDED_BY = {
+    Tier.ARITHMETIC: "blocks are divided by arithmetic throughput, and the head stays with the anchor",
+    Tier.WORKING_SET: "blocks are divided in proportion to memory, and the head stays with the anchor",
+}
 
 
 def plan_of(case: Case, layout: Layout, search: Search, ordered_by: OrderedBy, idle: tuple[Idle, ...]) -> Plan:
@@ -75,7 +80,14 @@ def _hop(case: Case, a: int, b: int) -> Hop:
 
 
 def _notes(case: Case, ring: int | None) -> tuple[str, ...]:
-    notes = [case.tier_why] if case.tier_why else []
+    """What was missing, and what was done instead."""
+    notes = []
+    if case.tier is not Tier.MEASURED:
+        notes.append(case.tier_why)
+        if case.problem.strategy is Strategy.KAFILA:
+            notes.append(DIVIDED_BY[case.tier])
+            if case.problem.objective is not Objective.PAPER:
+                notes.append(f"without seconds {case.problem.objective} can't be weighed: everybody who can takes part")
     if case.tier is Tier.ARITHMETIC:
         notes.append("costs are relative: the fastest member's mean block is 1")
     if ring is None:

@@ -67,8 +67,9 @@ class SequenceSearch:
     def _longer(self, prefix: Prefix, prices: Prices) -> list[tuple[float, Prefix]]:
         """The prefix with each other member, by bound; those that can't beat the best are left out."""
         longer = []
-        for member in range(len(self.pool.case.members)):
-            if self._hopeful(prefix, member) and self.budget.spend(self.pool.case.chain.atoms):
+        size = len(self.pool.case.members)
+        for member in range(size):
+            if self._hopeful(prefix, member) and self.budget.spend(self.pool.case.chain.atoms + 4 * size):
                 with_it = self._with(prefix, member, prices)
                 bound = self.tails[prices.batch].least_s(with_it.order, with_it.sums, with_it.weight)
                 if bound < math.inf and bound <= just_above(self.known_s):

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from planner.admission import Shortage, can_hold_a_block, overfull, shortage
+from planner.admission import Shortage, can_hold_a_block, could_hold, overfull, shortage
 from planner.baselines import memory_shares, snap, uniform_shares
 from planner.case import Case, case_of
 from planner.choice import choose
@@ -48,7 +48,7 @@ def takes_all(problem: Problem) -> bool:
 def _chosen(case: Case, budget: Budget) -> Settled | Shortage:
     """`latency` and `throughput`."""
     everybody = range(len(case.members))
-    if all(can_hold_a_block(case, member) for member in everybody):
+    if all(can_hold_a_block(case, member) for member in everybody) and could_hold(case, everybody):
         found = choose(case, lambda: _paper(case), budget)
         if found is not None:
             return Settled(case, *found, ordered_by(case), ())
@@ -84,7 +84,8 @@ def _divided(case: Case, ring: tuple[int, ...]) -> Layout | Shortage:
     if case.tier is Tier.WORKING_SET:
         return _by_working_set(case, ring)
     heads = members if case.tier is Tier.MEASURED else [case.anchor]
-    return place_head(case, ring) or shortage(case, members, heads)
+    layout = place_head(case, ring) if could_hold(case, heads) else None
+    return layout or shortage(case, members, heads)
 
 
 def _as_shared(case: Case, ring: tuple[int, ...], shares: list[int]) -> Layout | Shortage:

@@ -38,6 +38,10 @@ class Objective(StrEnum):
     LATENCY = "latency"
     THROUGHPUT = "throughput"
 
+    @classmethod
+    def by_default(cls, concurrency: int) -> "Objective":
+        return cls.LATENCY if concurrency == 1 else cls.THROUGHPUT
+
 
 class Tier(StrEnum):
     """How well the members are measured, best first (the paper's section on admission)."""
@@ -130,15 +134,15 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """`anchor`: who opened the session. `require`, `exclude`: member names."""
+    """`anchor`: who opened the session. `require`, `exclude`: member names. See `Objective.by_default`."""
 
     model: Model
     members: tuple[Member, ...]
     anchor: str
     context_tokens: int
     concurrency: int
+    objective: Objective
     strategy: Strategy = Strategy.KAFILA
-    objective: Objective = Objective.LATENCY
     reserve_bytes: int = 0
     prefill_peak_bytes: int = 0
     prompt_tokens: int | None = None
