@@ -15,7 +15,7 @@ from typing import Any
 
 from kafila_proto import sidecar_pb2 as pb
 
-from sidecar.errors import KafilaError
+from sidecar.errors import InvalidInput, KafilaError
 from sidecar.runtime.mlx_thread import MlxThread
 from sidecar.runtime.options import resolve
 from sidecar.runtime.sample import Sampler
@@ -100,44 +100,47 @@ class Engine:
         refuse_unsupported(request)
         began = now()
         limits = limits_of(request.options, self._context_tokens)
+        options = resolve(given_options(request.options), self._tokenizer.generation_config)
         prompt = parse_prompt(request.prompt)
         framer = Framer(framed=isinstance(prompt, ChatPrompt))
         tokens = await self._encode(prompt, request, limits)
         number = next(self._numbers)
         trace = RequestTrace(self._proposal, request=str(number), prompt_tokens=len(tokens), began=began)
         async with self._slots.take():
-            generation = await self._begin(number, request, prompt, tokens, limits, trace)
+            trace.admitted(now())
+            sampler = await self._on_shard(Sampler, options, tokens)
+            text = self._tokenizer.stream(after_raw_prompt=isinstance(prompt, PlainPrompt))
+            generation = Generation(number, tokens, limits, sampler, text, StopStrings(request.options.stop), trace)
             try:
                 async with aclosing(self._run(generation)) as texts:
-                    async for text in texts:
-                        yield pb.GenerateReply(text=framer.content(text))
+                    async for piece in texts:
+                        yield pb.GenerateReply(text=framer.content(piece))
                 yield _done(generation)
-            except KafilaError as error:
-                generation.ended = error.code
+            except Exception as error:
+                generation.ended = error.code if isinstance(error, KafilaError) else KafilaError.code
                 raise
             finally:
                 await self._released(generation)
 
     async def close(self) -> None:
-        """Waits for the last releases; running requests were failed through the ring."""
-        await asyncio.gather(*self._releases)
-        self._text_thread.shutdown(wait=False, cancel_futures=True)
+        """Waits for the last releases; running requests were failed through the ring, and fail at their next step."""
+        await asyncio.gather(*self._releases, return_exceptions=True)
+        self._text_thread.shutdown(wait=False)
 
     async def _run(self, generation: Generation) -> AsyncGenerator[str, None]:
-        token = await self._prefill(generation)
+        token, ended = await self._prefill(generation), "stop"
         while token not in self._tokenizer.eos_ids:
             if text := generation.take(token):
                 yield text
             if generation.stops.stopped:
                 break
             if generation.is_full:
-                generation.ended = "length"
+                ended = "length"
                 break
             token = await self._decode(generation, token)
-        if generation.ended != "length":
-            generation.ended = "stop"
         if text := generation.rest():
             yield text
+        generation.ended = "stop" if generation.stops.stopped else ended
 
     async def _prefill(self, generation: Generation) -> int:
         """The prompt through the ring in chunks; only the last one's hidden state comes back."""
@@ -145,6 +148,7 @@ class Engine:
         for chunk in early:
             state, _, _ = await self._timed(self._shard.embed_and_blocks, generation.number, chunk)
             await self._ring.send(generation.number, state, wants_output=False)
+            generation.trace.absorbed(state.nbytes)
         return await self._circuit(generation, last)
 
     async def _decode(self, generation: Generation, token: int) -> int:
@@ -166,33 +170,20 @@ class Engine:
     async def _encode(
         self, prompt: ChatPrompt | PlainPrompt, request: pb.GenerateRequest, limits: Limits
     ) -> Sequence[int]:
-        """The prompt's ids, cut to leave room for at least one token of answer."""
+        """The prompt's ids, at least one, cut to leave room for at least one token of answer."""
         keep = request.options.num_keep if request.options.HasField("num_keep") else DEFAULT_KEEP_TOKENS
-        fit: dict[str, Any] = {
-            "limit": limits.context_tokens - 1, "keep": max(keep, 0), "truncate": request.truncate,
-        }  # fmt: skip
+        fit: dict[str, Any] = {"limit": limits.context_tokens - 1, "keep": keep, "truncate": request.truncate}
 
         def encode() -> Sequence[int]:
             if isinstance(prompt, ChatPrompt):
                 return self._tokenizer.fit(prompt.messages, prompt.tools, prompt.think, **fit)
             return self._tokenizer.fit_raw(self._tokenizer.encode(prompt.text), **fit)
 
-        return await asyncio.get_running_loop().run_in_executor(self._text_thread, encode)
-
-    async def _begin(
-        self,
-        number: int,
-        request: pb.GenerateRequest,
-        prompt: ChatPrompt | PlainPrompt,
-        tokens: Sequence[int],
-        limits: Limits,
-        trace: RequestTrace,
-    ) -> Generation:
-        trace.admitted(now())
-        options = resolve(given_options(request.options), self._tokenizer.generation_config)
-        sampler = await self._mlx.run(Sampler, options, tokens)
-        text = self._tokenizer.stream(after_raw_prompt=isinstance(prompt, PlainPrompt))
-        return Generation(number, tokens, limits, sampler, text, StopStrings(request.options.stop), trace)
+        self._ring.check()
+        tokens = await asyncio.get_running_loop().run_in_executor(self._text_thread, encode)
+        if not tokens:
+            raise InvalidInput("the prompt is empty: there is nothing to answer")
+        return tokens
 
     async def _released(self, generation: Generation) -> None:
         """A client that goes away cancels its request, and may do so again while that is being cleared away: the
@@ -203,9 +194,14 @@ class Engine:
         await asyncio.shield(release)
 
     async def _release(self, generation: Generation) -> None:
-        self._ended(generation.trace, generation.ended)
         await self._mlx.run(self._shard.release, generation.number)
         await self._ring.release(generation.number)
+        self._ended(generation.trace, generation.ended)
+
+    async def _on_shard(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """The call's result on the MLX thread; once the epoch has ended, its fault: the shard is about to be freed."""
+        self._ring.check()
+        return await self._mlx.run(call, *arguments)
 
     async def _timed(self, call: Callable[..., Any], *arguments: Any) -> tuple[Any, float, float]:
         """The call's result on the MLX thread, its own seconds, and those with the wait for the thread."""
@@ -215,7 +211,7 @@ class Engine:
             began = now()
             return call(*arguments), now() - began
 
-        result, compute_s = await self._mlx.run(timed)
+        result, compute_s = await self._on_shard(timed)
         return result, compute_s, now() - asked
 
 

@@ -45,12 +45,16 @@ def parse_prompt(raw: str) -> PlainPrompt | ChatPrompt:
     body, closed, _ = raw[len(_OPEN) :].partition(_CLOSE)
     try:
         fields = json.loads(body)
-        messages, tools = fields["messages"], fields.get("tools") or []
-    except (ValueError, TypeError, KeyError) as error:
+        messages, tools, think = fields["messages"], fields.get("tools") or [], fields.get("think")
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise InvalidInput(f"the prompt's envelope can't be read: {error}") from None
-    if not closed or not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
-        raise InvalidInput("the prompt's envelope is not closed or holds no list of messages")
-    return ChatPrompt(messages, tools, fields.get("think"))
+    if not (closed and _are_objects(messages) and _are_objects(tools) and isinstance(think, bool | str | None)):
+        raise InvalidInput("the prompt's envelope is not closed, or holds something else than messages and tools")
+    return ChatPrompt(messages, tools, think)
+
+
+def _are_objects(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, dict) for item in value)
 
 
 class Framer:

@@ -17,7 +17,7 @@ from sidecar.serving.kinds import REQUEST
 REQUEST_DEADLINE_S = 30.0  # from the stream's opening to the request
 SILENCE_DEADLINE_S = 1260.0  # the longest wait for a free sequence and the longest prompt, together
 
-Generate = Callable[[pb.GenerateRequest], AsyncGenerator[pb.GenerateReply, None]]
+Generate = Callable[[pb.GenerateRequest, int], AsyncGenerator[pb.GenerateReply, None]]  # the int: the asker's epoch
 
 
 async def ask(link: Link, request: pb.GenerateRequest, epoch: int) -> Stream:
@@ -27,7 +27,11 @@ async def ask(link: Link, request: pb.GenerateRequest, epoch: int) -> Stream:
         Unavailable: the link broke.
     """
     stream = await link.open(REQUEST)
-    await stream.send(ring_pb2.Request(epoch=epoch, generate=request.SerializeToString()).SerializeToString())
+    try:
+        await stream.send(ring_pb2.Request(epoch=epoch, generate=request.SerializeToString()).SerializeToString())
+    except BaseException:
+        stream.reset()
+        raise
     return stream
 
 
@@ -38,10 +42,7 @@ async def replies(stream: Stream) -> AsyncGenerator[pb.GenerateReply, None]:
         KafilaError: what the head refused with, or the stream broke.
     """
     while (message := await stream.receive(SILENCE_DEADLINE_S)) is not None:
-        answer = ring_pb2.Answer.FromString(message)
-        if answer.HasField("refusal"):
-            raise from_code(answer.refusal.code, answer.refusal.sentence)
-        reply = pb.GenerateReply.FromString(answer.reply)
+        reply = _read_reply(message, stream.peer)
         yield reply
         if reply.done:
             return
@@ -54,8 +55,8 @@ async def answer(stream: Stream, generate: Generate) -> None:
     Raises:
         KafilaError: the stream broke.
     """
-    request = await _read_request(stream)
-    answering = asyncio.ensure_future(_send_answer(stream, generate(request)))
+    request, epoch = await _read_request(stream)
+    answering = asyncio.ensure_future(_send_answer(stream, generate(request, epoch)))
     gone = asyncio.ensure_future(_until_given_up(stream))
     try:
         await asyncio.wait((answering, gone), return_when=asyncio.FIRST_COMPLETED)
@@ -67,11 +68,22 @@ async def answer(stream: Stream, generate: Generate) -> None:
         await asyncio.wait((answering, gone))
 
 
-async def _read_request(stream: Stream) -> pb.GenerateRequest:
+def _read_reply(message: bytes, peer: str) -> pb.GenerateReply:
+    try:
+        answer = ring_pb2.Answer.FromString(message)
+        reply = pb.GenerateReply.FromString(answer.reply)
+    except DecodeError as error:
+        raise Unavailable(f"an answer of {peer} can't be read") from error
+    if answer.HasField("refusal"):
+        raise from_code(answer.refusal.code, answer.refusal.sentence)
+    return reply
+
+
+async def _read_request(stream: Stream) -> tuple[pb.GenerateRequest, int]:
     message = await stream.receive(REQUEST_DEADLINE_S)
     try:
         request = ring_pb2.Request.FromString(message or b"")
-        return pb.GenerateRequest.FromString(request.generate)
+        return pb.GenerateRequest.FromString(request.generate), request.epoch
     except DecodeError as error:
         raise InvalidInput(f"a request of {stream.peer} can't be read") from error
 
@@ -81,9 +93,16 @@ async def _send_answer(stream: Stream, source: AsyncGenerator[pb.GenerateReply, 
         try:
             async for reply in generation:
                 await stream.send(ring_pb2.Answer(reply=reply.SerializeToString()).SerializeToString())
-        except KafilaError as error:
-            refusal = ring_pb2.Refusal(code=error.code, sentence=str(error))
-            await stream.send(ring_pb2.Answer(refusal=refusal).SerializeToString())
+        except Exception as error:
+            await stream.send(ring_pb2.Answer(refusal=_refusal(error)).SerializeToString())
+            if not isinstance(error, KafilaError):
+                raise
+
+
+def _refusal(error: Exception) -> ring_pb2.Refusal:
+    if isinstance(error, KafilaError):
+        return ring_pb2.Refusal(code=error.code, sentence=str(error))
+    return ring_pb2.Refusal(code=KafilaError.code, sentence=f"a bug at the head ended this answer: {error!r}")
 
 
 async def _until_given_up(stream: Stream) -> None:

@@ -9,6 +9,8 @@ from kafila_proto import sidecar_pb2 as pb
 
 from sidecar.errors import InvalidInput
 
+SMALLEST_CONTEXT_TOKENS = 4  # as in Ollama, which raises a smaller num_ctx to this
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -33,7 +35,7 @@ def limits_of(options: pb.Options, session_context_tokens: int) -> Limits:
     if options.HasField("num_ctx") and options.num_ctx != 0:
         if options.num_ctx < 1:
             raise InvalidInput(f"the option num_ctx is {options.num_ctx}: it must be 1 or more")
-        context = min(context, options.num_ctx)
+        context = min(context, max(options.num_ctx, SMALLEST_CONTEXT_TOKENS))
     return Limits(context, options.num_predict if options.num_predict > 0 else None)
 
 
@@ -58,5 +60,5 @@ def now() -> float:
 
 
 def chunks(tokens: Sequence[int], size: int) -> list[Sequence[int]]:
-    """The prompt in pieces of at most `size` tokens; at least one."""
+    """The prompt in pieces of at most `size` tokens; at least one, since a prompt is not empty."""
     return [tokens[i : i + size] for i in range(0, len(tokens), size)]

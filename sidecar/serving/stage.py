@@ -1,14 +1,13 @@
 """This machine's part in a session, one epoch after another: its shard, and what serves on it."""
 
 import asyncio
-import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from typing import Any, Protocol
 
 from kafila_proto import sidecar_pb2 as pb
 
-from sidecar.errors import KafilaError, Unavailable, from_code
+from sidecar.errors import Denied, KafilaError, Unavailable, from_code
 from sidecar.net.link import Link
 from sidecar.net.stream import Stream
 from sidecar.runtime.mlx_thread import MlxThread
@@ -20,13 +19,13 @@ from sidecar.serving.hop import Hop
 from sidecar.serving.kinds import ACTIVATIONS
 from sidecar.serving.ring import Ring
 from sidecar.serving.trace import RequestTrace
-from sidecar.serving.worker import Worker
+from sidecar.serving.worker import Bounds, Worker
 from sidecar.session.events import Fault, Proposal
 from sidecar.weights.checkpoint import Checkpoint
 
-log = logging.getLogger(__name__)
-
 SERVE_DEADLINE_S = 15.0  # between a neighbour's start of serving and ours
+
+SEQUENCES_IN_CHANGE = 2  # times the concurrency: a sequence may begin at a stage before the last one's release is there
 
 Progress = Callable[[str, int, int], None]
 
@@ -58,6 +57,7 @@ class Stage:
         self._links = links
         self._traced = traced
         self._broken = broken
+        self._holds = False  # a shard, or has asked the MLX thread to load one
         self._shard: Shard | None = None
         self._tokenizer: Tokenizer | None = None
         self._proposal: Proposal | None = None
@@ -66,7 +66,7 @@ class Stage:
         self._worker: Worker | None = None
         self._serving = asyncio.Event()
         self._fault = Fault("", "UNAVAILABLE", "the session is not ready yet")
-        self._remote: set[Stream] = set()
+        self._streams: set[Stream] = set()  # that live no longer than the epoch
 
     # ---- What the session asks for (session/seat.py)
 
@@ -85,9 +85,8 @@ class Stage:
         await self._checkpoint.fetch(names, progress=lambda here, wanted: progress("fetching", here, wanted))
         progress("loading", 0, 0)
         files = self._checkpoint.files_for(names)
-        self._shard = await self._mlx.run(
-            Shard.load, folder=self._checkpoint.small_files, files=files, start=start, end=end, head=is_head
-        )
+        self._holds = True
+        await self._mlx.run(self._hold, files=files, start=start, end=end, head=is_head)
         if is_head and self._tokenizer is None:
             self._tokenizer = await self._mlx.run(Tokenizer.load, self._checkpoint.small_files)
 
@@ -112,31 +111,32 @@ class Stage:
             await self._engine.close()
         if self._worker is not None:
             self._worker.close()
-        for stream in list(self._remote):
+        for stream in list(self._streams):
             stream.reset()
-        shard, self._shard = self._shard, None
         self._engine = self._ring = self._worker = None
-        if shard is not None:
-            await self._mlx.run(shard.close)
+        if self._holds:
+            await self._mlx.run(self._free)
+            self._holds = False
 
     # ---- What links bring
 
     async def take_frames(self, stream: Stream) -> None:
-        """Frames from the stage before this one.
+        """Frames from the stage before this one. What can't be served ends the session's epoch, or the session: no
+        stage can be left out.
 
         Raises:
+            Denied: the peer is not the stage before this one.
             KafilaError: the stream broke.
         """
-        await self._until_serving()
-        taker = self._ring or self._worker
-        if taker is None:
-            raise Unavailable(f"{self._name} has no stage in this session")
+        taker = await self._taker(stream.peer)
         try:
-            await taker.take_frames(stream)
+            with self._until_stopped(stream):
+                await taker.take_frames(stream)
         except Unavailable:
             raise
-        except KafilaError as error:
-            self._broken(error.code, f"{self._name}: {error}")
+        except Exception as error:
+            if taker in (self._ring, self._worker):
+                self._broken(_code(error), f"{self._name} can't serve what {stream.peer} sent: {error}")
             raise
 
     async def answer(self, stream: Stream) -> None:
@@ -145,7 +145,7 @@ class Stage:
         Raises:
             KafilaError: the stream broke.
         """
-        await remote.answer(stream, self.generate)
+        await remote.answer(stream, self._answer_as_head)
 
     # ---- Requests
 
@@ -156,7 +156,7 @@ class Stage:
             KafilaError: see `Engine.generate`; Unavailable names the member that was lost.
         """
         if not self._serving.is_set() or self._proposal is None:
-            raise from_code(self._fault.code, self._fault.sentence)
+            raise self._why_not()
         source = self._engine.generate(request) if self._engine is not None else self._ask_head(request, self._proposal)
         async with aclosing(source) as replies:
             async for reply in replies:
@@ -175,18 +175,37 @@ class Stage:
         self, request: pb.GenerateRequest, proposal: Proposal
     ) -> AsyncGenerator[pb.GenerateReply, None]:
         stream = await remote.ask(self._links().to(proposal.head), request, proposal.epoch)
-        self._remote.add(stream)
         try:
-            async with aclosing(remote.replies(stream)) as replies:
-                async for reply in replies:
-                    yield reply
+            with self._until_stopped(stream):
+                async with aclosing(remote.replies(stream)) as replies:
+                    async for reply in replies:
+                        yield reply
         except Unavailable as error:
             if not self._serving.is_set():
-                raise from_code(self._fault.code, self._fault.sentence) from error
+                raise self._why_not() from error
             raise
         finally:
-            self._remote.discard(stream)
             stream.reset()
+
+    async def _answer_as_head(self, request: pb.GenerateRequest, epoch: int) -> AsyncGenerator[pb.GenerateReply, None]:
+        await self._until_serving()
+        if self._engine is None or self._proposal is None or self._proposal.epoch != epoch:
+            raise Unavailable(
+                f"{self._name} is not the head that was asked for: the session is planned again, try again"
+            )
+        async with aclosing(self._engine.generate(request)) as replies:
+            async for reply in replies:
+                yield reply
+
+    # ---- The shard, on the MLX thread: a load that was cancelled while it ran is freed by the `stop` after it
+
+    def _hold(self, **part: Any) -> None:
+        self._shard = Shard.load(folder=self._checkpoint.small_files, **part)
+
+    def _free(self) -> None:
+        shard, self._shard = self._shard, None
+        if shard is not None:
+            shard.close()
 
     # ---- Private
 
@@ -204,12 +223,27 @@ class Stage:
         )
 
     def _make_worker(self, proposal: Proposal, shard: Shard) -> Worker:
-        hop = self._hop(proposal)
-        return Worker(epoch=proposal.epoch, shard=shard, mlx=self._mlx, hop=hop, is_last=hop.peer == proposal.head)
+        hop, problem = self._hop(proposal), proposal.problem
+        most = SEQUENCES_IN_CHANGE * int(problem["concurrency"])
+        return Worker(
+            epoch=proposal.epoch,
+            shard=shard,
+            mlx=self._mlx,
+            hop=hop,
+            is_last=hop.peer == proposal.head,
+            bounds=Bounds(sequences=most, tokens=int(problem["context_tokens"])),
+        )
 
     def _hop(self, proposal: Proposal) -> Hop:
         peer = proposal.next_after(self._name)
         return Hop(peer=peer, open_stream=lambda: self._links().to(peer).open(ACTIVATIONS))
+
+    async def _taker(self, peer: str) -> Ring | Worker:
+        await self._until_serving()
+        taker = self._ring or self._worker
+        if taker is None or self._proposal is None or self._proposal.before(self._name) != peer:
+            raise Denied(f"{peer} is not the stage before {self._name}")
+        return taker
 
     async def _until_serving(self) -> None:
         try:
@@ -218,8 +252,24 @@ class Stage:
         except TimeoutError:
             raise Unavailable(f"{self._name} does not serve this session yet") from None
 
+    @contextmanager
+    def _until_stopped(self, stream: Stream) -> Iterator[None]:
+        """`stop` ends the stream."""
+        self._streams.add(stream)
+        try:
+            yield
+        finally:
+            self._streams.discard(stream)
+
+    def _why_not(self) -> KafilaError:
+        return from_code(self._fault.code, self._fault.sentence)
+
     def _request_ended(self, trace: RequestTrace, reason: str) -> None:
         assert self._proposal is not None
         rtt_s = {frozenset((self._name, peer)): link.rtt_s for peer, link in self._links().up.items()}
         rtt_s |= {frozenset(edge["between"]): float(edge["rtt_s"]) for edge in self._proposal.problem["edges"]}
         self._traced(trace.record(reason=reason, link_rtt_s=rtt_s))
+
+
+def _code(error: Exception) -> str:
+    return error.code if isinstance(error, KafilaError) else KafilaError.code

@@ -50,11 +50,16 @@ class RequestTrace:
         self._last_token: float | None = None
         self._prefill: list[Circuit] = []
         self._decode: list[Circuit] = []
+        self._absorbed_bytes = 0  # of prompt chunks that went out and never came back
         self.output_tokens = 0
 
     def admitted(self, now: float) -> None:
         """The request left the queue."""
         self._started = now
+
+    def absorbed(self, sent_bytes: int) -> None:
+        """A chunk of the prompt went out, up to the last stage's caches."""
+        self._absorbed_bytes += sent_bytes
 
     def token(self, circuit: Circuit, now: float) -> None:
         """A circuit ended in a token; the first one ends the prefill."""
@@ -122,6 +127,9 @@ class RequestTrace:
         self, steps: Sequence[Circuit], network_s: float, link_rtt_s: Mapping[frozenset[str], float]
     ) -> list[dict[str, Any]]:
         hops = self._proposal.plan.get("hops") or []
+        circuits = (*self._prefill, *self._decode)
+        sent = self._absorbed_bytes + sum(circuit.sent_bytes for circuit in circuits)
+        returned = sum(circuit.received_bytes for circuit in circuits)
         weights = [max(link_rtt_s.get(frozenset((hop["from"], hop["to"])), 0.0), 1e-9) for hop in hops]
         return [
             {
@@ -130,7 +138,7 @@ class RequestTrace:
                 "path": hop["path"],
                 "predicted_s": hop.get("cost_s"),
                 "measured_s": network_s * weight / sum(weights),
-                "bytes": sum(step.sent_bytes for step in (*self._prefill, *self._decode)),
+                "bytes": returned if hop is hops[-1] else sent,
             }
             for hop, weight in zip(hops, weights, strict=True)
         ]

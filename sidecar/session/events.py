@@ -35,6 +35,13 @@ class Proposal:
         order = [stage["member"] for stage in self.stages]
         return str(order[(order.index(member) + 1) % len(order)])
 
+    def before(self, member: str) -> str | None:
+        """The stage that `member` takes the hidden state from; None when `member` stands by, or is the whole ring."""
+        order = [str(stage["member"]) for stage in self.stages]
+        if member not in order or len(order) == 1:
+            return None
+        return order[order.index(member) - 1]
+
     def edges(self, members: Sequence[str]) -> frozenset[frozenset[str]]:
         """The links this plan needs among `members`: ring neighbours, and everybody to the head."""
         order = [str(stage["member"]) for stage in self.stages]

@@ -1,0 +1,126 @@
+"""A ring of stages without a model: each adds one to every byte of the state, and keeps who is where."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from sidecar.errors import InvalidInput, KafilaError, NotFound
+from sidecar.net.stream import Stream
+from sidecar.runtime.mlx_thread import MlxThread
+from sidecar.runtime.shard import Shard
+from sidecar.runtime.state import State
+from sidecar.serving.hop import Hop
+from sidecar.serving.ring import Ring
+from sidecar.serving.worker import Bounds, Worker
+from tests.sidecar.serving.streams import OnStream, Wire
+
+T = TypeVar("T")
+
+EPOCH = 3
+WIDTH = 4
+HEAD = "head"
+
+
+class PlainShard:
+    """What a worker needs of a Shard, with the same rules about positions."""
+
+    def __init__(self) -> None:
+        self.at: dict[int, int] = {}
+        self.absorbed: list[int] = []
+        self.fails: Exception | None = None
+
+    def run_blocks(self, sequence: int, state: State) -> State:
+        if self.fails is not None:
+            raise self.fails
+        known = self.at.setdefault(sequence, 0) if state.position == 0 else self.at.get(sequence)
+        if known is None:
+            raise NotFound(f"sequence {sequence} is not known here")
+        if known != state.position:
+            raise InvalidInput("a frame is missing")
+        self.at[sequence] += state.tokens
+        return State(bytes((byte + 1) % 256 for byte in state.payload), state.dtype, state.shape, state.position)
+
+    def absorb(self, sequence: int, state: State) -> None:
+        self.run_blocks(sequence, state)
+        self.absorbed.append(sequence)
+
+    def release(self, sequence: int) -> None:
+        self.at.pop(sequence, None)
+
+
+class PlainThread:
+    """Calls run in order, each a turn of the loop later."""
+
+    async def run(self, call: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        await asyncio.sleep(0)
+        return call(*arguments, **named)
+
+
+def worker(shard: PlainShard, hop: Hop, *, is_last: bool, bounds: Bounds | None = None) -> Worker:
+    return Worker(
+        epoch=EPOCH,
+        shard=cast(Shard, shard),
+        mlx=cast(MlxThread, PlainThread()),
+        hop=hop,
+        is_last=is_last,
+        bounds=bounds or Bounds(sequences=4, tokens=64),
+    )
+
+
+class Round:
+    """A head and `workers` stages in memory: wires[i] leads from stage i to the next, the last one back to the head."""
+
+    def __init__(self, workers: int = 2, bounds: Bounds | None = None) -> None:
+        names = [HEAD, *(f"w{i}" for i in range(1, workers + 1))]
+        self.errors: list[BaseException] = []
+        self.wires = [
+            Wire(here, there, self._noting(self._takes(i + 1)))
+            for i, (here, there) in enumerate(zip(names, [*names[1:], HEAD], strict=True))
+        ]
+        hops = [Hop(peer=there, open_stream=self.wires[i].open) for i, there in enumerate([*names[1:], HEAD])]
+        self.shards = [PlainShard() for _ in range(workers)]
+        self.workers = [
+            worker(shard, hops[i + 1], is_last=i == workers - 1, bounds=bounds) for i, shard in enumerate(self.shards)
+        ]
+        self.ring = Ring(epoch=EPOCH, hop=hops[0])
+
+    def _takes(self, index: int) -> OnStream:
+        async def serve(stream: Stream) -> None:
+            taker = self.ring if index > len(self.workers) else self.workers[index - 1]
+            await taker.take_frames(stream)
+
+        return serve
+
+    def _noting(self, serve: OnStream) -> OnStream:
+        async def noted(stream: Stream) -> None:
+            try:
+                await serve(stream)
+            except KafilaError as error:
+                self.errors.append(error)
+
+        return noted
+
+    async def token(self, sequence: int, position: int, value: int = 0, tokens: int = 1) -> int:
+        """One turn round the ring; the first byte that comes back."""
+        back = await self.ring.go_round(sequence, state(position, value, tokens), is_prompt=position == 0)
+        return int(back.state.payload[0])
+
+    @property
+    def held(self) -> list[set[int]]:
+        return [set(shard.at) for shard in self.shards]
+
+    async def end(self) -> None:
+        for one in self.workers:
+            one.close()
+        self.ring.fail(KafilaError("the test is over"))
+        for wire in self.wires:
+            await wire.end()
+
+
+def state(position: int, value: int = 0, tokens: int = 1) -> State:
+    return State(bytes([value]) * (4 * WIDTH * tokens), "float32", (1, tokens, WIDTH), position)
+
+
+async def settle(turns: int = 60) -> None:
+    for _ in range(turns):
+        await asyncio.sleep(0)

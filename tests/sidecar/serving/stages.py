@@ -1,0 +1,172 @@
+"""Members in one process: real stages with real shards of a tiny model, joined by real links on loopback."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from itertools import combinations, pairwise
+from pathlib import Path
+from typing import Any
+
+from kafila_proto import sidecar_pb2 as pb
+
+from sidecar.errors import KafilaError, Unavailable
+from sidecar.net.endpoint import Endpoint
+from sidecar.net.link import Link
+from sidecar.net.stream import Stream
+from sidecar.runtime.mlx_thread import MlxThread
+from sidecar.serving.kinds import ACTIVATIONS, REQUEST
+from sidecar.serving.stage import Stage
+from sidecar.session.events import Fault, Proposal
+from sidecar.weights.checkpoint import open_checkpoint
+from tests.sidecar.net.people import KEY, SESSION, Person, person
+
+BLOCKS = 6
+CONTEXT = 256
+NAMES = ("ada", "bob", "cyd", "dan")
+STOP = Fault("", "UNAVAILABLE", "the session is being planned again")
+
+
+class Links:
+    """One member's links by peer name, as session/links.py shows them."""
+
+    def __init__(self) -> None:
+        self.up: dict[str, Link] = {}
+
+    def to(self, peer: str) -> Link:
+        try:
+            return self.up[peer]
+        except KeyError:
+            raise Unavailable(f"there is no link to {peer} right now") from None
+
+
+class Member:
+    """One stage with what a participation gives it."""
+
+    def __init__(self, name: str, stage: Callable[["Member"], Stage]) -> None:
+        self.name = name
+        self.links = Links()
+        self.person: Person = person()
+        self.endpoint = Endpoint.open(host="127.0.0.1")
+        self.traces: list[dict[str, Any]] = []
+        self.broken: list[tuple[str, str]] = []
+        self.stage = stage(self)
+
+    async def on_stream(self, stream: Stream) -> None:
+        if stream.kind == ACTIVATIONS:
+            await self.stage.take_frames(stream)
+        elif stream.kind == REQUEST:
+            await self.stage.answer(stream)
+
+    async def dial(self, peer: "Member") -> None:
+        self.links.up[peer.name] = await self.endpoint.connect(
+            session=SESSION,
+            key=KEY,
+            me=self.person,
+            peer_name=peer.name,
+            peer_fingerprint=peer.person.fingerprint,
+            candidates=peer.endpoint.candidates(),
+            deadline_s=5.0,
+            on_stream=self.on_stream,
+        )
+
+
+class Party:
+    """Members that are linked; `serve` loads and serves one plan, `replan` stops it and serves another."""
+
+    def __init__(self, members: Sequence[Member], mlx: MlxThread) -> None:
+        self.members = members
+        self.mlx = mlx
+        self._by_name = {member.name: member for member in members}
+        self._epoch = 0
+
+    def __getitem__(self, name: str) -> Member:
+        return self._by_name[name]
+
+    async def serve(self, cuts: Sequence[int], order: Sequence[str], *, concurrency: int = 2) -> Proposal:
+        """`cuts`: where each stage begins, and the end; `order`: who holds them, the head first."""
+        self._epoch += 1
+        proposal = plan(self._epoch, cuts, order, concurrency)
+        await asyncio.gather(*(member.stage.load(proposal, lambda *_: None) for member in self.members))
+        for member in self.members:
+            member.stage.serve(proposal)
+        return proposal
+
+    async def stop(self, fault: Fault = STOP) -> None:
+        await asyncio.gather(*(member.stage.stop(fault) for member in self.members))
+
+    @property
+    def held(self) -> dict[str, int]:
+        return {member.name: member.stage.active_sequences for member in self.members}
+
+    async def until_free(self, deadline_s: float = 1.0) -> None:
+        """Returns once no stage holds a sequence; fails after the deadline."""
+        async with asyncio.timeout(deadline_s):
+            while any(self.held.values()):  # noqa: ASYNC110  # the stages tell nobody
+                await asyncio.sleep(0.005)
+
+
+def plan(epoch: int, cuts: Sequence[int], order: Sequence[str], concurrency: int) -> Proposal:
+    stages = [
+        {"member": name, "start": start, "end": end, "cost_s": 0.001, "resident_bytes": 1000}
+        for name, (start, end) in zip(order, pairwise(cuts), strict=True)
+    ]
+    hops = [
+        {"from": here, "to": there, "path": "direct", "cost_s": 0.0005}
+        for here, there in zip(order, [*order[1:], order[0]], strict=True)
+        if here != there
+    ]
+    problem = {"context_tokens": CONTEXT, "concurrency": concurrency, "edges": []}
+    return Proposal(epoch, problem, {"head": order[0], "stages": stages, "hops": hops, "circuit_s": 0.01})
+
+
+@asynccontextmanager
+async def party(folder: Path, data: Path, *names: str) -> AsyncIterator[Party]:
+    """Members of these names, all linked with each other."""
+    checkpoint = await open_checkpoint(str(folder), endpoint="http://127.0.0.1:9", token=None, cache=data)
+    mlx = MlxThread()
+
+    def stage(member: Member) -> Stage:
+        return Stage(
+            name=member.name,
+            checkpoint=checkpoint,
+            mlx=mlx,
+            links=lambda: member.links,
+            traced=member.traces.append,
+            broken=lambda code, sentence: member.broken.append((code, sentence)),
+        )
+
+    made = Party([Member(name, stage) for name in names], mlx)
+    try:
+        for one, other in combinations(made.members, 2):
+            await asyncio.gather(one.dial(other), other.dial(one))
+        yield made
+        await made.stop()
+    finally:
+        for member in made.members:
+            await member.endpoint.close()
+        mlx.close()
+
+
+def ask(prompt: str = "once upon a time", **options: Any) -> pb.GenerateRequest:
+    """A greedy request."""
+    given = {"temperature": 0.0, "num_predict": 12, **options}
+    return pb.GenerateRequest(prompt=prompt, options=pb.Options(**given), truncate=True)
+
+
+async def answer(member: Member, request: pb.GenerateRequest) -> tuple[str, pb.GenerateReply]:
+    """The whole text of an answer, and its last reply."""
+    texts: list[str] = []
+    last = pb.GenerateReply()
+    async for reply in member.stage.generate(request):
+        texts.append(reply.text)
+        last = reply
+    return "".join(texts), last
+
+
+async def refusal(member: Member, request: pb.GenerateRequest) -> KafilaError:
+    """What a request is refused with."""
+    try:
+        await answer(member, request)
+    except KafilaError as error:
+        return error
+    raise AssertionError("it was answered")

@@ -1,0 +1,213 @@
+"""The head's engine with a tiny real model, on one to three stages that are joined by real links."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafila_proto import sidecar_pb2 as pb
+
+from sidecar.errors import Exhausted, InvalidInput
+from sidecar.serving import slots as slots_module
+from tests.sidecar.serving.stages import CONTEXT, NAMES, Party, answer, ask, party, refusal
+
+pytestmark = pytest.mark.mlx
+
+PROMPT = "once upon a time"
+RINGS: dict[str, Sequence[int]] = {"one": (0, 6), "two": (0, 2, 6), "three": (0, 2, 4, 6)}
+
+
+@pytest.fixture(params=list(RINGS.values()), ids=list(RINGS))
+async def ring(request: pytest.FixtureRequest, tiny: Path, tmp_path: Path) -> AsyncIterator[Party]:
+    """A party that serves over one, two or three stages."""
+    names = NAMES[: len(request.param) - 1]
+    async with party(tiny, tmp_path, *names) as made:
+        await made.serve(request.param, names)
+        yield made
+
+
+@pytest.fixture
+async def three(tiny: Path, tmp_path: Path) -> AsyncIterator[Party]:
+    async with party(tiny, tmp_path, *NAMES) as made:
+        await made.serve(RINGS["three"], NAMES[:3])
+        yield made
+
+
+def greedy(folder: Path, prompt: str, count: int, *, chat: bool = False) -> str:
+    """The text of mlx-lm itself."""
+    from mlx_lm import load
+    from mlx_lm.generate import stream_generate
+
+    loaded: Any = load(str(folder))
+    model, tokenizer = loaded
+    given: Any = prompt
+    if chat:
+        given = tokenizer.apply_chat_template([{"role": "user", "content": prompt}], add_generation_prompt=True)
+    return "".join(step.text for step in stream_generate(model, tokenizer, given, max_tokens=count))
+
+
+async def test_generate_when_greedy_then_the_text_of_the_whole_model(ring: Party, tiny: Path) -> None:
+    text, last = await answer(ring["ada"], ask(PROMPT, num_predict=40))
+    assert text == greedy(tiny, PROMPT, 40)
+    assert last.done
+    assert (last.done_reason, last.prompt_tokens, last.output_tokens) == (pb.DONE_REASON_LENGTH, len(PROMPT), 40)
+    assert 0 < last.prompt_s < 60
+    assert 0 < last.output_s < 60
+    await ring.until_free()
+
+
+async def test_generate_when_a_chat_then_the_template_is_applied_and_the_text_framed(ring: Party, tiny: Path) -> None:
+    raw = "\x02kafila1 " + json.dumps({"messages": [{"role": "user", "content": PROMPT}]}) + "\x03"
+    text, _ = await answer(ring["ada"], ask(raw, num_predict=20))
+    frames = [json.loads(frame) for frame in text.split("\x1e")[1:]]
+    assert "".join(frame["c"] for frame in frames) == greedy(tiny, PROMPT, 20, chat=True)
+
+
+async def test_generate_when_asked_at_another_member_then_the_same_answer(three: Party) -> None:
+    expected, _ = await answer(three["ada"], ask())
+    for name in NAMES[1:]:  # two stages and one that stands by
+        text, last = await answer(three[name], ask())
+        assert (text, last.done, last.output_tokens) == (expected, True, 12)
+    await three.until_free()
+
+
+async def test_generate_when_two_at_once_then_both_as_if_alone(ring: Party) -> None:
+    prompts = ("once upon a time", "the capital of France")
+    alone = [(await answer(ring["ada"], ask(prompt, num_predict=25)))[0] for prompt in prompts]
+    both = await asyncio.gather(*(answer(ring["ada"], ask(prompt, num_predict=25)) for prompt in prompts))
+    assert [text for text, _ in both] == alone
+    await ring.until_free()
+
+
+async def test_generate_when_the_prompt_is_long_then_its_chunks_give_the_same_text(
+    three: Party, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sidecar.serving.engine.PREFILL_CHUNK_TOKENS", 16)
+    prompt = "a long story " * 12
+    text, last = await answer(three["ada"], ask(prompt))
+    assert last.prompt_tokens == len(prompt)
+    assert text == greedy(tiny, prompt, 12)
+
+
+async def test_generate_when_a_stop_string_comes_then_the_text_ends_before_it(three: Party) -> None:
+    whole, _ = await answer(three["ada"], ask(num_predict=30))
+    stop = whole[10:13]
+    text, last = await answer(three["ada"], ask(num_predict=30, stop=[stop, "never said"]))
+    assert text == whole[: whole.index(stop)]
+    assert last.done_reason == pb.DONE_REASON_STOP
+    await three.until_free()
+
+
+async def test_generate_when_the_answer_may_have_one_token_then_one(three: Party) -> None:
+    text, last = await answer(three["ada"], ask(num_predict=1))
+    assert (last.output_tokens, last.done_reason) == (1, pb.DONE_REASON_LENGTH)
+    whole, _ = await answer(three["ada"], ask())
+    assert whole.startswith(text)
+
+
+async def test_generate_when_the_context_is_full_then_it_ends(three: Party) -> None:
+    text, last = await answer(three["ada"], ask("x" * (CONTEXT - 3), num_predict=-1))
+    assert (last.prompt_tokens, last.output_tokens) == (CONTEXT - 3, 3)
+    assert last.done_reason == pb.DONE_REASON_LENGTH
+    assert text
+
+
+async def test_generate_when_the_prompt_is_too_long_then_cut_or_refused(three: Party) -> None:
+    _, last = await answer(three["ada"], ask("x" * 500))
+    assert last.prompt_tokens == CONTEXT - 1
+    long = ask("x" * 500)
+    long.truncate = False
+    refused = await refusal(three["bob"], long)
+    assert isinstance(refused, InvalidInput)
+    assert "exceeds the context length" in str(refused)
+
+
+async def test_generate_when_num_ctx_is_tiny_then_it_still_answers(three: Party) -> None:
+    _, last = await answer(three["ada"], ask(num_ctx=1))
+    assert (last.prompt_tokens, last.output_tokens) == (3, 1)
+
+
+REFUSED = {
+    "empty prompt": ask(""),
+    "images": pb.GenerateRequest(prompt="x", images=1),
+    "temperature": ask(temperature=-1.0),
+    "num_ctx": ask(num_ctx=-4),
+    "envelope": ask("\x02kafila1 {"),
+    "message without a role": ask('\x02kafila1 {"messages":[{"content":"x"}]}\x03'),
+    "half a surrogate": ask('\x02kafila1 {"messages":[{"role":"user","content":"\\ud800"}]}\x03'),
+}
+
+
+@pytest.mark.parametrize("request_", REFUSED.values(), ids=REFUSED.keys())
+async def test_generate_when_nonsense_then_invalid_at_the_head_and_elsewhere(
+    three: Party, request_: pb.GenerateRequest
+) -> None:
+    for name in ("ada", "cyd"):
+        assert isinstance(await refusal(three[name], request_), InvalidInput)
+    assert not any(three.held.values())
+
+
+async def test_generate_when_the_queue_is_full_then_refused(three: Party, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slots_module, "MAX_WAITING", 2)
+    running = [asyncio.ensure_future(answer(three["ada"], ask(num_predict=100))) for _ in range(5)]
+    done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_EXCEPTION)
+    refused = [one.exception() for one in done if one.exception()]
+    assert [type(error) for error in refused] == [Exhausted]
+    texts = {task.result()[0] for task in running if (await asyncio.wait([task])) and not task.exception()}
+    assert len(texts) == 1
+    await three.until_free()
+
+
+@pytest.mark.parametrize("name", ["ada", "bob", "dan"])
+async def test_generate_when_closed_after_any_reply_then_no_stage_keeps_the_sequence(three: Party, name: str) -> None:
+    for replies in range(4):
+        generation = three[name].stage.generate(ask(num_predict=100))
+        for _ in range(replies):
+            await anext(generation)
+        await generation.aclose()
+        await three.until_free()
+    await answer(three["ada"], ask())
+
+
+@pytest.mark.parametrize("name", ["ada", "bob"])
+async def test_generate_when_cancelled_at_any_moment_then_no_stage_keeps_the_sequence(three: Party, name: str) -> None:
+    for turns in (*range(0, 60, 3), 90, 150, 300):
+        task = asyncio.create_task(answer(three[name], ask(num_predict=100)))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.sleep(0)
+        task.cancel()  # a client that goes away may do so again while its request is being cleared away
+        await asyncio.wait([task])
+        await three.until_free()
+    text, _ = await answer(three["ada"], ask())
+    assert len(text) > 0
+    assert three["bob"].broken == three["cyd"].broken == []
+
+
+async def test_trace_when_a_request_ends_then_its_numbers_add_up(three: Party, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sidecar.serving.engine.PREFILL_CHUNK_TOKENS", 8)
+    await answer(three["bob"], ask("x" * 20, num_predict=10))
+    await three.until_free()
+    (trace,) = three["ada"].traces
+    assert (trace["prompt_tokens"], trace["output_tokens"], trace["ended"]) == (20, 10, "length")
+    assert [stage["member"] for stage in trace["stages"]] == list(NAMES[:3])
+    assert all(stage["measured_s"] > 0 for stage in trace["stages"])
+    assert sum(hop["measured_s"] for hop in trace["hops"]) == pytest.approx(trace["network_s"])
+    assert trace["network_share"] == pytest.approx(trace["network_s"] / trace["circuit_s"])
+    assert sum(stage["measured_s"] for stage in trace["stages"]) + trace["network_s"] < 1.5 * trace["circuit_s"]
+    assert trace["queue_s"] + trace["prefill_s"] == pytest.approx(trace["ttft_s"], abs=1e-6)
+    assert trace["tokens_per_s"] == pytest.approx(9 / trace["decode_s"])
+    width = 4 * 64
+    assert [hop["bytes"] for hop in trace["hops"]] == [29 * width, 29 * width, 13 * width]
+
+
+async def test_trace_when_cancelled_or_refused_then_it_says_so(three: Party) -> None:
+    generation = three["ada"].stage.generate(ask(num_predict=100))
+    await anext(generation)
+    await generation.aclose()
+    await three.until_free()
+    assert three["ada"].traces[-1]["ended"] == "cancelled"
+    json.dumps(three["ada"].traces)
