@@ -16,7 +16,7 @@ from tests.support.smollm2 import smollm2_folder
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 COUNT = [{"role": "user", "content": "Count from 1 to 200, with commas."}]
 GREEDY = {"temperature": 0}
-GREEDY_64 = {"temperature": 0, "num_predict": 64}
+GREEDY_32 = {"temperature": 0, "num_predict": 32}
 
 Session = dict[str, Any]
 
@@ -66,7 +66,7 @@ from mlx_lm.sample_utils import make_sampler
 model, tokenizer = load(sys.argv[1])
 for question in sys.argv[2:]:
     prompt = tokenizer.apply_chat_template([{"role": "user", "content": question}], add_generation_prompt=True)
-    greedy = stream_generate(model, tokenizer, prompt, max_tokens=64, sampler=make_sampler(temp=0.0))
+    greedy = stream_generate(model, tokenizer, prompt, max_tokens=32, sampler=make_sampler(temp=0.0))
     print(json.dumps("".join(reply.text for reply in greedy)), flush=True)
 """
 
@@ -74,12 +74,12 @@ for question in sys.argv[2:]:
 def test_answers_when_the_model_is_split_over_three_machines_then_they_are_those_of_one(
     cluster: Cluster, session: Session
 ) -> None:
-    questions = ["Why is the sky blue?", "Tell me a story about a lighthouse.", "What is 12 times 12?"]
+    questions = ["Why is the sky blue?", "Tell me a story about a lighthouse."]
     command = [sys.executable, "-c", REFERENCE, str(smollm2_folder()), *questions]
     whole = subprocess.run(command, capture_output=True, text=True, timeout=110, check=True).stdout
     for question, expected in zip(questions, map(json.loads, whole.splitlines()), strict=True):
         messages = [{"role": "user", "content": question}]
-        body = {"model": model_of(session), "messages": messages, "stream": False, "options": GREEDY_64}
+        body = {"model": model_of(session), "messages": messages, "stream": False, "options": GREEDY_32}
         assert cluster.members[1].request("/api/chat", body)[1]["message"]["content"] == expected
 
 
