@@ -176,8 +176,8 @@ class Node:
                 pass
         return pb.LeaveSessionReply()
 
-    def sessions(self) -> list[pb.Session]:
-        return [session.snapshot() for session in self._sessions.values()]
+    async def list_sessions(self) -> pb.ListSessionsReply:
+        return pb.ListSessionsReply(sessions=[session.snapshot() for session in self._sessions.values()])
 
     async def watch(self, request: pb.SessionRequest) -> AsyncGenerator[pb.Session, None]:
         """Snapshots of one session, see `Participation.watch`."""

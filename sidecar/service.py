@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024  # a prompt with its conversation; Ollama itself sets no limit
+LONGEST_SENTENCE = 2000  # characters; it travels in a header
 _MESSAGE_LIMITS = ("grpc.max_receive_message_length", "grpc.max_send_message_length")
 
 
@@ -48,7 +49,7 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
         return await _answer(context, self._node.leave, request)
 
     async def ListSessions(self, request: pb.ListSessionsRequest, context: Context) -> pb.ListSessionsReply:
-        return pb.ListSessionsReply(sessions=self._node.sessions())
+        return await _answer(context, self._node.list_sessions)
 
     async def Plan(self, request: pb.PlanRequest, context: Context) -> pb.PlanReply:
         return await _answer(context, self._node.plan, request)
@@ -68,7 +69,7 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
 async def _answer(context: Context, call: Callable[..., Awaitable[T]], *arguments: Any) -> T:
     try:
         return await call(*arguments)
-    except KafilaError as error:
+    except Exception as error:
         await _abort(context, error)
         raise
 
@@ -78,13 +79,20 @@ async def _stream(context: Context, source: AsyncGenerator[T, None]) -> AsyncGen
         async with aclosing(source):
             async for item in source:
                 yield item
-    except KafilaError as error:
+    except Exception as error:
         await _abort(context, error)
+        raise
 
 
-async def _abort(context: Context, error: KafilaError) -> None:
-    log.info("call_refused code=%s", error.code)
-    await context.abort(getattr(grpc.StatusCode, error.code), str(error))
+async def _abort(context: Context, error: Exception) -> None:
+    """Ends the call with the error's code and sentence; what is no KafilaError is a bug, which the log shows whole."""
+    code, sentence = KafilaError.code, f"a bug in the sidecar ended this call, its log says more: {error!r}"
+    if isinstance(error, KafilaError):
+        code, sentence = error.code, str(error)
+        log.info("call_refused code=%s", code)
+    else:
+        log.error("call_failed", exc_info=error)
+    await context.abort(getattr(grpc.StatusCode, code), sentence[:LONGEST_SENTENCE])
 
 
 async def start_server(node: Node, socket: Path) -> grpc.aio.Server:
