@@ -326,7 +326,8 @@ class Link:
 
     def _arm(self) -> None:
         """One timer for checks and connection; one that is set too early just looks again."""
-        timers = (self._punch.next_timer(), self._core.next_timer())
+        # Without a path nothing can be sent, and the connection's timers would stay due.
+        timers = (self._punch.next_timer(), self._core.next_timer() if self._punch.selected else None)
         at = min((at for at in timers if at is not None), default=None)
         if at is None or (self._timer is not None and self._timer.when() <= at):
             return

@@ -29,6 +29,7 @@ STALE_S = 3.0  # after this long without an answer every address is checked agai
 SEARCH_S = 15.0  # how long such a search goes on at addresses that don't answer: as long as QUIC waits
 MAX_CHECKED = 64  # addresses of one peer at once
 MAX_LEARNT = 8  # of these, learnt from authenticated requests
+LEARNT_PER_S = 1.0  # two NATs that map by destination show each other new addresses without end
 _LEARNT_PRIORITY = priority(PEER_REFLEXIVE, LARGEST_LOCAL)
 
 
@@ -58,6 +59,7 @@ class Punch:
         self._transactions = transactions
         self._search = Search()
         self._began: float | None = None  # when the first candidates were known
+        self._learnable, self._learnable_at = float(MAX_LEARNT), 0.0  # what may be learnt now, and when that was so
         self._checks: dict[Address, Check] = {}
         self._nomination = 0  # the last number sent (dialler) or taken (listener)
         self._nominated: Address | None = None
@@ -154,6 +156,11 @@ class Punch:
 
     def _learn(self, priority_: int, source: Address, now: float) -> Check | None:
         """A peer-reflexive address (RFC 8445 section 7.3.1.3); of many, one that is not in use makes room."""
+        self._learnable = min(MAX_LEARNT, self._learnable + (now - self._learnable_at) * LEARNT_PER_S)
+        self._learnable_at = now
+        if self._learnable < 1:
+            return None
+        self._learnable -= 1
         learnt = [check for check in self._checks.values() if check.kind == PEER_REFLEXIVE]
         if len(learnt) >= MAX_LEARNT:
             spare = [check for check in learnt if check is not self.selected]

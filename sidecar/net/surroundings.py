@@ -1,0 +1,149 @@
+"""What is known of the network around this node, and kept true: its NAT, where it is seen from, changes of either."""
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Protocol
+
+from sidecar.errors import Unavailable
+from sidecar.net.candidates import Address, Candidate, Interface, system_interfaces
+from sidecar.net.classify import OwnSocket, Strays, classify
+from sidecar.net.errors import BadDatagram
+from sidecar.net.mapped import MappedAddress
+from sidecar.net.nat import Nat, StunServer
+from sidecar.net.watch import LOOK_EVERY_S, NetworkWatch
+
+log = logging.getLogger(__name__)
+
+Classify = Callable[[OwnSocket, Sequence[StunServer]], Awaitable[Nat]]
+
+
+class Own(Protocol):
+    """What this needs of the endpoint."""
+
+    further: tuple[Candidate, ...]
+
+    def send(self, datagrams: Sequence[bytes], target: Address) -> None: ...
+    def hear(self, strays: Strays | None) -> None: ...
+    def network_changed(self) -> None: ...
+
+
+class Surroundings:
+    """One per node. `run` runs as long as the node does."""
+
+    def __init__(
+        self,
+        own: Own,
+        *,
+        interfaces: Callable[[], Iterable[Interface]] = system_interfaces,
+        ask: Classify = classify,
+    ) -> None:
+        self._own = own
+        self._interfaces = interfaces
+        self._ask = ask
+        self._asking = asyncio.Lock()
+        self._known: dict[tuple[StunServer, ...], Nat] = {}
+        self._asked: set[tuple[StunServer, ...]] = set()  # in any network so far
+        self._kept: MappedAddress | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._listeners: list[Callable[[], None]] = []
+        self._doubted = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    async def about(self, servers: Sequence[StunServer]) -> Nat:
+        """The classification by these servers, made once for each network that this machine is in.
+
+        Raises Unavailable when no socket can be opened for it.
+        """
+        wanted = tuple(servers)
+        self._asked.add(wanted)
+        async with self._asking:
+            if wanted not in self._known:
+                self._known[wanted] = await self._classify(wanted)
+            return self._known[wanted]
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        """From now on `changed` is called whenever the endpoint's candidates are others."""
+        self._listeners.append(changed)
+
+    def unlisten(self, changed: Callable[[], None]) -> None:
+        self._listeners.remove(changed)
+
+    async def run(self) -> None:
+        """Watches the machine's addresses, and what the NAT makes of them."""
+        watch = NetworkWatch(self._interfaces())
+        try:
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._doubted.wait(), LOOK_EVERY_S)
+                if watch.look(self._interfaces()) or self._doubted.is_set():
+                    await self._changed()
+        finally:
+            self._stop_keeping()
+
+    # ---- Private
+
+    async def _changed(self) -> None:
+        """Everything that was known belongs to the network before: links search, peers hear, servers are asked."""
+        log.info("network_changed")
+        self._doubted.clear()
+        self._known.clear()
+        self._own.network_changed()
+        self._tell()
+        for servers in list(self._asked):
+            with contextlib.suppress(Unavailable):  # asked again by whoever needs it
+                await self.about(servers)
+
+    async def _classify(self, servers: tuple[StunServer, ...]) -> Nat:
+        self._stop_keeping()
+        nat = await self._ask(self._own, servers)
+        log.info("nat_classified mapping=%s filtering=%s udp=%s", nat.mapping, nat.filtering, nat.udp)
+        self._announce(nat)
+        if servers:
+            now = self._loop.time()
+            self._keep(MappedAddress(servers[0].place, blocked=not nat.udp, entropy=lambda: os.urandom(12), now=now))
+        return nat
+
+    def _announce(self, nat: Nat) -> None:
+        candidate = nat.candidate()
+        further = (candidate,) if candidate else ()
+        if further != self._own.further:
+            self._own.further = further
+            self._tell()
+
+    def _tell(self) -> None:
+        for changed in list(self._listeners):
+            changed()
+
+    # ---- Keeping the mapping
+
+    def _keep(self, kept: MappedAddress) -> None:
+        self._kept = kept
+        self._own.hear(self._take)
+        self._arm(kept)
+
+    def _stop_keeping(self) -> None:
+        self._kept = None
+        self._own.hear(None)
+        if self._timer:
+            self._timer.cancel()
+
+    def _take(self, datagram: bytes, source: Address) -> bool:
+        try:
+            is_news = self._kept is not None and self._kept.receive(datagram, source)
+        except BadDatagram:
+            return False
+        if is_news:
+            self._doubted.set()
+        return True
+
+    def _arm(self, kept: MappedAddress) -> None:
+        self._timer = self._loop.call_at(kept.next_timer(), self._on_timer)
+
+    def _on_timer(self) -> None:
+        if self._kept is not None:
+            for datagram, server in self._kept.handle_timer(self._loop.time()):
+                self._own.send((datagram,), server)
+            self._arm(self._kept)

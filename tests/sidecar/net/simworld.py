@@ -1,0 +1,227 @@
+"""A simulated world of members: the rendezvous' own STUN and relay cores, and the node's own endpoint on each host."""
+
+import asyncio
+import itertools
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from rendezvous.config import Limits
+from rendezvous.errors import RendezvousError
+from rendezvous.pace import Pace
+from rendezvous.relay import Relay, Source
+from rendezvous.stun import Place, Stun
+from rendezvous.token import Tokens
+from sidecar.net.candidates import Address, Candidate
+from sidecar.net.classify import OwnSocket
+from sidecar.net.endpoint import Endpoint
+from sidecar.net.errors import BadDatagram
+from sidecar.net.link import Link, OnStream
+from sidecar.net.nat import Nat, StunServer
+from sidecar.net.natcheck import NatCheck, Sending
+from sidecar.net.relay_end import Token
+from sidecar.net.relaying import RelayAccess
+from sidecar.net.surroundings import Surroundings
+from sidecar.net.udp import Received
+from tests.sidecar.net.people import KEY, SESSION, Person, ignore, person
+from tests.support.simnet import Host, Network
+
+PORTS = (3478, 3479)
+NODE_PORT, SPARE_PORT = 5000, 6000
+DEADLINE_S = 20.0
+PEOPLE = sorted((person() for _ in range(16)), key=lambda p: p.fingerprint)
+"""In the order of their fingerprints: of two, the earlier one dials."""
+
+
+class Rendezvous:
+    """STUN at one or two addresses, the relay at the first, and signalling that takes as long and loses nothing."""
+
+    def __init__(self, network: Network, *addresses: str) -> None:
+        self.network = network
+        self.has_relay = True
+        self.server = StunServer(addresses[0], PORTS[0], PORTS[1], *addresses[1:])
+        pace = Pace(per_s=1e6, burst=1_000_000, salt=b"")
+        self._stun = Stun(addresses=addresses, ports=PORTS, pace=pace)
+        self._tokens = Tokens(secret=b"s" * 32, ttl_s=3600, bytes_per_s=1 << 30)
+        self.relay = Relay(tokens=self._tokens, limits=Limits(), pace=pace, entropy=network.chance.randbytes)
+        self._sockets = {
+            Place(i, j): host.open(port, self._listener(Place(i, j)))
+            for i, host in enumerate(Host(f"rendezvous {a}", (network.public, a)) for a in addresses)
+            for j, port in enumerate(PORTS)
+        }
+        self._streams: dict[Source, Callable[[bytes], None]] = {}
+        self._numbers = itertools.count(70_000)
+
+    async def token(self, mailbox: int, peer: int) -> Token:
+        """What the call over TCP gives, after its round trip."""
+        await asyncio.sleep(2 * self.network.public.delay_s)
+        token, key = self._tokens.issue(serial=1, mailbox=mailbox, peer=peer, now=self.network.loop.time())
+        return Token(token, key, self._tokens.ttl_s)
+
+    def signal(self, deliver: Callable[[], None]) -> None:
+        """One message from a member to another one."""
+        self.network.loop.call_later(2 * self.network.public.delay_s, deliver)
+
+    def open_stream(self, deliver: Callable[[bytes], None], opened: Callable[[], None]) -> "Pipe":
+        source = ("192.0.2.200", next(self._numbers))
+        self._streams[source] = deliver
+        return Pipe(self, source, opened)
+
+    def take(self, datagram: bytes, source: Source) -> None:
+        """One datagram for the relay."""
+        if not self.has_relay:
+            return
+        sending = self.relay.receive(datagram, source, self.network.loop.time())
+        if sending is None:
+            return
+        data, target = bytes(sending[0]), sending[1]
+        if target in self._streams:
+            self.network.loop.call_later(self.network.public.delay_s, self._streams[target], data)
+        else:
+            self._sockets[Place(0, 0)].send([data], (target[0], target[1]))
+
+    def _listener(self, place: Place) -> Callable[[list[tuple[bytes, Address]]], None]:
+        return lambda batch: self._receive(batch, place)
+
+    def _receive(self, batch: list[tuple[bytes, Address]], place: Place) -> None:
+        for datagram, source in batch:
+            if datagram[0] > 3:
+                self.take(datagram, source)
+                continue
+            try:
+                answer = self._stun.receive(datagram, source, place, self.network.loop.time())
+            except RendezvousError:
+                continue
+            self._sockets[answer.place].send([answer.datagram], source)
+
+
+@dataclass
+class Pipe:
+    """The relay's stream, without gRPC."""
+
+    rendezvous: Rendezvous
+    source: Source
+    opened: Callable[[], None]
+
+    def send(self, datagrams: Sequence[bytes]) -> None:
+        loop, delay_s = self.rendezvous.network.loop, self.rendezvous.network.public.delay_s
+        for datagram in datagrams:
+            loop.call_later(delay_s, self.rendezvous.take, datagram, self.source)
+
+    async def run(self) -> None:
+        self.opened()
+        await asyncio.Event().wait()
+
+
+@dataclass
+class Member:
+    """One machine: what the sidecar has, with a simulated socket below."""
+
+    rendezvous: Rendezvous
+    host: Host
+    person: Person
+    mailbox: int
+    on_stream: OnStream = ignore
+    known: dict[int, list[Candidate]] = field(default_factory=dict)  # by mailbox
+
+    def __post_init__(self) -> None:
+        self.endpoint = Endpoint(
+            lambda deliver: self.host.open(NODE_PORT, deliver), host=None, interfaces=self.host.interfaces
+        )
+        self.surroundings = Surroundings(self.endpoint, interfaces=self.host.interfaces, ask=self._ask)
+        self.running = asyncio.create_task(self.surroundings.run())
+
+    async def classify(self) -> Nat:
+        return await self.surroundings.about([self.rendezvous.server])
+
+    async def link(self, peer: "Member", *, deadline_s: float = DEADLINE_S, udp: bool = True) -> Link:
+        """This end of a link; the other end does the same."""
+        return await self.endpoint.connect(
+            session=SESSION,
+            key=KEY,
+            me=self.person,
+            peer_name=peer.host.name,
+            peer_fingerprint=peer.person.fingerprint,
+            candidates=self.known.get(peer.mailbox, []),
+            deadline_s=deadline_s,
+            on_stream=self.on_stream,
+            relay=RelayAccess(
+                self.rendezvous.server.place,
+                lambda: self.rendezvous.token(self.mailbox, peer.mailbox),
+                self.rendezvous.open_stream,
+            ),
+            udp=udp,
+        )
+
+    def announce(self, peers: Iterable["Member"]) -> None:
+        """Tells others where this one is."""
+        candidates = self.endpoint.candidates()
+        for peer in peers:
+            self.rendezvous.signal(lambda peer=peer: peer.learn(self, candidates))  # type: ignore[misc]
+
+    def learn(self, peer: "Member", candidates: list[Candidate]) -> None:
+        self.known[peer.mailbox] = candidates
+        self.endpoint.announced(
+            session=SESSION,
+            key=KEY,
+            me=self.person,
+            peer_fingerprint=peer.person.fingerprint,
+            candidates=candidates,
+        )
+
+    async def close(self) -> None:
+        self.running.cancel()
+        await asyncio.wait([self.running])
+        await self.endpoint.close()
+
+    async def _ask(self, own: OwnSocket, servers: Sequence[StunServer]) -> Nat:
+        return await Classification(self.host, own, servers).done
+
+
+class Classification:
+    """Drives one classification on a simulated host, with a spare socket of its own."""
+
+    def __init__(self, host: Host, own: OwnSocket, servers: Sequence[StunServer]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.done: asyncio.Future[Nat] = self._loop.create_future()
+        self._own = own
+        local = frozenset(address for _, address in host.places)
+        self._core = NatCheck(servers, local=local, entropy=lambda: os.urandom(12), now=self._loop.time())
+        self._spare = host.open(SPARE_PORT, self._deliver)
+        own.hear(self._take)
+        self._act(self._core.handle_timer(self._loop.time()))
+
+    def _deliver(self, batch: list[Received]) -> None:
+        for datagram, source in batch:
+            self._take(datagram, source)
+
+    def _take(self, datagram: bytes, source: Address) -> bool:
+        try:
+            self._act(self._core.receive(datagram, source, self._loop.time()))
+        except BadDatagram:
+            return False
+        return True
+
+    def _act(self, sendings: Sequence[Sending]) -> None:
+        for is_own, datagram, target in sendings:
+            (self._own if is_own else self._spare).send((datagram,), target)
+        if self._core.nat is not None and not self.done.done():
+            self._own.hear(None)
+            self._spare.close()
+            self.done.set_result(self._core.nat)
+        elif (due := self._core.next_timer()) is not None:
+            self._loop.call_at(due, self._fire)
+
+    def _fire(self) -> None:
+        if self._core.nat is None:
+            self._act(self._core.handle_timer(self._loop.time()))
+
+
+async def linked(a: Member, b: Member) -> tuple[tuple[Nat, Nat], tuple[Link, Link]]:
+    """Introduces two members as a session does, at once and again when candidates change, and links them."""
+    for one, other in ((a, b), (b, a)):
+        one.surroundings.listen(lambda one=one, other=other: one.announce([other]))  # type: ignore[misc]
+        one.announce([other])
+    nats = asyncio.gather(a.classify(), b.classify())
+    links = await asyncio.gather(a.link(b), b.link(a))
+    return (await nats)[:2], links[:2]
