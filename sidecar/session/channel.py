@@ -73,6 +73,11 @@ class Channel:
         return self._circle.members
 
     @property
+    def rendezvous(self) -> Postbox:
+        """This member's mailbox there, through which it reaches the relay too."""
+        return self._postbox
+
+    @property
     def link_key(self) -> bytes:
         """For `Endpoint.connect`."""
         return self._circle.link_key

@@ -10,6 +10,8 @@ from kafila_proto import rendezvous_pb2_grpc as pb_grpc
 
 from rendezvous.config import PROTOCOL
 from sidecar.errors import NotFound
+from sidecar.net.relay_end import Token
+from sidecar.net.relay_stream import RelayStream
 from sidecar.session.address import Address
 from sidecar.session.dial import CALL_DEADLINE_S, answered, dial, no_answer
 
@@ -31,6 +33,7 @@ class Postbox:
         self.address = address
         self.place = place
         self.attending: set[int] = set()  # the others
+        self.udp = pb.UdpPlace()  # where STUN and relay answer; without a port there is neither
         self._channel = channel
         self._stub = _stub(channel)
         self._stream: grpc.aio.UnaryStreamCall | None = None
@@ -62,6 +65,17 @@ class Postbox:
         request = pb.PostRequest(room=place.room, mailbox=place.mailbox, secret=place.secret, to=to, body=body)
         await answered(self._stub.Post(request, timeout=CALL_DEADLINE_S), self.address)
 
+    async def relay_token(self, peer: int) -> Token:
+        """For this mailbox's end of the relay's channel with another one. Raises Unavailable, NotFound, or a limit's."""
+        place = self.place
+        request = pb.RelayRequest(room=place.room, mailbox=place.mailbox, secret=place.secret, peer=peer)
+        reply: pb.RelayReply = await answered(self._stub.Relay(request, timeout=CALL_DEADLINE_S), self.address)
+        return Token(reply.token, reply.key, reply.ttl_s)
+
+    def relay_stream(self, deliver: Callable[[bytes], None], opened: Callable[[], None]) -> RelayStream:
+        """The relay over this connection, for networks that carry no UDP."""
+        return RelayStream(self._channel, deliver=deliver, opened=opened)
+
     async def leave(self) -> None:
         """Gives the mailbox up."""
         place = self.place
@@ -81,6 +95,7 @@ class Postbox:
         match event.WhichOneof("event"):
             case "present":
                 self.attending = set(event.present.mailboxes)
+                self.udp = event.present.udp
             case "arrived":
                 self.attending.add(event.arrived)
             case "departed":
