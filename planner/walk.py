@@ -21,6 +21,9 @@ IMPROVED_TO = 8
 BEGINNINGS = 8
 """How many of the grown sets are improved."""
 
+LOOKED_ROUND = 16
+"""How many sets' changes are all tried in the end."""
+
 Ring = tuple[int, ...]
 
 
@@ -38,6 +41,7 @@ class Walk:
         grown = sorted({self._grown(seed) for seed in self._seeds()}, key=self._value)
         for ring in [*self._everybody(), *grown[:BEGINNINGS]]:
             self._climb(ring)
+        self._look_round()
         return sorted(one for one in self.seen.values() if one[0] < math.inf)
 
     def _everybody(self) -> list[Ring]:
@@ -89,6 +93,18 @@ class Walk:
             if self._value(following) >= self._value(ring):
                 return
             ring = following
+
+    def _look_round(self) -> None:
+        """All changes of the best sets met, whoever led to them: a climb sees only what lies on its way."""
+        looked: set[int] = set()
+        while self.budget.left > 0 and len(looked) < LOOKED_ROUND:
+            left = [one for mask, one in self.seen.items() if mask not in looked]
+            if not left:
+                return
+            _, ring = min(left)
+            looked.add(mask_of(ring))
+            for changed in [*self._bigger(ring), *self._smaller(ring), *self._exchanged(ring)]:
+                self._bound(changed)
 
     def _bigger(self, ring: Ring) -> list[Ring]:
         if len(ring) >= self.pool.case.chain.atoms:

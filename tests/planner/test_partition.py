@@ -1,0 +1,106 @@
+"""Algorithm 1 and the general partition against brute force."""
+
+import math
+from itertools import accumulate
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.chain import Chain
+from planner.partition import Device, divide, largest_count, partition
+from tests.planner.problems import LONG, QUICK, compositions
+
+DeviceCase = tuple[float, float, int]
+
+awkward = st.sampled_from([0.1, 0.2, 0.3, 0.7, 1.0, 1.1, 3.3, 1e-3, 7e-5])
+devices = st.lists(st.tuples(st.one_of(st.just(0.0), awkward), awkward, st.integers(0, 9)), min_size=1, max_size=4)
+
+
+def brute(blocks: int, cases: list[DeviceCase]) -> float:
+    """The least bottleneck over every composition within the limits."""
+    best = math.inf
+    for counts in compositions(blocks, len(cases)):
+        if all(count <= limit for count, (_, _, limit) in zip(counts, cases, strict=True)):
+            best = min(best, max(f + n * p for n, (f, p, _) in zip(counts, cases, strict=True)))
+    return best
+
+
+def check_equal(blocks: int, cases: list[DeviceCase]) -> None:
+    fixed, per, limits = zip(*cases, strict=True)
+    found = partition(blocks, fixed, per, limits)
+    if found is None:
+        assert math.isinf(brute(blocks, cases))
+        return
+    assert found.bottleneck_s == brute(blocks, cases)
+    assert sum(found.counts) == blocks
+    assert all(1 <= count <= limit for count, limit in zip(found.counts, limits, strict=True))
+    assert max(f + n * p for n, (f, p, _) in zip(found.counts, cases, strict=True)) <= found.bottleneck_s
+
+
+test_partition_when_equal_blocks_then_bottleneck_is_that_of_brute_force = QUICK(
+    given(st.integers(1, 10), devices)(check_equal)
+)
+test_partition_when_tried_at_length_then_bottleneck_is_that_of_brute_force = pytest.mark.long(
+    LONG(given(st.integers(1, 12), devices)(check_equal))
+)
+
+sizes = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=9)
+
+
+def chain(cases: list[tuple[int, int]]) -> Chain:
+    """A chain of single blocks with (read, held) bytes, treated as unequal."""
+    read, held = zip(*cases, strict=True)
+    return Chain(tuple(range(len(cases) + 1)), (0, *accumulate(read)), (0, *accumulate(held)), equal=False)
+
+
+def check_unequal(cases: list[tuple[int, int]], each: list[tuple[float, float, int]]) -> None:
+    blocks = chain(cases)
+    best = math.inf
+    for counts in compositions(len(cases), len(each)) if len(each) <= len(cases) else ():
+        ends = list(accumulate(counts))
+        spans = list(zip((end - count for end, count in zip(ends, counts, strict=True)), ends, strict=True))
+        room = all(blocks.held[b] - blocks.held[a] <= held for (a, b), (_, _, held) in zip(spans, each, strict=True))
+        if room:
+            costs = (f + (blocks.read[b] - blocks.read[a]) * p for (a, b), (f, p, _) in zip(spans, each, strict=True))
+            best = min(best, max(costs))
+    found = divide(blocks, [Device(*one) for one in each])
+    assert (math.inf if found is None else found.bottleneck_s) == best
+    if found is not None:
+        assert sum(found.counts) == len(cases)
+        assert min(found.counts) >= 1
+
+
+roomy = st.lists(st.tuples(st.sampled_from([0.0, 0.5]), awkward, st.integers(0, 30)), min_size=1, max_size=4)
+test_divide_when_blocks_are_unequal_then_bottleneck_is_that_of_brute_force = QUICK(given(sizes, roomy)(check_unequal))
+test_divide_when_unequal_and_tried_at_length_then_bottleneck_is_that_of_brute_force = pytest.mark.long(
+    LONG(given(sizes, roomy)(check_unequal))
+)
+
+
+@QUICK
+@given(st.floats(0, 2), awkward, awkward)
+def test_largest_count_when_any_floats_then_one_more_would_pass_tau(tau: float, fixed: float, per: float) -> None:
+    count = largest_count(tau, fixed, per, 1000)
+    assert count == 0 or fixed + count * per <= tau
+    assert count == 1000 or fixed + (count + 1) * per > tau
+
+
+def test_largest_count_when_the_quotient_rounds_down_then_the_block_is_not_lost() -> None:
+    tau = 0.7 + 2 * 0.1
+    assert int((tau - 0.7) / 0.1) == 1, "what the paper's floor gives"
+    assert largest_count(tau, 0.7, 0.1, 9) == 2
+
+
+def test_partition_when_a_floor_would_lose_a_block_then_the_true_optimum_is_found() -> None:
+    found = partition(4, [0.7, 0.7], [0.1, 0.1], [9, 9])
+    assert found is not None
+    assert found.counts == (2, 2)
+
+
+def test_divide_when_the_greedy_pass_would_strand_a_large_block_then_it_is_still_found() -> None:
+    """The first could take both small blocks, but then the second would have to hold the large one."""
+    blocks = chain([(1, 1), (1, 1), (9, 9)])
+    found = divide(blocks, [Device(0.0, 1.0, 2), Device(0.0, 1.0, 1), Device(0.0, 1.0, 9)])
+    assert found is not None
+    assert found.counts == (1, 1, 1)

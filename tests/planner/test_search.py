@@ -1,0 +1,168 @@
+"""`latency` and `throughput` against brute force, and the heuristic against the exact search."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner import Plan, Refusal, problem_from_json
+from planner.pool import Budget, measured, pool_of
+from planner.settle import Settled, settle
+from planner.types import Search
+from tests.planner.oracle import least_seconds
+from tests.planner.problems import (
+    GB,
+    LONG,
+    QUICK,
+    Json,
+    member,
+    members,
+    model,
+    models,
+    plan,
+    problem,
+    problems,
+    result,
+)
+
+
+def check_exact(given_: Json) -> None:
+    found = result(given_)
+    least = least_seconds(given_)
+    if isinstance(found, Refusal):
+        assert math.isinf(least)
+        return
+    alone = given_["objective"] == "latency"
+    rate = found.tokens_per_s_one_user if alone else found.tokens_per_s
+    assert found.search is Search.EXACT
+    assert 1 / (rate or 0) == pytest.approx(least, rel=1e-9)
+
+
+choosing = problems(most=4, blocks=(1, 6), objective="latency") | problems(
+    most=4, blocks=(1, 6), objective="throughput"
+)
+test_objective_when_small_then_it_is_the_best_of_all_subsets_orders_heads_and_divisions = QUICK(
+    given(choosing)(check_exact)
+)
+test_objective_when_tried_at_length_then_it_is_the_best_of_all = pytest.mark.long(LONG(given(choosing)(check_exact)))
+
+
+@st.composite
+def hard(draw: st.DrawFn, unequal: bool, most: int) -> Json:
+    return problem(
+        draw(members(least=2, most=most, memory=(2, 20))),
+        model=draw(models(blocks=(4, 20), unequal=unequal)),
+        concurrency=draw(st.sampled_from([1, 2, 4])),
+        objective=draw(st.sampled_from(["latency", "throughput"])),
+    )
+
+
+def seconds(settled: Settled) -> float:
+    return measured(pool_of(settled.case), settled.layout).seconds
+
+
+def check_heuristic(given_: Json) -> None:
+    """Budget 0 leaves the local search alone."""
+    read = problem_from_json(given_)
+    exact, quick = settle(read, Budget(10**9)), settle(read, Budget(0))
+    if not isinstance(exact, Settled):
+        assert not isinstance(quick, Settled)
+        return
+    assert isinstance(quick, Settled)
+    assert (exact.search, quick.search) == (Search.EXACT, Search.HEURISTIC)
+    assert seconds(exact) <= seconds(quick) * (1 + 1e-9)
+    assert seconds(quick) <= 1.02 * seconds(exact)
+
+
+test_heuristic_when_equal_blocks_then_within_two_per_cent_of_exact = QUICK(
+    given(hard(unequal=False, most=7))(check_heuristic)
+)
+test_heuristic_when_unequal_blocks_then_within_two_per_cent_of_exact = QUICK(
+    given(hard(unequal=True, most=5))(check_heuristic)
+)
+test_heuristic_when_equal_and_tried_at_length_then_within_two_per_cent_of_exact = pytest.mark.long(
+    LONG(given(hard(unequal=False, most=8))(check_heuristic))
+)
+
+
+def fleet(size: int) -> list[Json]:
+    """Members that no two alike, without chance."""
+    return [
+        member(
+            f"m{place:02}",
+            nat=["permissive", "ordinary", "restrictive"][place * 7 % 3],
+            rtt_s=0.001 * (1 + place * 11 % 23),
+            bandwidth_bytes_per_s=(40 + place * 53 % 400) * GB,
+            memory_bytes=(3 + place * 5 % 11) * GB,
+        )
+        for place in range(size)
+    ]
+
+
+@pytest.mark.parametrize("objective", ["latency", "throughput"])
+@pytest.mark.parametrize("size", [16, 24])
+def test_objective_when_too_many_for_the_budget_then_marked_heuristic_and_no_worse_than_paper(
+    objective: str, size: int
+) -> None:
+    given_ = problem(fleet(size), objective=objective, concurrency=4, model=model(blocks=40))
+    found, paper = plan(given_), plan({**given_, "objective": "paper"})
+    assert found.search is Search.HEURISTIC
+    alone = objective == "latency"
+    ours, theirs = ((p.tokens_per_s_one_user if alone else p.tokens_per_s) or 0 for p in (found, paper))
+    assert ours >= theirs
+
+
+def test_objective_when_planned_twice_then_the_same_plan() -> None:
+    given_ = problem(fleet(18), objective="throughput", concurrency=4, model=model(blocks=40))
+    assert plan(given_) == plan(given_)
+
+
+def test_latency_when_one_member_holds_all_and_is_fast_then_it_is_alone() -> None:
+    found = plan(problem([member("A"), member("B"), member("C")], objective="latency"))
+    assert found.order == ("A",)
+    assert found.hops == ()
+    assert (found.network_s, found.ring_cost_s) == (0.0, 0.0)
+    assert [one.member for one in found.idle] == ["B", "C"]
+
+
+def test_latency_when_all_are_required_then_all_take_part() -> None:
+    found = plan(problem([member("A"), member("B"), member("C")], objective="latency", require=["all"]))
+    assert sorted(found.order) == ["A", "B", "C"]
+    assert found.idle == ()
+
+
+def test_latency_when_a_member_is_excluded_then_it_is_idle_and_says_so() -> None:
+    found = plan(problem([member("A"), member("B", overhead_s=0.0)], objective="latency", exclude=["B"]))
+    assert found.order == ("A",)
+    assert [(one.member, one.why) for one in found.idle] == [("B", "excluded")]
+
+
+def test_throughput_when_several_users_then_stages_work_side_by_side() -> None:
+    crowd = [member(name, rtt_s=0.001) for name in "ABCD"]
+    assert len(plan(problem(crowd, objective="throughput", concurrency=4)).order) > 1
+    assert len(plan(problem(crowd, objective="throughput", concurrency=1)).order) == 1
+
+
+def test_idle_when_included_then_its_rate_is_that_of_a_plan_with_it() -> None:
+    crowd = [member("A"), member("B", rtt_s=0.2), member("C", bandwidth_bytes_per_s=30 * GB)]
+    for objective in ("latency", "throughput"):
+        given_ = problem(crowd, objective=objective, concurrency=2)
+        found = plan(given_)
+        assert found.idle
+        for one in found.idle:
+            forced = plan(
+                {**given_, "require": [*found.order, one.member], "exclude": list(_others(found, one.member))}
+            )
+            assert one.tokens_per_s_with == pytest.approx(forced.tokens_per_s)
+
+
+def _others(found: Plan, name: str) -> set[str]:
+    return {one.member for one in found.idle} - {name}
+
+
+def test_objective_when_equal_members_then_the_anchor_and_the_first_names_are_taken() -> None:
+    crowd = [member(name, memory_bytes=9 * GB) for name in "EDCBA"]
+    found = plan(problem(crowd, objective="latency", anchor="C"))
+    assert found.order == ("C", "A")
+    assert found.head == "C"
