@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from sidecar.net.nat import Nat
 from sidecar.runtime.mlx_thread import MlxThread
 from sidecar.runtime.probe import probe
 from sidecar.session.events import Json
@@ -37,11 +38,19 @@ class Measuring:
         entry = {
             **measured.member_json(),
             "memory_bytes": min(memory_bytes, lend_bytes) if lend_bytes else memory_bytes,
-            "mapping": "unknown",
-            "filtering": "unknown",
-            "rtt_s": None,
+            **network_entry(Nat(udp=None)),
         }
         return entry, measured.cost.device
+
+
+def network_entry(nat: Nat) -> Json:
+    """What the planner reads of a machine's network."""
+    return {
+        "mapping": nat.mapping.value,
+        "filtering": nat.filtering.value,
+        "udp": nat.udp is not False,
+        "rtt_s": nat.rtt_s,
+    }
 
 
 def _device() -> tuple[str, int]:

@@ -18,8 +18,11 @@ from sidecar.embedded import EmbeddedRendezvous
 from sidecar.errors import KafilaError, Refused
 from sidecar.measuring import Measuring
 from sidecar.net.endpoint import Endpoint
+from sidecar.net.stun_servers import parse_servers
+from sidecar.net.surroundings import Surroundings
 from sidecar.offers import Offers, Open
 from sidecar.participation import Participation
+from sidecar.reaching import Reaching
 from sidecar.runtime.families import family_of
 from sidecar.runtime.mlx_thread import MlxThread
 from sidecar.serving import plans
@@ -53,18 +56,22 @@ class Node:
 
     async def __aenter__(self) -> Self:
         self._config.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._further = parse_servers(self._config.stun)
         self._endpoint = Endpoint.open()
+        self._surroundings = Surroundings(self._endpoint)
         self._embedded = EmbeddedRendezvous(folder=self._config.data / "rendezvous", stack=self._stack)
         self._measuring = Measuring(
             mlx=self._mlx, folder=self._config.data / "measurements", reserved=self._promised_bytes
         )
         self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
+        self._looking = self._tasks.create_task(self._surroundings.run(), name="surroundings")
         return self
 
     async def __aexit__(self, *_: object) -> None:
         for session in self._sessions.values():
             session.seat.leave()
         await self._offers.close()
+        self._looking.cancel()
         await self._stack.aclose()
         await self._endpoint.close()
         self._mlx.close()
@@ -253,7 +260,9 @@ class Node:
         return Participation(
             channel=channel,
             checkpoint=checkpoint,
-            endpoint=self._endpoint,
+            reaching=Reaching(
+                channel=channel, endpoint=self._endpoint, surroundings=self._surroundings, further=self._further
+            ),
             mlx=self._mlx,
             authority=authority,
             measure=lambda: self._measuring.member(checkpoint, lend_bytes=memory_bytes),

@@ -11,10 +11,11 @@ from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 
 from sidecar.errors import KafilaError, from_code
+from sidecar.measuring import network_entry
 from sidecar.net.candidates import Candidate
-from sidecar.net.endpoint import Endpoint
 from sidecar.net.link import Link
 from sidecar.net.stream import Stream
+from sidecar.reaching import Reaching
 from sidecar.runtime.mlx_thread import MlxThread
 from sidecar.serving.kinds import ACTIVATIONS, CONTROL, REQUEST
 from sidecar.serving.stage import Stage
@@ -42,7 +43,7 @@ class Participation:
         *,
         channel: Channel,
         checkpoint: Checkpoint,
-        endpoint: Endpoint,
+        reaching: Reaching,
         mlx: MlxThread,
         authority: Authority | None,
         measure: Measure,
@@ -55,7 +56,8 @@ class Participation:
         self.note = note
         self.checkpoint = checkpoint
         self.channel = channel
-        self._endpoint = endpoint
+        self._reaching = reaching
+        self._measure = measure
         self._traces = TraceFile(traces / f"{self.id}.jsonl")
         self._changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.stage = Stage(
@@ -72,7 +74,7 @@ class Participation:
             stage=self.stage,
             model=checkpoint.sizes,
             authority=authority,
-            measure=measure,
+            measure=self._measure_here,
             changed=self._notify,
         )
 
@@ -80,6 +82,7 @@ class Participation:
 
     async def run(self) -> None:
         """Until the session is closed; raises nothing but cancellation, since the snapshot says what went wrong."""
+        self._reaching.start(self.seat.moved)
         running = asyncio.create_task(self.channel.run(), name=f"channel {self.id}")
         seated = asyncio.create_task(self.seat.run(), name=f"seat {self.id}")
         try:
@@ -91,6 +94,7 @@ class Participation:
             running.cancel()
             seated.cancel()
             await asyncio.wait((running, seated))
+            self._reaching.stop()
             self._notify()
 
     def _close_by(self, task: "asyncio.Task[None]") -> None:
@@ -167,23 +171,21 @@ class Participation:
         if self.is_open:
             self.seat.tell(ring_pb2.Control(measured=ring_pb2.Measured(trace_json=json.dumps(record))))
 
+    async def _measure_here(self) -> tuple[Json, str]:
+        """This machine and its network, side by side."""
+        (entry, device), nat = await asyncio.gather(self._measure(), self._reaching.nat())
+        return {**entry, **network_entry(nat)}, device
+
     # ---- The network under the seat
 
     def candidates(self) -> Sequence[Candidate]:
-        return self._endpoint.candidates()
+        return self._reaching.candidates()
+
+    def announced(self, peer: str, candidates: Sequence[Candidate]) -> None:
+        self._reaching.announced(peer, candidates)
 
     async def dial(self, peer: str, candidates: Sequence[Candidate]) -> Link:
-        member = next(member for member in self.channel.members if member.name == peer)
-        link = await self._endpoint.connect(
-            session=self.channel.session,
-            key=self.channel.link_key,
-            me=self.channel.identity,
-            peer_name=peer,
-            peer_fingerprint=member.fingerprint,
-            candidates=candidates,
-            deadline_s=OPEN_DEADLINE_S,
-            on_stream=self._on_stream,
-        )
+        link = await self._reaching.link(peer, candidates, deadline_s=OPEN_DEADLINE_S, on_stream=self._on_stream)
         self._carry_control(await link.open(CONTROL), link)
         return link
 

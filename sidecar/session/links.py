@@ -74,8 +74,9 @@ class Links:
                 return
             try:
                 self._up[peer] = link
-                self._told(peer, link, None)
-                await asyncio.shield(link.closed)
+                while not link.closed.done():
+                    self._told(peer, link, None)
+                    await link.moved()
             finally:
                 self._up.pop(peer, None)
                 await link.close()

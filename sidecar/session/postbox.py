@@ -66,7 +66,7 @@ class Postbox:
         await answered(self._stub.Post(request, timeout=CALL_DEADLINE_S), self.address)
 
     async def relay_token(self, peer: int) -> Token:
-        """For this mailbox's end of the relay's channel with another one. Raises Unavailable, NotFound, or a limit's."""
+        """For this mailbox's end of the relay's channel with `peer`. Raises Unavailable, NotFound, Exhausted."""
         place = self.place
         request = pb.RelayRequest(room=place.room, mailbox=place.mailbox, secret=place.secret, peer=peer)
         reply: pb.RelayReply = await answered(self._stub.Relay(request, timeout=CALL_DEADLINE_S), self.address)

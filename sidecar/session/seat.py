@@ -12,7 +12,7 @@ from typing import Protocol
 
 from kafila_proto import ring_pb2
 
-from sidecar.errors import KafilaError
+from sidecar.errors import InvalidInput, KafilaError
 from sidecar.net import candidates as reach
 from sidecar.net.candidates import Candidate
 from sidecar.net.link import Link
@@ -46,6 +46,7 @@ class Network(Protocol):
     """Makes this session's links; the node's endpoint behind it."""
 
     def candidates(self) -> Sequence[Candidate]: ...
+    def announced(self, peer: str, candidates: Sequence[Candidate]) -> None: ...
     async def dial(self, peer: str, candidates: Sequence[Candidate]) -> Link: ...
 
 
@@ -123,6 +124,10 @@ class Seat:
         """This member's stage failed while serving."""
         self._soon(lambda: self._do(self.machine.failed_here(code, sentence)))
 
+    def moved(self) -> None:
+        """This member's candidates are others than before."""
+        self._say_now(self._candidates())
+
     def tell(self, control: ring_pb2.Control) -> None:
         """Sends something to everybody, from outside the seat's own turn."""
         self._soon(lambda: self._say(control))
@@ -178,8 +183,8 @@ class Seat:
         match body:
             case "capability":
                 await self._heard_capability(sender, control.capability)
-            case "candidates" if sender != self.machine.name and self.links:
-                self.links.learn(sender, reach.from_proto(control.candidates))
+            case "candidates" if sender != self.machine.name:
+                self._heard_candidates(sender, control.candidates)
             case "link" if self.authority and control.link.up:
                 report = control.link
                 await self._obey(self.authority.linked(sender, report.peer, report.path, report.rtt_s, self._now))
@@ -212,6 +217,16 @@ class Seat:
 
     async def _look_for_better(self, proposal: ev.Proposal, served_s: Mapping[str, float]) -> None:
         self.better_plan = await look_for_better(proposal, served_s)
+
+    def _heard_candidates(self, sender: str, told: ring_pb2.Candidates) -> None:
+        try:
+            candidates = reach.from_proto(told)
+        except InvalidInput as error:
+            log.warning("candidates_refused member=%s error=%s", sender, error)
+            return
+        self._network.announced(sender, candidates)
+        if self.links:
+            self.links.learn(sender, candidates)
 
     async def _heard_capability(self, sender: str, capability: ring_pb2.Capability) -> None:
         try:
@@ -364,9 +379,12 @@ class Seat:
 
     def _introduce(self) -> None:
         """Where this member is, and what it measured, for those who don't know yet."""
-        self._say_now(ring_pb2.Control(candidates=reach.to_proto(self._network.candidates())))
+        self._say_now(self._candidates())
         if self._capability:
             self._say_now(ring_pb2.Control(capability=self._capability))
+
+    def _candidates(self) -> ring_pb2.Control:
+        return ring_pb2.Control(candidates=reach.to_proto(self._network.candidates()))
 
     async def _start(self) -> None:
         if self.authority:

@@ -1,0 +1,111 @@
+"""How one session's members are reached from here: this machine's candidates, the relay, and links over either."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from sidecar.net.candidates import Address, Candidate
+from sidecar.net.endpoint import Endpoint
+from sidecar.net.link import Link, OnStream
+from sidecar.net.nat import Nat
+from sidecar.net.relaying import RelayAccess
+from sidecar.net.stun_servers import Found, find_servers
+from sidecar.net.surroundings import Surroundings
+from sidecar.session.channel import Channel
+from sidecar.session.log import Member
+
+
+class Reaching:
+    """One per session. `start` finds out in the background what `nat` gives; `stop` ends that."""
+
+    def __init__(
+        self, *, channel: Channel, endpoint: Endpoint, surroundings: Surroundings, further: Sequence[Address]
+    ) -> None:
+        """`further` are STUN servers beside the rendezvous."""
+        self._channel = channel
+        self._endpoint = endpoint
+        self._surroundings = surroundings
+        self._further = further
+        self._finding: asyncio.Task[Found] | None = None
+        self._classified: asyncio.Task[Nat] | None = None
+        self._changed: Callable[[], None] | None = None
+
+    def start(self, changed: Callable[[], None]) -> None:
+        """`changed` is called whenever `candidates` gives others than before."""
+        self._changed = changed
+        self._surroundings.listen(changed)
+        self._finding = asyncio.create_task(self._find(), name="find STUN servers")
+        self._classified = asyncio.create_task(self._classify(self._finding), name="classify")
+
+    def stop(self) -> None:
+        if self._changed:
+            self._surroundings.unlisten(self._changed)
+        for task in (self._finding, self._classified):
+            if task:
+                task.cancel()
+
+    async def nat(self) -> Nat:
+        """What is in front of this machine, as far as can be told. Call `start` before. Raises Unavailable."""
+        assert self._classified is not None
+        return await asyncio.shield(self._classified)
+
+    def candidates(self) -> Sequence[Candidate]:
+        """Where this machine may be reached, as far as is known now."""
+        return self._endpoint.candidates()
+
+    def announced(self, peer: str, candidates: Sequence[Candidate]) -> None:
+        """A member's candidates are these now; a link that stands or is being made takes note."""
+        if member := self._member(peer):
+            self._endpoint.announced(
+                session=self._channel.session,
+                key=self._channel.link_key,
+                me=self._channel.identity,
+                peer_fingerprint=member.fingerprint,
+                candidates=candidates,
+            )
+
+    async def link(self, peer: str, candidates: Sequence[Candidate], *, deadline_s: float, on_stream: OnStream) -> Link:
+        """See `Endpoint.connect`."""
+        member = self._member(peer)
+        assert member is not None, "only members of the log are linked"
+        return await self._endpoint.connect(
+            session=self._channel.session,
+            key=self._channel.link_key,
+            me=self._channel.identity,
+            peer_name=peer,
+            peer_fingerprint=member.fingerprint,
+            candidates=candidates,
+            deadline_s=deadline_s,
+            on_stream=on_stream,
+            relay=await self._access(member),
+            udp=not self._is_blocked,
+        )
+
+    # ---- Private
+
+    @property
+    def _is_blocked(self) -> bool:
+        """Whether this network is known to carry no UDP."""
+        task = self._classified
+        is_known = task is not None and task.done() and not task.cancelled() and task.exception() is None
+        return is_known and task is not None and task.result().udp is False
+
+    def _member(self, name: str) -> Member | None:
+        return next((member for member in self._channel.members if member.name == name), None)
+
+    async def _access(self, member: Member) -> RelayAccess | None:
+        """None where the rendezvous has no relay, or its name leads nowhere."""
+        assert self._finding is not None
+        rendezvous = self._channel.rendezvous
+        found = await asyncio.shield(self._finding)
+        if not rendezvous.udp.port or rendezvous.address.host in found.unresolved:
+            return None
+        server = found.servers[0].place
+        return RelayAccess(server, lambda: rendezvous.relay_token(member.mailbox), rendezvous.relay_stream)
+
+    async def _find(self) -> Found:
+        rendezvous = self._channel.rendezvous
+        return await find_servers(rendezvous.address.host, rendezvous.udp, self._further)
+
+    async def _classify(self, finding: asyncio.Task[Found]) -> Nat:
+        found = await asyncio.shield(finding)
+        return await self._surroundings.about(found.servers)
