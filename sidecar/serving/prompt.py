@@ -45,6 +45,8 @@ def parse_prompt(raw: str) -> PlainPrompt | ChatPrompt:
     body, closed, _ = raw[len(_OPEN) :].partition(_CLOSE)
     try:
         fields = json.loads(body)
+        if "\\ud" in body.lower():
+            json.dumps(fields, ensure_ascii=False).encode()  # half a character, escaped, is no text
         messages, tools, think = fields["messages"], fields.get("tools") or [], fields.get("think")
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise InvalidInput(f"the prompt's envelope can't be read: {error}") from None

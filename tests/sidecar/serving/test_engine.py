@@ -16,6 +16,7 @@ from tests.sidecar.serving.stages import CONTEXT, NAMES, Party, answer, ask, par
 pytestmark = pytest.mark.mlx
 
 PROMPT = "once upon a time"
+VARIED: dict[str, Any] = {"repeat_penalty": 1.5}  # or a random model soon repeats itself
 RINGS: dict[str, Sequence[int]] = {"one": (0, 6), "two": (0, 2, 6), "three": (0, 2, 4, 6)}
 
 
@@ -39,17 +40,20 @@ def greedy(folder: Path, prompt: str, count: int, *, chat: bool = False) -> str:
     """The text of mlx-lm itself."""
     from mlx_lm import load
     from mlx_lm.generate import stream_generate
+    from mlx_lm.sample_utils import make_logits_processors
 
     loaded: Any = load(str(folder))
     model, tokenizer = loaded
     given: Any = prompt
     if chat:
         given = tokenizer.apply_chat_template([{"role": "user", "content": prompt}], add_generation_prompt=True)
-    return "".join(step.text for step in stream_generate(model, tokenizer, given, max_tokens=count))
+    varied = make_logits_processors(repetition_penalty=VARIED["repeat_penalty"], repetition_context_size=64)
+    steps = stream_generate(model, tokenizer, given, max_tokens=count, logits_processors=varied)
+    return "".join(step.text for step in steps)
 
 
 async def test_generate_when_greedy_then_the_text_of_the_whole_model(ring: Party, tiny: Path) -> None:
-    text, last = await answer(ring["ada"], ask(PROMPT, num_predict=40))
+    text, last = await answer(ring["ada"], ask(PROMPT, num_predict=40, **VARIED))
     assert text == greedy(tiny, PROMPT, 40)
     assert last.done
     assert (last.done_reason, last.prompt_tokens, last.output_tokens) == (pb.DONE_REASON_LENGTH, len(PROMPT), 40)
@@ -60,7 +64,7 @@ async def test_generate_when_greedy_then_the_text_of_the_whole_model(ring: Party
 
 async def test_generate_when_a_chat_then_the_template_is_applied_and_the_text_framed(ring: Party, tiny: Path) -> None:
     raw = "\x02kafila1 " + json.dumps({"messages": [{"role": "user", "content": PROMPT}]}) + "\x03"
-    text, _ = await answer(ring["ada"], ask(raw, num_predict=20))
+    text, _ = await answer(ring["ada"], ask(raw, num_predict=20, **VARIED))
     frames = [json.loads(frame) for frame in text.split("\x1e")[1:]]
     assert "".join(frame["c"] for frame in frames) == greedy(tiny, PROMPT, 20, chat=True)
 
@@ -75,8 +79,8 @@ async def test_generate_when_asked_at_another_member_then_the_same_answer(three:
 
 async def test_generate_when_two_at_once_then_both_as_if_alone(ring: Party) -> None:
     prompts = ("once upon a time", "the capital of France")
-    alone = [(await answer(ring["ada"], ask(prompt, num_predict=25)))[0] for prompt in prompts]
-    both = await asyncio.gather(*(answer(ring["ada"], ask(prompt, num_predict=25)) for prompt in prompts))
+    alone = [(await answer(ring["ada"], ask(prompt, num_predict=25, **VARIED)))[0] for prompt in prompts]
+    both = await asyncio.gather(*(answer(ring["ada"], ask(prompt, num_predict=25, **VARIED)) for prompt in prompts))
     assert [text for text, _ in both] == alone
     await ring.until_free()
 
@@ -86,16 +90,17 @@ async def test_generate_when_the_prompt_is_long_then_its_chunks_give_the_same_te
 ) -> None:
     monkeypatch.setattr("sidecar.serving.engine.PREFILL_CHUNK_TOKENS", 16)
     prompt = "a long story " * 12
-    text, last = await answer(three["ada"], ask(prompt))
+    text, last = await answer(three["ada"], ask(prompt, **VARIED))
     assert last.prompt_tokens == len(prompt)
     assert text == greedy(tiny, prompt, 12)
 
 
 async def test_generate_when_a_stop_string_comes_then_the_text_ends_before_it(three: Party) -> None:
-    whole, _ = await answer(three["ada"], ask(num_predict=30))
-    stop = whole[10:13]
-    text, last = await answer(three["ada"], ask(num_predict=30, stop=[stop, "never said"]))
+    whole, _ = await answer(three["ada"], ask(num_predict=30, **VARIED))
+    stop = whole[6:8]
+    text, last = await answer(three["ada"], ask(num_predict=30, stop=[stop, "never said"], **VARIED))
     assert text == whole[: whole.index(stop)]
+    assert last.output_tokens < 30
     assert last.done_reason == pb.DONE_REASON_STOP
     await three.until_free()
 

@@ -18,7 +18,7 @@ def test_parse_when_plain_then_it_stays_as_it_is() -> None:
 
 
 def test_parse_when_an_envelope_then_messages_tools_and_think() -> None:
-    messages, tools = [{"role": "user", "content": "a\x03b"}], [{"type": "function"}]
+    messages, tools = [{"role": "user", "content": "a\x03b 🦆"}], [{"type": "function"}]
     parsed = parse_prompt(envelope(messages=messages, tools=tools, think="low") + "what follows is not ours")
     assert parsed == ChatPrompt(messages, tools, "low")
 
@@ -43,6 +43,7 @@ HOSTILE = {
     "a tool is text": envelope(messages=[], tools=["hello"]),
     "think is a list": envelope(messages=[], think=[1]),
     "think is a number": envelope(messages=[], think=3),
+    "half a character": envelope(messages=[{"role": "user", "content": "\ud83e"}]),
     "nested without end": "\x02kafila1 " + "[" * 200_000 + "\x03",
 }
 

@@ -1,0 +1,208 @@
+"""A request typed elsewhere than at the head: there and back over one stream, in memory."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import cast
+
+import pytest
+from kafila_proto import ring_pb2
+from kafila_proto import sidecar_pb2 as pb
+
+from sidecar.errors import Exhausted, InvalidInput, KafilaError, TimedOut, Unavailable
+from sidecar.net.errors import LinkLost, PeerReset
+from sidecar.net.link import Link
+from sidecar.net.stream import Stream
+from sidecar.serving import remote
+from tests.sidecar.serving.rings import settle
+from tests.sidecar.serving.streams import Wire
+
+REQUEST = pb.GenerateRequest(prompt="once")
+
+
+class Head:
+    """Generates `count` texts and then ends as told; notes what was asked, and that every generation was closed."""
+
+    def __init__(self) -> None:
+        self.count = 3
+        self.ends_with: Exception | None = None
+        self.asked: list[tuple[pb.GenerateRequest, int]] = []
+        self.closed = 0
+        self.errors: list[BaseException] = []
+
+    async def serve(self, stream: Stream) -> None:
+        try:
+            await remote.answer(stream, self.generate)
+        except Exception as error:
+            self.errors.append(error)
+            raise
+
+    async def generate(self, request: pb.GenerateRequest, epoch: int) -> AsyncGenerator[pb.GenerateReply, None]:
+        self.asked.append((request, epoch))
+        try:
+            for i in range(self.count):
+                await asyncio.sleep(0)
+                yield pb.GenerateReply(text=str(i))
+            if self.ends_with is not None:
+                raise self.ends_with
+            yield pb.GenerateReply(done=True)
+        finally:
+            self.closed += 1
+
+
+@pytest.fixture
+def head() -> Head:
+    return Head()
+
+
+@pytest.fixture
+async def wire(head: Head) -> AsyncIterator[Wire]:
+    made = Wire("asker", "head", head.serve)
+    yield made
+    await made.end()
+
+
+async def ask(wire: Wire, epoch: int = 4) -> Stream:
+    return await remote.ask(cast(Link, wire), REQUEST, epoch)
+
+
+async def read(stream: Stream) -> list[str]:
+    return [reply.text async for reply in remote.replies(stream)]
+
+
+async def test_request_when_answered_then_every_reply_in_order_and_the_generation_closed(
+    head: Head, wire: Wire
+) -> None:
+    assert await read(await ask(wire)) == ["0", "1", "2", ""]
+    await settle()
+    assert head.asked == [(REQUEST, 4)]
+    assert head.closed == 1
+
+
+@pytest.mark.parametrize("error", [Exhausted("512 requests wait"), InvalidInput("num_ctx is -1"), TimedOut("late")])
+async def test_request_when_refused_then_the_same_error_arrives(head: Head, wire: Wire, error: KafilaError) -> None:
+    head.ends_with = error
+    with pytest.raises(type(error), match=str(error)):
+        await read(await ask(wire))
+    await settle()
+    assert head.closed == 1
+    assert head.errors == []
+
+
+async def test_request_when_the_head_has_a_bug_then_it_arrives_as_internal_and_is_raised_there(
+    head: Head, wire: Wire
+) -> None:
+    head.ends_with = ZeroDivisionError("oops")
+    with pytest.raises(KafilaError, match="bug") as refused:
+        await read(await ask(wire))
+    assert refused.value.code == "INTERNAL"
+    await settle()
+    assert [type(error) for error in head.errors] == [ZeroDivisionError]
+
+
+@pytest.mark.parametrize("replies", [0, 1, 3])
+async def test_request_when_the_asker_resets_then_the_generation_is_closed(
+    head: Head, wire: Wire, replies: int
+) -> None:
+    head.count = 10**9
+    stream = await ask(wire)
+    source = remote.replies(stream)
+    for _ in range(replies):
+        await anext(source)
+    stream.reset()
+    await settle()
+    assert (head.closed, len(head.asked)) in ((1, 1), (0, 0))
+    assert all(task.done() for task in wire.served)
+
+
+async def test_request_when_the_link_is_lost_then_both_ends_hear(head: Head, wire: Wire) -> None:
+    head.count = 10**9
+    source = remote.replies(await ask(wire))
+    await anext(source)
+    wire.cut()
+    with pytest.raises(LinkLost):
+        async for _ in source:
+            pass
+    await settle()
+    assert head.closed == 1
+
+
+async def test_ask_when_the_link_is_down_then_unavailable(wire: Wire) -> None:
+    wire.down = True
+    with pytest.raises(Unavailable):
+        await ask(wire)
+
+
+async def test_ask_when_cancelled_while_sending_then_the_stream_is_given_up() -> None:
+    opened = asyncio.Event()
+
+    async def never_reads(stream: Stream) -> None:
+        opened.set()
+        with pytest.raises(PeerReset):
+            await stream.receive(5)
+
+    class Stalled(Wire):
+        async def open(self, kind: int = 1) -> Stream:
+            stream = await super().open(kind)
+            self.ends[-1][0].stalled = True
+            return stream
+
+    wire = Stalled("asker", "head", never_reads)
+    asking = asyncio.create_task(ask(wire))
+    await opened.wait()
+    asking.cancel()
+    await asyncio.wait([asking])
+    async with asyncio.timeout(1):
+        await asyncio.gather(*wire.served)
+
+
+@pytest.mark.parametrize(
+    ("message", "error"),
+    [
+        (b"\xff\xff", Unavailable),
+        (ring_pb2.Answer(reply=b"\xff").SerializeToString(), Unavailable),
+        (ring_pb2.Answer(refusal=ring_pb2.Refusal(code="NO_SUCH", sentence="x")).SerializeToString(), KafilaError),
+        (None, Unavailable),
+    ],
+)
+async def test_replies_when_the_head_sends_nonsense_or_ends_early_then_a_typed_error(
+    message: bytes | None, error: type[KafilaError]
+) -> None:
+    async def serve(stream: Stream) -> None:
+        await stream.receive()
+        if message is not None:
+            await stream.send(message)
+
+    wire = Wire("asker", "head", serve)
+    with pytest.raises(error):
+        await read(await ask(wire))
+    await wire.end()
+
+
+@pytest.mark.parametrize("message", [b"\xff\xff", ring_pb2.Request(generate=b"\xff").SerializeToString()])
+async def test_answer_when_the_request_can_not_be_read_then_refused(head: Head, wire: Wire, message: bytes) -> None:
+    stream = await wire.open()
+    await stream.send(message)
+    with pytest.raises(PeerReset):
+        await stream.receive(2)
+    assert [type(error) for error in head.errors] == [InvalidInput]
+
+
+async def test_answer_when_no_request_comes_then_it_waits_no_longer(
+    head: Head, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "REQUEST_DEADLINE_S", 0.02)
+    stream = await wire.open()
+    with pytest.raises(PeerReset):
+        await stream.receive(2)
+    assert [error.code for error in head.errors if isinstance(error, KafilaError)] == ["DEADLINE_EXCEEDED"]
+
+
+async def test_replies_when_the_head_says_nothing_then_it_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def silent(stream: Stream) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(remote, "SILENCE_DEADLINE_S", 0.02)
+    wire = Wire("asker", "head", silent)
+    with pytest.raises(TimedOut):
+        await read(await ask(wire))
+    await wire.end()

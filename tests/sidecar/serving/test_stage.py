@@ -1,0 +1,181 @@
+"""Stages from one epoch to the next: load, serve, stop, serve another plan; and what links may bring meanwhile."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from kafila_proto import ring_pb2
+
+from sidecar.errors import KafilaError, Unavailable
+from sidecar.net.errors import PeerReset
+from sidecar.net.frames import encode
+from sidecar.runtime.shard import Shard
+from sidecar.serving import stage as stage_module
+from sidecar.serving.hop import frame_of
+from sidecar.serving.kinds import ACTIVATIONS, REQUEST
+from sidecar.session.events import Fault
+from tests.sidecar.serving.rings import state
+from tests.sidecar.serving.stages import NAMES, Party, answer, ask, party, plan, refusal
+
+pytestmark = pytest.mark.mlx
+
+LOST = Fault("bob", "UNAVAILABLE", "bob was lost: its machine no longer answers")
+ENDLESS = ask(num_predict=-1)
+
+
+@pytest.fixture
+async def linked(tiny: Path, tmp_path: Path) -> AsyncIterator[Party]:
+    async with party(tiny, tmp_path, *NAMES) as made:
+        yield made
+
+
+async def begun(made: Party, *names: str) -> list["asyncio.Task[KafilaError]"]:
+    """Endless answers at these members, with the first text out; each ends with what it is refused with."""
+    tasks = [asyncio.create_task(refusal(made[name], ENDLESS)) for name in names]
+    async with asyncio.timeout(5):
+        while made["ada"].stage.active_sequences < min(len(names), 2):  # noqa: ASYNC110  # the stages tell nobody
+            await asyncio.sleep(0.01)
+    return tasks
+
+
+async def test_stage_when_not_ready_then_it_says_so(linked: Party) -> None:
+    assert "not ready" in str(await refusal(linked["ada"], ask()))
+
+
+async def test_stage_when_planned_again_then_the_same_text_from_another_ring(linked: Party) -> None:
+    await linked.serve((0, 2, 4, 6), ("ada", "bob", "cyd"))
+    expected, _ = await answer(linked["ada"], ask())
+    for cuts, order in (((0, 3, 6), ("bob", "dan")), ((0, 6), ("cyd",)), ((0, 1, 5, 6), ("dan", "ada", "bob"))):
+        await linked.stop()
+        await linked.serve(cuts, order)
+        for name in NAMES:
+            assert (await answer(linked[name], ask()))[0] == expected
+        await linked.until_free()
+
+
+async def test_stop_when_answers_run_then_all_end_with_the_fault_and_nothing_is_left(linked: Party) -> None:
+    await linked.serve((0, 2, 4, 6), ("ada", "bob", "cyd"))
+    for fault in (LOST, replace(LOST, member="cyd", sentence="cyd left the session")):
+        tasks = await begun(linked, *NAMES)
+        async with asyncio.timeout(3):
+            await linked.stop(fault)
+            errors = await asyncio.gather(*tasks)
+        assert [(type(error), str(error)) for error in errors] == [(Unavailable, fault.sentence)] * 4
+        assert all(member.stage.weight_bytes == 0 for member in linked.members)
+        assert not any(linked.held.values())
+        assert str(await refusal(linked["cyd"], ask())) == fault.sentence
+        await linked.serve((0, 2, 4, 6), ("ada", "bob", "cyd"))
+        assert (await answer(linked["dan"], ask()))[1].done
+    assert [member.broken for member in linked.members] == [[], [], [], []]
+
+
+async def test_stop_when_the_head_is_alone_then_running_answers_end_too(linked: Party) -> None:
+    await linked.serve((0, 6), ("ada",))
+    tasks = await begun(linked, "ada", "bob")
+    async with asyncio.timeout(3):
+        await linked.stop(LOST)
+        assert {str(error) for error in await asyncio.gather(*tasks)} == {LOST.sentence}
+
+
+async def test_stop_when_a_long_prompt_is_on_its_way_then_nobody_is_to_blame(
+    linked: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sidecar.serving.engine.PREFILL_CHUNK_TOKENS", 4)
+    await linked.serve((0, 2, 4, 6), ("ada", "bob", "cyd"))
+    for pause in (0.0, 0.002, 0.01, 0.03):
+        task = asyncio.create_task(refusal(linked["ada"], ask("x" * 250, num_predict=-1)))
+        await asyncio.sleep(pause)
+        await linked.stop(LOST)
+        assert str(await task) == LOST.sentence
+        await linked.serve((0, 2, 4, 6), ("ada", "bob", "cyd"))
+    assert [member.broken for member in linked.members] == [[], [], [], []]
+
+
+async def test_stop_when_a_load_is_under_way_then_its_shard_is_freed_before_stop_returns(linked: Party) -> None:
+    proposal = plan(1, (0, 6), ("ada",), 2)
+    stage = linked["ada"].stage
+    for turns in (1, 5, 20, 100):
+        loading = asyncio.create_task(stage.load(proposal, lambda *_: None))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        loading.cancel()
+        await asyncio.wait([loading])
+        await stage.stop(LOST)
+        assert stage.weight_bytes == 0
+    await stage.load(proposal, lambda *_: None)
+    assert stage.weight_bytes > 0
+    await stage.stop(LOST)
+
+
+async def test_link_when_it_breaks_in_mid_answer_then_the_client_hears_and_the_next_answer_goes_on(
+    linked: Party,
+) -> None:
+    await linked.serve((0, 2, 4, 6), ("ada", "bob", "cyd"))
+    expected, _ = await answer(linked["ada"], ask())
+    for here, there in (("ada", "bob"), ("bob", "cyd"), ("cyd", "ada")):
+        tasks = await begun(linked, "ada", "dan")
+        one, other = linked[here], linked[there]
+        await one.links.up.pop(there).close()
+        del other.links.up[here]
+        async with asyncio.timeout(3):
+            assert {type(error) for error in await asyncio.gather(*tasks)} == {Unavailable}
+        await asyncio.gather(one.dial(other), other.dial(one))
+        await linked.until_free()
+        assert (await answer(linked["dan"], ask()))[0] == expected
+    assert [member.broken for member in linked.members] == [[], [], [], []]
+
+
+async def test_stage_when_its_model_fails_then_the_session_hears_and_the_client_does_not_wait(linked: Party) -> None:
+    await linked.serve((0, 2, 4, 6), ("ada", "bob", "cyd"))
+    await answer(linked["ada"], ask())
+    shard = linked["cyd"].stage._shard
+    assert isinstance(shard, Shard)
+    shard.width = 7  # every state is refused from now on
+    async with asyncio.timeout(3):
+        await refusal(linked["bob"], ask())
+    assert [code for code, _ in linked["cyd"].broken] == ["INVALID_ARGUMENT"]
+    assert "cyd" in linked["cyd"].broken[0][1]
+    assert linked["bob"].broken == []
+
+
+async def test_frames_when_from_anybody_but_the_stage_before_then_denied(linked: Party) -> None:
+    await linked.serve((0, 2, 4, 6), ("ada", "bob", "cyd"))
+    frame = frame_of(state(0), epoch=1, sequence=5, needs_output=False)
+    for here, there in (("dan", "bob"), ("cyd", "bob"), ("bob", "ada"), ("ada", "dan")):
+        stream = await linked[here].links.to(there).open(ACTIVATIONS)
+        await stream.send(*encode(frame))
+        with pytest.raises(PeerReset):
+            await stream.receive(2)
+    assert not any(linked.held.values())
+    assert [member.broken for member in linked.members] == [[], [], [], []]
+
+
+async def test_frames_when_they_come_before_the_stage_serves_then_they_wait_for_it(
+    linked: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proposal = plan(1, (0, 3, 6), ("ada", "bob"), 2)
+    for member in linked.members:
+        await member.stage.load(proposal, lambda *_: None)
+    linked["ada"].stage.serve(proposal)
+    asking = asyncio.create_task(answer(linked["ada"], ask()))
+    await asyncio.sleep(0.1)
+    assert not asking.done()
+    linked["bob"].stage.serve(proposal)
+    assert (await asking)[1].done
+    await linked.stop()
+    monkeypatch.setattr(stage_module, "SERVE_DEADLINE_S", 0.05)
+    stream = await linked["ada"].links.to("bob").open(ACTIVATIONS)
+    with pytest.raises(PeerReset):
+        await stream.receive(2)
+
+
+async def test_request_when_the_member_is_not_the_head_or_plans_again_then_refused(linked: Party) -> None:
+    await linked.serve((0, 3, 6), ("ada", "bob"))
+    for peer, epoch in (("bob", 1), ("ada", 7)):
+        stream = await linked["cyd"].links.to(peer).open(REQUEST)
+        await stream.send(ring_pb2.Request(epoch=epoch, generate=ask().SerializeToString()).SerializeToString())
+        message = await stream.receive(2)
+        assert message is not None
+        assert ring_pb2.Answer.FromString(message).refusal.code == "UNAVAILABLE"
