@@ -23,6 +23,7 @@ from sidecar.serving.trace import TraceFile
 from sidecar.session import view
 from sidecar.session.authority import Authority
 from sidecar.session.channel import Channel
+from sidecar.session.edges import predicted_path
 from sidecar.session.events import Fault, Json
 from sidecar.session.links import OPEN_DEADLINE_S, Links
 from sidecar.session.seat import Seat
@@ -186,8 +187,21 @@ class Participation:
 
     async def dial(self, peer: str, candidates: Sequence[Candidate]) -> Link:
         link = await self._reaching.link(peer, candidates, deadline_s=OPEN_DEADLINE_S, on_stream=self._on_stream)
+        self._note_formed(link)
         self._carry_control(await link.open(CONTROL), link)
         return link
+
+    def _note_formed(self, link: Link) -> None:
+        proposal = self.seat.machine.proposal
+        log.info(
+            "link_formed peer=%s predicted=%s path=%s rtt_s=%.4f punch_s=%.3f handshake_s=%.3f",
+            link.peer,
+            predicted_path(proposal.problem, self.channel.self_name, link.peer) if proposal else "",
+            link.path,
+            link.rtt_s,
+            link.punch_s,
+            link.handshake_s,
+        )
 
     def _carry_control(self, stream: Stream, link: Link) -> None:
         """Control messages travel over this link too, so that a lost rendezvous stops nothing."""

@@ -1132,9 +1132,12 @@ type Hop struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	From          string                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
 	To            string                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
-	Path          string                 `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`                                 // "direct" or "relay"
-	PredictedS    float64                `protobuf:"fixed64,4,opt,name=predicted_s,json=predictedS,proto3" json:"predicted_s,omitempty"` // one way
-	MeasuredS     float64                `protobuf:"fixed64,5,opt,name=measured_s,json=measuredS,proto3" json:"measured_s,omitempty"`    // one way; 0 when none yet
+	Path          string                 `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`                                        // "direct" or "relay", as the plan has it, or as it is once the link stands
+	PredictedS    float64                `protobuf:"fixed64,4,opt,name=predicted_s,json=predictedS,proto3" json:"predicted_s,omitempty"`        // one way
+	MeasuredS     float64                `protobuf:"fixed64,5,opt,name=measured_s,json=measuredS,proto3" json:"measured_s,omitempty"`           // one way; 0 when none yet
+	PredictedPath string                 `protobuf:"bytes,6,opt,name=predicted_path,json=predictedPath,proto3" json:"predicted_path,omitempty"` // what the two members' networks promise by themselves
+	RttS          float64                `protobuf:"fixed64,7,opt,name=rtt_s,json=rttS,proto3" json:"rtt_s,omitempty"`                          // of the link's checks; 0 when there is none yet
+	FormedS       float64                `protobuf:"fixed64,8,opt,name=formed_s,json=formedS,proto3" json:"formed_s,omitempty"`                 // how long the link took to stand; 0 when there is none yet
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1200,6 +1203,27 @@ func (x *Hop) GetPredictedS() float64 {
 func (x *Hop) GetMeasuredS() float64 {
 	if x != nil {
 		return x.MeasuredS
+	}
+	return 0
+}
+
+func (x *Hop) GetPredictedPath() string {
+	if x != nil {
+		return x.PredictedPath
+	}
+	return ""
+}
+
+func (x *Hop) GetRttS() float64 {
+	if x != nil {
+		return x.RttS
+	}
+	return 0
+}
+
+func (x *Hop) GetFormedS() float64 {
+	if x != nil {
+		return x.FormedS
 	}
 	return 0
 }
@@ -2151,7 +2175,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"\vpredicted_s\x18\x06 \x01(\x01R\n" +
 	"predictedS\x12\x1d\n" +
 	"\n" +
-	"measured_s\x18\a \x01(\x01R\tmeasuredS\"}\n" +
+	"measured_s\x18\a \x01(\x01R\tmeasuredS\"\xd4\x01\n" +
 	"\x03Hop\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\x12\x12\n" +
@@ -2159,7 +2183,10 @@ const file_sidecar_proto_rawDesc = "" +
 	"\vpredicted_s\x18\x04 \x01(\x01R\n" +
 	"predictedS\x12\x1d\n" +
 	"\n" +
-	"measured_s\x18\x05 \x01(\x01R\tmeasuredS\"\x83\x03\n" +
+	"measured_s\x18\x05 \x01(\x01R\tmeasuredS\x12%\n" +
+	"\x0epredicted_path\x18\x06 \x01(\tR\rpredictedPath\x12\x13\n" +
+	"\x05rtt_s\x18\a \x01(\x01R\x04rttS\x12\x19\n" +
+	"\bformed_s\x18\b \x01(\x01R\aformedS\"\x83\x03\n" +
 	"\aVehicle\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\"\n" +
 	"\farchitecture\x18\x02 \x01(\tR\farchitecture\x12%\n" +

@@ -269,18 +269,22 @@ class PlanProposal(_message.Message):
     def __init__(self, problem_json: _Optional[str] = ..., plan_json: _Optional[str] = ...) -> None: ...
 
 class LinkReport(_message.Message):
-    __slots__ = ("peer", "up", "path", "rtt_s", "failure")
+    __slots__ = ("peer", "up", "path", "rtt_s", "failure", "punch_s", "handshake_s")
     PEER_FIELD_NUMBER: _ClassVar[int]
     UP_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     RTT_S_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
+    PUNCH_S_FIELD_NUMBER: _ClassVar[int]
+    HANDSHAKE_S_FIELD_NUMBER: _ClassVar[int]
     peer: str
     up: bool
     path: str
     rtt_s: float
     failure: str
-    def __init__(self, peer: _Optional[str] = ..., up: _Optional[bool] = ..., path: _Optional[str] = ..., rtt_s: _Optional[float] = ..., failure: _Optional[str] = ...) -> None: ...
+    punch_s: float
+    handshake_s: float
+    def __init__(self, peer: _Optional[str] = ..., up: _Optional[bool] = ..., path: _Optional[str] = ..., rtt_s: _Optional[float] = ..., failure: _Optional[str] = ..., punch_s: _Optional[float] = ..., handshake_s: _Optional[float] = ...) -> None: ...
 
 class Go(_message.Message):
     __slots__ = ()

@@ -215,17 +215,23 @@ class Stage(_message.Message):
     def __init__(self, member: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., head: _Optional[bool] = ..., resident_bytes: _Optional[int] = ..., predicted_s: _Optional[float] = ..., measured_s: _Optional[float] = ...) -> None: ...
 
 class Hop(_message.Message):
-    __slots__ = ("to", "path", "predicted_s", "measured_s")
+    __slots__ = ("to", "path", "predicted_s", "measured_s", "predicted_path", "rtt_s", "formed_s")
     FROM_FIELD_NUMBER: _ClassVar[int]
     TO_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     PREDICTED_S_FIELD_NUMBER: _ClassVar[int]
     MEASURED_S_FIELD_NUMBER: _ClassVar[int]
+    PREDICTED_PATH_FIELD_NUMBER: _ClassVar[int]
+    RTT_S_FIELD_NUMBER: _ClassVar[int]
+    FORMED_S_FIELD_NUMBER: _ClassVar[int]
     to: str
     path: str
     predicted_s: float
     measured_s: float
-    def __init__(self, to: _Optional[str] = ..., path: _Optional[str] = ..., predicted_s: _Optional[float] = ..., measured_s: _Optional[float] = ..., **kwargs) -> None: ...
+    predicted_path: str
+    rtt_s: float
+    formed_s: float
+    def __init__(self, to: _Optional[str] = ..., path: _Optional[str] = ..., predicted_s: _Optional[float] = ..., measured_s: _Optional[float] = ..., predicted_path: _Optional[str] = ..., rtt_s: _Optional[float] = ..., formed_s: _Optional[float] = ..., **kwargs) -> None: ...
 
 class Vehicle(_message.Message):
     __slots__ = ("name", "architecture", "context_length", "embedding_length", "parameter_count", "quantization", "parser", "parameters")

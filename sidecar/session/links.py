@@ -2,10 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
-from sidecar.errors import KafilaError, Unavailable
-from sidecar.net.candidates import Candidate
+from kafila_proto import ring_pb2
+
+from sidecar.errors import InvalidInput, KafilaError, Unavailable
+from sidecar.net.candidates import Candidate, from_proto
 from sidecar.net.link import Link
 
 log = logging.getLogger(__name__)
@@ -13,15 +16,22 @@ log = logging.getLogger(__name__)
 OPEN_DEADLINE_S = 20.0
 CANDIDATES_DEADLINE_S = 30.0
 
-Dial = Callable[[str, Sequence[Candidate]], Awaitable[Link]]
 Told = Callable[[str, Link | None, KafilaError | None], None]
 
 
-class Links:
-    """One session's links by peer name. `dial` makes one; `told(peer, link, error)` hears of every change."""
+class Network(Protocol):
+    """Makes this session's links; the node's endpoint behind it."""
 
-    def __init__(self, *, dial: Dial, told: Told, tasks: asyncio.TaskGroup) -> None:
-        self._dial = dial
+    def candidates(self) -> Sequence[Candidate]: ...
+    def announced(self, peer: str, candidates: Sequence[Candidate]) -> None: ...
+    async def dial(self, peer: str, candidates: Sequence[Candidate]) -> Link: ...
+
+
+class Links:
+    """One session's links by peer name; `told(peer, link, error)` hears of every change."""
+
+    def __init__(self, *, network: Network, told: Told, tasks: asyncio.TaskGroup) -> None:
+        self._network = network
         self._told = told
         self._tasks = tasks
         self._wanted: frozenset[str] = frozenset()
@@ -29,8 +39,14 @@ class Links:
         self._up: dict[str, Link] = {}
         self._candidates: dict[str, asyncio.Future[Sequence[Candidate]]] = {}
 
-    def learn(self, peer: str, candidates: Sequence[Candidate]) -> None:
-        """A peer said where it can be reached."""
+    def learn(self, peer: str, announced: ring_pb2.Candidates) -> None:
+        """A peer said where it can be reached now; what makes no sense is dropped."""
+        try:
+            candidates = from_proto(announced)
+        except InvalidInput as error:
+            log.warning("candidates_refused member=%s error=%s", peer, error)
+            return
+        self._network.announced(peer, candidates)
         known = self._candidates_of(peer)
         if known.done():
             self._candidates[peer] = known = asyncio.get_running_loop().create_future()
@@ -87,7 +103,7 @@ class Links:
         try:
             async with asyncio.timeout(CANDIDATES_DEADLINE_S):
                 candidates = await asyncio.shield(self._candidates_of(peer))
-            return await self._dial(peer, candidates)
+            return await self._network.dial(peer, candidates)
         except TimeoutError:
             self._told(peer, None, Unavailable(f"{peer} did not say where it can be reached"))
         except KafilaError as error:

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sidecar.session.edges import Edge
+
 
 @dataclass(slots=True)
 class Seen:
@@ -24,6 +26,7 @@ class Roster:
     def __init__(self, names: Iterable[str]) -> None:
         self._seen: dict[str, Seen] = {name: Seen() for name in names}
         self.trace: dict[str, Any] = {}
+        self.edges: dict[frozenset[str], Edge] = {}  # the links that stand
 
     @property
     def seen(self) -> Mapping[str, Seen]:
@@ -32,6 +35,7 @@ class Roster:
     def members(self, names: Sequence[str]) -> None:
         """The membership log's members now."""
         self._seen = {name: self._seen.get(name) or Seen() for name in names}
+        self.edges = {pair: edge for pair, edge in self.edges.items() if pair <= self._seen.keys()}
 
     def gone(self, name: str) -> None:
         if name in self._seen:
@@ -50,6 +54,13 @@ class Roster:
         seen.doing = doing[:40]
         if total_bytes:
             seen.fetched_bytes, seen.total_bytes = here_bytes, total_bytes
+
+    def linked(self, one: str, other: str, edge: Edge | None) -> None:
+        """A link stands, or moved to another path; None: it is down."""
+        if edge is None:
+            self.edges.pop(frozenset((one, other)), None)
+        elif one in self._seen and other in self._seen:
+            self.edges[frozenset((one, other))] = edge
 
     def measured(self, trace_json: str) -> None:
         """The head's record of its latest request; what can't be read is dropped."""

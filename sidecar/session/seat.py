@@ -12,16 +12,16 @@ from typing import Protocol
 
 from kafila_proto import ring_pb2
 
-from sidecar.errors import InvalidInput, KafilaError
+from sidecar.errors import KafilaError
 from sidecar.net import candidates as reach
-from sidecar.net.candidates import Candidate
 from sidecar.net.link import Link
 from sidecar.session import events as ev
 from sidecar.session import news
 from sidecar.session.authority import Authority
 from sidecar.session.channel import Channel
 from sidecar.session.correction import Served, look_for_better
-from sidecar.session.links import Links
+from sidecar.session.edges import Edge
+from sidecar.session.links import Links, Network
 from sidecar.session.machine import Machine
 from sidecar.session.planning import check_proposal, compute_plan
 from sidecar.session.roster import Roster
@@ -40,14 +40,6 @@ class Stage(Protocol):
     async def load(self, proposal: ev.Proposal, progress: Progress) -> None: ...
     def serve(self, proposal: ev.Proposal) -> None: ...
     async def stop(self, fault: ev.Fault) -> None: ...
-
-
-class Network(Protocol):
-    """Makes this session's links; the node's endpoint behind it."""
-
-    def candidates(self) -> Sequence[Candidate]: ...
-    def announced(self, peer: str, candidates: Sequence[Candidate]) -> None: ...
-    async def dial(self, peer: str, candidates: Sequence[Candidate]) -> Link: ...
 
 
 class _Call:
@@ -101,7 +93,7 @@ class Seat:
         """Until the session is closed. Cancelling leaves it."""
         try:
             async with asyncio.TaskGroup() as self._tasks:
-                self.links = Links(dial=self._network.dial, told=self._told_of_link, tasks=self._tasks)
+                self.links = Links(network=self._network, told=self._told_of_link, tasks=self._tasks)
                 helpers = [self._tasks.create_task(self._listen()), self._tasks.create_task(self._measure_here())]
                 self._introduce()
                 while self.machine.state is not State.CLOSED:
@@ -183,13 +175,10 @@ class Seat:
         match body:
             case "capability":
                 await self._heard_capability(sender, control.capability)
-            case "candidates" if sender != self.machine.name:
-                self._heard_candidates(sender, control.candidates)
-            case "link" if self.authority and control.link.up:
-                report = control.link
-                await self._obey(self.authority.linked(sender, report.peer, report.path, report.rtt_s, self._now))
-            case "link" if self.authority:
-                self.authority.unlinked(sender, control.link.peer)
+            case "candidates" if sender != self.machine.name and self.links:
+                self.links.learn(sender, control.candidates)
+            case "link":
+                await self._heard_link(sender, control.link)
             case "progress":
                 progress = control.progress
                 self.roster.progressed(sender, progress.doing, progress.fetched_bytes, progress.total_bytes)
@@ -218,15 +207,13 @@ class Seat:
     async def _look_for_better(self, proposal: ev.Proposal, served_s: Mapping[str, float]) -> None:
         self.better_plan = await look_for_better(proposal, served_s)
 
-    def _heard_candidates(self, sender: str, told: ring_pb2.Candidates) -> None:
-        try:
-            candidates = reach.from_proto(told)
-        except InvalidInput as error:
-            log.warning("candidates_refused member=%s error=%s", sender, error)
-            return
-        self._network.announced(sender, candidates)
-        if self.links:
-            self.links.learn(sender, candidates)
+    async def _heard_link(self, sender: str, report: ring_pb2.LinkReport) -> None:
+        edge = Edge(report.path, report.rtt_s, report.punch_s, report.handshake_s) if report.up else None
+        self.roster.linked(sender, report.peer, edge)
+        if self.authority and edge:
+            await self._obey(self.authority.linked(sender, report.peer, edge.path, edge.rtt_s, self._now))
+        elif self.authority:
+            self.authority.unlinked(sender, report.peer)
 
     async def _heard_capability(self, sender: str, capability: ring_pb2.Capability) -> None:
         try:
@@ -282,6 +269,7 @@ class Seat:
         report = ring_pb2.LinkReport(peer=peer, up=link is not None)
         if link is not None:
             report.path, report.rtt_s = link.path, link.rtt_s
+            report.punch_s, report.handshake_s = link.punch_s, link.handshake_s
         self._say_now(ring_pb2.Control(epoch=self._epoch, link=report))
 
     # ---- What the cores ask for

@@ -10,6 +10,7 @@ from sidecar.runtime.options import resolve
 from sidecar.session import sentences
 from sidecar.session.authority import Authority
 from sidecar.session.channel import Channel
+from sidecar.session.edges import predicted_path
 from sidecar.session.events import Json
 from sidecar.session.machine import Machine
 from sidecar.session.roster import Roster
@@ -49,6 +50,7 @@ def session_view(
     )
     if machine.proposal:
         _show_plan(session, machine.proposal.plan, machine.proposal.epoch, roster.trace)
+        _show_edges(session, machine.proposal.problem, roster)
     return session
 
 
@@ -116,3 +118,12 @@ def _show_plan(session: pb.Session, plan: Json, epoch: int, trace: Json) -> None
         setattr(shown, "from", hop["from"])
         shown.to = hop["to"]
         shown.measured_s = hop_s.get((hop["from"], hop["to"]), 0.0)
+
+
+def _show_edges(session: pb.Session, problem: Json, roster: Roster) -> None:
+    """What the hops' links turned out to be."""
+    for hop in session.hops:
+        ends = getattr(hop, "from"), hop.to
+        hop.predicted_path = predicted_path(problem, *ends)
+        if edge := roster.edges.get(frozenset(ends)):
+            hop.path, hop.rtt_s, hop.formed_s = edge.path, edge.rtt_s, edge.formed_s
