@@ -102,101 +102,10 @@ func TestConfirm_onlyYesIsYes(t *testing.T) {
 	}
 }
 
-func TestStatusText_showsTheRing(t *testing.T) {
-	session := readySession()
-	session.ExpectedTokensPerS, session.LastTraceJson = 12.34, `{"tokens_per_s": 11.8, "ttft_s": 0.63}`
-	session.Members = []*pb.Member{
-		{Name: "laptop", Role: "host", Present: true, Doing: "ready", UsableMemoryBytes: 16e9, Device: "gpu: Apple M3"},
-		{Name: "mini", Role: "member", FetchedBytes: 50, FetchTotalBytes: 100},
-	}
-	session.Stages = []*pb.Stage{
-		{Member: "laptop", Start: 0, End: 12, Head: true, ResidentBytes: 3.1e9, PredictedS: 0.0121, MeasuredS: 0.0129},
-		{Member: "mini", Start: 12, End: 36, ResidentBytes: 5e9, PredictedS: 0.02},
-	}
-	session.Hops = []*pb.Hop{{From: "laptop", To: "mini", Path: "direct", PredictedS: 0.0004}, {From: "mini", To: "laptop", Path: "relay"}}
-	text := statusText(session)
-	for _, line := range [][]string{
-		{"laptop (head)", "0–11", "3.1 GB", "12.1 ms", "12.9 ms", "mini", "direct", "0.4 ms"},
-		{"mini", "12–35", "5 GB", "20.0 ms", "–", "laptop", "relay"},
-		{"laptop (here)", "host", "gpu: Apple M3", "16 GB", "ready"},
-		{"mini", "away, 50 %"},
-		{"12.3 tokens/s", "11.8 tokens/s", "0.63 s"},
-	} {
-		if !hasLineWith(text, line) {
-			t.Errorf("no line with %q in\n%s", line, text)
+func TestSize_hasThreeDigits(t *testing.T) {
+	for bytes, want := range map[float64]string{0: "0 B", 999: "999 B", 15777440256: "15.8 GB", 4e9: "4 GB", 604e6: "604 MB", 1.5e12: "1.5 TB", 2048: "2.05 kB", 999.9e6: "1 GB"} {
+		if got := size(bytes); got != want {
+			t.Errorf("%v: %s", bytes, got)
 		}
 	}
-}
-
-func TestPlanText_showsStagesAlternativesAndWhoStandsBy(t *testing.T) {
-	reply := &pb.PlanReply{
-		PlanJson: `{"admitted": true, "tier": "measured", "search": "exact", "head": "A", "tokens_per_s": 40.5, "tokens_per_s_one_user": 12.5,
-			"stages": [{"member": "A", "start": 0, "end": 12, "cost_s": 0.01, "resident_bytes": 3000000000},
-			           {"member": "B", "start": 12, "end": 36, "cost_s": null, "resident_bytes": 5000000000}],
-			"hops": [{"from": "A", "to": "B", "path": "direct", "cost_s": 0.001}, {"from": "B", "to": "A", "path": "relay", "cost_s": null}],
-			"idle": [{"member": "D", "why": "slower than it helps", "tokens_per_s_with": 30.0}]}`,
-		ProblemJson: `{"concurrency": 4, "members": [{"name": "A", "memory_bytes": 8000000000}, {"name": "B", "memory_bytes": 16000000000}]}`,
-		AlternativesJson: map[string]string{
-			"latency": `{"admitted": true, "head": "A", "stages": [{"member": "A"}], "tokens_per_s_one_user": 15.0}`,
-			"paper":   `{"admitted": false, "reason": "too large"}`,
-		},
-		DownloadBytes: map[string]uint64{"A": 2e9},
-	}
-	text, err := planText(reply)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, line := range [][]string{
-		{"A", "head", "0–11", "3 GB", "8 GB", "2 GB", "10.0 ms", "B", "direct", "1.0 ms"},
-		{"B", "stage", "12–35", "5 GB", "16 GB", "0 B", "–", "A", "relay", "–"},
-		{"12.5 tokens/s alone", "40.5 tokens/s for 4 at once"},
-		{"D stands by: slower than it helps", "30.0 tokens/s"},
-		{"latency", "A", "15.0 tokens/s", "not known"},
-		{"paper", "–"},
-	} {
-		if !hasLineWith(text, line) {
-			t.Errorf("no line with %q in\n%s", line, text)
-		}
-	}
-}
-
-func TestPlanText_whenNotAdmitted_saysWhyAndWhatHelps(t *testing.T) {
-	text, err := planText(&pb.PlanReply{PlanJson: `{"admitted": false, "reason": "needs 41 GB", "suggestions": ["a smaller context"]}`})
-	if err != nil || !strings.Contains(text, "needs 41 GB") || !strings.Contains(text, "- a smaller context") {
-		t.Errorf("%s, %v", text, err)
-	}
-	if _, err := planText(&pb.PlanReply{PlanJson: "nonsense"}); err == nil {
-		t.Error("nonsense was shown")
-	}
-}
-
-func TestNames_findsASessionByWhatPeopleSay(t *testing.T) {
-	session := readySession()
-	for name, want := range map[string]bool{"s1": true, "7": true, "7-ocean-velvet-lamp": true, "": false, "8": false, "org/model": false} {
-		if names(session, name) != want {
-			t.Errorf("%q", name)
-		}
-	}
-	session.Code = ""
-	if names(session, "") {
-		t.Error("an empty name matched a session without code")
-	}
-}
-
-func hasLineWith(text string, words []string) bool {
-	for _, line := range strings.Split(text, "\n") {
-		rest := line
-		found := true
-		for _, word := range words {
-			_, after, ok := strings.Cut(rest, word)
-			if rest = after; !ok {
-				found = false
-				break
-			}
-		}
-		if found {
-			return true
-		}
-	}
-	return false
 }

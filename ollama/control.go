@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -43,7 +44,7 @@ func (c *control) post(ctx context.Context, route string, request, reply proto.M
 	if err != nil {
 		return err
 	}
-	return read(answer, reply)
+	return c.broken(read(answer, reply))
 }
 
 func (c *control) get(ctx context.Context, route string, query url.Values, reply proto.Message) error {
@@ -51,7 +52,7 @@ func (c *control) get(ctx context.Context, route string, query url.Values, reply
 	if err != nil {
 		return err
 	}
-	return read(answer, reply)
+	return c.broken(read(answer, reply))
 }
 
 // watch calls each with the session now and after every change, until the stream or the patience of each ends.
@@ -68,14 +69,14 @@ func (c *control) watch(ctx context.Context, session string, each func(*pb.Sessi
 			return errors.New(sentence)
 		}
 		var now pb.Session
-		if err := protojson.Unmarshal(lines.Bytes(), &now); err != nil {
-			return fmt.Errorf("the server's answer can't be read: %w", err)
+		if err := readMessage(lines.Bytes(), &now); err != nil {
+			return err
 		}
 		if err := each(&now); err != nil {
 			return err
 		}
 	}
-	return lines.Err()
+	return c.broken(lines.Err())
 }
 
 // do sends one request and turns every refusal into its one sentence.
@@ -92,7 +93,7 @@ func (c *control) do(ctx context.Context, method, route string, query url.Values
 	}
 	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return nil, err
+		return nil, c.broken(err)
 	}
 	if answer.StatusCode == http.StatusOK {
 		return answer.Body, nil
@@ -105,8 +106,22 @@ func (c *control) do(ctx context.Context, method, route string, query url.Values
 	if sentence := errorIn(said); sentence != "" {
 		return nil, errors.New(sentence)
 	}
-	return nil, fmt.Errorf("the Ollama at %s knows no sessions (%s): stop it and start this one's `serve`, "+
-		"or name the right one in OLLAMA_HOST", c.base.Host, answer.Status)
+	return nil, fmt.Errorf("%s is another Ollama, which knows no sessions (it answers %s): stop it and run this one's "+
+		"`ollama serve`, or set OLLAMA_HOST to where this one serves", c.base.Host, answer.Status)
+}
+
+// broken tells in words that nobody is at the other end, or no longer.
+func (c *control) broken(err error) error {
+	var unreachable *net.OpError
+	switch {
+	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	case errors.As(err, &unreachable) && unreachable.Op == "dial":
+		return fmt.Errorf("no Ollama server answers at %s (%w): start it with `ollama serve`", c.base.Host, unreachable.Err)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), unreachable != nil:
+		return fmt.Errorf("the Ollama server at %s went away: see its log, and start it again with `ollama serve`", c.base.Host)
+	}
+	return err
 }
 
 // errorIn returns the sentence of an Ollama error object, or "".
@@ -126,7 +141,12 @@ func read(answer io.ReadCloser, reply proto.Message) error {
 	if err != nil {
 		return err
 	}
-	if err := protojson.Unmarshal(body, reply); err != nil {
+	return readMessage(body, reply)
+}
+
+// readMessage leaves out what a newer server says and this command doesn't know.
+func readMessage(text []byte, message proto.Message) error {
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(text, message); err != nil {
 		return fmt.Errorf("the server's answer can't be read: %w", err)
 	}
 	return nil

@@ -7,7 +7,6 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/ollama/ollama/format"
 	"github.com/ollama/ollama/progress"
 
 	"kafila/ollama/pb"
@@ -29,6 +28,16 @@ func newDisplay(asJSON bool) display {
 	default:
 		return &lines{w: os.Stderr}
 	}
+}
+
+// spin shows a person at a terminal that something goes on, until the returned function is called.
+func spin(sentence string) (stop func()) {
+	if !term.IsTerminal(int(os.Stderr.Fd())) {
+		return func() {}
+	}
+	p := progress.NewProgress(os.Stderr)
+	p.Add("", progress.NewSpinner(sentence))
+	return func() { p.StopAndClear() }
 }
 
 type jsonLines struct{ w io.Writer }
@@ -166,7 +175,7 @@ func fetches(before, now *pb.Session) []string {
 		switch {
 		case member.FetchTotalBytes == 0:
 		case old.GetFetchTotalBytes() == 0 && member.FetchedBytes < member.FetchTotalBytes:
-			told = append(told, fmt.Sprintf("%s fetches %s", member.Name, format.HumanBytes(int64(member.FetchTotalBytes))))
+			told = append(told, fmt.Sprintf("%s fetches %s", member.Name, size(float64(member.FetchTotalBytes))))
 		case old.GetFetchedBytes() < old.GetFetchTotalBytes() && member.FetchedBytes == member.FetchTotalBytes:
 			told = append(told, member.Name+" has its weights")
 		}

@@ -21,11 +21,15 @@ var httpStatus = map[codes.Code]int{
 	codes.ResourceExhausted:  http.StatusServiceUnavailable, // as Ollama answers a full queue
 	codes.Unavailable:        http.StatusServiceUnavailable,
 	codes.DeadlineExceeded:   http.StatusGatewayTimeout,
+	codes.Unimplemented:      http.StatusNotImplemented,
 	codes.Canceled:           499, // as Ollama answers a client that went away
 }
 
 const sidecarGone = "the Kafila sidecar on this machine is not running, so its sessions can't answer: " +
 	"see the log of `ollama serve`, and try again in a moment"
+
+const sidecarTooOld = "the Kafila sidecar on this machine is older than this Ollama and can't do that: " +
+	"update the Python package kafila that it runs from, and start `ollama serve` anew"
 
 // transportFailures are the beginnings of what gRPC itself says when nobody is at the other end of the socket; an
 // UNAVAILABLE that the sidecar sends speaks of other machines and passes unchanged.
@@ -41,6 +45,9 @@ func explain(err error) (int, string) {
 		return http.StatusGatewayTimeout, "the Kafila sidecar did not answer in time: see the log of `ollama serve`"
 	case !ok:
 		return http.StatusInternalServerError, err.Error()
+	}
+	if st.Code() == codes.Unimplemented {
+		return httpStatus[codes.Unimplemented], sidecarTooOld
 	}
 	for _, beginning := range transportFailures {
 		if st.Code() == codes.Unavailable && strings.HasPrefix(st.Message(), beginning) {

@@ -28,6 +28,9 @@ func TestExplain_eachCode_hasItsStatus(t *testing.T) {
 			t.Errorf("%s: %d %q", code, got, sentence)
 		}
 	}
+	if got, sentence := explain(status.Error(codes.Unimplemented, "Method not found!")); got != 501 || sentence != sidecarTooOld {
+		t.Errorf("a call that the sidecar doesn't know: %d %q", got, sentence)
+	}
 	if got, _ := explain(errors.New("a bug")); got != http.StatusInternalServerError {
 		t.Errorf("an unknown error: %d", got)
 	}

@@ -13,8 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/ollama/ollama/format"
-
 	"kafila/ollama/pb"
 )
 
@@ -28,28 +26,64 @@ type joining struct {
 }
 
 func (j *joining) addFlags(cmd *cobra.Command, prefix string) {
-	cmd.Flags().BoolVar(&j.yes, "yes", false, prefix+"Join without asking")
-	cmd.Flags().StringVar(&j.memory, "memory", "", prefix+"The most memory that this machine lends, such as 12GB (default: what is usable)")
-	cmd.Flags().StringVar(&j.name, "name", "", prefix+"This machine's name in the session (default: its host name)")
-	cmd.Flags().StringVar(&j.rendezvous, "rendezvous", "", prefix+"host:port of the rendezvous, if the code doesn't carry it (default $KAFILA_RENDEZVOUS)")
+	cmd.Flags().BoolVar(&j.yes, "yes", false, prefix+"join without asking")
+	cmd.Flags().StringVar(&j.memory, "memory", "", prefix+"lend at most `SIZE` of this machine's memory, such as 12GB (default: what is usable)")
+	cmd.Flags().StringVar(&j.name, "name", "", prefix+"this machine's `NAME` in the session (default: its host name)")
+	cmd.Flags().StringVar(&j.rendezvous, "rendezvous", "", prefix+"the rendezvous' `ADDRESS`, if the code doesn't carry it (default $KAFILA_RENDEZVOUS)")
 }
+
+const joinExamples = `  ollama session join 7-ocean-velvet-lamp
+
+  # lend at most 12 GB, and agree beforehand
+  ollama session join 7-ocean-velvet-lamp --memory 12GB --yes`
+
+func joinCommand() *cobra.Command {
+	var with joining
+	cmd := &cobra.Command{
+		Use:     "join CODE",
+		Short:   "Take part in a session and wait until it is ready",
+		Long:    "Says what this machine would lend and download, and asks. `ollama run --session CODE` does the same and then chats.",
+		Example: joinExamples,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			session, err := join(cmd.Context(), newControl(), args[0], with)
+			if err == nil && !with.asJSON {
+				fmt.Fprintf(os.Stderr, "Ready. Chat with: ollama run %s\n", session.Vehicle.GetName())
+			}
+			return err
+		},
+	}
+	with.addFlags(cmd, "")
+	addJSON(cmd, &with.asJSON)
+	return cmd
+}
+
+const runExamples = `  # a model on this machine
+  ollama run qwen3
+
+  # the model of a session: joins it if need be, then chats
+  ollama run --session 7-ocean-velvet-lamp
+
+  # one answer, without being asked whether to join
+  ollama run --session 7-ocean-velvet-lamp --yes "What is the capital of France?"`
 
 // addSessionFlags gives stock's `run` its --session: join if need be, then the same chat with the session's model.
 func addSessionFlags(run *cobra.Command) {
 	var code string
 	var with joining
 	original, stockArgs := run.RunE, run.Args
-	run.Use = "run MODEL|--session CODE [PROMPT]"
-	run.Flags().StringVar(&code, "session", "", "Run the model of a session, by its code; joins it if need be")
+	run.Use, run.Example = "run MODEL|--session CODE [PROMPT]", runExamples
+	run.Flags().StringVar(&code, "session", "", "Run the model of the session with this `CODE`; join it if need be")
 	with.addFlags(run, "With --session: ")
+	appendVariables(run, sessionVariables[1:])
 	run.Args = func(cmd *cobra.Command, args []string) error {
-		if code != "" {
+		if cmd.Flags().Changed("session") {
 			return nil
 		}
 		return stockArgs(cmd, args)
 	}
 	run.RunE = func(cmd *cobra.Command, args []string) error {
-		if code == "" {
+		if !cmd.Flags().Changed("session") {
 			return original(cmd, args)
 		}
 		session, err := join(cmd.Context(), newControl(), code, with)
@@ -67,9 +101,11 @@ func join(ctx context.Context, c *control, code string, with joining) (*pb.Sessi
 		return nil, err
 	}
 	var offer pb.Offer
+	stop := spin("proving the code to the session's host")
 	err = c.post(ctx, "open", &pb.OpenSessionRequest{
 		Code: code, Rendezvous: with.rendezvous, Name: with.name, MemoryBytes: memory,
 	}, &offer)
+	stop()
 	if err != nil {
 		return nil, err
 	}
@@ -121,9 +157,14 @@ func terms(offer *pb.Offer) string {
 		"  model     %s\n"+
 		"  lends     up to %s of memory\n"+
 		"  downloads up to %s to %s (%s free)\n",
-		offer.Host, people, offer.Model, format.HumanBytes(int64(offer.LendMemoryBytes)),
-		format.HumanBytes(int64(offer.DownloadBytes)), offer.Folder, format.HumanBytes(int64(offer.FreeDiskBytes)))
+		offer.Host, people, offer.Model, size(float64(offer.LendMemoryBytes)),
+		size(float64(offer.DownloadBytes)), offer.Folder, size(float64(offer.FreeDiskBytes)))
 }
+
+// An interrupted is what a person hears who pressed Ctrl-C: no fault, but what was waited for hasn't come.
+type interrupted string
+
+func (i interrupted) Error() string { return string(i) }
 
 // errReady ends a watch when there is nothing more to wait for.
 var errReady = errors.New("ready")
@@ -149,8 +190,8 @@ func untilReady(ctx context.Context, c *control, id string, d display) (*pb.Sess
 	case errors.Is(err, errReady):
 		return last, nil
 	case ctx.Err() != nil:
-		return nil, fmt.Errorf("no longer watching, and still in the session: "+
-			"`ollama session status %[1]s` shows it, `ollama session leave %[1]s` leaves it", id)
+		return nil, interrupted("this machine stays a member of the session: `ollama session status " + id +
+			"` shows how far it is, `ollama session leave " + id + "` leaves it")
 	case err == nil:
 		return nil, errors.New("the server stopped telling about the session before it was ready: is it shutting down?")
 	}

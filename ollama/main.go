@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 
@@ -12,6 +13,8 @@ import (
 	"github.com/ollama/ollama/cmd"
 )
 
+const exitInterrupted = 130 // as shells say it: 128 and the number of SIGINT
+
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == "runner" {
 		cobra.CheckErr(runRunner(os.Args[2:]))
@@ -19,7 +22,12 @@ func main() {
 	}
 	root, err := newCLI()
 	cobra.CheckErr(err)
-	cobra.CheckErr(root.ExecuteContext(context.Background()))
+	err = root.ExecuteContext(context.Background())
+	if stopped := interrupted(""); errors.As(err, &stopped) {
+		fmt.Fprintln(os.Stderr, stopped)
+		os.Exit(exitInterrupted)
+	}
+	cobra.CheckErr(err)
 }
 
 // newCLI is stock's command line with `run --session`, `session`, and a `serve` that has sessions.
@@ -34,6 +42,7 @@ func newCLI() (*cobra.Command, error) {
 		return nil, err
 	}
 	serve.RunE = serveWith(serve.RunE)
+	appendVariables(serve, serveVariables)
 	addSessionFlags(run)
 	root.AddCommand(sessionCommand(run.PreRunE))
 	return root, nil

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -40,7 +41,7 @@ func TestNewCLI_keepsStockCommandsAndFlags(t *testing.T) {
 			t.Errorf("run has no --%s", flag)
 		}
 	}
-	for _, name := range []string{"create", "join", "start", "status", "plan", "leave", "list"} {
+	for _, name := range []string{"create", "join", "start", "status", "plan", "doctor", "leave", "list"} {
 		if found, _, err := root.Find([]string{"session", name}); err != nil || found.Name() != name {
 			t.Errorf("session %s: %v", name, err)
 		}
@@ -72,5 +73,34 @@ func TestStockCommand_whenUpstreamChanged_fails(t *testing.T) {
 	}
 	if _, err := stockCommand(root, "serve"); err == nil {
 		t.Error("a missing command was not noticed")
+	}
+}
+
+func TestHelp_ofSessionCommands_tellsExamplesAndVariables(t *testing.T) {
+	root, err := newCLI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, words := range map[string][]string{
+		"run":            {"Examples:", "run --session 7-ocean-velvet-lamp", "OLLAMA_HOST", "KAFILA_RENDEZVOUS"},
+		"session":        {"Examples:", "session create", "run --session"},
+		"session create": {"Examples:", "--members N", "Environment Variables:", "OLLAMA_HOST", "KAFILA_RENDEZVOUS"},
+		"session join":   {"Examples:", "--memory SIZE", "OLLAMA_HOST"},
+		"session doctor": {"Examples:", "--rendezvous ADDRESS"},
+		"serve":          {"OLLAMA_MODELS", "KAFILA_HOME"},
+	} {
+		command, _, err := root.Find(strings.Fields(path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		help := command.UsageString()
+		for _, word := range words {
+			if !strings.Contains(help, word) {
+				t.Errorf("help of %s has no %s:\n%s", path, word, help)
+			}
+		}
+		if n := strings.Count(help, "Environment Variables:"); n > 1 {
+			t.Errorf("help of %s tells variables %d times", path, n)
+		}
 	}
 }

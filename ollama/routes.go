@@ -32,11 +32,13 @@ func sessionRoutes(s *sidecar, f *fleet) http.Handler {
 	mux.Handle("POST /api/session/start", unary(s, followed(f, s.client.StartSession)))
 	mux.Handle("POST /api/session/leave", unary(s, s.client.LeaveSession))
 	mux.Handle("POST /api/session/plan", unary(s, s.client.Plan))
+	mux.Handle("POST /api/session/doctor", unary(s, s.client.Doctor))
 	mux.Handle("GET /api/session/list", list(s))
 	mux.Handle("GET /api/session/status", current(s))
 	mux.Handle("GET /api/session/watch", watch(s, f))
 	mux.HandleFunc("/api/session/", func(w http.ResponseWriter, r *http.Request) {
-		writeError(w, http.StatusNotFound, "there is no "+r.Method+" "+r.URL.Path)
+		writeError(w, http.StatusNotFound, "this server has no "+r.Method+" "+r.URL.Path+
+			": if it is older than the `ollama` command, start it anew")
 	})
 	return guard(mux)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -129,30 +130,6 @@ func TestRoutes_whenTheSidecarIsGone_sayWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestControl_whenTheServerIsAPlainOllama_saysSo(t *testing.T) {
-	server := httptest.NewServer(http.NotFoundHandler())
-	defer server.Close()
-	address, err := url.Parse(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &control{base: address}
-	if err := c.get(t.Context(), "list", nil, &pb.ListSessionsReply{}); err == nil || !strings.Contains(err.Error(), "knows no sessions") {
-		t.Errorf("%v", err)
-	}
-}
-
-func TestControl_only_wantsOneSession(t *testing.T) {
-	c, _, _ := controlled(t, &scripted{sessions: []*pb.Session{readySession()}})
-	if session, err := c.only(t.Context()); err != nil || session.Id != "s1" {
-		t.Errorf("%v, %v", session, err)
-	}
-	none, _, _ := controlled(t, &scripted{})
-	if _, err := none.only(t.Context()); err == nil || !strings.Contains(err.Error(), "session create") {
-		t.Errorf("%v", err)
-	}
-}
-
 func TestUntilReady_endsWithReady_orWithWhatWentWrong(t *testing.T) {
 	failed := &pb.Session{Id: "s1", State: closed, Failure: "model needs 41.2 GB, the members offer 36.0 GB", FailureCode: "FAILED_PRECONDITION"}
 	for name, row := range map[string]struct {
@@ -181,7 +158,7 @@ func TestUntilReady_whenInterrupted_tellsHowToLeave(t *testing.T) {
 	c, _, _ := controlled(t, &scripted{sessions: []*pb.Session{{Id: "s1", State: "linking"}}})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := untilReady(ctx, c, "s1", jsonLines{io.Discard}); err == nil || !strings.Contains(err.Error(), "session leave s1") {
+	if _, err := untilReady(ctx, c, "s1", jsonLines{io.Discard}); !errors.As(err, new(interrupted)) || !strings.Contains(err.Error(), "session leave s1") {
 		t.Errorf("%v", err)
 	}
 }

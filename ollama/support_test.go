@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -41,6 +42,13 @@ func (s *scripted) CreateSession(_ context.Context, r *pb.CreateSessionRequest) 
 		return nil, status.Error(codes.InvalidArgument, "name a model")
 	}
 	return &pb.Session{Id: "s1", Code: "7-ocean-velvet-lamp", State: "forming", Model: r.Model}, nil
+}
+
+func (s *scripted) Doctor(_ context.Context, r *pb.DoctorRequest) (*pb.DoctorReply, error) {
+	if r.Rendezvous == "nonsense" {
+		return nil, status.Error(codes.InvalidArgument, "nonsense is no address")
+	}
+	return &pb.DoctorReply{Text: "! UDP  is blocked\n", Udp: "blocked", Findings: []*pb.Finding{{Topic: "UDP", Level: "problem"}}}, nil
 }
 
 func (s *scripted) ListSessions(context.Context, *pb.ListSessionsRequest) (*pb.ListSessionsReply, error) {
@@ -151,4 +159,23 @@ func readySession() *pb.Session {
 			ParameterCount: 134515008, Quantization: "BF16", Parser: "kafila-tools", Parameters: map[string]float64{"temperature": 0.2},
 		},
 	}
+}
+
+// hasLineWith is true if one line of the text has all the words, in this order.
+func hasLineWith(text string, words []string) bool {
+	for _, line := range strings.Split(text, "\n") {
+		rest := line
+		found := true
+		for _, word := range words {
+			_, after, ok := strings.Cut(rest, word)
+			if rest = after; !ok {
+				found = false
+				break
+			}
+		}
+		if found {
+			return true
+		}
+	}
+	return false
 }

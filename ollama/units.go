@@ -32,6 +32,19 @@ func parseBytes(text string) (uint64, error) {
 	return uint64(number), nil
 }
 
+// size shows bytes for people, in decimal units with three digits.
+func size(bytes float64) string {
+	for _, unit := range []struct {
+		name  string
+		bytes float64
+	}{{"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}} {
+		if bytes >= 0.9995*unit.bytes {
+			return fmt.Sprintf("%.3g %s", bytes/unit.bytes, unit.name)
+		}
+	}
+	return fmt.Sprintf("%.0f B", bytes)
+}
+
 // milliseconds shows a time for people; what isn't known is a dash.
 func milliseconds(s float64) string {
 	if s <= 0 {
