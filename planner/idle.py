@@ -13,6 +13,9 @@ from planner.settle import Settled, takes_all, whole
 from planner.tour import cheapest_place, improved, ring_weight
 from planner.types import Idle, Objective, Tier
 
+STATES = 30_000
+"""For each member left out: enough for every head and batch size of a small ring, and for the likeliest of a large."""
+
 
 def idle_of(settled: Settled) -> tuple[Idle, ...]:
     """Everybody who is not in the ring, by name."""
@@ -49,7 +52,7 @@ def _layout_with(settled: Settled, case: Case) -> Layout | None:
     pool = pool_of(case)
     ring = ring_of(case) if len(case.members) <= RING_EXACT_TO else _inserted(settled, case, pool)
     weight = ring_weight(ring, pool.weights)
-    found = best_of_ring(pool, ring, weight, math.inf, Budget())
+    found = best_of_ring(pool, ring, weight, math.inf, Budget(STATES))
     best = min(found, key=lambda one: (one.rank, one.layout.order), default=None)
     return None if best is None else best.layout
 

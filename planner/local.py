@@ -9,8 +9,11 @@ from planner.pool import Budget, Found, Pool, best_of_ring, cautious, just_above
 from planner.tour import cheapest_ring, improved, ring_weight
 from planner.walk import Ring, Walk
 
-STATES = 300_000
+STATES = 200_000
 """For the divisions."""
+
+BOUNDS = 60_000
+"""For the walks together; one takes some 10 µs."""
 
 DIVIDED = 200
 """How many sets are divided at most."""
@@ -31,7 +34,7 @@ def local_search(pool: Pool) -> list[Found]:
     budget = Budget(STATES)
     best: list[Found] = []
     for guess in guesses:
-        for bound, ring in Walk(guess).promising()[:DIVIDED]:
+        for bound, ring in Walk(guess, Budget(BOUNDS // len(guesses))).promising()[:DIVIDED]:
             if best and bound > just_above(best[0].seconds):
                 break
             best = _better(pool, _orders(pool, ring), best, budget)

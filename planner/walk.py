@@ -9,9 +9,6 @@ from collections.abc import Sequence
 from planner.pool import Budget, Pool, least_bound, mask_of, members_of
 from planner.tour import cheapest_place, cheapest_ring, good_ring, improved, ring_weight
 
-STATES = 60_000
-"""Bounds that a walk may ask for, by batch size: one takes some 10 µs."""
-
 SEEDS = 12
 """How many members a set is grown from: all, or the fastest and the largest."""
 
@@ -28,12 +25,12 @@ Ring = tuple[int, ...]
 
 
 class Walk:
-    """`seen` holds every set that the walk met, with its bound and a ring."""
+    """`seen` holds every set that the walk met, with its bound and a ring. `budget` is in bounds, by batch size."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, budget: Budget) -> None:
         self.pool = pool
         self.size = len(pool.case.members)
-        self.budget = Budget(STATES)
+        self.budget = budget
         self.seen: dict[int, tuple[float, Ring]] = {}
 
     def promising(self) -> list[tuple[float, Ring]]:
