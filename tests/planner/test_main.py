@@ -1,0 +1,99 @@
+"""`kafila-plan`: exit status, standard output, standard error."""
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from planner.__main__ import main
+from tests.planner.problems import GB, Json, member, problem
+
+FIELDS = {
+    "admitted",
+    "tier",
+    "ordered_by",
+    "search",
+    "head",
+    "order",
+    "stages",
+    "hops",
+    "relayed_hops",
+    "ring_cost_s",
+    "bottleneck_s",
+    "compute_s",
+    "network_s",
+    "circuit_s",
+    "imbalance",
+    "utilisation",
+    "tokens_per_s",
+    "tokens_per_s_one_user",
+    "ttft_s",
+    "idle",
+}
+"""What the interface promises."""
+
+
+def run(given: object, tmp_path: Path) -> int:
+    file = tmp_path / "problem.json"
+    file.write_text(given if isinstance(given, str) else json.dumps(given))
+    return main([str(file)])
+
+
+def test_main_when_admitted_then_plan_and_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(problem([member("A"), member("B")]), tmp_path) == 0
+    out, err = capsys.readouterr()
+    told: Json = json.loads(out)
+    assert told.keys() >= FIELDS
+    assert told["stages"][0].keys() == {"member", "start", "end", "cost_s", "resident_bytes", "limit_blocks"}
+    assert told["hops"][0].keys() == {"from", "to", "path", "cost_s"}
+    assert err == ""
+
+
+def test_main_when_not_admitted_then_json_and_three(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(problem([member("A", memory_bytes=GB)]), tmp_path) == 3
+    assert json.loads(capsys.readouterr().out)["admitted"] is False
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (problem([member("A", rtt_s=-1)]), "rtt_s"),
+        ("{", "JSON"),
+        ("", "JSON"),
+        ("[" * 100_000, "JSON"),
+        ('{"members": [{"name": "A", "rtt_s": NaN}]}', "rtt_s"),
+    ],
+)
+def test_main_when_bad_input_then_two_and_one_sentence_and_no_output(
+    given: object, named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(given, tmp_path) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert named in err
+    assert err.count("\n") == 1
+
+
+def test_main_when_the_file_is_missing_or_not_text_then_two(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path / "none.json")]) == 2
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
+    assert main([str(tmp_path / "bytes")]) == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_main_when_no_file_is_given_then_standard_input(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(problem([member("A")]))))
+    assert main([]) == 0
+    assert json.loads(capsys.readouterr().out)["head"] == "A"
+
+
+def test_python_m_planner_when_run_then_it_plans_without_the_sidecar() -> None:
+    given = json.dumps(problem([member("A")]))
+    done = subprocess.run([sys.executable, "-m", "planner"], input=given, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["admitted"] is True
