@@ -26,10 +26,10 @@ type joining struct {
 }
 
 func (j *joining) addFlags(cmd *cobra.Command, prefix string) {
-	cmd.Flags().BoolVar(&j.yes, "yes", false, prefix+"join without asking")
-	cmd.Flags().StringVar(&j.memory, "memory", "", prefix+"lend at most `SIZE` of this machine's memory, such as 12GB (default: what is usable)")
-	cmd.Flags().StringVar(&j.name, "name", "", prefix+"this machine's `NAME` in the session (default: its host name)")
-	cmd.Flags().StringVar(&j.rendezvous, "rendezvous", "", prefix+"the rendezvous' `ADDRESS`, if the code doesn't carry it (default $KAFILA_RENDEZVOUS)")
+	cmd.Flags().BoolVar(&j.yes, "yes", false, prefix+"Join without asking")
+	cmd.Flags().StringVar(&j.memory, "memory", "", prefix+"Lend at most `SIZE` of this machine's memory, such as 12GB (default: what is usable)")
+	cmd.Flags().StringVar(&j.name, "name", "", prefix+"This machine's `NAME` in the session (default: its host name)")
+	cmd.Flags().StringVar(&j.rendezvous, "rendezvous", "", prefix+"The rendezvous' `ADDRESS`, if the code doesn't carry it (default $KAFILA_RENDEZVOUS)")
 }
 
 const joinExamples = `  ollama session join 7-ocean-velvet-lamp

@@ -26,6 +26,7 @@ var serveVariables = []variable{
 	{"KAFILA_STUN", "Further STUN servers (host:port,...) to find out what this machine's network does"},
 	{tokenVariable, "Token with which sessions can be controlled from other machines (default: from this one only)"},
 	{"HF_ENDPOINT", "Model host (default: the Hugging Face Hub)"},
+	{"HF_HUB_CACHE", "An existing cache of that Hub, whose files are used (default ~/.cache/huggingface/hub)"},
 	{"HF_TOKEN", "Token for gated repositories; goes to the model host only"},
 }
 

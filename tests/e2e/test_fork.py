@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -236,6 +237,76 @@ def test_run_with_session_when_joined_chats_and_else_asks(server: Server) -> Non
     assert server.run("run", "--session", "9-ocean-velvet-lamp", "--yes", "hi").stdout.strip() == "hi"
     wrong = server.run("run", "--session", "7-wrong-code", "hi", check=False)
     assert (wrong.returncode, wrong.stderr) == (1, "Error: the code is wrong: ask for it again\n")
+
+
+def test_run_with_session_when_interrupted_while_forming_says_how_to_leave(server: Server) -> None:
+    command = [str(OLLAMA), "session", "create", "test/never", "--members", "2"]
+    forming = subprocess.Popen(command, env=server.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert forming.stdout is not None
+    code = forming.stdout.readline().strip()
+    again = [str(OLLAMA), "run", "--session", code, "hi"]
+    joined = subprocess.Popen(again, env=server.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert joined.stderr is not None
+    assert "joined: 1 of 2 members" in joined.stderr.readline()
+    for process in (forming, joined):
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=10)
+        assert process.returncode == 130
+        told = said.splitlines()[-1]
+        assert "stays a member" in told
+        leave = re.findall(r"`ollama (session leave \w+)`", told)[0]
+    assert "forming" in server.run("session", "status", code).stdout
+    server.run(*leave.split())
+    assert server.run("run", "--session", "1-ocean-velvet-lamp", "hi there").stdout.strip() == "hi there"
+
+
+def test_doctor_when_something_is_wrong_with_the_network_is_no_failure(server: Server) -> None:
+    assert server.run("session", "doctor").stdout == "! UDP  is blocked here\n"
+    values = json.loads(server.run("session", "doctor", "--json").stdout)
+    assert values["udp"] == "blocked"
+    assert values["findings"][0]["level"] == "problem"
+    failed = server.run("session", "doctor", "--rendezvous", "nowhere", check=False)
+    assert (failed.returncode, failed.stderr) == (1, "Error: nowhere is no address: write host:port\n")
+
+
+def test_plan_when_admitted_shows_stages_rates_alternatives_and_who_stands_by(server: Server) -> None:
+    text = server.run("session", "plan", CODE).stdout
+    for line in (
+        r"^desk +\w+ +\d+–\d+ \(\d+\) +[\d.]+ GB of 12 GB +1 GB +[\d.]+ ms +here +direct +5.0 ms$",
+        r"^here +\w+ +\d+–\d+ \(\d+\) +[\d.]+ GB of 12 GB +1 GB +[\d.]+ ms +desk +direct +5.0 ms$",
+        r"^A token takes [\d.]+ ms: [\d.]+ ms of computing and 10.0 ms on the way\.$",
+        r"^Expected: [\d.]+ tokens/s alone, [\d.]+ tokens/s for 2 at once",
+        r"^slow +[\d.]+ tokens/s \(-\d+ %\) +[\d.]+ tokens/s without it, [\d.]+ with it$",
+        r"^paper +.*slow \d+.* of 3 ",
+        r"^latency +.*desk \d+",
+        r"^throughput \(this plan\) +.*desk \d+.*0 of 2 ",
+    ):
+        assert re.search(line, text, re.MULTILINE), f"{line} in\n{text}"
+
+
+def test_plan_when_not_admitted_says_what_would_be(server: Server) -> None:
+    refused = server.run("session", "plan", "test/large", check=False)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.startswith("Error: no plan: the head and one block needs 2.9")
+    assert "\nEach of these alone would do:\n  - " in refused.stderr
+    as_json = server.run("session", "plan", "test/large", "--json", check=False)
+    assert as_json.returncode == 1
+    assert json.loads(json.loads(as_json.stdout)["plan_json"])["admitted"] is False
+
+
+def test_session_when_nobody_serves_says_so_in_one_sentence(server: Server) -> None:
+    for command in (["session", "list"], ["session", "doctor"], ["run", "--session", CODE, "hi"]):
+        failed = subprocess.run(
+            [OLLAMA, *command],
+            env=server.env | {"OLLAMA_HOST": f"127.0.0.1:{free_port()}"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+        assert failed.returncode == 1
+        assert failed.stderr.count("\n") == 1
+        assert "ollama serve" in failed.stderr
 
 
 def test_session_routes_when_asked_by_a_web_page_refuse(server: Server) -> None:

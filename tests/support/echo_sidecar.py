@@ -2,7 +2,8 @@
 
 `python echo_sidecar.py --socket PATH --data DIR`. What it says depends on the last message: "slow" never ends, "refuse"
 is refused, "break" fails in the middle, "calls" calls a tool, "same" repeats one word, anything else comes back word by
-word. Each end of a sequence is appended to DIR/sequences as "done" or "cancelled".
+word. Each end of a sequence is appended to DIR/sequences as "done" or "cancelled". A session of the model "test/never"
+stays forming. The planner is the real one, asked about three machines: for "test/large" they are too small.
 """
 
 import argparse
@@ -12,10 +13,13 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 from kafila_proto import sidecar_pb2 as pb
 from kafila_proto import sidecar_pb2_grpc as rpc
+
+import planner
 
 START, END = "\x02kafila1 ", "\x03"
 
@@ -104,10 +108,23 @@ class EchoSidecar(rpc.SidecarServicer):
                 await self.changed.wait()
 
     async def Plan(self, request: pb.PlanRequest, context: object) -> pb.PlanReply:
-        stage = {"member": "here", "start": 0, "end": 30, "cost_s": 0.02, "resident_bytes": 3e8, "limit_blocks": 30}
-        plan = {"admitted": True, "tier": "measured", "search": "exact", "head": "here", "stages": [stage], "hops": []}
-        problem = {"concurrency": 1, "members": [{"name": "here", "memory_bytes": 8e9}]}
-        return pb.PlanReply(plan_json=json.dumps(plan), problem_json=json.dumps(problem))
+        problem = three_machines(large=request.model == "test/large")
+        plan = planned(problem)
+        return pb.PlanReply(
+            plan_json=json.dumps(plan),
+            problem_json=json.dumps(problem),
+            alternatives_json={
+                objective: json.dumps(planned(problem | {"objective": objective}))
+                for objective in ("paper", "latency", "throughput")
+            },
+            download_bytes={stage["member"]: 10**9 for stage in plan.get("stages", [])},
+        )
+
+    async def Doctor(self, request: pb.DoctorRequest, context: grpc.aio.ServicerContext) -> pb.DoctorReply:
+        if request.rendezvous == "nowhere":
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "nowhere is no address: write host:port")
+        finding = pb.Finding(topic="UDP", level="problem", sentence="is blocked here")
+        return pb.DoctorReply(text="! UDP  is blocked here\n", findings=[finding], udp="blocked")
 
     async def Generate(
         self, request: pb.GenerateRequest, context: grpc.aio.ServicerContext
@@ -153,7 +170,7 @@ class EchoSidecar(rpc.SidecarServicer):
         return session
 
     async def become_ready(self, session: pb.Session) -> None:
-        await asyncio.sleep(0.2)
+        await (asyncio.sleep(0.2) if session.model != "test/never" else asyncio.Event().wait())
         session.stages.add(member="here", start=0, end=30, head=True, resident_bytes=3 * 10**8, predicted_s=0.02)
         session.vehicle.CopyFrom(
             pb.Vehicle(
@@ -182,6 +199,29 @@ class EchoSidecar(rpc.SidecarServicer):
                 return session
         await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no session {name} on this machine")
         raise AssertionError
+
+
+def three_machines(*, large: bool) -> dict[str, Any]:
+    """A problem for the planner: a quick machine, one that helps, and one that slows the others down."""
+    model = {"blocks": 36, "block_bytes": 385_892_864, "kv_bytes_per_token_per_block": 4096, "tied": False}
+    sizes = {"embed_bytes": 1_244_659_712, "unembed_bytes": 1_244_659_712, "norm_bytes": 8192}
+    memory_bytes = 2 * 10**9 if large else 12 * 10**9
+    members = [
+        {"name": "desk", "nat": "ordinary", "rtt_s": 0.02, "bandwidth_bytes_per_s": 4e11},
+        {"name": "here", "nat": "ordinary", "rtt_s": 0.03, "bandwidth_bytes_per_s": 1e11},
+        {"name": "slow", "nat": "restrictive", "rtt_s": 0.3, "bandwidth_bytes_per_s": 1e10},
+    ]
+    return {
+        "model": model | sizes,
+        "context_tokens": 4096,
+        "concurrency": 2,
+        "anchor": "here",
+        "members": [member | {"overhead_s": 5e-5, "memory_bytes": memory_bytes} for member in members],
+    }
+
+
+def planned(problem: dict[str, Any]) -> dict[str, Any]:
+    return planner.plan_to_json(planner.make_plan(planner.problem_from_json(problem)))
 
 
 def pieces(said: str) -> list[str | dict[str, object]]:
