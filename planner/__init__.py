@@ -1,7 +1,8 @@
 """Who takes part in a session, who holds which blocks, in which order, and who is the head.
 
 Pure functions over frozen values, standard library only: no clock, log, random number or port. Equal plans are told
-apart by names, so every member that computes the plan gets the same one.
+apart by names, so every member that computes the plan gets the same one. For the same reason floats are added by
+`math.fsum` or one by one, never by `sum`, whose rounding differs between versions of Python.
 """
 
 from planner.codec import problem_from_json

@@ -31,8 +31,7 @@ def can_hold_a_block(case: Case, member: int) -> bool:
 
 
 def could_hold(case: Case, heads: Sequence[int]) -> bool:
-    """Whether the members' memory suffices with one of `heads` as head: certain for equal blocks, else only not ruled
-    out."""
+    """Whether memory suffices with one of `heads` as head: certain for equal blocks, else only not ruled out."""
     return any(_could_hold_with(case, head) for head in heads)
 
 
@@ -49,18 +48,23 @@ def _could_hold_with(case: Case, head: int) -> bool:
 
 def shortage(case: Case, members: Sequence[int], heads: Sequence[int]) -> Shortage:
     """Why these members, all taking part, can't hold the model when the head has to be one of `heads`."""
+    return too_small(case, members, heads) or _sum_short(case, members)
+
+
+def too_small(case: Case, members: Sequence[int], heads: Sequence[int]) -> Shortage | None:
+    """Who can't hold one block, or, if nobody of `heads` could hold the head, the one that comes nearest."""
     least = case.chain.least_held()
     small = [member for member in members if not can_hold_a_block(case, member)]
     if small:
         worst = min(small, key=lambda member: case.room_bytes[member])
-        return _too_small(case, worst, least - case.room_bytes[worst], "one block")
+        return _lacks(case, worst, least - case.room_bytes[worst], "one block")
     if all(case.room(head, True) < least for head in heads):
         best = max(heads, key=lambda head: case.room_bytes[head])
-        return _too_small(case, best, least - case.room(best, True), "the head and one block")
-    return _sum_short(case, members)
+        return _lacks(case, best, least - case.room(best, True), "the head and one block")
+    return None
 
 
-def _too_small(case: Case, member: int, missing: int, part: str) -> Shortage:
+def _lacks(case: Case, member: int, missing: int, part: str) -> Shortage:
     name, memory = case.members[member].name, case.members[member].memory_bytes
     needs = f"{part} needs {size((memory or 0) + missing)}" + (", reserve included" if _occupied(case) else "")
     if memory is None:
@@ -106,4 +110,4 @@ def overfull(case: Case, layout: Layout) -> Shortage | None:
     missing, member, blocks = max(over, key=lambda one: (one[0], -one[1]))
     if missing <= 0:
         return None
-    return _too_small(case, member, missing, f"its share of {blocks} blocks")
+    return _lacks(case, member, missing, f"its share of {blocks} blocks")

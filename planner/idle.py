@@ -1,6 +1,7 @@
 """Members without blocks: why, and the rate of the chosen members with each of them in."""
 
 import math
+from math import fsum
 
 from planner.admission import can_hold_a_block, size
 from planner.case import Case, case_of
@@ -75,4 +76,4 @@ def _comparison(settled: Settled, case: Case, layout: Layout) -> str:
 
 
 def _circuit_s(case: Case, layout: Layout) -> float:
-    return sum(stage_costs(case, layout, case.prices[0])) + network_s(ring_ps(case, layout.order))
+    return fsum(stage_costs(case, layout, case.prices[0])) + network_s(ring_ps(case, layout.order))

@@ -9,6 +9,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import fsum
 
 from planner.chain import Chain
 from planner.partition import Device, ends, largest_count, trace_back
@@ -102,7 +103,7 @@ def _cheapest(
     if left < 0:
         return None
     costs = [f + n * p for f, n, p in zip(fixed, counts, per, strict=True)]
-    return Split(tuple(counts), sum(costs), max(costs))
+    return Split(tuple(counts), fsum(costs), max(costs))
 
 
 def _stage_costs(chain: Chain, devices: Sequence[Device], low: float, high: float) -> set[float]:

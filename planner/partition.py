@@ -7,6 +7,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import fsum
 
 from planner.chain import Chain
 
@@ -97,8 +98,8 @@ def partition_unequal(chain: Chain, devices: Sequence[Device], below_s: float = 
     all cuts is run under a rising ceiling, from the bottleneck that uncut blocks would have, which keeps it narrow.
     """
     read = chain.read[-1]
-    rate = sum(1 / device.per_byte_s for device in devices)
-    ceiling = (read + sum(device.fixed_s / device.per_byte_s for device in devices)) / rate
+    rate = fsum(1 / device.per_byte_s for device in devices)
+    ceiling = (read + fsum(device.fixed_s / device.per_byte_s for device in devices)) / rate
     highest = min(below_s, max(device.fixed_s + read * device.per_byte_s for device in devices))
     while True:
         ceiling = min(1.25 * ceiling, highest)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import fsum
 
 from planner.bound import Bound, Speeds, amounts_of, bound_of, cautious_amounts, speeds_of
 from planner.case import Case
@@ -148,7 +149,7 @@ def measured(pool: Pool, layout: Layout) -> Found:
     network, seconds = pool.network_s(weight), math.inf
     for prices in pool.prices:
         costs = stage_costs(pool.case, layout, prices)
-        seconds = min(seconds, token_s(pool.users, prices.batch, sum(costs) + network, max(costs)))
+        seconds = min(seconds, token_s(pool.users, prices.batch, fsum(costs) + network, max(costs)))
     return Found((round(seconds * PICOSECONDS), pool.relays(weight)), seconds, layout)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import fsum
 
 from planner.case import Case
 from planner.cost import Prices
@@ -64,7 +65,7 @@ def best_batch(case: Case, layout: Layout) -> tuple[float, int]:
     best = []
     for prices in case.prices:
         costs = stage_costs(case, layout, prices)
-        best.append((token_s(case.problem.concurrency, prices.batch, sum(costs) + network, max(costs)), prices.batch))
+        best.append((token_s(case.problem.concurrency, prices.batch, fsum(costs) + network, max(costs)), prices.batch))
     return min(best)
 
 
@@ -77,7 +78,7 @@ def ttft_s(case: Case, layout: Layout) -> float | None:
     ring, tokens = ring_ps(case, layout.order), case.problem.prompt_tokens
     if case.tier is not Tier.MEASURED or tokens is None or ring is None:
         return None
-    total = network_s(ring) + sum(stage_costs(case, layout, case.prices[0]))
+    total = network_s(ring) + fsum(stage_costs(case, layout, case.prices[0]))
     for member, (start, end) in zip(layout.order, layout.spans(), strict=True):
         flops_per_s = case.members[member].flops_per_s
         if flops_per_s is None:

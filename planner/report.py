@@ -1,5 +1,7 @@
 """A layout told as a plan: stages, hops, figures, who is idle."""
 
+from math import fsum
+
 from planner.case import Case
 from planner.rates import Layout, best_batch, hops, network_s, ring_ps, stage_costs, ttft_s
 from planner.reach import PICOSECONDS
@@ -19,7 +21,7 @@ def plan_of(case: Case, layout: Layout, search: Search, ordered_by: OrderedBy, i
     measured = costs is not None and case.tier is Tier.MEASURED
     network = None if ring is None else network_s(ring)
     seconds, batch = best_batch(case, layout) if measured else (None, 1)
-    one_user = sum(costs) + network_s(ring) if costs is not None and measured else None
+    one_user = fsum(costs) + network_s(ring) if costs is not None and measured else None
     return Plan(
         tier=case.tier,
         ordered_by=ordered_by,
@@ -31,11 +33,11 @@ def plan_of(case: Case, layout: Layout, search: Search, ordered_by: OrderedBy, i
         relayed_hops=sum(hop.path is Path.RELAY for hop in links),
         ring_cost_s=None if ring is None or ordered_by is OrderedBy.COUNTING else ring / PICOSECONDS,
         bottleneck_s=None if costs is None else max(costs),
-        compute_s=None if costs is None else sum(costs),
+        compute_s=None if costs is None else fsum(costs),
         network_s=network,
         circuit_s=one_user if network is not None else None,
         imbalance=None if costs is None else max(costs) / min(costs),
-        utilisation=None if costs is None else sum(costs) / len(costs) / max(costs),
+        utilisation=None if costs is None else fsum(costs) / len(costs) / max(costs),
         tokens_per_s=None if seconds is None else 1 / seconds,
         tokens_per_s_one_user=None if one_user is None else 1 / one_user,
         batch=batch,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from planner.admission import Shortage, can_hold_a_block, could_hold, overfull, shortage
+from planner.admission import Shortage, can_hold_a_block, could_hold, overfull, shortage, too_small
 from planner.baselines import memory_shares, snap, uniform_shares
 from planner.case import Case, case_of
 from planner.choice import choose
@@ -37,7 +37,15 @@ def settle(problem: Problem, budget: Budget) -> Settled | Shortage:
         if member in everybody.required or can_hold_a_block(everybody, member)
     ]
     case = case_of(problem, able) if able else everybody
-    return _chosen(case, budget) if case.tier is Tier.MEASURED else whole(case)
+    return _chosen(*_seated(case), budget) if case.tier is Tier.MEASURED else whole(case)
+
+
+def _seated(case: Case) -> tuple[Case, tuple[str, ...]]:
+    """If more members are required than there are blocks, only the fastest of those can be."""
+    if len(case.required) <= case.chain.atoms:
+        return case, ()
+    names, surplus = crew_of(case)
+    return case_of(case.problem, names), tuple(surplus)
 
 
 def takes_all(problem: Problem) -> bool:
@@ -45,13 +53,13 @@ def takes_all(problem: Problem) -> bool:
     return problem.strategy is not Strategy.KAFILA or problem.objective is Objective.PAPER
 
 
-def _chosen(case: Case, budget: Budget) -> Settled | Shortage:
+def _chosen(case: Case, surplus: tuple[str, ...], budget: Budget) -> Settled | Shortage:
     """`latency` and `throughput`."""
     everybody = range(len(case.members))
     if all(can_hold_a_block(case, member) for member in everybody) and could_hold(case, everybody):
         found = choose(case, lambda: _paper(case), budget)
         if found is not None:
-            return Settled(case, *found, ordered_by(case), ())
+            return Settled(case, *found, ordered_by(case), surplus)
     return shortage(case, everybody, everybody)
 
 
@@ -91,7 +99,8 @@ def _divided(case: Case, ring: tuple[int, ...]) -> Layout | Shortage:
 def _as_shared(case: Case, ring: tuple[int, ...], shares: list[int]) -> Layout | Shortage:
     """A division that looked at no limit: admitted as it is, or refused."""
     layout = Layout(ring, snap(case.chain, shares))
-    return overfull(case, layout) or layout
+    over = overfull(case, layout)
+    return layout if over is None else too_small(case, range(len(ring)), [case.anchor]) or over
 
 
 def _by_working_set(case: Case, ring: tuple[int, ...]) -> Layout | Shortage:

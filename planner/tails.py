@@ -5,6 +5,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from math import fsum
 
 from planner.cost import Prices
 from planner.pool import Pool
@@ -27,7 +28,7 @@ class Tails:
     def least_s(self, order: Sequence[int], sums: Sequence[float], weight: int) -> float:
         """Seconds a token. `sums[a]`: the least sum of the prefix' stages if they end at atom a."""
         head_entry = next(entry for entry, member in self.entry if member == order[0])
-        rate = sum(1 / self.prices.per_byte[member] for member in order)
+        rate = fsum(1 / self.prices.per_byte[member] for member in order)
         bottleneck = self._work(order) / rate / self.prices.batch
         closed = (sums[-1] + self.pool.network_s(weight + head_entry * (len(order) > 1))) / self.pool.users
         left = len(self.fixed) - len(order)
@@ -57,7 +58,7 @@ class Tails:
     def _work(self, order: Sequence[int]) -> float:
         """Bytes to read, with those that the prefix could read in the time of its overheads and of its head."""
         prices = self.prices
-        waits = sum(prices.fixed[member] / prices.per_byte[member] for member in order)
+        waits = fsum(prices.fixed[member] / prices.per_byte[member] for member in order)
         return self.pool.case.chain.read[-1] + waits + prices.head[order[0]] / prices.per_byte[order[0]]
 
     def _rest(self, order: Sequence[int], sums: Sequence[float]) -> list[float]:

@@ -5,6 +5,7 @@ Grown from every member, then improved one change at a time. Nothing is divided 
 
 import math
 from collections.abc import Sequence
+from math import fsum
 
 from planner.pool import Budget, Pool, least_bound, mask_of, members_of
 from planner.tour import cheapest_place, cheapest_ring, good_ring, improved, ring_weight
@@ -68,8 +69,8 @@ class Walk:
         mask = mask_of(ring)
         seconds = self.pool.network_s(ring_weight(ring, self.pool.weights))
         rows = [row for row in self.pool.speeds[0].rows if mask & row.bit]
-        seconds += sum(row.least_s + row.per_s * row.spare for row in rows)
-        return bound, seconds / sum(1 + row.spare for row in rows)
+        seconds += fsum(row.least_s + row.per_s * row.spare for row in rows)
+        return bound, seconds / fsum(1 + row.spare for row in rows)
 
     def _grown(self, seed: int) -> Ring:
         """From one member: add who costs least for its room until the model fits, then who helps most."""

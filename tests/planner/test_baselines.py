@@ -84,3 +84,17 @@ def test_plan_when_more_members_than_blocks_then_the_slowest_are_idle(strategy: 
 def test_baseline_when_the_anchor_is_the_slowest_of_too_many_then_it_is_still_the_head() -> None:
     crowd = [member("A", bandwidth_bytes_per_s=GB), member("B"), member("C")]
     assert plan(problem(crowd, strategy="uniform", model=model(blocks=2))).head == "A"
+
+
+@pytest.mark.parametrize("objective", ["paper", "latency", "throughput"])
+def test_plan_when_more_are_required_than_there_are_blocks_then_the_fastest_of_them(objective: str) -> None:
+    crowd = [member("A", bandwidth_bytes_per_s=GB), member("B"), member("C"), member("D", overhead_s=0.0)]
+    found = plan(problem(crowd, objective=objective, require=["A", "B", "C"], model=model(blocks=2)))
+    assert sorted(found.order) == ["B", "C"]
+    assert [one.member for one in found.idle] == ["A", "D"]
+
+
+def test_baseline_when_somebody_can_not_even_hold_one_block_then_that_one_is_named() -> None:
+    crowd = [member("A", memory_bytes=5 * GB), member("B", memory_bytes=GB - 1)]
+    found = refusal(problem(crowd, strategy="uniform"))
+    assert (found.undersized, found.missing_bytes) == ("B", 1)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -97,3 +98,33 @@ def test_python_m_planner_when_run_then_it_plans_without_the_sidecar() -> None:
     done = subprocess.run([sys.executable, "-m", "planner"], input=given, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["admitted"] is True
+
+
+def test_python_m_planner_when_hash_seeds_differ_then_the_plan_is_the_same_to_the_last_byte() -> None:
+    """Members compare plans: nothing may hang on the order of a set."""
+    crowd = [member(f"m{n}", memory_bytes=7 * GB, rtt_s=0.001 * (1 + n % 3)) for n in range(6)]
+    given = json.dumps(problem(crowd, objective="throughput", concurrency=4))
+    told = {
+        subprocess.run(
+            [sys.executable, "-m", "planner"],
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(told) == 1
+
+
+def test_documented_example_when_run_then_it_says_what_the_page_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "planner.md").read_text()
+    assert run(page.split("<<'END'\n")[1].split("\nEND")[0], tmp_path) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert sorted(told["order"]) == ["desk", "lab"]
+    assert [one["member"] for one in told["idle"]] == ["laptop"]
+    assert told["idle"][0]["tokens_per_s_with"] < told["tokens_per_s"]
