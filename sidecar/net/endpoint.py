@@ -67,6 +67,7 @@ class Endpoint:
     ) -> None:
         self.strangers = 0  # datagrams that belong to no link, or that break its protocol
         self.further: tuple[Candidate, ...] = ()  # what was found out beyond the host candidates
+        self.on_path_died: Callable[[], None] = lambda: None  # a direct path gave way to the relay
         self._udp = open_udp(self.deliver)
         self._host = host
         self._interfaces = interfaces
@@ -125,6 +126,7 @@ class Endpoint:
             secret=secret,
             on_stream=on_stream,
             send=self.send,
+            path_died=lambda: self.on_path_died(),
             until=asyncio.get_running_loop().time() + deadline_s,
             sizes=PROBED_BYTES if self._udp.forbids_fragments else (),
         )

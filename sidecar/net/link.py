@@ -55,6 +55,7 @@ class Link:
         secret: PairSecret,
         on_stream: OnStream,
         send: Send,
+        path_died: Callable[[], None],
         until: float,
         sizes: Sequence[int],
     ) -> None:
@@ -68,6 +69,7 @@ class Link:
         self.ready: asyncio.Future[None] = self._loop.create_future()  # both ends know that the link stands
         self._on_stream = on_stream
         self._send = send
+        self._path_died = path_died
         self._announced: tuple[Candidate, ...] = ()  # by the peer
         self._relayed: tuple[Candidate, ...] = ()  # our own channel at the relay, once it is bound
         self._streams: dict[int, Stream] = {}
@@ -311,6 +313,8 @@ class Link:
         elif is_path(before) != (self.path == RELAY):
             self._moved.set_result(None)
             self._moved = self._loop.create_future()
+            if self.path == RELAY:
+                self._path_died()
 
     def _flush(self) -> None:
         selected = self._punch.selected

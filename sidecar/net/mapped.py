@@ -39,6 +39,10 @@ class MappedAddress:
         self._mapped, self._blocked = mapped, False
         return is_news
 
+    def doubt(self, now: float) -> None:
+        """Something that worked has stopped: the next question is due at once."""
+        self._due = now
+
     def next_timer(self) -> float:
         """When `handle_timer` is due."""
         return self._due

@@ -24,6 +24,7 @@ class Own(Protocol):
     """What this needs of the endpoint."""
 
     further: tuple[Candidate, ...]
+    on_path_died: Callable[[], None]
 
     def send(self, datagrams: Sequence[bytes], target: Address) -> None: ...
     def hear(self, strays: Strays | None) -> None: ...
@@ -41,6 +42,7 @@ class Surroundings:
         ask: Classify = classify,
     ) -> None:
         self._own = own
+        own.on_path_died = self._look_at_mapping
         self._interfaces = interfaces
         self._ask = ask
         self._asking = asyncio.Lock()
@@ -139,7 +141,15 @@ class Surroundings:
             self._doubted.set()
         return True
 
+    def _look_at_mapping(self) -> None:
+        """A direct path has died, perhaps because our NAT has rebound."""
+        if self._kept is not None:
+            self._kept.doubt(self._loop.time())
+            self._arm(self._kept)
+
     def _arm(self, kept: MappedAddress) -> None:
+        if self._timer:
+            self._timer.cancel()
         self._timer = self._loop.call_at(kept.next_timer(), self._on_timer)
 
     def _on_timer(self) -> None:

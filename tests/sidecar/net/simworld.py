@@ -1,10 +1,11 @@
-"""A simulated world of members: the rendezvous' own STUN and relay cores, and the node's own endpoint on each host."""
+"""Members on any machines: the rendezvous' own STUN and relay cores, and the node's own endpoint on each."""
 
 import asyncio
 import itertools
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from rendezvous.config import Limits
 from rendezvous.errors import RendezvousError
@@ -12,9 +13,9 @@ from rendezvous.pace import Pace
 from rendezvous.relay import Relay, Source
 from rendezvous.stun import Place, Stun
 from rendezvous.token import Tokens
-from sidecar.net.candidates import Address, Candidate
+from sidecar.net.candidates import Address, Candidate, Interface
 from sidecar.net.classify import OwnSocket
-from sidecar.net.endpoint import Endpoint
+from sidecar.net.endpoint import Endpoint, Socket
 from sidecar.net.errors import BadDatagram
 from sidecar.net.link import Link, OnStream
 from sidecar.net.nat import Nat, StunServer
@@ -33,34 +34,63 @@ PEOPLE = sorted((person() for _ in range(16)), key=lambda p: p.fingerprint)
 """In the order of their fingerprints: of two, the earlier one dials."""
 
 
-class Rendezvous:
-    """STUN at one or two addresses, the relay at the first, and signalling that takes as long and loses nothing."""
+Deliver = Callable[[list[Received]], None]
 
-    def __init__(self, network: Network, *addresses: str) -> None:
-        self.network = network
+
+class Machine(Protocol):
+    """What members and the rendezvous run on: `simnet.Host`, or a network namespace."""
+
+    name: str
+
+    def open(self, port: int, deliver: Deliver) -> Socket: ...
+    def interfaces(self) -> list[Interface]: ...
+
+
+class Rendezvous:
+    """STUN at one or two addresses, the relay at the first, and signalling that takes as long and loses nothing.
+
+    `open_at(address, port, deliver)` opens its sockets; `delay_s` is one way, of calls over TCP.
+    """
+
+    def __init__(self, *addresses: str, delay_s: float, open_at: Callable[[str, int, Deliver], Socket]) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.delay_s = delay_s
         self.has_relay = True
         self.server = StunServer(addresses[0], PORTS[0], PORTS[1], *addresses[1:])
         pace = Pace(per_s=1e6, burst=1_000_000, salt=b"")
         self._stun = Stun(addresses=addresses, ports=PORTS, pace=pace)
         self._tokens = Tokens(secret=b"s" * 32, ttl_s=3600, bytes_per_s=1 << 30)
-        self.relay = Relay(tokens=self._tokens, limits=Limits(), pace=pace, entropy=network.chance.randbytes)
+        self.relay = Relay(tokens=self._tokens, limits=Limits(), pace=pace, entropy=os.urandom)
         self._sockets = {
-            Place(i, j): host.open(port, self._listener(Place(i, j)))
-            for i, host in enumerate(Host(f"rendezvous {a}", (network.public, a)) for a in addresses)
+            Place(i, j): open_at(address, port, self._listener(Place(i, j)))
+            for i, address in enumerate(addresses)
             for j, port in enumerate(PORTS)
         }
         self._streams: dict[Source, Callable[[bytes], None]] = {}
         self._numbers = itertools.count(70_000)
 
+    @classmethod
+    def simulated(cls, network: Network, *addresses: str) -> "Rendezvous":
+        hosts = {address: Host(f"rendezvous {address}", (network.public, address)) for address in addresses}
+        return cls(
+            *addresses,
+            delay_s=network.public.delay_s,
+            open_at=lambda address, port, deliver: hosts[address].open(port, deliver),
+        )
+
+    def close(self) -> None:
+        for sock in self._sockets.values():
+            sock.close()
+
     async def token(self, mailbox: int, peer: int) -> Token:
         """What the call over TCP gives, after its round trip."""
-        await asyncio.sleep(2 * self.network.public.delay_s)
-        token, key = self._tokens.issue(serial=1, mailbox=mailbox, peer=peer, now=self.network.loop.time())
+        await asyncio.sleep(2 * self.delay_s)
+        token, key = self._tokens.issue(serial=1, mailbox=mailbox, peer=peer, now=self.loop.time())
         return Token(token, key, self._tokens.ttl_s)
 
     def signal(self, deliver: Callable[[], None]) -> None:
         """One message from a member to another one."""
-        self.network.loop.call_later(2 * self.network.public.delay_s, deliver)
+        self.loop.call_later(2 * self.delay_s, deliver)
 
     def open_stream(self, deliver: Callable[[bytes], None], opened: Callable[[], None]) -> "Pipe":
         source = ("192.0.2.200", next(self._numbers))
@@ -71,12 +101,12 @@ class Rendezvous:
         """One datagram for the relay."""
         if not self.has_relay:
             return
-        sending = self.relay.receive(datagram, source, self.network.loop.time())
+        sending = self.relay.receive(datagram, source, self.loop.time())
         if sending is None:
             return
         data, target = bytes(sending[0]), sending[1]
         if target in self._streams:
-            self.network.loop.call_later(self.network.public.delay_s, self._streams[target], data)
+            self.loop.call_later(self.delay_s, self._streams[target], data)
         else:
             self._sockets[Place(0, 0)].send([data], (target[0], target[1]))
 
@@ -89,7 +119,7 @@ class Rendezvous:
                 self.take(datagram, source)
                 continue
             try:
-                answer = self._stun.receive(datagram, source, place, self.network.loop.time())
+                answer = self._stun.receive(datagram, source, place, self.loop.time())
             except RendezvousError:
                 continue
             self._sockets[answer.place].send([answer.datagram], source)
@@ -104,9 +134,8 @@ class Pipe:
     opened: Callable[[], None]
 
     def send(self, datagrams: Sequence[bytes]) -> None:
-        loop, delay_s = self.rendezvous.network.loop, self.rendezvous.network.public.delay_s
         for datagram in datagrams:
-            loop.call_later(delay_s, self.rendezvous.take, datagram, self.source)
+            self.rendezvous.loop.call_later(self.rendezvous.delay_s, self.rendezvous.take, datagram, self.source)
 
     async def run(self) -> None:
         self.opened()
@@ -118,7 +147,7 @@ class Member:
     """One machine: what the sidecar has, with a simulated socket below."""
 
     rendezvous: Rendezvous
-    host: Host
+    host: Machine
     person: Person
     mailbox: int
     on_stream: OnStream = ignore
@@ -179,13 +208,13 @@ class Member:
 
 
 class Classification:
-    """Drives one classification on a simulated host, with a spare socket of its own."""
+    """Drives one classification on a machine, with a spare socket of its own."""
 
-    def __init__(self, host: Host, own: OwnSocket, servers: Sequence[StunServer]) -> None:
+    def __init__(self, host: Machine, own: OwnSocket, servers: Sequence[StunServer]) -> None:
         self._loop = asyncio.get_running_loop()
         self.done: asyncio.Future[Nat] = self._loop.create_future()
         self._own = own
-        local = frozenset(address for _, address in host.places)
+        local = frozenset(address for interface in host.interfaces() for address in interface.addresses)
         self._core = NatCheck(servers, local=local, entropy=lambda: os.urandom(12), now=self._loop.time())
         self._spare = host.open(SPARE_PORT, self._deliver)
         own.hear(self._take)

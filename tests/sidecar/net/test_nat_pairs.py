@@ -51,7 +51,7 @@ def predicted(one: Nat, other: Nat) -> str:
 async def pair(one: Kind, other: Kind, *, delay_s: float, loss: float, addresses: int = 2) -> tuple[str, str]:
     """The predicted and the achieved path of a dialler behind `one` and a listener behind `other`."""
     network = Network(delay_s=delay_s, jitter_s=delay_s / 4, loss=loss)
-    rendezvous = Rendezvous(network, *("192.0.2.1", "192.0.2.2")[:addresses])
+    rendezvous = Rendezvous.simulated(network, *("192.0.2.1", "192.0.2.2")[:addresses])
     members = []
     for i, (mapping, filtering) in enumerate((one, other)):
         box = Box(network.public, f"198.51.100.{i}", mapping=mapping, filtering=filtering, preserves_ports=i == 0)

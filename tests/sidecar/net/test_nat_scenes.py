@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -26,9 +26,11 @@ class World:
 
     network: Network
     rendezvous: Rendezvous
+    hosts: dict[int, Host] = field(default_factory=dict)
 
     def member(self, i: int, *places: tuple[Realm, str]) -> Member:
-        return Member(self.rendezvous, Host(f"m{i}", *places), PEOPLE[i], mailbox=i)
+        self.hosts[i] = Host(f"m{i}", *places)
+        return Member(self.rendezvous, self.hosts[i], PEOPLE[i], mailbox=i)
 
     def home(self, i: int, **box: object) -> tuple[Box, Member]:
         """A member alone behind a router of its own."""
@@ -38,7 +40,7 @@ class World:
 
 def world(*addresses: str, delay_s: float = 0.02, loss: float = 0.0) -> World:
     network = Network(delay_s=delay_s, loss=loss)
-    return World(network, Rendezvous(network, *(addresses or ("192.0.2.1", "192.0.2.2"))))
+    return World(network, Rendezvous.simulated(network, *(addresses or ("192.0.2.1", "192.0.2.2"))))
 
 
 async def paths(a: Member, b: Member) -> tuple[str, str]:
@@ -274,7 +276,7 @@ def test_laptop_when_it_changes_its_network_then_the_talk_goes_on_directly(mover
 
         async def move(link: Link, talk: Talk) -> None:
             await asyncio.sleep(1)
-            homes[mover][1].host.move((cafe.inner, "10.7.0.9"))
+            w.hosts[mover].move((cafe.inner, "10.7.0.9"))
             before = talk.answered
             await until(lambda: talk.answered > before + 5, within_s=6)
             await until(lambda: link.path == "direct", within_s=20)
@@ -293,7 +295,7 @@ def test_laptop_when_it_comes_home_to_its_peer_then_the_local_path_is_taken() ->
         _, b = w.home(1)
 
         async def move(link: Link, talk: Talk) -> None:
-            b.host.move((home.inner, "192.168.1.3"))
+            w.hosts[1].move((home.inner, "192.168.1.3"))
             await until(lambda: link.remote_address == ("192.168.1.3", 5000), within_s=15)
 
         await talking(a, b, move)
