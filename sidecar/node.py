@@ -15,7 +15,7 @@ from kafila_proto import sidecar_pb2 as pb
 from sidecar.config import Config
 from sidecar.doctoring import examine
 from sidecar.embedded import EmbeddedRendezvous
-from sidecar.errors import KafilaError, Refused
+from sidecar.errors import KafilaError, NotFound, Refused
 from sidecar.measuring import Measuring
 from sidecar.net.endpoint import Endpoint
 from sidecar.net.stun_servers import parse_servers
@@ -27,10 +27,9 @@ from sidecar.runtime.families import family_of
 from sidecar.runtime.mlx_thread import MlxThread
 from sidecar.serving import plans
 from sidecar.session import client
-from sidecar.session.address import Address, parse_address
-from sidecar.session.authority import Authority
+from sidecar.session.address import parse_address
 from sidecar.session.channel import Channel
-from sidecar.session.code import parse_code
+from sidecar.session.code import Code, parse_code
 from sidecar.session.lookup import find_session
 from sidecar.session.terms import check_terms, make_terms, planning_terms
 from sidecar.weights.checkpoint import Checkpoint, open_checkpoint
@@ -98,20 +97,10 @@ class Node:
             rendezvous=address,
             terms=terms,
             name=request.name or self._config.name,
-            folder=self._fresh_folder(),
-            version=self._version,
-            mlx_lm_version=self._mlx_lm_version,
-            may_admit=lambda: _may_admit(holder, terms.members_wanted),
+            local=self._local(holder, terms.members_wanted),
         )
-        authority = Authority(
-            name=channel.self_name,
-            terms=planning_terms(terms, checkpoint),
-            now=asyncio.get_running_loop().time(),
-        )
-        code = self._spoken(channel, address)
-        session = self._participation(channel, checkpoint, authority, request.memory_bytes, code, note)
-        holder.append(session)
-        return self._take_part(session)
+        holder.append(self._participation(channel, checkpoint, request.memory_bytes, note=note))
+        return self._take_part(holder[0])
 
     async def open(self, request: pb.OpenSessionRequest) -> pb.Offer:
         """Proves a code and says what joining would mean.
@@ -119,15 +108,13 @@ class Node:
         Raises:
             KafilaError: the code is malformed, wrong, or of no session; the session is full; nobody answers.
         """
-        joined = next(
-            (s for s in self._sessions.values() if s.is_open and s.code and _same(s.code, request.code)), None
-        )
-        if joined is not None:
-            return pb.Offer(session=joined.id, joined=True, model=joined.channel.terms.model, host=joined.channel.host)
         code = parse_code(request.code)
         rendezvous = request.rendezvous or self._config.rendezvous
         if rendezvous:
             code = code.at(parse_address(rendezvous))
+        joined = next((s for s in self._sessions.values() if s.is_open and s.is_opened_by(code)), None)
+        if joined is not None:
+            return pb.Offer(session=joined.id, joined=True, model=joined.channel.terms.model, host=joined.channel.host)
         approach = await client.approach(code=code, name=request.name or self._config.name)
         try:
             checkpoint = await self._checkpoint(approach.terms.model, approach.terms.revision)
@@ -157,10 +144,10 @@ class Node:
             KafilaError: there is no such offer, or the host does not admit this machine any more.
         """
         offer = self._offers.take(request.session)
-        channel = await offer.approach.enrol(
-            version=self._version, mlx_lm_version=self._mlx_lm_version, folder=self._fresh_folder()
-        )
-        return self._take_part(self._participation(channel, offer.checkpoint, None, offer.memory_bytes, offer.code, ""))
+        holder: list[Participation] = []
+        channel = await offer.approach.enrol(self._local(holder, offer.approach.terms.members_wanted))
+        holder.append(self._participation(channel, offer.checkpoint, offer.memory_bytes, typed=offer.code))
+        return self._take_part(holder[0])
 
     async def start(self, request: pb.SessionRequest) -> pb.Session:
         """Goes on with those who are present.
@@ -168,11 +155,43 @@ class Node:
         Raises:
             KafilaError: no such session, or this machine is not its host.
         """
-        session = self._find(request.session)
-        if not session.channel.is_admitter:
-            raise Refused(f"only the host, {session.channel.host}, can start this session")
+        session = self._hosted(request.session, "start this session")
         session.seat.start()
         return session.snapshot()
+
+    async def new_code(self, request: pb.SessionRequest) -> pb.Session:
+        """Replaces a session's code; joining goes on if it was paused.
+
+        Raises:
+            KafilaError: no such session, or this machine is not its host.
+        """
+        session = self._hosted(request.session, "give this session a new code")
+        session.channel.new_code()
+        return session.told()
+
+    async def lock(self, request: pb.LockRequest) -> pb.Session:
+        """Takes nobody from now on, or takes members again.
+
+        Raises:
+            KafilaError: no such session, or this machine is not its host.
+        """
+        session = self._hosted(request.session, "lock this session")
+        session.channel.lock(request.locked)
+        return session.told()
+
+    async def kick(self, request: pb.KickRequest) -> pb.Session:
+        """Removes a member for good.
+
+        Raises:
+            KafilaError: no such session or member, or this machine is not its host.
+        """
+        session = self._hosted(request.session, "remove members")
+        if request.member == session.channel.self_name:
+            raise Refused("the host can't remove itself: leave the session instead")
+        if request.member not in {member.name for member in session.channel.members}:
+            raise NotFound(f"{request.member[:40]!r} is not a member of this session")
+        session.channel.kick(request.member)
+        return session.told()
 
     async def leave(self, request: pb.SessionRequest) -> pb.LeaveSessionReply:
         """Leaves and waits until it is done."""
@@ -222,6 +241,23 @@ class Node:
     def _find(self, wanted: str) -> Participation:
         return find_session(wanted, list(self._sessions.values()))
 
+    def _hosted(self, wanted: str, what: str) -> Participation:
+        """An open session that this machine hosts."""
+        session = self._find(wanted)
+        session.check_open()
+        if not session.channel.is_admitter:
+            raise Refused(f"only the host, {session.channel.host}, can {what}")
+        return session
+
+    def _local(self, holder: list[Participation], members_wanted: int) -> client.Local:
+        """What this machine brings to a session; the holder gets the participation once there is one."""
+        return client.Local(
+            folder=self._fresh_folder(),
+            version=self._version,
+            mlx_lm_version=self._mlx_lm_version,
+            may_admit=lambda: _may_admit(holder, members_wanted),
+        )
+
     async def _checkpoint(self, model: str, revision: str | None = None) -> Checkpoint:
         """Opened once; its architecture and quantisation are checked before anything else happens."""
         known = self._checkpoints.get((model, revision or ""))
@@ -252,10 +288,10 @@ class Node:
         self,
         channel: Channel,
         checkpoint: Checkpoint,
-        authority: Authority | None,
         memory_bytes: int,
-        code: str,
-        note: str,
+        *,
+        typed: str = "",
+        note: str = "",
     ) -> Participation:
         return Participation(
             channel=channel,
@@ -264,10 +300,11 @@ class Node:
                 channel=channel, endpoint=self._endpoint, surroundings=self._surroundings, further=self._further
             ),
             mlx=self._mlx,
-            authority=authority,
+            terms=planning_terms(channel.terms, checkpoint),
             measure=lambda: self._measuring.member(checkpoint, lend_bytes=memory_bytes),
             traces=self._config.data / "traces",
-            code=code,
+            typed=typed,
+            spoken=self._spoken,
             note=note,
         )
 
@@ -279,11 +316,10 @@ class Node:
         self._tasks.create_task(session.run(), name=f"session {session.id}")
         return session.snapshot()
 
-    def _spoken(self, channel: Channel, address: Address) -> str:
+    def _spoken(self, code: Code) -> str:
         """The code as it is passed on: without the address where everybody is configured with it."""
-        assert channel.code is not None
-        configured = bool(self._config.rendezvous) and parse_address(self._config.rendezvous) == address
-        return channel.code.short if configured else str(channel.code)
+        configured = bool(self._config.rendezvous) and parse_address(self._config.rendezvous) == code.address
+        return code.short if configured else str(code)
 
     def _fresh_folder(self) -> Path:
         folder = self._config.data / "sessions" / os.urandom(8).hex()
@@ -299,10 +335,3 @@ def _may_admit(holder: list[Participation], wanted: int) -> KafilaError | None:
     if present >= (wanted or LARGEST_SESSION):
         return Refused(f"this session is full: all {present} members are in")
     return None
-
-
-def _same(ours: str, theirs: str) -> bool:
-    try:
-        return parse_code(ours).short == parse_code(theirs).short
-    except KafilaError:
-        return False

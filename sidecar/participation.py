@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +21,18 @@ from sidecar.serving.kinds import ACTIVATIONS, CONTROL, REQUEST
 from sidecar.serving.stage import Stage
 from sidecar.serving.trace import TraceFile
 from sidecar.session import view
-from sidecar.session.authority import Authority
+from sidecar.session.authority import Terms
 from sidecar.session.channel import Channel
+from sidecar.session.code import Code
 from sidecar.session.edges import predicted_path
 from sidecar.session.events import Fault, Json
+from sidecar.session.jobs import Measure
 from sidecar.session.links import OPEN_DEADLINE_S, Links
 from sidecar.session.seat import Seat
 from sidecar.session.states import State
 from sidecar.weights.checkpoint import Checkpoint
 
 log = logging.getLogger(__name__)
-
-
-Measure = Callable[[], Awaitable[tuple[Json, str]]]
 
 
 class Participation:
@@ -46,15 +45,17 @@ class Participation:
         checkpoint: Checkpoint,
         reaching: Reaching,
         mlx: MlxThread,
-        authority: Authority | None,
+        terms: Terms,
         measure: Measure,
         traces: Path,
-        code: str,
+        typed: str,
+        spoken: Callable[[Code], str],
         note: str,
     ) -> None:
         self.id = channel.session.hex()
-        self.code = code
         self.note = note
+        self._typed = typed  # the code by which this machine joined; empty on the founder
+        self._spoken = spoken
         self.checkpoint = checkpoint
         self.channel = channel
         self._reaching = reaching
@@ -73,8 +74,7 @@ class Participation:
             channel=channel,
             network=self,
             stage=self.stage,
-            model=checkpoint.sizes,
-            authority=authority,
+            terms=terms,
             measure=self._measure_here,
             changed=self._notify,
         )
@@ -109,6 +109,16 @@ class Participation:
         self.seat.machine.close(Fault(self.channel.self_name, code, str(error)))
 
     @property
+    def code(self) -> str:
+        """By which newcomers join, where this machine admits them; else the one that was typed here."""
+        return self._spoken(self.channel.code) if self.channel.code else self._typed
+
+    def is_opened_by(self, code: Code) -> bool:
+        """Whether a code, old or new, leads to this session."""
+        short = self.code.partition("@")[0]
+        return self.channel.is_at(code) or (bool(short) and short == code.short)
+
+    @property
     def is_open(self) -> bool:
         return self.seat.machine.state is not State.CLOSED
 
@@ -141,6 +151,11 @@ class Participation:
         session.active_sequences = self.stage.active_sequences
         session.reserved_memory_bytes = self.stage.weight_bytes
         return session
+
+    def told(self) -> pb.Session:
+        """The session after a change that was made from here; those who watch hear of it."""
+        self._notify()
+        return self.snapshot()
 
     async def watch(self) -> AsyncGenerator[pb.Session, None]:
         """The snapshot now and after each change, until the session is closed.
@@ -209,7 +224,7 @@ class Participation:
         async def forward(sealed: bytes) -> None:
             await stream.send(sealed)
 
-        self.channel.attach(forward)
+        self.channel.attach(forward, link.peer)
         link.closed.add_done_callback(lambda _: self.channel.detach(forward))
 
     async def _on_stream(self, stream: Stream) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
+from sidecar.errors import Unavailable
 from sidecar.net.candidates import Address, Candidate
 from sidecar.net.endpoint import Endpoint
 from sidecar.net.link import Link, OnStream
@@ -11,7 +12,7 @@ from sidecar.net.relaying import RelayAccess
 from sidecar.net.stun_servers import Found, find_servers
 from sidecar.net.surroundings import Surroundings
 from sidecar.session.channel import Channel
-from sidecar.session.log import Member
+from sidecar.session.membership import Member
 
 
 class Reaching:
@@ -57,19 +58,20 @@ class Reaching:
         if member := self._member(peer):
             self._endpoint.announced(
                 session=self._channel.session,
-                key=self._channel.link_key,
+                key=self._channel.link_key(member),
                 me=self._channel.identity,
                 peer_fingerprint=member.fingerprint,
                 candidates=candidates,
             )
 
     async def link(self, peer: str, candidates: Sequence[Candidate], *, deadline_s: float, on_stream: OnStream) -> Link:
-        """See `Endpoint.connect`."""
+        """See `Endpoint.connect`; raises Unavailable for who is no member any more too."""
         member = self._member(peer)
-        assert member is not None, "only members of the log are linked"
+        if member is None:
+            raise Unavailable(f"{peer} is no longer in the session")
         return await self._endpoint.connect(
             session=self._channel.session,
-            key=self._channel.link_key,
+            key=self._channel.link_key(member),
             me=self._channel.identity,
             peer_name=peer,
             peer_fingerprint=member.fingerprint,

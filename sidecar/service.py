@@ -48,6 +48,15 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
     async def LeaveSession(self, request: pb.SessionRequest, context: Context) -> pb.LeaveSessionReply:
         return await _answer(context, self._node.leave, request)
 
+    async def NewCode(self, request: pb.SessionRequest, context: Context) -> pb.Session:
+        return await _answer(context, self._node.new_code, request)
+
+    async def Lock(self, request: pb.LockRequest, context: Context) -> pb.Session:
+        return await _answer(context, self._node.lock, request)
+
+    async def Kick(self, request: pb.KickRequest, context: Context) -> pb.Session:
+        return await _answer(context, self._node.kick, request)
+
     async def ListSessions(self, request: pb.ListSessionsRequest, context: Context) -> pb.ListSessionsReply:
         return await _answer(context, self._node.list_sessions)
 

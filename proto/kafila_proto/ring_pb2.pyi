@@ -55,12 +55,16 @@ class PakeConfirm(_message.Message):
     def __init__(self, mac: _Optional[bytes] = ...) -> None: ...
 
 class Sealed(_message.Message):
-    __slots__ = ("nonce", "ciphertext")
+    __slots__ = ("nonce", "ciphertext", "key", "pair")
     NONCE_FIELD_NUMBER: _ClassVar[int]
     CIPHERTEXT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    PAIR_FIELD_NUMBER: _ClassVar[int]
     nonce: bytes
     ciphertext: bytes
-    def __init__(self, nonce: _Optional[bytes] = ..., ciphertext: _Optional[bytes] = ...) -> None: ...
+    key: int
+    pair: int
+    def __init__(self, nonce: _Optional[bytes] = ..., ciphertext: _Optional[bytes] = ..., key: _Optional[int] = ..., pair: _Optional[int] = ...) -> None: ...
 
 class Refusal(_message.Message):
     __slots__ = ("code", "sentence")
@@ -85,16 +89,18 @@ class OfferBody(_message.Message):
     def __init__(self, confirm_mac: _Optional[bytes] = ..., session: _Optional[bytes] = ..., terms: _Optional[_Union[SessionTerms, _Mapping]] = ..., host: _Optional[str] = ..., members_present: _Optional[int] = ...) -> None: ...
 
 class EnrolBody(_message.Message):
-    __slots__ = ("name", "certificate", "version", "mlx_lm_version")
+    __slots__ = ("name", "certificate", "version", "mlx_lm_version", "agreement")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MLX_LM_VERSION_FIELD_NUMBER: _ClassVar[int]
+    AGREEMENT_FIELD_NUMBER: _ClassVar[int]
     name: str
     certificate: bytes
     version: str
     mlx_lm_version: str
-    def __init__(self, name: _Optional[str] = ..., certificate: _Optional[bytes] = ..., version: _Optional[str] = ..., mlx_lm_version: _Optional[str] = ...) -> None: ...
+    agreement: bytes
+    def __init__(self, name: _Optional[str] = ..., certificate: _Optional[bytes] = ..., version: _Optional[str] = ..., mlx_lm_version: _Optional[str] = ..., agreement: _Optional[bytes] = ...) -> None: ...
 
 class AdmittedBody(_message.Message):
     __slots__ = ("name", "key", "log")
@@ -133,20 +139,24 @@ class SessionTerms(_message.Message):
     def __init__(self, model: _Optional[str] = ..., revision: _Optional[str] = ..., members_wanted: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., strategy: _Optional[str] = ..., objective: _Optional[str] = ..., require: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., weight_bytes: _Optional[int] = ..., rendezvous_at_host: _Optional[bool] = ...) -> None: ...
 
 class LogEntry(_message.Message):
-    __slots__ = ("index", "previous", "session", "founded", "admitted", "removed")
+    __slots__ = ("index", "previous", "session", "founded", "admitted", "removed", "taken_over", "locked")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     PREVIOUS_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     FOUNDED_FIELD_NUMBER: _ClassVar[int]
     ADMITTED_FIELD_NUMBER: _ClassVar[int]
     REMOVED_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_OVER_FIELD_NUMBER: _ClassVar[int]
+    LOCKED_FIELD_NUMBER: _ClassVar[int]
     index: int
     previous: bytes
     session: bytes
     founded: Founded
     admitted: Admitted
     removed: Removed
-    def __init__(self, index: _Optional[int] = ..., previous: _Optional[bytes] = ..., session: _Optional[bytes] = ..., founded: _Optional[_Union[Founded, _Mapping]] = ..., admitted: _Optional[_Union[Admitted, _Mapping]] = ..., removed: _Optional[_Union[Removed, _Mapping]] = ...) -> None: ...
+    taken_over: TakenOver
+    locked: Locked
+    def __init__(self, index: _Optional[int] = ..., previous: _Optional[bytes] = ..., session: _Optional[bytes] = ..., founded: _Optional[_Union[Founded, _Mapping]] = ..., admitted: _Optional[_Union[Admitted, _Mapping]] = ..., removed: _Optional[_Union[Removed, _Mapping]] = ..., taken_over: _Optional[_Union[TakenOver, _Mapping]] = ..., locked: _Optional[_Union[Locked, _Mapping]] = ...) -> None: ...
 
 class Founded(_message.Message):
     __slots__ = ("terms", "host")
@@ -157,30 +167,82 @@ class Founded(_message.Message):
     def __init__(self, terms: _Optional[_Union[SessionTerms, _Mapping]] = ..., host: _Optional[_Union[Admitted, _Mapping]] = ...) -> None: ...
 
 class Admitted(_message.Message):
-    __slots__ = ("name", "certificate", "mailbox")
+    __slots__ = ("name", "certificate", "mailbox", "agreement")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
     MAILBOX_FIELD_NUMBER: _ClassVar[int]
+    AGREEMENT_FIELD_NUMBER: _ClassVar[int]
     name: str
     certificate: bytes
     mailbox: int
-    def __init__(self, name: _Optional[str] = ..., certificate: _Optional[bytes] = ..., mailbox: _Optional[int] = ...) -> None: ...
+    agreement: bytes
+    def __init__(self, name: _Optional[str] = ..., certificate: _Optional[bytes] = ..., mailbox: _Optional[int] = ..., agreement: _Optional[bytes] = ...) -> None: ...
 
 class Removed(_message.Message):
-    __slots__ = ("name", "reason")
+    __slots__ = ("name", "reason", "rekey")
     NAME_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    REKEY_FIELD_NUMBER: _ClassVar[int]
     name: str
     reason: str
-    def __init__(self, name: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    rekey: bytes
+    def __init__(self, name: _Optional[str] = ..., reason: _Optional[str] = ..., rekey: _Optional[bytes] = ...) -> None: ...
+
+class TakenOver(_message.Message):
+    __slots__ = ("successor", "reason", "resignation", "ballots", "standing", "rekey")
+    SUCCESSOR_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    RESIGNATION_FIELD_NUMBER: _ClassVar[int]
+    BALLOTS_FIELD_NUMBER: _ClassVar[int]
+    STANDING_FIELD_NUMBER: _ClassVar[int]
+    REKEY_FIELD_NUMBER: _ClassVar[int]
+    successor: str
+    reason: str
+    resignation: bytes
+    ballots: _containers.RepeatedCompositeFieldContainer[Ballot]
+    standing: int
+    rekey: bytes
+    def __init__(self, successor: _Optional[str] = ..., reason: _Optional[str] = ..., resignation: _Optional[bytes] = ..., ballots: _Optional[_Iterable[_Union[Ballot, _Mapping]]] = ..., standing: _Optional[int] = ..., rekey: _Optional[bytes] = ...) -> None: ...
+
+class Ballot(_message.Message):
+    __slots__ = ("voter", "signature")
+    VOTER_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    voter: str
+    signature: bytes
+    def __init__(self, voter: _Optional[str] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class Locked(_message.Message):
+    __slots__ = ("locked",)
+    LOCKED_FIELD_NUMBER: _ClassVar[int]
+    locked: bool
+    def __init__(self, locked: _Optional[bool] = ...) -> None: ...
 
 class SignedEntry(_message.Message):
-    __slots__ = ("entry", "signature")
+    __slots__ = ("entry", "signature", "rekey")
     ENTRY_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    REKEY_FIELD_NUMBER: _ClassVar[int]
     entry: bytes
     signature: bytes
-    def __init__(self, entry: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+    rekey: bytes
+    def __init__(self, entry: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., rekey: _Optional[bytes] = ...) -> None: ...
+
+class Rekey(_message.Message):
+    __slots__ = ("ephemeral", "keys")
+    EPHEMERAL_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    ephemeral: bytes
+    keys: _containers.RepeatedCompositeFieldContainer[WrappedKey]
+    def __init__(self, ephemeral: _Optional[bytes] = ..., keys: _Optional[_Iterable[_Union[WrappedKey, _Mapping]]] = ...) -> None: ...
+
+class WrappedKey(_message.Message):
+    __slots__ = ("member", "sealed")
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    SEALED_FIELD_NUMBER: _ClassVar[int]
+    member: int
+    sealed: bytes
+    def __init__(self, member: _Optional[int] = ..., sealed: _Optional[bytes] = ...) -> None: ...
 
 class Envelope(_message.Message):
     __slots__ = ("sender", "sequence", "control", "signature", "log_length")
@@ -197,7 +259,7 @@ class Envelope(_message.Message):
     def __init__(self, sender: _Optional[str] = ..., sequence: _Optional[int] = ..., control: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., log_length: _Optional[int] = ...) -> None: ...
 
 class Control(_message.Message):
-    __slots__ = ("epoch", "entries", "capability", "candidates", "plan", "link", "go", "progress", "ready", "fault", "goodbye", "measured")
+    __slots__ = ("epoch", "entries", "capability", "candidates", "plan", "link", "go", "progress", "ready", "fault", "goodbye", "measured", "vote", "standing")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     CAPABILITY_FIELD_NUMBER: _ClassVar[int]
@@ -210,6 +272,8 @@ class Control(_message.Message):
     FAULT_FIELD_NUMBER: _ClassVar[int]
     GOODBYE_FIELD_NUMBER: _ClassVar[int]
     MEASURED_FIELD_NUMBER: _ClassVar[int]
+    VOTE_FIELD_NUMBER: _ClassVar[int]
+    STANDING_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     entries: LogEntries
     capability: Capability
@@ -222,7 +286,9 @@ class Control(_message.Message):
     fault: Fault
     goodbye: Goodbye
     measured: Measured
-    def __init__(self, epoch: _Optional[int] = ..., entries: _Optional[_Union[LogEntries, _Mapping]] = ..., capability: _Optional[_Union[Capability, _Mapping]] = ..., candidates: _Optional[_Union[Candidates, _Mapping]] = ..., plan: _Optional[_Union[PlanProposal, _Mapping]] = ..., link: _Optional[_Union[LinkReport, _Mapping]] = ..., go: _Optional[_Union[Go, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., measured: _Optional[_Union[Measured, _Mapping]] = ...) -> None: ...
+    vote: Vote
+    standing: Standing
+    def __init__(self, epoch: _Optional[int] = ..., entries: _Optional[_Union[LogEntries, _Mapping]] = ..., capability: _Optional[_Union[Capability, _Mapping]] = ..., candidates: _Optional[_Union[Candidates, _Mapping]] = ..., plan: _Optional[_Union[PlanProposal, _Mapping]] = ..., link: _Optional[_Union[LinkReport, _Mapping]] = ..., go: _Optional[_Union[Go, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., measured: _Optional[_Union[Measured, _Mapping]] = ..., vote: _Optional[_Union[Vote, _Mapping]] = ..., standing: _Optional[_Union[Standing, _Mapping]] = ...) -> None: ...
 
 class LogEntries(_message.Message):
     __slots__ = ("entries",)
@@ -317,8 +383,28 @@ class Fault(_message.Message):
     def __init__(self, member: _Optional[str] = ..., kind: _Optional[str] = ..., code: _Optional[str] = ..., sentence: _Optional[str] = ...) -> None: ...
 
 class Goodbye(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("resignation",)
+    RESIGNATION_FIELD_NUMBER: _ClassVar[int]
+    resignation: bytes
+    def __init__(self, resignation: _Optional[bytes] = ...) -> None: ...
+
+class Vote(_message.Message):
+    __slots__ = ("successor", "log_length", "standing", "signature")
+    SUCCESSOR_FIELD_NUMBER: _ClassVar[int]
+    LOG_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    STANDING_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    successor: str
+    log_length: int
+    standing: int
+    signature: bytes
+    def __init__(self, successor: _Optional[str] = ..., log_length: _Optional[int] = ..., standing: _Optional[int] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class Standing(_message.Message):
+    __slots__ = ("number",)
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    def __init__(self, number: _Optional[int] = ...) -> None: ...
 
 class Measured(_message.Message):
     __slots__ = ("trace_json",)

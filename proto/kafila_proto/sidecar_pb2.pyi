@@ -108,6 +108,22 @@ class SessionRequest(_message.Message):
     session: str
     def __init__(self, session: _Optional[str] = ...) -> None: ...
 
+class LockRequest(_message.Message):
+    __slots__ = ("session", "locked")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    LOCKED_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    locked: bool
+    def __init__(self, session: _Optional[str] = ..., locked: _Optional[bool] = ...) -> None: ...
+
+class KickRequest(_message.Message):
+    __slots__ = ("session", "member")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    member: str
+    def __init__(self, session: _Optional[str] = ..., member: _Optional[str] = ...) -> None: ...
+
 class LeaveSessionReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -123,7 +139,7 @@ class ListSessionsReply(_message.Message):
     def __init__(self, sessions: _Optional[_Iterable[_Union[Session, _Mapping]]] = ...) -> None: ...
 
 class Session(_message.Message):
-    __slots__ = ("id", "code", "state", "doing", "failure", "failure_code", "model", "revision", "self", "host", "members_wanted", "context_tokens", "concurrency", "epoch", "members", "stages", "hops", "expected_tokens_per_s", "plan_json", "vehicle", "rendezvous_note", "reserved_memory_bytes", "active_sequences", "last_trace_json", "better_plan")
+    __slots__ = ("id", "code", "state", "doing", "failure", "failure_code", "model", "revision", "self", "host", "members_wanted", "context_tokens", "concurrency", "epoch", "members", "stages", "hops", "expected_tokens_per_s", "plan_json", "vehicle", "rendezvous_note", "reserved_memory_bytes", "active_sequences", "last_trace_json", "better_plan", "joining")
     ID_FIELD_NUMBER: _ClassVar[int]
     CODE_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -149,6 +165,7 @@ class Session(_message.Message):
     ACTIVE_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     LAST_TRACE_JSON_FIELD_NUMBER: _ClassVar[int]
     BETTER_PLAN_FIELD_NUMBER: _ClassVar[int]
+    JOINING_FIELD_NUMBER: _ClassVar[int]
     id: str
     code: str
     state: str
@@ -174,7 +191,8 @@ class Session(_message.Message):
     active_sequences: int
     last_trace_json: str
     better_plan: str
-    def __init__(self_, id: _Optional[str] = ..., code: _Optional[str] = ..., state: _Optional[str] = ..., doing: _Optional[str] = ..., failure: _Optional[str] = ..., failure_code: _Optional[str] = ..., model: _Optional[str] = ..., revision: _Optional[str] = ..., self: _Optional[str] = ..., host: _Optional[str] = ..., members_wanted: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., stages: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., hops: _Optional[_Iterable[_Union[Hop, _Mapping]]] = ..., expected_tokens_per_s: _Optional[float] = ..., plan_json: _Optional[str] = ..., vehicle: _Optional[_Union[Vehicle, _Mapping]] = ..., rendezvous_note: _Optional[str] = ..., reserved_memory_bytes: _Optional[int] = ..., active_sequences: _Optional[int] = ..., last_trace_json: _Optional[str] = ..., better_plan: _Optional[str] = ...) -> None: ...
+    joining: str
+    def __init__(self_, id: _Optional[str] = ..., code: _Optional[str] = ..., state: _Optional[str] = ..., doing: _Optional[str] = ..., failure: _Optional[str] = ..., failure_code: _Optional[str] = ..., model: _Optional[str] = ..., revision: _Optional[str] = ..., self: _Optional[str] = ..., host: _Optional[str] = ..., members_wanted: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., stages: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., hops: _Optional[_Iterable[_Union[Hop, _Mapping]]] = ..., expected_tokens_per_s: _Optional[float] = ..., plan_json: _Optional[str] = ..., vehicle: _Optional[_Union[Vehicle, _Mapping]] = ..., rendezvous_note: _Optional[str] = ..., reserved_memory_bytes: _Optional[int] = ..., active_sequences: _Optional[int] = ..., last_trace_json: _Optional[str] = ..., better_plan: _Optional[str] = ..., joining: _Optional[str] = ...) -> None: ...
 
 class Member(_message.Message):
     __slots__ = ("name", "role", "present", "doing", "usable_memory_bytes", "fetched_bytes", "fetch_total_bytes", "device")

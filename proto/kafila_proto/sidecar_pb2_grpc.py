@@ -74,6 +74,21 @@ class SidecarStub:
                 request_serializer=kafila__proto_dot_sidecar__pb2.SessionRequest.SerializeToString,
                 response_deserializer=kafila__proto_dot_sidecar__pb2.Session.FromString,
                 _registered_method=True)
+        self.NewCode = channel.unary_unary(
+                '/kafila.sidecar.v1.Sidecar/NewCode',
+                request_serializer=kafila__proto_dot_sidecar__pb2.SessionRequest.SerializeToString,
+                response_deserializer=kafila__proto_dot_sidecar__pb2.Session.FromString,
+                _registered_method=True)
+        self.Lock = channel.unary_unary(
+                '/kafila.sidecar.v1.Sidecar/Lock',
+                request_serializer=kafila__proto_dot_sidecar__pb2.LockRequest.SerializeToString,
+                response_deserializer=kafila__proto_dot_sidecar__pb2.Session.FromString,
+                _registered_method=True)
+        self.Kick = channel.unary_unary(
+                '/kafila.sidecar.v1.Sidecar/Kick',
+                request_serializer=kafila__proto_dot_sidecar__pb2.KickRequest.SerializeToString,
+                response_deserializer=kafila__proto_dot_sidecar__pb2.Session.FromString,
+                _registered_method=True)
         self.Plan = channel.unary_unary(
                 '/kafila.sidecar.v1.Sidecar/Plan',
                 request_serializer=kafila__proto_dot_sidecar__pb2.PlanRequest.SerializeToString,
@@ -149,6 +164,28 @@ class SidecarServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def NewCode(self, request, context):
+        """A new code, with new words in the same room: the old one is good for nothing, members stay. Admitter only.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Lock(self, request, context):
+        """Takes nobody from now on, or takes members again. Admitter only.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Kick(self, request, context):
+        """Removes a member for good: the others get new keys, newcomers a new code, and the ring is planned again without
+        it. Admitter only.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Plan(self, request, context):
         """The plan for a formed session, or for a model on this machine alone, before anything is fetched.
         """
@@ -211,6 +248,21 @@ def add_SidecarServicer_to_server(servicer, server):
             'WatchSession': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchSession,
                     request_deserializer=kafila__proto_dot_sidecar__pb2.SessionRequest.FromString,
+                    response_serializer=kafila__proto_dot_sidecar__pb2.Session.SerializeToString,
+            ),
+            'NewCode': grpc.unary_unary_rpc_method_handler(
+                    servicer.NewCode,
+                    request_deserializer=kafila__proto_dot_sidecar__pb2.SessionRequest.FromString,
+                    response_serializer=kafila__proto_dot_sidecar__pb2.Session.SerializeToString,
+            ),
+            'Lock': grpc.unary_unary_rpc_method_handler(
+                    servicer.Lock,
+                    request_deserializer=kafila__proto_dot_sidecar__pb2.LockRequest.FromString,
+                    response_serializer=kafila__proto_dot_sidecar__pb2.Session.SerializeToString,
+            ),
+            'Kick': grpc.unary_unary_rpc_method_handler(
+                    servicer.Kick,
+                    request_deserializer=kafila__proto_dot_sidecar__pb2.KickRequest.FromString,
                     response_serializer=kafila__proto_dot_sidecar__pb2.Session.SerializeToString,
             ),
             'Plan': grpc.unary_unary_rpc_method_handler(
@@ -444,6 +496,87 @@ class Sidecar:
             target,
             '/kafila.sidecar.v1.Sidecar/WatchSession',
             kafila__proto_dot_sidecar__pb2.SessionRequest.SerializeToString,
+            kafila__proto_dot_sidecar__pb2.Session.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def NewCode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kafila.sidecar.v1.Sidecar/NewCode',
+            kafila__proto_dot_sidecar__pb2.SessionRequest.SerializeToString,
+            kafila__proto_dot_sidecar__pb2.Session.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Lock(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kafila.sidecar.v1.Sidecar/Lock',
+            kafila__proto_dot_sidecar__pb2.LockRequest.SerializeToString,
+            kafila__proto_dot_sidecar__pb2.Session.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Kick(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kafila.sidecar.v1.Sidecar/Kick',
+            kafila__proto_dot_sidecar__pb2.KickRequest.SerializeToString,
             kafila__proto_dot_sidecar__pb2.Session.FromString,
             options,
             channel_credentials,

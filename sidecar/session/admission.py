@@ -1,6 +1,7 @@
 """The admitter's side of admission: one exchange for each newcomer's mailbox. No I/O, no clock.
 
-Only who proved the code learns anything of the session, be it an offer or why it is refused.
+Only who proved the code learns anything of the session, be it an offer or why it is refused. After `MOST_GUESSES`
+exchanges that nobody confirmed, joining pauses until there is a new code.
 """
 
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from google.protobuf.message import DecodeError, Message
 from kafila_proto import ring_pb2
 
-from sidecar.errors import Exhausted, InvalidInput, KafilaError, Refused
+from sidecar.errors import Denied, Exhausted, InvalidInput, KafilaError, Refused, Unavailable
 from sidecar.session.code import Code
 from sidecar.session.pake import PROTOCOL, AdmitterPake, Entropy, Guesses
 from sidecar.session.seal import Sealer
@@ -17,6 +18,7 @@ from sidecar.session.seal import Sealer
 OFFER_TTL_S = 900.0  # a person reads what joining means, and thinks about it
 PROOF_TTL_S = 60.0
 MOST_EXCHANGES = 64
+MOST_GUESSES = 5  # of one code: 5 in 2^33 are one chance in 1.7 thousand million
 
 NEWCOMER_CONTEXT, ADMITTER_CONTEXT = b"kafila admission, newcomer", b"kafila admission, admitter"
 
@@ -84,11 +86,18 @@ class Desk:
         self._may_admit = may_admit
         self._entropy = entropy
         self._exchanges: dict[int, _Exchange] = {}
-        self._closed = False
 
-    def close(self) -> None:
-        """From now on nobody is admitted."""
-        self._closed = True
+    @property
+    def is_paused(self) -> bool:
+        """The code was guessed wrongly too often, as far as exchanges that go on now don't turn out to be right."""
+        return self._guesses.count - self._undecided >= MOST_GUESSES
+
+    def renew(self, code: Code) -> list[Answer]:
+        """A new code: guesses count from zero, and who came by the old one has to come again."""
+        self._code = code
+        self._guesses.renew()
+        changed = Denied("the session has a new code: ask for it, and start again")
+        return [self.refuse(mailbox, changed) for mailbox in list(self._exchanges)]
 
     def receive(self, mailbox: int, admission: ring_pb2.Admission, now: float) -> Answer | Enrol:
         """Takes a newcomer's step; what is wrong with it becomes a refusal."""
@@ -129,8 +138,10 @@ class Desk:
 
     def _open(self, mailbox: int, now: float) -> None:
         self._exchanges.pop(mailbox, None)
-        if len(self._exchanges) >= MOST_EXCHANGES:
-            raise Exhausted(f"{MOST_EXCHANGES} newcomers are at the door already: try again in a minute")
+        if self.is_paused:
+            raise Exhausted("joining is paused: too many wrong guesses")
+        if len(self._exchanges) >= MOST_EXCHANGES or self._guesses.count >= MOST_GUESSES:
+            raise Unavailable("many newcomers are at the door already: try again in a minute")
         pake = AdmitterPake(self._code.password, self._code.room, self._guesses, self._entropy)
         self._exchanges[mailbox] = _Exchange(pake, now + PROOF_TTL_S)
 
@@ -166,11 +177,14 @@ class Desk:
         return Enrol(mailbox, body)
 
     def _check_may_admit(self) -> None:
-        if self._closed:
-            raise Refused("this session takes no more members: ask its host")
         obstacle = self._may_admit()
         if obstacle is not None:
             raise obstacle
+
+    @property
+    def _undecided(self) -> int:
+        """Exchanges that are counted as guesses, and may turn out to be none."""
+        return sum(exchange.pake.state == "challenged" for exchange in self._exchanges.values())
 
     def _forget_late(self, now: float) -> None:
         for mailbox in [mailbox for mailbox, exchange in self._exchanges.items() if exchange.deadline <= now]:

@@ -19,10 +19,12 @@ from sidecar.session.events import (
     Propose,
     Remove,
 )
+from sidecar.session.hearings import Hearings
 
 MAX_ROUNDS = 3  # plans before the first fetch, each with the round trips measured by the one before
 MEASURE_DEADLINE_S = 120.0  # for everybody's measurement, from the moment the last one came
 LINK_DEADLINE_S = 45.0
+EPOCHS_PER_ADMITTER = 1 << 16
 FETCH_SILENCE_S = 120.0  # a member that neither fetches nor loads anything for so long is stuck
 
 
@@ -42,19 +44,24 @@ class Terms:
 
 
 class Authority:
-    """Collects measurements, links and progress; proposes, lets fetch, lets serve."""
+    """Collects measurements, links and progress; proposes, lets fetch, lets serve.
 
-    def __init__(self, *, name: str, terms: Terms, now: float) -> None:
+    A successor starts with `takeovers` > 0 and learns everything anew: its epochs are higher than all before it. With
+    `started` it goes on with those who are left.
+    """
+
+    def __init__(self, *, name: str, terms: Terms, now: float, takeovers: int = 0, started: bool = False) -> None:
         self.name = name
         self.terms = terms
         self.members: tuple[str, ...] = (name,)
-        self.started = False
+        self.started = started
         self.proposal: Proposal | None = None
         self._capabilities: dict[str, Json] = {}
         self._links: dict[frozenset[str], Json] = {}
         self._ready: set[str] = set()
         self._asked: Json = {}  # the problem that the planner is working on
-        self._epoch = 0
+        self._hearings = Hearings()
+        self._epoch = takeovers * EPOCHS_PER_ADMITTER
         self._round = 0
         self._phase = "forming"
         self._deadline: float | None = None
@@ -63,17 +70,17 @@ class Authority:
 
     # ---- Inputs
 
-    def members_changed(self, members: Sequence[str], now: float) -> list[AuthorityOutput]:
-        """The membership log grew. A lost stage means planning again with those who are left."""
+    def members_changed(self, members: Sequence[str], now: float, *, anew: bool = False) -> list[AuthorityOutput]:
+        """The membership log grew. A lost stage means planning again with those who are left; `anew` too."""
         gone = set(self.members) - set(members)
         self.members = tuple(members)
+        self._hearings.keep(members)
         self._capabilities = {k: v for k, v in self._capabilities.items() if k in members}
         self._links = {edge: link for edge, link in self._links.items() if edge <= set(members)}
-        if self._phase in ("forming", "closed"):
+        if self._phase in ("forming", "measuring", "closed"):
             return self._maybe_plan(now)
-        if self.proposal and gone & {str(stage["member"]) for stage in self.proposal.stages}:
-            return self._plan(now, first_round=True)
-        if self._phase == "planning":
+        lost_stage = self.proposal and gone & {str(stage["member"]) for stage in self.proposal.stages}
+        if lost_stage or self._phase == "planning" or anew:
             return self._plan(now, first_round=True)
         return self._maybe_advance(now)
 
@@ -106,6 +113,8 @@ class Authority:
     def linked(self, member: str, peer: str, path: str, rtt_s: float, now: float) -> list[AuthorityOutput]:
         """An end of an edge reports that it stands, with its measured round trip in seconds."""
         pair = frozenset((member, peer))
+        if not pair <= set(self.members):
+            return []  # on its way when somebody was removed
         self._links[pair] = {"between": sorted(pair), "rtt_s": rtt_s, "path": path}
         return self._maybe_advance(now)
 
@@ -123,15 +132,35 @@ class Authority:
         return self._maybe_advance(now)
 
     def lost(self, member: str, reason: str) -> list[AuthorityOutput]:
-        """Somebody noticed that a member is gone; the log says so, and `members_changed` follows."""
+        """This member itself noticed that another is gone; the log says so, and `members_changed` follows."""
         return [Remove(member, reason)] if member in self.members and member != self.name else []
+
+    def accused(self, member: str, by: str, now: float) -> None:
+        """Another one says that a member is lost: it is, unless it is heard within `hearings.HEARING_S`."""
+        if {member, by} <= set(self.members) - {self.name} and member != by:
+            self._hearings.open(member, by, now)
+
+    def heard(self, member: str, now: float) -> list[AuthorityOutput]:
+        """A member said something, whatever it was."""
+        accuser = self._hearings.heard(member)
+        return self._false_alarm(accuser, now) if accuser else []
+
+    def doubted(self, by: str, now: float) -> list[AuthorityOutput]:
+        """A member holds this one, the admitter, to be lost."""
+        return self._false_alarm(by, now) if by in self.members else []
 
     def next_timer(self) -> float | None:
         """When `handle_timer` wants to be called."""
-        return self._deadline
+        timers = (self._deadline, self._hearings.next_timer())
+        return min((timer for timer in timers if timer is not None), default=None)
 
     def handle_timer(self, now: float) -> list[AuthorityOutput]:
-        """A wait that outlived its deadline ends the session and names who was waited for."""
+        """Removes who was accused and not heard. A wait that outlived its deadline ends the session and names who was
+        waited for."""
+        removals: list[AuthorityOutput] = [Remove(member, "lost") for member in self._hearings.due(now)]
+        return removals + self._judge_deadline(now)
+
+    def _judge_deadline(self, now: float) -> list[AuthorityOutput]:
         if self._deadline is None or now < self._deadline:
             return []
         waited = self.waiting_for()
@@ -141,6 +170,12 @@ class Authority:
         phase, self._phase, self._deadline = self._phase, "closed", None
         sentence = f"gave up {phase}: still waiting for {', '.join(waited) or 'the planner'}"
         return [Dissolve(Fault(waited[0] if waited else "", "DEADLINE_EXCEEDED", sentence))]
+
+    def _false_alarm(self, by: str, now: float) -> list[AuthorityOutput]:
+        """Who raised it has ended its epoch, so that all begin another; who raises too many is removed."""
+        if self._hearings.false_alarm(by):
+            return [Remove(by, "removed")]
+        return self._plan(now, first_round=True) if self._phase in ("linking", "fetching", "ready") else []
 
     # ---- For people
 

@@ -1,29 +1,34 @@
-"""A session's channel: control messages between members, and who they are. The asyncio driver of `circle` and `desk`.
+"""A session's channel: control messages between members, and who they are. The asyncio driver of `circle` and, on the
+admitter, of `reception`.
 
 Messages travel through the rendezvous and over every attached way; each member tells each of them once. Members that
-return to the rendezvous get the latest ones again.
+return get the latest ones again.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 
 from google.protobuf.message import DecodeError
 from kafila_proto import rendezvous_pb2, ring_pb2
 
-from sidecar.errors import Denied, InvalidInput, KafilaError
-from sidecar.session.admission import Answer, Desk, Enrol
+from sidecar.errors import Denied, InvalidInput, KafilaError, Refused
+from sidecar.session.admission import Answer
 from sidecar.session.attendance import sightings
 from sidecar.session.circle import Circle
 from sidecar.session.code import Code
 from sidecar.session.feed import Feed
 from sidecar.session.gossip import Forward, Way
 from sidecar.session.identity import Identity
-from sidecar.session.log import Forked, Member
-from sidecar.session.news import MemberJoined, MessageFrom, News, RendezvousBack
+from sidecar.session.log import Forked
+from sidecar.session.membership import Member
+from sidecar.session.news import HostChanged, MemberJoined, News, RendezvousBack, RoomGone
 from sidecar.session.postbox import Postbox
 from sidecar.session.poster import Poster
+from sidecar.session.reception import OpenDesk, Reception
+from sidecar.session.seal import is_for_all
+from sidecar.session.upkeep import Acts, Upkeep
 
 logger = logging.getLogger(__name__)
 
@@ -33,16 +38,18 @@ GOODBYE_DEADLINE_S = 2.0
 class Channel:
     """Made by `client.found` and `client.Approach.enrol`; lives while `run` runs."""
 
-    def __init__(self, *, postbox: Postbox, circle: Circle, code: Code | None = None, desk: Desk | None = None) -> None:
-        self.code = code  # on the host only
+    def __init__(self, *, postbox: Postbox, circle: Circle, open_desk: OpenDesk) -> None:
         self._postbox = postbox
         self._circle = circle
-        self._desk = desk
+        self._upkeep = Upkeep(circle)
+        self._open_desk = open_desk
         self._poster = Poster(postbox)
+        self._reception = self._open_reception() if circle.is_admitter else None
         self._ways: dict[Forward, Way] = {}
         self._way_tasks: dict[Forward, asyncio.Task[None]] = {}
         self._feed = Feed()
         self._attended = True  # the rendezvous answers
+        self._has_room = True  # and knows the room
         self._group: asyncio.TaskGroup | None = None
         self._closing = asyncio.Event()
         self._fault: KafilaError | None = None
@@ -57,7 +64,17 @@ class Channel:
 
     @property
     def host(self) -> str:
+        """Who admits, plans and decides: the founder, or after it the latest successor."""
         return self._circle.log.host
+
+    @property
+    def founder(self) -> str:
+        return self._circle.log.founder
+
+    @property
+    def takeovers(self) -> int:
+        """How many successors there have been."""
+        return self._circle.log.now.takeovers
 
     @property
     def identity(self) -> Identity:
@@ -77,17 +94,32 @@ class Channel:
         """This member's mailbox there, through which it reaches the relay too."""
         return self._postbox
 
-    @property
-    def link_key(self) -> bytes:
-        """For `Endpoint.connect`."""
-        return self._circle.link_key
+    def link_key(self, member: Member) -> bytes:
+        """What this member and that one share, for `Endpoint.connect`; 32 bytes that nobody else knows."""
+        return self._circle.keys.pair(member).link
 
     @property
     def is_admitter(self) -> bool:
         return self._circle.is_admitter
 
+    @property
+    def code(self) -> Code | None:
+        """By which newcomers join now; the admitter's only, and only while the room exists."""
+        return self._reception.code if self._reception and self._has_room else None
+
+    def is_at(self, code: Code) -> bool:
+        """Whether a code's number and address are those of this session's room."""
+        return self._has_room and (code.room, code.address) == (self._postbox.place.room, self._postbox.address)
+
+    @property
+    def joining(self) -> str:
+        """ "open", "locked", or on the admitter "paused": the code was guessed wrongly too often."""
+        if self._circle.log.now.locked:
+            return "locked"
+        return "paused" if self._reception and self._reception.is_paused else "open"
+
     async def run(self) -> None:
-        """Serves until `leave`, `aclose` or cancellation. Raises Forked when the admitter signed two histories."""
+        """Serves until `leave`, `aclose` or cancellation. Raises Forked when there are two histories of it."""
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
@@ -120,19 +152,26 @@ class Channel:
         """A sealed message that came over a link: told and passed on at first sight, else dropped."""
         try:
             news = self._circle.receive(sealed)
-        except Forked as fork:
-            self._fail(fork)
+            if news is not None and is_for_all(sealed):
+                self._pass_on(sealed)
+            self._tell(news or [])
+            self._perform(self._upkeep.settle(news or []))
+        except (Forked, Refused) as fault:
+            self._fail(fault)
         except (Denied, InvalidInput) as error:
             logger.info("message_dropped code=%s", error.code)
-        else:
-            if news is not None:
-                self._pass_on(sealed)
-                self._tell(news)
-                await self._feed.has_room()
+        await self._feed.has_room()
 
-    def attach(self, forward: Forward) -> None:
-        """From now on messages go over this way too; `forward` may raise KafilaError, and is awaited in turn."""
-        way = self._ways[forward] = Way(forward)
+    def attach(self, forward: Forward, peer: str = "") -> None:
+        """From now on messages go over this way too; `forward` may raise KafilaError, and is awaited in turn.
+
+        A peer to which the way leads gets the latest ones again while the rendezvous does not answer.
+        """
+        way = self._ways[forward] = Way(forward, peer)
+        member = self._circle.log.member(peer)
+        if member is not None and not self._attended:
+            for sealed in self._circle.repeat_for(member):
+                way.put(sealed)
         if self._group:
             self._way_tasks[forward] = self._group.create_task(way.run())
 
@@ -142,15 +181,6 @@ class Channel:
         task = self._way_tasks.pop(forward, None)
         if task:
             task.cancel()
-
-    async def remove(self, name: str, reason: str) -> None:
-        """Removes a member from the log; the reason is "left", "lost" or "removed". Raises Refused unless host."""
-        self._remove(name, reason)
-
-    def close_admission(self) -> None:
-        """Newcomers that know the code are told that this session takes nobody any more."""
-        if self._desk:
-            self._desk.close()
 
     async def leave(self) -> None:
         """Says goodbye, gives the mailbox up and closes, in a few seconds at most."""
@@ -167,25 +197,58 @@ class Channel:
             self._feed.end()
             await self._postbox.aclose()
 
+    # ---- What the host decides; each raises Refused on any other member
+
+    def remove(self, name: str, reason: str) -> None:
+        """Removes a member, and gives the others a new key; the reason is "left", "lost" or "removed"."""
+        self._perform(self._upkeep.remove(name, reason))
+
+    def kick(self, name: str) -> None:
+        """Removes a member for good: there is a new code too. Raises InvalidInput for no member, or for the host."""
+        self.remove(name, "removed")
+        self.new_code()
+
+    def new_code(self) -> Code:
+        """A new code in place of the old one; joining goes on if it was paused."""
+        if self._reception is None:
+            raise Refused(f"only the host, {self.host}, can give this session a new code")
+        self._reception.new_code()
+        return self._reception.code
+
+    def lock(self, locked: bool) -> None:
+        """Takes nobody from now on, or again."""
+        if locked != self._circle.log.now.locked or not self.is_admitter:
+            self._perform(self._upkeep.lock(locked))
+
+    def vote(self, successor: str) -> None:
+        """Any member: the host, and who joined before this successor, are lost to this one."""
+        self._perform(self._upkeep.vote(successor))
+
     # ---- Out
 
+    def _perform(self, acts: Acts) -> None:
+        for letter in acts.letters:
+            self._spread(letter.sealed, letter.readers)
+        self._tell(acts.news)
+
     async def _say_goodbye(self) -> None:
-        await self.send(ring_pb2.Control(goodbye=ring_pb2.Goodbye()))
+        self._spread(self._circle.write_goodbye(), self._circle.others)
         await self._poster.emptied()
         for way in list(self._ways.values()):
             await way.emptied()
         self._feed.end()  # the end of our own stream is no news
         await self._postbox.leave()
 
-    def _remove(self, name: str, reason: str) -> None:
-        others = self._circle.others  # the removed one is told too
-        removed = self._circle.remove(name, reason)
-        self._spread(self._circle.write_last_entry(), others)
-        self._feed.tell([removed])
-
-    def _spread(self, sealed: bytes, members: Iterable[Member]) -> None:
+    def _spread(self, sealed: bytes, members: Sequence[Member]) -> None:
+        """By mail to these members, and by every way; what is for one member only by the ways that lead there."""
         self._mail(sealed, members)
-        self._pass_on(sealed)
+        if is_for_all(sealed):
+            self._pass_on(sealed)
+            return
+        readers = {member.name for member in members}
+        for way in self._ways.values():
+            if way.peer in readers:
+                way.put(sealed)
 
     def _mail(self, sealed: bytes, members: Iterable[Member]) -> None:
         parcel = ring_pb2.Parcel(envelope=ring_pb2.Sealed.FromString(sealed))
@@ -200,8 +263,8 @@ class Channel:
             self._feed.tell([one])
             if isinstance(one, MemberJoined):
                 self._look_round()  # its stream may have ended before its admission came to us
-            if isinstance(one, MessageFrom) and one.control.HasField("goodbye") and self.is_admitter:
-                self._remove(one.sender, "left")
+            if isinstance(one, HostChanged) and self.is_admitter:
+                self._reception = self._open_reception()
 
     def _look_round(self) -> None:
         """Tells whose stream ended and who is back, as far as the rendezvous says it now."""
@@ -221,6 +284,7 @@ class Channel:
                 await self._on_event(sighting)
                 continue
             self._attended = isinstance(sighting, RendezvousBack)
+            self._has_room = not isinstance(sighting, RoomGone)
             self._feed.tell([sighting])
             self._look_round()
 
@@ -230,8 +294,8 @@ class Channel:
                 self._repeat_for(event.arrived)
                 self._look_round()
             case "departed":
-                if self._desk:
-                    self._desk.departed(event.departed)
+                if self._reception:
+                    self._reception.departed(event.departed)
                 self._look_round()
             case "mail":
                 await self._on_mail(event.mail)
@@ -250,32 +314,23 @@ class Channel:
             return
         if parcel.HasField("envelope"):
             await self.receive(parcel.envelope.SerializeToString())
-        elif self._desk and parcel.HasField("admission"):
-            self._on_newcomer(self._desk, mail.sender, parcel.admission)
+        elif self._reception and parcel.HasField("admission"):
+            self._on_newcomer(self._reception, mail.sender, parcel.admission)
 
-    # ---- Admission, on the host
-
-    def _on_newcomer(self, desk: Desk, mailbox: int, admission: ring_pb2.Admission) -> None:
-        if mailbox in {member.mailbox for member in self.members}:
-            return
-        outcome = desk.receive(mailbox, admission, asyncio.get_running_loop().time())
-        if isinstance(outcome, Answer):
-            self._answer(outcome)
-        else:
-            self._admit(desk, outcome)
-
-    def _admit(self, desk: Desk, enrol: Enrol) -> None:
+    def _on_newcomer(self, reception: Reception, mailbox: int, admission: ring_pb2.Admission) -> None:
         others = self._circle.others
-        try:
-            body, joined = self._circle.admit(
-                wish=enrol.body.name, certificate=enrol.body.certificate, mailbox=enrol.mailbox
-            )
-        except KafilaError as error:
-            self._answer(desk.refuse(enrol.mailbox, error))
-            return
-        self._answer(desk.admit(enrol.mailbox, body))
-        self._spread(self._circle.write_last_entry(), others)
-        self._tell([joined])
+        news = reception.receive(mailbox, admission, asyncio.get_running_loop().time())
+        if news:
+            self._perform(self._upkeep.admitted(others, news))
+
+    def _open_reception(self) -> Reception:
+        return Reception(
+            circle=self._circle,
+            room=self._postbox.place.room,
+            address=self._postbox.address,
+            open_desk=self._open_desk,
+            answer=self._answer,
+        )
 
     def _answer(self, answer: Answer) -> None:
         self._poster.put([answer.mailbox], ring_pb2.Parcel(admission=answer.admission).SerializeToString())

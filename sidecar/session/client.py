@@ -3,48 +3,55 @@
 import asyncio
 import os
 import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
-from kafila_proto import ring_pb2
+from kafila_proto import rendezvous_pb2, ring_pb2
 
-from sidecar.errors import Denied, InvalidInput, TimedOut, Unavailable
+from sidecar.errors import Denied, InvalidInput, KafilaError, Refused, TimedOut, Unavailable
 from sidecar.session import names
 from sidecar.session.address import Address
 from sidecar.session.admission import Desk, MayAdmit, Versions
 from sidecar.session.channel import Channel
 from sidecar.session.circle import Circle
-from sidecar.session.code import Code, draw_words
+from sidecar.session.code import Code
+from sidecar.session.entries import found_log
 from sidecar.session.guesses import FileGuesses
-from sidecar.session.identity import make_identity, save_identity
-from sidecar.session.log import SESSION_BYTES, Member, found_log, replay
-from sidecar.session.newcomer import Newcomer
+from sidecar.session.identity import Identity, make_identity, save_identity
+from sidecar.session.log import SESSION_BYTES, replay
+from sidecar.session.membership import Member
+from sidecar.session.newcomer import Busy, Newcomer
 from sidecar.session.pake import Guesses
 from sidecar.session.postbox import Postbox, enter_room, open_room
 from sidecar.session.seal import KEY_BYTES
 
 ANSWER_DEADLINE_S = 10.0  # for each answer of the admitter's
+BUSY_DEADLINE_S, BUSY_PAUSE_S = 10.0, 0.5  # how long, and how often, a busy admitter is asked again
+
+Offer = Callable[[], ring_pb2.OfferBody]
 
 
-async def found(
-    *,
-    rendezvous: Address,
-    terms: ring_pb2.SessionTerms,
-    name: str,
-    folder: Path,
-    version: str,
-    mlx_lm_version: str,
-    may_admit: MayAdmit,
-) -> Channel:
+@dataclass(frozen=True, slots=True)
+class Local:
+    """What this machine brings to every session: the versions that it runs, and a folder for this one's identity and
+    count of guesses. `may_admit` says why nobody may join now, or None, whenever this member is the admitter."""
+
+    folder: Path
+    version: str
+    mlx_lm_version: str
+    may_admit: MayAdmit
+
+
+async def found(*, rendezvous: Address, terms: ring_pb2.SessionTerms, name: str, local: Local) -> Channel:
     """Opens a room and becomes the session's host and admitter; `Channel.code` is what people pass on.
 
-    `folder` keeps this member's identity and the count of guesses. `may_admit` says why nobody may join now, or None.
     Raises Unavailable when the rendezvous does not answer within 5 s, or what it refuses with.
     """
     postbox = await open_room(rendezvous)
-    code = Code(room=postbox.place.room, words=draw_words(), address=rendezvous)
     identity = make_identity()
-    save_identity(identity, folder)
+    save_identity(identity, local.folder)
     log = found_log(
         identity,
         session=secrets.token_bytes(SESSION_BYTES),
@@ -54,15 +61,7 @@ async def found(
     )
     key = secrets.token_bytes(KEY_BYTES)
     circle = Circle(identity=identity, self_name=log.host, log=log, key=key, entropy=os.urandom)
-    desk = Desk(
-        code=code,
-        guesses=Guesses(FileGuesses(folder)),
-        versions=Versions(version, mlx_lm_version),
-        offer=lambda: _offer(circle),
-        may_admit=may_admit,
-        entropy=os.urandom,
-    )
-    return Channel(postbox=postbox, circle=circle, code=code, desk=desk)
+    return _channel(postbox, circle, local)
 
 
 async def approach(*, code: Code, name: str) -> "Approach":
@@ -74,22 +73,20 @@ async def approach(*, code: Code, name: str) -> "Approach":
     if code.address is None:
         raise InvalidInput("the code names no rendezvous, and none is configured: set KAFILA_RENDEZVOUS=host:port")
     postbox = await enter_room(code.address, code.room)
-    newcomer = Newcomer(code, os.urandom)
     try:
-        if postbox.place.admitter not in postbox.attending:
-            raise Unavailable("the session's host is not connected to the rendezvous at present: try again later")
-        await _exchange(postbox, newcomer, newcomer.start(), until="offered")
+        admitter = Admitter(postbox)
+        newcomer = await _prove(admitter, code)
     except BaseException:
         await postbox.aclose()
         raise
-    return Approach(postbox, newcomer, name)
+    return Approach(admitter, newcomer, name)
 
 
 class Approach:
     """A proved code: what the session is, before this machine takes part in it."""
 
-    def __init__(self, postbox: Postbox, newcomer: Newcomer, name: str) -> None:
-        self._postbox = postbox
+    def __init__(self, admitter: "Admitter", newcomer: Newcomer, name: str) -> None:
+        self._admitter = admitter
         self._newcomer = newcomer
         self._name = name
         self.session = newcomer.offer.session
@@ -97,65 +94,126 @@ class Approach:
         self.host = newcomer.offer.host
         self.members_present = newcomer.offer.members_present
 
-    async def enrol(self, *, version: str, mlx_lm_version: str, folder: Path) -> Channel:
-        """Joins; `folder` keeps this member's identity. Raises as `approach` does; after an error it is abandoned."""
+    async def enrol(self, local: Local) -> Channel:
+        """Joins. Raises as `approach` does; after an error it is abandoned."""
         identity = make_identity()
         body = ring_pb2.EnrolBody(
-            name=self._name, certificate=identity.der, version=version, mlx_lm_version=mlx_lm_version
+            name=self._name,
+            certificate=identity.der,
+            agreement=identity.agreement,
+            version=local.version,
+            mlx_lm_version=local.mlx_lm_version,
         )
         try:
-            save_identity(identity, folder)
-            await _exchange(self._postbox, self._newcomer, self._newcomer.enrol(body), until="admitted")
+            save_identity(identity, local.folder)
+            await self._admitter.exchange(self._newcomer, self._newcomer.enrol(body), until="admitted")
             admitted = self._newcomer.admitted
             log = replay(self.session, admitted.log)
-            _check_own_entry(log.member(admitted.name), identity.fingerprint)
+            _check_own_entry(log.member(admitted.name), identity)
+            circle = Circle(identity=identity, self_name=admitted.name, log=log, key=admitted.key, entropy=os.urandom)
         except BaseException:
             await self.abandon()
             raise
-        circle = Circle(identity=identity, self_name=admitted.name, log=log, key=admitted.key, entropy=os.urandom)
-        return Channel(postbox=self._postbox, circle=circle)
+        return _channel(self._admitter.postbox, circle, local)
 
     async def abandon(self) -> None:
         """Gives the offer up."""
-        await self._postbox.aclose()
+        await self._admitter.postbox.aclose()
 
 
-async def _exchange(postbox: Postbox, newcomer: Newcomer, first: ring_pb2.Admission, *, until: str) -> None:
-    """Sends a step and answers the admitter's until the newcomer's state is `until`."""
-    step: ring_pb2.Admission | None = first
-    try:
-        while newcomer.state != until:
-            if step is not None:
-                parcel = ring_pb2.Parcel(admission=step)
-                await postbox.post([postbox.place.admitter], parcel.SerializeToString())
-            async with asyncio.timeout(ANSWER_DEADLINE_S):
-                answer = await _answer(postbox)
-            step = newcomer.receive(answer)
-    except TimeoutError as error:
-        raise TimedOut(f"the session's host did not answer within {ANSWER_DEADLINE_S:.0f} s: try again") from error
+class Admitter:
+    """Whoever answers newcomers in a room, as a newcomer finds it: the host, or its successor."""
+
+    def __init__(self, postbox: Postbox) -> None:
+        self.postbox = postbox
+        self._mailbox: int | None = None  # known once somebody answered
+
+    async def exchange(self, newcomer: Newcomer, first: ring_pb2.Admission, *, until: str) -> None:
+        """Sends a step and answers the admitter's until the newcomer's state is `until`."""
+        step: ring_pb2.Admission | None = first
+        try:
+            while newcomer.state != until:
+                asked = self._asked()
+                if step is not None:
+                    await self.postbox.post(asked, ring_pb2.Parcel(admission=step).SerializeToString())
+                async with asyncio.timeout(ANSWER_DEADLINE_S):
+                    answer = await self._answer(asked)
+                step = newcomer.receive(answer)
+        except TimeoutError as error:
+            raise TimedOut(f"the session's host did not answer within {ANSWER_DEADLINE_S:.0f} s: try again") from error
+
+    def _asked(self) -> list[int]:
+        """Whom to ask: the room's first mailbox while it is attended, else everybody, since a successor may answer.
+
+        One start goes to all and one answer is taken, so that however many there are, they get one guess.
+        """
+        if self._mailbox is not None:
+            return [self._mailbox]
+        attending = self.postbox.attending
+        first = self.postbox.place.admitter
+        asked = [first] if first in attending else sorted(attending)
+        if not asked:
+            raise Unavailable("the session's host is not connected to the rendezvous at present: try again later")
+        return asked
+
+    async def _answer(self, asked: list[int]) -> ring_pb2.Admission:
+        """The admitter's next step; raises Unavailable when it goes."""
+        while True:
+            event = await self.postbox.next()
+            if [event.departed] == asked:
+                raise Unavailable("the session's host lost its connection to the rendezvous: try again later")
+            if event.mail.sender in asked:
+                admission = _admission(event)
+                if admission is not None:
+                    self._mailbox = event.mail.sender
+                    return admission
 
 
-async def _answer(postbox: Postbox) -> ring_pb2.Admission:
-    """The admitter's next step; raises Unavailable when it goes."""
-    admitter = postbox.place.admitter
+async def _prove(admitter: Admitter, code: Code) -> Newcomer:
+    """A newcomer that holds the offer; asks again for a while when the admitter is busy."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + BUSY_DEADLINE_S
     while True:
-        event = await postbox.next()
-        if event.departed == admitter:
-            raise Unavailable("the session's host lost its connection to the rendezvous: try again later")
-        if event.mail.sender == admitter:
-            try:
-                parcel = ring_pb2.Parcel.FromString(event.mail.body)
-            except DecodeError as error:
-                raise InvalidInput("the session's host sent mail that can't be read") from error
-            if parcel.HasField("admission"):
-                return parcel.admission
+        newcomer = Newcomer(code, os.urandom)
+        try:
+            await admitter.exchange(newcomer, newcomer.start(), until="offered")
+        except Busy:
+            if loop.time() >= until:
+                raise
+            await asyncio.sleep(BUSY_PAUSE_S)
+        else:
+            return newcomer
 
 
-def _check_own_entry(member: Member | None, fingerprint: bytes) -> None:
-    if member is None or member.fingerprint != fingerprint:
+def _admission(event: rendezvous_pb2.Event) -> ring_pb2.Admission | None:
+    try:
+        parcel = ring_pb2.Parcel.FromString(event.mail.body)
+    except DecodeError as error:
+        raise InvalidInput("the session's host sent mail that can't be read") from error
+    return parcel.admission if parcel.HasField("admission") else None
+
+
+def _check_own_entry(member: Member | None, identity: Identity) -> None:
+    if member is None or (member.fingerprint, member.agreement) != (identity.fingerprint, identity.agreement):
         raise Denied("the session's log admits somebody else in this machine's place")
 
 
-def _offer(circle: Circle) -> ring_pb2.OfferBody:
-    log = circle.log
-    return ring_pb2.OfferBody(session=log.session, terms=log.terms, host=log.host, members_present=len(log.members))
+def _channel(postbox: Postbox, circle: Circle, local: Local) -> Channel:
+    """A channel that can open a desk: the host at once, others when they succeed it."""
+
+    def may_admit() -> KafilaError | None:
+        if circle.log.now.locked:
+            return Refused(f"this session is locked: ask its host, {circle.log.host}, to unlock it")
+        return local.may_admit()
+
+    def open_desk(code: Code, offer: Offer) -> Desk:
+        return Desk(
+            code=code,
+            guesses=Guesses(FileGuesses(local.folder)),
+            versions=Versions(local.version, local.mlx_lm_version),
+            offer=offer,
+            may_admit=may_admit,
+            entropy=os.urandom,
+        )
+
+    return Channel(postbox=postbox, circle=circle, open_desk=open_desk)

@@ -87,9 +87,24 @@ def _check_word(word: str) -> None:
     known = _word_list()
     if word in known:
         return
-    near = difflib.get_close_matches(word[:20], known, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(word[:20], _alike(word), n=1, cutoff=0.6)
     hint = f"did you mean {near[0]!r}?" if near else "ask for the code again"
     raise InvalidInput(f"{word[:40]!r} is not a word of any code: {hint}")
+
+
+def _alike(word: str) -> list[str]:
+    """Words that start or go on as this one does; comparing it with all would take long."""
+    return _by_letters().get(word[:1], []) + _by_letters().get(word[1:3], [])
+
+
+@cache
+def _by_letters() -> dict[str, list[str]]:
+    """By the first letter, and by the next two."""
+    alike: dict[str, list[str]] = {}
+    for word in _word_list():
+        alike.setdefault(word[:1], []).append(word)
+        alike.setdefault(word[1:3], []).append(word)
+    return alike
 
 
 @cache

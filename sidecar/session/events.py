@@ -108,13 +108,20 @@ class Accuse:
 
 
 @dataclass(frozen=True, slots=True)
+class Vote:
+    """Tell everybody that the admitter is gone for this member, and who comes next in order."""
+
+    successor: str
+
+
+@dataclass(frozen=True, slots=True)
 class Closed:
     """The session is over for this member. `fault` is None after an ordinary end."""
 
     fault: Fault | None
 
 
-FollowerOutput = OpenLinks | LoadShard | Serve | StopServing | Report | Accuse | Closed
+FollowerOutput = OpenLinks | LoadShard | Serve | StopServing | Report | Accuse | Vote | Closed
 
 
 # ---- What the authority core (authority.py) asks its driver to do.

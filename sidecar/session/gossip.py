@@ -17,8 +17,9 @@ Forward = Callable[[bytes], Awaitable[None]]
 class Way:
     """A bounded queue in front of `forward`, so that a stalled link holds up nobody."""
 
-    def __init__(self, forward: Forward) -> None:
+    def __init__(self, forward: Forward, peer: str = "") -> None:
         self.forward = forward
+        self.peer = peer  # where it leads, if that is one member
         self._queue: asyncio.Queue[bytes] = asyncio.Queue(MOST_WAITING)
 
     def put(self, sealed: bytes) -> None:

@@ -1,4 +1,5 @@
-"""A member's identity in one session: an Ed25519 key with a self-signed certificate, which the log pins.
+"""A member's identity in one session: an Ed25519 key with a self-signed certificate, and an X25519 key to agree by.
+The log pins both.
 
 The certificate's dates and subject say nothing, and nothing checks them: trust comes from the membership log.
 """
@@ -6,6 +7,7 @@ The certificate's dates and subject say nothing, and nothing checks them: trust 
 import datetime
 import hashlib
 import os
+import re
 import warnings
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.x509.oid import NameOID
 
 from sidecar.errors import Denied, InvalidInput, Refused
@@ -20,6 +23,7 @@ from sidecar.errors import Denied, InvalidInput, Refused
 LARGEST_CERTIFICATE_BYTES = 2048
 
 _FILE = "identity.pem"
+_PEM_BLOCK = re.compile(rb"-----BEGIN [^-]+-----[^-]+-----END [^-]+-----\n")
 _NOT_BEFORE = datetime.datetime(2020, 1, 1)
 _NOT_AFTER = datetime.datetime(9999, 12, 31)  # RFC 5280 section 4.1.2.5: no well-defined end
 
@@ -27,9 +31,13 @@ _NOT_AFTER = datetime.datetime(9999, 12, 31)  # RFC 5280 section 4.1.2.5: no wel
 class Identity:
     """Private key and certificate; `certificate` and `private_key` are what aioquic's configuration takes."""
 
-    def __init__(self, private_key: Ed25519PrivateKey, certificate: x509.Certificate) -> None:
+    def __init__(
+        self, private_key: Ed25519PrivateKey, certificate: x509.Certificate, agreement_key: X25519PrivateKey
+    ) -> None:
         self.private_key = private_key
         self.certificate = certificate
+        self.agreement_key = agreement_key
+        self.agreement = agreement_key.public_key().public_bytes_raw()  # 32 bytes
         self.der = certificate.public_bytes(serialization.Encoding.DER)
         self.fingerprint = fingerprint(self.der)
 
@@ -44,7 +52,7 @@ def fingerprint(certificate_der: bytes) -> bytes:
 
 
 def make_identity() -> Identity:
-    """A fresh key with its certificate."""
+    """Fresh keys, with a certificate for the one that signs."""
     key = Ed25519PrivateKey.generate()
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kafila member")])
     certificate = (
@@ -57,14 +65,13 @@ def make_identity() -> Identity:
         .not_valid_after(_NOT_AFTER)
         .sign(key, algorithm=None)
     )
-    return Identity(key, certificate)
+    return Identity(key, certificate, X25519PrivateKey.generate())
 
 
 def save_identity(identity: Identity, folder: Path) -> None:
-    """Writes key and certificate into `folder` (0700), for the owner only (0600); raises Refused when it can't."""
-    pem = identity.private_key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    ) + identity.certificate.public_bytes(serialization.Encoding.PEM)
+    """Writes keys and certificate into `folder` (0700), for the owner only (0600); raises Refused when it can't."""
+    certificate = identity.certificate.public_bytes(serialization.Encoding.PEM)
+    pem = _private_pem(identity.private_key) + _private_pem(identity.agreement_key) + certificate
     fresh = folder / f"{_FILE}.new"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -79,14 +86,15 @@ def load_identity(folder: Path) -> Identity:
     """The identity that `save_identity` left; raises Refused when it is missing or damaged."""
     path = folder / _FILE
     try:
-        pem = path.read_bytes()
-        key = serialization.load_pem_private_key(pem, password=None)
-        certificate = x509.load_pem_x509_certificate(pem)
+        signing_pem, agreement_pem, certificate_pem = _PEM_BLOCK.findall(path.read_bytes())
+        key = serialization.load_pem_private_key(signing_pem, password=None)
+        agreement_key = serialization.load_pem_private_key(agreement_pem, password=None)
+        certificate = x509.load_pem_x509_certificate(certificate_pem)
     except (OSError, ValueError) as error:
         raise Refused(f"can't read this member's identity in {path}: {error}") from error
-    if not isinstance(key, Ed25519PrivateKey):
-        raise Refused(f"the identity in {path} is not an Ed25519 key: delete it and join again")
-    return Identity(key, certificate)
+    if not (isinstance(key, Ed25519PrivateKey) and isinstance(agreement_key, X25519PrivateKey)):
+        raise Refused(f"the identity in {path} is not an Ed25519 and an X25519 key: delete it and join again")
+    return Identity(key, certificate, agreement_key)
 
 
 def public_key_of(certificate_der: bytes) -> Ed25519PublicKey:
@@ -111,6 +119,12 @@ def verify(key: Ed25519PublicKey, purpose: bytes, message: bytes, signature: byt
         key.verify(signature, _bound(purpose, message))
     except InvalidSignature as error:
         raise Denied(f"a signature over {purpose.decode('ascii')} is not its signer's") from error
+
+
+def _private_pem(key: Ed25519PrivateKey | X25519PrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
 
 
 def _bound(purpose: bytes, message: bytes) -> bytes:

@@ -2,13 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from kafila_proto import ring_pb2
-
-from sidecar.errors import InvalidInput, KafilaError, Unavailable
-from sidecar.net.candidates import Candidate, from_proto
+from sidecar.errors import KafilaError, Unavailable
+from sidecar.net.candidates import Candidate
 from sidecar.net.link import Link
 
 log = logging.getLogger(__name__)
@@ -39,13 +37,8 @@ class Links:
         self._up: dict[str, Link] = {}
         self._candidates: dict[str, asyncio.Future[Sequence[Candidate]]] = {}
 
-    def learn(self, peer: str, announced: ring_pb2.Candidates) -> None:
-        """A peer said where it can be reached now; what makes no sense is dropped."""
-        try:
-            candidates = from_proto(announced)
-        except InvalidInput as error:
-            log.warning("candidates_refused member=%s error=%s", peer, error)
-            return
+    def learn(self, peer: str, candidates: Sequence[Candidate]) -> None:
+        """A peer said where it can be reached now."""
         self._network.announced(peer, candidates)
         known = self._candidates_of(peer)
         if known.done():
@@ -59,6 +52,11 @@ class Links:
             self._keepers.pop(peer).cancel()
         for peer in sorted(peers - set(self._keepers)):
             self._keepers[peer] = self._tasks.create_task(self._keep(peer), name=f"link to {peer}")
+
+    def forget(self, members: Collection[str]) -> None:
+        """Closes the links to all but these, and forgets where the others can be reached."""
+        self.want(self._wanted & frozenset(members))
+        self._candidates = {peer: known for peer, known in self._candidates.items() if peer in members}
 
     def to(self, peer: str) -> Link:
         """The link to a peer.

@@ -6,29 +6,32 @@ that is taken is a fork, and is refused.
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 from kafila_proto import ring_pb2
 
 from sidecar.errors import Denied, InvalidInput, Refused, Unavailable
 from sidecar.session import names
-from sidecar.session.identity import Identity, fingerprint, public_key_of, verify
+from sidecar.session.agreement import check_agreement
+from sidecar.session.identity import fingerprint, public_key_of, verify
+from sidecar.session.membership import REASONS, Change, Gone, Joined, Locking, Member, Membership, TookOver
+from sidecar.session.succession import Place, check_succession
 
 SESSION_BYTES = 16
+DIGEST_BYTES = 32
 LARGEST_ENTRY_BYTES = 16 * 1024
 LONGEST_LOG = 400  # entries; a newcomer gets them in one message
-REASONS = ("left", "lost", "removed")
 
-_PURPOSE = b"log entry"
+PURPOSE = b"log entry"
 
 
 class Forked(Denied):
-    """The admitter signed two histories: nothing it says can be trusted any more."""
+    """There are two signed histories of this session: nobody can go on with either."""
 
 
 class Gap(Unavailable):
-    """The admitter's entry `index` came before the ones that it builds on; it may be offered again later."""
+    """The entry `index` came before the ones that it builds on; it may be offered again later."""
 
     def __init__(self, index: int, length: int) -> None:
         super().__init__(f"log entry {index} came before entry {length}")
@@ -36,33 +39,12 @@ class Gap(Unavailable):
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
-    """A member as the log pins it; `fingerprint` is the certificate's SHA-256, 32 bytes."""
+class Checked:
+    """An entry that fits: hand it to `Log.take`, nothing in between."""
 
-    name: str
-    certificate: bytes = field(repr=False)
-    fingerprint: bytes = field(repr=False)
-    mailbox: int
-    host: bool
-    index: int  # of the entry that admitted it
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """An entry that admitted a member."""
-
-    member: Member
-
-
-@dataclass(frozen=True, slots=True)
-class Gone:
-    """An entry that removed a member; the reason is one of `REASONS`."""
-
-    member: Member
-    reason: str
-
-
-Change = Joined | Gone
+    signed: ring_pb2.SignedEntry
+    change: Change
+    terms: ring_pb2.SessionTerms | None  # of the founding entry
 
 
 class Log:
@@ -71,9 +53,10 @@ class Log:
     def __init__(self, session: bytes) -> None:
         self.session = session
         self.terms = ring_pb2.SessionTerms()
-        self.host = ""
+        self.founder = ""
+        self.last_change: Change = Locking(False)  # none yet
         self._entries: list[ring_pb2.SignedEntry] = []
-        self._members: dict[str, Member] = {}
+        self._history = [Membership()]  # before each entry, and now
         self._fingerprints: set[bytes] = set()
 
     def __len__(self) -> int:
@@ -84,15 +67,38 @@ class Log:
         return tuple(self._entries)
 
     @property
+    def now(self) -> Membership:
+        """What holds after all entries."""
+        return self._history[-1]
+
+    @property
+    def host(self) -> str:
+        """Who admits: the founder, or the latest successor."""
+        return self.now.host
+
+    @property
     def members(self) -> tuple[Member, ...]:
         """Those who belong to the session now, in the order of joining."""
-        return tuple(self._members.values())
+        return tuple(self.now.members.values())
+
+    @property
+    def place(self) -> Place:
+        """Where the next entry goes."""
+        return self._place(len(self))
 
     def member(self, name: str) -> Member | None:
-        return self._members.get(name)
+        return self.now.members.get(name)
 
     def append(self, signed: ring_pb2.SignedEntry) -> Change | None:
-        """Takes one entry and says what it changes; None when it is known already.
+        """Takes one entry and says what it changes; None when it is known already. Raises as `check` does."""
+        checked = self.check(signed)
+        if checked is None:
+            return None
+        self.take(checked)
+        return checked.change
+
+    def check(self, signed: ring_pb2.SignedEntry) -> Checked | None:
+        """What an entry would change; None when it is known already.
 
         Raises Denied for a signature that is not the admitter's, Forked for a fork, Gap when entries before it are
         missing, InvalidInput for an entry that makes no sense.
@@ -102,79 +108,96 @@ class Log:
             raise Denied("a log entry belongs to another session")
         if entry.index < len(self) and self._entries[entry.index].entry == signed.entry:
             return None
-        verify(public_key_of(self._admitter_of(entry)), _PURPOSE, signed.entry, signed.signature)
+        verify(public_key_of(self._signer_of(entry)), PURPOSE, signed.entry, signed.signature)
         self._check_place(entry)
-        change = self._check_change(entry)
-        self._apply(entry, signed, change)
-        return change
+        terms = entry.founded.terms if entry.HasField("founded") else None
+        return Checked(signed, self._change(entry), terms)
+
+    def take(self, checked: Checked) -> None:
+        """Appends what `check` has just found to fit."""
+        self._entries.append(checked.signed)
+        self._history.append(self.now.after(checked.change))
+        self.last_change = checked.change
+        if isinstance(checked.change, Joined):
+            self._fingerprints.add(checked.change.member.fingerprint)
+        if checked.terms is not None:
+            self.terms, self.founder = checked.terms, self.now.host
+
+    def _place(self, index: int) -> Place:
+        previous = hashlib.sha256(self._entries[index - 1].entry).digest() if index else b""
+        return Place(self.session, index, previous)
+
+    def _signer_of(self, entry: ring_pb2.LogEntry) -> bytes:
+        """The certificate (DER) whose key has to have signed: the founder's own at first, then the admitter's.
+
+        A successor signs its own taking over, for which it has to have the proof at that very place.
+        """
+        if entry.HasField("founded") != (entry.index == 0):
+            raise InvalidInput("a membership log is founded by its first entry, and by no other")
+        if not self._entries:
+            return entry.founded.host.certificate
+        if not entry.HasField("taken_over") or entry.index > len(self):
+            return self.now.admitter.certificate
+        before = self._history[entry.index]
+        successor = before.members.get(entry.taken_over.successor)
+        if successor is None or successor.name == before.host:
+            raise Denied("a log entry makes somebody the admitter who can't be")
+        check_succession(entry.taken_over, self._place(entry.index), before, successor)
+        return successor.certificate
 
     def _check_place(self, entry: ring_pb2.LogEntry) -> None:
         """Raises Gap or Forked unless the signed entry is the next one."""
         if entry.index > len(self):
             raise Gap(entry.index, len(self))
-        if entry.index < len(self) or entry.previous != self._head():
+        if entry.index < len(self) or entry.previous != self.place.previous:
             raise Forked(f"the membership log is forked at entry {entry.index}: leave this session and make a new one")
         if len(self) >= LONGEST_LOG:
             raise Refused(f"the session's log is full at {LONGEST_LOG} entries: create a new session")
 
-    def _check_change(self, entry: ring_pb2.LogEntry) -> Change:
+    def _change(self, entry: ring_pb2.LogEntry) -> Change:
         match entry.WhichOneof("change"):
             case "founded":
-                return Joined(self._checked(entry.founded.host, 0, host=True))
+                return Joined(self._admitted(entry.founded.host, 0))
             case "admitted":
-                return Joined(self._checked(entry.admitted, entry.index, host=False))
+                return Joined(self._admitted(entry.admitted, entry.index))
             case "removed":
-                return self._checked_removal(entry.removed)
+                return self._removed(entry.removed)
+            case "taken_over":
+                taken = entry.taken_over
+                _check_digest(taken.rekey)
+                successor = self.now.members[taken.successor]
+                return TookOver(self.now.admitter, taken.reason, taken.rekey, successor, taken.standing)
+            case "locked":
+                return Locking(entry.locked.locked)
             case _:
                 raise InvalidInput(f"log entry {entry.index} changes nothing")
 
-    def _head(self) -> bytes:
-        return hashlib.sha256(self._entries[-1].entry).digest() if self._entries else b""
-
-    def _admitter_of(self, entry: ring_pb2.LogEntry) -> bytes:
-        """The certificate (DER) whose key has to have signed: the founder's own at first, then the host's."""
-        if entry.HasField("founded") != (entry.index == 0):
-            raise InvalidInput("a membership log is founded by its first entry, and by no other")
-        if not self._entries:
-            return entry.founded.host.certificate
-        host = self._members.get(self.host)
-        if host is None:
-            raise Denied("the host has left this session, so nobody can change its members")
-        return host.certificate
-
-    def _checked(self, admitted: ring_pb2.Admitted, index: int, *, host: bool) -> Member:
+    def _admitted(self, admitted: ring_pb2.Admitted, index: int) -> Member:
         public_key_of(admitted.certificate)
+        check_agreement(admitted.agreement)
         pin = fingerprint(admitted.certificate)
         if not names.is_legal(admitted.name):
             raise InvalidInput(f"log entry {index} admits a member under an illegal name")
-        if admitted.name.casefold() in {name.casefold() for name in self._members}:
+        if admitted.name.casefold() in {name.casefold() for name in self.now.members}:
             raise InvalidInput(f"log entry {index} admits a second member named {admitted.name}")
         if pin in self._fingerprints:
             raise InvalidInput(f"log entry {index} admits a certificate that was admitted before")
-        return Member(admitted.name, admitted.certificate, pin, admitted.mailbox, host, index)
+        return Member(admitted.name, admitted.certificate, pin, admitted.agreement, admitted.mailbox, index)
 
-    def _checked_removal(self, removed: ring_pb2.Removed) -> Gone:
-        member = self._members.get(removed.name)
+    def _removed(self, removed: ring_pb2.Removed) -> Gone:
+        member = self.member(removed.name)
         if member is None:
             raise InvalidInput("a log entry removes somebody who is no member")
+        if member.name == self.host:
+            raise InvalidInput("a log entry removes the admitter itself, whom only a successor can replace")
         if removed.reason not in REASONS:
             raise InvalidInput(f"a log entry removes {member.name} for a reason that is not one of {REASONS}")
-        return Gone(member, removed.reason)
-
-    def _apply(self, entry: ring_pb2.LogEntry, signed: ring_pb2.SignedEntry, change: Change) -> None:
-        self._entries.append(signed)
-        if isinstance(change, Gone):
-            del self._members[change.member.name]
-            return
-        self._members[change.member.name] = change.member
-        self._fingerprints.add(change.member.fingerprint)
-        if change.member.host:
-            self.host = change.member.name
-            self.terms = entry.founded.terms
+        _check_digest(removed.rekey)
+        return Gone(member, removed.reason, removed.rekey)
 
 
 def replay(session: bytes, entries: Iterable[ring_pb2.SignedEntry]) -> Log:
-    """A log from all its entries; raises as `Log.append` does, and InvalidInput when there are none."""
+    """A log from all its entries; raises as `Log.check` does, and InvalidInput when there are none."""
     log = Log(session)
     for signed in entries:
         log.append(signed)
@@ -183,33 +206,9 @@ def replay(session: bytes, entries: Iterable[ring_pb2.SignedEntry]) -> Log:
     return log
 
 
-def found_log(identity: Identity, *, session: bytes, terms: ring_pb2.SessionTerms, name: str, mailbox: int) -> Log:
-    """A log of one entry, signed by the host."""
-    host = ring_pb2.Admitted(name=name, certificate=identity.der, mailbox=mailbox)
-    log = Log(session)
-    _extend(log, identity, ring_pb2.LogEntry(founded=ring_pb2.Founded(terms=terms, host=host)))
-    return log
-
-
-def admit(log: Log, identity: Identity, *, name: str, certificate: bytes, mailbox: int) -> ring_pb2.SignedEntry:
-    """Signs and appends the admission of a member; raises as `Log.append` does."""
-    admitted = ring_pb2.Admitted(name=name, certificate=certificate, mailbox=mailbox)
-    return _extend(log, identity, ring_pb2.LogEntry(admitted=admitted))
-
-
-def remove(log: Log, identity: Identity, *, name: str, reason: str) -> ring_pb2.SignedEntry:
-    """Signs and appends the removal of a member; raises as `Log.append` does."""
-    return _extend(log, identity, ring_pb2.LogEntry(removed=ring_pb2.Removed(name=name, reason=reason)))
-
-
-def _extend(log: Log, identity: Identity, change: ring_pb2.LogEntry) -> ring_pb2.SignedEntry:
-    change.index = len(log)
-    change.session = log.session
-    change.previous = hashlib.sha256(log.entries[-1].entry).digest() if len(log) else b""
-    entry = change.SerializeToString(deterministic=True)
-    signed = ring_pb2.SignedEntry(entry=entry, signature=identity.sign(_PURPOSE, entry))
-    log.append(signed)
-    return signed
+def _check_digest(digest: bytes) -> None:
+    if len(digest) != DIGEST_BYTES:
+        raise InvalidInput("a log entry removes somebody without a new key for the others")
 
 
 def _parse(data: bytes) -> ring_pb2.LogEntry:

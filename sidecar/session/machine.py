@@ -1,7 +1,8 @@
 """One member's view of a session, without I/O and without a clock of its own.
 
 The admitter's decisions (authority.py) arrive here as plain calls, on the admitter itself as on everybody else;
-each call returns what the driver has to do. `next_timer` and `handle_timer` bound every wait.
+each call returns what the driver has to do. `next_timer` and `handle_timer` bound every wait. Whether somebody is gone
+each member judges by itself; who belongs to the session only the membership log says.
 """
 
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from sidecar.session.events import (
     Report,
     Serve,
     StopServing,
+    Vote,
 )
 from sidecar.session.states import State, Step, follow
 
@@ -24,6 +26,7 @@ LINK_SILENT_AND_GONE_S = 1.5  # DESIGN 9: the rendezvous says it left and the li
 GONE_WITHOUT_LINK_S = 2.0  # the same for a member that this one has no link to
 LINK_SILENT_S = 15.0  # silence alone
 REPLAN_DEADLINE_S = 60.0  # how long a member waits for the admitter to plan again
+TAKEOVER_DEADLINE_S = 30.0  # how long it waits for the others to miss the admitter too, and for a successor
 CHECK_EVERY_S = 0.25  # how often silence is looked at
 
 
@@ -42,27 +45,41 @@ class Machine:
         self.fault: Fault | None = None
         self.loaded = False
         self._departed: dict[str, float] = {}  # since when the rendezvous misses a member
+        self._left: set[str] = set()  # said goodbye
+        self._gone: set[str] = set()  # left, or does not answer any more
         self._replan_by: float | None = None
+        self._takeover_by: float | None = None
         self._fetch_epoch = 0
         self._serve_epoch = 0
 
     # ---- The admitter's decisions
 
-    def members_changed(self, members: Sequence[str], now: float) -> list[FollowerOutput]:
-        """The membership log grew."""
+    def members_changed(self, members: Sequence[str], admitter: str, now: float) -> list[FollowerOutput]:
+        """The membership log grew; it may name another admitter now."""
         gone = set(self.members) - set(members)
-        self.members = tuple(members)
-        for member in gone:
-            self._departed.pop(member, None)
+        former, self.admitter, self.members = self.admitter, admitter, tuple(members)
+        self._departed = {member: since for member, since in self._departed.items() if member in members}
+        self._left, self._gone = self._left & set(members), self._gone & set(members)
         if self.state is State.CLOSED:
             return []
         if self.name not in members:
             return self.close(Fault(self.name, "PERMISSION_DENIED", f"{self.name} was removed from the session"))
+        if admitter != former:
+            return self._succeeded(former, now)
         if self.proposal is None or self.state is State.REPLANNING:
             return []
-        if gone & {str(stage["member"]) for stage in self.proposal.stages}:
-            return self._end_epoch(Fault(min(gone), "UNAVAILABLE", f"{min(gone)} left the session"), now)
+        lost = gone & {str(stage["member"]) for stage in self.proposal.stages}
+        if lost:
+            return self._end_epoch(_no_member(min(lost)), now)
         return [self._links()]
+
+    def _succeeded(self, former: str, now: float) -> list[FollowerOutput]:
+        """There is a new admitter, which plans anew. While the session forms it just waits on for members."""
+        self._takeover_by = None
+        outputs: list[FollowerOutput] = []
+        if self.state is not State.FORMING:
+            outputs += self._end_epoch(_no_member(former), now)
+        return outputs + (self._miss_admitter(now) if self.admitter in self._gone else [])
 
     def everybody_came(self) -> list[FollowerOutput]:
         """The admitter has everybody and every measurement, and plans."""
@@ -116,7 +133,7 @@ class Machine:
         return [Report(epoch, "ready")]
 
     def failed_here(self, code: str, sentence: str) -> list[FollowerOutput]:
-        """This member can't go on: everybody hears why, and the session ends here."""
+        """This member can't go on: everybody hears why, and the session ends here, not for the others."""
         if self.state is State.CLOSED:
             return []
         fault = Fault(self.name, code, sentence)
@@ -133,15 +150,28 @@ class Machine:
 
     # ---- What others say
 
-    def accused(self, fault: Fault, *, lost: bool, now: float) -> list[FollowerOutput]:
-        """Somebody says that a member is lost, or that it can't go on."""
-        if self.state is State.CLOSED:
+    def heard(self, member: str) -> None:
+        """A member said something, so it is there, unless that was before its goodbye."""
+        if member in self._left:
+            return
+        self._gone.discard(member)
+        if member == self.admitter:
+            self._takeover_by = None
+
+    def left(self, member: str, now: float) -> list[FollowerOutput]:
+        """A member said goodbye."""
+        return self.failed(Fault(member, "UNAVAILABLE", f"{member} left the session"), now)
+
+    def failed(self, fault: Fault, now: float) -> list[FollowerOutput]:
+        """A member says of itself that it can't go on; the others can."""
+        if self.state is State.CLOSED or fault.member not in self.members:
             return []
-        if not lost:
-            return self.close(fault)
-        if fault.member == self.name:
-            return []  # a false alarm: our own log entry decides, see members_changed
-        return self._lost(fault, now)
+        self._left.add(fault.member)
+        return self._lose(fault, now)
+
+    def is_gone(self, member: str) -> bool:
+        """Whether it left, or does not answer any more, as this member sees it."""
+        return member in self._gone or member not in self.members
 
     def close(self, fault: Fault | None) -> list[FollowerOutput]:
         """Ends the session on this member."""
@@ -161,13 +191,18 @@ class Machine:
         """Judges who is dead. `silent_s`: per linked peer, how long nothing came from it."""
         if self.state is State.CLOSED:
             return []
+        if self._takeover_by is not None and now >= self._takeover_by:
+            sentence = f"{self.admitter}, the host, was lost, and too few members missed it for another to take over"
+            return self.close(Fault(self.admitter, "UNAVAILABLE", sentence))
         if self._replan_by is not None and now >= self._replan_by:
             return self.close(Fault(self.admitter, "UNAVAILABLE", f"{self.admitter} did not plan again in time"))
+        outputs: list[FollowerOutput] = []
         for member in self.members:
-            if member != self.name and self._is_dead(member, now, silent_s.get(member)):
+            if member not in (self.name, *self._gone) and self._is_dead(member, now, silent_s.get(member)):
                 fault = Fault(member, "UNAVAILABLE", f"{member} was lost: its machine no longer answers")
-                return [*self._lost(fault, now), Accuse(self._epoch, fault, lost=True)]
-        return []
+                outputs += self._lose(fault, now)
+                outputs += [] if member == self.admitter else [Accuse(self._epoch, fault, lost=True)]
+        return outputs
 
     def _is_dead(self, member: str, now: float, silent_s: float | None) -> bool:
         gone_s = now - self._departed[member] if member in self._departed else None
@@ -186,18 +221,28 @@ class Machine:
         mine = [edge for edge in self.proposal.edges(self.members) if self.name in edge]
         return OpenLinks(self.proposal.epoch, frozenset(peer for edge in mine for peer in edge if peer != self.name))
 
-    def _lost(self, fault: Fault, now: float) -> list[FollowerOutput]:
-        if fault.member not in self.members:
+    def _lose(self, fault: Fault, now: float) -> list[FollowerOutput]:
+        """A member is gone: its stage ends the epoch, and so does the admitter, whom somebody has to succeed."""
+        if fault.member in self._gone:
             return []
-        self.members = tuple(member for member in self.members if member != fault.member)
-        self._departed.pop(fault.member, None)
-        if fault.member == self.admitter:
-            return self.close(fault)
-        if self.proposal is None or self.proposal.stage_of(fault.member) is None:
-            return []
-        return self._end_epoch(fault, now)
+        self._gone.add(fault.member)
+        outputs: list[FollowerOutput] = []
+        if self.proposal and (self.proposal.stage_of(fault.member) or fault.member == self.admitter):
+            outputs += self._end_epoch(fault, now)
+        return outputs + (self._miss_admitter(now) if self.admitter in self._gone else [])
+
+    def _miss_admitter(self, now: float) -> list[FollowerOutput]:
+        """Votes for who joined first of those who are there, perhaps this member itself."""
+        if self._takeover_by is None:
+            self._takeover_by = now + TAKEOVER_DEADLINE_S
+        heirs = [member for member in self.members if member != self.admitter and member not in self._gone]
+        return [Vote(heirs[0])]
 
     def _end_epoch(self, fault: Fault, now: float) -> list[FollowerOutput]:
         self.state = follow(self.state, Step.LOST)
         self._replan_by = now + REPLAN_DEADLINE_S
         return [StopServing(fault)]
+
+
+def _no_member(name: str) -> Fault:
+    return Fault(name, "UNAVAILABLE", f"{name} is no longer in the session")

@@ -5,13 +5,23 @@ from typing import TypeVar
 from google.protobuf.message import DecodeError, Message
 from kafila_proto import ring_pb2
 
-from sidecar.errors import Denied, InvalidInput, KafilaError, Refused, Unavailable, from_code
+from sidecar.errors import Denied, Exhausted, InvalidInput, KafilaError, Refused, Unavailable, from_code
 from sidecar.session.admission import ADMITTER_CONTEXT, NEWCOMER_CONTEXT
 from sidecar.session.code import Code
 from sidecar.session.pake import PROTOCOL, WRONG_WORDS, Entropy, NewcomerPake
 from sidecar.session.seal import Sealer
 
 Body = TypeVar("Body", bound=Message)
+
+PAUSED = (
+    "nobody can join this session at present, since its code was guessed wrongly too often: "
+    "ask its host for a new code (`ollama session code --new`)"
+)
+
+
+class Busy(Unavailable):
+    """The admitter asks to try again in a moment."""
+
 
 # (state, what happens) -> next state. Any other pair is refused.
 NEWCOMER = {
@@ -86,7 +96,9 @@ def _in_own_words(code: str) -> KafilaError:
     match code:
         case Denied.code:
             return Denied(WRONG_WORDS)
+        case Exhausted.code:
+            return Refused(PAUSED)
         case Refused.code:
             return Refused("this session speaks another protocol version: install the Kafila version that its host has")
         case _:
-            return Unavailable("the session's host did not go on with this machine: try again in a minute")
+            return Busy("the session's host did not go on with this machine: try again in a minute")

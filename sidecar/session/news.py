@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from kafila_proto import ring_pb2
 
-from sidecar.session.log import Member
+from sidecar.session.membership import Member
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,20 @@ class MemberRemoved:
 
     name: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostChanged:
+    """A successor admits, plans and decides from here on, perhaps this member; the former admitter was removed."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Doubted:
+    """This member is the admitter, and the sender holds it to be lost."""
+
+    sender: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +77,8 @@ News = (
     MessageFrom
     | MemberJoined
     | MemberRemoved
+    | HostChanged
+    | Doubted
     | MemberDeparted
     | MemberReturned
     | RendezvousLost

@@ -76,6 +76,11 @@ class Guesses:
         self.count += 1
         self._store.save(self.count)
 
+    def renew(self) -> None:
+        """There is a new code, which nobody has guessed yet."""
+        self.count = 0
+        self._store.save(0)
+
     def confirmed(self) -> None:
         """Takes back the one that turned out to know the code."""
         self.count -= 1

@@ -1,13 +1,14 @@
 """From measurements to a plan, off the event loop, and the check that a proposed plan is the one we compute too."""
 
 import asyncio
-import json
 from typing import Any
 
 import planner
 from planner.errors import BadProblem
-from sidecar.errors import Refused
+from sidecar.errors import InvalidInput, Refused
+from sidecar.session.controls import read_json
 from sidecar.session.events import Json, Proposal
+from sidecar.session.seal import LARGEST_SEALED_BYTES
 
 
 async def compute_plan(problem: Json) -> dict[str, Any]:
@@ -33,11 +34,14 @@ async def check_proposal(
     Raises: Refused when the measurement, the model or the plan is another one.
     """
     try:
-        problem, plan = json.loads(problem_json), json.loads(plan_json)
+        problem, plan = read_json(problem_json, LARGEST_SEALED_BYTES), read_json(plan_json, LARGEST_SEALED_BYTES)
         members = {member["name"]: member for member in problem["members"]}
-    except (ValueError, TypeError, KeyError) as error:
+        admitted = plan["admitted"] is True
+    except (InvalidInput, TypeError, KeyError) as error:
         raise Refused(f"the host's plan can't be read: {error}") from None
-    if own is not None and members.get(own["name"]) != own:
+    if not admitted:
+        raise Refused("the host proposes a plan that its planner did not admit")
+    if own is not None and members.get(own["name"], own) != own:  # who comes later is not in it yet
         raise Refused("the host planned with another measurement of this machine than it was told")
     if problem.get("model") != model:
         raise Refused("the host planned for another model than the checkpoint says")

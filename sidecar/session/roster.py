@@ -1,6 +1,5 @@
 """What one member knows of the others, for people: who is here, what each does, the last trace."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +24,7 @@ class Roster:
 
     def __init__(self, names: Iterable[str]) -> None:
         self._seen: dict[str, Seen] = {name: Seen() for name in names}
-        self.trace: dict[str, Any] = {}
+        self.trace: Mapping[str, Any] = {}
         self.edges: dict[frozenset[str], Edge] = {}  # the links that stand
 
     @property
@@ -44,14 +43,14 @@ class Roster:
     def measured_member(self, name: str, device: str, usable_memory_bytes: int) -> None:
         """A member measured itself."""
         seen = self._seen.setdefault(name, Seen())
-        seen.device, seen.usable_memory_bytes = device[:80], usable_memory_bytes
+        seen.device, seen.usable_memory_bytes = device, usable_memory_bytes
         if seen.doing == "measuring":
             seen.doing = "waiting"
 
     def progressed(self, name: str, doing: str, here_bytes: int, total_bytes: int) -> None:
         """A member fetches or loads, or is ready."""
         seen = self._seen.setdefault(name, Seen())
-        seen.doing = doing[:40]
+        seen.doing = doing
         if total_bytes:
             seen.fetched_bytes, seen.total_bytes = here_bytes, total_bytes
 
@@ -62,11 +61,6 @@ class Roster:
         elif one in self._seen and other in self._seen:
             self.edges[frozenset((one, other))] = edge
 
-    def measured(self, trace_json: str) -> None:
-        """The head's record of its latest request; what can't be read is dropped."""
-        try:
-            trace = json.loads(trace_json)
-        except ValueError:
-            return
-        if isinstance(trace, dict):
-            self.trace = trace
+    def measured(self, trace: Mapping[str, Any]) -> None:
+        """The head's record of its latest request."""
+        self.trace = trace

@@ -1,7 +1,7 @@
 """Sealed control messages: who is outside the session can't read them, who is inside can't forge another's.
 
-An Envelope is signed by its sender's certificate key and numbered; sealed with the session's key it may travel any
-way (the rendezvous, a link, passed on by others), in any order, more than once.
+An Envelope is signed by its sender's certificate key and numbered; sealed with the session's key (`keyring`) it may
+travel any way (the rendezvous, a link, passed on by others), in any order, more than once.
 """
 
 import struct
@@ -14,7 +14,7 @@ from kafila_proto import ring_pb2
 
 from sidecar.errors import Denied, InvalidInput
 from sidecar.session.identity import Identity, public_key_of, verify
-from sidecar.session.log import Member
+from sidecar.session.membership import Member
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
@@ -84,12 +84,25 @@ def sign_envelope(
     return envelope
 
 
-def open_envelope(sealer: Sealer, sealed: ring_pb2.Sealed) -> ring_pb2.Envelope:
-    """The envelope inside, not verified yet; raises Denied or InvalidInput."""
-    if len(sealed.ciphertext) > LARGEST_SEALED_BYTES:
-        raise InvalidInput(f"a sealed message of {len(sealed.ciphertext)} bytes is over {LARGEST_SEALED_BYTES} bytes")
+def read_sealed(data: bytes) -> ring_pb2.Sealed:
+    """A sealed message as it came; raises InvalidInput."""
+    if len(data) > LARGEST_SEALED_BYTES:
+        raise InvalidInput(f"a sealed message of {len(data)} bytes is over {LARGEST_SEALED_BYTES} bytes")
     try:
-        return ring_pb2.Envelope.FromString(sealer.open(sealed))
+        return ring_pb2.Sealed.FromString(data)
+    except DecodeError as error:
+        raise InvalidInput("a sealed message can't be read") from error
+
+
+def is_for_all(data: bytes) -> bool:
+    """Whether a sealed message is for the whole group, so that it is worth passing on; else for one member only."""
+    return read_sealed(data).key != 0
+
+
+def read_envelope(plain: bytes) -> ring_pb2.Envelope:
+    """What a sealed message held, not verified yet; raises InvalidInput."""
+    try:
+        return ring_pb2.Envelope.FromString(plain)
     except DecodeError as error:
         raise InvalidInput("a sealed message holds no envelope") from error
 

@@ -7,31 +7,29 @@ queue and is handled one at a time, so the cores never see two things at once.
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from kafila_proto import ring_pb2
 
-from sidecar.errors import KafilaError
+from sidecar.errors import InvalidInput, KafilaError, Refused
 from sidecar.net import candidates as reach
 from sidecar.net.link import Link
+from sidecar.session import controls, news, speech
 from sidecar.session import events as ev
-from sidecar.session import news
-from sidecar.session.authority import Authority
+from sidecar.session.authority import Authority, Terms
 from sidecar.session.channel import Channel
 from sidecar.session.correction import Served, look_for_better
 from sidecar.session.edges import Edge
+from sidecar.session.jobs import Jobs, Measure, Progress
 from sidecar.session.links import Links, Network
 from sidecar.session.machine import Machine
-from sidecar.session.planning import check_proposal, compute_plan
+from sidecar.session.planning import check_proposal
 from sidecar.session.roster import Roster
 from sidecar.session.states import State
+from sidecar.session.turns import Call, Item, LinkChanged, Turns
 
 log = logging.getLogger(__name__)
-
-REPORT_EVERY_S = 0.5  # of a fetch's progress
-
-Progress = Callable[[str, int, int], None]
 
 
 class Stage(Protocol):
@@ -40,18 +38,6 @@ class Stage(Protocol):
     async def load(self, proposal: ev.Proposal, progress: Progress) -> None: ...
     def serve(self, proposal: ev.Proposal) -> None: ...
     async def stop(self, fault: ev.Fault) -> None: ...
-
-
-class _Call:
-    """Something that has to happen in the seat's own turn."""
-
-    def __init__(self, run: Callable[[], Awaitable[None]]) -> None:
-        self.run = run
-
-
-class _LinkChanged:
-    def __init__(self, peer: str, link: Link | None, error: KafilaError | None) -> None:
-        self.peer, self.link, self.error = peer, link, error
 
 
 class Seat:
@@ -63,9 +49,8 @@ class Seat:
         channel: Channel,
         network: Network,
         stage: Stage,
-        model: ev.Json,
-        authority: Authority | None,
-        measure: Callable[[], Awaitable[tuple[ev.Json, str]]],
+        terms: Terms,
+        measure: Measure,
         changed: Callable[[], None],
     ) -> None:
         self.channel = channel
@@ -73,19 +58,18 @@ class Seat:
         self.machine = Machine(
             name=channel.self_name, admitter=channel.host, members=[member.name for member in channel.members]
         )
-        self.authority = authority
         self.links: Links | None = None
         self._network = network
         self._stage = stage
-        self._model = model
+        self._terms = terms
         self._measure = measure
         self._changed = changed
-        self._queue: asyncio.Queue[news.News | _LinkChanged | _Call] = asyncio.Queue()
+        self._turns = Turns()
         self._capability: ring_pb2.Capability | None = None
         self._served = Served()
         self.better_plan = ""  # a sentence, on the admitter, when served times show one
-        self._loading: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
+        self.authority = self._make_authority() if channel.is_admitter else None
 
     # ---- From outside
 
@@ -93,28 +77,30 @@ class Seat:
         """Until the session is closed. Cancelling leaves it."""
         try:
             async with asyncio.TaskGroup() as self._tasks:
-                self.links = Links(network=self._network, told=self._told_of_link, tasks=self._tasks)
-                helpers = [self._tasks.create_task(self._listen()), self._tasks.create_task(self._measure_here())]
+                self.links = Links(network=self._network, told=self._turns.link_changed, tasks=self._tasks)
+                self._jobs = Jobs(self._tasks, self._turns.soon)
+                self._jobs.measure(self._measure, self._measured_here, self._not_measured)
+                listening = self._tasks.create_task(self._turns.bring(self.channel.events()))
                 self._introduce()
                 while self.machine.state is not State.CLOSED:
                     await self._turn()
-                for helper in helpers:
-                    helper.cancel()
+                listening.cancel()
+                self._jobs.stop_measuring()
                 await self.links.close()
         finally:
             await self._stage.stop(self.machine.fault or ev.Fault("", "UNAVAILABLE", "the session was left"))
 
     def start(self) -> None:
         """Go on with those who are present; admitter only."""
-        self._soon(self._start)
+        self._turns.soon(self._start)
 
     def leave(self) -> None:
         """Closes the session here; whoever runs the seat says goodbye on the channel afterwards."""
-        self._soon(lambda: self._do(self.machine.close(None)))
+        self._turns.soon(lambda: self._do(self.machine.close(None)))
 
     def broken(self, code: str, sentence: str) -> None:
         """This member's stage failed while serving."""
-        self._soon(lambda: self._do(self.machine.failed_here(code, sentence)))
+        self._turns.soon(lambda: self._do(self.machine.failed_here(code, sentence)))
 
     def moved(self) -> None:
         """This member's candidates are others than before."""
@@ -122,19 +108,14 @@ class Seat:
 
     def tell(self, control: ring_pb2.Control) -> None:
         """Sends something to everybody, from outside the seat's own turn."""
-        self._soon(lambda: self._say(control))
+        self._turns.soon(lambda: self._say(control))
 
     # ---- The loop
 
     async def _turn(self) -> None:
         timers = [self.machine.next_timer(self._now), self.authority.next_timer() if self.authority else None]
         until = min((timer for timer in timers if timer is not None), default=self._now + 1.0)
-        try:
-            async with asyncio.timeout_at(until):
-                item = await self._queue.get()
-        except TimeoutError:
-            item = None
-        await self._handle(item)
+        await self._handle(await self._turns.next(until))
         await self._on_timer()
         self._changed()
 
@@ -144,59 +125,86 @@ class Seat:
         if self.authority:
             await self._obey(self.authority.handle_timer(self._now))
 
-    async def _handle(self, item: news.News | _LinkChanged | _Call | None) -> None:
+    async def _handle(self, item: Item | None) -> None:
         match item:
             case news.MessageFrom(sender, control):
-                await self._heard(sender, control)
+                await self._message(sender, control)
             case news.MemberJoined():
                 self._introduce()
                 await self._members_changed()
-            case news.MemberRemoved():
-                await self._members_changed()
+            case news.MemberRemoved(_, reason):
+                await self._members_changed(anew=reason == "removed")
+            case news.HostChanged():
+                await self._host_changed()
+            case news.Doubted(sender) if self.authority:
+                await self._obey(self.authority.doubted(sender, self._now))
             case news.MemberDeparted(name):
                 self.machine.departed(name, self._now)
             case news.MemberReturned(name):
                 self.machine.returned(name)
             case news.RendezvousLost() if self.channel.terms.rendezvous_at_host:
-                self.machine.departed(self.channel.host, self._now)
+                self.machine.departed(self.channel.founder, self._now)
             case news.RendezvousBack():
-                self.machine.returned(self.channel.host)
-            case _LinkChanged():
+                self.machine.returned(self.channel.founder)
+            case LinkChanged():
                 await self._link_changed(item.peer, item.link, item.error)
-            case _Call():
-                await item.run()
+            case Call(run):
+                await run()
 
     # ---- What others say
 
-    async def _heard(self, sender: str, control: ring_pb2.Control) -> None:
-        """One control message; what only the admitter may say is dropped from anybody else."""
-        body = control.WhichOneof("body")
+    async def _message(self, sender: str, control: ring_pb2.Control) -> None:
+        """Whatever a member says shows that it is there; what makes no sense is dropped."""
+        self.machine.heard(sender)
+        if self.authority:
+            await self._obey(self.authority.heard(sender, self._now))
+        await self._understand(sender, control)
+
+    async def _understand(self, sender: str, control: ring_pb2.Control) -> None:
+        try:
+            said = controls.read(sender, control)
+        except InvalidInput as error:
+            log.warning("control_dropped member=%s reason=%s", sender, error)
+            return
+        await self._heard(sender, said)
+
+    async def _heard(self, sender: str, said: controls.Said) -> None:
+        """What only the admitter may say is dropped from anybody else."""
         from_admitter = sender == self.machine.admitter
-        match body:
-            case "capability":
-                await self._heard_capability(sender, control.capability)
-            case "candidates" if sender != self.machine.name and self.links:
-                self.links.learn(sender, control.candidates)
-            case "link":
-                await self._heard_link(sender, control.link)
-            case "progress":
-                progress = control.progress
-                self.roster.progressed(sender, progress.doing, progress.fetched_bytes, progress.total_bytes)
+        match said:
+            case controls.Measured(entry, device, memory_bytes):
+                self.roster.measured_member(sender, device, memory_bytes)
                 if self.authority:
-                    await self._obey(self.authority.progressed(sender, control.epoch, progress.doing, self._now))
-            case "fault":
-                await self._heard_fault(sender, control.fault)
-            case "goodbye" if sender != self.machine.name:
-                await self._lost(ev.Fault(sender, "UNAVAILABLE", f"{sender} left the session"), "left")
-            case "measured" if self.machine.proposal and sender == self.machine.proposal.head:
-                self.roster.measured(control.measured.trace_json)
+                    await self._obey(self.authority.measured(sender, entry, self._now))
+            case controls.Reachable(candidates) if sender != self.machine.name and self.links:
+                self.links.learn(sender, candidates)
+            case controls.Linked(peer, edge):
+                await self._heard_link(sender, peer, edge)
+            case controls.Unlinked(peer):
+                self.roster.linked(sender, peer, None)
+                if self.authority:
+                    self.authority.unlinked(sender, peer)
+            case controls.Doing(epoch, doing, fetched_bytes, total_bytes):
+                self.roster.progressed(sender, doing, fetched_bytes, total_bytes)
+                if self.authority:
+                    await self._obey(self.authority.progressed(sender, epoch, doing, self._now))
+            case controls.Lost(member):
+                await self._heard_lost(sender, member)
+            case controls.Failed(fault) if sender != self.machine.name:
+                await self._gone(sender, self.machine.failed(fault, self._now))
+            case controls.Goodbye() if sender != self.machine.name:
+                await self._gone(sender, self.machine.left(sender, self._now))
+            case controls.Over(fault) if from_admitter:
+                await self._do(self.machine.close(fault))
+            case controls.Traced(trace) if self.machine.proposal and sender == self.machine.proposal.head:
+                self.roster.measured(trace)
                 self._correct(self.machine.proposal)
-            case "plan" if from_admitter:
-                await self._heard_plan(sender, control.epoch, control.plan)
-            case "go" if from_admitter:
-                await self._do(self.machine.may_fetch(control.epoch))
-            case "ready" if from_admitter:
-                await self._do(self.machine.may_serve(control.epoch))
+            case controls.Planned() if from_admitter:
+                await self._heard_plan(sender, said)
+            case controls.MayFetch(epoch) if from_admitter:
+                await self._do(self.machine.may_fetch(epoch))
+            case controls.MayServe(epoch) if from_admitter:
+                await self._do(self.machine.may_serve(epoch))
 
     def _correct(self, proposal: ev.Proposal) -> None:
         """The admitter looks for a better plan, now and then."""
@@ -207,34 +215,19 @@ class Seat:
     async def _look_for_better(self, proposal: ev.Proposal, served_s: Mapping[str, float]) -> None:
         self.better_plan = await look_for_better(proposal, served_s)
 
-    async def _heard_link(self, sender: str, report: ring_pb2.LinkReport) -> None:
-        edge = Edge(report.path, report.rtt_s, report.punch_s, report.handshake_s) if report.up else None
-        self.roster.linked(sender, report.peer, edge)
-        if self.authority and edge:
-            await self._obey(self.authority.linked(sender, report.peer, edge.path, edge.rtt_s, self._now))
-        elif self.authority:
-            self.authority.unlinked(sender, report.peer)
-
-    async def _heard_capability(self, sender: str, capability: ring_pb2.Capability) -> None:
-        try:
-            entry = json.loads(capability.member_json)
-        except ValueError:
-            entry = None
-        if not isinstance(entry, dict) or entry.get("name") != sender:
-            log.warning("capability_refused member=%s", sender)
-            return
-        self.roster.measured_member(sender, capability.device, int(entry.get("memory_bytes") or 0))
+    async def _heard_link(self, sender: str, peer: str, edge: Edge) -> None:
+        self.roster.linked(sender, peer, edge)
         if self.authority:
-            await self._obey(self.authority.measured(sender, entry, self._now))
+            await self._obey(self.authority.linked(sender, peer, edge.path, edge.rtt_s, self._now))
 
-    async def _heard_plan(self, sender: str, epoch: int, plan: ring_pb2.PlanProposal) -> None:
+    async def _heard_plan(self, sender: str, said: controls.Planned) -> None:
         try:
             proposal = await check_proposal(
-                epoch,
-                plan.problem_json,
-                plan.plan_json,
+                said.epoch,
+                said.problem_json,
+                said.plan_json,
                 own=json.loads(self._capability.member_json) if self._capability else None,
-                model=self._model,
+                model=self._terms.model,
                 compute=sender != self.machine.name,
             )
         except KafilaError as error:
@@ -242,35 +235,55 @@ class Seat:
             return
         await self._do(self.machine.proposed(proposal))
 
-    async def _heard_fault(self, sender: str, fault: ring_pb2.Fault) -> None:
-        told = ev.Fault(fault.member, fault.code, fault.sentence)
-        if fault.kind == "lost":
-            await self._lost(told, "lost")
-        elif sender in (fault.member, self.machine.admitter):
-            await self._do(self.machine.accused(told, lost=False, now=self._now))
+    async def _heard_lost(self, sender: str, member: str) -> None:
+        """One member's word alone removes nobody: the accused may show that it is there."""
+        if member == self.machine.name:
+            self._introduce()
+        elif self.authority and sender == self.machine.name:
+            self.roster.gone(member)
+            await self._obey(self.authority.lost(member, "lost"))
+        elif self.authority:
+            self.authority.accused(member, sender, self._now)
 
-    async def _lost(self, fault: ev.Fault, reason: str) -> None:
-        await self._do(self.machine.accused(fault, lost=True, now=self._now))
-        self.roster.gone(fault.member)
+    async def _gone(self, sender: str, outputs: Sequence[ev.FollowerOutput]) -> None:
+        """A member goes by its own word."""
+        await self._do(outputs)
+        self.roster.gone(sender)
         if self.authority:
-            await self._obey(self.authority.lost(fault.member, reason))
+            await self._obey(self.authority.lost(sender, "left"))
 
-    async def _members_changed(self) -> None:
+    async def _members_changed(self, *, anew: bool = False) -> None:
         members = [member.name for member in self.channel.members]
         self.roster.members(members)
-        await self._do(self.machine.members_changed(members, self._now))
+        if self.links:
+            self.links.forget(members)
+        await self._do(self.machine.members_changed(members, self.channel.host, self._now))
         if self.authority:
-            await self._obey(self.authority.members_changed(members, self._now))
+            await self._obey(self.authority.members_changed(members, self._now, anew=anew))
+
+    async def _host_changed(self) -> None:
+        """Everybody tells the successor what it needs; it starts to decide when it is this member."""
+        if self.channel.is_admitter and self.authority is None:
+            self.authority = self._make_authority()
+        self._introduce()
+        for peer, link in (self.links.up if self.links else {}).items():
+            self._say_now(speech.link(self._epoch, peer, link))
+        await self._members_changed()
+
+    def _make_authority(self) -> Authority:
+        return Authority(
+            name=self.channel.self_name,
+            terms=self._terms,
+            now=self._now,
+            takeovers=self.channel.takeovers,
+            started=self.machine.state is not State.FORMING,
+        )
 
     async def _link_changed(self, peer: str, link: Link | None, error: KafilaError | None) -> None:
-        if error is not None:
+        if error is None:
+            self._say_now(speech.link(self._epoch, peer, link))
+        elif not self.machine.is_gone(peer):
             await self._do(self.machine.failed_here(error.code, f"{self.machine.name} can't reach {peer}: {error}"))
-            return
-        report = ring_pb2.LinkReport(peer=peer, up=link is not None)
-        if link is not None:
-            report.path, report.rtt_s = link.path, link.rtt_s
-            report.punch_s, report.handshake_s = link.punch_s, link.handshake_s
-        self._say_now(ring_pb2.Control(epoch=self._epoch, link=report))
 
     # ---- What the cores ask for
 
@@ -280,15 +293,19 @@ class Seat:
                 case ev.OpenLinks(_, peers) if self.links:
                     self.links.want(peers)
                 case ev.LoadShard(proposal):
-                    self._loading = self._tasks.create_task(self._load(proposal), name="load")
+                    self._load(proposal)
                 case ev.Serve(proposal):
                     self._stage.serve(proposal)
                 case ev.StopServing(fault):
                     await self._end_epoch(fault)
                 case ev.Report(epoch, doing):
-                    self._say_now(ring_pb2.Control(epoch=epoch, progress=ring_pb2.Progress(doing=doing)))
-                case ev.Accuse(epoch, fault, lost):
-                    self._say_now(ring_pb2.Control(epoch=epoch, fault=_fault(fault, "lost" if lost else "failed")))
+                    self._say_now(speech.progress(epoch, doing))
+                case ev.Accuse(epoch, fault, True):
+                    self._say_now(speech.fault(fault, "lost", epoch))
+                case ev.Accuse(epoch, fault, False):
+                    await self.channel.send(speech.fault(fault, "failed", epoch))  # there may be no further turn
+                case ev.Vote(successor):
+                    self.channel.vote(successor)
                 case ev.Closed(fault):
                     log.info("session_closed code=%s", fault.code if fault else "")
 
@@ -297,73 +314,60 @@ class Seat:
             match output:
                 case ev.ComputePlan(epoch, problem):
                     await self._do(self.machine.everybody_came())
-                    self._tasks.create_task(self._plan(epoch, problem), name="plan")
+                    self._jobs.plan(problem, lambda plan, epoch=epoch: self._planned(epoch, plan))  # type: ignore[misc]
                 case ev.Propose(proposal):
-                    plan = ring_pb2.PlanProposal(
-                        problem_json=json.dumps(proposal.problem), plan_json=json.dumps(proposal.plan)
-                    )
-                    self._say_now(ring_pb2.Control(epoch=proposal.epoch, plan=plan))
+                    self._say_now(speech.plan(proposal))
                 case ev.LetFetch(epoch):
-                    self._say_now(ring_pb2.Control(epoch=epoch, go=ring_pb2.Go()))
+                    self._say_now(speech.may_fetch(epoch))
                 case ev.LetServe(epoch):
-                    self._say_now(ring_pb2.Control(epoch=epoch, ready=ring_pb2.Ready()))
-                case ev.Remove(member, reason) if any(known.name == member for known in self.channel.members):
-                    await self.channel.remove(member, reason)
+                    self._say_now(speech.may_serve(epoch))
+                case ev.Remove(member, reason) if self._is_member(member):
+                    await self._remove(member, reason)
                 case ev.Dissolve(fault):
-                    self._say_now(ring_pb2.Control(fault=_fault(fault, "failed")))
+                    self._say_now(speech.fault(fault, "over"))
 
-    async def _plan(self, epoch: int, problem: ev.Json) -> None:
-        assert self.authority is not None
-        authority = self.authority
+    async def _remove(self, member: str, reason: str) -> None:
         try:
-            plan = await compute_plan(problem)
-        except KafilaError as error:
-            refused = {"admitted": False, "reason": str(error), "undersized": None}
-            self._soon(lambda: self._obey(authority.planned(epoch, refused, self._now)))
-            return
-        self._soon(lambda: self._obey(authority.planned(epoch, plan, self._now)))
+            if reason == "removed":
+                self.channel.kick(member)
+            else:
+                self.channel.remove(member, reason)
+        except Refused as error:  # the log is full
+            await self._failed_here(error.code, str(error))
 
-    async def _load(self, proposal: ev.Proposal) -> None:
-        said, said_at = "", 0.0
+    async def _planned(self, epoch: int, plan: ev.Json) -> None:
+        if self.authority:
+            await self._obey(self.authority.planned(epoch, plan, self._now))
 
-        def progress(doing: str, here_bytes: int, total_bytes: int) -> None:
-            nonlocal said, said_at
-            if doing != said or here_bytes == total_bytes or self._now - said_at >= REPORT_EVERY_S:
-                said, said_at = doing, self._now
-                self._say_progress(proposal.epoch, doing, here_bytes, total_bytes)
+    def _load(self, proposal: ev.Proposal) -> None:
+        self._jobs.load(
+            self._stage.load,
+            proposal,
+            said=lambda *done: self._say_now(speech.progress(proposal.epoch, *done)),
+            done=lambda: self._do(self.machine.shard_loaded(proposal.epoch)),
+            failed=self._failed_here,
+        )
 
-        try:
-            await self._stage.load(proposal, progress)
-        except KafilaError as error:
-            code, sentence = error.code, str(error)
-            self._soon(lambda: self._do(self.machine.failed_here(code, sentence)))
-            return
-        self._soon(lambda: self._do(self.machine.shard_loaded(proposal.epoch)))
+    async def _failed_here(self, code: str, sentence: str) -> None:
+        await self._do(self.machine.failed_here(code, sentence))
+
+    def _is_member(self, name: str) -> bool:
+        return any(member.name == name for member in self.channel.members)
 
     async def _end_epoch(self, fault: ev.Fault) -> None:
         """One teardown ends before the next set-up starts."""
-        if self._loading is not None:
-            self._loading.cancel()
-            await asyncio.wait([self._loading])
-            self._loading = None
+        await self._jobs.stop_loading()
         await self._stage.stop(fault)
 
     # ---- What happens here
 
-    async def _listen(self) -> None:
-        async for item in self.channel.events():
-            await self._queue.put(item)
-
-    async def _measure_here(self) -> None:
-        try:
-            entry, device = await self._measure()
-        except KafilaError as error:
-            code, sentence = error.code, f"{self.machine.name} could not be measured: {error}"
-            self._soon(lambda: self._do(self.machine.failed_here(code, sentence)))
-            return
+    async def _measured_here(self, entry: ev.Json, device: str) -> None:
         named = json.dumps({**entry, "name": self.machine.name})
         self._capability = ring_pb2.Capability(member_json=named, device=device)
         self._say_now(ring_pb2.Control(capability=self._capability))
+
+    async def _not_measured(self, code: str, sentence: str) -> None:
+        await self._failed_here(code, f"{self.machine.name} could not be measured: {sentence}")
 
     def _introduce(self) -> None:
         """Where this member is, and what it measured, for those who don't know yet."""
@@ -378,23 +382,13 @@ class Seat:
         if self.authority:
             await self._obey(self.authority.start(self._now))
 
-    def _told_of_link(self, peer: str, link: Link | None, error: KafilaError | None) -> None:
-        self._queue.put_nowait(_LinkChanged(peer, link, error))
-
-    def _say_progress(self, epoch: int, doing: str, here_bytes: int, total_bytes: int) -> None:
-        progress = ring_pb2.Progress(doing=doing, fetched_bytes=here_bytes, total_bytes=total_bytes)
-        self._say_now(ring_pb2.Control(epoch=epoch, progress=progress))
-
     def _say_now(self, control: ring_pb2.Control) -> None:
         """To everybody, this member included, which hears it in a turn of its own."""
-        self._soon(lambda: self._say(control))
+        self._turns.soon(lambda: self._say(control))
 
     async def _say(self, control: ring_pb2.Control) -> None:
         await self.channel.send(control)
-        await self._heard(self.machine.name, control)
-
-    def _soon(self, run: Callable[[], Awaitable[None]]) -> None:
-        self._queue.put_nowait(_Call(run))
+        await self._understand(self.machine.name, control)
 
     @property
     def _epoch(self) -> int:
@@ -403,7 +397,3 @@ class Seat:
     @property
     def _now(self) -> float:
         return self._loop.time()
-
-
-def _fault(fault: ev.Fault, kind: str) -> ring_pb2.Fault:
-    return ring_pb2.Fault(member=fault.member, kind=kind, code=fault.code, sentence=fault.sentence)

@@ -20,7 +20,9 @@ def doing(
         case State.LINKING:
             return f"linking: {_names(waiting)}" if waiting else "linking the members"
         case State.FETCHING:
-            busy = [f"{name} is {what}" for name, what in sorted(progress.items()) if what not in ("", "waiting", "ready")]
+            busy = [
+                f"{name} is {what}" for name, what in sorted(progress.items()) if what not in ("", "waiting", "ready")
+            ]
             return ", ".join(busy) or "fetching and loading"
         case State.READY:
             return "ready"

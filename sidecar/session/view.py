@@ -47,6 +47,7 @@ def session_view(
         members=[_member(name, channel.host, roster) for name in roster.seen],
         vehicle=vehicle(channel, checkpoint),
         last_trace_json=json.dumps(roster.trace) if roster.trace else "",
+        joining=channel.joining,
     )
     if machine.proposal:
         _show_plan(session, machine.proposal.plan, machine.proposal.epoch, roster.trace)

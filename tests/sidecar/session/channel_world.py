@@ -15,7 +15,7 @@ from rendezvous.server import serve
 from sidecar.errors import KafilaError
 from sidecar.session.address import Address
 from sidecar.session.channel import Channel
-from sidecar.session.client import approach, found
+from sidecar.session.client import Local, approach, found
 from sidecar.session.code import Code
 from sidecar.session.news import News
 
@@ -70,17 +70,14 @@ class Stage:
             rendezvous=address,
             terms=TERMS,
             name="host",
-            folder=self._folder / "host",
-            version=VERSION,
-            mlx_lm_version=MLX_LM,
-            may_admit=may_admit,
+            local=Local(self._folder / "host", VERSION, MLX_LM, may_admit),
         )
         return self._start(channel)
 
     async def join(self, code: Code | None, name: str, version: str = VERSION) -> Person:
         assert code is not None
         offer = await approach(code=code, name=name)
-        channel = await offer.enrol(version=version, mlx_lm_version=MLX_LM, folder=self._folder / name)
+        channel = await offer.enrol(Local(self._folder / name, version, MLX_LM, lambda: None))
         return self._start(channel)
 
     def _start(self, channel: Channel) -> Person:

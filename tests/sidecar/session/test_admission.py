@@ -6,9 +6,18 @@ import pytest
 from kafila_proto import ring_pb2
 
 from sidecar.errors import Denied, InvalidInput, KafilaError, Refused, Unavailable
-from sidecar.session.admission import MOST_EXCHANGES, OFFER_TTL_S, PROOF_TTL_S, Answer, Desk, Enrol, Versions
+from sidecar.session.admission import (
+    MOST_EXCHANGES,
+    MOST_GUESSES,
+    OFFER_TTL_S,
+    PROOF_TTL_S,
+    Answer,
+    Desk,
+    Enrol,
+    Versions,
+)
 from sidecar.session.code import Code
-from sidecar.session.newcomer import Newcomer
+from sidecar.session.newcomer import PAUSED, Busy, Newcomer
 from sidecar.session.pake import Guesses
 from tests.sidecar.session.trust_world import MemoryStore, entropy
 
@@ -96,14 +105,6 @@ def test_admission_when_session_fills_up_after_the_offer_then_refused_at_enrolme
         pump(admitter, newcomer, newcomer.enrol(BODY))
 
 
-def test_admission_when_closed_then_refused() -> None:
-    admitter = desk()
-    admitter.close()
-    newcomer = Newcomer(CODE, entropy())
-    with pytest.raises(Refused, match="no more members"):
-        pump(admitter, newcomer, newcomer.start())
-
-
 @pytest.mark.parametrize(
     ("kafila", "mlx_lm", "sentence"),
     [("1.1", "2.0", "kafila 1.0, your machine 1.1"), ("1.0", "", "mlx-lm 2.0, your machine none")],
@@ -187,13 +188,105 @@ def test_exchange_when_newcomer_departs_then_forgotten_but_counted() -> None:
         admitter.admit(5, ring_pb2.AdmittedBody())
 
 
-def test_desk_when_many_knock_then_bounded() -> None:
+WRONG = Code(7, ("ocean", "velvet", "lava"))
+
+
+def guess(admitter: Desk, mailbox: int = 6, now: float = 0.0) -> None:
+    """One wrong guess, confirmed or left."""
+    newcomer = Newcomer(WRONG, entropy(f"guess {mailbox}"))
+    reply = admitter.receive(mailbox, newcomer.start(), now)
+    if isinstance(reply, Answer) and reply.admission.HasField("reply") and mailbox % 2:
+        admitter.receive(mailbox, newcomer.receive(reply.admission) or ring_pb2.Admission(), now)
+    admitter.departed(mailbox)
+
+
+def refusal(admitter: Desk, code: Code, now: float = 0.0) -> KafilaError:
+    newcomer = Newcomer(code, entropy("knocks"))
+    start = newcomer.start()
+    with pytest.raises(KafilaError) as caught:
+        pump(admitter, newcomer, start, now)
+    return caught.value
+
+
+def test_desk_when_code_was_guessed_too_often_then_paused_for_right_and_wrong_words_alike() -> None:
+    store = MemoryStore()
+    admitter = desk(guesses=Guesses(store))
+    for mailbox in range(MOST_GUESSES):
+        assert not admitter.is_paused
+        guess(admitter, mailbox)
+    assert admitter.is_paused
+    right, wrong = refusal(admitter, CODE), refusal(admitter, WRONG)
+    assert isinstance(right, Refused)
+    assert str(right) == str(wrong) == PAUSED
+    assert store.saved[-1] == MOST_GUESSES
+
+
+def test_desk_when_paused_and_started_again_then_still_paused() -> None:
+    store = MemoryStore()
+    first = desk(guesses=Guesses(store))
+    for mailbox in range(MOST_GUESSES):
+        guess(first, mailbox)
+    again = desk(guesses=Guesses(store))
+    assert again.is_paused
+    assert str(refusal(again, CODE)) == PAUSED
+
+
+def test_desk_when_there_is_a_new_code_then_joining_goes_on_and_the_old_words_are_wrong() -> None:
+    store = MemoryStore()
+    admitter = desk(guesses=Guesses(store))
+    for mailbox in range(MOST_GUESSES):
+        guess(admitter, mailbox)
+    fresh = Code(7, ("zoo", "zone", "zero"))
+    assert admitter.renew(fresh) == []
+    assert not admitter.is_paused
+    assert isinstance(refusal(admitter, CODE), Denied)
+    newcomer = Newcomer(fresh, entropy("invited"))
+    pump(admitter, newcomer, newcomer.start())
+    assert newcomer.state == "offered"
+    assert store.saved[-1] == 1
+
+
+def test_desk_when_code_changes_meanwhile_then_who_came_by_the_old_one_is_told() -> None:
     admitter = desk()
-    for mailbox in range(MOST_EXCHANGES + 5):
-        outcome = admitter.receive(mailbox, Newcomer(CODE, entropy()).start(), 0.0)
-    assert isinstance(outcome, Answer)
-    assert outcome.admission.refusal.code == "RESOURCE_EXHAUSTED"
+    proved = offered(admitter)
+    (answer,) = admitter.renew(Code(7, ("zoo", "zone", "zero")))
+    with pytest.raises(Denied, match="has a new code"):
+        proved.receive(answer.admission)
+    late = admitter.receive(5, offered(desk()).enrol(BODY), 0.0)
+    assert isinstance(late, Answer)
+    assert late.admission.refusal.code == "INVALID_ARGUMENT"
+
+
+def test_desk_when_many_knock_at_once_then_some_are_asked_to_come_again_and_no_guess_is_free() -> None:
+    admitter = desk()
+    waiting = [Newcomer(CODE, entropy(f"newcomer {mailbox}")) for mailbox in range(MOST_GUESSES)]
+    replies = [admitter.receive(mailbox, newcomer.start(), 0.0) for mailbox, newcomer in enumerate(waiting)]
+    assert not admitter.is_paused
+    assert isinstance(refusal(admitter, CODE), Busy)
+    for mailbox, (newcomer, reply) in enumerate(zip(waiting, replies, strict=True)):
+        assert isinstance(reply, Answer)
+        offer = admitter.receive(mailbox, newcomer.receive(reply.admission) or ring_pb2.Admission(), 0.0)
+        assert isinstance(offer, Answer)
+        newcomer.receive(offer.admission)
+        assert newcomer.state == "offered"
+    assert offered(admitter).state == "offered"
+
+
+def test_desk_when_unconfirmed_exchanges_run_out_of_time_then_paused() -> None:
+    admitter = desk()
+    for mailbox in range(MOST_GUESSES):
+        admitter.receive(mailbox, Newcomer(WRONG, entropy(f"{mailbox}")).start(), 0.0)
+    assert str(refusal(admitter, CODE, now=PROOF_TTL_S)) == PAUSED
+
+
+def test_desk_when_many_hold_offers_then_bounded() -> None:
+    admitter = desk()
+    for mailbox in range(100, 100 + MOST_EXCHANGES):
+        newcomer = Newcomer(CODE, entropy(f"newcomer {mailbox}"))
+        step: ring_pb2.Admission | None = newcomer.start()
+        while step is not None:
+            outcome = admitter.receive(mailbox, step, 0.0)
+            assert isinstance(outcome, Answer)
+            step = newcomer.receive(outcome.admission)
+    assert isinstance(refusal(admitter, CODE), Busy)
     assert len(admitter._exchanges) == MOST_EXCHANGES
-    later = admitter.receive(999, Newcomer(CODE, entropy()).start(), PROOF_TTL_S)
-    assert isinstance(later, Answer)
-    assert later.admission.HasField("reply")

@@ -11,7 +11,7 @@ from rendezvous.config import Config
 from rendezvous.server import serve
 from sidecar.errors import Denied, InvalidInput, KafilaError, NotFound, Refused, Unavailable
 from sidecar.session.address import Address
-from sidecar.session.client import approach
+from sidecar.session.client import Local, approach
 from sidecar.session.code import Code, parse_code
 from sidecar.session.news import (
     MemberDeparted,
@@ -133,8 +133,8 @@ async def test_member_when_it_is_removed_then_all_and_itself_are_told_and_it_is_
     async with rendezvous(tls=False) as address:
         host, anna, ben = await trio(stage, address)
         with pytest.raises(Refused):
-            await anna.channel.remove("ben", "removed")
-        await host.channel.remove("ben", "removed")
+            anna.channel.remove("ben", "removed")
+        host.channel.remove("ben", "removed")
         for person in (host, anna, ben):
             assert await person.hear(MemberRemoved) == MemberRemoved("ben", "removed")
         await ben.channel.send(go(666))
@@ -167,7 +167,7 @@ async def test_approach_when_code_has_no_address_then_invalid() -> None:
         await approach(code=Code(9, ("ocean", "velvet", "lamp")), name="anna")
 
 
-async def test_approach_when_session_is_full_then_refused_with_the_hosts_words(stage: Stage) -> None:
+async def test_approach_when_session_is_full_then_refused_with_the_hosts_words(stage: Stage, tmp_path: Path) -> None:
     async with rendezvous(tls=False) as address:
         joined: list[KafilaError] = []
         host = await stage.host(address, may_admit=lambda: joined[0] if joined else None)
@@ -177,17 +177,26 @@ async def test_approach_when_session_is_full_then_refused_with_the_hosts_words(s
         with pytest.raises(Refused, match="has its 2 members"):
             await approach(code=_code(host), name="carl")
         with pytest.raises(Refused, match="has its 2 members"):
-            await early.enrol(version="1.0", mlx_lm_version="2.0", folder=Path("unused"))
+            await early.enrol(Local(tmp_path / "carl", "1.0", "2.0", lambda: None))
         assert names(host) == ["host", "anna"]
         await stage.end()
 
 
-async def test_approach_when_admission_is_closed_then_refused(stage: Stage) -> None:
+async def test_approach_when_session_is_locked_then_refused_until_it_is_unlocked(stage: Stage) -> None:
     async with rendezvous(tls=False) as address:
         host = await stage.host(address)
-        host.channel.close_admission()
-        with pytest.raises(Refused, match="no more members"):
-            await approach(code=_code(host), name="anna")
+        anna = await stage.join(host.channel.code, "anna")
+        with pytest.raises(Refused, match="only the host, host,"):
+            anna.channel.lock(True)
+        host.channel.lock(True)
+        host.channel.lock(True)
+        assert host.channel.joining == "locked"
+        with pytest.raises(Refused, match="is locked: ask its host, host,"):
+            await approach(code=_code(host), name="ben")
+        host.channel.lock(False)
+        await stage.join(host.channel.code, "ben")
+        await anna.hear(MemberJoined)
+        assert anna.channel.joining == "open"
         await stage.end()
 
 

@@ -7,10 +7,12 @@ import pytest
 from kafila_proto import ring_pb2
 
 from sidecar.errors import Denied, InvalidInput, Refused
-from sidecar.session.circle import KEPT_EARLY, KEPT_MESSAGES, Circle
-from sidecar.session.identity import make_identity
-from sidecar.session.log import Forked, admit, replay
+from sidecar.session.circle import KEPT_MESSAGES, Circle
+from sidecar.session.entries import admit
+from sidecar.session.identity import Identity, make_identity
+from sidecar.session.log import Forked, replay
 from sidecar.session.news import MemberDeparted, MemberJoined, MemberRemoved, MemberReturned, MessageFrom
+from sidecar.session.waiting import MOST_BYTES, MOST_MESSAGES
 from tests.sidecar.session.trust_world import KEY, SESSION, entropy, go, new_host, newcomer
 
 
@@ -18,8 +20,12 @@ def three() -> tuple[Circle, Circle, Circle]:
     host = new_host()
     anna = newcomer(host, "anna")
     ben = newcomer(host, "ben")
-    anna.receive(host.write_last_entry())
+    anna.receive(host.write_news())
     return host, anna, ben
+
+
+def keys(identity: Identity) -> dict[str, bytes]:
+    return {"certificate": identity.der, "agreement": identity.agreement}
 
 
 def names(circle: Circle) -> list[str]:
@@ -62,7 +68,7 @@ def test_receive_when_log_entries_come_in_any_order_then_same_members(order: tup
     entries = []
     for name in ("ben", "carl", "dora"):
         newcomer(host, name)
-        entries.append(host.write_last_entry())
+        entries.append(host.write_news())
     news = [one for place in order for one in anna.receive(entries[place]) or []]
     assert names(anna) == names(host)
     assert [one.member.name for one in news if isinstance(one, MemberJoined)] == ["ben", "carl", "dora"]
@@ -72,7 +78,7 @@ def test_receive_when_a_newcomers_message_is_quicker_than_its_admission_then_tol
     host = new_host()
     anna = newcomer(host, "anna")
     ben = newcomer(host, "ben")
-    entry = host.write_last_entry()
+    entry = host.write_news()
     assert anna.receive(ben.write(go(7))) is None
     news = anna.receive(entry)
     assert news is not None
@@ -87,21 +93,21 @@ def test_receive_when_message_was_written_before_its_reader_joined_then_not_told
     unaware = anna.write(go(3))
     for sealed in (*early, unaware):
         assert ben.receive(sealed) == []
-    anna.receive(host.write_last_entry())
+    anna.receive(host.write_news())
     assert ben.receive(anna.write(go(4))) == [MessageFrom("anna", go(4))]
 
 
 def test_receive_when_member_was_removed_then_its_messages_are_denied_and_it_learns_why() -> None:
     host, anna, ben = three()
     late = ben.write(go(1))
-    assert host.remove("ben", "removed") == MemberRemoved("ben", "removed")
-    entry = host.write_last_entry()
+    assert host.remove("ben", "removed") == [MemberRemoved("ben", "removed")]
+    entry = host.write_news()
     assert anna.receive(entry) == [MemberRemoved("ben", "removed")]
     assert ben.receive(entry) == [MemberRemoved("ben", "removed")]
     for circle in (host, anna):
         with pytest.raises(Denied):
             circle.receive(late)
-    assert ben.receive(anna.write(go(2))) == []
+    assert ben.receive(anna.write(go(2))) is None  # sealed with a key that ben can't know
 
 
 def test_receive_when_a_member_pretends_to_be_another_then_denied_and_number_is_not_burnt() -> None:
@@ -131,7 +137,7 @@ def test_receive_when_a_member_that_is_not_admitter_makes_entries_then_log_stays
     host, anna, ben = three()
     forged = replay(SESSION, host.log.entries)
     with pytest.raises(Denied):
-        admit(forged, anna.identity, name="eve", certificate=make_identity().der, mailbox=9)
+        admit(forged, anna.identity, name="eve", **keys(make_identity()), mailbox=9)
     entry = ring_pb2.LogEntry(index=3, session=SESSION)
     data = entry.SerializeToString()
     bad = ring_pb2.SignedEntry(entry=data, signature=anna.identity.sign(b"log entry", data))
@@ -146,12 +152,12 @@ def test_receive_when_admitter_forks_the_log_then_forked() -> None:
     )
     newcomer(host, "carl")
     newcomer(twin, "eve")
-    anna.receive(host.write_last_entry())
+    anna.receive(host.write_news())
     for _ in range(5):
         twin.write(go(0))
     with pytest.raises(Forked):
-        anna.receive(twin.write_last_entry())
-    ben.receive(twin.write_last_entry())
+        anna.receive(twin.write_news())
+    ben.receive(twin.write_news())
     with pytest.raises(Forked):
         ben.receive(host.write(ring_pb2.Control(entries=ring_pb2.LogEntries(entries=host.log.entries))))
 
@@ -161,7 +167,7 @@ def test_members_when_not_the_admitter_admits_or_removes_then_refused() -> None:
     with pytest.raises(Refused, match="only the host, host,"):
         anna.remove("ben", "lost")
     with pytest.raises(Refused):
-        anna.admit(wish="eve", certificate=make_identity().der, mailbox=9)
+        anna.admit(wish="eve", **keys(make_identity()), mailbox=9)
     with pytest.raises(InvalidInput):
         host.remove("eve", "lost")
 
@@ -172,7 +178,7 @@ def test_repeat_when_a_member_was_away_then_it_misses_nothing_and_nothing_is_tol
     anna.receive(seen)
     missed = host.write(go(2))
     newcomer(host, "carl")
-    host.write_last_entry()
+    host.write_news()
     assert missed
     news = [one for sealed in host.repeat_for(host.members[1]) for one in anna.receive(sealed) or []]
     assert [one.control.epoch for one in news if isinstance(one, MessageFrom)] == [2]
@@ -182,10 +188,14 @@ def test_repeat_when_a_member_was_away_then_it_misses_nothing_and_nothing_is_tol
 def test_repeat_when_member_joined_later_then_it_gets_nothing_from_before() -> None:
     host, anna, _ = three()
     anna.write(go(1))
-    newcomer(host, "carl")
-    anna.receive(host.write_last_entry())
+    circles = {"carl": newcomer(host, "carl")}
+    anna.receive(host.write_news())
     written_for_carl = anna.write(go(2))
-    assert anna.repeat_for(anna.members[3]) == [written_for_carl]
+    repeated = anna.repeat_for(anna.members[3])
+    assert len(repeated) == 1
+    carl = circles["carl"]
+    assert carl.receive(repeated[0]) == [MessageFrom("anna", go(2))]
+    assert carl.receive(written_for_carl) is None
 
 
 def test_attending_when_streams_end_and_return_then_each_change_is_told_once() -> None:
@@ -201,11 +211,16 @@ def test_attending_when_streams_end_and_return_then_each_change_is_told_once() -
 def test_circle_when_flooded_then_bounded() -> None:
     host, anna, _ = three()
     stranger = Circle(
-        identity=make_identity(), self_name="zoe", log=replay(SESSION, host.log.entries), key=KEY, entropy=entropy("z")
+        identity=anna.identity, self_name="anna", log=replay(SESSION, host.log.entries), key=KEY, entropy=entropy("z")
     )
+    stranger.self_name = "zoe"
     stranger.log._entries += stranger.log._entries * 3
-    for number in range(300):
-        assert anna.receive(stranger.write(go(number))) is None
+    for number in range(3 * MOST_MESSAGES):
+        assert host.receive(stranger.write(go(number))) is None
         anna.write(go(number))
-    assert len(anna._early) == KEPT_EARLY
+    assert len(host._early) == MOST_MESSAGES
     assert len(anna._sent) == KEPT_MESSAGES
+    for _ in range(20):
+        host.receive(ring_pb2.Sealed(key=99, ciphertext=entropy("junk")(MOST_BYTES // 5)).SerializeToString())
+    assert host._early.held_bytes <= MOST_BYTES
+    assert host.receive(anna.write(go(7))) == [MessageFrom("anna", go(7))]

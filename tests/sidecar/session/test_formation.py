@@ -26,8 +26,10 @@ from sidecar.session.events import (
     Report,
     Serve,
     StopServing,
+    Vote,
 )
-from sidecar.session.machine import LINK_SILENT_S, Machine
+from sidecar.session.hearings import HEARING_S, MOST_FALSE_ALARMS
+from sidecar.session.machine import LINK_SILENT_S, TAKEOVER_DEADLINE_S, Machine
 from sidecar.session.states import State, Step, follow
 
 NAMES = ("ada", "bob", "cyd")
@@ -43,12 +45,19 @@ def plan_for(problem: Any) -> dict[str, Any]:
 
 
 class Party:
-    """Everybody's cores and the wires between them; messages to one member may overtake each other."""
+    """Everybody's cores and the wires between them; messages to one member may overtake each other.
+
+    The membership log is played: it names another admitter once more than half of the others voted for it.
+    """
 
     def __init__(self, *, wanted: int = 3, blocks: int = 3, shuffle: Random | None = None) -> None:
         self.now = 0.0
-        terms = Terms(members_wanted=wanted, model={"blocks": blocks}, context_tokens=64, concurrency=1)
-        self.authority = Authority(name="ada", terms=terms, now=self.now)
+        self._terms = Terms(members_wanted=wanted, model={"blocks": blocks}, context_tokens=64, concurrency=1)
+        self.authority = Authority(name="ada", terms=self._terms, now=self.now)
+        self.takeovers = 0
+        self.votes: dict[str, str] = {}
+        self.removed: list[tuple[str, str]] = []
+        self.mute: set[str] = set()  # members that are there, and say nothing
         self.machines: dict[str, Machine] = {"ada": Machine(name="ada", admitter="ada", members=("ada",))}
         self.links: set[frozenset[str]] = set()
         self.broken: set[frozenset[str]] = set()
@@ -63,7 +72,7 @@ class Party:
 
     def join(self, name: str) -> None:
         members = (*self.authority.members, name)
-        self.machines[name] = Machine(name=name, admitter="ada", members=members)
+        self.machines[name] = Machine(name=name, admitter=self.authority.name, members=members)
         self._log(members)
 
     def measure(self, name: str) -> None:
@@ -74,9 +83,37 @@ class Party:
         self.dead.add(name)
         del self.machines[name]
 
+    def leave(self, name: str) -> None:
+        del self.machines[name]
+        self._tell(lambda machine: machine.left(name, self.now))
+        self.pump()
+        if name == self.authority.name:
+            self.succeed()
+        else:
+            self._obey(self.authority.lost(name, "left"))
+        self.pump()
+
+    def succeed(self) -> None:
+        """The first in order that lives takes over."""
+        former = self.authority
+        members = tuple(member for member in former.members if member != former.name)
+        heir = next(member for member in members if member in self.machines)
+        self.takeovers += 1
+        started = self.machines[heir].state is not State.FORMING
+        self.authority = Authority(
+            name=heir, terms=self._terms, now=self.now, takeovers=self.takeovers, started=started
+        )
+        self.votes = {}
+        self._log(members)
+        for name in self.machines:
+            self.measure(name)
+        for one, other in [sorted(pair) for pair in self.links if not pair & (self.dead | {former.name})]:
+            self._obey(self.authority.linked(one, other, "direct", 0.01, self.now))
+
     def advance(self, seconds: float) -> None:
         self.now += seconds
-        self._obey(self.authority.handle_timer(self.now))
+        if self.authority.name not in self.dead:
+            self._obey(self.authority.handle_timer(self.now))
         for name, machine in list(self.machines.items()):
             for member in self.dead:
                 machine.departed(member, self.now - seconds)
@@ -92,10 +129,24 @@ class Party:
             if target in self.machines:
                 self._do(target, call(self.machines[target]))
 
-    def _log(self, members: Sequence[str]) -> None:
-        self._tell(lambda machine: machine.members_changed(members, self.now))
-        self._obey(self.authority.members_changed(members, self.now))
+    def accuse(self, accuser: str, accused: str) -> None:
+        """A member's word; the accused hears of it and says something, if it can."""
+        self.authority.accused(accused, accuser, self.now)
+        if accused in self.machines and accused not in self.mute:
+            self._obey(self.authority.heard(accused, self.now))
         self.pump()
+
+    def _log(self, members: Sequence[str], *, anew: bool = False) -> None:
+        admitter = self.authority.name
+        self._tell(lambda machine: machine.members_changed(members, admitter, self.now))
+        self._obey(self.authority.members_changed(members, self.now, anew=anew))
+        self.pump()
+
+    def _vote(self, voter: str, successor: str) -> None:
+        self.votes[voter] = successor
+        agreed = list(self.votes.values()).count(successor)
+        if 2 * agreed > len(self.authority.members) - 1 and self.authority.name not in self.machines:
+            self.succeed()
 
     def _tell(self, call: Any) -> None:
         self._queue.extend((name, call) for name in self.machines)
@@ -112,10 +163,12 @@ class Party:
                     self._tell(lambda machine, e=epoch: machine.may_fetch(e))
                 case LetServe(epoch):
                     self._tell(lambda machine, e=epoch: machine.may_serve(e))
-                case Remove(member, _):
-                    self._log(tuple(m for m in self.authority.members if m != member))
+                case Remove(member, reason):
+                    self.removed.append((member, reason))
+                    left = tuple(m for m in self.authority.members if m != member)
+                    self._log(left, anew=reason == "removed")
                 case Dissolve(fault):
-                    self._tell(lambda machine, f=fault: machine.accused(f, lost=False, now=self.now))
+                    self._tell(lambda machine, f=fault: machine.close(f))
 
     def _do(self, name: str, outputs: Sequence[FollowerOutput]) -> None:
         for output in outputs:
@@ -136,10 +189,14 @@ class Party:
                 case StopServing(fault):
                     self.serving.pop(name, None)
                     self.stopped[name] = fault
-                case Accuse(_, fault, lost):
-                    if lost:
-                        self._obey(self.authority.lost(fault.member, "lost"))
-                    self._tell(lambda machine, f=fault, x=lost: machine.accused(f, lost=x, now=self.now))
+                case Accuse(_, fault, True) if name == self.authority.name:
+                    self._obey(self.authority.lost(fault.member, "lost"))
+                case Accuse(_, fault, True):
+                    self.accuse(name, fault.member)
+                case Accuse(_, fault, False):
+                    self._tell(lambda machine, f=fault: machine.failed(f, self.now))
+                case Vote(successor):
+                    self._vote(name, successor)
                 case Closed(fault):
                     self.closed[name] = fault
 
@@ -229,11 +286,164 @@ def test_session_when_a_stage_dies_then_all_stop_naming_it_and_plan_again_withou
     assert [stage["member"] for stage in party.proposals[-1].stages] == ["ada", "cyd"]
 
 
-def test_session_when_the_admitter_dies_then_the_others_close_and_name_it() -> None:
+def test_session_when_the_admitter_dies_then_the_next_in_order_succeeds_and_the_rest_serve_on() -> None:
     party = formed()
+    before = party.serving["bob"]
     party.kill("ada")
     party.advance(3.0)
-    assert {name: fault.member for name, fault in party.closed.items() if fault} == {"bob": "ada", "cyd": "ada"}
+    assert party.authority.name == "bob"
+    assert {name: machine.admitter for name, machine in party.machines.items()} == {"bob": "bob", "cyd": "bob"}
+    assert "ada" in party.stopped["cyd"].sentence
+    assert party.closed == {}
+    assert party.serving["bob"] == party.serving["cyd"] > before
+    assert [stage["member"] for stage in party.proposals[-1].stages] == ["bob", "cyd"]
+
+
+def test_session_when_the_admitter_leaves_then_the_next_in_order_succeeds() -> None:
+    party = formed()
+    party.leave("ada")
+    assert party.authority.name == "bob"
+    assert party.serving["bob"] == party.serving["cyd"] > 1
+    assert party.closed == {}
+
+
+def test_session_when_the_admitter_dies_while_forming_then_the_successor_waits_on_for_members() -> None:
+    party = Party(wanted=3)
+    party.measure("ada")
+    party.join("bob")
+    party.measure("bob")
+    party.kill("ada")
+    party.advance(3.0)
+    assert party.machines["bob"].state is State.FORMING
+    party.advance(TAKEOVER_DEADLINE_S + MEASURE_DEADLINE_S)
+    for name in ("cyd", "dan"):
+        party.join(name)
+        party.measure(name)
+    assert set(party.serving) == {"bob", "cyd", "dan"}
+
+
+def test_session_when_admitter_and_successor_die_together_then_too_few_are_left_and_it_closes_in_words() -> None:
+    party = formed()
+    party.kill("ada")
+    party.kill("bob")
+    party.advance(3.0)
+    assert party.closed == {}
+    party.advance(TAKEOVER_DEADLINE_S)
+    fault = party.closed["cyd"]
+    assert fault is not None
+    assert fault.member == "ada"
+    assert "too few members" in fault.sentence
+
+
+def test_session_when_the_successor_dies_too_then_the_one_after_it_takes_over_and_removes_it() -> None:
+    party = Party(wanted=4)
+    party.measure("ada")
+    for name in ("bob", "cyd", "dan"):
+        party.join(name)
+        party.measure(name)
+    assert set(party.serving) == {"ada", "bob", "cyd", "dan"}
+    party.kill("ada")
+    party.kill("bob")
+    party.advance(3.0)
+    assert party.authority.name == "cyd"
+    party.advance(LINK_SILENT_S)
+    assert ("bob", "lost") in party.removed
+    assert party.serving["cyd"] == party.serving["dan"]
+    assert [stage["member"] for stage in party.proposals[-1].stages] == ["cyd", "dan"]
+
+
+def test_machine_when_the_admitter_is_heard_again_then_it_waits_for_its_plan_and_does_not_close() -> None:
+    party = formed()
+    machine = party.machines["cyd"]
+    machine.departed("ada", party.now)
+    outputs = machine.handle_timer(party.now + 3, {"ada": 3.0, "bob": 0.1})
+    assert [type(output) for output in outputs] == [StopServing, Vote]
+    machine.heard("ada")
+    machine.returned("ada")
+    assert machine.handle_timer(party.now + TAKEOVER_DEADLINE_S + 1, {"ada": 0.1, "bob": 0.1}) == []
+    party._obey(party.authority.doubted("cyd", party.now))
+    party.pump()
+    assert party.serving["cyd"] == party.serving["ada"]
+
+
+def test_machine_when_the_admitter_said_goodbye_then_its_late_messages_change_nothing() -> None:
+    machine = formed().machines["cyd"]
+    assert Vote("bob") in machine.left("ada", 0.0)
+    machine.heard("ada")
+    assert machine.is_gone("ada")
+
+
+def test_member_when_accused_and_heard_then_it_stays_and_all_begin_anew() -> None:
+    party = formed()
+    before = party.serving["ada"]
+    party.accuse("bob", "cyd")
+    assert party.removed == []
+    assert party.serving["cyd"] == party.serving["ada"] > before
+    party.advance(HEARING_S)
+    assert party.removed == []
+
+
+def test_member_when_accused_and_not_heard_then_it_is_removed() -> None:
+    party = formed()
+    party.mute.add("cyd")
+    party.accuse("bob", "cyd")
+    party.advance(HEARING_S / 2)
+    assert party.removed == []
+    party.advance(HEARING_S / 2)
+    assert party.removed == [("cyd", "lost")]
+
+
+def test_accuser_when_it_lies_again_and_again_then_it_is_removed_and_nobody_else() -> None:
+    party = formed()
+    for _ in range(MOST_FALSE_ALARMS):
+        party.accuse("cyd", "bob")
+    assert party.removed == [("cyd", "removed")]
+    assert "cyd" in party.closed
+    assert [stage["member"] for stage in party.proposals[-1].stages] == ["ada", "bob"]
+
+
+def test_admitter_when_doubted_again_and_again_by_one_member_then_that_one_is_removed() -> None:
+    party = formed()
+    for _ in range(MOST_FALSE_ALARMS):
+        party._obey(party.authority.doubted("cyd", party.now))
+        party.pump()
+    assert party.removed == [("cyd", "removed")]
+    assert party.authority.name == "ada"
+
+
+@pytest.mark.parametrize(("accused", "accuser"), [("ada", "bob"), ("zoe", "bob"), ("bob", "zoe"), ("bob", "bob")])
+def test_accusation_when_it_makes_no_sense_then_nothing_is_kept(accused: str, accuser: str) -> None:
+    party = formed()
+    party.accuse(accuser, accused)
+    party.advance(HEARING_S)
+    assert party.removed == []
+    assert party.authority._hearings.next_timer() is None
+
+
+def test_member_when_it_stands_by_and_is_kicked_then_the_epoch_changes_all_the_same() -> None:
+    party = Party(wanted=2)
+    party.measure("ada")
+    party.join("bob")
+    party.measure("bob")
+    party.join("cyd")
+    party.measure("cyd")
+    before = party.serving["ada"]
+    assert "cyd" not in party.loads
+    party._obey([Remove("cyd", "removed")])
+    assert party.serving["ada"] == party.serving["bob"] > before
+    assert "cyd" in party.closed
+
+
+def test_member_when_it_fails_then_it_goes_and_the_others_serve_on() -> None:
+    party = formed()
+    party._do("bob", party.machines["bob"].failed_here("RESOURCE_EXHAUSTED", "bob's disk is full"))
+    party.pump()
+    fault = party.closed["bob"]
+    assert fault is not None
+    assert fault.sentence == "bob's disk is full"
+    assert {party.stopped[name].sentence for name in ("ada", "cyd")} == {"bob's disk is full"}
+    party.leave("bob")
+    assert party.serving["ada"] == party.serving["cyd"]
 
 
 def test_machine_when_only_the_rendezvous_lost_somebody_then_it_is_no_death() -> None:

@@ -6,12 +6,19 @@ import pytest
 from kafila_proto import ring_pb2
 
 from sidecar.errors import Denied, InvalidInput, KafilaError, Refused
+from sidecar.session.entries import admit, found_log, lock, remove
 from sidecar.session.identity import Identity, make_identity
-from sidecar.session.log import LONGEST_LOG, Forked, Gap, Gone, Joined, Log, admit, found_log, remove, replay
+from sidecar.session.log import LONGEST_LOG, Forked, Gap, Log, replay
+from sidecar.session.membership import Gone, Joined, Locking
 
 SESSION = bytes(range(16))
 HOST, ANNA, BEN = make_identity(), make_identity(), make_identity()
 TERMS = ring_pb2.SessionTerms(model="m", context_tokens=4096)
+NEW_KEY = b"wrapped"
+
+
+def keys(identity: Identity) -> dict[str, bytes]:
+    return {"certificate": identity.der, "agreement": identity.agreement}
 
 
 def founded() -> Log:
@@ -20,8 +27,8 @@ def founded() -> Log:
 
 def of_three() -> Log:
     log = founded()
-    admit(log, HOST, name="anna", certificate=ANNA.der, mailbox=2)
-    admit(log, HOST, name="ben", certificate=BEN.der, mailbox=3)
+    admit(log, HOST, name="anna", **keys(ANNA), mailbox=2)
+    admit(log, HOST, name="ben", **keys(BEN), mailbox=3)
     return log
 
 
@@ -33,26 +40,23 @@ def signed(entry: ring_pb2.LogEntry, by: Identity = HOST) -> ring_pb2.SignedEntr
 def next_entry(log: Log) -> ring_pb2.LogEntry:
     """A fitting next entry, made beside the log."""
     beside = replay(SESSION, log.entries)
-    made = admit(beside, HOST, name="carl", certificate=make_identity().der, mailbox=9)
+    made = admit(beside, HOST, name="carl", **keys(make_identity()), mailbox=9)
     return ring_pb2.LogEntry.FromString(made.entry)
 
 
 def test_replay_when_log_is_whole_then_same_members_and_terms() -> None:
     log = of_three()
-    remove(log, HOST, name="anna", reason="left")
+    remove(log, HOST, name="anna", reason="left", new_key=NEW_KEY)
     copy = replay(SESSION, log.entries)
     assert copy.members == log.members
-    assert [(member.name, member.mailbox, member.host, member.index) for member in copy.members] == [
-        ("host", 1, True, 0),
-        ("ben", 3, False, 2),
-    ]
-    assert copy.terms == TERMS
+    assert [(member.name, member.mailbox, member.index) for member in copy.members] == [("host", 1, 0), ("ben", 3, 2)]
+    assert (copy.host, copy.founder, copy.terms, copy.now.key_number) == ("host", "host", TERMS, 2)
     assert copy.members[0].fingerprint == HOST.fingerprint
 
 
 def test_append_when_entry_is_new_then_says_what_changed_and_once_only() -> None:
     log, copy = of_three(), Log(SESSION)
-    remove(log, HOST, name="ben", reason="lost")
+    remove(log, HOST, name="ben", reason="lost", new_key=NEW_KEY)
     changes = [copy.append(entry) for entry in log.entries]
     assert [type(change) for change in changes] == [Joined, Joined, Joined, Gone]
     assert [copy.append(entry) for entry in log.entries] == [None] * 4
@@ -73,11 +77,11 @@ def test_append_when_an_entry_is_missing_then_gap_and_later_it_fits() -> None:
 def test_append_when_admitter_signs_two_histories_then_forked() -> None:
     one = founded()
     two = replay(SESSION, one.entries)
-    admit(one, HOST, name="anna", certificate=ANNA.der, mailbox=2)
-    other = admit(two, HOST, name="ben", certificate=BEN.der, mailbox=2)
+    admit(one, HOST, name="anna", **keys(ANNA), mailbox=2)
+    other = admit(two, HOST, name="ben", **keys(BEN), mailbox=2)
     with pytest.raises(Forked):
         one.append(other)
-    later = admit(two, HOST, name="anna", certificate=ANNA.der, mailbox=3)
+    later = admit(two, HOST, name="anna", **keys(ANNA), mailbox=3)
     with pytest.raises(Forked):
         one.append(later)
     assert [member.name for member in one.members] == ["host", "anna"]
@@ -87,7 +91,7 @@ def test_append_when_a_stranger_writes_a_second_history_then_denied_and_not_fork
     log = of_three()
     stranger = make_identity()
     theirs = found_log(stranger, session=SESSION, terms=TERMS, name="host", mailbox=1)
-    admit(theirs, stranger, name="eve", certificate=make_identity().der, mailbox=2)
+    admit(theirs, stranger, name="eve", **keys(make_identity()), mailbox=2)
     for entry in theirs.entries:
         with pytest.raises(Denied) as caught:
             log.append(entry)
@@ -105,8 +109,8 @@ def admits(**fields: object) -> Change:
     return change
 
 
-def removes(name: str, reason: str) -> Change:
-    return lambda entry: entry.removed.CopyFrom(ring_pb2.Removed(name=name, reason=reason))
+def removes(name: str, reason: str, rekey: bytes = bytes(32)) -> Change:
+    return lambda entry: entry.removed.CopyFrom(ring_pb2.Removed(name=name, reason=reason, rekey=rekey))
 
 
 WRONG: dict[str, tuple[type[KafilaError], Change]] = {
@@ -119,6 +123,10 @@ WRONG: dict[str, tuple[type[KafilaError], Change]] = {
     "an illegal name": (InvalidInput, admits(name="a\nb")),
     "a certificate twice": (InvalidInput, admits(certificate=ANNA.der)),
     "no certificate": (InvalidInput, admits(certificate=b"")),
+    "no agreement key": (InvalidInput, admits(agreement=b"")),
+    "an agreement key that agrees with everybody": (InvalidInput, admits(agreement=bytes(32))),
+    "removal of the admitter": (InvalidInput, removes("host", "left")),
+    "removal without a new key": (InvalidInput, removes("anna", "left", rekey=b"")),
     "removal of a stranger": (InvalidInput, removes("eve", "left")),
     "removal for no reason": (InvalidInput, removes("anna", "")),
 }
@@ -151,28 +159,29 @@ def test_append_when_entry_is_not_signed_by_the_admitter_then_denied() -> None:
 
 def test_admit_when_certificate_was_removed_before_then_it_does_not_come_back() -> None:
     log = of_three()
-    remove(log, HOST, name="anna", reason="removed")
+    remove(log, HOST, name="anna", reason="removed", new_key=NEW_KEY)
     with pytest.raises(InvalidInput, match="admitted before"):
-        admit(log, HOST, name="anna", certificate=ANNA.der, mailbox=4)
-    admit(log, HOST, name="anna", certificate=make_identity().der, mailbox=4)
+        admit(log, HOST, name="anna", **keys(ANNA), mailbox=4)
+    admit(log, HOST, name="anna", **keys(make_identity()), mailbox=4)
 
 
-def test_append_when_host_has_left_then_nobody_changes_members() -> None:
+def test_lock_when_written_then_everybody_knows_and_members_stay() -> None:
     log = of_three()
-    remove(log, HOST, name="host", reason="left")
-    with pytest.raises(Denied, match="host has left"):
-        admit(log, HOST, name="carl", certificate=make_identity().der, mailbox=4)
-    assert log.append(log.entries[1]) is None
+    lock(log, HOST, locked=True)
+    copy = replay(SESSION, log.entries)
+    assert (copy.now.locked, copy.last_change) == (True, Locking(True))
+    lock(log, HOST, locked=False)
+    assert not log.now.locked
+    assert log.members == copy.members
 
 
 def test_admit_when_log_is_full_then_refused_in_words() -> None:
     log = founded()
-    certificate = make_identity().der
-    admit(log, HOST, name="anna", certificate=certificate, mailbox=2)
+    admit(log, HOST, name="anna", **keys(ANNA), mailbox=2)
     filler = log.entries[-1]
     log._entries += [filler] * (LONGEST_LOG - len(log))
     with pytest.raises(Refused, match="create a new session"):
-        admit(log, HOST, name="ben", certificate=BEN.der, mailbox=3)
+        admit(log, HOST, name="ben", **keys(BEN), mailbox=3)
 
 
 def test_replay_when_there_is_nothing_then_invalid() -> None:

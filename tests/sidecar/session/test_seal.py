@@ -7,21 +7,22 @@ from kafila_proto import ring_pb2
 
 from sidecar.errors import Denied, InvalidInput
 from sidecar.session.identity import make_identity
-from sidecar.session.log import Member
+from sidecar.session.membership import Member
 from sidecar.session.seal import (
     LARGEST_CONTROL_BYTES,
     LARGEST_SEALED_BYTES,
     WINDOW,
     Sealer,
     Seen,
-    open_envelope,
+    is_for_all,
+    read_sealed,
     sign_envelope,
     verify_envelope,
 )
 from tests.sidecar.session.trust_world import KEY, SESSION, entropy, go
 
 IDENTITY = make_identity()
-SENDER = Member("anna", IDENTITY.der, IDENTITY.fingerprint, 2, False, 1)
+SENDER = Member("anna", IDENTITY.der, IDENTITY.fingerprint, IDENTITY.agreement, mailbox=2, index=1)
 
 
 def envelope(control: ring_pb2.Control | None = None) -> ring_pb2.Envelope:
@@ -77,10 +78,15 @@ def test_sign_when_control_is_too_large_then_invalid_and_largest_fits_into_mail(
         envelope(plan(LARGEST_CONTROL_BYTES))
 
 
-def test_open_envelope_when_it_is_too_large_then_invalid_before_it_is_opened() -> None:
+def test_read_sealed_when_it_is_too_large_then_invalid_before_it_is_opened() -> None:
     sealed = ring_pb2.Sealed(nonce=bytes(12), ciphertext=bytes(LARGEST_SEALED_BYTES + 1))
     with pytest.raises(InvalidInput):
-        open_envelope(Sealer(KEY, b"", entropy()), sealed)
+        read_sealed(sealed.SerializeToString())
+
+
+def test_is_for_all_when_sealed_for_the_group_or_for_one_then_told_apart() -> None:
+    for key, for_all in ((1, True), (7, True), (0, False)):
+        assert is_for_all(ring_pb2.Sealed(nonce=bytes(12), ciphertext=b"x", key=key).SerializeToString()) is for_all
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -3,15 +3,21 @@
 import hashlib
 import itertools
 from collections.abc import Callable
+from typing import TypeVar
 
+from google.protobuf.message import DecodeError, Message
 from kafila_proto import ring_pb2
 
+from sidecar.errors import InvalidInput
 from sidecar.session.circle import Circle
+from sidecar.session.entries import found_log
 from sidecar.session.identity import make_identity
-from sidecar.session.log import found_log, replay
+from sidecar.session.log import replay
 
 SESSION = bytes(range(16))
 KEY = bytes(32)
+
+Parsed = TypeVar("Parsed", bound=Message)
 
 
 class MemoryStore:
@@ -47,10 +53,20 @@ def new_host() -> Circle:
 def newcomer(host: Circle, name: str) -> Circle:
     """Admits a member; the other members know nothing of it yet."""
     identity = make_identity()
-    body, _ = host.admit(wish=name, certificate=identity.der, mailbox=len(host.log) + 1)
+    body, _ = host.admit(wish=name, certificate=identity.der, agreement=identity.agreement, mailbox=len(host.log) + 1)
     log = replay(SESSION, body.log)
     return Circle(identity=identity, self_name=body.name, log=log, key=body.key, entropy=entropy(name))
 
 
 def go(epoch: int) -> ring_pb2.Control:
     return ring_pb2.Control(epoch=epoch, go=ring_pb2.Go())
+
+
+def parsed(kind: type[Parsed], data: bytes) -> Parsed:
+    """A message, as a channel takes it from the wire; raises InvalidInput."""
+    message = kind()
+    try:
+        message.MergeFromString(data)
+    except DecodeError as error:
+        raise InvalidInput("no message") from error
+    return message

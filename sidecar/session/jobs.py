@@ -1,0 +1,92 @@
+"""What takes a seat long: measuring, planning, loading. Each job ends in the seat's own turn."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from sidecar.errors import KafilaError
+from sidecar.session.events import Json, Proposal
+from sidecar.session.planning import compute_plan
+
+REPORT_EVERY_S = 0.5  # of a fetch's progress
+
+Outcome = Callable[[], Awaitable[None]]
+Soon = Callable[[Outcome], None]
+Failed = Callable[[str, str], Awaitable[None]]  # gRPC code name, sentence
+Progress = Callable[[str, int, int], None]
+Load = Callable[[Proposal, Progress], Awaitable[None]]
+Measure = Callable[[], Awaitable[tuple[Json, str]]]
+
+
+class Jobs:
+    """Runs them in the seat's task group; `soon` queues what follows."""
+
+    def __init__(self, tasks: asyncio.TaskGroup, soon: Soon) -> None:
+        self._tasks = tasks
+        self._soon = soon
+        self._measuring: asyncio.Task[None] | None = None
+        self._loading: asyncio.Task[None] | None = None
+
+    def measure(self, measure: Measure, done: Callable[[Json, str], Awaitable[None]], failed: Failed) -> None:
+        """This machine, with no weights yet."""
+
+        async def work() -> None:
+            try:
+                entry, device = await measure()
+            except KafilaError as error:
+                code, sentence = error.code, str(error)
+                self._soon(lambda: failed(code, sentence))
+                return
+            self._soon(lambda: done(entry, device))
+
+        self._measuring = self._tasks.create_task(work(), name="measure")
+
+    def plan(self, problem: Json, done: Callable[[Json], Awaitable[None]]) -> None:
+        """A problem that can't be planned is a plan that is not admitted."""
+
+        async def work() -> None:
+            try:
+                plan: Json = await compute_plan(problem)
+            except KafilaError as error:
+                plan = {"admitted": False, "reason": str(error), "undersized": None}
+            self._soon(lambda: done(plan))
+
+        self._tasks.create_task(work(), name="plan")
+
+    def load(self, load: Load, proposal: Proposal, said: Progress, done: Outcome, failed: Failed) -> None:
+        """This member's stage; its progress is said when it changes, and now and then."""
+
+        async def work() -> None:
+            try:
+                await load(proposal, _thinned(said))
+            except KafilaError as error:
+                code, sentence = error.code, str(error)
+                self._soon(lambda: failed(code, sentence))
+                return
+            self._soon(done)
+
+        self._loading = self._tasks.create_task(work(), name="load")
+
+    async def stop_loading(self) -> None:
+        """Returns when no loading goes on."""
+        loading, self._loading = self._loading, None
+        if loading is not None:
+            loading.cancel()
+            await asyncio.wait([loading])
+
+    def stop_measuring(self) -> None:
+        """Nobody waits for it any more."""
+        if self._measuring is not None:
+            self._measuring.cancel()
+
+
+def _thinned(said: Progress) -> Progress:
+    doing_said, said_at = "", 0.0
+    loop = asyncio.get_running_loop()
+
+    def progress(doing: str, here_bytes: int, total_bytes: int) -> None:
+        nonlocal doing_said, said_at
+        if doing != doing_said or here_bytes == total_bytes or loop.time() - said_at >= REPORT_EVERY_S:
+            doing_said, said_at = doing, loop.time()
+            said(doing, here_bytes, total_bytes)
+
+    return progress

@@ -1,0 +1,140 @@
+"""What members say, read at the edge."""
+
+import json
+from typing import Any
+
+import pytest
+from kafila_proto import ring_pb2
+
+from sidecar.errors import InvalidInput
+from sidecar.session import controls
+from sidecar.session.controls import Doing, Failed, Linked, Lost, Measured, Nothing, Over, Traced, Unlinked
+from sidecar.session.edges import Edge
+from sidecar.session.events import Fault
+from tests.sidecar.session.trust_world import go, parsed
+from tests.support.fuzz import fuzz
+
+TRACE: dict[str, Any] = {
+    "epoch": 1,
+    "output_tokens": 9,
+    "stages": [{"member": "anna", "measured_s": 0.1}],
+    "hops": [{"from": "anna", "to": "ben", "measured_s": 0.2, "path": "direct"}],
+}
+
+
+def capability(text: str, device: str = "cpu") -> ring_pb2.Control:
+    return ring_pb2.Control(capability=ring_pb2.Capability(member_json=text, device=device))
+
+
+def link(**fields: Any) -> ring_pb2.Control:
+    return ring_pb2.Control(link=ring_pb2.LinkReport(**{"peer": "ben", "up": True, "path": "direct", **fields}))
+
+
+def doing(word: str) -> ring_pb2.Control:
+    return ring_pb2.Control(epoch=3, progress=ring_pb2.Progress(doing=word, fetched_bytes=1, total_bytes=2))
+
+
+def fault(kind: str, member: str = "anna", code: str = "INTERNAL", sentence: str = "why") -> ring_pb2.Control:
+    return ring_pb2.Control(fault=ring_pb2.Fault(member=member, kind=kind, code=code, sentence=sentence))
+
+
+def trace(**changes: Any) -> ring_pb2.Control:
+    return ring_pb2.Control(measured=ring_pb2.Measured(trace_json=json.dumps({**TRACE, **changes})))
+
+
+@pytest.mark.parametrize(
+    ("control", "said"),
+    [
+        (capability('{"name": "anna", "memory_bytes": 7}'), Measured({"name": "anna", "memory_bytes": 7}, "cpu", 7)),
+        (capability('{"name": "anna"}', "gpu\x1b[2J"), Measured({"name": "anna"}, "gpu [2J", 0)),
+        (link(rtt_s=0.5, punch_s=0.1, handshake_s=0.2), Linked("ben", Edge("direct", 0.5, 0.1, 0.2))),
+        (link(up=False), Unlinked("ben")),
+        (doing("loading"), Doing(3, "loading", 1, 2)),
+        (fault("lost", "ben", code=""), Lost("ben")),
+        (fault("failed"), Failed(Fault("anna", "INTERNAL", "why"))),
+        (fault("over", "ben", sentence="a\nb" + "c" * 600), Over(Fault("ben", "INTERNAL", "a b" + "c" * 497))),
+        (trace(), Traced(TRACE)),
+        (ring_pb2.Control(), Nothing()),
+        (ring_pb2.Control(standing=ring_pb2.Standing(number=1)), Nothing()),
+    ],
+)
+def test_read_when_it_makes_sense_then_plain_values(control: ring_pb2.Control, said: controls.Said) -> None:
+    assert controls.read("anna", control) == said
+
+
+@pytest.mark.parametrize(
+    "control",
+    [
+        capability("[]"),
+        capability('{"name": "ben"}'),
+        capability('{"name": "anna", "memory_bytes": "many"}'),
+        capability('{"name": "anna", "memory_bytes": -1}'),
+        capability('{"name": "anna", "memory_bytes": 1e300}'),
+        capability('{"name": "anna", "memory_bytes": NaN}'),
+        capability('{"name": "anna", "x": "' + "y" * controls.LARGEST_ENTRY_BYTES + '"}'),
+        link(path="teleport"),
+        link(rtt_s=float("nan")),
+        link(rtt_s=-1.0),
+        link(rtt_s=float("inf")),
+        link(punch_s=-0.5),
+        doing("\x1b[31mhacking"),
+        fault("failed", "ben"),
+        fault("failed", code="OK"),
+        fault("haunted"),
+        trace(stages=5),
+        trace(stages=[{"member": [], "measured_s": 1}]),
+        trace(stages=[{"member": "anna", "measured_s": None}]),
+        trace(hops=[{"from": "anna"}]),
+        trace(epoch="one"),
+        ring_pb2.Control(measured=ring_pb2.Measured(trace_json="[]")),
+        ring_pb2.Control(candidates=ring_pb2.Candidates(candidates=[ring_pb2.Candidate(kind="host", port=0)])),
+    ],
+)
+def test_read_when_no_honest_member_says_it_then_invalid(control: ring_pb2.Control) -> None:
+    with pytest.raises(InvalidInput):
+        controls.read("anna", control)
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 200_000, '{"a":' * 5000 + "1", "NaN", '{"a": Infinity}', "9" * 5000, "[" * 18 + "]" * 18, "\ud800"]
+)
+def test_read_json_when_it_is_made_to_break_parsers_then_typed(text: str) -> None:
+    with pytest.raises(InvalidInput):
+        controls.read_json(text, 100_000)
+
+
+def test_read_when_bytes_are_hostile_then_typed_and_harmless() -> None:
+    candidate = ring_pb2.Candidate(kind="host", address="192.0.2.1", port=4711, priority=1)
+    samples = [
+        go(1),
+        ring_pb2.Control(goodbye=ring_pb2.Goodbye()),
+        capability('{"name": "anna", "memory_bytes": 1e9, "block_s": {"1": 0.1}}'),
+        ring_pb2.Control(candidates=ring_pb2.Candidates(candidates=[candidate])),
+        ring_pb2.Control(plan=ring_pb2.PlanProposal(problem_json="{}", plan_json="{}")),
+        *(link(rtt_s=0.1), doing("fetching"), fault("lost"), fault("failed"), fault("over"), trace()),
+    ]
+
+    def read(data: bytes) -> None:
+        check(controls.read("anna", parsed(ring_pb2.Control, data)))
+
+    assert fuzz(read, [control.SerializeToString() for control in samples]) >= len(samples)
+
+
+def check(said: controls.Said) -> None:
+    """What others rely on."""
+    match said:
+        case Measured(entry, device, memory_bytes):
+            assert json.loads(json.dumps(entry))["name"] == "anna"
+            assert device.isprintable()
+            assert 0 <= memory_bytes <= controls.MOST_BYTES
+        case Linked(_, edge):
+            assert edge.path in controls.PATHS
+            assert 0 <= edge.rtt_s <= controls.LONGEST_S
+            assert 0 <= edge.formed_s <= 2 * controls.LONGEST_S
+        case Doing(doing=word):
+            assert word in controls.DOINGS
+        case Failed(told) | Over(told):
+            assert told.sentence.isprintable()
+            assert len(told.sentence) <= controls.LONGEST_SENTENCE
+        case Traced(record):
+            assert all(float(stage["measured_s"]) >= 0 or stage["member"] for stage in record.get("stages", []))

@@ -1,0 +1,170 @@
+"""Hostile bytes to whatever a stranger, a newcomer or an admitter may say before anybody is a member."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kafila_proto import ring_pb2
+
+from sidecar.errors import InvalidInput
+from sidecar.session.address import parse_address
+from sidecar.session.admission import ADMITTER_CONTEXT, MOST_EXCHANGES, NEWCOMER_CONTEXT, Desk, Enrol, Versions
+from sidecar.session.circle import Circle
+from sidecar.session.code import Code, parse_code
+from sidecar.session.identity import make_identity, public_key_of
+from sidecar.session.log import replay
+from sidecar.session.newcomer import Newcomer
+from sidecar.session.pake import Guesses
+from sidecar.session.seal import Sealer
+from tests.sidecar.session.trust_world import SESSION, MemoryStore, entropy, new_host, parsed
+from tests.support.fuzz import INPUTS, fuzz
+
+CODE = Code(7, ("ocean", "velvet", "lamp"))
+IDENTITY = make_identity()
+BODY = ring_pb2.EnrolBody(
+    name="zoe", certificate=IDENTITY.der, agreement=IDENTITY.agreement, version="1", mlx_lm_version="1"
+)
+
+
+def desk() -> Desk:
+    return Desk(
+        code=CODE,
+        guesses=Guesses(MemoryStore()),
+        versions=Versions("1", "1"),
+        offer=lambda: ring_pb2.OfferBody(session=SESSION),
+        may_admit=lambda: None,
+        entropy=entropy("desk"),
+    )
+
+
+def conversation(admitter: Desk) -> tuple[Newcomer, list[bytes]]:
+    """A newcomer with an offer, and all that was said."""
+    newcomer = Newcomer(CODE, entropy("newcomer"))
+    step: ring_pb2.Admission | None = newcomer.start()
+    said = []
+    while step is not None:
+        answer = admitter.receive(1, step, 0.0)
+        assert not isinstance(answer, Enrol)
+        said += [step.SerializeToString(), answer.admission.SerializeToString()]
+        step = newcomer.receive(answer.admission)
+    said.append(newcomer.enrol(BODY).SerializeToString())
+    return newcomer, said
+
+
+@pytest.mark.parametrize(
+    ("read", "samples"),
+    [
+        (parse_code, ["7-ocean-velvet-lamp", " 7 Ocean_velvet lamp@192.0.2.7:7770#abcdefghij234567klmn"]),
+        (parse_address, ["192.0.2.7:7770#abcdefghij234567klmn", "grpc+insecure://[::1]:1", "a.example:65535"]),
+    ],
+)
+def test_text_when_hostile_then_typed(read: Callable[[str], object], samples: list[str]) -> None:
+    taken = fuzz(lambda data: read(data.decode("utf-8", "replace")), [text.encode() for text in samples])
+    assert len(samples) <= taken < INPUTS
+
+
+def test_certificates_when_hostile_then_typed() -> None:
+    assert fuzz(public_key_of, [IDENTITY.der]) >= 1
+
+
+def test_desk_when_a_strangers_steps_are_hostile_then_nobody_is_enrolled() -> None:
+    admitter = desk()
+    _, said = conversation(desk())
+    number = 0
+
+    def receive(data: bytes) -> None:
+        nonlocal number
+        number += 1
+        if number % 1000 == 0:
+            admitter.renew(CODE)  # it would be paused for good after the first few guesses
+        outcome = admitter.receive(number % 100, parsed(ring_pb2.Admission, data), float(number))
+        assert not isinstance(outcome, Enrol)
+        assert len(admitter._exchanges) <= MOST_EXCHANGES
+
+    fuzz(receive, said)
+
+
+def test_newcomer_when_the_rendezvous_answers_are_hostile_then_it_believes_none() -> None:
+    _, said = conversation(desk())
+    fresh = Newcomer(CODE, entropy("fresh"))
+    fresh.start()
+
+    def receive(data: bytes) -> None:
+        waiting = copy.copy(fresh)
+        waiting._pake = copy.copy(fresh._pake)
+        step = waiting.receive(parsed(ring_pb2.Admission, data))
+        assert step is not None
+        assert step.HasField("confirm")
+
+    fuzz(receive, [answer for answer in said[1::2] if len(answer) > 40])
+
+
+def test_desk_when_who_proved_the_code_enrols_with_hostile_bytes_then_typed() -> None:
+    admitter = desk()
+    newcomer, _ = conversation(admitter)
+    seal = Sealer(newcomer._pake.keys.newcomer_seal, NEWCOMER_CONTEXT, entropy("seal"))
+    exchange, host = admitter._exchanges[1], new_host()
+    founded = host.log
+
+    def enrol(data: bytes) -> None:
+        admitter._exchanges[1] = copy.copy(exchange)
+        outcome = admitter.receive(1, ring_pb2.Admission(enrol=seal.seal(data)), 0.0)
+        if not isinstance(outcome, Enrol):
+            raise InvalidInput("refused")
+        body = outcome.body
+        host.log = replay(SESSION, founded.entries)
+        host.admit(wish=body.name, certificate=body.certificate, agreement=body.agreement, mailbox=2)
+
+    assert fuzz(enrol, [BODY.SerializeToString()]) >= 1
+
+
+def offer_read(newcomer: Newcomer) -> None:
+    assert newcomer.state == "offered"
+
+
+def admitted_read(newcomer: Newcomer) -> None:
+    """As `Approach.enrol` goes on."""
+    log = replay(SESSION, newcomer.admitted.log)
+    member = log.member(newcomer.admitted.name)
+    if member is None or member.fingerprint != IDENTITY.fingerprint:
+        raise InvalidInput("somebody else")
+    key = newcomer.admitted.key
+    Circle(identity=IDENTITY, self_name=member.name, log=log, key=key, entropy=entropy())
+
+
+def refusal_read(_: Newcomer) -> None:
+    raise AssertionError("a refusal is an error")
+
+
+@pytest.mark.parametrize(
+    ("state", "step", "then"),
+    [
+        ("confirming", "offer", offer_read),
+        ("enrolling", "admitted", admitted_read),
+        ("enrolling", "refused", refusal_read),
+    ],
+)
+def test_newcomer_when_the_admitter_seals_hostile_bytes_then_typed(
+    state: str, step: str, then: Callable[[Newcomer], None]
+) -> None:
+    newcomer, _ = conversation(desk())
+    seal = Sealer(newcomer._pake.keys.admitter_seal, ADMITTER_CONTEXT, entropy("seal"))
+    admitted, _ = new_host().admit(wish="zoe", certificate=IDENTITY.der, agreement=IDENTITY.agreement, mailbox=2)
+    samples = {
+        "offer": ring_pb2.OfferBody(session=SESSION, confirm_mac=newcomer._pake.keys.admitter_mac),
+        "admitted": admitted,
+        "refused": ring_pb2.Refusal(code="NOT_FOUND", sentence="no"),
+    }
+
+    def receive(data: bytes) -> None:
+        waiting = copy.copy(newcomer)
+        waiting.state, waiting.offer, waiting.admitted = state, ring_pb2.OfferBody(), ring_pb2.AdmittedBody()
+        waiting._pake = copy.copy(newcomer._pake)
+        waiting._pake.state = "confirming"
+        fields: dict[str, Any] = {step: seal.seal(data)}
+        assert waiting.receive(ring_pb2.Admission(**fields)) is None
+        then(waiting)
+
+    taken = fuzz(receive, [samples[step].SerializeToString()])
+    assert (taken > 0) == (step != "refused")

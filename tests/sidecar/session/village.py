@@ -1,0 +1,108 @@
+"""Members joined by a wire without a network: what each sends is delivered to all it is for, or lost where a test
+says so. Everything is real but the wire."""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from kafila_proto import ring_pb2
+
+from sidecar.errors import Denied, InvalidInput
+from sidecar.session.circle import Circle
+from sidecar.session.log import Forked
+from sidecar.session.news import News
+from sidecar.session.upkeep import Acts, Letter, Upkeep
+from tests.sidecar.session.trust_world import new_host, newcomer
+
+
+class Person:
+    """One member's circle, what it was told, and what it refused."""
+
+    def __init__(self, circle: Circle) -> None:
+        self.circle = circle
+        self.upkeep = Upkeep(circle)
+        self.told: list[News] = []
+        self.refused: list[Exception] = []
+
+    @property
+    def name(self) -> str:
+        return self.circle.self_name
+
+    @property
+    def names(self) -> list[str]:
+        return [member.name for member in self.circle.members]
+
+
+class Village:
+    """The host first; `deaf` members get nothing, and what they miss is lost."""
+
+    def __init__(self, *names: str) -> None:
+        self.people = {"host": Person(new_host())}
+        self.deaf: set[str] = set()
+        self._wire: deque[tuple[str, Letter]] = deque()
+        for name in names:
+            self.join(name)
+
+    def __getitem__(self, name: str) -> Person:
+        return self.people[name]
+
+    def join(self, name: str, by: str = "host") -> Person:
+        """Admits a newcomer, and tells the others."""
+        admitter = self[by]
+        others = admitter.circle.others
+        self.people[name] = Person(newcomer(admitter.circle, name))
+        self.do(by, admitter.upkeep.admitted(others, []))
+        return self.people[name]
+
+    def say(self, name: str, control: ring_pb2.Control) -> None:
+        self.do(name, self[name].upkeep.write(control))
+
+    def goodbye(self, name: str) -> None:
+        circle = self[name].circle
+        self.do(name, Acts([Letter(circle.others, circle.write_goodbye())]))
+
+    def returns(self, name: str) -> None:
+        """A deaf member hears again; the others repeat what it may have missed."""
+        self.deaf.discard(name)
+        for other in self.people.values():
+            member = other.circle.log.member(name)
+            if other.name != name and other.name not in self.deaf and member is not None:
+                letters = [Letter((member,), sealed) for sealed in other.circle.repeat_for(member)]
+                self.do(other.name, Acts(letters))
+
+    def do(self, name: str, acts: Acts) -> None:
+        """Carries out what a member does, and all that follows."""
+        self._perform(name, acts)
+        while self._wire:
+            self._deliver(*self._wire.popleft())
+
+    def send(self, sealed: bytes, to: Iterable[str]) -> None:
+        """Puts bytes of whatever origin before these members."""
+        for name in to:
+            self.hear(self[name], sealed)
+        while self._wire:
+            self._deliver(*self._wire.popleft())
+
+    def hear(self, person: Person, sealed: bytes) -> None:
+        try:
+            news = person.circle.receive(sealed) or []
+            person.told += news
+            self._perform(person.name, person.upkeep.settle(news))
+        except (Denied, InvalidInput) as error:
+            person.refused.append(error)
+
+    def forked(self) -> set[str]:
+        return {name for name, person in self.people.items() if any(isinstance(e, Forked) for e in person.refused)}
+
+    def _perform(self, name: str, acts: Acts) -> None:
+        self[name].told += acts.news
+        self._wire.extend((name, letter) for letter in acts.letters)
+
+    def _deliver(self, sender: str, letter: Letter) -> None:
+        for reader in letter.readers:
+            if reader.name in self.people and reader.name not in self.deaf and sender not in self.deaf:
+                self.hear(self[reader.name], letter.sealed)
+
+
+def told(person: Person, kind: type, which: Callable[[object], bool] = lambda _: True) -> list[News]:
+    """What of one kind a member was told."""
+    return [news for news in person.told if isinstance(news, kind) and which(news)]
