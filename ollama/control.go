@@ -176,10 +176,16 @@ func (c *control) only(ctx context.Context) (*pb.Session, error) {
 	}
 }
 
-// title is what people call a session: its code where it is known, else its id.
+// title is what people call a session: its code where it is known, without the rendezvous' address, else its id.
 func title(session *pb.Session) string {
 	if session.Code != "" {
-		return session.Code
+		return spoken(session.Code)
 	}
 	return session.Id
+}
+
+// spoken is the part of a code that is read aloud.
+func spoken(code string) string {
+	words, _, _ := strings.Cut(code, "@")
+	return words
 }

@@ -41,7 +41,9 @@ func TestNewCLI_keepsStockCommandsAndFlags(t *testing.T) {
 			t.Errorf("run has no --%s", flag)
 		}
 	}
-	for _, name := range []string{"create", "join", "start", "status", "plan", "doctor", "leave", "list"} {
+	for _, name := range []string{
+		"create", "join", "start", "status", "plan", "doctor", "leave", "list",
+	} {
 		if found, _, err := root.Find([]string{"session", name}); err != nil || found.Name() != name {
 			t.Errorf("session %s: %v", name, err)
 		}

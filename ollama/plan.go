@@ -89,7 +89,6 @@ func plannedSession(ctx context.Context, c *control, args []string) (string, err
 // names is true if a person may have meant this session: by its id, its code with or without the rendezvous' address,
 // or the code's number.
 func names(session *pb.Session, name string) bool {
-	spoken, _, _ := strings.Cut(session.Code, "@")
-	number, _, _ := strings.Cut(spoken, "-")
-	return name != "" && (name == session.Id || name == session.Code || name == spoken || name == number)
+	number, _, _ := strings.Cut(session.Code, "-")
+	return name != "" && (name == session.Id || name == number || spoken(name) == spoken(session.Code))
 }

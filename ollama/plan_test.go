@@ -38,8 +38,8 @@ func TestPlanText_showsStagesAlternativesAndWhoStandsBy(t *testing.T) {
 		{"Note: B is slow today."},
 		{"D", "30.0 tokens/s (-26 %)", "slower than it helps"},
 		{"E", "–", "can't hold one block"},
-		{"latency", "A 36", "0 of 0", "66.7 ms", "15.0 tokens/s", "–"},
-		{"throughput (this plan)", "A 12, B 24", "1 of 2"},
+		{"latency", "A 36", "–", "66.7 ms", "15.0 tokens/s", "–"},
+		{"throughput (this plan)", "A 12, B 24", "1 of 2 hops"},
 		{"paper: no plan: too large"},
 	} {
 		if !hasLineWith(text, line) {

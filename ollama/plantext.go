@@ -183,7 +183,7 @@ func orNothing(s float64) string {
 // rates tells the speed for one user and, where more are admitted, for all of them.
 func rates(p *plan, concurrency uint32) string {
 	switch {
-	case p.TokensPerSOneUser == nil:
+	case p.TokensPerSOneUser == nil || *p.TokensPerSOneUser == 0:
 		return "not known"
 	case concurrency == 1:
 		return rate(p.TokensPerSOneUser) + " alone, which is full load: one sequence at once"
@@ -268,9 +268,16 @@ func alternativeRow(objective string, asked *problem, p *plan) string {
 		ring[i] = fmt.Sprintf("%s %d", s.Member, s.End-s.Start)
 	}
 	return strings.Join([]string{
-		objective, strings.Join(ring, ", "), fmt.Sprintf("%d of %d", p.RelayedHops, len(p.Hops)), known(p.CircuitS),
+		objective, strings.Join(ring, ", "), relayed(p), known(p.CircuitS),
 		rate(p.TokensPerSOneUser), rate(p.TokensPerS),
 	}, "\t")
+}
+
+func relayed(p *plan) string {
+	if len(p.Hops) == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%d of %d hops", p.RelayedHops, len(p.Hops))
 }
 
 // objective is what was asked for, or the planner's default.

@@ -34,8 +34,8 @@ func sessionCommand(heartbeat runE) *cobra.Command {
 		Args: cobra.NoArgs, PersistentPreRunE: heartbeat,
 	}
 	session.AddCommand(
-		createCommand(), joinCommand(), startCommand(), statusCommand(), planCommand(), doctorCommand(),
-		leaveCommand(), listCommand(),
+		createCommand(), joinCommand(), startCommand(),
+		statusCommand(), planCommand(), doctorCommand(), leaveCommand(), listCommand(),
 	)
 	for _, command := range session.Commands() {
 		appendVariables(command, sessionVariables)
@@ -47,46 +47,15 @@ func addJSON(cmd *cobra.Command, asJSON *bool) {
 	cmd.Flags().BoolVar(asJSON, "json", false, "Print JSON for programs, one object a line")
 }
 
-func startCommand() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use:   "start [SESSION]",
-		Short: "Go on with the members that are there",
-		Long: "Ends the waiting for members that don't come. Whoever comes later can ask the model at once, and holds a part\n" +
-			"when the session is next planned. Only the host can start.",
-		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c := newControl()
-			name, err := sessionArgument(cmd.Context(), c, args)
-			if err != nil {
-				return err
-			}
-			var session pb.Session
-			if err := c.post(cmd.Context(), "start", &pb.SessionRequest{Session: name}, &session); err != nil {
-				return err
-			}
-			_, err = untilReady(cmd.Context(), c, session.Id, newDisplay(asJSON))
-			return err
-		},
-	}
-	addJSON(cmd, &asJSON)
-	return cmd
-}
-
 func leaveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "leave [SESSION]",
 		Short: "Leave a session; the last member's leaving closes it",
 		Long:  "Frees what this machine lent. The others plan again without it.",
 		Args:  cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c := newControl()
-			name, err := sessionArgument(cmd.Context(), c, args)
-			if err != nil {
-				return err
-			}
-			return c.post(cmd.Context(), "leave", &pb.SessionRequest{Session: name}, &pb.LeaveSessionReply{})
-		},
+		RunE: onSession(func(ctx context.Context, c *control, name string) error {
+			return c.post(ctx, "leave", &pb.SessionRequest{Session: name}, &pb.LeaveSessionReply{})
+		}),
 	}
 }
 
@@ -107,6 +76,18 @@ func listCommand() *cobra.Command {
 	}
 	addJSON(cmd, &asJSON)
 	return cmd
+}
+
+// onSession is a command whose only argument, if any, names a session.
+func onSession(act func(ctx context.Context, c *control, name string) error) runE {
+	return func(cmd *cobra.Command, args []string) error {
+		c := newControl()
+		name, err := sessionArgument(cmd.Context(), c, args)
+		if err != nil {
+			return err
+		}
+		return act(cmd.Context(), c, name)
+	}
 }
 
 // sessionArgument is what the person named, or the only session that there is.

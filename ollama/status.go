@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -17,18 +18,13 @@ func statusCommand() *cobra.Command {
 		Use:   "status [SESSION]",
 		Short: "Show who holds what, how members are connected, and predicted beside measured times",
 		Args:  cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c := newControl()
-			name, err := sessionArgument(cmd.Context(), c, args)
-			if err != nil {
-				return err
-			}
+		RunE: onSession(func(ctx context.Context, c *control, name string) error {
 			var session pb.Session
-			if err := c.get(cmd.Context(), "status", url.Values{"session": {name}}, &session); err != nil {
+			if err := c.get(ctx, "status", url.Values{"session": {name}}, &session); err != nil {
 				return err
 			}
 			return show(asJSON, &session, func() string { return statusText(&session) })
-		},
+		}),
 	}
 	addJSON(cmd, &asJSON)
 	return cmd
@@ -45,11 +41,11 @@ func statusText(s *pb.Session) string {
 	}
 	p, err := readPlan(s.PlanJson)
 	if err != nil {
-		p = &plan{Tier: measured} // the stages are told by the session as well
+		p = &plan{Tier: measured, TokensPerSOneUser: &s.ExpectedTokensPerS} // the session tells its stages itself
 	}
 	text.WriteByte('\n')
 	table(&text, ringRows(s, p))
-	text.WriteString("\n" + speed(s) + "\n")
+	text.WriteString("\n" + speed(s, p) + "\n")
 	if len(p.Idle) > 0 {
 		text.WriteByte('\n')
 		table(&text, idleRows(p))
@@ -60,7 +56,7 @@ func statusText(s *pb.Session) string {
 // aboutRows leaves out what there is nothing to say about.
 func aboutRows(s *pb.Session) []string {
 	rows := []string{
-		"Session\t" + title(s),
+		"Session\t" + whole(s),
 		"Model\t" + s.Model,
 		"State\t" + s.State + doing(s),
 	}
@@ -78,6 +74,14 @@ func aboutRows(s *pb.Session) []string {
 	return rows
 }
 
+// whole is a session's code as others need it, with the rendezvous' address, or its id where no code is known.
+func whole(s *pb.Session) string {
+	if s.Code != "" {
+		return s.Code
+	}
+	return s.Id
+}
+
 // host tells who admits members and plans.
 func host(s *pb.Session) string {
 	if s.Host != "" && s.Host == s.Self {
@@ -90,7 +94,7 @@ func doing(s *pb.Session) string {
 	switch {
 	case s.Failure != "":
 		return ": " + s.Failure
-	case s.Doing != "":
+	case s.Doing != "" && s.Doing != s.State:
 		return ": " + s.Doing
 	default:
 		return ""
@@ -136,24 +140,29 @@ func ringRows(s *pb.Session, p *plan) []string {
 		rows = append(rows, strings.Join([]string{
 			name, blocks(stage.Start, stage.End), memoryOf(float64(stage.ResidentBytes), float64(usable[stage.Member])),
 			p.cost(&stage.PredictedS), milliseconds(stage.MeasuredS),
-			orDash(hop.To), orDash(hop.Path), milliseconds(hop.PredictedS), milliseconds(hop.MeasuredS),
+			orDash(hop.To), pathText(hop), milliseconds(hop.PredictedS), milliseconds(hop.MeasuredS),
 		}, "\t"))
 	}
 	return rows
 }
 
-// speed tells what was promised and, on the head, what the last answer took.
-func speed(s *pb.Session) string {
-	text := "Expected for one user: not known yet"
-	if s.ExpectedTokensPerS > 0 {
-		text = fmt.Sprintf("Expected for one user: %.1f tokens/s", s.ExpectedTokensPerS)
+// pathText tells how a hop goes, and what it was thought to be where it came otherwise.
+func pathText(hop *pb.Hop) string {
+	if hop.PredictedPath != "" && hop.Path != "" && hop.PredictedPath != hop.Path {
+		return hop.Path + " (expected " + hop.PredictedPath + ")"
 	}
+	return orDash(hop.Path)
+}
+
+// speed tells what was promised and, on the head, what the last answer took.
+func speed(s *pb.Session, p *plan) string {
+	text := "Expected: " + rates(p, max(s.Concurrency, 1))
 	var trace struct {
 		TokensPerS float64 `json:"tokens_per_s"`
 		TTFTS      float64 `json:"ttft_s"`
 	}
 	if json.Unmarshal([]byte(s.LastTraceJson), &trace) == nil && trace.TokensPerS > 0 {
-		text += fmt.Sprintf("; last answer: %.1f tokens/s, first token after %.2f s", trace.TokensPerS, trace.TTFTS)
+		text += fmt.Sprintf("\nLast answer: %.1f tokens/s, first token after %.2f s", trace.TokensPerS, trace.TTFTS)
 	}
 	return text
 }

@@ -153,7 +153,7 @@ func runTestSidecar(args []string) {
 // a session that is ready, for tests that need one
 func readySession() *pb.Session {
 	return &pb.Session{
-		Id: "s1", Code: "7-ocean-velvet-lamp", State: ready, Model: "org/model", Self: "laptop", Concurrency: 2, ContextTokens: 4096,
+		Id: "s1", Code: "7-ocean-velvet-lamp", State: ready, Model: "org/model", Self: "laptop", Host: "laptop", Concurrency: 2, ContextTokens: 4096,
 		Vehicle: &pb.Vehicle{
 			Name: "kafila/session/model:7", Architecture: "qwen3", ContextLength: 4096, EmbeddingLength: 576,
 			ParameterCount: 134515008, Quantization: "BF16", Parser: "kafila-tools", Parameters: map[string]float64{"temperature": 0.2},
