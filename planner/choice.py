@@ -8,10 +8,11 @@ from planner.local import local_search
 from planner.order import ring_through
 from planner.pool import Budget, Found, Pool, measured, pool_of
 from planner.rates import Layout
+from planner.tour import EXACT_TO
 from planner.types import Search
 
-TIES = 64
-"""Of so many equal sets the orders are compared; of more, the first by name."""
+TIED_STATES = 1 << 14
+"""Exact rings of equal sets, counted in their subsets, that are compared by order; of more, the first by name."""
 
 
 def choose(case: Case, paper: Callable[[], Layout | None], budget: Budget) -> tuple[Layout, Search] | None:
@@ -33,15 +34,21 @@ def _preferred(pool: Pool, best: Sequence[Found]) -> Layout:
     anchor = pool.case.anchor
     best = [found for found in best if anchor in found.layout.order] or list(best)
     if pool.case.chain.equal:
-        sets = sorted({tuple(sorted(found.layout.order)) for found in best})[:TIES]
-        rings = {members: _ring(pool.case, members) for members in sets}
+        found_by_set = {tuple(sorted(found.layout.order)): found.layout.order for found in best}
+        sets = sorted(found_by_set)[: max(1, TIED_STATES >> max(map(len, found_by_set)))]
+        rings = {members: _ring(pool.case, members, found_by_set[members]) for members in sets}
         members, ring = min(rings.items(), key=lambda one: one[1])
         best = [_along(ring, found) for found in best if tuple(sorted(found.layout.order)) == members]
     return min((found.layout for found in best), key=lambda layout: _key(layout, anchor))
 
 
-def _ring(case: Case, members: Sequence[int]) -> tuple[int, ...]:
+def _ring(case: Case, members: Sequence[int], found: tuple[int, ...]) -> tuple[int, ...]:
+    """From the anchor, if it is in the set. Where no exact ring can be had, the one that was found."""
     start = case.anchor if case.anchor in members else members[0]
+    if len(members) > EXACT_TO and case.links.priced:
+        place = found.index(start)
+        ring = (*found[place:], *found[:place])
+        return min(ring, (start, *reversed(ring[1:])))
     return ring_through(case, start, [member for member in members if member != start])
 
 

@@ -3,6 +3,7 @@
 import itertools
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
@@ -12,6 +13,12 @@ Json = dict[str, Any]
 
 QUICK = settings(max_examples=60, deadline=None, derandomize=True)
 LONG = settings(max_examples=2500, deadline=None, derandomize=True)
+
+
+def at_length(law: Any) -> Any:
+    """The law over thousands of cases: `make test-long`."""
+    return pytest.mark.timeout(900)(pytest.mark.long(LONG(law)))
+
 
 NAT = ["permissive", "ordinary", "restrictive"]
 GB = 10**9

@@ -3,13 +3,12 @@
 import math
 from itertools import accumulate
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.chain import Chain
 from planner.partition import Device, divide, largest_count, partition
-from tests.planner.problems import LONG, QUICK, compositions
+from tests.planner.problems import QUICK, at_length, compositions
 
 DeviceCase = tuple[float, float, int]
 
@@ -41,8 +40,8 @@ def check_equal(blocks: int, cases: list[DeviceCase]) -> None:
 test_partition_when_equal_blocks_then_bottleneck_is_that_of_brute_force = QUICK(
     given(st.integers(1, 10), devices)(check_equal)
 )
-test_partition_when_tried_at_length_then_bottleneck_is_that_of_brute_force = pytest.mark.long(
-    LONG(given(st.integers(1, 12), devices)(check_equal))
+test_partition_when_tried_at_length_then_bottleneck_is_that_of_brute_force = at_length(
+    given(st.integers(1, 12), devices)(check_equal)
 )
 
 sizes = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=9)
@@ -73,8 +72,8 @@ def check_unequal(cases: list[tuple[int, int]], each: list[tuple[float, float, i
 
 roomy = st.lists(st.tuples(st.sampled_from([0.0, 0.5]), awkward, st.integers(0, 30)), min_size=1, max_size=4)
 test_divide_when_blocks_are_unequal_then_bottleneck_is_that_of_brute_force = QUICK(given(sizes, roomy)(check_unequal))
-test_divide_when_unequal_and_tried_at_length_then_bottleneck_is_that_of_brute_force = pytest.mark.long(
-    LONG(given(sizes, roomy)(check_unequal))
+test_divide_when_unequal_and_tried_at_length_then_bottleneck_is_that_of_brute_force = at_length(
+    given(sizes, roomy)(check_unequal)
 )
 
 

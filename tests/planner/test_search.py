@@ -13,9 +13,9 @@ from planner.types import Search
 from tests.planner.oracle import least_seconds
 from tests.planner.problems import (
     GB,
-    LONG,
     QUICK,
     Json,
+    at_length,
     member,
     members,
     model,
@@ -45,7 +45,7 @@ choosing = problems(most=4, blocks=(1, 6), objective="latency") | problems(
 test_objective_when_small_then_it_is_the_best_of_all_subsets_orders_heads_and_divisions = QUICK(
     given(choosing)(check_exact)
 )
-test_objective_when_tried_at_length_then_it_is_the_best_of_all = pytest.mark.long(LONG(given(choosing)(check_exact)))
+test_objective_when_tried_at_length_then_it_is_the_best_of_all = at_length(given(choosing)(check_exact))
 
 
 @st.composite
@@ -81,8 +81,8 @@ test_heuristic_when_equal_blocks_then_within_two_per_cent_of_exact = QUICK(
 test_heuristic_when_unequal_blocks_then_within_two_per_cent_of_exact = QUICK(
     given(hard(unequal=True, most=5))(check_heuristic)
 )
-test_heuristic_when_equal_and_tried_at_length_then_within_two_per_cent_of_exact = pytest.mark.long(
-    LONG(given(hard(unequal=False, most=8))(check_heuristic))
+test_heuristic_when_equal_and_tried_at_length_then_within_two_per_cent_of_exact = at_length(
+    given(hard(unequal=False, most=8))(check_heuristic)
 )
 
 
