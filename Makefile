@@ -12,7 +12,7 @@ PYTEST  = $(PY) -m pytest
 export LD_LIBRARY_PATH := $(CURDIR)/$(DEPS)/lib:$(LD_LIBRARY_PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup deps build proto demo test check format test-long bench clean
+.PHONY: help setup deps build proto demo test check format test-long fuzz bench clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -69,6 +69,9 @@ format: ## ruff and gofmt write
 
 test-long: setup ## the whole random cases and grids; minutes
 	@$(PYTEST) -m long --timeout 1800
+
+fuzz: setup ## every decoder of bytes from outside, a million hostile inputs each
+	@KAFILA_FUZZ_INPUTS=1000000 $(PYTEST) -m fuzz --timeout 0
 
 bench: setup ## the ring beside one process, on this machine
 	@$(PY) bench/ring.py

@@ -1,6 +1,5 @@
 """The relay's core: who may bind, what is carried, and that nothing grows."""
 
-import os
 import random
 import struct
 
@@ -10,6 +9,7 @@ from rendezvous.errors import Exhausted, Malformed, RendezvousError
 from rendezvous.relay import BAD_TOKEN, NO_ROOM, OLD_NUMBER
 from rendezvous.token import Tokens
 from tests.rendezvous.relay_world import ALICE, BOB, BYTES_PER_S, Member, World
+from tests.support import fuzz
 
 ELSEWHERE = ("203.0.113.77", 9999)
 
@@ -216,10 +216,11 @@ def test_datagram_when_it_is_none_of_the_protocols_then_malformed(datagram: byte
         World().relay.receive(datagram, ALICE, 0.0)
 
 
+@pytest.mark.fuzz
 def test_datagrams_when_random_or_damaged_then_typed_errors_and_nothing_is_kept() -> None:
     world, chance = World(burst=10**9), random.Random(4)
     alice = world.member(1, 2)
-    for i in range(int(os.environ.get("KAFILA_FUZZ_INPUTS", 10_000))):
+    for i in range(fuzz.INPUTS):
         source = (f"198.51.100.{i % 250}", 4000 + i % 1000)
         cookie = world.ask(alice.request(bytes(16)), source)[9:] if chance.random() < 0.3 else chance.randbytes(16)
         datagram = bytearray(

@@ -1,6 +1,5 @@
 """The STUN server's core: what it answers, from where, and what it leaves unanswered."""
 
-import os
 import random
 
 import pytest
@@ -10,6 +9,7 @@ from rendezvous.errors import Exhausted, Malformed, RendezvousError
 from rendezvous.pace import Pace
 from rendezvous.stun import CHANGE_ADDRESS, CHANGE_PORT, Place, Stun
 from tests.rendezvous.stun_client import TRANSACTION, mapped, request
+from tests.support import fuzz
 
 FIRST = Place(0, 0)
 CALLER = ("198.51.100.7", 40_000)
@@ -125,10 +125,11 @@ def test_binding_when_asked_too_often_then_exhausted_and_others_are_answered() -
     stun.receive(request(), ("198.51.100.8", 40_000), FIRST, 0.0)
 
 
+@pytest.mark.fuzz
 def test_datagram_when_random_or_damaged_then_an_answer_or_a_typed_error() -> None:
     stun, chance = server(*TWO, burst=10**9), random.Random(1)
     good = [request(), request(change_request=BOTH), request(username="someone")]
-    for _ in range(int(os.environ.get("KAFILA_FUZZ_INPUTS", 10_000))):
+    for _ in range(fuzz.INPUTS):
         datagram = bytearray(chance.choice(good) if chance.random() < 0.8 else chance.randbytes(chance.randrange(80)))
         for _ in range(chance.randrange(6)):
             if datagram:

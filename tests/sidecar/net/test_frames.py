@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from sidecar.net.errors import BadFrame
 from sidecar.net.frames import ITEM_BYTES, Frame, FrameKind, Timing, decode, encode
 from tests.sidecar.net.test_ring_md import ACTIVATION, RELEASE, example
+from tests.support import fuzz
 
-HOSTILE = 10_000
+HOSTILE = fuzz.INPUTS
 
 _u32 = st.integers(0, 2**32 - 1)
 _seconds = st.floats(0, 1e6, width=32)
@@ -99,6 +100,7 @@ def test_decode_when_cut_short_anywhere_then_bad_frame() -> None:
                 decode(message[:length])
 
 
+@pytest.mark.fuzz
 def test_decode_when_fed_hostile_bytes_then_only_bad_frame() -> None:
     chance = random.Random(4)
     whole = example("activation")

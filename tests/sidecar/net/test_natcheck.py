@@ -1,7 +1,6 @@
 """The classification against simulated routers of every behaviour, with the rendezvous' own STUN core outside."""
 
 import itertools
-import os
 import random
 
 import pytest
@@ -14,6 +13,7 @@ from sidecar.net.nat import Nat, StunServer
 from sidecar.net.natcheck import NatCheck
 from tests.sidecar.net.nat_people import INSIDE, PORTS, Asker, PlainServer, Server
 from tests.sidecar.net.simnat import Internet, Router
+from tests.support import fuzz
 
 EI, AD, APD = Mapping.ENDPOINT_INDEPENDENT, Mapping.ADDRESS_DEPENDENT, Mapping.ADDRESS_AND_PORT_DEPENDENT
 F_EI, F_AD, F_APD = Filtering.ENDPOINT_INDEPENDENT, Filtering.ADDRESS_DEPENDENT, Filtering.ADDRESS_AND_PORT_DEPENDENT
@@ -171,12 +171,13 @@ def test_nat_when_ipv6_only_with_a_firewall_then_no_translation_is_seen() -> Non
     assert (nat.mapping, nat.is_translated, nat.udp) == (EI, False, True)
 
 
+@pytest.mark.fuzz
 def test_check_when_bytes_from_strangers_come_then_typed_errors_and_the_same_result() -> None:
     net, chance = Internet(), random.Random(2)
     server = Server(net, *TWO)
     asker = Asker(net, Router(net, OUTSIDE), [server.told])
     held = len(asker.core._probes)
-    for _ in range(int(os.environ.get("KAFILA_FUZZ_INPUTS", 10_000))):
+    for _ in range(fuzz.INPUTS):
         data = bytearray(chance.randbytes(chance.randrange(100)))
         if chance.random() < 0.7:
             data[:20] = b"\x01\x01\x00" + bytes([max(0, len(data) - 20)]) + b"\x21\x12\xa4\x42" + chance.randbytes(12)

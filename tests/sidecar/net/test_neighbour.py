@@ -13,6 +13,7 @@ from sidecar.net.neighbour import Ended, Established, Event, Neighbour, StreamDa
 from sidecar.net.quic import IDLE_TIMEOUT_S
 from tests.sidecar.net.people import Person, person, two_people
 from tests.sidecar.net.wire import Clocked, Wire
+from tests.support import fuzz
 
 NAME = b"pairname"
 A: Address = ("10.0.0.1", 1)
@@ -286,6 +287,7 @@ def test_first_frame_when_the_path_is_long_then_it_needs_no_more_than_one_way() 
     assert wire.now - start < 0.052
 
 
+@pytest.mark.fuzz
 def test_core_when_fed_hostile_datagrams_then_nothing_raises_and_the_connection_stands() -> None:
     chance = random.Random(3)
     wire = Wire()
@@ -295,7 +297,7 @@ def test_core_when_fed_hostile_datagrams_then_nothing_raises_and_the_connection_
     assert wire.run(5, until=lambda: a.is_established and b.is_established)
     a.write(0, b"x" * 5000)
     wire.run(1)
-    for _ in range(10_000):
+    for _ in range(fuzz.INPUTS):
         data = bytearray(chance.choice(recorded) if chance.random() < 0.7 else chance.randbytes(chance.randrange(1400)))
         for _ in range(chance.randrange(1, 4)):
             if data:

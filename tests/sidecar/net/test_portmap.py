@@ -1,6 +1,5 @@
 """Port mapping's core against routers that speak PCP, NAT-PMP, both, neither, or say no; a hand-moved clock."""
 
-import os
 import random
 from collections.abc import Callable
 
@@ -11,6 +10,7 @@ from sidecar.net.errors import BadDatagram
 from sidecar.net.portmap import AGAIN_AFTER_S, Mapped, PortMap
 from sidecar.net.portmap_codec import Transport
 from tests.sidecar.net.routers import OUTSIDE, Pcp, Pmp
+from tests.support import fuzz
 
 Answer = Callable[[bytes], bytes | None]
 
@@ -151,6 +151,7 @@ def test_pcp_map_when_written_then_the_bytes_of_rfc_6887() -> None:
     )
 
 
+@pytest.mark.fuzz
 def test_parse_when_bytes_are_random_or_damaged_then_bad_datagram_or_an_answer() -> None:
     chance = random.Random(7)
     good = [
@@ -160,7 +161,7 @@ def test_parse_when_bytes_are_random_or_damaged_then_bad_datagram_or_an_answer()
         Pmp().answer(codec.pmp_address()),
         Pmp().answer(codec.pmp_map(Transport.TCP, port=1, wished=1, lifetime_s=9)),
     ]
-    for _ in range(int(os.environ.get("KAFILA_FUZZ_INPUTS", 10_000))):
+    for _ in range(fuzz.INPUTS):
         datagram = (
             bytearray(chance.choice(good) or b"") if chance.random() < 0.7 else chance.randbytes(chance.randrange(90))
         )

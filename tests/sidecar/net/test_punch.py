@@ -12,12 +12,13 @@ from sidecar.net.errors import BadDatagram
 from sidecar.net.pathsize import PROBED_BYTES, SAFE_BYTES
 from sidecar.net.punch import MAX_CHECKED, MAX_LEARNT, PATIENCE_S, Datagram, Punch
 from tests.sidecar.net.wire import Clocked, Wire
+from tests.support import fuzz
 
 A: Address = ("10.0.0.1", 1000)
 B: Address = ("10.0.0.2", 2000)
 SECRET = stun.pair_secret(b"session", b"k" * 32, b"a" * 32, b"b" * 32)
 OTHER = stun.pair_secret(b"session", b"j" * 32, b"a" * 32, b"b" * 32)
-HOSTILE = 10_000
+HOSTILE = fuzz.INPUTS
 
 
 class End:
@@ -413,6 +414,7 @@ def test_size_when_the_path_starts_to_carry_less_then_the_safe_size_is_used_agai
     assert (a.target, b.target) == (B, A)
 
 
+@pytest.mark.fuzz
 def test_parse_when_fed_hostile_bytes_then_only_bad_datagram_and_no_growth() -> None:
     chance = random.Random(7)
     wire = Wire()

@@ -1,6 +1,5 @@
 """Both sides of the relay joined by a simulated internet with loss, routers that forget, and a server that restarts."""
 
-import os
 import random
 
 import pytest
@@ -11,6 +10,7 @@ from sidecar.net.candidates import RELAYED, Address
 from sidecar.net.relay_client import RelayClient, candidate, is_path, is_stream, stream_server
 from tests.sidecar.net.relay_people import SERVER, RelayMember, RelayServer
 from tests.sidecar.net.simnat import Internet, Router
+from tests.support import fuzz
 
 
 class Pair:
@@ -163,10 +163,11 @@ def test_candidate_when_made_of_a_path_then_the_last_choice() -> None:
     assert (made.kind, made.target, made.priority >> 24) == (RELAYED, path, 0)
 
 
+@pytest.mark.fuzz
 def test_client_when_bytes_from_strangers_come_then_typed_errors_and_the_channel_stays() -> None:
     pair, chance = Pair().form(), random.Random(6)
     core = pair.alice.core
-    for _ in range(int(os.environ.get("KAFILA_FUZZ_INPUTS", 10_000))):
+    for _ in range(fuzz.INPUTS):
         data = bytes([chance.randrange(8, 16)]) + chance.randbytes(chance.randrange(60))
         source = SERVER if chance.random() < 0.8 else ("198.51.100.1", 9)
         with pytest.raises(KafilaError):

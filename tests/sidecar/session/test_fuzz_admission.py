@@ -20,6 +20,8 @@ from sidecar.session.seal import Sealer
 from tests.sidecar.session.trust_world import SESSION, MemoryStore, entropy, new_host, parsed
 from tests.support.fuzz import INPUTS, fuzz
 
+pytestmark = pytest.mark.fuzz
+
 CODE = Code(7, ("ocean", "velvet", "lamp"))
 IDENTITY = make_identity()
 BODY = ring_pb2.EnrolBody(

@@ -12,6 +12,8 @@ from tests.sidecar.session.trust_world import SESSION, go, new_host, newcomer, p
 from tests.sidecar.session.village import Village
 from tests.support.fuzz import INPUTS, fuzz
 
+pytestmark = pytest.mark.fuzz
+
 GOODBYE = ring_pb2.Control(goodbye=ring_pb2.Goodbye(resignation=bytes(64)))
 
 
