@@ -23,6 +23,8 @@ const closed = "closed" // the last of a session's states
 
 const ready = "ready" // the state in which its model answers
 
+const replanning = "replanning" // it was ready, and will be
+
 // A fleet keeps one vehicle in the store for each session that is ready, by following every session that the sidecar
 // is in.
 type fleet struct {

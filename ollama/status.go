@@ -63,7 +63,7 @@ func aboutRows(s *pb.Session) []string {
 	for _, row := range [][2]string{
 		{"Host", host(s)},
 		{"Room", fmt.Sprintf("%d tokens of context, %d at once, %d now", s.ContextTokens, s.Concurrency, s.ActiveSequences)},
-		{"Run as", s.Vehicle.GetName()},
+		{"Run as", runAs(s)},
 		{"Rendezvous", s.RendezvousNote},
 		{"Better plan", s.BetterPlan},
 	} {

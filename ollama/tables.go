@@ -22,12 +22,20 @@ func listText(sessions []*pb.Session) string {
 	rows := []string{"SESSION\tMODEL\tSTATE\tMEMBERS\tRUN AS"}
 	for _, s := range sessions {
 		rows = append(rows, strings.Join([]string{
-			title(s), s.Model, s.State, memberCount(s), orDash(s.Vehicle.GetName()),
+			title(s), s.Model, s.State, memberCount(s), orDash(runAs(s)),
 		}, "\t"))
 	}
 	var text strings.Builder
 	table(&text, rows)
 	return text.String()
+}
+
+// runAs is the model's name for `ollama run`, or "" while nobody can ask it.
+func runAs(s *pb.Session) string {
+	if s.State == ready || s.State == replanning {
+		return s.Vehicle.GetName()
+	}
+	return ""
 }
 
 func memberCount(s *pb.Session) string {
