@@ -42,7 +42,7 @@ func TestNewCLI_keepsStockCommandsAndFlags(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
-		"create", "join", "start", "status", "plan", "doctor", "leave", "list",
+		"create", "join", "start", "code", "lock", "unlock", "kick", "status", "plan", "doctor", "leave", "list",
 	} {
 		if found, _, err := root.Find([]string{"session", name}); err != nil || found.Name() != name {
 			t.Errorf("session %s: %v", name, err)

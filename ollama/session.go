@@ -34,7 +34,7 @@ func sessionCommand(heartbeat runE) *cobra.Command {
 		Args: cobra.NoArgs, PersistentPreRunE: heartbeat,
 	}
 	session.AddCommand(
-		createCommand(), joinCommand(), startCommand(),
+		createCommand(), joinCommand(), startCommand(), codeCommand(), lockCommand(), unlockCommand(), kickCommand(),
 		statusCommand(), planCommand(), doctorCommand(), leaveCommand(), listCommand(),
 	)
 	for _, command := range session.Commands() {

@@ -62,6 +62,7 @@ func aboutRows(s *pb.Session) []string {
 	}
 	for _, row := range [][2]string{
 		{"Host", host(s)},
+		{"Joining", joiningText(s.Joining)},
 		{"Room", fmt.Sprintf("%d tokens of context, %d at once, %d now", s.ContextTokens, s.Concurrency, s.ActiveSequences)},
 		{"Run as", runAs(s)},
 		{"Rendezvous", s.RendezvousNote},

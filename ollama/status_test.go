@@ -19,7 +19,7 @@ func TestStatusText_showsTheRing(t *testing.T) {
 		{Member: "mini", Start: 12, End: 36, ResidentBytes: 5e9, PredictedS: 0.02},
 	}
 	session.Hops = []*pb.Hop{{From: "laptop", To: "mini", Path: "direct", PredictedS: 0.0004}, {From: "mini", To: "laptop", Path: "relay", PredictedPath: "direct"}}
-	session.Host, session.BetterPlan = "laptop", "another division would give 15.0 instead of 12.3 tokens/s (+22%)"
+	session.Host, session.Joining, session.BetterPlan = "laptop", "locked", "another division would give 15.0 instead of 12.3 tokens/s (+22%)"
 	session.PlanJson = `{"tier": "measured", "tokens_per_s": 12.34, "tokens_per_s_one_user": 8.5, "idle": [{"member": "old", "why": "too slow", "tokens_per_s_with": 6.17}]}`
 	text := statusText(session)
 	for _, line := range [][]string{
@@ -30,6 +30,7 @@ func TestStatusText_showsTheRing(t *testing.T) {
 		{"Expected: 8.5 tokens/s alone, 12.3 tokens/s for 2 at once"},
 		{"Last answer: 11.8 tokens/s", "0.63 s"},
 		{"Host", "laptop (this machine)"},
+		{"Joining", "locked", "ollama session unlock"},
 		{"Better plan", "another division"},
 		{"old", "6.2 tokens/s (-50 %)", "too slow"},
 	} {

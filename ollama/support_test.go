@@ -44,6 +44,21 @@ func (s *scripted) CreateSession(_ context.Context, r *pb.CreateSessionRequest) 
 	return &pb.Session{Id: "s1", Code: "7-ocean-velvet-lamp", State: "forming", Model: r.Model}, nil
 }
 
+func (s *scripted) NewCode(_ context.Context, r *pb.SessionRequest) (*pb.Session, error) {
+	return &pb.Session{Id: r.Session, Code: "7-new-brass-kite", Joining: "open"}, nil
+}
+
+func (s *scripted) Lock(_ context.Context, r *pb.LockRequest) (*pb.Session, error) {
+	return &pb.Session{Id: r.Session, Joining: map[bool]string{true: "locked", false: "open"}[r.Locked]}, nil
+}
+
+func (s *scripted) Kick(_ context.Context, r *pb.KickRequest) (*pb.Session, error) {
+	if r.Member != "mini" {
+		return nil, status.Errorf(codes.NotFound, "%q is not a member of this session", r.Member)
+	}
+	return &pb.Session{Id: r.Session, Code: "7-new-brass-kite"}, nil
+}
+
 func (s *scripted) Doctor(_ context.Context, r *pb.DoctorRequest) (*pb.DoctorReply, error) {
 	if r.Rendezvous == "nonsense" {
 		return nil, status.Error(codes.InvalidArgument, "nonsense is no address")

@@ -584,6 +584,110 @@ func (x *SessionRequest) GetSession() string {
 	return ""
 }
 
+type LockRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Session       string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"` // as in SessionRequest
+	Locked        bool                   `protobuf:"varint,2,opt,name=locked,proto3" json:"locked,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LockRequest) Reset() {
+	*x = LockRequest{}
+	mi := &file_sidecar_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LockRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LockRequest) ProtoMessage() {}
+
+func (x *LockRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sidecar_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LockRequest.ProtoReflect.Descriptor instead.
+func (*LockRequest) Descriptor() ([]byte, []int) {
+	return file_sidecar_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *LockRequest) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *LockRequest) GetLocked() bool {
+	if x != nil {
+		return x.Locked
+	}
+	return false
+}
+
+type KickRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Session       string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"` // as in SessionRequest
+	Member        string                 `protobuf:"bytes,2,opt,name=member,proto3" json:"member,omitempty"`   // name
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KickRequest) Reset() {
+	*x = KickRequest{}
+	mi := &file_sidecar_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KickRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KickRequest) ProtoMessage() {}
+
+func (x *KickRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sidecar_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KickRequest.ProtoReflect.Descriptor instead.
+func (*KickRequest) Descriptor() ([]byte, []int) {
+	return file_sidecar_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *KickRequest) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *KickRequest) GetMember() string {
+	if x != nil {
+		return x.Member
+	}
+	return ""
+}
+
 type LeaveSessionReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -592,7 +696,7 @@ type LeaveSessionReply struct {
 
 func (x *LeaveSessionReply) Reset() {
 	*x = LeaveSessionReply{}
-	mi := &file_sidecar_proto_msgTypes[7]
+	mi := &file_sidecar_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -604,7 +708,7 @@ func (x *LeaveSessionReply) String() string {
 func (*LeaveSessionReply) ProtoMessage() {}
 
 func (x *LeaveSessionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[7]
+	mi := &file_sidecar_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -617,7 +721,7 @@ func (x *LeaveSessionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveSessionReply.ProtoReflect.Descriptor instead.
 func (*LeaveSessionReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{7}
+	return file_sidecar_proto_rawDescGZIP(), []int{9}
 }
 
 type ListSessionsRequest struct {
@@ -628,7 +732,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_sidecar_proto_msgTypes[8]
+	mi := &file_sidecar_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -640,7 +744,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[8]
+	mi := &file_sidecar_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -653,7 +757,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{8}
+	return file_sidecar_proto_rawDescGZIP(), []int{10}
 }
 
 type ListSessionsReply struct {
@@ -665,7 +769,7 @@ type ListSessionsReply struct {
 
 func (x *ListSessionsReply) Reset() {
 	*x = ListSessionsReply{}
-	mi := &file_sidecar_proto_msgTypes[9]
+	mi := &file_sidecar_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -677,7 +781,7 @@ func (x *ListSessionsReply) String() string {
 func (*ListSessionsReply) ProtoMessage() {}
 
 func (x *ListSessionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[9]
+	mi := &file_sidecar_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -690,7 +794,7 @@ func (x *ListSessionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsReply.ProtoReflect.Descriptor instead.
 func (*ListSessionsReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{9}
+	return file_sidecar_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListSessionsReply) GetSessions() []*Session {
@@ -703,15 +807,15 @@ func (x *ListSessionsReply) GetSessions() []*Session {
 type Session struct {
 	state               protoimpl.MessageState `protogen:"open.v1"`
 	Id                  string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Code                string                 `protobuf:"bytes,2,opt,name=code,proto3" json:"code,omitempty"`                                  // whole, as read aloud; empty on members that did not host
+	Code                string                 `protobuf:"bytes,2,opt,name=code,proto3" json:"code,omitempty"`                                  // whole, as read aloud: on the host the one that is valid now, elsewhere the one typed
 	State               string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`                                // forming, planning, linking, fetching, ready, replanning, closed
 	Doing               string                 `protobuf:"bytes,4,opt,name=doing,proto3" json:"doing,omitempty"`                                // one sentence for people: who or what is waited for
 	Failure             string                 `protobuf:"bytes,5,opt,name=failure,proto3" json:"failure,omitempty"`                            // one sentence when closed by a fault
 	FailureCode         string                 `protobuf:"bytes,6,opt,name=failure_code,json=failureCode,proto3" json:"failure_code,omitempty"` // gRPC code name of that fault, e.g. "FAILED_PRECONDITION"
 	Model               string                 `protobuf:"bytes,7,opt,name=model,proto3" json:"model,omitempty"`
 	Revision            string                 `protobuf:"bytes,8,opt,name=revision,proto3" json:"revision,omitempty"`
-	Self                string                 `protobuf:"bytes,9,opt,name=self,proto3" json:"self,omitempty"` // this member's name
-	Host                string                 `protobuf:"bytes,10,opt,name=host,proto3" json:"host,omitempty"`
+	Self                string                 `protobuf:"bytes,9,opt,name=self,proto3" json:"self,omitempty"`  // this member's name
+	Host                string                 `protobuf:"bytes,10,opt,name=host,proto3" json:"host,omitempty"` // who admits and plans: the founder, or after it the latest successor
 	MembersWanted       uint32                 `protobuf:"varint,11,opt,name=members_wanted,json=membersWanted,proto3" json:"members_wanted,omitempty"`
 	ContextTokens       uint32                 `protobuf:"varint,12,opt,name=context_tokens,json=contextTokens,proto3" json:"context_tokens,omitempty"`
 	Concurrency         uint32                 `protobuf:"varint,13,opt,name=concurrency,proto3" json:"concurrency,omitempty"`
@@ -727,13 +831,14 @@ type Session struct {
 	ActiveSequences     uint32                 `protobuf:"varint,23,opt,name=active_sequences,json=activeSequences,proto3" json:"active_sequences,omitempty"`               // sequences that this member holds a cache for
 	LastTraceJson       string                 `protobuf:"bytes,24,opt,name=last_trace_json,json=lastTraceJson,proto3" json:"last_trace_json,omitempty"`                    // the head's latest trace record; empty before the first
 	BetterPlan          string                 `protobuf:"bytes,25,opt,name=better_plan,json=betterPlan,proto3" json:"better_plan,omitempty"`                               // on the admitter: one sentence when served times show a plan worth changing to
+	Joining             string                 `protobuf:"bytes,26,opt,name=joining,proto3" json:"joining,omitempty"`                                                       // "open", "locked", or on the host "paused": the code was guessed wrongly too often
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_sidecar_proto_msgTypes[10]
+	mi := &file_sidecar_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -745,7 +850,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[10]
+	mi := &file_sidecar_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -758,7 +863,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{10}
+	return file_sidecar_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Session) GetId() string {
@@ -936,6 +1041,13 @@ func (x *Session) GetBetterPlan() string {
 	return ""
 }
 
+func (x *Session) GetJoining() string {
+	if x != nil {
+		return x.Joining
+	}
+	return ""
+}
+
 type Member struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	Name              string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -952,7 +1064,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_sidecar_proto_msgTypes[11]
+	mi := &file_sidecar_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -964,7 +1076,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[11]
+	mi := &file_sidecar_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -977,7 +1089,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{11}
+	return file_sidecar_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Member) GetName() string {
@@ -1051,7 +1163,7 @@ type Stage struct {
 
 func (x *Stage) Reset() {
 	*x = Stage{}
-	mi := &file_sidecar_proto_msgTypes[12]
+	mi := &file_sidecar_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1063,7 +1175,7 @@ func (x *Stage) String() string {
 func (*Stage) ProtoMessage() {}
 
 func (x *Stage) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[12]
+	mi := &file_sidecar_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1076,7 +1188,7 @@ func (x *Stage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stage.ProtoReflect.Descriptor instead.
 func (*Stage) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{12}
+	return file_sidecar_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Stage) GetMember() string {
@@ -1144,7 +1256,7 @@ type Hop struct {
 
 func (x *Hop) Reset() {
 	*x = Hop{}
-	mi := &file_sidecar_proto_msgTypes[13]
+	mi := &file_sidecar_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1156,7 +1268,7 @@ func (x *Hop) String() string {
 func (*Hop) ProtoMessage() {}
 
 func (x *Hop) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[13]
+	mi := &file_sidecar_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1169,7 +1281,7 @@ func (x *Hop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hop.ProtoReflect.Descriptor instead.
 func (*Hop) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{13}
+	return file_sidecar_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Hop) GetFrom() string {
@@ -1245,7 +1357,7 @@ type Vehicle struct {
 
 func (x *Vehicle) Reset() {
 	*x = Vehicle{}
-	mi := &file_sidecar_proto_msgTypes[14]
+	mi := &file_sidecar_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1257,7 +1369,7 @@ func (x *Vehicle) String() string {
 func (*Vehicle) ProtoMessage() {}
 
 func (x *Vehicle) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[14]
+	mi := &file_sidecar_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1270,7 +1382,7 @@ func (x *Vehicle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Vehicle.ProtoReflect.Descriptor instead.
 func (*Vehicle) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{14}
+	return file_sidecar_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Vehicle) GetName() string {
@@ -1341,7 +1453,7 @@ type PlanRequest struct {
 
 func (x *PlanRequest) Reset() {
 	*x = PlanRequest{}
-	mi := &file_sidecar_proto_msgTypes[15]
+	mi := &file_sidecar_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1353,7 +1465,7 @@ func (x *PlanRequest) String() string {
 func (*PlanRequest) ProtoMessage() {}
 
 func (x *PlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[15]
+	mi := &file_sidecar_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1366,7 +1478,7 @@ func (x *PlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
 func (*PlanRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{15}
+	return file_sidecar_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PlanRequest) GetSession() string {
@@ -1409,7 +1521,7 @@ type PlanReply struct {
 
 func (x *PlanReply) Reset() {
 	*x = PlanReply{}
-	mi := &file_sidecar_proto_msgTypes[16]
+	mi := &file_sidecar_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1421,7 +1533,7 @@ func (x *PlanReply) String() string {
 func (*PlanReply) ProtoMessage() {}
 
 func (x *PlanReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[16]
+	mi := &file_sidecar_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1434,7 +1546,7 @@ func (x *PlanReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanReply.ProtoReflect.Descriptor instead.
 func (*PlanReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{16}
+	return file_sidecar_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PlanReply) GetPlanJson() string {
@@ -1482,7 +1594,7 @@ type GenerateRequest struct {
 
 func (x *GenerateRequest) Reset() {
 	*x = GenerateRequest{}
-	mi := &file_sidecar_proto_msgTypes[17]
+	mi := &file_sidecar_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1494,7 +1606,7 @@ func (x *GenerateRequest) String() string {
 func (*GenerateRequest) ProtoMessage() {}
 
 func (x *GenerateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[17]
+	mi := &file_sidecar_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1507,7 +1619,7 @@ func (x *GenerateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateRequest.ProtoReflect.Descriptor instead.
 func (*GenerateRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{17}
+	return file_sidecar_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GenerateRequest) GetSession() string {
@@ -1595,7 +1707,7 @@ type Options struct {
 
 func (x *Options) Reset() {
 	*x = Options{}
-	mi := &file_sidecar_proto_msgTypes[18]
+	mi := &file_sidecar_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1607,7 +1719,7 @@ func (x *Options) String() string {
 func (*Options) ProtoMessage() {}
 
 func (x *Options) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[18]
+	mi := &file_sidecar_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1620,7 +1732,7 @@ func (x *Options) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Options.ProtoReflect.Descriptor instead.
 func (*Options) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{18}
+	return file_sidecar_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Options) GetNumCtx() int32 {
@@ -1729,7 +1841,7 @@ type GenerateReply struct {
 
 func (x *GenerateReply) Reset() {
 	*x = GenerateReply{}
-	mi := &file_sidecar_proto_msgTypes[19]
+	mi := &file_sidecar_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1741,7 +1853,7 @@ func (x *GenerateReply) String() string {
 func (*GenerateReply) ProtoMessage() {}
 
 func (x *GenerateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[19]
+	mi := &file_sidecar_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1754,7 +1866,7 @@ func (x *GenerateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateReply.ProtoReflect.Descriptor instead.
 func (*GenerateReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{19}
+	return file_sidecar_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GenerateReply) GetText() string {
@@ -1815,7 +1927,7 @@ type DoctorRequest struct {
 
 func (x *DoctorRequest) Reset() {
 	*x = DoctorRequest{}
-	mi := &file_sidecar_proto_msgTypes[20]
+	mi := &file_sidecar_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1827,7 +1939,7 @@ func (x *DoctorRequest) String() string {
 func (*DoctorRequest) ProtoMessage() {}
 
 func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[20]
+	mi := &file_sidecar_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1840,7 +1952,7 @@ func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorRequest.ProtoReflect.Descriptor instead.
 func (*DoctorRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{20}
+	return file_sidecar_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DoctorRequest) GetRendezvous() string {
@@ -1873,7 +1985,7 @@ type DoctorReply struct {
 
 func (x *DoctorReply) Reset() {
 	*x = DoctorReply{}
-	mi := &file_sidecar_proto_msgTypes[21]
+	mi := &file_sidecar_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1885,7 +1997,7 @@ func (x *DoctorReply) String() string {
 func (*DoctorReply) ProtoMessage() {}
 
 func (x *DoctorReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[21]
+	mi := &file_sidecar_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1898,7 +2010,7 @@ func (x *DoctorReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorReply.ProtoReflect.Descriptor instead.
 func (*DoctorReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{21}
+	return file_sidecar_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DoctorReply) GetText() string {
@@ -2018,7 +2130,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_sidecar_proto_msgTypes[22]
+	mi := &file_sidecar_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2030,7 +2142,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[22]
+	mi := &file_sidecar_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2043,7 +2155,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{22}
+	return file_sidecar_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Finding) GetTopic() string {
@@ -2124,11 +2236,17 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x12JoinSessionRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\"*\n" +
 	"\x0eSessionRequest\x12\x18\n" +
-	"\asession\x18\x01 \x01(\tR\asession\"\x13\n" +
+	"\asession\x18\x01 \x01(\tR\asession\"?\n" +
+	"\vLockRequest\x12\x18\n" +
+	"\asession\x18\x01 \x01(\tR\asession\x12\x16\n" +
+	"\x06locked\x18\x02 \x01(\bR\x06locked\"?\n" +
+	"\vKickRequest\x12\x18\n" +
+	"\asession\x18\x01 \x01(\tR\asession\x12\x16\n" +
+	"\x06member\x18\x02 \x01(\tR\x06member\"\x13\n" +
 	"\x11LeaveSessionReply\"\x15\n" +
 	"\x13ListSessionsRequest\"K\n" +
 	"\x11ListSessionsReply\x126\n" +
-	"\bsessions\x18\x01 \x03(\v2\x1a.kafila.sidecar.v1.SessionR\bsessions\"\xe0\x06\n" +
+	"\bsessions\x18\x01 \x03(\v2\x1a.kafila.sidecar.v1.SessionR\bsessions\"\xfa\x06\n" +
 	"\aSession\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\tR\x04code\x12\x14\n" +
@@ -2156,7 +2274,8 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x10active_sequences\x18\x17 \x01(\rR\x0factiveSequences\x12&\n" +
 	"\x0flast_trace_json\x18\x18 \x01(\tR\rlastTraceJson\x12\x1f\n" +
 	"\vbetter_plan\x18\x19 \x01(\tR\n" +
-	"betterPlan\"\xf9\x01\n" +
+	"betterPlan\x12\x18\n" +
+	"\ajoining\x18\x1a \x01(\tR\ajoining\"\xf9\x01\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x18\n" +
@@ -2297,7 +2416,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"DoneReason\x12\x14\n" +
 	"\x10DONE_REASON_STOP\x10\x00\x12\x16\n" +
 	"\x12DONE_REASON_LENGTH\x10\x01\x12\x16\n" +
-	"\x12DONE_REASON_CLOSED\x10\x022\x87\a\n" +
+	"\x12DONE_REASON_CLOSED\x10\x022\xd9\b\n" +
 	"\aSidecar\x12G\n" +
 	"\x05Hello\x12\x1f.kafila.sidecar.v1.HelloRequest\x1a\x1d.kafila.sidecar.v1.HelloReply\x12T\n" +
 	"\rCreateSession\x12'.kafila.sidecar.v1.CreateSessionRequest\x1a\x1a.kafila.sidecar.v1.Session\x12N\n" +
@@ -2306,7 +2425,10 @@ const file_sidecar_proto_rawDesc = "" +
 	"\fStartSession\x12!.kafila.sidecar.v1.SessionRequest\x1a\x1a.kafila.sidecar.v1.Session\x12W\n" +
 	"\fLeaveSession\x12!.kafila.sidecar.v1.SessionRequest\x1a$.kafila.sidecar.v1.LeaveSessionReply\x12\\\n" +
 	"\fListSessions\x12&.kafila.sidecar.v1.ListSessionsRequest\x1a$.kafila.sidecar.v1.ListSessionsReply\x12O\n" +
-	"\fWatchSession\x12!.kafila.sidecar.v1.SessionRequest\x1a\x1a.kafila.sidecar.v1.Session0\x01\x12D\n" +
+	"\fWatchSession\x12!.kafila.sidecar.v1.SessionRequest\x1a\x1a.kafila.sidecar.v1.Session0\x01\x12H\n" +
+	"\aNewCode\x12!.kafila.sidecar.v1.SessionRequest\x1a\x1a.kafila.sidecar.v1.Session\x12B\n" +
+	"\x04Lock\x12\x1e.kafila.sidecar.v1.LockRequest\x1a\x1a.kafila.sidecar.v1.Session\x12B\n" +
+	"\x04Kick\x12\x1e.kafila.sidecar.v1.KickRequest\x1a\x1a.kafila.sidecar.v1.Session\x12D\n" +
 	"\x04Plan\x12\x1e.kafila.sidecar.v1.PlanRequest\x1a\x1c.kafila.sidecar.v1.PlanReply\x12J\n" +
 	"\x06Doctor\x12 .kafila.sidecar.v1.DoctorRequest\x1a\x1e.kafila.sidecar.v1.DoctorReply\x12R\n" +
 	"\bGenerate\x12\".kafila.sidecar.v1.GenerateRequest\x1a .kafila.sidecar.v1.GenerateReply0\x01B\x12Z\x10kafila/ollama/pbb\x06proto3"
@@ -2324,7 +2446,7 @@ func file_sidecar_proto_rawDescGZIP() []byte {
 }
 
 var file_sidecar_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sidecar_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_sidecar_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_sidecar_proto_goTypes = []any{
 	(DoneReason)(0),              // 0: kafila.sidecar.v1.DoneReason
 	(*HelloRequest)(nil),         // 1: kafila.sidecar.v1.HelloRequest
@@ -2334,62 +2456,70 @@ var file_sidecar_proto_goTypes = []any{
 	(*Offer)(nil),                // 5: kafila.sidecar.v1.Offer
 	(*JoinSessionRequest)(nil),   // 6: kafila.sidecar.v1.JoinSessionRequest
 	(*SessionRequest)(nil),       // 7: kafila.sidecar.v1.SessionRequest
-	(*LeaveSessionReply)(nil),    // 8: kafila.sidecar.v1.LeaveSessionReply
-	(*ListSessionsRequest)(nil),  // 9: kafila.sidecar.v1.ListSessionsRequest
-	(*ListSessionsReply)(nil),    // 10: kafila.sidecar.v1.ListSessionsReply
-	(*Session)(nil),              // 11: kafila.sidecar.v1.Session
-	(*Member)(nil),               // 12: kafila.sidecar.v1.Member
-	(*Stage)(nil),                // 13: kafila.sidecar.v1.Stage
-	(*Hop)(nil),                  // 14: kafila.sidecar.v1.Hop
-	(*Vehicle)(nil),              // 15: kafila.sidecar.v1.Vehicle
-	(*PlanRequest)(nil),          // 16: kafila.sidecar.v1.PlanRequest
-	(*PlanReply)(nil),            // 17: kafila.sidecar.v1.PlanReply
-	(*GenerateRequest)(nil),      // 18: kafila.sidecar.v1.GenerateRequest
-	(*Options)(nil),              // 19: kafila.sidecar.v1.Options
-	(*GenerateReply)(nil),        // 20: kafila.sidecar.v1.GenerateReply
-	(*DoctorRequest)(nil),        // 21: kafila.sidecar.v1.DoctorRequest
-	(*DoctorReply)(nil),          // 22: kafila.sidecar.v1.DoctorReply
-	(*Finding)(nil),              // 23: kafila.sidecar.v1.Finding
-	nil,                          // 24: kafila.sidecar.v1.Vehicle.ParametersEntry
-	nil,                          // 25: kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
-	nil,                          // 26: kafila.sidecar.v1.PlanReply.DownloadBytesEntry
+	(*LockRequest)(nil),          // 8: kafila.sidecar.v1.LockRequest
+	(*KickRequest)(nil),          // 9: kafila.sidecar.v1.KickRequest
+	(*LeaveSessionReply)(nil),    // 10: kafila.sidecar.v1.LeaveSessionReply
+	(*ListSessionsRequest)(nil),  // 11: kafila.sidecar.v1.ListSessionsRequest
+	(*ListSessionsReply)(nil),    // 12: kafila.sidecar.v1.ListSessionsReply
+	(*Session)(nil),              // 13: kafila.sidecar.v1.Session
+	(*Member)(nil),               // 14: kafila.sidecar.v1.Member
+	(*Stage)(nil),                // 15: kafila.sidecar.v1.Stage
+	(*Hop)(nil),                  // 16: kafila.sidecar.v1.Hop
+	(*Vehicle)(nil),              // 17: kafila.sidecar.v1.Vehicle
+	(*PlanRequest)(nil),          // 18: kafila.sidecar.v1.PlanRequest
+	(*PlanReply)(nil),            // 19: kafila.sidecar.v1.PlanReply
+	(*GenerateRequest)(nil),      // 20: kafila.sidecar.v1.GenerateRequest
+	(*Options)(nil),              // 21: kafila.sidecar.v1.Options
+	(*GenerateReply)(nil),        // 22: kafila.sidecar.v1.GenerateReply
+	(*DoctorRequest)(nil),        // 23: kafila.sidecar.v1.DoctorRequest
+	(*DoctorReply)(nil),          // 24: kafila.sidecar.v1.DoctorReply
+	(*Finding)(nil),              // 25: kafila.sidecar.v1.Finding
+	nil,                          // 26: kafila.sidecar.v1.Vehicle.ParametersEntry
+	nil,                          // 27: kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
+	nil,                          // 28: kafila.sidecar.v1.PlanReply.DownloadBytesEntry
 }
 var file_sidecar_proto_depIdxs = []int32{
-	11, // 0: kafila.sidecar.v1.ListSessionsReply.sessions:type_name -> kafila.sidecar.v1.Session
-	12, // 1: kafila.sidecar.v1.Session.members:type_name -> kafila.sidecar.v1.Member
-	13, // 2: kafila.sidecar.v1.Session.stages:type_name -> kafila.sidecar.v1.Stage
-	14, // 3: kafila.sidecar.v1.Session.hops:type_name -> kafila.sidecar.v1.Hop
-	15, // 4: kafila.sidecar.v1.Session.vehicle:type_name -> kafila.sidecar.v1.Vehicle
-	24, // 5: kafila.sidecar.v1.Vehicle.parameters:type_name -> kafila.sidecar.v1.Vehicle.ParametersEntry
-	25, // 6: kafila.sidecar.v1.PlanReply.alternatives_json:type_name -> kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
-	26, // 7: kafila.sidecar.v1.PlanReply.download_bytes:type_name -> kafila.sidecar.v1.PlanReply.DownloadBytesEntry
-	19, // 8: kafila.sidecar.v1.GenerateRequest.options:type_name -> kafila.sidecar.v1.Options
+	13, // 0: kafila.sidecar.v1.ListSessionsReply.sessions:type_name -> kafila.sidecar.v1.Session
+	14, // 1: kafila.sidecar.v1.Session.members:type_name -> kafila.sidecar.v1.Member
+	15, // 2: kafila.sidecar.v1.Session.stages:type_name -> kafila.sidecar.v1.Stage
+	16, // 3: kafila.sidecar.v1.Session.hops:type_name -> kafila.sidecar.v1.Hop
+	17, // 4: kafila.sidecar.v1.Session.vehicle:type_name -> kafila.sidecar.v1.Vehicle
+	26, // 5: kafila.sidecar.v1.Vehicle.parameters:type_name -> kafila.sidecar.v1.Vehicle.ParametersEntry
+	27, // 6: kafila.sidecar.v1.PlanReply.alternatives_json:type_name -> kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
+	28, // 7: kafila.sidecar.v1.PlanReply.download_bytes:type_name -> kafila.sidecar.v1.PlanReply.DownloadBytesEntry
+	21, // 8: kafila.sidecar.v1.GenerateRequest.options:type_name -> kafila.sidecar.v1.Options
 	0,  // 9: kafila.sidecar.v1.GenerateReply.done_reason:type_name -> kafila.sidecar.v1.DoneReason
-	23, // 10: kafila.sidecar.v1.DoctorReply.findings:type_name -> kafila.sidecar.v1.Finding
+	25, // 10: kafila.sidecar.v1.DoctorReply.findings:type_name -> kafila.sidecar.v1.Finding
 	1,  // 11: kafila.sidecar.v1.Sidecar.Hello:input_type -> kafila.sidecar.v1.HelloRequest
 	3,  // 12: kafila.sidecar.v1.Sidecar.CreateSession:input_type -> kafila.sidecar.v1.CreateSessionRequest
 	4,  // 13: kafila.sidecar.v1.Sidecar.OpenSession:input_type -> kafila.sidecar.v1.OpenSessionRequest
 	6,  // 14: kafila.sidecar.v1.Sidecar.JoinSession:input_type -> kafila.sidecar.v1.JoinSessionRequest
 	7,  // 15: kafila.sidecar.v1.Sidecar.StartSession:input_type -> kafila.sidecar.v1.SessionRequest
 	7,  // 16: kafila.sidecar.v1.Sidecar.LeaveSession:input_type -> kafila.sidecar.v1.SessionRequest
-	9,  // 17: kafila.sidecar.v1.Sidecar.ListSessions:input_type -> kafila.sidecar.v1.ListSessionsRequest
+	11, // 17: kafila.sidecar.v1.Sidecar.ListSessions:input_type -> kafila.sidecar.v1.ListSessionsRequest
 	7,  // 18: kafila.sidecar.v1.Sidecar.WatchSession:input_type -> kafila.sidecar.v1.SessionRequest
-	16, // 19: kafila.sidecar.v1.Sidecar.Plan:input_type -> kafila.sidecar.v1.PlanRequest
-	21, // 20: kafila.sidecar.v1.Sidecar.Doctor:input_type -> kafila.sidecar.v1.DoctorRequest
-	18, // 21: kafila.sidecar.v1.Sidecar.Generate:input_type -> kafila.sidecar.v1.GenerateRequest
-	2,  // 22: kafila.sidecar.v1.Sidecar.Hello:output_type -> kafila.sidecar.v1.HelloReply
-	11, // 23: kafila.sidecar.v1.Sidecar.CreateSession:output_type -> kafila.sidecar.v1.Session
-	5,  // 24: kafila.sidecar.v1.Sidecar.OpenSession:output_type -> kafila.sidecar.v1.Offer
-	11, // 25: kafila.sidecar.v1.Sidecar.JoinSession:output_type -> kafila.sidecar.v1.Session
-	11, // 26: kafila.sidecar.v1.Sidecar.StartSession:output_type -> kafila.sidecar.v1.Session
-	8,  // 27: kafila.sidecar.v1.Sidecar.LeaveSession:output_type -> kafila.sidecar.v1.LeaveSessionReply
-	10, // 28: kafila.sidecar.v1.Sidecar.ListSessions:output_type -> kafila.sidecar.v1.ListSessionsReply
-	11, // 29: kafila.sidecar.v1.Sidecar.WatchSession:output_type -> kafila.sidecar.v1.Session
-	17, // 30: kafila.sidecar.v1.Sidecar.Plan:output_type -> kafila.sidecar.v1.PlanReply
-	22, // 31: kafila.sidecar.v1.Sidecar.Doctor:output_type -> kafila.sidecar.v1.DoctorReply
-	20, // 32: kafila.sidecar.v1.Sidecar.Generate:output_type -> kafila.sidecar.v1.GenerateReply
-	22, // [22:33] is the sub-list for method output_type
-	11, // [11:22] is the sub-list for method input_type
+	7,  // 19: kafila.sidecar.v1.Sidecar.NewCode:input_type -> kafila.sidecar.v1.SessionRequest
+	8,  // 20: kafila.sidecar.v1.Sidecar.Lock:input_type -> kafila.sidecar.v1.LockRequest
+	9,  // 21: kafila.sidecar.v1.Sidecar.Kick:input_type -> kafila.sidecar.v1.KickRequest
+	18, // 22: kafila.sidecar.v1.Sidecar.Plan:input_type -> kafila.sidecar.v1.PlanRequest
+	23, // 23: kafila.sidecar.v1.Sidecar.Doctor:input_type -> kafila.sidecar.v1.DoctorRequest
+	20, // 24: kafila.sidecar.v1.Sidecar.Generate:input_type -> kafila.sidecar.v1.GenerateRequest
+	2,  // 25: kafila.sidecar.v1.Sidecar.Hello:output_type -> kafila.sidecar.v1.HelloReply
+	13, // 26: kafila.sidecar.v1.Sidecar.CreateSession:output_type -> kafila.sidecar.v1.Session
+	5,  // 27: kafila.sidecar.v1.Sidecar.OpenSession:output_type -> kafila.sidecar.v1.Offer
+	13, // 28: kafila.sidecar.v1.Sidecar.JoinSession:output_type -> kafila.sidecar.v1.Session
+	13, // 29: kafila.sidecar.v1.Sidecar.StartSession:output_type -> kafila.sidecar.v1.Session
+	10, // 30: kafila.sidecar.v1.Sidecar.LeaveSession:output_type -> kafila.sidecar.v1.LeaveSessionReply
+	12, // 31: kafila.sidecar.v1.Sidecar.ListSessions:output_type -> kafila.sidecar.v1.ListSessionsReply
+	13, // 32: kafila.sidecar.v1.Sidecar.WatchSession:output_type -> kafila.sidecar.v1.Session
+	13, // 33: kafila.sidecar.v1.Sidecar.NewCode:output_type -> kafila.sidecar.v1.Session
+	13, // 34: kafila.sidecar.v1.Sidecar.Lock:output_type -> kafila.sidecar.v1.Session
+	13, // 35: kafila.sidecar.v1.Sidecar.Kick:output_type -> kafila.sidecar.v1.Session
+	19, // 36: kafila.sidecar.v1.Sidecar.Plan:output_type -> kafila.sidecar.v1.PlanReply
+	24, // 37: kafila.sidecar.v1.Sidecar.Doctor:output_type -> kafila.sidecar.v1.DoctorReply
+	22, // 38: kafila.sidecar.v1.Sidecar.Generate:output_type -> kafila.sidecar.v1.GenerateReply
+	25, // [25:39] is the sub-list for method output_type
+	11, // [11:25] is the sub-list for method input_type
 	11, // [11:11] is the sub-list for extension type_name
 	11, // [11:11] is the sub-list for extension extendee
 	0,  // [0:11] is the sub-list for field type_name
@@ -2400,14 +2530,14 @@ func file_sidecar_proto_init() {
 	if File_sidecar_proto != nil {
 		return
 	}
-	file_sidecar_proto_msgTypes[18].OneofWrappers = []any{}
+	file_sidecar_proto_msgTypes[20].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sidecar_proto_rawDesc), len(file_sidecar_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   26,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -32,6 +32,9 @@ const (
 	Sidecar_LeaveSession_FullMethodName  = "/kafila.sidecar.v1.Sidecar/LeaveSession"
 	Sidecar_ListSessions_FullMethodName  = "/kafila.sidecar.v1.Sidecar/ListSessions"
 	Sidecar_WatchSession_FullMethodName  = "/kafila.sidecar.v1.Sidecar/WatchSession"
+	Sidecar_NewCode_FullMethodName       = "/kafila.sidecar.v1.Sidecar/NewCode"
+	Sidecar_Lock_FullMethodName          = "/kafila.sidecar.v1.Sidecar/Lock"
+	Sidecar_Kick_FullMethodName          = "/kafila.sidecar.v1.Sidecar/Kick"
 	Sidecar_Plan_FullMethodName          = "/kafila.sidecar.v1.Sidecar/Plan"
 	Sidecar_Doctor_FullMethodName        = "/kafila.sidecar.v1.Sidecar/Doctor"
 	Sidecar_Generate_FullMethodName      = "/kafila.sidecar.v1.Sidecar/Generate"
@@ -56,6 +59,13 @@ type SidecarClient interface {
 	ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsReply, error)
 	// The session now, then again after each change, until it is closed.
 	WatchSession(ctx context.Context, in *SessionRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Session], error)
+	// A new code, with new words in the same room: the old one is good for nothing, members stay. Admitter only.
+	NewCode(ctx context.Context, in *SessionRequest, opts ...grpc.CallOption) (*Session, error)
+	// Takes nobody from now on, or takes members again. Admitter only.
+	Lock(ctx context.Context, in *LockRequest, opts ...grpc.CallOption) (*Session, error)
+	// Removes a member for good: the others get new keys, newcomers a new code, and the ring is planned again without
+	// it. Admitter only.
+	Kick(ctx context.Context, in *KickRequest, opts ...grpc.CallOption) (*Session, error)
 	// The plan for a formed session, or for a model on this machine alone, before anything is fetched.
 	Plan(ctx context.Context, in *PlanRequest, opts ...grpc.CallOption) (*PlanReply, error)
 	// What this machine's network does, in words and in values; needs no session.
@@ -161,6 +171,36 @@ func (c *sidecarClient) WatchSession(ctx context.Context, in *SessionRequest, op
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Sidecar_WatchSessionClient = grpc.ServerStreamingClient[Session]
 
+func (c *sidecarClient) NewCode(ctx context.Context, in *SessionRequest, opts ...grpc.CallOption) (*Session, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Session)
+	err := c.cc.Invoke(ctx, Sidecar_NewCode_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sidecarClient) Lock(ctx context.Context, in *LockRequest, opts ...grpc.CallOption) (*Session, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Session)
+	err := c.cc.Invoke(ctx, Sidecar_Lock_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sidecarClient) Kick(ctx context.Context, in *KickRequest, opts ...grpc.CallOption) (*Session, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Session)
+	err := c.cc.Invoke(ctx, Sidecar_Kick_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *sidecarClient) Plan(ctx context.Context, in *PlanRequest, opts ...grpc.CallOption) (*PlanReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(PlanReply)
@@ -219,6 +259,13 @@ type SidecarServer interface {
 	ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsReply, error)
 	// The session now, then again after each change, until it is closed.
 	WatchSession(*SessionRequest, grpc.ServerStreamingServer[Session]) error
+	// A new code, with new words in the same room: the old one is good for nothing, members stay. Admitter only.
+	NewCode(context.Context, *SessionRequest) (*Session, error)
+	// Takes nobody from now on, or takes members again. Admitter only.
+	Lock(context.Context, *LockRequest) (*Session, error)
+	// Removes a member for good: the others get new keys, newcomers a new code, and the ring is planned again without
+	// it. Admitter only.
+	Kick(context.Context, *KickRequest) (*Session, error)
 	// The plan for a formed session, or for a model on this machine alone, before anything is fetched.
 	Plan(context.Context, *PlanRequest) (*PlanReply, error)
 	// What this machine's network does, in words and in values; needs no session.
@@ -258,6 +305,15 @@ func (UnimplementedSidecarServer) ListSessions(context.Context, *ListSessionsReq
 }
 func (UnimplementedSidecarServer) WatchSession(*SessionRequest, grpc.ServerStreamingServer[Session]) error {
 	return status.Errorf(codes.Unimplemented, "method WatchSession not implemented")
+}
+func (UnimplementedSidecarServer) NewCode(context.Context, *SessionRequest) (*Session, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method NewCode not implemented")
+}
+func (UnimplementedSidecarServer) Lock(context.Context, *LockRequest) (*Session, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method Lock not implemented")
+}
+func (UnimplementedSidecarServer) Kick(context.Context, *KickRequest) (*Session, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method Kick not implemented")
 }
 func (UnimplementedSidecarServer) Plan(context.Context, *PlanRequest) (*PlanReply, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Plan not implemented")
@@ -426,6 +482,60 @@ func _Sidecar_WatchSession_Handler(srv interface{}, stream grpc.ServerStream) er
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Sidecar_WatchSessionServer = grpc.ServerStreamingServer[Session]
 
+func _Sidecar_NewCode_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SessionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SidecarServer).NewCode(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Sidecar_NewCode_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SidecarServer).NewCode(ctx, req.(*SessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Sidecar_Lock_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(LockRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SidecarServer).Lock(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Sidecar_Lock_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SidecarServer).Lock(ctx, req.(*LockRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Sidecar_Kick_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(KickRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SidecarServer).Kick(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Sidecar_Kick_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SidecarServer).Kick(ctx, req.(*KickRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Sidecar_Plan_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(PlanRequest)
 	if err := dec(in); err != nil {
@@ -507,6 +617,18 @@ var Sidecar_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListSessions",
 			Handler:    _Sidecar_ListSessions_Handler,
+		},
+		{
+			MethodName: "NewCode",
+			Handler:    _Sidecar_NewCode_Handler,
+		},
+		{
+			MethodName: "Lock",
+			Handler:    _Sidecar_Lock_Handler,
+		},
+		{
+			MethodName: "Kick",
+			Handler:    _Sidecar_Kick_Handler,
 		},
 		{
 			MethodName: "Plan",

@@ -260,6 +260,30 @@ def test_run_with_session_when_interrupted_while_forming_says_how_to_leave(serve
     assert server.run("run", "--session", "1-ocean-velvet-lamp", "hi there").stdout.strip() == "hi there"
 
 
+def test_hosting_when_here_changes_code_lock_and_members(own_server: Server) -> None:
+    own_server.run("session", "leave")
+    created = own_server.run("session", "create", "test/echo", "--members", "2")
+    assert own_server.run("session", "code").stdout == created.stdout
+    renewed = own_server.run("session", "code", "--new")
+    assert (renewed.stdout, "old code is dead" in renewed.stderr) == ("2-brass-kite-lamp\n", True)
+    assert "2-brass-kite-lamp" in own_server.run("session", "status").stdout
+    assert "session unlock" in own_server.run("session", "lock").stderr
+    assert re.search(r"^Joining +locked", own_server.run("session", "status").stdout, re.MULTILINE)
+    assert "Nobody can join" in own_server.run("session", "code", "2").stderr
+    assert own_server.run("session", "unlock").stderr == "Joining is open.\n"
+    assert "guest2 is removed" in own_server.run("session", "kick", "guest2").stderr
+    gone = own_server.run("session", "kick", "guest2", "2", check=False)
+    assert (gone.returncode, gone.stderr) == (1, "Error: 'guest2' is not a member of this session\n")
+
+
+def test_hosting_when_elsewhere_names_the_host(own_server: Server) -> None:
+    own_server.run("session", "leave")
+    own_server.run("session", "join", "9-ocean-velvet-lamp", "--yes")
+    for command in (["code"], ["code", "--new"], ["lock"], ["unlock"], ["kick", "there"]):
+        failed = own_server.run("session", *command, check=False)
+        assert (failed.returncode, "only the host, there," in failed.stderr) == (1, True), command
+
+
 def test_doctor_when_something_is_wrong_with_the_network_is_no_failure(server: Server) -> None:
     assert server.run("session", "doctor").stdout == "! UDP  is blocked here\n"
     values = json.loads(server.run("session", "doctor", "--json").stdout)

@@ -50,7 +50,11 @@ class EchoSidecar(rpc.SidecarServicer):
             members_wanted=request.members,
             context_tokens=request.context_tokens or 4096,
             concurrency=request.concurrency or 1,
-            members=[pb.Member(name="here", role="host", present=True, doing="ready")],
+            joining="open",
+            members=[
+                pb.Member(name="here", role="host", present=True, doing="ready"),
+                *(pb.Member(name=f"guest{number}") for number in range(2, request.members + 1)),
+            ],
         )
         return self.open(session)
 
@@ -87,6 +91,27 @@ class EchoSidecar(rpc.SidecarServicer):
 
     async def StartSession(self, request: pb.SessionRequest, context: grpc.aio.ServicerContext) -> pb.Session:
         return await self.find(request.session, context)
+
+    async def NewCode(self, request: pb.SessionRequest, context: grpc.aio.ServicerContext) -> pb.Session:
+        session = await self.find(request.session, context)
+        await self.hosted(session, context)
+        return self.renew(session)
+
+    async def Lock(self, request: pb.LockRequest, context: grpc.aio.ServicerContext) -> pb.Session:
+        session = await self.find(request.session, context)
+        await self.hosted(session, context)
+        session.joining = "locked" if request.locked else "open"
+        return session
+
+    async def Kick(self, request: pb.KickRequest, context: grpc.aio.ServicerContext) -> pb.Session:
+        session = await self.find(request.session, context)
+        await self.hosted(session, context)
+        kept = [member for member in session.members if member.name != request.member]
+        if len(kept) == len(session.members):
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"{request.member!r} is not a member of this session")
+        del session.members[:]
+        session.members.extend(kept)
+        return self.renew(session)
 
     async def LeaveSession(self, request: pb.SessionRequest, context: grpc.aio.ServicerContext) -> pb.LeaveSessionReply:
         session = await self.find(request.session, context)
@@ -192,6 +217,15 @@ class EchoSidecar(rpc.SidecarServicer):
         session.active_sequences += active
         async with self.changed:
             self.changed.notify_all()
+
+    async def hosted(self, session: pb.Session, context: grpc.aio.ServicerContext) -> None:
+        if session.host != session.self:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"only the host, {session.host}, can do that")
+
+    def renew(self, session: pb.Session) -> pb.Session:
+        """Another code with the same number; joining is open again."""
+        session.code, session.joining = session.code.split("-")[0] + "-brass-kite-lamp", "open"
+        return session
 
     async def find(self, name: str, context: grpc.aio.ServicerContext) -> pb.Session:
         for session in self.sessions.values():
