@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from planner.pool import Budget, Found, Pool, best_of_ring, just_above, least_bound, members_of
 from planner.sequences import SequenceSearch
 from planner.tour import ring_weights
+from planner.twins import is_first_choice, twins_of
 
 FLOORS_TO = 12
 """Unequal blocks: members up to which every subset gets a lower bound beforehand."""
@@ -30,8 +31,10 @@ def _sets(pool: Pool, budget: Budget, known_s: float) -> Iterator[Found]:
     """
     if not _affordable(pool, budget):
         return
-    rings = ring_weights(range(len(pool.case.members)), pool.weights)
+    rings, twins = ring_weights(range(len(pool.case.members)), pool.weights), twins_of(pool)
     for least, mask in sorted((least, mask) for mask, least in enumerate(_bounds(pool, rings)) if least < math.inf):
+        if not is_first_choice(mask, twins):
+            continue
         if least > just_above(known_s) or budget.left < 0:
             break
         for found in best_of_ring(pool, members_of(mask), rings[mask], known_s, budget):

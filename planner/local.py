@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator
 from itertools import permutations
 
 from planner.exact import equals
-from planner.pool import Budget, Found, Pool, best_of_ring, cautious, just_above
+from planner.pool import Budget, Found, Pool, best_of_ring, cautious, just_above, mask_of
 from planner.tour import cheapest_ring, improved, ring_weight
+from planner.twins import first_choice, twins_of
 from planner.walk import Ring, Walk
 
 STATES = 200_000
@@ -31,13 +32,17 @@ EXCHANGED_TO = 16
 def local_search(pool: Pool) -> list[Found]:
     """The best layouts found. For unequal blocks the walk goes once by what will pack, and once by the bounds."""
     guesses = [pool] if pool.case.chain.equal else [cautious(pool), pool]
-    budget = Budget(STATES)
+    budget, twins = Budget(STATES), twins_of(pool)
     best: list[Found] = []
+    divided: set[int] = set()
     for guess in guesses:
         for bound, ring in Walk(guess, Budget(BOUNDS // len(guesses))).promising()[:DIVIDED]:
             if best and bound > just_above(best[0].seconds):
                 break
-            best = _better(pool, _orders(pool, ring), best, budget)
+            ring = first_choice(ring, twins)
+            if mask_of(ring) not in divided:
+                divided.add(mask_of(ring))
+                best = _better(pool, _orders(pool, ring), best, budget)
     return best if pool.case.chain.equal else _exchanged(pool, best, budget)
 
 

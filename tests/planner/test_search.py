@@ -166,3 +166,17 @@ def test_objective_when_equal_members_then_the_anchor_and_the_first_names_are_ta
     found = plan(problem(crowd, objective="latency", anchor="C"))
     assert found.order == ("C", "A")
     assert found.head == "C"
+
+
+@QUICK
+@given(choosing, st.integers(2, 4))
+def test_objective_when_members_are_copies_then_the_rate_is_that_of_brute_force(given_: Json, copies: int) -> None:
+    first = given_["members"][0]
+    check_exact({**given_, "members": [{**first, "name": f"c{n}"} for n in range(copies)]})
+
+
+def test_objective_when_many_are_alike_then_the_first_names_are_taken_by_the_heuristic_too() -> None:
+    crowd = [member(f"m{place:02}", memory_bytes=9 * GB) for place in range(20)]
+    found = plan(problem(crowd, objective="latency", anchor="m07"))
+    assert found.search is Search.HEURISTIC
+    assert found.order == ("m07", "m00")
