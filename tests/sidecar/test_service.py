@@ -92,14 +92,20 @@ async def test_call_when_there_is_a_bug_then_internal_and_the_server_goes_on(tmp
         assert (await stub.Hello(pb.HelloRequest())).pid == 7
 
 
-@pytest.mark.parametrize(("error", "code"), [(BY_CODE["UNAVAILABLE"]("bob was lost"), "UNAVAILABLE"), (ValueError(), "INTERNAL")])  # fmt: skip
+async def collect(replies: AsyncIterator[pb.GenerateReply], texts: list[str]) -> None:
+    async for reply in replies:
+        texts.append(reply.text)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(BY_CODE["UNAVAILABLE"]("bob was lost"), "UNAVAILABLE"), (ValueError(), "INTERNAL")]
+)
 async def test_stream_when_it_breaks_then_what_came_and_the_error(tmp_path: Path, error: Exception, code: str) -> None:
     node = FailingNode(error, replies=3)
     async with serving(node, tmp_path / "s.sock") as stub:
-        texts = []
+        texts: list[str] = []
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            async for reply in stub.Generate(pb.GenerateRequest()):
-                texts.append(reply.text)
+            await collect(stub.Generate(pb.GenerateRequest()), texts)
         assert texts == ["0", "1", "2"]
         assert refused.value.code().name == code
         assert node.closed.is_set()
