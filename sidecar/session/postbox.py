@@ -16,6 +16,9 @@ from sidecar.session.address import Address
 from sidecar.session.dial import CALL_DEADLINE_S, answered, dial, no_answer
 
 
+MOST_ATTENDING = 1024  # mailboxes that are remembered; an honest room has fewer
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Which mailbox, whose answers newcomers wait for, and the proof that it is ours."""
@@ -94,9 +97,9 @@ class Postbox:
     def _note(self, event: pb.Event) -> None:
         match event.WhichOneof("event"):
             case "present":
-                self.attending = set(event.present.mailboxes)
+                self.attending = set(event.present.mailboxes[:MOST_ATTENDING])
                 self.udp = event.present.udp
-            case "arrived":
+            case "arrived" if len(self.attending) < MOST_ATTENDING:
                 self.attending.add(event.arrived)
             case "departed":
                 self.attending.discard(event.departed)

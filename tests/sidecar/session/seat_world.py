@@ -1,0 +1,160 @@
+"""A seat with everything around it played by small real classes: the channel, the network, the stage."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafila_proto import ring_pb2
+
+from sidecar.net.candidates import HOST, Candidate
+from sidecar.net.link import Link
+from sidecar.session.authority import Terms
+from sidecar.session.events import Fault, Proposal
+from sidecar.session.jobs import Progress
+from sidecar.session.membership import Member
+from sidecar.session.news import HostChanged, MemberJoined, MemberRemoved, MessageFrom, News
+from sidecar.session.seat import Seat
+from sidecar.session.states import State
+
+ENTRY = {"memory_bytes": 1e9, "mapping": "endpoint-independent", "filtering": "endpoint-independent", "rtt_s": 0.01}
+MODEL = {
+    "blocks": 4,
+    "block_bytes": 1000,
+    "embed_bytes": 100,
+    "unembed_bytes": 100,
+    "norm_bytes": 10,
+    "tied": False,
+    "kv_bytes_per_token_per_block": 8,
+}
+TERMS = Terms(members_wanted=0, model=MODEL, context_tokens=64, concurrency=1)
+
+
+def member(name: str, index: int) -> Member:
+    return Member(name, b"", name.encode(), b"", mailbox=index + 1, index=index)
+
+
+class PlayedChannel:
+    """What a seat sees of a channel. A test changes the membership, and says what others say."""
+
+    def __init__(self, me: str, *names: str) -> None:
+        self.self_name = me
+        self.founder = self.host = names[0]
+        self.members = tuple(member(name, index) for index, name in enumerate(names))
+        self.takeovers = 0
+        self.terms = ring_pb2.SessionTerms(model="m")
+        self.sent: list[ring_pb2.Control] = []
+        self.votes: list[str] = []
+        self.removals: list[tuple[str, str]] = []
+        self._news: asyncio.Queue[News] = asyncio.Queue()
+
+    @property
+    def is_admitter(self) -> bool:
+        return self.host == self.self_name
+
+    async def events(self) -> AsyncIterator[News]:
+        while True:
+            yield await self._news.get()
+
+    async def send(self, control: ring_pb2.Control) -> None:
+        self.sent.append(control)
+
+    def vote(self, successor: str) -> None:
+        self.votes.append(successor)
+
+    def remove(self, name: str, reason: str) -> None:
+        self.removals.append((name, reason))
+        self.members = tuple(one for one in self.members if one.name != name)
+        self.tell(MemberRemoved(name, reason))
+
+    def kick(self, name: str) -> None:
+        self.remove(name, "removed")
+
+    # ---- For the test
+
+    def tell(self, *news: News) -> None:
+        for one in news:
+            self._news.put_nowait(one)
+
+    def says(self, sender: str, control: ring_pb2.Control) -> None:
+        self.tell(MessageFrom(sender, control))
+
+    def joins(self, name: str) -> None:
+        self.members += (member(name, len(self.members)),)
+        self.tell(MemberJoined(self.members[-1]))
+
+    def succeeds(self, name: str) -> None:
+        former, self.host = self.host, name
+        self.takeovers += 1
+        self.members = tuple(one for one in self.members if one.name != former)
+        self.tell(MemberRemoved(former, "lost"), HostChanged(name))
+
+    def bodies(self) -> list[str | None]:
+        return [control.WhichOneof("body") for control in self.sent]
+
+
+class NoNetwork:
+    """Links are never made; the seat is told of them by others."""
+
+    def candidates(self) -> Sequence[Candidate]:
+        return [Candidate(HOST, "192.0.2.1", 4711, 1)]
+
+    def announced(self, peer: str, candidates: Sequence[Candidate]) -> None: ...
+
+    async def dial(self, peer: str, candidates: Sequence[Candidate]) -> Link:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+@dataclass
+class PlayedStage:
+    loaded: list[int] = field(default_factory=list)
+    serving: int = 0
+    faults: list[Fault] = field(default_factory=list)
+
+    async def load(self, proposal: Proposal, progress: Progress) -> None:
+        progress("loading", 0, 0)
+        self.loaded.append(proposal.epoch)
+
+    def serve(self, proposal: Proposal) -> None:
+        self.serving = proposal.epoch
+
+    async def stop(self, fault: Fault) -> None:
+        self.serving = 0
+        self.faults.append(fault)
+
+
+class Table:
+    """One seat that runs."""
+
+    def __init__(self, me: str, *names: str) -> None:
+        self.channel = PlayedChannel(me, *names)
+        self.stage = PlayedStage()
+        self.seat = Seat(
+            channel=self.channel,  # type: ignore[arg-type]
+            network=NoNetwork(),
+            stage=self.stage,
+            terms=TERMS,
+            measure=self._measure,
+            changed=lambda: None,
+        )
+        self._running = asyncio.create_task(self.seat.run())
+
+    async def _measure(self) -> tuple[dict[str, Any], str]:
+        return dict(ENTRY), "cpu"
+
+    async def settled(self) -> None:
+        """Everything that was told has been handled."""
+        for _ in range(50):
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.02)
+
+    @property
+    def state(self) -> State:
+        return self.seat.machine.state
+
+    async def end(self) -> None:
+        self._running.cancel()
+        await asyncio.wait([self._running])
+        if not self._running.cancelled() and (error := self._running.exception()):
+            raise error

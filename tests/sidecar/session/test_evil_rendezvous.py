@@ -1,0 +1,306 @@
+"""Who holds the rendezvous can refuse service. It learns nothing, joins nothing, stands in no middle."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Iterable
+from pathlib import Path
+from random import Random
+
+import pytest
+from kafila_proto import rendezvous_pb2 as pb
+from kafila_proto import ring_pb2
+
+from sidecar.errors import Denied, KafilaError
+from sidecar.session import client
+from sidecar.session.admission import MOST_GUESSES
+from sidecar.session.client import Local, approach
+from sidecar.session.code import Code, draw_words
+from sidecar.session.identity import make_identity
+from sidecar.session.newcomer import Newcomer
+from sidecar.session.news import MemberDeparted, MemberJoined, MessageFrom
+from sidecar.session.pake import AdmitterPake, Guesses
+from sidecar.session.postbox import MOST_ATTENDING
+from sidecar.session.waiting import MOST_BYTES, MOST_MESSAGES
+from tests.sidecar.session.channel_world import MLX_LM, VERSION, Person, Stage
+from tests.sidecar.session.evil_rendezvous import EvilRendezvous, Mail, evil_rendezvous
+from tests.sidecar.session.trust_world import MemoryStore, go
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    stage = Stage(tmp_path)
+    yield stage
+    await stage.end()
+
+
+def names(person: Person) -> list[str]:
+    return [member.name for member in person.channel.members]
+
+
+def code_of(person: Person) -> Code:
+    assert person.channel.code is not None
+    return person.channel.code
+
+
+def admission(step: ring_pb2.Admission) -> bytes:
+    return ring_pb2.Parcel(admission=step).SerializeToString()
+
+
+async def settled() -> None:
+    """Whatever was delivered has been handled, and what followed from it."""
+    await asyncio.sleep(0.2)
+
+
+async def trio(stage: Stage, evil: EvilRendezvous, host: Person) -> tuple[Person, Person]:
+    anna = await stage.join(host.channel.code, "anna")
+    ben = await stage.join(host.channel.code, "ben")
+    await anna.hear(MemberJoined)
+    return anna, ben
+
+
+async def test_mail_when_it_is_repeated_and_reordered_then_each_message_is_told_once(stage: Stage) -> None:
+    chance, held = Random(5), list[Mail]()
+
+    def shuffle(mail: Mail) -> Iterable[Mail]:
+        """Holds mail back, and delivers some of all there ever was, in any order."""
+        if mail.step != "envelope":
+            return [mail]
+        held.append(mail)
+        return [chance.choice(held) for _ in range(4)]
+
+    async with evil_rendezvous() as (evil, address):
+        host = await stage.host(address)
+        anna, ben = await trio(stage, evil, host)
+        evil.meddle = shuffle
+        for epoch in range(30):
+            await anna.channel.send(go(epoch))
+        evil.meddle = lambda mail: [mail, mail]
+        await anna.channel.send(go(99))
+        for person in (host, ben):
+            await person.hear(MessageFrom, lambda news: news.control.epoch == 99)
+        for mail in (*held, *held):
+            evil.deliver(mail)
+        await settled()
+        for person in (host, ben):
+            epochs = [news.control.epoch for news in person.heard if isinstance(news, MessageFrom)]
+            assert len(epochs) == len(set(epochs)) == 30
+            assert names(person) == ["host", "anna", "ben"]
+        await stage.end()
+
+
+async def test_admission_when_it_is_replayed_from_other_mailboxes_then_nobody_joins(stage: Stage) -> None:
+    async with evil_rendezvous() as (evil, address):
+        host = await stage.host(address)
+        await stage.join(host.channel.code, "anna")
+        recorded = [mail for mail in evil.seen if mail.to == 1 and mail.step != "envelope"]
+        assert [mail.step for mail in recorded] == ["start", "confirm", "enrol"]
+        for _ in range(3):
+            mailbox = evil.open_mailbox()
+            for mail in (*recorded, *reversed(recorded)):
+                evil.deliver(Mail(mailbox, 1, mail.body))
+                await settled()
+        for mail in recorded:
+            evil.deliver(mail)
+        await settled()
+        assert names(host) == ["host", "anna"]
+        await stage.end()
+
+
+@pytest.mark.parametrize("step", ["start", "reply", "confirm", "offer", "enrol", "admitted"])
+async def test_admission_when_a_step_is_altered_then_nobody_joins(
+    stage: Stage, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "ANSWER_DEADLINE_S", 0.5)
+    monkeypatch.setattr(client, "BUSY_DEADLINE_S", 0.0)
+
+    def alter(mail: Mail) -> Iterable[Mail]:
+        if mail.step != step:
+            return [mail]
+        return [mail.changed(mail.body[:-1] + bytes([mail.body[-1] ^ 1]))]
+
+    async with evil_rendezvous() as (evil, address):
+        host = await stage.host(address)
+        evil.meddle = alter
+        with pytest.raises(KafilaError):
+            await stage.join(host.channel.code, "anna")
+        # The last answer is on its way when the host has admitted; a member that can't know of it is soon missed.
+        assert names(host) == (["host"] if step != "admitted" else ["host", "anna"])
+        await stage.end()
+
+
+async def test_newcomer_when_the_rendezvous_plays_the_host_then_it_is_not_fooled(stage: Stage) -> None:
+    """It names itself as the admitter, and guesses the words once."""
+    async with evil_rendezvous() as (evil, address):
+        host = await stage.host(address)
+        fake = evil.admitter = evil.open_mailbox()
+        pake = AdmitterPake(b"-".join(w.encode() for w in draw_words()), 7, Guesses(MemoryStore()), os.urandom)
+
+        def answer(mail: Mail) -> Iterable[Mail]:
+            parcel = ring_pb2.Parcel.FromString(mail.body).admission
+            if mail.step == "start":
+                reply = ring_pb2.PakeReply(message=pake.receive_start(parcel.start.message))
+                return [Mail(fake, mail.sender, admission(ring_pb2.Admission(reply=reply)))]
+            offer = ring_pb2.Sealed(nonce=bytes(12), ciphertext=bytes(200))
+            return [Mail(fake, mail.sender, admission(ring_pb2.Admission(offer=offer)))]
+
+        evil.meddle = answer
+        with pytest.raises(Denied):
+            await approach(code=code_of(host), name="anna")
+        assert [mail.step for mail in evil.seen] == ["start", "confirm"]
+        assert all(mail.to == fake for mail in evil.seen)
+        await stage.end()
+
+
+async def test_host_when_the_rendezvous_guesses_codes_then_paused_after_a_few(stage: Stage) -> None:
+    """Even the right words are no use to it once it has guessed too often."""
+    async with evil_rendezvous() as (evil, address):
+        host = await stage.host(address)
+        right = code_of(host)
+        guesses = [Code(7, draw_words()) for _ in range(MOST_GUESSES)]
+        for code in (*guesses, right, right):
+            mailbox, newcomer = evil.open_mailbox(), Newcomer(code, os.urandom)
+            evil.deliver(Mail(mailbox, 1, admission(newcomer.start())))
+            await settled()
+        answers = [mail.step for mail in evil.seen if mail.sender == 1]
+        assert answers == ["reply"] * MOST_GUESSES + ["refusal"] * 2
+        assert host.channel.joining == "open"  # the five might still be confirmed
+        for mailbox in range(2, 2 + MOST_GUESSES):
+            evil.tell(1, pb.Event(departed=mailbox))
+        await settled()
+        assert host.channel.joining == "paused"
+        assert names(host) == ["host"]
+        await stage.end()
+
+
+async def test_log_when_a_member_or_the_rendezvous_signs_its_own_then_nobody_believes_it(stage: Stage) -> None:
+    async with evil_rendezvous() as (evil, address):
+        host = await stage.host(address)
+        anna, ben = await trio(stage, evil, host)
+        eve = make_identity()
+        circle = anna.channel._circle
+        entry = ring_pb2.LogEntry(
+            index=len(circle.log),
+            session=circle.log.session,
+            previous=circle.log.place.previous,
+            admitted=ring_pb2.Admitted(name="eve", certificate=eve.der, agreement=eve.agreement, mailbox=9),
+        ).SerializeToString(deterministic=True)
+        for identity in (eve, anna.channel.identity):
+            signed = ring_pb2.SignedEntry(entry=entry, signature=identity.sign(b"log entry", entry))
+            await anna.channel.send(ring_pb2.Control(entries=ring_pb2.LogEntries(entries=[signed])))
+        await anna.channel.send(go(1))
+        for person in (host, ben):
+            await person.hear(MessageFrom)
+            assert names(person) == ["host", "anna", "ben"]
+        await stage.end()
+
+
+async def test_log_when_the_rendezvous_withholds_an_entry_then_it_comes_with_the_next_message(stage: Stage) -> None:
+    async with evil_rendezvous() as (evil, address):
+        host = await stage.host(address)
+        _, ben = await trio(stage, evil, host)
+        evil.meddle = lambda mail: [] if mail.to == ben.channel._postbox.place.mailbox else [mail]
+        host.channel.kick("anna")
+        await settled()
+        assert names(ben) == ["host", "anna", "ben"]
+        evil.meddle = lambda mail: [mail]
+        await host.channel.send(go(1))
+        assert await ben.hear(MessageFrom) == MessageFrom("host", go(1))
+        assert names(ben) == ["host", "ben"]
+        await stage.end()
+
+
+async def test_members_when_the_rendezvous_says_who_is_gone_then_nobody_is_removed(stage: Stage) -> None:
+    async with evil_rendezvous() as (evil, address):
+        host = await stage.host(address)
+        anna, ben = await trio(stage, evil, host)
+        for mailbox in (1, 2, 3, 4):
+            evil.tell(2, pb.Event(departed=mailbox))
+            evil.tell(1, pb.Event(departed=mailbox))
+        await anna.hear(MemberDeparted)
+        await host.hear(MemberDeparted)
+        for person in (host, anna, ben):
+            assert names(person) == ["host", "anna", "ben"]
+        await stage.end()
+
+
+async def test_mail_when_the_rendezvous_drops_all_of_it_then_links_carry_what_matters(stage: Stage) -> None:
+    async with evil_rendezvous() as (evil, address):
+        host = await stage.host(address)
+        anna, ben = await trio(stage, evil, host)
+        evil.meddle = lambda mail: []
+        for one, other in ((host, anna), (anna, ben)):
+            one.channel.attach(other.channel.receive, other.channel.self_name)
+            other.channel.attach(one.channel.receive, one.channel.self_name)
+        await host.channel.send(go(1))
+        assert await ben.hear(MessageFrom) == MessageFrom("host", go(1))
+        host.channel.lock(True)
+        await host.channel.send(go(2))
+        await ben.hear(MessageFrom)
+        assert ben.channel.joining == "locked"
+        await stage.end()
+
+
+def junk(chance: Random) -> bytes:
+    kinds: list[Callable[[], ring_pb2.Parcel | None]] = [
+        lambda: None,
+        lambda: ring_pb2.Parcel(envelope=ring_pb2.Sealed(key=chance.randrange(9), ciphertext=chance.randbytes(90_000))),
+        lambda: ring_pb2.Parcel(envelope=ring_pb2.Sealed(pair=chance.randrange(99), ciphertext=chance.randbytes(50))),
+        lambda: ring_pb2.Parcel(admission=ring_pb2.Admission(start=ring_pb2.PakeStart(protocol=1, message=bytes(33)))),
+    ]
+    parcel = chance.choice(kinds)()
+    return chance.randbytes(100) if parcel is None else parcel.SerializeToString()
+
+
+async def test_member_when_flooded_with_junk_then_nothing_grows_and_it_still_hears(stage: Stage) -> None:
+    chance = Random(7)
+    async with evil_rendezvous() as (evil, address):
+        host = await stage.host(address)
+        anna, _ = await trio(stage, evil, host)
+        for number in range(1000):
+            for mailbox in (1, 2):
+                evil.deliver(Mail(1000 + number, mailbox, junk(chance)))
+                evil.tell(mailbox, pb.Event(arrived=10_000 + 2 * number))
+        await anna.channel.send(go(1))
+        assert await host.hear(MessageFrom) == MessageFrom("anna", go(1))
+        for person in (host, anna):
+            circle = person.channel._circle
+            assert len(circle._early) <= MOST_MESSAGES
+            assert circle._early.held_bytes <= MOST_BYTES
+            assert len(circle._seen) <= 2
+            assert len(circle.log) == 3
+            assert len(person.channel._postbox.attending) <= MOST_ATTENDING
+            assert len(person.channel._poster._waiting) <= 256
+        assert host.channel._reception is not None
+        assert len(host.channel._reception._desk._exchanges) <= MOST_GUESSES
+        await stage.end()
+
+
+async def test_session_when_all_mail_is_read_then_it_holds_no_name_word_or_certificate(stage: Stage) -> None:
+    async with evil_rendezvous() as (evil, address):
+        host = await stage.host(address)
+        anna, _ = await trio(stage, evil, host)
+        code, certificate = code_of(host), anna.channel.identity.der
+        host.channel.kick("anna")
+        await settled()
+        secrets = [b"anna", b"ben", b"host", certificate, certificate[20:60], *(w.encode() for w in code.words)]
+        for mail in evil.seen:
+            assert not [secret for secret in secrets if secret in mail.body]
+        await stage.end()
+
+
+async def test_newcomer_when_the_host_gives_it_anothers_log_then_denied(stage: Stage, tmp_path: Path) -> None:
+    """A host that admits somebody else in the newcomer's place is found out."""
+    async with evil_rendezvous() as (_, address):
+        host = await stage.host(address)
+        offer = await approach(code=code_of(host), name="anna")
+        reception, eve = host.channel._reception, make_identity()
+        assert reception is not None
+        admit = host.channel._circle.admit
+
+        def swap(**wish: object) -> object:
+            return admit(**{**wish, "certificate": eve.der, "agreement": eve.agreement})  # type: ignore[arg-type]
+
+        host.channel._circle.admit = swap  # type: ignore[method-assign,assignment]
+        with pytest.raises(Denied, match="somebody else in this machine's place"):
+            await offer.enrol(Local(tmp_path / "anna", VERSION, MLX_LM, lambda: None))
+        await stage.end()

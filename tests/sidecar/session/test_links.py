@@ -1,0 +1,135 @@
+"""Links on loopback follow the membership: who is removed is unlinked at once, and gets no link again."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from sidecar.errors import KafilaError
+from sidecar.net.candidates import Candidate
+from sidecar.net.endpoint import Endpoint
+from sidecar.net.link import Link
+from sidecar.net.stream import Stream
+from sidecar.session.circle import Circle
+from sidecar.session.links import Links
+from tests.sidecar.session.village import Village
+
+DEADLINE_S = 10.0
+
+
+async def ignore(_: Stream) -> None: ...
+
+
+class Machine:
+    """A member's network, and the links that it wants."""
+
+    def __init__(self, circle: Circle, tasks: asyncio.TaskGroup) -> None:
+        self.circle = circle
+        self.endpoint = Endpoint.open(host="127.0.0.1")
+        self.changes: list[tuple[str, bool]] = []
+        self.links = Links(network=self, told=self._told, tasks=tasks)
+
+    def candidates(self) -> Sequence[Candidate]:
+        return self.endpoint.candidates()
+
+    def announced(self, peer: str, candidates: Sequence[Candidate]) -> None: ...
+
+    async def dial(self, peer: str, candidates: Sequence[Candidate]) -> Link:
+        member = self.circle.log.now.members[peer]
+        return await self.connect(self.circle.keys.pair(member).link, member.fingerprint, peer, candidates)
+
+    async def connect(
+        self, key: bytes, fingerprint: bytes, peer: str, candidates: Sequence[Candidate], deadline_s: float = DEADLINE_S
+    ) -> Link:
+        return await self.endpoint.connect(
+            session=self.circle.log.session,
+            key=key,
+            me=self.circle.identity,
+            peer_name=peer,
+            peer_fingerprint=fingerprint,
+            candidates=candidates,
+            deadline_s=deadline_s,
+            on_stream=ignore,
+        )
+
+    async def reached(self, *peers: str) -> None:
+        """Returns when exactly these links are up."""
+        for _ in range(int(DEADLINE_S * 100)):
+            if set(self.links.up) == set(peers):
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError(f"{self.circle.self_name} has links to {sorted(self.links.up)}")
+
+    def _told(self, peer: str, link: Link | None, error: KafilaError | None) -> None:
+        self.changes.append((peer, link is not None))
+
+
+@asynccontextmanager
+async def machines(village: Village) -> AsyncIterator[dict[str, Machine]]:
+    async with asyncio.TaskGroup() as tasks:
+        all_of_them = {name: Machine(person.circle, tasks) for name, person in village.people.items()}
+        for machine in all_of_them.values():
+            for name, other in all_of_them.items():
+                machine.links.learn(name, other.candidates())
+            machine.links.want(frozenset(all_of_them) - {machine.circle.self_name})
+        try:
+            yield all_of_them
+        finally:
+            for machine in all_of_them.values():
+                await machine.links.close()
+                await machine.endpoint.close()
+
+
+async def test_link_when_its_member_is_kicked_then_closed_and_refused_while_others_stand() -> None:
+    village = Village("anna", "eve")
+    async with machines(village) as world:
+        host, anna, eve = world.values()
+        for machine in world.values():
+            await machine.reached(*(name for name in world if name != machine.circle.self_name))
+        before = anna.links.to("host")
+        pairs = {name: (member, eve.circle.keys.pair(member)) for name, member in eve.circle.log.now.members.items()}
+        village.do("host", village["host"].upkeep.remove("eve", "removed"))
+        for machine in (host, anna):
+            machine.links.forget([member.name for member in machine.circle.members])
+        await host.reached("anna")
+        await anna.reached("host")
+        assert anna.links.to("host") is before
+        eve.links.want(frozenset())
+        for name in ("host", "anna"):
+            member, keys = pairs[name]
+            strangers = world[name].endpoint.strangers
+            with pytest.raises(KafilaError):
+                await eve.connect(keys.link, member.fingerprint, name, world[name].candidates(), deadline_s=0.5)
+            assert world[name].endpoint.strangers > strangers
+        assert set(host.links.up) == {"anna"}
+
+
+async def test_link_when_a_member_plays_another_with_all_keys_it_has_then_none_comes_up() -> None:
+    """Eve is a member still, and knows the session's key and those of her own pairs."""
+    village = Village("anna", "eve")
+    async with machines(village) as world:
+        host, anna, eve = world.values()
+        await host.reached("anna", "eve")
+        members = eve.circle.log.now.members
+        known = [eve.circle.keys.key, *(eve.circle.keys.pair(members[name]).link for name in ("host", "anna"))]
+        shared = host.circle.keys.pair(members["anna"]).link
+        assert shared == anna.circle.keys.pair(members["host"]).link
+        assert shared not in known
+        before = anna.links.to("host")
+        eve.circle.identity.fingerprint = host.circle.identity.fingerprint  # she says that she is the host
+        for key in known:
+            with pytest.raises(KafilaError):
+                await eve.connect(key, members["anna"].fingerprint, "anna", anna.candidates(), deadline_s=0.3)
+        assert anna.links.to("host") is before
+
+
+async def test_links_when_a_peer_is_forgotten_then_its_candidates_are_too() -> None:
+    village = Village("anna")
+    async with machines(village) as world:
+        host = world["host"]
+        await host.reached("anna")
+        host.links.forget(["host"])
+        await host.reached()
+        assert host.links._candidates.keys() <= {"host"}
+        assert host.links._keepers == {}

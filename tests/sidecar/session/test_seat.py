@@ -1,0 +1,215 @@
+"""A seat hears its members: what each may say, and that no word of one brings down the rest."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from google.protobuf.message import DecodeError
+from kafila_proto import ring_pb2
+
+from sidecar.session import speech
+from sidecar.session.events import Fault
+from sidecar.session.news import Doubted, MemberDeparted
+from sidecar.session.states import State
+from sidecar.session.turns import MOST_NEWS_WAITING
+from tests.sidecar.session.seat_world import ENTRY, Table
+from tests.support.fuzz import INPUTS, mutations
+
+Seated = Callable[..., Awaitable[Table]]
+
+
+@pytest.fixture
+async def seated() -> AsyncIterator[Seated]:
+    tables: list[Table] = []
+
+    async def sit(me: str, *names: str) -> Table:
+        tables.append(Table(me, *names))
+        await tables[-1].settled()
+        return tables[-1]
+
+    yield sit
+    for table in tables:
+        await table.end()
+
+
+def capability(name: str, **changes: object) -> ring_pb2.Control:
+    entry = {**ENTRY, "name": name, **changes}
+    return ring_pb2.Control(capability=ring_pb2.Capability(member_json=json.dumps(entry), device="cpu"))
+
+
+def link(peer: str) -> ring_pb2.Control:
+    return ring_pb2.Control(link=ring_pb2.LinkReport(peer=peer, up=True, path="direct", rtt_s=0.01))
+
+
+async def formed(seated: Seated) -> Table:
+    """The host's seat of three, with everybody linked and a plan that stands."""
+    table = await seated("ada", "ada")
+    for name in ("bob", "cyd"):
+        table.channel.joins(name)
+        table.channel.says(name, capability(name))
+    await table.settled()
+    table.seat.start()
+    await table.settled()
+    table.channel.says("bob", link("ada"))
+    table.channel.says("cyd", link("bob"))
+    table.channel.says("ada", link("cyd"))
+    await table.settled()
+    await asyncio.sleep(0.3)
+    assert table.state in (State.FETCHING, State.READY)
+    return table
+
+
+async def test_host_when_all_measured_and_linked_then_it_plans_and_lets_fetch(seated: Seated) -> None:
+    table = await formed(seated)
+    assert {"candidates", "capability", "plan", "go"} <= set(table.channel.bodies())
+    assert table.stage.loaded or table.seat.machine.loaded
+
+
+async def test_member_when_another_says_that_the_session_is_over_then_only_the_host_is_believed(seated: Seated) -> None:
+    table = await seated("cyd", "ada", "bob", "cyd")
+    over = speech.fault(Fault("cyd", "INTERNAL", "the end"), "over")
+    states = []
+    for speaker in ("bob", "ada"):
+        table.channel.says(speaker, over)
+        await table.settled()
+        states.append(table.state)
+    assert states == [State.FORMING, State.CLOSED]
+
+
+async def test_member_when_another_decides_like_a_host_then_dropped(seated: Seated) -> None:
+    table = await seated("cyd", "ada", "bob", "cyd")
+    plan = ring_pb2.PlanProposal(problem_json="{}", plan_json="{}")
+    for control in (
+        ring_pb2.Control(epoch=9, plan=plan),
+        speech.may_fetch(9),
+        speech.may_serve(9),
+        ring_pb2.Control(measured=ring_pb2.Measured(trace_json='{"epoch": 1}')),
+        speech.fault(Fault("ada", "INTERNAL", "ada is broken"), "failed"),
+    ):
+        table.channel.says("bob", control)
+    await table.settled()
+    assert table.state is State.FORMING
+    assert table.seat.machine.proposal is None
+    assert table.seat.roster.trace == {}
+
+
+async def test_member_when_the_host_proposes_a_plan_that_is_none_then_it_goes_in_words(seated: Seated) -> None:
+    for problem, plan in (("{}", "{}"), ("[" * 5000, "{}"), ('{"members": []}', '{"admitted": false}')):
+        table = await seated("cyd", "ada", "bob", "cyd")
+        proposal = ring_pb2.PlanProposal(problem_json=problem, plan_json=plan)
+        table.channel.says("ada", ring_pb2.Control(epoch=1, plan=proposal))
+        await table.settled()
+        assert table.state is State.CLOSED
+        assert table.seat.machine.fault is not None
+        assert table.seat.machine.fault.code == "FAILED_PRECONDITION"
+        assert table.channel.sent[-1].fault.kind == "failed"
+
+
+async def test_member_when_accused_then_it_shows_that_it_is_there(seated: Seated) -> None:
+    table = await seated("cyd", "ada", "bob", "cyd")
+    before = len(table.channel.sent)
+    table.channel.says("bob", speech.fault(Fault("cyd", "UNAVAILABLE", "cyd was lost"), "lost"))
+    await table.settled()
+    assert table.channel.bodies()[before:] == ["candidates", "capability"]
+    assert table.state is State.FORMING
+
+
+async def test_host_when_a_member_lies_about_another_then_the_accused_stays(seated: Seated) -> None:
+    table = await formed(seated)
+    for _ in range(3):
+        table.channel.says("cyd", speech.fault(Fault("bob", "UNAVAILABLE", "bob was lost"), "lost"))
+        await table.settled()
+        table.channel.says("bob", link("cyd"))
+        await table.settled()
+    assert table.channel.removals == [("cyd", "removed")]
+    assert [one.name for one in table.channel.members] == ["ada", "bob"]
+
+
+async def test_host_when_members_doubt_it_then_it_plans_anew_and_removes_who_does_so_always(seated: Seated) -> None:
+    table = await formed(seated)
+    for _ in range(3):
+        table.channel.tell(Doubted("bob"))
+        await table.settled()
+    assert table.channel.removals == [("bob", "removed")]
+    assert table.state is not State.CLOSED
+
+
+async def test_member_when_the_host_is_gone_then_it_votes_and_follows_the_successor(seated: Seated) -> None:
+    table = await seated("cyd", "ada", "bob", "cyd")
+    table.channel.tell(MemberDeparted("ada"))
+    await asyncio.sleep(2.4)
+    assert table.channel.votes == ["bob"]
+    before = len(table.channel.sent)
+    table.channel.succeeds("bob")
+    await table.settled()
+    assert table.seat.machine.admitter == "bob"
+    assert table.seat.authority is None
+    assert "capability" in table.channel.bodies()[before:]
+
+
+async def test_member_when_it_is_the_successor_then_it_plans_for_those_who_are_left(seated: Seated) -> None:
+    table = await seated("bob", "ada", "bob", "cyd")
+    table.channel.says("ada", ring_pb2.Control(goodbye=ring_pb2.Goodbye()))
+    await table.settled()
+    assert table.channel.votes == ["bob"]
+    table.channel.succeeds("bob")
+    table.channel.says("cyd", capability("cyd"))
+    await table.settled()
+    table.seat.start()
+    table.channel.says("cyd", link("bob"))
+    table.channel.says("cyd", link("ada"))  # on its way when ada was removed
+    await table.settled()
+    await asyncio.sleep(0.3)
+    plans = [control for control in table.channel.sent if control.HasField("plan")]
+    assert plans
+    assert plans[-1].epoch > 1 << 16
+    assert [one["name"] for one in json.loads(plans[-1].plan.problem_json)["members"]] == ["bob", "cyd"]
+
+
+async def test_member_when_it_is_removed_then_its_seat_closes(seated: Seated) -> None:
+    table = await seated("cyd", "ada", "bob", "cyd")
+    table.channel.remove("cyd", "removed")
+    await table.settled()
+    assert table.state is State.CLOSED
+    assert table.seat.machine.fault is not None
+    assert table.seat.machine.fault.code == "PERMISSION_DENIED"
+
+
+async def test_seat_when_news_comes_quicker_than_it_can_be_handled_then_the_rest_waits_outside(seated: Seated) -> None:
+    table = await seated("cyd", "ada", "bob", "cyd")
+    for _ in range(2000):
+        table.channel.says("bob", link("cyd"))
+    most = 0
+    while not table.channel._news.empty():
+        most = max(most, table.seat._turns._queue.qsize())
+        await asyncio.sleep(0)
+    assert most <= MOST_NEWS_WAITING + 8
+
+
+async def test_seat_when_a_member_says_hostile_things_then_it_stays_as_it_is(seated: Seated) -> None:
+    table = await formed(seated)
+    samples = [
+        *(capability("bob"), link("cyd"), speech.progress(1, "fetching", 1, 2), speech.may_serve(1)),
+        speech.fault(Fault("zoe", "UNAVAILABLE", "zoe was lost"), "lost"),
+        ring_pb2.Control(candidates=ring_pb2.Candidates(candidates=[ring_pb2.Candidate(kind="host", port=1)])),
+        ring_pb2.Control(measured=ring_pb2.Measured(trace_json='{"epoch": 1, "output_tokens": 9, "stages": []}')),
+    ]
+    state, members = table.state, table.channel.members
+    for number, data in enumerate(mutations([one.SerializeToString() for one in samples], seed=1, inputs=INPUTS)):
+        try:
+            control = ring_pb2.Control.FromString(data)
+        except DecodeError:
+            continue
+        if control.HasField("fault") or control.HasField("goodbye"):
+            continue  # it may go, or accuse; other tests say what follows
+        table.channel.says("bob", control)
+        if number % 100 == 0:
+            await table.settled()
+    await table.settled()
+    assert (table.state, table.channel.members) == (state, members)
+    assert set(table.seat.roster.seen) == {"ada", "bob", "cyd"}
+    assert table.seat.authority is not None
+    assert len(table.seat.authority._links) <= 3
+    assert len(table.seat.roster.edges) <= 3
+    assert set(table.seat.authority._heard) <= {"ada", "bob", "cyd"}
