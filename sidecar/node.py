@@ -219,7 +219,8 @@ class Node:
         """
         if request.session:
             session = self._find(request.session)
-            return await plans.of_session(session.seat.machine.proposal, session.checkpoint)
+            own_name = session.channel.self_name
+            return await plans.of_session(session.seat.machine.proposal, session.checkpoint, own_name)
         checkpoint = await self._checkpoint(request.model)
         entry, _ = await self._measuring.member(checkpoint, lend_bytes=0)
         return await plans.of_model(checkpoint, {**entry, "name": self._config.name}, request)

@@ -12,15 +12,15 @@ from sidecar.session.terms import DEFAULT_CONTEXT_TOKENS, OBJECTIVES, beside_wei
 from sidecar.weights.checkpoint import Checkpoint
 
 
-async def of_session(proposal: Proposal | None, checkpoint: Checkpoint) -> pb.PlanReply:
-    """The plan that a session runs by.
+async def of_session(proposal: Proposal | None, checkpoint: Checkpoint, own_name: str) -> pb.PlanReply:
+    """The plan that a session runs by; `own_name` is this member's.
 
     Raises:
         Refused: it has none yet.
     """
     if proposal is None:
         raise Refused("this session has no plan yet: it is planned once everybody has come")
-    return await _reply(proposal.problem, proposal.plan, checkpoint)
+    return await _reply(proposal.problem, proposal.plan, checkpoint, own_name)
 
 
 async def of_model(checkpoint: Checkpoint, member: Json, request: pb.PlanRequest) -> pb.PlanReply:
@@ -38,24 +38,30 @@ async def of_model(checkpoint: Checkpoint, member: Json, request: pb.PlanRequest
         "members": [member],
         **beside_weights(checkpoint, context_tokens),
     }
-    return await _reply(problem, await compute_plan(problem), checkpoint)
+    return await _reply(problem, await compute_plan(problem), checkpoint, member["name"])
 
 
-async def _reply(problem: Json, plan: Json, checkpoint: Checkpoint) -> pb.PlanReply:
+async def _reply(problem: Json, plan: Json, checkpoint: Checkpoint, own_name: str) -> pb.PlanReply:
     alternatives = {name: await compute_plan({**problem, "objective": name}) for name in OBJECTIVES}
     return pb.PlanReply(
         plan_json=json.dumps(plan),
         problem_json=json.dumps(problem),
         alternatives_json={name: json.dumps(other) for name, other in alternatives.items()},
-        download_bytes=_downloads(plan, checkpoint),
+        download_bytes=_downloads(plan, checkpoint, own_name),
     )
 
 
-def _downloads(plan: Json, checkpoint: Checkpoint) -> dict[str, int]:
-    """Bytes of each stage's tensors, by member, whoever has some of them already."""
+def _downloads(plan: Json, checkpoint: Checkpoint, own_name: str) -> dict[str, int]:
+    """Bytes that each stage has to bring here, by member: what is missing on this machine; of the others, who may have
+    some of it, the whole stage; nothing where everybody has the folder."""
+    wanted = {stage["member"]: _tensors(stage, plan, checkpoint) for stage in plan.get("stages", [])}
+    is_folder = checkpoint.model.startswith("/")
     return {
-        stage["member"]: checkpoint.shard_bytes(
-            checkpoint.shard(start=stage["start"], end=stage["end"], head=stage["member"] == plan["head"])
-        )
-        for stage in plan.get("stages", [])
+        member: checkpoint.download_bytes(names) if is_folder or member == own_name else checkpoint.shard_bytes(names)
+        for member, names in wanted.items()
     }
+
+
+def _tensors(stage: Json, plan: Json, checkpoint: Checkpoint) -> frozenset[str]:
+    is_head = stage["member"] == plan["head"]
+    return checkpoint.shard(start=stage["start"], end=stage["end"], head=is_head)
