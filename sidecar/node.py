@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -18,6 +19,8 @@ from sidecar.embedded import EmbeddedRendezvous
 from sidecar.errors import KafilaError, NotFound, Refused
 from sidecar.measuring import Measuring
 from sidecar.net.endpoint import Endpoint
+from sidecar.net.portmap_codec import Transport
+from sidecar.net.portmapping import keep_mapped
 from sidecar.net.stun_servers import parse_servers
 from sidecar.net.surroundings import Surroundings
 from sidecar.offers import Offers, Open
@@ -57,7 +60,7 @@ class Node:
         self._config.data.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._further = parse_servers(self._config.stun)
         self._endpoint = Endpoint.open()
-        self._surroundings = Surroundings(self._endpoint)
+        self._surroundings = Surroundings(self._endpoint, map_port=partial(keep_mapped, Transport.UDP))
         self._embedded = EmbeddedRendezvous(folder=self._config.data / "rendezvous", stack=self._stack)
         self._measuring = Measuring(
             mlx=self._mlx, folder=self._config.data / "measurements", reserved=self._promised_bytes

@@ -10,7 +10,7 @@ from sidecar.net.link import Link, OnStream
 from sidecar.net.nat import Nat
 from sidecar.net.relaying import RelayAccess
 from sidecar.net.stun_servers import Found, find_servers
-from sidecar.net.surroundings import Surroundings
+from sidecar.net.surroundings import Listener, Surroundings
 from sidecar.session.channel import Channel
 from sidecar.session.membership import Member
 
@@ -28,18 +28,16 @@ class Reaching:
         self._further = further
         self._finding: asyncio.Task[Found] | None = None
         self._classified: asyncio.Task[Nat] | None = None
-        self._changed: Callable[[], None] | None = None
+        self._listener: Listener | None = None
 
     def start(self, changed: Callable[[], None]) -> None:
         """`changed` is called whenever `candidates` gives others than before."""
-        self._changed = changed
-        self._surroundings.listen(changed)
         self._finding = asyncio.create_task(self._find(), name="find STUN servers")
-        self._classified = asyncio.create_task(self._classify(self._finding), name="classify")
+        self._classified = asyncio.create_task(self._classify(self._finding, changed), name="classify")
 
     def stop(self) -> None:
-        if self._changed:
-            self._surroundings.unlisten(self._changed)
+        if self._listener:
+            self._surroundings.unlisten(self._listener)
         for task in (self._finding, self._classified):
             if task:
                 task.cancel()
@@ -108,6 +106,8 @@ class Reaching:
         rendezvous = self._channel.rendezvous
         return await find_servers(rendezvous.address.host, rendezvous.udp, self._further)
 
-    async def _classify(self, finding: asyncio.Task[Found]) -> Nat:
+    async def _classify(self, finding: asyncio.Task[Found], changed: Callable[[], None]) -> Nat:
         found = await asyncio.shield(finding)
+        self._listener = Listener(found.servers, changed)
+        self._surroundings.listen(self._listener)
         return await self._surroundings.about(found.servers)

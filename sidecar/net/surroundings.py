@@ -5,19 +5,31 @@ import contextlib
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from sidecar.errors import Unavailable
+from sidecar.errors import KafilaError, Unavailable
 from sidecar.net.candidates import Address, Candidate, Interface, system_interfaces
 from sidecar.net.classify import OwnSocket, Strays, classify
 from sidecar.net.errors import BadDatagram
 from sidecar.net.mapped import MappedAddress
 from sidecar.net.nat import Nat, StunServer
+from sidecar.net.portmap import Mapped
 from sidecar.net.watch import LOOK_EVERY_S, NetworkWatch
 
 log = logging.getLogger(__name__)
 
 Classify = Callable[[OwnSocket, Sequence[StunServer]], Awaitable[Nat]]
+MapPort = Callable[[int, Callable[[Mapped | None], None]], Awaitable[None]]
+"""Has the router forward a port until cancelled and tells what stands; returns when it offers nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Who hears when the endpoint's candidates are others, and which servers matter to it."""
+
+    servers: tuple[StunServer, ...]
+    changed: Callable[[], None]
 
 
 class Own(Protocol):
@@ -26,6 +38,8 @@ class Own(Protocol):
     further: tuple[Candidate, ...]
     on_path_died: Callable[[], None]
 
+    @property
+    def address(self) -> Address: ...
     def send(self, datagrams: Sequence[bytes], target: Address) -> None: ...
     def hear(self, strays: Strays | None) -> None: ...
     def network_changed(self) -> None: ...
@@ -40,17 +54,21 @@ class Surroundings:
         *,
         interfaces: Callable[[], Iterable[Interface]] = system_interfaces,
         ask: Classify = classify,
+        map_port: MapPort | None = None,
     ) -> None:
         self._own = own
         own.on_path_died = self._look_at_mapping
         self._interfaces = interfaces
         self._ask = ask
+        self._map_port = map_port
+        self._mapping: asyncio.Task[None] | None = None
+        self._reflexive: Candidate | None = None
+        self._mapped: Candidate | None = None
         self._asking = asyncio.Lock()
         self._known: dict[tuple[StunServer, ...], Nat] = {}
-        self._asked: set[tuple[StunServer, ...]] = set()  # in any network so far
         self._kept: MappedAddress | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._listeners: list[Callable[[], None]] = []
+        self._listeners: list[Listener] = []
         self._doubted = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
@@ -60,18 +78,17 @@ class Surroundings:
         Raises Unavailable when no socket can be opened for it.
         """
         wanted = tuple(servers)
-        self._asked.add(wanted)
         async with self._asking:
             if wanted not in self._known:
                 self._known[wanted] = await self._classify(wanted)
             return self._known[wanted]
 
-    def listen(self, changed: Callable[[], None]) -> None:
-        """From now on `changed` is called whenever the endpoint's candidates are others."""
-        self._listeners.append(changed)
+    def listen(self, listener: Listener) -> None:
+        """From now on it hears of changes, and its servers are asked again after each."""
+        self._listeners.append(listener)
 
-    def unlisten(self, changed: Callable[[], None]) -> None:
-        self._listeners.remove(changed)
+    def unlisten(self, listener: Listener) -> None:
+        self._listeners.remove(listener)
 
     async def run(self) -> None:
         """Watches the machine's addresses, and what the NAT makes of them."""
@@ -84,6 +101,7 @@ class Surroundings:
                     await self._changed()
         finally:
             self._stop_keeping()
+            await self._stop_mapping()
 
     # ---- Private
 
@@ -94,7 +112,8 @@ class Surroundings:
         self._known.clear()
         self._own.network_changed()
         self._tell()
-        for servers in list(self._asked):
+        await self._stop_mapping()
+        for servers in {listener.servers for listener in self._listeners}:
             with contextlib.suppress(Unavailable):  # asked again by whoever needs it
                 await self.about(servers)
 
@@ -102,24 +121,50 @@ class Surroundings:
         self._stop_keeping()
         nat = await self._ask(self._own, servers)
         log.info("nat_classified mapping=%s filtering=%s udp=%s", nat.mapping, nat.filtering, nat.udp)
-        self._announce(nat)
+        self._reflexive = nat.candidate()
+        self._announce()
+        if nat.is_translated:
+            self._start_mapping()
         if servers:
             now = self._loop.time()
             self._keep(MappedAddress(servers[0].place, blocked=not nat.udp, entropy=lambda: os.urandom(12), now=now))
         return nat
 
-    def _announce(self, nat: Nat) -> None:
-        candidate = nat.candidate()
-        further = (candidate,) if candidate else ()
+    def _announce(self) -> None:
+        found = {candidate.target: candidate for candidate in (self._reflexive, self._mapped) if candidate}
+        further = tuple(found.values())
         if further != self._own.further:
             self._own.further = further
             self._tell()
 
     def _tell(self) -> None:
-        for changed in list(self._listeners):
-            changed()
+        for listener in list(self._listeners):
+            listener.changed()
 
-    # ---- Keeping the mapping
+    # ---- Having the router forward our port
+
+    def _start_mapping(self) -> None:
+        if self._map_port and self._mapping is None:
+            self._mapping = asyncio.create_task(self._have_mapped(self._map_port), name="port mapping")
+
+    async def _have_mapped(self, map_port: MapPort) -> None:
+        try:
+            await map_port(self._own.address[1], self._told_mapped)
+        except KafilaError as error:
+            log.info("port_mapping_failed code=%s", error.code)
+
+    async def _stop_mapping(self) -> None:
+        """Gives the mapping up; the router of another network may offer what this one did not."""
+        if self._mapping:
+            self._mapping.cancel()
+            await asyncio.wait([self._mapping])
+        self._mapping, self._mapped = None, None
+
+    def _told_mapped(self, mapped: Mapped | None) -> None:
+        self._mapped = mapped.candidate() if mapped else None
+        self._announce()
+
+    # ---- Keeping the NAT's own mapping
 
     def _keep(self, kept: MappedAddress) -> None:
         self._kept = kept

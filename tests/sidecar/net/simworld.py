@@ -22,7 +22,7 @@ from sidecar.net.nat import Nat, StunServer
 from sidecar.net.natcheck import NatCheck, Sending
 from sidecar.net.relay_end import Token
 from sidecar.net.relaying import RelayAccess
-from sidecar.net.surroundings import Surroundings
+from sidecar.net.surroundings import Listener, Surroundings
 from sidecar.net.udp import Received
 from tests.sidecar.net.people import KEY, SESSION, Person, ignore, person
 from tests.support.simnet import Host, Network
@@ -198,6 +198,10 @@ class Member:
             candidates=candidates,
         )
 
+    def listen(self, peer: "Member") -> None:
+        """From now on the peer hears of other candidates."""
+        self.surroundings.listen(Listener((self.rendezvous.server,), lambda: self.announce([peer])))
+
     async def close(self) -> None:
         self.running.cancel()
         await asyncio.wait([self.running])
@@ -249,7 +253,7 @@ class Classification:
 async def linked(a: Member, b: Member) -> tuple[tuple[Nat, Nat], tuple[Link, Link]]:
     """Introduces two members as a session does, at once and again when candidates change, and links them."""
     for one, other in ((a, b), (b, a)):
-        one.surroundings.listen(lambda one=one, other=other: one.announce([other]))  # type: ignore[misc]
+        one.listen(other)
         one.announce([other])
     nats = asyncio.gather(a.classify(), b.classify())
     links = await asyncio.gather(a.link(b), b.link(a))
