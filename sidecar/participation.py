@@ -147,7 +147,7 @@ class Participation:
             checkpoint=self.checkpoint,
         )
         session.code, session.rendezvous_note = self.code, self.note
-        session.better_plan = self.seat.better_plan
+        session.better_plan = self.seat.advice.sentence
         session.active_sequences = self.stage.active_sequences
         session.reserved_memory_bytes = self.stage.weight_bytes
         return session

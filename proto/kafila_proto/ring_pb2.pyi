@@ -259,7 +259,7 @@ class Envelope(_message.Message):
     def __init__(self, sender: _Optional[str] = ..., sequence: _Optional[int] = ..., control: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., log_length: _Optional[int] = ...) -> None: ...
 
 class Control(_message.Message):
-    __slots__ = ("epoch", "entries", "capability", "candidates", "plan", "link", "go", "progress", "ready", "fault", "goodbye", "measured", "vote", "standing")
+    __slots__ = ("epoch", "entries", "capability", "candidates", "plan", "link", "go", "progress", "ready", "fault", "goodbye", "measured", "vote", "standing", "ask")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     CAPABILITY_FIELD_NUMBER: _ClassVar[int]
@@ -274,6 +274,7 @@ class Control(_message.Message):
     MEASURED_FIELD_NUMBER: _ClassVar[int]
     VOTE_FIELD_NUMBER: _ClassVar[int]
     STANDING_FIELD_NUMBER: _ClassVar[int]
+    ASK_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     entries: LogEntries
     capability: Capability
@@ -288,7 +289,8 @@ class Control(_message.Message):
     measured: Measured
     vote: Vote
     standing: Standing
-    def __init__(self, epoch: _Optional[int] = ..., entries: _Optional[_Union[LogEntries, _Mapping]] = ..., capability: _Optional[_Union[Capability, _Mapping]] = ..., candidates: _Optional[_Union[Candidates, _Mapping]] = ..., plan: _Optional[_Union[PlanProposal, _Mapping]] = ..., link: _Optional[_Union[LinkReport, _Mapping]] = ..., go: _Optional[_Union[Go, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., measured: _Optional[_Union[Measured, _Mapping]] = ..., vote: _Optional[_Union[Vote, _Mapping]] = ..., standing: _Optional[_Union[Standing, _Mapping]] = ...) -> None: ...
+    ask: Ask
+    def __init__(self, epoch: _Optional[int] = ..., entries: _Optional[_Union[LogEntries, _Mapping]] = ..., capability: _Optional[_Union[Capability, _Mapping]] = ..., candidates: _Optional[_Union[Candidates, _Mapping]] = ..., plan: _Optional[_Union[PlanProposal, _Mapping]] = ..., link: _Optional[_Union[LinkReport, _Mapping]] = ..., go: _Optional[_Union[Go, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., measured: _Optional[_Union[Measured, _Mapping]] = ..., vote: _Optional[_Union[Vote, _Mapping]] = ..., standing: _Optional[_Union[Standing, _Mapping]] = ..., ask: _Optional[_Union[Ask, _Mapping]] = ...) -> None: ...
 
 class LogEntries(_message.Message):
     __slots__ = ("entries",)
@@ -399,6 +401,12 @@ class Vote(_message.Message):
     standing: int
     signature: bytes
     def __init__(self, successor: _Optional[str] = ..., log_length: _Optional[int] = ..., standing: _Optional[int] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class Ask(_message.Message):
+    __slots__ = ("member",)
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    member: str
+    def __init__(self, member: _Optional[str] = ...) -> None: ...
 
 class Standing(_message.Message):
     __slots__ = ("number",)

@@ -72,6 +72,13 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """The speaker wants to know whether a member is there."""
+
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """The speaker can't go on; the fault is its own."""
 
@@ -120,9 +127,22 @@ class Nothing:
 
 
 Said = (
-    Measured | Reachable | Linked | Unlinked | Doing | Lost | Failed | Over | Goodbye | Traced | Planned | MayFetch
-    | MayServe | Nothing
-)  # fmt: skip
+    Measured
+    | Reachable
+    | Linked
+    | Unlinked
+    | Doing
+    | Lost
+    | Asked
+    | Failed
+    | Over
+    | Goodbye
+    | Traced
+    | Planned
+    | MayFetch
+    | MayServe
+    | Nothing
+)
 
 
 def read(speaker: str, control: ring_pb2.Control) -> Said:
@@ -138,6 +158,8 @@ def read(speaker: str, control: ring_pb2.Control) -> Said:
             return _doing(control.epoch, control.progress)
         case "fault":
             return _fault(speaker, control.fault)
+        case "ask":
+            return Asked(control.ask.member)
         case "goodbye":
             return Goodbye()
         case "measured":

@@ -40,6 +40,20 @@ class Served:
         return {member: median(times) for member, times in self._seconds.items()}
 
 
+class Advice:
+    """What the admitter may tell people: one sentence on a better plan, when served times show one."""
+
+    def __init__(self) -> None:
+        self.sentence = ""
+        self._served = Served()
+
+    async def take(self, proposal: Proposal, trace: Mapping[str, Any]) -> None:
+        """Another request was served; now and then the plan is looked at again."""
+        served_s = self._served.add(trace)
+        if served_s is not None:
+            self.sentence = await look_for_better(proposal, served_s)
+
+
 async def look_for_better(proposal: Proposal, served_s: Mapping[str, float]) -> str:
     """One sentence that proposes to plan again, or nothing."""
     found = await asyncio.to_thread(_better, proposal, served_s)

@@ -108,6 +108,13 @@ class Accuse:
 
 
 @dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask everybody whether a member is there."""
+
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
 class Vote:
     """Tell everybody that the admitter is gone for this member, and who comes next in order."""
 
@@ -121,7 +128,7 @@ class Closed:
     fault: Fault | None
 
 
-FollowerOutput = OpenLinks | LoadShard | Serve | StopServing | Report | Accuse | Vote | Closed
+FollowerOutput = OpenLinks | LoadShard | Serve | StopServing | Report | Accuse | Ask | Vote | Closed
 
 
 # ---- What the authority core (authority.py) asks its driver to do.

@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from sidecar.errors import KafilaError
-from sidecar.session.events import Json, Proposal
+from sidecar.session.events import Fault, Json, Proposal
 from sidecar.session.planning import compute_plan
 
 REPORT_EVERY_S = 0.5  # of a fetch's progress
@@ -13,14 +14,22 @@ Outcome = Callable[[], Awaitable[None]]
 Soon = Callable[[Outcome], None]
 Failed = Callable[[str, str], Awaitable[None]]  # gRPC code name, sentence
 Progress = Callable[[str, int, int], None]
-Load = Callable[[Proposal, Progress], Awaitable[None]]
 Measure = Callable[[], Awaitable[tuple[Json, str]]]
+
+
+class Stage(Protocol):
+    """This machine's part in the present epoch; serving/stage.py is the one."""
+
+    async def load(self, proposal: Proposal, progress: Progress) -> None: ...
+    def serve(self, proposal: Proposal) -> None: ...
+    async def stop(self, fault: Fault) -> None: ...
 
 
 class Jobs:
     """Runs them in the seat's task group; `soon` queues what follows."""
 
-    def __init__(self, tasks: asyncio.TaskGroup, soon: Soon) -> None:
+    def __init__(self, stage: Stage, tasks: asyncio.TaskGroup, soon: Soon) -> None:
+        self._stage = stage
         self._tasks = tasks
         self._soon = soon
         self._measuring: asyncio.Task[None] | None = None
@@ -52,12 +61,12 @@ class Jobs:
 
         self._tasks.create_task(work(), name="plan")
 
-    def load(self, load: Load, proposal: Proposal, said: Progress, done: Outcome, failed: Failed) -> None:
+    def load(self, proposal: Proposal, said: Progress, done: Outcome, failed: Failed) -> None:
         """This member's stage; its progress is said when it changes, and now and then."""
 
         async def work() -> None:
             try:
-                await load(proposal, _thinned(said))
+                await self._stage.load(proposal, _thinned(said))
             except KafilaError as error:
                 code, sentence = error.code, str(error)
                 self._soon(lambda: failed(code, sentence))

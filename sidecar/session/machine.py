@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from sidecar.session.events import (
     Accuse,
+    Ask,
     Closed,
     Fault,
     FollowerOutput,
@@ -23,7 +24,8 @@ from sidecar.session.events import (
 from sidecar.session.states import State, Step, follow
 
 LINK_SILENT_AND_GONE_S = 1.5  # DESIGN 9: the rendezvous says it left and the link is silent: a death after about 2 s
-GONE_WITHOUT_LINK_S = 2.0  # the same for a member that this one has no link to
+ASK_AFTER_S = 0.5  # a member that the rendezvous misses and this one has no link to is asked for by every other way
+GONE_WITHOUT_LINK_S = 2.0  # and it is dead if it did not answer by then: the rendezvous' word alone kills nobody
 LINK_SILENT_S = 15.0  # silence alone
 REPLAN_DEADLINE_S = 60.0  # how long a member waits for the admitter to plan again
 TAKEOVER_DEADLINE_S = 30.0  # how long it waits for the others to miss the admitter too, and for a successor
@@ -45,6 +47,8 @@ class Machine:
         self.fault: Fault | None = None
         self.loaded = False
         self._departed: dict[str, float] = {}  # since when the rendezvous misses a member
+        self._asked: set[str] = set()  # for these, meanwhile
+        self._heard_at: dict[str, float] = {}
         self._left: set[str] = set()  # said goodbye
         self._gone: set[str] = set()  # left, or does not answer any more
         self._replan_by: float | None = None
@@ -59,6 +63,7 @@ class Machine:
         gone = set(self.members) - set(members)
         former, self.admitter, self.members = self.admitter, admitter, tuple(members)
         self._departed = {member: since for member, since in self._departed.items() if member in members}
+        self._heard_at = {member: at for member, at in self._heard_at.items() if member in members}
         self._left, self._gone = self._left & set(members), self._gone & set(members)
         if self.state is State.CLOSED:
             return []
@@ -147,13 +152,15 @@ class Machine:
     def returned(self, member: str) -> None:
         """The member attends again."""
         self._departed.pop(member, None)
+        self._asked.discard(member)
 
     # ---- What others say
 
-    def heard(self, member: str) -> None:
+    def heard(self, member: str, now: float) -> None:
         """A member said something, so it is there, unless that was before its goodbye."""
-        if member in self._left:
+        if member in self._left or member not in self.members:
             return
+        self._heard_at[member] = now
         self._gone.discard(member)
         if member == self.admitter:
             self._takeover_by = None
@@ -198,6 +205,9 @@ class Machine:
             return self.close(Fault(self.admitter, "UNAVAILABLE", f"{self.admitter} did not plan again in time"))
         outputs: list[FollowerOutput] = []
         for member in self.members:
+            if self._is_due_to_ask(member, now, silent_s.get(member)):
+                self._asked.add(member)
+                outputs.append(Ask(member))
             if member not in (self.name, *self._gone) and self._is_dead(member, now, silent_s.get(member)):
                 fault = Fault(member, "UNAVAILABLE", f"{member} was lost: its machine no longer answers")
                 outputs += self._lose(fault, now)
@@ -205,10 +215,19 @@ class Machine:
         return outputs
 
     def _is_dead(self, member: str, now: float, silent_s: float | None) -> bool:
-        gone_s = now - self._departed[member] if member in self._departed else None
-        if silent_s is None:
-            return gone_s is not None and gone_s >= GONE_WITHOUT_LINK_S
-        return silent_s >= (LINK_SILENT_S if gone_s is None else LINK_SILENT_AND_GONE_S)
+        departed_at = self._departed.get(member)
+        if silent_s is not None:
+            return silent_s >= (LINK_SILENT_S if departed_at is None else LINK_SILENT_AND_GONE_S)
+        return departed_at is not None and now - departed_at >= GONE_WITHOUT_LINK_S and not self._answered(member)
+
+    def _is_due_to_ask(self, member: str, now: float, silent_s: float | None) -> bool:
+        departed_at = self._departed.get(member)
+        due = silent_s is None and departed_at is not None and now - departed_at >= ASK_AFTER_S
+        return due and member not in self._asked
+
+    def _answered(self, member: str) -> bool:
+        """What came so late was said after the rendezvous missed it."""
+        return self._heard_at.get(member, 0.0) >= self._departed[member] + ASK_AFTER_S
 
     # ---- Shared steps
 

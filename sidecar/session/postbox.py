@@ -15,7 +15,6 @@ from sidecar.net.relay_stream import RelayStream
 from sidecar.session.address import Address
 from sidecar.session.dial import CALL_DEADLINE_S, answered, dial, no_answer
 
-
 MOST_ATTENDING = 1024  # mailboxes that are remembered; an honest room has fewer
 
 

@@ -7,8 +7,7 @@ queue and is handled one at a time, so the cores never see two things at once.
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 from kafila_proto import ring_pb2
 
@@ -19,9 +18,9 @@ from sidecar.session import controls, news, speech
 from sidecar.session import events as ev
 from sidecar.session.authority import Authority, Terms
 from sidecar.session.channel import Channel
-from sidecar.session.correction import Served, look_for_better
+from sidecar.session.correction import Advice
 from sidecar.session.edges import Edge
-from sidecar.session.jobs import Jobs, Measure, Progress
+from sidecar.session.jobs import Jobs, Measure, Stage
 from sidecar.session.links import Links, Network
 from sidecar.session.machine import Machine
 from sidecar.session.planning import check_proposal
@@ -30,14 +29,6 @@ from sidecar.session.states import State
 from sidecar.session.turns import Call, Item, LinkChanged, Turns
 
 log = logging.getLogger(__name__)
-
-
-class Stage(Protocol):
-    """This machine's part in the present epoch; serving/stage.py is the one."""
-
-    async def load(self, proposal: ev.Proposal, progress: Progress) -> None: ...
-    def serve(self, proposal: ev.Proposal) -> None: ...
-    async def stop(self, fault: ev.Fault) -> None: ...
 
 
 class Seat:
@@ -66,8 +57,7 @@ class Seat:
         self._changed = changed
         self._turns = Turns()
         self._capability: ring_pb2.Capability | None = None
-        self._served = Served()
-        self.better_plan = ""  # a sentence, on the admitter, when served times show one
+        self.advice = Advice()
         self._loop = asyncio.get_running_loop()
         self.authority = self._make_authority() if channel.is_admitter else None
 
@@ -78,7 +68,7 @@ class Seat:
         try:
             async with asyncio.TaskGroup() as self._tasks:
                 self.links = Links(network=self._network, told=self._turns.link_changed, tasks=self._tasks)
-                self._jobs = Jobs(self._tasks, self._turns.soon)
+                self._jobs = Jobs(self._stage, self._tasks, self._turns.soon)
                 self._jobs.measure(self._measure, self._measured_here, self._not_measured)
                 listening = self._tasks.create_task(self._turns.bring(self.channel.events()))
                 self._introduce()
@@ -155,7 +145,7 @@ class Seat:
 
     async def _message(self, sender: str, control: ring_pb2.Control) -> None:
         """Whatever a member says shows that it is there; what makes no sense is dropped."""
-        self.machine.heard(sender)
+        self.machine.heard(sender, self._now)
         if self.authority:
             await self._obey(self.authority.heard(sender, self._now))
         await self._understand(sender, control)
@@ -188,6 +178,8 @@ class Seat:
                 self.roster.progressed(sender, doing, fetched_bytes, total_bytes)
                 if self.authority:
                     await self._obey(self.authority.progressed(sender, epoch, doing, self._now))
+            case controls.Asked(member) if member == self.machine.name:
+                self._say_now(ring_pb2.Control())
             case controls.Lost(member):
                 await self._heard_lost(sender, member)
             case controls.Failed(fault) if sender != self.machine.name:
@@ -198,22 +190,14 @@ class Seat:
                 await self._do(self.machine.close(fault))
             case controls.Traced(trace) if self.machine.proposal and sender == self.machine.proposal.head:
                 self.roster.measured(trace)
-                self._correct(self.machine.proposal)
+                if self.authority:
+                    self._tasks.create_task(self.advice.take(self.machine.proposal, trace), name="correct")
             case controls.Planned() if from_admitter:
                 await self._heard_plan(sender, said)
             case controls.MayFetch(epoch) if from_admitter:
                 await self._do(self.machine.may_fetch(epoch))
             case controls.MayServe(epoch) if from_admitter:
                 await self._do(self.machine.may_serve(epoch))
-
-    def _correct(self, proposal: ev.Proposal) -> None:
-        """The admitter looks for a better plan, now and then."""
-        served_s = self._served.add(self.roster.trace) if self.authority else None
-        if served_s is not None:
-            self._tasks.create_task(self._look_for_better(proposal, served_s), name="correct")
-
-    async def _look_for_better(self, proposal: ev.Proposal, served_s: Mapping[str, float]) -> None:
-        self.better_plan = await look_for_better(proposal, served_s)
 
     async def _heard_link(self, sender: str, peer: str, edge: Edge) -> None:
         self.roster.linked(sender, peer, edge)
@@ -238,7 +222,7 @@ class Seat:
     async def _heard_lost(self, sender: str, member: str) -> None:
         """One member's word alone removes nobody: the accused may show that it is there."""
         if member == self.machine.name:
-            self._introduce()
+            self._say_now(ring_pb2.Control())
         elif self.authority and sender == self.machine.name:
             self.roster.gone(member)
             await self._obey(self.authority.lost(member, "lost"))
@@ -304,6 +288,8 @@ class Seat:
                     self._say_now(speech.fault(fault, "lost", epoch))
                 case ev.Accuse(epoch, fault, False):
                     await self.channel.send(speech.fault(fault, "failed", epoch))  # there may be no further turn
+                case ev.Ask(member):
+                    self._say_now(ring_pb2.Control(ask=ring_pb2.Ask(member=member)))
                 case ev.Vote(successor):
                     self.channel.vote(successor)
                 case ev.Closed(fault):
@@ -341,7 +327,6 @@ class Seat:
 
     def _load(self, proposal: ev.Proposal) -> None:
         self._jobs.load(
-            self._stage.load,
             proposal,
             said=lambda *done: self._say_now(speech.progress(proposal.epoch, *done)),
             done=lambda: self._do(self.machine.shard_loaded(proposal.epoch)),

@@ -104,6 +104,7 @@ def test_read_json_when_it_is_made_to_break_parsers_then_typed(text: str) -> Non
 
 
 @pytest.mark.fuzz
+@pytest.mark.fuzz
 def test_read_when_bytes_are_hostile_then_typed_and_harmless() -> None:
     candidate = ring_pb2.Candidate(kind="host", address="192.0.2.1", port=4711, priority=1)
     samples = [

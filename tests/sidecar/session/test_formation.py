@@ -10,6 +10,7 @@ import pytest
 from sidecar.session.authority import FETCH_SILENCE_S, LINK_DEADLINE_S, MEASURE_DEADLINE_S, Authority, Terms
 from sidecar.session.events import (
     Accuse,
+    Ask,
     AuthorityOutput,
     Closed,
     ComputePlan,
@@ -29,7 +30,13 @@ from sidecar.session.events import (
     Vote,
 )
 from sidecar.session.hearings import HEARING_S, MOST_FALSE_ALARMS
-from sidecar.session.machine import LINK_SILENT_S, TAKEOVER_DEADLINE_S, Machine
+from sidecar.session.machine import (
+    ASK_AFTER_S,
+    GONE_WITHOUT_LINK_S,
+    LINK_SILENT_S,
+    TAKEOVER_DEADLINE_S,
+    Machine,
+)
 from sidecar.session.states import State, Step, follow
 
 NAMES = ("ada", "bob", "cyd")
@@ -358,7 +365,7 @@ def test_machine_when_the_admitter_is_heard_again_then_it_waits_for_its_plan_and
     machine.departed("ada", party.now)
     outputs = machine.handle_timer(party.now + 3, {"ada": 3.0, "bob": 0.1})
     assert [type(output) for output in outputs] == [StopServing, Vote]
-    machine.heard("ada")
+    machine.heard("ada", party.now)
     machine.returned("ada")
     assert machine.handle_timer(party.now + TAKEOVER_DEADLINE_S + 1, {"ada": 0.1, "bob": 0.1}) == []
     party._obey(party.authority.doubted("cyd", party.now))
@@ -369,7 +376,7 @@ def test_machine_when_the_admitter_is_heard_again_then_it_waits_for_its_plan_and
 def test_machine_when_the_admitter_said_goodbye_then_its_late_messages_change_nothing() -> None:
     machine = formed().machines["cyd"]
     assert Vote("bob") in machine.left("ada", 0.0)
-    machine.heard("ada")
+    machine.heard("ada", 0.1)
     assert machine.is_gone("ada")
 
 
@@ -451,6 +458,21 @@ def test_machine_when_only_the_rendezvous_lost_somebody_then_it_is_no_death() ->
     machine = party.machines["ada"]
     machine.departed("bob", party.now)
     assert machine.handle_timer(party.now + 60, {"bob": 0.1, "cyd": 0.1}) == []
+
+
+def test_machine_when_the_rendezvous_misses_who_has_no_link_then_it_asks_and_the_answer_counts() -> None:
+    machine = Machine(name="dan", admitter="ada", members=("ada", "bob", "cyd", "dan"))
+    for member in ("ada", "bob", "cyd"):
+        machine.departed(member, 10.0)
+        machine.heard(member, 10.1)  # was on its way
+    assert machine.handle_timer(10.0 + ASK_AFTER_S - 0.1, {}) == []
+    assert machine.handle_timer(10.0 + ASK_AFTER_S, {"bob": 0.1}) == [Ask("ada"), Ask("cyd")]
+    assert machine.handle_timer(10.0 + ASK_AFTER_S + 0.1, {"bob": 0.1}) == []
+    machine.heard("ada", 10.0 + ASK_AFTER_S + 0.2)
+    outputs = machine.handle_timer(10.0 + GONE_WITHOUT_LINK_S, {"bob": 0.1})
+    assert [output.fault.member for output in outputs if isinstance(output, Accuse)] == ["cyd"]
+    assert not machine.is_gone("ada")
+    assert machine.handle_timer(99.0, {"bob": 0.1}) == []
 
 
 def test_machine_when_only_the_link_is_silent_then_it_waits_for_fifteen_seconds() -> None:

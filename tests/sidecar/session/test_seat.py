@@ -106,12 +106,14 @@ async def test_member_when_the_host_proposes_a_plan_that_is_none_then_it_goes_in
         assert table.channel.sent[-1].fault.kind == "failed"
 
 
-async def test_member_when_accused_then_it_shows_that_it_is_there(seated: Seated) -> None:
+async def test_member_when_accused_or_asked_for_then_it_shows_that_it_is_there(seated: Seated) -> None:
     table = await seated("cyd", "ada", "bob", "cyd")
     before = len(table.channel.sent)
     table.channel.says("bob", speech.fault(Fault("cyd", "UNAVAILABLE", "cyd was lost"), "lost"))
+    table.channel.says("ada", ring_pb2.Control(ask=ring_pb2.Ask(member="cyd")))
+    table.channel.says("ada", ring_pb2.Control(ask=ring_pb2.Ask(member="bob")))
     await table.settled()
-    assert table.channel.bodies()[before:] == ["candidates", "capability"]
+    assert table.channel.sent[before:] == [ring_pb2.Control()] * 2
     assert table.state is State.FORMING
 
 
@@ -187,6 +189,7 @@ async def test_seat_when_news_comes_quicker_than_it_can_be_handled_then_the_rest
     assert most <= MOST_NEWS_WAITING + 8
 
 
+@pytest.mark.fuzz
 async def test_seat_when_a_member_says_hostile_things_then_it_stays_as_it_is(seated: Seated) -> None:
     table = await formed(seated)
     samples = [
