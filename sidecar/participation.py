@@ -14,10 +14,9 @@ from sidecar.errors import KafilaError, from_code
 from sidecar.measuring import network_entry
 from sidecar.net.candidates import Candidate
 from sidecar.net.link import Link
-from sidecar.net.stream import Stream
+from sidecar.net.stream import Stream, StreamKind
 from sidecar.reaching import Reaching
 from sidecar.runtime.mlx_thread import MlxThread
-from sidecar.serving.kinds import ACTIVATIONS, CONTROL, REQUEST
 from sidecar.serving.stage import Stage
 from sidecar.serving.trace import TraceFile
 from sidecar.session import view
@@ -203,7 +202,7 @@ class Participation:
     async def dial(self, peer: str, candidates: Sequence[Candidate]) -> Link:
         link = await self._reaching.link(peer, candidates, deadline_s=OPEN_DEADLINE_S, on_stream=self._on_stream)
         self._note_formed(link)
-        self._carry_control(await link.open(CONTROL), link)
+        self._carry_control(await link.open(StreamKind.CONTROL), link)
         return link
 
     def _note_formed(self, link: Link) -> None:
@@ -228,11 +227,11 @@ class Participation:
         link.closed.add_done_callback(lambda _: self.channel.detach(forward))
 
     async def _on_stream(self, stream: Stream) -> None:
-        if stream.kind == ACTIVATIONS:
+        if stream.kind == StreamKind.ACTIVATIONS:
             await self.stage.take_frames(stream)
-        elif stream.kind == REQUEST:
+        elif stream.kind == StreamKind.REQUEST:
             await self.stage.answer(stream)
-        elif stream.kind == CONTROL:
+        elif stream.kind == StreamKind.CONTROL:
             while (sealed := await stream.receive()) is not None:
                 await self.channel.receive(sealed)
 

@@ -11,8 +11,7 @@ from kafila_proto import sidecar_pb2 as pb
 
 from sidecar.errors import InvalidInput, KafilaError, Unavailable, from_code
 from sidecar.net.link import Link
-from sidecar.net.stream import Stream
-from sidecar.serving.kinds import REQUEST
+from sidecar.net.stream import Stream, StreamKind
 
 REQUEST_DEADLINE_S = 30.0  # from the stream's opening to the request
 SILENCE_DEADLINE_S = 1260.0  # the longest wait for a free sequence and the longest prompt, together
@@ -26,7 +25,7 @@ async def ask(link: Link, request: pb.GenerateRequest, epoch: int) -> Stream:
     Raises:
         Unavailable: the link broke.
     """
-    stream = await link.open(REQUEST)
+    stream = await link.open(StreamKind.REQUEST)
     try:
         await stream.send(ring_pb2.Request(epoch=epoch, generate=request.SerializeToString()).SerializeToString())
     except BaseException:

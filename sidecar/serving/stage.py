@@ -9,14 +9,13 @@ from kafila_proto import sidecar_pb2 as pb
 
 from sidecar.errors import Denied, KafilaError, Unavailable, from_code
 from sidecar.net.link import Link
-from sidecar.net.stream import Stream
+from sidecar.net.stream import Stream, StreamKind
 from sidecar.runtime.mlx_thread import MlxThread
 from sidecar.runtime.shard import Shard
 from sidecar.runtime.tokenizer import Tokenizer
 from sidecar.serving import remote
 from sidecar.serving.engine import Engine
 from sidecar.serving.hop import Hop
-from sidecar.serving.kinds import ACTIVATIONS
 from sidecar.serving.ring import Ring
 from sidecar.serving.trace import RequestTrace
 from sidecar.serving.worker import Bounds, Worker
@@ -236,7 +235,7 @@ class Stage:
 
     def _hop(self, proposal: Proposal) -> Hop:
         peer = proposal.next_after(self._name)
-        return Hop(peer=peer, open_stream=lambda: self._links().to(peer).open(ACTIVATIONS))
+        return Hop(peer=peer, open_stream=lambda: self._links().to(peer).open(StreamKind.ACTIVATIONS))
 
     async def _taker(self, peer: str) -> Ring | Worker:
         await self._until_serving()

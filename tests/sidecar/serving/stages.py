@@ -12,9 +12,8 @@ from kafila_proto import sidecar_pb2 as pb
 from sidecar.errors import KafilaError, Unavailable
 from sidecar.net.endpoint import Endpoint
 from sidecar.net.link import Link
-from sidecar.net.stream import Stream
+from sidecar.net.stream import Stream, StreamKind
 from sidecar.runtime.mlx_thread import MlxThread
-from sidecar.serving.kinds import ACTIVATIONS, REQUEST
 from sidecar.serving.stage import Stage
 from sidecar.session.events import Fault, Proposal
 from sidecar.weights.checkpoint import open_checkpoint
@@ -52,9 +51,9 @@ class Member:
         self.stage = stage(self)
 
     async def on_stream(self, stream: Stream) -> None:
-        if stream.kind == ACTIVATIONS:
+        if stream.kind == StreamKind.ACTIVATIONS:
             await self.stage.take_frames(stream)
-        elif stream.kind == REQUEST:
+        elif stream.kind == StreamKind.REQUEST:
             await self.stage.answer(stream)
 
     async def dial(self, peer: "Member") -> None:

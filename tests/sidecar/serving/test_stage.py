@@ -11,10 +11,10 @@ from kafila_proto import ring_pb2
 from sidecar.errors import KafilaError, Unavailable
 from sidecar.net.errors import PeerReset
 from sidecar.net.frames import encode
+from sidecar.net.stream import StreamKind
 from sidecar.runtime.shard import Shard
 from sidecar.serving import stage as stage_module
 from sidecar.serving.hop import frame_of
-from sidecar.serving.kinds import ACTIVATIONS, REQUEST
 from sidecar.session.events import Fault
 from tests.sidecar.serving.rings import state
 from tests.sidecar.serving.stages import NAMES, Party, answer, ask, party, plan, refusal
@@ -144,7 +144,7 @@ async def test_frames_when_from_anybody_but_the_stage_before_then_denied(linked:
     await linked.serve((0, 2, 4, 6), ("ada", "bob", "cyd"))
     frame = frame_of(state(0), epoch=1, sequence=5, needs_output=False)
     for here, there in (("dan", "bob"), ("cyd", "bob"), ("bob", "ada"), ("ada", "dan")):
-        stream = await linked[here].links.to(there).open(ACTIVATIONS)
+        stream = await linked[here].links.to(there).open(StreamKind.ACTIVATIONS)
         await stream.send(*encode(frame))
         with pytest.raises(PeerReset):
             await stream.receive(2)
@@ -166,7 +166,7 @@ async def test_frames_when_they_come_before_the_stage_serves_then_they_wait_for_
     assert (await asking)[1].done
     await linked.stop()
     monkeypatch.setattr(stage_module, "SERVE_DEADLINE_S", 0.05)
-    stream = await linked["ada"].links.to("bob").open(ACTIVATIONS)
+    stream = await linked["ada"].links.to("bob").open(StreamKind.ACTIVATIONS)
     with pytest.raises(PeerReset):
         await stream.receive(2)
 
@@ -174,7 +174,7 @@ async def test_frames_when_they_come_before_the_stage_serves_then_they_wait_for_
 async def test_request_when_the_member_is_not_the_head_or_plans_again_then_refused(linked: Party) -> None:
     await linked.serve((0, 3, 6), ("ada", "bob"))
     for peer, epoch in (("bob", 1), ("ada", 7)):
-        stream = await linked["cyd"].links.to(peer).open(REQUEST)
+        stream = await linked["cyd"].links.to(peer).open(StreamKind.REQUEST)
         await stream.send(ring_pb2.Request(epoch=epoch, generate=ask().SerializeToString()).SerializeToString())
         message = await stream.receive(2)
         assert message is not None
