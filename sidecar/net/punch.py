@@ -10,7 +10,7 @@ The relayed candidate is the node's own channel at the relay (`relay_client`), n
 when direct paths had their chance, and looked behind from then on (`search`).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from aioice.stun import Message
 
@@ -25,10 +25,11 @@ Datagram = tuple[bytes, Address]
 
 KEEP_S = 1.0  # how often the path in use is checked; NATs hold UDP for 30 s and more (RFC 4787 REQ-5)
 PATIENCE_S = 0.35  # direct checks go out at 0, 0.1 and 0.3 s; the answer takes a round trip more
-STALE_S = 3.0  # after this long without an answer every address is checked again
-SEARCH_S = 15.0  # how long such a search goes on at addresses that don't answer: as long as QUIC waits
+SEARCH_S = 15.0  # how long every address is checked when the path has died: as long as QUIC waits
+SEARCH_AGAIN_S = 3.0  # before that starts anew
 MAX_CHECKED = 64  # addresses of one peer at once
 MAX_LEARNT = 8  # of these, learnt from authenticated requests
+LEARNT_TRIES = 5  # at 10 % loss each way one address in 4,000 is missed
 LEARNT_PER_S = 1.0  # two NATs that map by destination show each other new addresses without end
 _LEARNT_PRIORITY = priority(PEER_REFLEXIVE, LARGEST_LOCAL)
 
@@ -58,6 +59,7 @@ class Punch:
         self._until = until
         self._transactions = transactions
         self._search = Search()
+        self._started_over_at = 0.0
         self._began: float | None = None  # when the first candidates were known
         self._learnable, self._learnable_at = float(MAX_LEARNT), 0.0  # what may be learnt now, and when that was so
         self._checks: dict[Address, Check] = {}
@@ -108,18 +110,18 @@ class Punch:
 
     def handle_timer(self, now: float) -> list[Datagram]:
         """The checks that are due."""
-        if self._is_stale(now):
-            self._start_over(now, now + SEARCH_S, self._checks.values())
         if self._search.take(now):
-            self._start_over(now, now + BURST_S, self._others())
+            self._start_over(now, now + BURST_S)
         if self.selected is None or not self.selected.is_alive:
             self._choose(now)
+        if self._has_failed(now):
+            self._start_over(now, now + SEARCH_S)
         due = [check for check in self._checks.values() if check.due is not None and check.due <= now]
         return [self._send(check, now) for check in due] + self._probe(now)
 
     def search(self, now: float) -> list[Datagram]:
         """Checks every address again: this node's network has changed. The path in use stays while it answers."""
-        self._start_over(now, now + SEARCH_S, self._others())
+        self._start_over(now, now + SEARCH_S)
         if self.selected is not None:
             self.selected.due = now
         return self.handle_timer(now)
@@ -149,7 +151,7 @@ class Punch:
         if check is None:
             return out
         self._follow(message, source)
-        if check.answered_at is None:
+        if check.answered_at is None and not _is_spent(check):
             check.due = now  # a triggered check, RFC 8445 section 7.3.1.4
         self._choose(now)
         return out + self.handle_timer(now)
@@ -220,23 +222,24 @@ class Punch:
         elif selected.due is None:
             selected.due = now + KEEP_S
 
-    def _is_stale(self, now: float) -> bool:
-        selected = self.selected
-        return selected is not None and selected.answered_at is not None and now - selected.answered_at > STALE_S
+    def _has_failed(self, now: float) -> bool:
+        """The path in use does not answer, none that does could be taken, and that was not so a moment ago."""
+        return (
+            self.selected is not None and not self.selected.is_alive and now - self._started_over_at >= SEARCH_AGAIN_S
+        )
 
-    def _others(self) -> list[Check]:
-        return [check for check in self._checks.values() if check is not self.selected]
-
-    def _start_over(self, now: float, until: float, checks: Iterable[Check]) -> None:
-        self._until = max(self._until, until)
-        for check in checks:
-            check.start_over(now)
+    def _start_over(self, now: float, until: float) -> None:
+        """Checks every address anew, except the one in use."""
+        self._started_over_at, self._until = now, max(self._until, until)
+        for check in self._checks.values():
+            if check is not self.selected:
+                check.start_over(now)
 
     def _send(self, check: Check, now: float) -> Datagram:
         transaction = self._transactions()
         is_padded = check is self.selected and not check.open
         check.went_out(transaction, now)
-        if check is not self.selected and check.due is not None and check.due > self._until:
+        if check is not self.selected and self._is_enough(check):
             check.due = None
         number = None
         if self._dials and check is self.selected:
@@ -244,6 +247,9 @@ class Punch:
         size_bytes = self._size.size_bytes if is_padded else 0
         request = stun.request(self.secret, self._role, _LEARNT_PRIORITY, transaction, number, size_bytes)
         return request, check.target
+
+    def _is_enough(self, check: Check) -> bool:
+        return _is_spent(check) or check.due is None or check.due > self._until
 
     def _probe(self, now: float) -> list[Datagram]:
         """The probes of the selected path's size that are due."""
@@ -256,3 +262,8 @@ class Punch:
             request = stun.request(self.secret, self._role, _LEARNT_PRIORITY, transaction, None, size_bytes)
             out.append((request, self.selected.target))
         return out
+
+
+def _is_spent(check: Check) -> bool:
+    """A learnt address lets our checks in at once or never: what comes from it shows that the way is open."""
+    return check.kind == PEER_REFLEXIVE and check.sent >= LEARNT_TRIES

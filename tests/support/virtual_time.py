@@ -6,7 +6,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 START_S = 1000.0
-TURN_S = 1e-6  # each turn of the loop takes a moment, so that a timer which stays due can't stop the clock
+TURN_S = 1e-6  # each turn of the loop takes a moment, so that timers see time pass
+MOST_TURNS = 2000  # in a row without waiting: a timer that stays due would keep a real machine busy
 
 T = TypeVar("T")
 
@@ -28,10 +29,14 @@ class _Leaping(selectors.SelectSelector):
     def __init__(self, loop: VirtualLoop) -> None:
         super().__init__()
         self._virtual = loop
+        self._turns = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
             raise RuntimeError("everybody in the simulation waits, and nothing is due")
+        self._turns = 0 if timeout > 2 * TURN_S else self._turns + 1
+        if self._turns > MOST_TURNS:
+            raise RuntimeError("the simulation spins: something is due again and again")
         self._virtual.now += max(timeout, 0.0) + TURN_S
         return super().select(0)
 

@@ -56,6 +56,7 @@ class Rendezvous:
         self.loop = asyncio.get_running_loop()
         self.delay_s = delay_s
         self.has_relay = True
+        self.streamed = 0  # datagrams that came by stream
         self.server = StunServer(addresses[0], PORTS[0], PORTS[1], *addresses[1:])
         pace = Pace(per_s=1e6, burst=1_000_000, salt=b"")
         self._stun = Stun(addresses=addresses, ports=PORTS, pace=pace)
@@ -91,6 +92,10 @@ class Rendezvous:
     def signal(self, deliver: Callable[[], None]) -> None:
         """One message from a member to another one."""
         self.loop.call_later(2 * self.delay_s, deliver)
+
+    @property
+    def streams(self) -> int:
+        return len(self._streams)
 
     def open_stream(self, deliver: Callable[[bytes], None], opened: Callable[[], None]) -> "Pipe":
         source = ("192.0.2.200", next(self._numbers))
@@ -134,6 +139,7 @@ class Pipe:
     opened: Callable[[], None]
 
     def send(self, datagrams: Sequence[bytes]) -> None:
+        self.rendezvous.streamed += len(datagrams)
         for datagram in datagrams:
             self.rendezvous.loop.call_later(self.rendezvous.delay_s, self.rendezvous.take, datagram, self.source)
 

@@ -17,6 +17,7 @@ Kind = tuple[Mapping, Filtering]
 MAPPINGS = (Mapping.ENDPOINT_INDEPENDENT, Mapping.ADDRESS_DEPENDENT, Mapping.ADDRESS_AND_PORT_DEPENDENT)
 FILTERINGS = (Filtering.ENDPOINT_INDEPENDENT, Filtering.ADDRESS_DEPENDENT, Filtering.ADDRESS_AND_PORT_DEPENDENT)
 EI, APD_FILTERING = Mapping.ENDPOINT_INDEPENDENT, Filtering.ADDRESS_AND_PORT_DEPENDENT
+MOST_DATAGRAMS = 600  # of both members and the rendezvous, in some seconds
 KINDS = tuple(itertools.product(MAPPINGS, FILTERINGS))
 
 
@@ -59,6 +60,7 @@ async def pair(one: Kind, other: Kind, *, delay_s: float, loss: float, addresses
     nats, links = await linked(*members)
     if links[0].path != possible(one, other):  # a direct path may come a moment after the link
         await asyncio.wait_for(links[0].moved(), 6)
+    assert sum(network.sent.values()) < MOST_DATAGRAMS
     for member in members:
         await member.close()
     return predicted(*nats), links[0].path
