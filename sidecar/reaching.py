@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from sidecar.errors import Unavailable
 from sidecar.net.candidates import Address, Candidate
 from sidecar.net.endpoint import Endpoint
-from sidecar.net.link import Link, OnStream
+from sidecar.net.link import Link
 from sidecar.net.nat import Nat
 from sidecar.net.relaying import RelayAccess
+from sidecar.net.streams import OnStream
 from sidecar.net.stun_servers import Found, find_servers
 from sidecar.net.surroundings import Listener, Surroundings
 from sidecar.session.channel import Channel

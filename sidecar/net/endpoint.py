@@ -22,12 +22,13 @@ from sidecar.net.candidates import (
     system_interfaces,
 )
 from sidecar.net.errors import BadDatagram, Unpinned
-from sidecar.net.link import Ending, Link, OnStream
+from sidecar.net.link import Ending, Link
 from sidecar.net.pathsize import PROBED_BYTES
 from sidecar.net.quic import CID_BYTES, Identity
 from sidecar.net.relay_client import FIRST_BYTES as RELAY
 from sidecar.net.relay_client import is_path
 from sidecar.net.relaying import RelayAccess, Relaying
+from sidecar.net.streams import OnStream
 from sidecar.net.udp import Received, UdpSocket, open_socket
 
 log = logging.getLogger(__name__)

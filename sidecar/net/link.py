@@ -6,12 +6,11 @@ Everything here runs on the event loop's thread. The endpoint feeds datagrams in
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from aioice.stun import Message
 
-from sidecar.errors import KafilaError
 from sidecar.net import neighbour as quic
 from sidecar.net.candidates import RELAYED, Address, Candidate
 from sidecar.net.errors import LinkLost
@@ -21,11 +20,11 @@ from sidecar.net.punch import Datagram, Punch
 from sidecar.net.quic import Identity
 from sidecar.net.relay_client import is_path
 from sidecar.net.stream import Stream
+from sidecar.net.streams import OnStream, Streams
 from sidecar.net.stun import PairSecret
 
 log = logging.getLogger(__name__)
 
-OnStream = Callable[[Stream], Awaitable[None]]
 Send = Callable[[Sequence[bytes], Address], None]
 
 DIRECT = "direct"
@@ -67,13 +66,11 @@ class Link:
             secret=secret, dials=self._core.dials, until=until, transactions=lambda: os.urandom(12), sizes=sizes
         )
         self.ready: asyncio.Future[None] = self._loop.create_future()  # both ends know that the link stands
-        self._on_stream = on_stream
         self._send = send
         self._path_died = path_died
         self._announced: tuple[Candidate, ...] = ()  # by the peer
         self._relayed: tuple[Candidate, ...] = ()  # our own channel at the relay, once it is bound
-        self._streams: dict[int, Stream] = {}
-        self._handlers: set[asyncio.Task[None]] = set()
+        self._streams = Streams(self, on_stream)
         self._timer: asyncio.TimerHandle | None = None
         self._pump_is_due = False
         self._path_used: tuple[Address | None, int] = (None, SAFE_BYTES)
@@ -133,18 +130,14 @@ class Link:
         if self.closed.done():
             raise LinkLost(self.closed.result().sentence)
         stream_id = self._core.connection.get_next_available_stream_id()
-        stream = self._register(stream_id)
+        stream = self._streams.add(stream_id)
         stream.announce(kind)
         return stream
 
     async def close(self, reason: str = "") -> None:
         """Tells the peer, ends every stream here, and returns when the handlers have ended."""
         self.abandon(quic.CLOSED, reason)
-        handlers = [task for task in self._handlers if task is not asyncio.current_task()]
-        for task in handlers:
-            task.cancel()
-        if handlers:
-            await asyncio.wait(handlers)
+        await self._streams.stop()
 
     # ---- For the endpoint.
 
@@ -199,8 +192,7 @@ class Link:
             self._core.dial(now, self.rtt_s)
         while (event := self._core.next_event()) is not None:
             self._handle(event)
-        for stream in list(self._streams.values()):
-            stream.acknowledged()
+        self._streams.acknowledged()
         self._flush()
         self._arm()
 
@@ -224,7 +216,7 @@ class Link:
         return self._core.connection.unacknowledged(stream_id)
 
     def consumed(self, stream_id: int, total: int) -> None:
-        if stream_id in self._streams and self._core.credit.consume(stream_id, total):
+        if stream_id in self._streams.live and self._core.credit.consume(stream_id, total):
             self._pump_soon()
 
     def give_up(self, stream_id: int) -> None:
@@ -233,7 +225,7 @@ class Link:
         self._pump_soon()
 
     def retire(self, stream_id: int) -> None:
-        self._streams.pop(stream_id, None)
+        self._streams.live.pop(stream_id, None)
         self._core.credit.drop(stream_id)
 
     # ---- Private.
@@ -246,45 +238,19 @@ class Link:
             case StreamData(stream_id, data, is_last):
                 self._feed(stream_id, data, is_last)
             case StreamGone(stream_id, is_reset):
-                if stream := self._streams.get(stream_id):
+                if stream := self._streams.live.get(stream_id):
                     stream.peer_gave_up(is_reset=is_reset)
             case Ended(kind, detail):
                 self._flush()  # a close that the core decided on
                 self._end(Ending(kind, f"the link to {self.peer} is lost: {detail}"))
 
     def _feed(self, stream_id: int, data: bytes, is_last: bool) -> None:
-        stream = self._streams.get(stream_id)
+        stream = self._streams.live.get(stream_id)
         if stream is None:
             if self._core.connection.is_ours(stream_id):
                 return  # over already, on both sides
-            stream = self._register(stream_id)
-        stream.feed(data, is_last=is_last)
-        if stream.kind is None and stream.take_kind():
-            self._serve(stream)
-
-    def _register(self, stream_id: int) -> Stream:
-        stream = self._streams[stream_id] = Stream(self, stream_id)
-        self._core.credit.consume(stream_id, 0)
-        return stream
-
-    def _serve(self, stream: Stream) -> None:
-        task = self._loop.create_task(self._run_handler(stream), name=f"stream {stream.stream_id} from {self.peer}")
-        self._handlers.add(task)
-        task.add_done_callback(self._handlers.discard)
-
-    async def _run_handler(self, stream: Stream) -> None:
-        """A handler that returns has finished its stream; one that fails, or is cancelled, resets it."""
-        is_done = False
-        try:
-            await self._on_stream(stream)
-            is_done = True
-        except KafilaError as error:
-            log.info("stream_failed peer=%s kind=%s code=%s", self.peer, stream.kind, error.code)
-        finally:
-            if is_done:
-                stream.finish()
-            else:
-                stream.reset()
+            stream = self._streams.add(stream_id)
+        self._streams.feed(stream, data, is_last=is_last)
 
     def _know(self) -> None:
         self._send_checks(self._punch.know((*self._announced, *self._relayed), self._loop.time()))
@@ -352,7 +318,5 @@ class Link:
         self.closed.set_result(ending)
         if self._timer is not None:
             self._timer.cancel()
-        for stream in list(self._streams.values()):
-            stream.fail(LinkLost(ending.sentence))
-        self._streams.clear()
+        self._streams.fail(LinkLost(ending.sentence))
         log.info("link_ended peer=%s kind=%s", self.peer, ending.kind)

@@ -13,8 +13,9 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from sidecar.net.endpoint import Endpoint
-from sidecar.net.link import Link, OnStream
+from sidecar.net.link import Link
 from sidecar.net.stream import Stream
+from sidecar.net.streams import OnStream
 
 SESSION = bytes(range(16))
 KEY = b"the session's sealing key: 32 by"

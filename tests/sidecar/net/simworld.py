@@ -17,11 +17,12 @@ from sidecar.net.candidates import Address, Candidate, Interface
 from sidecar.net.classify import OwnSocket
 from sidecar.net.endpoint import Endpoint, Socket
 from sidecar.net.errors import BadDatagram
-from sidecar.net.link import Link, OnStream
+from sidecar.net.link import Link
 from sidecar.net.nat import Nat, StunServer
 from sidecar.net.natcheck import NatCheck, Sending
 from sidecar.net.relay_end import Token
 from sidecar.net.relaying import RelayAccess
+from sidecar.net.streams import OnStream
 from sidecar.net.surroundings import Listener, Surroundings
 from sidecar.net.udp import Received
 from tests.sidecar.net.people import KEY, SESSION, Person, ignore, person

@@ -11,9 +11,9 @@ from sidecar.errors import Unavailable
 from sidecar.net import stun
 from sidecar.net.endpoint import Endpoint
 from sidecar.net.errors import BadFrame, LinkLost, PeerReset, ReceiveTimedOut, Unpinned
-from sidecar.net.link import OnStream
 from sidecar.net.pathsize import PROBED_BYTES
 from sidecar.net.stream import MAX_MESSAGE_BYTES, SEND_BUFFER_BYTES, Stream
+from sidecar.net.streams import OnStream
 from tests.sidecar.net.people import KEY, SESSION, Person, dial, echo, ignore, linked, person, two_people
 
 KIND = 7
@@ -388,7 +388,7 @@ async def test_streams_when_many_are_used_one_after_the_other_then_none_is_kept(
             stream.finish()
             assert await stream.receive(5) is None
         await asyncio.sleep(0.1)
-        assert pair.dialler._streams == pair.listener._streams == {}
+        assert pair.dialler._streams.live == pair.listener._streams.live == {}
         assert len(pair.listener._core.connection._streams) < 5
 
 
