@@ -1,0 +1,136 @@
+"""Two members of a real session at a real rendezvous, linked over loopback: by every kind of path."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from kafila_proto import ring_pb2
+
+from rendezvous.config import Config
+from rendezvous.server import serve
+from sidecar.errors import Unavailable
+from sidecar.net.candidates import Address, Interface
+from sidecar.net.endpoint import Endpoint
+from sidecar.net.link import Link
+from sidecar.net.surroundings import Surroundings
+from sidecar.net.udp import Received, UdpSocket, open_socket
+from sidecar.reaching import Reaching
+from sidecar.session import client
+from sidecar.session.address import Address as Place
+from sidecar.session.channel import Channel
+from tests.sidecar.net.people import echo
+
+HOST = "127.0.0.1"
+Passes = Callable[[Address], bool]
+
+
+class Filtered:
+    """A socket behind a firewall: what may not go out to a place does not."""
+
+    def __init__(self, deliver: Callable[[list[Received]], None], passes: Passes) -> None:
+        self._udp = UdpSocket(open_socket(HOST, 0), deliver)
+        self._passes = passes
+        self.takes_ipv6, self.forbids_fragments = self._udp.takes_ipv6, self._udp.forbids_fragments
+        self.address = self._udp.address
+
+    def send(self, datagrams: Sequence[bytes], target: Address) -> None:
+        if self._passes(target):
+            self._udp.send(datagrams, target)
+
+    def close(self) -> None:
+        self._udp.close()
+
+
+class Member:
+    """What the sidecar wires for one session, without a model."""
+
+    def __init__(self, channel: Channel, passes: Passes) -> None:
+        self.endpoint = Endpoint(lambda deliver: Filtered(deliver, passes), host=HOST, interfaces=interfaces)
+        self.surroundings = Surroundings(self.endpoint, interfaces=interfaces)
+        self.reaching = Reaching(channel=channel, endpoint=self.endpoint, surroundings=self.surroundings, further=())
+        self.channel = channel
+        self.running = asyncio.create_task(channel.run())
+
+    async def link(self, peer: "Member", deadline_s: float = 10.0) -> Link:
+        candidates = peer.reaching.candidates()
+        return await self.reaching.link(peer.channel.self_name, candidates, deadline_s=deadline_s, on_stream=echo)
+
+    async def close(self) -> None:
+        self.reaching.stop()
+        await self.endpoint.close()
+        await self.channel.leave()
+        await asyncio.wait([self.running])
+
+
+def interfaces() -> list[Interface]:
+    return [Interface("lo", True, (HOST,))]
+
+
+def local(folder: Path) -> client.Local:
+    folder.mkdir()
+    return client.Local(folder=folder, version="1", mlx_lm_version="1", may_admit=lambda: None)
+
+
+@asynccontextmanager
+async def two_members(folder: Path, passes: Callable[[int], Passes]) -> AsyncIterator[tuple[Member, Member]]:
+    """`passes` gets the rendezvous' first UDP port and says what members may send to."""
+    async with serve(Config(host=HOST, port=0)) as serving:
+        place = Place(HOST, serving.port, insecure=True)
+        terms = ring_pb2.SessionTerms(model="none", revision="none", members_wanted=2, context_tokens=1, concurrency=1)
+        founded = await client.found(rendezvous=place, terms=terms, name="oak", local=local(folder / "oak"))
+        oak = Member(founded, passes(serving.udp_ports[0]))
+        assert founded.code is not None
+        approach = await client.approach(code=founded.code, name="elm")
+        elm = Member(await approach.enrol(local(folder / "elm")), passes(serving.udp_ports[0]))
+        for member in (oak, elm):
+            member.reaching.start(lambda: None)
+        while len(oak.channel.members) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        try:
+            yield oak, elm
+        finally:
+            await oak.close()
+            await elm.close()
+
+
+@pytest.mark.parametrize(
+    ("passes", "path"),
+    [
+        pytest.param(lambda port: lambda target: True, "direct", id="open"),
+        pytest.param(lambda port: lambda target: target[1] in (port, port + 1), "relay", id="relay-only"),
+        pytest.param(lambda port: lambda target: False, "relay", id="no-udp"),
+    ],
+)
+async def test_link_when_firewalls_let_through_much_or_little_then_bytes_flow_by_what_is_left(
+    passes: Callable[[int], Passes], path: str, tmp_path: Path
+) -> None:
+    async with two_members(tmp_path, passes) as (oak, elm):
+        here, there = await asyncio.gather(oak.link(elm), elm.link(oak))
+        assert (here.path, there.path) == (path, path)
+        stream = await here.open(7)
+        for message in (b"", b"x" * 8192, bytes(1 << 20)):
+            await stream.send(message)
+            assert await stream.receive(10) == message
+
+
+async def test_link_when_nothing_gets_through_then_the_error_tells_of_every_candidate_and_of_the_relay(
+    tmp_path: Path,
+) -> None:
+    async with two_members(tmp_path, lambda port: lambda target: False) as (oak, elm):
+        with pytest.raises(Unavailable) as caught:
+            await oak.link(elm, deadline_s=1.0)
+        said = str(caught.value)
+        assert "no link to elm within 1 s" in said
+        assert f"127.0.0.1 port {elm.endpoint.address[1]} (host)" in said
+        assert "the relay does not answer" in said
+
+
+async def test_nat_when_asked_for_then_it_is_what_the_rendezvous_sees(tmp_path: Path) -> None:
+    async with two_members(tmp_path, lambda port: lambda target: True) as (oak, _):
+        nat = await oak.reaching.nat()
+        assert nat.udp
+        assert nat.is_translated is False
+        assert nat.rtt_s is not None
+        assert [candidate.target for candidate in oak.reaching.candidates()] == [oak.endpoint.address]
