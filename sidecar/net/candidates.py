@@ -19,11 +19,14 @@ SERVER_REFLEXIVE = "server-reflexive"
 RELAYED = "relayed"
 
 TYPE_PREFERENCE = {HOST: 126, PEER_REFLEXIVE: 110, SERVER_REFLEXIVE: 100, RELAYED: 0}  # RFC 8445 section 5.1.2.2
-ADVERTISED = (HOST, SERVER_REFLEXIVE, RELAYED)  # a peer-reflexive candidate is learnt, never announced
+ADVERTISED = (HOST, SERVER_REFLEXIVE)  # the others are learnt, or each end's own
 MAX_CANDIDATES = 32  # of one member; a machine with more useful addresses keeps the best
 
 # Interfaces of container engines and hypervisors: their addresses mean nothing on another machine.
 _VIRTUAL = ("docker", "veth", "br-", "virbr", "vmnet", "vboxnet", "cni", "flannel", "cali", "lxc", "podman", "kube")
+
+# Where the relay's channels have their made-up addresses (`relay_client`); nobody else may name one of them.
+_DISCARD_ONLY = ipaddress.ip_network("100::/64")
 
 # Local preferences, RFC 8445 section 5.1.2.1: larger is tried first.
 LARGEST_LOCAL = 65535
@@ -140,6 +143,8 @@ def _checked(message: ring_pb2.Candidate) -> Candidate:
         raise InvalidInput(f"candidate with address {message.address[:60]!r}: not an IP address") from error
     if ip.is_unspecified or ip.is_multicast or ip == ipaddress.IPv4Address("255.255.255.255"):
         raise InvalidInput(f"candidate with address {message.address[:60]!r}: nobody can be reached there")
+    if ip in _DISCARD_ONLY:
+        raise InvalidInput(f"candidate with address {message.address[:60]!r}: it leads nowhere by RFC 6666")
     if ip.version == 6 and (ip.ipv4_mapped is not None or ip.scope_id is not None):
         raise InvalidInput(f"candidate with address {message.address[:60]!r}: write it without mapping and zone")
     return Candidate(message.kind, str(ip), message.port, message.priority)

@@ -95,7 +95,9 @@ def test_candidates_when_announced_then_the_peer_reads_the_same() -> None:
         pytest.param("host", "255.255.255.255", 7, id="broadcast"),
         pytest.param("host", "::ffff:192.0.2.1", 7, id="mapped"),
         pytest.param("host", "fe80::1%eth0", 7, id="zone"),
+        pytest.param("host", "100::1", 1, id="a-channel-at-the-relay"),
         pytest.param("peer-reflexive", "192.0.2.1", 7, id="never-announced"),
+        pytest.param("relayed", "192.0.2.1", 7, id="each-ends-own"),
         pytest.param("x" * 100, "192.0.2.1", 7, id="unknown-kind"),
     ],
 )
