@@ -4,19 +4,21 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 
-from sidecar.session.news import News
+from sidecar.session.news import MessageFrom, News
 
 MOST_UNREAD = 1024
+MOST_UNREAD_BYTES = 8 * 1024 * 1024  # of messages
 
 
 class Feed:
-    """A queue that holds up those who bring news from outside while the listener is `MOST_UNREAD` behind.
+    """A queue that holds up those who bring news from outside while the listener is too far behind.
 
     What this member does itself is told without waiting, since the listener may be the one who does it.
     """
 
     def __init__(self) -> None:
         self._unread: deque[News] = deque()
+        self._unread_bytes = 0
         self._filled = asyncio.Event()
         self._has_room = asyncio.Event()
         self._has_room.set()
@@ -24,7 +26,9 @@ class Feed:
 
     def tell(self, news: Iterable[News]) -> None:
         """Never waits."""
-        self._unread.extend(news)
+        for one in news:
+            self._unread.append(one)
+            self._unread_bytes += _size(one)
         self._settle()
 
     async def has_room(self) -> None:
@@ -40,6 +44,7 @@ class Feed:
         """The oldest unread news; None after the end."""
         await self._filled.wait()
         news = self._unread.popleft() if self._unread else None
+        self._unread_bytes -= _size(news)
         self._settle()
         return news
 
@@ -48,7 +53,13 @@ class Feed:
             self._filled.set()
         else:
             self._filled.clear()
-        if len(self._unread) < MOST_UNREAD or self._ended:
+        has_room = len(self._unread) < MOST_UNREAD and self._unread_bytes < MOST_UNREAD_BYTES
+        if has_room or self._ended:
             self._has_room.set()
         else:
             self._has_room.clear()
+
+
+def _size(news: News | None) -> int:
+    """Bytes of what others wrote."""
+    return news.control.ByteSize() if isinstance(news, MessageFrom) else 0

@@ -22,8 +22,6 @@ from tests.support.fuzz import INPUTS, fuzz
 
 pytestmark = pytest.mark.fuzz
 
-pytestmark = pytest.mark.fuzz
-
 CODE = Code(7, ("ocean", "velvet", "lamp"))
 IDENTITY = make_identity()
 BODY = ring_pb2.EnrolBody(

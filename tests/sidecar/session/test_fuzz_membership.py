@@ -14,8 +14,6 @@ from tests.support.fuzz import INPUTS, fuzz
 
 pytestmark = pytest.mark.fuzz
 
-pytestmark = pytest.mark.fuzz
-
 GOODBYE = ring_pb2.Control(goodbye=ring_pb2.Goodbye(resignation=bytes(64)))
 
 
