@@ -12,8 +12,12 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, ParamSpec, TypeVar
 
 from sidecar.errors import Exhausted, Unavailable
 
@@ -27,48 +31,91 @@ OPENBLAS = "libopenblas.so.0"  # Debian's libopenblas0-pthread; MLX's CPU wheel 
 # it: a ring of three on two cores took 201 ms a token and 75 ms of processor time, with this 170 and 52.
 SPIN = ("OPENBLAS_THREAD_TIMEOUT", "17")
 
+_CLOSED = "the model runtime of this member is closed"
+
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """What to run, and the future on the event loop that waits for it."""
+
+    work: Callable[[], Any]
+    outcome: "asyncio.Future[Any]"
+
+
 class MlxThread:
-    """Runs functions one after another, in the order of the calls, on a thread of its own."""
+    """Runs functions one after another, in the order of the calls, on a thread of its own.
+
+    Every token walks there and back on every stage. So the way is short: a queue there and one wake-up of the loop
+    back, 20 µs, where the standard library's executor takes 50.
+    """
 
     def __init__(self, *, openblas: bool = True, queue_limit: int = QUEUE_LIMIT) -> None:
         self._queue_limit = queue_limit
         self._waiting = 0
         self._closed = False
-        self._executor = ThreadPoolExecutor(
-            max_workers=1, thread_name_prefix="mlx", initializer=_prepare, initargs=(openblas,)
-        )
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._thread = Thread(target=self._serve, args=(openblas,), name="mlx", daemon=True)
 
     async def run(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The result of `fn(*args, **kwargs)`, or its exception.
 
         Cancelling the caller drops the call if it has not begun; one that has begun runs to its end.
 
-        Raises: Exhausted with `queue_limit` calls waiting; Unavailable after `close`.
+        Raises: Exhausted with `queue_limit` calls waiting; Unavailable after `close`, and where there is no MLX.
         """
         if self._closed:
-            raise Unavailable("the model runtime of this member is closed")
+            raise Unavailable(_CLOSED)
         if self._waiting >= self._queue_limit:
             raise Exhausted(f"{self._waiting} calls wait for this member's model: try again when some have ended")
+        if self._thread.ident is None:
+            self._thread.start()
+        outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting += 1
-        loop = asyncio.get_running_loop()
-        call = self._executor.submit(fn, *args, **kwargs)
-        call.add_done_callback(lambda ended: self._count_down(loop, ended))
-        return await asyncio.wrap_future(call)
+        self._calls.put(_Call(partial(fn, *args, **kwargs), outcome))
+        return await outcome
 
     def close(self) -> None:
         """Drops the calls that have not begun, waits for the one that runs, and joins the thread."""
         self._closed = True
-        self._executor.shutdown(wait=True, cancel_futures=True)
+        self._calls.put(None)
+        if self._thread.ident is not None:
+            self._thread.join()
 
-    def _count_down(self, loop: asyncio.AbstractEventLoop, _ended: "Future[T]") -> None:
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(self._ended)
+    def _serve(self, openblas: bool) -> None:
+        broken = _prepare(openblas)
+        while self._serve_next(broken):
+            pass
 
-    def _ended(self) -> None:
+    def _serve_next(self, broken: Exception | None) -> bool:
+        """One call; what it used is free when this returns. False at the end."""
+        call = self._calls.get()
+        if call is None:
+            return False
+        result: Any = None
+        error: BaseException | None = Unavailable(_CLOSED) if self._closed else broken
+        if error is None and not call.outcome.cancelled():
+            result, error = _attempt(call.work)
+        with suppress(RuntimeError):  # the loop is closed, and nobody waits
+            call.outcome.get_loop().call_soon_threadsafe(self._ended, call.outcome, result, error)
+        return True
+
+    def _ended(self, outcome: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
         self._waiting -= 1
+        if outcome.done():
+            return  # its caller was cancelled
+        if error is None:
+            outcome.set_result(result)
+        else:
+            outcome.set_exception(error)
+
+
+def _attempt(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    try:
+        return work(), None
+    except BaseException as error:  # noqa: BLE001  # the caller gets it
+        return None, error
 
 
 def prefer_openblas() -> bool:
@@ -87,11 +134,17 @@ def prefer_openblas() -> bool:
     return True
 
 
-def _prepare(openblas: bool) -> None:
-    """First thing on the thread: a quick BLAS where there is one, then MLX, so that its streams are this thread's."""
+def _prepare(openblas: bool) -> Exception | None:
+    """First thing on the thread: a quick BLAS where there is one, then MLX, so that its streams are this thread's.
+
+    Returns why MLX can't be used here, if so.
+    """
     if openblas:
         prefer_openblas()
-    import mlx.core as mx
+    try:
+        import mlx.core as mx
+    except ImportError as error:
+        return Unavailable(f"MLX can't be used on this machine: {error}")
 
     if mx.default_device() == mx.Device(mx.cpu) and shutil.which("g++") is None:
         mx.disable_compile()  # MLX's CPU back end compiles its fused functions with g++, when they first run
@@ -99,3 +152,4 @@ def _prepare(openblas: bool) -> None:
     if wired_bytes:
         mx.set_wired_limit(int(wired_bytes))  # Apple's GPU pages weights out between steps unless they are wired
     log.info("mlx_ready device=%s", mx.default_device())
+    return None

@@ -58,9 +58,10 @@ class Generation:
         return self.stops.feed(self.text.finish()) + self.stops.finish()
 
     @property
-    def is_full(self) -> bool:
+    def is_over(self) -> bool:
+        """A stop string is complete, or the answer may not grow any more."""
         output = self.trace.output_tokens
-        return self.limits.reason_to_stop(len(self.prompt) + output, output)
+        return self.stops.stopped or self.limits.reason_to_stop(len(self.prompt) + output, output)
 
 
 class Engine:
@@ -114,7 +115,8 @@ class Engine:
             try:
                 async with aclosing(self._run(generation)) as texts:
                     async for piece in texts:
-                        yield pb.GenerateReply(text=framer.content(piece))
+                        if piece:
+                            yield pb.GenerateReply(text=framer.content(piece))
                 yield _done(generation)
             except Exception as error:
                 generation.ended = error.code if isinstance(error, KafilaError) else KafilaError.code
@@ -128,19 +130,22 @@ class Engine:
         self._text_thread.shutdown(wait=False)
 
     async def _run(self, generation: Generation) -> AsyncGenerator[str, None]:
-        token, ended = await self._prefill(generation), "stop"
+        """The answer's text, token by token; it may be empty."""
+        token = await self._prefill(generation)
         while token not in self._tokenizer.eos_ids:
-            if text := generation.take(token):
+            text = generation.take(token)
+            if generation.is_over:
                 yield text
-            if generation.stops.stopped:
                 break
-            if generation.is_full:
-                ended = "length"
-                break
-            token = await self._decode(generation, token)
-        if text := generation.rest():
-            yield text
-        generation.ended = "stop" if generation.stops.stopped else ended
+            step = asyncio.ensure_future(self._decode(generation, token))
+            try:
+                yield text  # is on its way while the ring goes on
+                token = await step
+            finally:
+                _drop(step)
+        yield generation.rest()
+        is_cut = token not in self._tokenizer.eos_ids and not generation.stops.stopped
+        generation.ended = "length" if is_cut else "stop"
 
     async def _prefill(self, generation: Generation) -> int:
         """The prompt through the ring in chunks; only the last one's hidden state comes back."""
@@ -223,6 +228,13 @@ def _circuit(sent: State, back: Returned, compute_s: float, stay_s: float, circu
         sent_bytes=sent.nbytes,
         received_bytes=back.state.nbytes,
     )
+
+
+def _drop(step: "asyncio.Task[int]") -> None:
+    """Nobody waits for a step any more, nor for the error that it may have ended with."""
+    step.cancel()
+    if step.done() and not step.cancelled():
+        step.exception()
 
 
 def _done(generation: Generation) -> pb.GenerateReply:

@@ -9,6 +9,7 @@ from sidecar.net.stream import Stream
 from sidecar.runtime.state import State
 
 SEND_DEADLINE_S = 120.0  # for a prefill chunk on a slow uplink
+SMALL_BYTES = 128 << 10  # a frame up to this size enters its stream whole or not at all
 
 Open = Callable[[], Awaitable[Stream]]
 
@@ -34,7 +35,11 @@ class Hop:
             Unavailable: the link is down or broke, or this hop is closed.
             TimedOut: the next stage takes nothing for `SEND_DEADLINE_S`.
         """
-        await asyncio.shield(self._spawn(self._send(*encode(frame))))
+        head, payload = encode(frame)
+        if payload.nbytes <= SMALL_BYTES:
+            await self._send(head, payload)
+        else:
+            await asyncio.shield(self._spawn(self._send(head, payload)))
 
     def drop(self) -> None:
         """Gives up the stream and what is on its way; the next frame opens another."""

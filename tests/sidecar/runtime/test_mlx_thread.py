@@ -2,6 +2,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import AsyncIterator
 
 import pytest
@@ -74,3 +75,38 @@ def test_runtime_when_imported_by_the_event_loop_then_without_mlx() -> None:
     imports = ", ".join(f"sidecar.runtime.{name}" for name in names)
     code = f"import sys, {imports}; assert not {{'mlx', 'mlx_lm', 'transformers'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+async def test_close_when_calls_wait_then_the_one_that_runs_ends_and_the_others_are_refused() -> None:
+    thread = MlxThread()
+    gate, ran = threading.Event(), threading.Event()
+    running = asyncio.ensure_future(thread.run(gate.wait))
+    waiting = asyncio.ensure_future(thread.run(ran.set))
+    await asyncio.sleep(0.05)
+    threading.Timer(0.05, gate.set).start()
+    thread.close()
+    assert await running is True
+    with pytest.raises(Unavailable):
+        await waiting
+    assert not ran.is_set()
+
+
+async def test_call_when_its_caller_is_gone_before_it_ends_then_the_next_one_runs(thread: MlxThread) -> None:
+    gate = threading.Event()
+    running = asyncio.ensure_future(thread.run(gate.wait))
+    await asyncio.sleep(0.01)
+    running.cancel()
+    gate.set()
+    assert await thread.run(lambda: 7) == 7
+
+
+async def test_call_when_done_then_the_thread_keeps_neither_its_arguments_nor_its_result(thread: MlxThread) -> None:
+    class Large:
+        pass
+
+    argument, results = Large(), [Large()]
+    kept = [weakref.ref(argument), weakref.ref(results[0])]
+    await thread.run(lambda _: results.pop(), argument)
+    del argument
+    await thread.run(lambda: None)
+    assert [ref() for ref in kept] == [None, None]

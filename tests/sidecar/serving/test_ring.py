@@ -172,23 +172,25 @@ async def test_hop_when_the_next_stage_takes_nothing_then_it_times_out_and_opens
     assert await two.token(2, 0) == 2
 
 
-async def test_send_when_its_caller_is_cancelled_then_the_frame_arrives_whole_and_the_stream_stands(
-    two: Round,
+@pytest.mark.parametrize(("tokens", "arrived"), [(60, 1), (40_000, 40_001)])
+async def test_send_when_its_caller_is_cancelled_then_the_frame_goes_whole_or_not_at_all_and_the_stream_stands(
+    tokens: int, arrived: int
 ) -> None:
-    await two.token(1, 0)
-    end = two.wires[0].ends[0][0]
+    made = Round(workers=2, bounds=Bounds(sequences=4, tokens=50_000))
+    await made.token(1, 0)
+    end = made.wires[0].ends[0][0]
     end.stalled = True
-    large = state(1, tokens=60)
-    sending = asyncio.ensure_future(two.ring.send(1, large, wants_output=False))
+    sending = asyncio.ensure_future(made.ring.send(1, state(1, tokens=tokens), wants_output=False))
     await settle()
     sending.cancel()
     await asyncio.wait([sending])
     assert sending.cancelled()
     end.stalled = False
     end.stream.acknowledged()
-    assert await two.token(2, 0) == 2
-    assert two.shards[0].at == {1: 61, 2: 1}
-    assert len(two.wires[0].ends) == 1
+    assert await made.token(2, 0) == 2
+    assert made.shards[0].at == {1: arrived, 2: 1}
+    assert len(made.wires[0].ends) == 1
+    await made.end()
 
 
 async def test_hop_when_closed_then_nothing_opens_it_again() -> None:
