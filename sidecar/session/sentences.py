@@ -4,17 +4,29 @@ from collections.abc import Mapping, Sequence
 
 from sidecar.session.states import State
 
+_DOOR = {  # what to do about members who are missing
+    "open": "pass the code on",
+    "locked": "the session is locked, say `ollama session unlock`",
+    "paused": "joining is paused since the code was guessed wrongly too often, say `ollama session code --new`",
+}
+
 
 def doing(
-    state: State, *, wanted: int, present: Sequence[str], waiting: Sequence[str], progress: Mapping[str, str]
+    state: State,
+    *,
+    wanted: int,
+    present: Sequence[str],
+    waiting: Sequence[str],
+    progress: Mapping[str, str],
+    joining: str,
 ) -> str:
-    """`waiting`: who has to act; `progress`: what each member said last that it does."""
+    """`waiting`: who has to act; `progress`: what each member said last that it does; `joining`: see `Channel`."""
     match state:
         case State.FORMING if wanted and len(present) < wanted:
             missing = wanted - len(present)
-            return f"waiting for {missing} more member{'s' if missing > 1 else ''}: pass the code on"
+            return f"waiting for {missing} more member{'s' if missing > 1 else ''}: {_DOOR[joining]}"
         case State.FORMING if not wanted:
-            return "waiting for members: pass the code on, then say `ollama session start`"
+            return f"waiting for members: {_DOOR[joining]}, then `ollama session start`"
         case State.FORMING | State.PLANNING | State.REPLANNING:
             return f"measuring: {_names(waiting)}" if waiting else "planning"
         case State.LINKING:

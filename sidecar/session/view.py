@@ -34,6 +34,7 @@ def session_view(
             present=present,
             waiting=authority.waiting_for() if authority else [],
             progress={name: seen.doing for name, seen in roster.seen.items()},
+            joining=channel.joining,
         ),
         failure=machine.fault.sentence if machine.fault else "",
         failure_code=machine.fault.code if machine.fault else "",

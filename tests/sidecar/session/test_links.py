@@ -111,6 +111,7 @@ async def test_link_when_a_member_plays_another_with_all_keys_it_has_then_none_c
     async with machines(village) as world:
         host, anna, eve = world.values()
         await host.reached("anna", "eve")
+        await anna.reached("host", "eve")
         members = eve.circle.log.now.members
         known = [eve.circle.keys.key, *(eve.circle.keys.pair(members[name]).link for name in ("host", "anna"))]
         shared = host.circle.keys.pair(members["anna"]).link

@@ -1,0 +1,77 @@
+"""A member checks the host's plan: it computes it too, and takes no other."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from sidecar.errors import KafilaError, Refused
+from sidecar.session.planning import check_proposal, compute_plan
+from tests.sidecar.session.seat_world import ENTRY, MODEL
+from tests.support.fuzz import INPUTS, mutations
+
+OWN = {**ENTRY, "name": "bob"}
+PROBLEM: dict[str, Any] = {
+    "model": MODEL,
+    "context_tokens": 64,
+    "concurrency": 1,
+    "anchor": "ada",
+    "strategy": "kafila",
+    "members": [{**ENTRY, "name": "ada"}, OWN],
+    "edges": [{"between": ["ada", "bob"], "rtt_s": 0.01, "path": "direct"}],
+}
+
+
+async def check(problem: Any, plan: Any, *, own: Any = OWN) -> None:
+    await check_proposal(1, json.dumps(problem), json.dumps(plan), own=own, model=MODEL, compute=True)
+
+
+async def test_proposal_when_it_is_the_plan_of_its_problem_then_taken() -> None:
+    plan = await compute_plan(PROBLEM)
+    await check(PROBLEM, plan)
+    await check(PROBLEM, plan, own=None)
+    await check(PROBLEM, plan, own={**ENTRY, "name": "zoe"})  # who came later
+
+
+async def test_proposal_when_anything_is_another_then_refused_in_words() -> None:
+    plan = await compute_plan(PROBLEM)
+    stages = [{**stage, "end": stage["end"] + 1} for stage in plan["stages"]]
+    for problem, proposed, sentence in (
+        (PROBLEM, {**plan, "stages": stages}, "not the one that its problem gives"),
+        (PROBLEM, {**plan, "head": "bob" if plan["head"] == "ada" else "ada"}, "not the one"),
+        ({**PROBLEM, "members": [{**ENTRY, "name": "ada"}, {**OWN, "memory_bytes": 1}]}, plan, "another measurement"),
+        ({**PROBLEM, "model": {**MODEL, "blocks": 5}}, plan, "another model"),
+        (PROBLEM, {"admitted": False, "reason": "no"}, "did not admit"),
+        ({"members": [{}]}, plan, "can't be read"),
+        ({"members": 5}, plan, "can't be read"),
+        ([], plan, "can't be read"),
+        (PROBLEM, [], "can't be read"),
+    ):
+        with pytest.raises(Refused, match=sentence):
+            await check(problem, proposed)
+
+
+@pytest.mark.fuzz
+async def test_proposal_when_bytes_are_hostile_then_typed() -> None:
+    plan = json.dumps(await compute_plan(PROBLEM))
+    samples = [json.dumps(PROBLEM).encode(), plan.encode()]
+    problem = json.dumps(PROBLEM)
+    for number, data in enumerate(mutations(samples, seed=3, inputs=INPUTS)):
+        text = data.decode("utf-8", "replace")
+        pair = (text, plan) if number % 2 else (problem, text)
+        try:
+            await check_proposal(1, *pair, own=OWN, model=MODEL, compute=True)
+        except KafilaError:
+            continue
+        assert json.loads(pair[1]) == json.loads(plan)
+
+
+async def test_proposal_when_it_takes_long_then_the_loop_goes_on_meanwhile() -> None:
+    checking = asyncio.ensure_future(check(PROBLEM, await compute_plan(PROBLEM)))
+    turns = 0
+    while not checking.done():
+        turns += 1
+        await asyncio.sleep(0)
+    await checking
+    assert turns > 2
