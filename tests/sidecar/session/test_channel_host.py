@@ -64,7 +64,7 @@ async def test_kick_when_done_then_old_code_and_old_member_are_out_and_the_other
         await stage.end()
 
 
-async def test_code_when_renewed_then_members_stay_and_only_the_new_words_open(stage: Stage) -> None:
+async def test_code_when_renewed_then_members_stay_and_only_the_new_words_open(stage: Stage, tmp_path: Path) -> None:
     async with rendezvous(tls=False) as address:
         people = await village(stage, address, "anna")
         host, anna = people.values()
@@ -77,7 +77,7 @@ async def test_code_when_renewed_then_members_stay_and_only_the_new_words_open(s
         with pytest.raises(Denied):
             await approach(code=old, name="ben")
         with pytest.raises(Denied, match="has a new code"):
-            await late.enrol(Local(Path("unused"), "1.0", "2.0", lambda: None))
+            await late.enrol(Local(tmp_path, "1.0", "2.0", lambda: None))
         with pytest.raises(Refused, match="only the host"):
             anna.channel.new_code()
         await stage.join(new, "ben")
