@@ -5,7 +5,7 @@ from typing import Protocol, TypeVar
 
 from sidecar.errors import InvalidInput, KafilaError, NotFound
 from sidecar.session.channel import Channel
-from sidecar.session.code import parse_code
+from sidecar.session.code import Code, parse_code
 
 
 class Named(Protocol):
@@ -31,12 +31,7 @@ def find_session(wanted: str, sessions: Sequence[S]) -> S:
         NotFound: there is none.
         InvalidInput: there are several.
     """
-    if not wanted:
-        found = [session for session in sessions if session.is_open]
-    else:
-        found = [session for session in sessions if session.id == wanted] or [
-            session for session in sessions if session.is_open and _is_called(session, wanted)
-        ]
+    found = _found(wanted, sessions)
     if len(found) == 1:
         return found[0]
     if found:
@@ -45,12 +40,35 @@ def find_session(wanted: str, sessions: Sequence[S]) -> S:
     raise NotFound(f"this machine is in no session {name}: `ollama session list` shows those it is in")
 
 
+def _found(wanted: str, sessions: Sequence[S]) -> list[S]:
+    """By the closest way of calling a session that finds any."""
+    is_open = [session for session in sessions if session.is_open]
+    if not wanted:
+        return is_open
+    return (
+        [session for session in sessions if session.id == wanted]
+        or [session for session in is_open if _is_called(session, wanted)]
+        or [session for session in is_open if _is_in_room_of(session, wanted)]
+    )
+
+
 def _is_called(session: Named, wanted: str) -> bool:
     model = session.channel.terms.model
     if wanted in (model, model.rsplit("/", 1)[-1]):
         return True
+    ours = _code(session.code)
+    theirs = _code(wanted)
+    return ours is not None and (wanted == str(ours.room) or (theirs is not None and theirs.short == ours.short))
+
+
+def _is_in_room_of(session: Named, wanted: str) -> bool:
+    """By a code that was replaced since: the number stays."""
+    ours, theirs = _code(session.code), _code(wanted)
+    return ours is not None and theirs is not None and ours.room == theirs.room
+
+
+def _code(text: str) -> Code | None:
     try:
-        ours = parse_code(session.code)
-        return wanted == str(ours.room) or parse_code(wanted).short == ours.short
+        return parse_code(text)
     except KafilaError:
-        return False
+        return None

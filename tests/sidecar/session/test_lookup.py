@@ -1,0 +1,64 @@
+"""Finding a session by what a person calls it."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from sidecar.errors import InvalidInput, NotFound
+from sidecar.session.lookup import find_session
+
+
+@dataclass
+class Terms:
+    model: str
+
+
+@dataclass
+class PlayedChannel:
+    terms: Terms
+
+
+@dataclass
+class Session:
+    id: str
+    code: str
+    model: str = "org/model"
+    is_open: bool = True
+    channel: PlayedChannel = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.channel = PlayedChannel(Terms(self.model))
+
+
+ONE = Session("aa11", "7-ocean-velvet-lamp@192.0.2.7:7770")
+TWO = Session("bb22", "8-zoo-zone-zero", model="other")
+SAME_ROOM = Session("cc33", "7-abandon-ability-able", model="third")
+CLOSED = Session("dd44", "9-zoo-zone-zero", is_open=False)
+ALL = [ONE, TWO, SAME_ROOM, CLOSED]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sessions", "found"),
+    [
+        ("aa11", ALL, ONE),
+        ("dd44", ALL, CLOSED),
+        ("8", ALL, TWO),
+        ("7-ocean-velvet-lamp", ALL, ONE),
+        ("7 Ocean Velvet Lamp", ALL, ONE),
+        ("8-ocean-velvet-lamp", ALL, TWO),  # its code before the present one
+        ("org/model", ALL, ONE),
+        ("model", ALL, ONE),
+        ("", [TWO, CLOSED], TWO),
+    ],
+)
+def test_find_session_when_called_by_any_name_then_found(wanted: str, sessions: list[Session], found: Session) -> None:
+    assert find_session(wanted, sessions) is found  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error"),
+    [("7", InvalidInput), ("7-zoo-zone-zero", InvalidInput), ("", InvalidInput), ("9", NotFound), ("zz", NotFound)],
+)
+def test_find_session_when_none_or_several_answer_then_told_in_words(wanted: str, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        find_session(wanted, ALL)  # type: ignore[type-var]
