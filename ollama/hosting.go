@@ -62,6 +62,9 @@ func newCode(ctx context.Context, c *control, name string, asJSON bool) error {
 	if err := c.post(ctx, "code", &pb.SessionRequest{Session: name}, &session); err != nil {
 		return err
 	}
+	if session.Joining == "unreachable" {
+		return told(asJSON, &session, session.Code, "The old code is dead from now on. Joining is "+joiningText(session.Joining)+".")
+	}
 	return told(asJSON, &session, session.Code, "The old code is dead from now on; members stay.\n"+invitation(&session))
 }
 
@@ -162,6 +165,8 @@ func joiningText(joining string) string {
 	switch joining {
 	case "locked":
 		return "locked: `ollama session unlock` lets members in again"
+	case "unreachable":
+		return "impossible while the rendezvous does not answer; if it does not come back, only a new session takes new members"
 	case "paused":
 		return "paused, since the code was guessed wrongly too often: `ollama session code --new` goes on with a new one"
 	}

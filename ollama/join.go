@@ -84,6 +84,9 @@ func addSessionFlags(run *cobra.Command) {
 	}
 	run.RunE = func(cmd *cobra.Command, args []string) error {
 		if !cmd.Flags().Changed("session") {
+			if err := checkMembership(cmd.Context(), newControl(), args); err != nil {
+				return err
+			}
 			return original(cmd, args)
 		}
 		session, err := join(cmd.Context(), newControl(), code, with)
@@ -92,6 +95,23 @@ func addSessionFlags(run *cobra.Command) {
 		}
 		return original(cmd, append([]string{session.Vehicle.GetName()}, args...))
 	}
+}
+
+// checkMembership refuses the model of a session that this machine is not in: stock would try to pull it.
+func checkMembership(ctx context.Context, c *control, args []string) error {
+	if len(args) == 0 || !strings.HasPrefix(args[0], vehiclePrefix) {
+		return nil
+	}
+	var known pb.ListSessionsReply
+	if err := c.get(ctx, "list", nil, &known); err != nil {
+		return err
+	}
+	for _, session := range known.Sessions {
+		if session.State != closed && session.Vehicle.GetName() == args[0] {
+			return nil
+		}
+	}
+	return fmt.Errorf("this machine is not in the session of %s (any more): join it with its code, ollama run --session CODE", args[0])
 }
 
 // join takes part in a session, unless this machine does already, and returns when its model can be asked.

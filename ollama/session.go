@@ -32,6 +32,7 @@ func sessionCommand(heartbeat runE) *cobra.Command {
 	session := &cobra.Command{
 		Use: "session", Short: "Run a model together with other machines", Long: sessionHelp, Example: sessionExamples,
 		Args: cobra.NoArgs, PersistentPreRunE: heartbeat,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	session.AddCommand(
 		createCommand(), joinCommand(), startCommand(), codeCommand(), lockCommand(), unlockCommand(), kickCommand(),

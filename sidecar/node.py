@@ -112,6 +112,7 @@ class Node:
             KafilaError: the code is malformed, wrong, or of no session; the session is full; nobody answers.
         """
         code = parse_code(request.code)
+        spoken = str(code)  # as it is written, however it was typed
         rendezvous = request.rendezvous or self._config.rendezvous
         if rendezvous:
             code = code.at(parse_address(rendezvous))
@@ -125,7 +126,7 @@ class Node:
         except BaseException:
             await approach.abandon()
             raise
-        await self._offers.keep(Open(approach, checkpoint, request.memory_bytes, request.code))
+        await self._offers.keep(Open(approach, checkpoint, request.memory_bytes, spoken))
         whole = list(checkpoint.manifest.tensors)
         return pb.Offer(
             session=approach.session.hex(),

