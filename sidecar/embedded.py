@@ -1,12 +1,15 @@
 """The rendezvous that a host embeds when none is configured, and what is known of who can reach it."""
 
+import asyncio
 from contextlib import AsyncExitStack
 from ipaddress import ip_address
 from pathlib import Path
 
 from rendezvous.certificate import keep_key_pair
 from rendezvous.config import Config
+from rendezvous.errors import RendezvousError
 from rendezvous.server import serve
+from sidecar.errors import from_code
 from sidecar.net.candidates import host_candidates, system_interfaces
 from sidecar.session.address import Address
 
@@ -18,18 +21,26 @@ class EmbeddedRendezvous:
         self._folder = folder
         self._stack = stack
         self._address: Address | None = None
+        self._starting = asyncio.Lock()
 
     async def start(self) -> tuple[Address, str]:
         """Where it can be reached, and a sentence on by whom.
 
         Raises:
-            rendezvous.errors.CannotServe: no port can be opened.
+            Refused: no port can be opened, or its key can't be kept.
         """
-        if self._address is None:
+        async with self._starting:
+            if self._address is None:
+                self._address = await self._serve()
+        return self._address, _note(self._address.host)
+
+    async def _serve(self) -> Address:
+        try:
             config = Config(host="0.0.0.0", port=0, key_pair=keep_key_pair(self._folder))
             serving = await self._stack.enter_async_context(serve(config))
-            self._address = Address(_best_address(), serving.port, serving.fingerprint)
-        return self._address, _note(self._address.host)
+        except RendezvousError as error:
+            raise from_code(error.code, str(error)) from error
+        return Address(_best_address(), serving.port, serving.fingerprint)
 
 
 def _best_address() -> str:

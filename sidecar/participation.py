@@ -81,13 +81,21 @@ class Participation:
     # ---- Life
 
     async def run(self) -> None:
-        """Until the session is closed; raises nothing but cancellation, since the snapshot says what went wrong."""
+        """Until the session is closed; raises nothing but cancellation, since the snapshot says what went wrong, and
+        the node has other sessions."""
+        try:
+            await self._run()
+        except Exception as error:  # noqa: BLE001  # a bug ends this session only
+            self._close_by(error)
+        self._notify()
+
+    async def _run(self) -> None:
         self._reaching.start(self.seat.moved)
         running = asyncio.create_task(self.channel.run(), name=f"channel {self.id}")
         seated = asyncio.create_task(self.seat.run(), name=f"seat {self.id}")
         try:
             await asyncio.wait((running, seated), return_when=asyncio.FIRST_COMPLETED)
-            self._close_by(running if running.done() else seated)
+            self._close_by((running if running.done() else seated).exception())
             await asyncio.wait((seated,), timeout=10)
             await self.channel.leave()
         finally:
@@ -95,17 +103,17 @@ class Participation:
             seated.cancel()
             await asyncio.wait((running, seated))
             self._reaching.stop()
-            self._notify()
 
-    def _close_by(self, task: "asyncio.Task[None]") -> None:
-        """What ended the session, if it was no ordinary end of the seat."""
-        error = task.exception()
+    def _close_by(self, error: BaseException | None) -> None:
+        """Closes the session by what ended it, if that was no ordinary end of the seat."""
         if error is None:
             return
-        if not isinstance(error, KafilaError):
+        code, sentence = KafilaError.code, f"a bug at {self.channel.self_name} ended the session, its log says more"
+        if isinstance(error, KafilaError):
+            code, sentence = error.code, str(error)
+        else:
             log.error("session_failed id=%s", self.id, exc_info=error)
-        code = error.code if isinstance(error, KafilaError) else "INTERNAL"
-        self.seat.machine.close(Fault(self.channel.self_name, code, str(error)))
+        self.seat.machine.close(Fault(self.channel.self_name, code, sentence))
 
     @property
     def code(self) -> str:

@@ -196,6 +196,7 @@ class Authority:
             return []
         everybody = self.started or (self.terms.members_wanted and len(self.members) >= self.terms.members_wanted)
         if not everybody:
+            self._enter("forming", now, None)
             return []
         if self._phase == "forming":
             self._enter("measuring", now, MEASURE_DEADLINE_S)

@@ -90,7 +90,7 @@ class Seat:
 
     def broken(self, code: str, sentence: str) -> None:
         """This member's stage failed while serving."""
-        self._turns.soon(lambda: self._do(self.machine.failed_here(code, sentence)))
+        self._turns.soon(lambda: self._failed_in(State.READY, code, sentence))
 
     def moved(self) -> None:
         """This member's candidates are others than before."""
@@ -205,6 +205,8 @@ class Seat:
             await self._obey(self.authority.linked(sender, peer, edge.path, edge.rtt_s, self._now))
 
     async def _heard_plan(self, sender: str, said: controls.Planned) -> None:
+        if said.epoch <= self._epoch:
+            return  # told again for a latecomer
         try:
             proposal = await check_proposal(
                 said.epoch,
@@ -330,8 +332,13 @@ class Seat:
             proposal,
             said=lambda *done: self._say_now(speech.progress(proposal.epoch, *done)),
             done=lambda: self._do(self.machine.shard_loaded(proposal.epoch)),
-            failed=self._failed_here,
+            failed=lambda code, sentence: self._failed_in(State.FETCHING, code, sentence),
         )
+
+    async def _failed_in(self, state: State, code: str, sentence: str) -> None:
+        """This member fails at what it does in a state; told after that, it is of an epoch that is over."""
+        if self.machine.state is state:
+            await self._failed_here(code, sentence)
 
     async def _failed_here(self, code: str, sentence: str) -> None:
         await self._do(self.machine.failed_here(code, sentence))
