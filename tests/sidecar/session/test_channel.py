@@ -276,11 +276,14 @@ async def test_channel_when_the_rendezvous_forgets_the_room_then_it_says_so_and_
         host.channel.attach(anna.channel.receive)
         anna.channel.attach(host.channel.receive)
     await host.hear(RendezvousLost)
+    assert host.channel.joining == "unreachable"
     await anna.channel.send(go(1))
     assert (await host.hear(MessageFrom)).control == go(1)
     async with serve(Config(port=port)):
         for person in (host, anna):
             await person.hear(RoomGone)
+    assert host.channel.joining == "unreachable"
+    assert host.channel.code is None
     await host.channel.send(go(2))
     assert (await anna.hear(MessageFrom)).control == go(2)
     await stage.end()
