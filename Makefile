@@ -73,8 +73,12 @@ test-long: setup ## the whole random cases and grids; minutes
 fuzz: setup ## every decoder of bytes from outside, a million hostile inputs each
 	@KAFILA_FUZZ_INPUTS=1000000 $(PYTEST) -m fuzz --timeout 0
 
-bench: setup ## the ring beside one process, on this machine
+bench: setup ## this machine: the ring beside one process, forming, links, the planner, the cost model
 	@$(PY) bench/ring.py
+	@$(PY) bench/formation.py
+	@$(PY) bench/link.py
+	@$(PY) bench/planner.py
+	@$(PY) -m bench.cost_model
 
 clean: ## forget what was built
 	rm -rf $(BUILD) $(VENV)
