@@ -113,15 +113,8 @@ class Channel:
 
     @property
     def joining(self) -> str:
-<<<<<<< /tmp/w/trustdev/sidecar/session/channel.py
-        """Whether newcomers get in: "open", "locked", "unreachable" without a rendezvous, and on the admitter "paused"
-        after too many wrong guesses."""
-        if not (self._attended and self._has_room):
-            return "unreachable"
-=======
         """ "open", "locked", "unreachable" while the rendezvous does not answer or knows the room no more, or on the
         admitter "paused": the code was guessed wrongly too often."""
->>>>>>> /tmp/w/m.theirs
         if self._circle.log.now.locked:
             return "locked"
         if not (self._attended and self._has_room):

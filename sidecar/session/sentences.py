@@ -7,11 +7,7 @@ from sidecar.session.states import State
 _DOOR = {  # what to do about members who are missing
     "open": "pass the code on",
     "locked": "the session is locked, say `ollama session unlock`",
-<<<<<<< /tmp/w/trustdev/sidecar/session/sentences.py
-    "unreachable": "nobody can join while the rendezvous does not answer",
-=======
     "unreachable": "nobody can join until the rendezvous answers again",
->>>>>>> /tmp/w/m.theirs
     "paused": "joining is paused since the code was guessed wrongly too often, say `ollama session code --new`",
 }
 

@@ -18,7 +18,7 @@ def said(state: State, *, wanted: int = 3, joining: str = "open", **changes: obj
         (said(State.FORMING, wanted=2), "waiting for 1 more member: pass the code on"),
         (said(State.FORMING, joining="locked"), "ollama session unlock"),
         (said(State.FORMING, joining="paused"), "ollama session code --new"),
-        (said(State.FORMING, joining="unreachable"), "the rendezvous does not answer"),
+        (said(State.FORMING, joining="unreachable"), "until the rendezvous answers again"),
         (said(State.FORMING, wanted=0), "pass the code on, then `ollama session start`"),
         (said(State.FORMING, wanted=0, joining="paused"), "guessed wrongly too often"),
         (said(State.FORMING, wanted=1, waiting=["ada"]), "measuring: ada"),
