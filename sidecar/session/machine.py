@@ -123,7 +123,7 @@ class Machine:
             stands_by = self.proposal.stage_of(self.name) is None
             self.loaded = stands_by
             outputs.append(Report(epoch, "ready") if stands_by else LoadShard(self.proposal))
-        if self.state is State.FETCHING and self._serve_epoch == epoch:
+        if self.state is State.FETCHING and self._serve_epoch == epoch and self.loaded:
             self.state = follow(self.state, Step.LOADED)
             outputs.append(Serve(self.proposal))
         return outputs
@@ -135,7 +135,7 @@ class Machine:
         if self.proposal is None or epoch != self.proposal.epoch or self.state is State.CLOSED:
             return []
         self.loaded = True
-        return [Report(epoch, "ready")]
+        return [Report(epoch, "ready"), *self._advance()]
 
     def failed_here(self, code: str, sentence: str) -> list[FollowerOutput]:
         """This member can't go on: everybody hears why, and the session ends here, not for the others."""

@@ -275,6 +275,20 @@ def test_session_when_nobody_measures_then_it_gives_up_and_names_them() -> None:
     assert (fault.code, "bob, cyd" in fault.sentence) == ("DEADLINE_EXCEEDED", True)
 
 
+def test_session_when_a_member_leaves_before_it_measured_then_it_waits_for_another_without_a_deadline() -> None:
+    party = Party()
+    party.measure("ada")
+    party.join("bob")
+    party.measure("bob")
+    party.join("cyd")
+    party._log(("ada", "bob"))
+    party.advance(MEASURE_DEADLINE_S + 1)
+    assert set(party.closed) == {"cyd"}
+    party.join("dan")
+    party.measure("dan")
+    assert set(party.serving) == {"ada", "bob", "dan"}
+
+
 def test_session_when_the_model_is_too_large_then_everybody_hears_the_same_sentence() -> None:
     party = formed(blocks=1000)
     faults = {fault for fault in party.closed.values() if fault}
