@@ -1,0 +1,209 @@
+"""Everybody's session cores, joined by a pump with a hand-moved clock."""
+
+from collections import deque
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from sidecar.session.authority import Authority, Terms
+from sidecar.session.events import (
+    Accuse,
+    AuthorityOutput,
+    Closed,
+    ComputePlan,
+    Dissolve,
+    Fault,
+    FollowerOutput,
+    LetFetch,
+    LetServe,
+    LoadShard,
+    OpenLinks,
+    Proposal,
+    Propose,
+    Remove,
+    Report,
+    Serve,
+    StopServing,
+    Vote,
+)
+from sidecar.session.machine import (
+    Machine,
+)
+from sidecar.session.states import State
+
+NAMES = ("ada", "bob", "cyd")
+
+
+def plan_for(problem: Any) -> dict[str, Any]:
+    """One block a member, in the order of the problem."""
+    members = [member["name"] for member in problem["members"]]
+    if problem["model"]["blocks"] > 100:
+        return {"admitted": False, "reason": "too large", "undersized": members[-1], "suggestions": ["a smaller model"]}
+    stages = [{"member": name, "start": i, "end": i + 1} for i, name in enumerate(members)]
+    return {"admitted": True, "head": members[0], "order": members, "stages": stages}
+
+
+class Party:
+    """Everybody's cores and the wires between them; messages to one member may overtake each other.
+
+    The membership log is played: it names another admitter once more than half of the others voted for it.
+    """
+
+    def __init__(self, *, wanted: int = 3, blocks: int = 3, shuffle: Random | None = None) -> None:
+        self.now = 0.0
+        self._terms = Terms(members_wanted=wanted, model={"blocks": blocks}, context_tokens=64, concurrency=1)
+        self.authority = Authority(name="ada", terms=self._terms, now=self.now)
+        self.takeovers = 0
+        self.votes: dict[str, str] = {}
+        self.removed: list[tuple[str, str]] = []
+        self.mute: set[str] = set()  # members that are there, and say nothing
+        self.machines: dict[str, Machine] = {"ada": Machine(name="ada", admitter="ada", members=("ada",))}
+        self.links: set[frozenset[str]] = set()
+        self.broken: set[frozenset[str]] = set()
+        self.serving: dict[str, int] = {}
+        self.stopped: dict[str, Fault] = {}
+        self.closed: dict[str, Fault | None] = {}
+        self.proposals: list[Proposal] = []
+        self.loads: list[str] = []
+        self.dead: set[str] = set()
+        self._shuffle = shuffle
+        self._queue: deque[tuple[str, Any]] = deque()
+
+    def join(self, name: str) -> None:
+        members = (*self.authority.members, name)
+        self.machines[name] = Machine(name=name, admitter=self.authority.name, members=members)
+        self._log(members)
+
+    def measure(self, name: str) -> None:
+        self._obey(self.authority.measured(name, {"memory_bytes": 1}, self.now))
+        self.pump()
+
+    def kill(self, name: str) -> None:
+        self.dead.add(name)
+        del self.machines[name]
+
+    def leave(self, name: str) -> None:
+        del self.machines[name]
+        self._tell(lambda machine: machine.left(name, self.now))
+        self.pump()
+        if name == self.authority.name:
+            self.succeed()
+        else:
+            self._obey(self.authority.lost(name, "left"))
+        self.pump()
+
+    def succeed(self) -> None:
+        """The first in order that lives takes over."""
+        former = self.authority
+        members = tuple(member for member in former.members if member != former.name)
+        heir = next(member for member in members if member in self.machines)
+        self.takeovers += 1
+        started = self.machines[heir].state is not State.FORMING
+        self.authority = Authority(
+            name=heir, terms=self._terms, now=self.now, takeovers=self.takeovers, started=started
+        )
+        self.votes = {}
+        self._log(members)
+        for name in self.machines:
+            self.measure(name)
+        for one, other in [sorted(pair) for pair in self.links if not pair & (self.dead | {former.name})]:
+            self._obey(self.authority.linked(one, other, "direct", 0.01, self.now))
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+        if self.authority.name not in self.dead:
+            self._obey(self.authority.handle_timer(self.now))
+        for name, machine in list(self.machines.items()):
+            for member in self.dead:
+                machine.departed(member, self.now - seconds)
+            silent = dict.fromkeys(self.dead, seconds)
+            self._do(name, machine.handle_timer(self.now, silent))
+        self.pump()
+
+    def pump(self) -> None:
+        while self._queue:
+            index = self._shuffle.randrange(len(self._queue)) if self._shuffle else 0
+            self._queue.rotate(-index)
+            target, call = self._queue.popleft()
+            if target in self.machines:
+                self._do(target, call(self.machines[target]))
+
+    def accuse(self, accuser: str, accused: str) -> None:
+        """A member's word; the accused hears of it and says something, if it can."""
+        self.authority.accused(accused, accuser, self.now)
+        if accused in self.machines and accused not in self.mute:
+            self._obey(self.authority.heard(accused, self.now))
+        self.pump()
+
+    def _log(self, members: Sequence[str], *, anew: bool = False) -> None:
+        admitter = self.authority.name
+        self._tell(lambda machine: machine.members_changed(members, admitter, self.now))
+        self._obey(self.authority.members_changed(members, self.now, anew=anew))
+        self.pump()
+
+    def _vote(self, voter: str, successor: str) -> None:
+        self.votes[voter] = successor
+        agreed = list(self.votes.values()).count(successor)
+        if 2 * agreed > len(self.authority.members) - 1 and self.authority.name not in self.machines:
+            self.succeed()
+
+    def _tell(self, call: Any) -> None:
+        self._queue.extend((name, call) for name in self.machines)
+
+    def _obey(self, outputs: Sequence[AuthorityOutput]) -> None:
+        for output in outputs:
+            match output:
+                case ComputePlan(epoch, problem):
+                    self._obey(self.authority.planned(epoch, plan_for(problem), self.now))
+                case Propose(proposal):
+                    self.proposals.append(proposal)
+                    self._tell(lambda machine, p=proposal: machine.proposed(p))
+                case LetFetch(epoch):
+                    self._tell(lambda machine, e=epoch: machine.may_fetch(e))
+                case LetServe(epoch):
+                    self._tell(lambda machine, e=epoch: machine.may_serve(e))
+                case Remove(member, reason):
+                    self.removed.append((member, reason))
+                    left = tuple(m for m in self.authority.members if m != member)
+                    self._log(left, anew=reason == "removed")
+                case Dissolve(fault):
+                    self._tell(lambda machine, f=fault: machine.close(f))
+
+    def _do(self, name: str, outputs: Sequence[FollowerOutput]) -> None:
+        for output in outputs:
+            match output:
+                case OpenLinks(_, peers):
+                    for peer in peers:
+                        pair = frozenset((name, peer))
+                        if pair not in self.broken and not pair & self.dead:
+                            self.links.add(pair)
+                            self._obey(self.authority.linked(name, peer, "direct", 0.01, self.now))
+                case LoadShard(proposal):
+                    self.loads.append(name)
+                    self._do(name, self.machines[name].shard_loaded(proposal.epoch))
+                case Report(epoch, doing):
+                    self._obey(self.authority.progressed(name, epoch, doing, self.now))
+                case Serve(proposal):
+                    self.serving[name] = proposal.epoch
+                case StopServing(fault):
+                    self.serving.pop(name, None)
+                    self.stopped[name] = fault
+                case Accuse(_, fault, True) if name == self.authority.name:
+                    self._obey(self.authority.lost(fault.member, "lost"))
+                case Accuse(_, fault, True):
+                    self.accuse(name, fault.member)
+                case Accuse(_, fault, False):
+                    self._tell(lambda machine, f=fault: machine.failed(f, self.now))
+                case Vote(successor):
+                    self._vote(name, successor)
+                case Closed(fault):
+                    self.closed[name] = fault
+
+
+def formed(**kwargs: Any) -> Party:
+    party = Party(**kwargs)
+    party.measure("ada")
+    for name in NAMES[1:]:
+        party.join(name)
+        party.measure(name)
+    return party

@@ -1,0 +1,204 @@
+"""Who is gone, who says so, and who decides then: the cores of all members, joined by a pump."""
+
+import pytest
+
+from sidecar.session.authority import MEASURE_DEADLINE_S
+from sidecar.session.events import (
+    Accuse,
+    Ask,
+    Remove,
+    StopServing,
+    Vote,
+)
+from sidecar.session.hearings import HEARING_S, MOST_FALSE_ALARMS
+from sidecar.session.machine import (
+    ASK_AFTER_S,
+    GONE_WITHOUT_LINK_S,
+    LINK_SILENT_S,
+    TAKEOVER_DEADLINE_S,
+    Machine,
+)
+from sidecar.session.states import State
+from tests.sidecar.session.party import Party, formed
+
+
+def test_session_when_the_admitter_dies_then_the_next_in_order_succeeds_and_the_rest_serve_on() -> None:
+    party = formed()
+    before = party.serving["bob"]
+    party.kill("ada")
+    party.advance(3.0)
+    assert party.authority.name == "bob"
+    assert {name: machine.admitter for name, machine in party.machines.items()} == {"bob": "bob", "cyd": "bob"}
+    assert "ada" in party.stopped["cyd"].sentence
+    assert party.closed == {}
+    assert party.serving["bob"] == party.serving["cyd"] > before
+    assert [stage["member"] for stage in party.proposals[-1].stages] == ["bob", "cyd"]
+
+
+def test_session_when_the_admitter_leaves_then_the_next_in_order_succeeds() -> None:
+    party = formed()
+    party.leave("ada")
+    assert party.authority.name == "bob"
+    assert party.serving["bob"] == party.serving["cyd"] > 1
+    assert party.closed == {}
+
+
+def test_session_when_the_admitter_dies_while_forming_then_the_successor_waits_on_for_members() -> None:
+    party = Party(wanted=3)
+    party.measure("ada")
+    party.join("bob")
+    party.measure("bob")
+    party.kill("ada")
+    party.advance(3.0)
+    assert party.machines["bob"].state is State.FORMING
+    party.advance(TAKEOVER_DEADLINE_S + MEASURE_DEADLINE_S)
+    for name in ("cyd", "dan"):
+        party.join(name)
+        party.measure(name)
+    assert set(party.serving) == {"bob", "cyd", "dan"}
+
+
+def test_session_when_admitter_and_successor_die_together_then_too_few_are_left_and_it_closes_in_words() -> None:
+    party = formed()
+    party.kill("ada")
+    party.kill("bob")
+    party.advance(3.0)
+    assert party.closed == {}
+    party.advance(TAKEOVER_DEADLINE_S)
+    fault = party.closed["cyd"]
+    assert fault is not None
+    assert fault.member == "ada"
+    assert "too few members" in fault.sentence
+
+
+def test_session_when_the_successor_dies_too_then_the_one_after_it_takes_over_and_removes_it() -> None:
+    party = Party(wanted=4)
+    party.measure("ada")
+    for name in ("bob", "cyd", "dan"):
+        party.join(name)
+        party.measure(name)
+    assert set(party.serving) == {"ada", "bob", "cyd", "dan"}
+    party.kill("ada")
+    party.kill("bob")
+    party.advance(3.0)
+    assert party.authority.name == "cyd"
+    party.advance(LINK_SILENT_S)
+    assert ("bob", "lost") in party.removed
+    assert party.serving["cyd"] == party.serving["dan"]
+    assert [stage["member"] for stage in party.proposals[-1].stages] == ["cyd", "dan"]
+
+
+def test_machine_when_the_admitter_is_heard_again_then_it_waits_for_its_plan_and_does_not_close() -> None:
+    party = formed()
+    machine = party.machines["cyd"]
+    machine.departed("ada", party.now)
+    outputs = machine.handle_timer(party.now + 3, {"ada": 3.0, "bob": 0.1})
+    assert [type(output) for output in outputs] == [StopServing, Vote]
+    machine.heard("ada", party.now)
+    machine.returned("ada")
+    assert machine.handle_timer(party.now + TAKEOVER_DEADLINE_S + 1, {"ada": 0.1, "bob": 0.1}) == []
+    party._obey(party.authority.doubted("cyd", party.now))
+    party.pump()
+    assert party.serving["cyd"] == party.serving["ada"]
+
+
+def test_machine_when_the_admitter_said_goodbye_then_its_late_messages_change_nothing() -> None:
+    machine = formed().machines["cyd"]
+    assert Vote("bob") in machine.left("ada", 0.0)
+    machine.heard("ada", 0.1)
+    assert machine.is_gone("ada")
+
+
+def test_member_when_accused_and_heard_then_it_stays_and_all_begin_anew() -> None:
+    party = formed()
+    before = party.serving["ada"]
+    party.accuse("bob", "cyd")
+    assert party.removed == []
+    assert party.serving["cyd"] == party.serving["ada"] > before
+    party.advance(HEARING_S)
+    assert party.removed == []
+
+
+def test_member_when_accused_and_not_heard_then_it_is_removed() -> None:
+    party = formed()
+    party.mute.add("cyd")
+    party.accuse("bob", "cyd")
+    party.advance(HEARING_S / 2)
+    assert party.removed == []
+    party.advance(HEARING_S / 2)
+    assert party.removed == [("cyd", "lost")]
+
+
+def test_accuser_when_it_lies_again_and_again_then_it_is_removed_and_nobody_else() -> None:
+    party = formed()
+    for _ in range(MOST_FALSE_ALARMS):
+        party.accuse("cyd", "bob")
+    assert party.removed == [("cyd", "removed")]
+    assert "cyd" in party.closed
+    assert [stage["member"] for stage in party.proposals[-1].stages] == ["ada", "bob"]
+
+
+def test_admitter_when_doubted_again_and_again_by_one_member_then_that_one_is_removed() -> None:
+    party = formed()
+    for _ in range(MOST_FALSE_ALARMS):
+        party._obey(party.authority.doubted("cyd", party.now))
+        party.pump()
+    assert party.removed == [("cyd", "removed")]
+    assert party.authority.name == "ada"
+
+
+@pytest.mark.parametrize(("accused", "accuser"), [("ada", "bob"), ("zoe", "bob"), ("bob", "zoe"), ("bob", "bob")])
+def test_accusation_when_it_makes_no_sense_then_nothing_is_kept(accused: str, accuser: str) -> None:
+    party = formed()
+    party.accuse(accuser, accused)
+    party.advance(HEARING_S)
+    assert party.removed == []
+    assert party.authority._hearings.next_timer() is None
+
+
+def test_member_when_it_stands_by_and_is_kicked_then_the_epoch_changes_all_the_same() -> None:
+    party = Party(wanted=2)
+    party.measure("ada")
+    party.join("bob")
+    party.measure("bob")
+    party.join("cyd")
+    party.measure("cyd")
+    before = party.serving["ada"]
+    assert "cyd" not in party.loads
+    party._obey([Remove("cyd", "removed")])
+    assert party.serving["ada"] == party.serving["bob"] > before
+    assert "cyd" in party.closed
+
+
+def test_member_when_it_fails_then_it_goes_and_the_others_serve_on() -> None:
+    party = formed()
+    party._do("bob", party.machines["bob"].failed_here("RESOURCE_EXHAUSTED", "bob's disk is full"))
+    party.pump()
+    fault = party.closed["bob"]
+    assert fault is not None
+    assert fault.sentence == "bob's disk is full"
+    assert {party.stopped[name].sentence for name in ("ada", "cyd")} == {"bob's disk is full"}
+    party.leave("bob")
+    assert party.serving["ada"] == party.serving["cyd"]
+
+
+def test_machine_when_only_the_rendezvous_lost_somebody_then_it_is_no_death() -> None:
+    party = formed()
+    machine = party.machines["ada"]
+    machine.departed("bob", party.now)
+    assert machine.handle_timer(party.now + 60, {"bob": 0.1, "cyd": 0.1}) == []
+
+
+def test_machine_when_the_rendezvous_misses_who_has_no_link_then_it_asks_and_the_answer_counts() -> None:
+    machine = Machine(name="dan", admitter="ada", members=("ada", "bob", "cyd", "dan"))
+    for member in ("ada", "bob", "cyd"):
+        machine.departed(member, 10.0)
+        machine.heard(member, 10.1)  # was on its way
+    assert machine.handle_timer(10.0 + ASK_AFTER_S - 0.1, {}) == []
+    assert machine.handle_timer(10.0 + ASK_AFTER_S, {"bob": 0.1}) == [Ask("ada"), Ask("cyd")]
+    assert machine.handle_timer(10.0 + ASK_AFTER_S + 0.1, {"bob": 0.1}) == []
+    machine.heard("ada", 10.0 + ASK_AFTER_S + 0.2)
+    outputs = machine.handle_timer(10.0 + GONE_WITHOUT_LINK_S, {"bob": 0.1})
+    assert [output.fault.member for output in outputs if isinstance(output, Accuse)] == ["cyd"]
+    assert not machine.is_gone("ada")
+    assert machine.handle_timer(99.0, {"bob": 0.1}) == []
