@@ -16,6 +16,7 @@ from typing import Any
 from kafila_proto import sidecar_pb2 as pb
 
 from sidecar.errors import InvalidInput, KafilaError
+from sidecar.runtime.footprint import PREFILL_CHUNK_TOKENS
 from sidecar.runtime.mlx_thread import MlxThread
 from sidecar.runtime.options import resolve
 from sidecar.runtime.sample import Sampler
@@ -32,7 +33,6 @@ from sidecar.session.events import Proposal
 
 log = logging.getLogger(__name__)
 
-PREFILL_CHUNK_TOKENS = 512  # 8 MB a hop at D = 8192 in 16 bits
 DEFAULT_KEEP_TOKENS = 4  # Ollama's num_keep
 
 
