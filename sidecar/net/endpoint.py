@@ -109,7 +109,7 @@ class Endpoint:
     ) -> Link:
         """A link to one member of a session; both ends call this, and each may come first.
 
-        `key` is the session's. A channel at the relay is bound meanwhile, where there is one; `udp` false says that
+        `key` is the pair's. A channel at the relay is bound meanwhile, where there is one; `udp` false says that
         this network carries none. A link to the same member of the same session that still stands is replaced. Raises
         Unpinned when either end refuses the other's certificate (the listener waits for a better one until the
         deadline), Unavailable with every candidate's outcome when the deadline passes, InvalidInput for arguments that
