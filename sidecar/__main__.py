@@ -13,7 +13,8 @@ from sidecar.errors import KafilaError
 
 log = logging.getLogger("sidecar")
 
-STOP_GRACE_S = 2.0
+STOP_GRACE_S = 2.0  # for calls, while sessions are being left
+STOP_DEADLINE_S = 10  # then the system ends this process, whatever MLX is busy with
 
 
 def main() -> None:
@@ -34,7 +35,7 @@ def main() -> None:
     config = Config.read(os.environ, socket_path=options.socket, data=options.data.absolute())
     try:
         asyncio.run(run(config))
-    except KafilaError as error:
+    except (KafilaError, OSError) as error:
         sys.exit(f"kafila-sidecar: {error}")
 
 
@@ -54,14 +55,15 @@ async def run(config: Config) -> None:
         try:
             await stop.wait()
         finally:
+            signal.alarm(STOP_DEADLINE_S)
+            node.leave_all()
             await server.stop(STOP_GRACE_S)
             config.socket.unlink(missing_ok=True)
 
 
 def _watch_parent(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
     """Our parent holds our standard input open; its end is our end. A terminal or /dev/null says nothing."""
-    stdin = sys.stdin.fileno()
-    if os.isatty(stdin) or not _is_pipe(stdin):
+    if sys.stdin is None or not _is_pipe(stdin := sys.stdin.fileno()):
         return
 
     def readable() -> None:

@@ -59,9 +59,12 @@ class Node:
     async def __aenter__(self) -> Self:
         self._config.data.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._further = parse_servers(self._config.stun)
+        self._stack.callback(self._mlx.close)
         self._endpoint = Endpoint.open()
+        self._stack.push_async_callback(self._endpoint.close)
         self._surroundings = Surroundings(self._endpoint, map_port=partial(keep_mapped, Transport.UDP))
-        self._embedded = EmbeddedRendezvous(folder=self._config.data / "rendezvous", stack=self._stack)
+        outlives_sessions = await self._stack.enter_async_context(AsyncExitStack())  # they say goodbye through it
+        self._embedded = EmbeddedRendezvous(folder=self._config.data / "rendezvous", stack=outlives_sessions)
         self._measuring = Measuring(
             mlx=self._mlx, folder=self._config.data / "measurements", reserved=self._promised_bytes
         )
@@ -70,15 +73,17 @@ class Node:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for session in self._sessions.values():
-            session.seat.leave()
-        await self._offers.close()
+        self.leave_all()
         self._looking.cancel()
+        self._stack.push_async_callback(self._offers.close)
         await self._stack.aclose()
-        await self._endpoint.close()
-        self._mlx.close()
 
     # ---- Sessions
+
+    def leave_all(self) -> None:
+        """Begins to leave every session; leaving the node waits until that is done."""
+        for session in self._sessions.values():
+            session.seat.leave()
 
     async def hello(self) -> pb.HelloReply:
         device, usable = await self._measuring.device()

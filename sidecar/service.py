@@ -12,7 +12,7 @@ from grpc.aio import ServicerContext as Context
 from kafila_proto import sidecar_pb2 as pb
 from kafila_proto import sidecar_pb2_grpc
 
-from sidecar.errors import KafilaError
+from sidecar.errors import KafilaError, Refused
 from sidecar.node import Node
 
 log = logging.getLogger(__name__)
@@ -107,12 +107,17 @@ async def _abort(context: Context, error: Exception) -> None:
 async def start_server(node: Node, socket: Path) -> grpc.aio.Server:
     """Serves on a unix socket that only this user can open.
 
-    Raises OSError when the socket's folder can't be written.
+    Raises OSError when the socket's folder can't be written, Refused when nothing can be bound there.
     """
     server = grpc.aio.server(options=[(name, MAX_MESSAGE_BYTES) for name in _MESSAGE_LIMITS])
     sidecar_pb2_grpc.add_SidecarServicer_to_server(SidecarService(node), server)  # type: ignore[no-untyped-call]
     with _private_socket(socket):
-        server.add_insecure_port(f"unix:{socket}")
+        try:
+            server.add_insecure_port(f"unix:{socket}")
+        except RuntimeError as error:  # all that grpc says
+            raise Refused(
+                f"can't serve on the socket {socket}: choose a shorter path, in a folder of your own"
+            ) from error
         await server.start()
     return server
 

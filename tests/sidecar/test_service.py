@@ -12,7 +12,7 @@ import pytest
 from kafila_proto import sidecar_pb2 as pb
 from kafila_proto import sidecar_pb2_grpc as rpc
 
-from sidecar.errors import BY_CODE
+from sidecar.errors import BY_CODE, Refused
 from sidecar.node import Node
 from sidecar.service import start_server
 
@@ -70,6 +70,11 @@ async def test_server_when_an_old_socket_is_left_then_it_is_replaced(tmp_path: P
     socket.touch()
     async with serving(FailingNode(), socket) as stub:
         assert (await stub.Hello(pb.HelloRequest())).pid == 7
+
+
+async def test_server_when_the_path_is_too_long_for_a_socket_then_refused_in_words(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="shorter path"):
+        await start_server(cast(Node, FailingNode()), tmp_path / ("x" * 200))
 
 
 @pytest.mark.parametrize("code", sorted(BY_CODE))
