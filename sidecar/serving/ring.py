@@ -15,8 +15,11 @@ from sidecar.serving.hop import Hop, frame_of, state_of
 
 DECODE_DEADLINE_S = 60.0  # one token through all stages
 PROMPT_DEADLINE_S = 600.0  # the last chunk of a prompt, with all earlier ones before it in every stage's queue
-VERDICT_S = 3.0  # a death is noticed after about 2 s (session/machine.py)
 INTERRUPTED = "the ring was interrupted and this answer with it: ask again"
+
+
+class Interrupted(Unavailable):
+    """The streams of the ring broke. Whether a member was lost, and who, is known a moment later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +33,7 @@ class Returned:
 class Ring:
     """Frames out over `hop`, answers by sequence; with no hop the head holds every block itself."""
 
-    def __init__(self, *, epoch: int, hop: Hop | None, verdict_s: float = VERDICT_S) -> None:
-        self._verdict_s = verdict_s
+    def __init__(self, *, epoch: int, hop: Hop | None) -> None:
         self._epoch = epoch
         self._hop = hop
         self._back: Stream | None = None  # from the last stage
@@ -39,7 +41,6 @@ class Ring:
         self._running: set[int] = set()  # sequences that the other stages know
         self._lost: set[int] = set()  # sequences that they knew before the ring broke
         self._fault: KafilaError | None = None
-        self._ended = asyncio.Event()
         if hop is not None:
             hop.broken = self._interrupted
 
@@ -52,27 +53,28 @@ class Ring:
         """A hidden state to the next stage.
 
         Raises:
-            Unavailable, TimedOut: the next stage can't be reached, the ring broke, or a member was lost.
+            Interrupted: the ring broke, or the next stage can't be reached.
+            TimedOut: the next stage takes nothing.
+            KafilaError: the fault that ended the epoch.
         """
-        try:
-            await self._send(sequence, state, wants_output=wants_output)
-        except Unavailable as error:
-            raise await self._verdict(error) from error
-
-    async def _send(self, sequence: int, state: State, *, wants_output: bool) -> None:
         self.check()
         if sequence in self._lost:
-            raise Unavailable(INTERRUPTED)
-        if self._hop is not None:
-            self._running.add(sequence)
+            raise Interrupted(INTERRUPTED)
+        if self._hop is None:
+            return
+        self._running.add(sequence)
+        try:
             await self._hop.send(frame_of(state, epoch=self._epoch, sequence=sequence, needs_output=wants_output))
+        except Unavailable as error:
+            raise Interrupted(f"{INTERRUPTED} ({error})") from error
 
     async def go_round(self, sequence: int, state: State, *, is_prompt: bool) -> Returned:
         """A hidden state once round the ring.
 
         Raises:
-            Unavailable: the ring broke, or a member was lost.
+            Interrupted: the ring broke.
             TimedOut: nothing came back in time.
+            KafilaError: the fault that ended the epoch.
         """
         if self._hop is None:
             self.check()
@@ -82,24 +84,13 @@ class Ring:
         deadline_s = PROMPT_DEADLINE_S if is_prompt else DECODE_DEADLINE_S
         try:
             async with asyncio.timeout(deadline_s):
-                await self._send(sequence, state, wants_output=True)
+                await self.send(sequence, state, wants_output=True)
                 return await future
         except TimeoutError:
             raise TimedOut(f"the ring brought nothing back within {deadline_s:.0f} s: try again") from None
-        except Unavailable as error:
-            raise await self._verdict(error) from error
         finally:
             del self._waiting[sequence]
             _retrieve(future)
-
-    async def _verdict(self, error: KafilaError) -> KafilaError:
-        """Why the ring broke. Its streams break at once when a member is lost, who it was is known a moment later."""
-        try:
-            async with asyncio.timeout(self._verdict_s):
-                await self._ended.wait()
-        except TimeoutError:
-            return error
-        return self._fault or error
 
     async def release(self, sequence: int) -> None:
         """Every stage frees what it holds for the sequence; where the ring is broken they have done so already."""
@@ -129,7 +120,6 @@ class Ring:
     def fail(self, fault: KafilaError) -> None:
         """Ends the epoch: whoever waits, and whoever comes, gets `fault`."""
         self._fault = fault
-        self._ended.set()
         self._fail_waiting(fault)
         if self._hop is not None:
             self._hop.close()
@@ -145,7 +135,7 @@ class Ring:
         """A stream of the ring broke: every sequence in it is lost, the rest of the ring hears of it."""
         self._lost |= self._running
         self._running.clear()
-        self._fail_waiting(Unavailable(f"{INTERRUPTED} ({error})"))
+        self._fail_waiting(Interrupted(f"{INTERRUPTED} ({error})"))
         back, self._back = self._back, None
         if back is not None:
             back.reset()

@@ -17,12 +17,13 @@ from sidecar.runtime.tokenizer import Tokenizer
 from sidecar.serving import remote
 from sidecar.serving.engine import Engine
 from sidecar.serving.hop import Hop
-from sidecar.serving.ring import VERDICT_S, Ring
+from sidecar.serving.ring import Interrupted, Ring
 from sidecar.serving.trace import RequestTrace
 from sidecar.serving.worker import Bounds, Worker
 from sidecar.session.events import Fault, Proposal
 from sidecar.weights.checkpoint import Checkpoint
 
+VERDICT_S = 3.0  # a death is noticed after about 2 s (session/machine.py)
 SERVE_DEADLINE_S = 15.0  # between a neighbour's start of serving and ours
 
 SEQUENCES_IN_CHANGE = 2  # times the concurrency: a sequence may begin at a stage before the last one's release is there
@@ -50,6 +51,7 @@ class Stage:
         links: Callable[[], Links],
         traced: Callable[[dict[str, Any]], None],
         broken: Callable[[str, str], None],
+        verdict_s: float = VERDICT_S,
     ) -> None:
         self._name = name
         self._checkpoint = checkpoint
@@ -57,6 +59,7 @@ class Stage:
         self._links = links
         self._traced = traced
         self._broken = broken
+        self._verdict_s = verdict_s
         self._holds = False  # a shard, or has asked the MLX thread to load one
         self._shard: Shard | None = None
         self._tokenizer: Tokenizer | None = None
@@ -161,7 +164,7 @@ class Stage:
         if not self._serving.is_set() or self._proposal is None:
             raise self._why_not()
         source = self._engine.generate(request) if self._engine is not None else self._ask_head(request, self._proposal)
-        async with aclosing(source) as replies:
+        async with aclosing(self._told_why(source)) as replies:
             async for reply in replies:
                 yield reply
 
@@ -183,17 +186,22 @@ class Stage:
                 async with aclosing(remote.replies(stream)) as replies:
                     async for reply in replies:
                         yield reply
-        except (LinkLost, PeerReset) as error:
-            raise await self._verdict(error) from error
         finally:
             stream.reset()
 
-    async def _verdict(self, error: KafilaError) -> KafilaError:
-        """Why the stream to the head broke. When the head is lost that is known a moment later."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(VERDICT_S):
-                await self._stopped.wait()
-        return error if self._serving.is_set() else self._why_not()
+    async def _told_why(self, source: AsyncGenerator[pb.GenerateReply, None]) -> AsyncGenerator[pb.GenerateReply, None]:
+        """The same answer. Its streams break at once when a member is lost; who it was is known, and told, a moment
+        later."""
+        try:
+            async with aclosing(source) as replies:
+                async for reply in replies:
+                    yield reply
+        except (Interrupted, LinkLost, PeerReset):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._verdict_s):
+                    await self._stopped.wait()
+                    raise self._why_not() from None
+            raise
 
     async def _answer_as_head(self, request: pb.GenerateRequest, epoch: int) -> AsyncGenerator[pb.GenerateReply, None]:
         await self._until_serving()
@@ -201,7 +209,7 @@ class Stage:
             raise Unavailable(
                 f"{self._name} is not the head that was asked for: the session is planned again, try again"
             )
-        async with aclosing(self._engine.generate(request)) as replies:
+        async with aclosing(self._told_why(self._engine.generate(request))) as replies:
             async for reply in replies:
                 yield reply
 

@@ -82,7 +82,7 @@ class Round:
         self.workers = [
             worker(shard, hops[i + 1], is_last=i == workers - 1, bounds=bounds) for i, shard in enumerate(self.shards)
         ]
-        self.ring = Ring(epoch=EPOCH, hop=hops[0], verdict_s=0.1)
+        self.ring = Ring(epoch=EPOCH, hop=hops[0])
 
     def _takes(self, index: int) -> OnStream:
         async def serve(stream: Stream) -> None:

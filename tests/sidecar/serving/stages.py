@@ -132,6 +132,7 @@ async def party(folder: Path, data: Path, *names: str) -> AsyncIterator[Party]:
             links=lambda: member.links,
             traced=member.traces.append,
             broken=lambda code, sentence: member.broken.append((code, sentence)),
+            verdict_s=0.3,
         )
 
     made = Party([Member(name, stage) for name in names], mlx)

@@ -259,15 +259,3 @@ def test_state_when_framed_and_read_back_then_the_same_bytes() -> None:
 def test_state_when_the_frame_is_none_then_invalid() -> None:
     with pytest.raises(KafilaError):
         state_of(Frame(kind=FrameKind.RELEASE, epoch=1, sequence=1))
-
-
-async def test_ring_when_its_streams_break_and_then_it_is_known_who_was_lost_then_that_is_told() -> None:
-    made = Round(workers=2)
-    await made.token(1, 0)
-    waiting = asyncio.ensure_future(made.token(1, 1))
-    made.wires[1].cut()
-    await settle()
-    made.ring.fail(Unavailable("ada was lost"))
-    with pytest.raises(Unavailable, match="ada was lost"):
-        await waiting
-    await made.end()

@@ -120,11 +120,21 @@ async def test_link_when_it_breaks_in_mid_answer_then_the_client_hears_and_the_n
         await one.links.up.pop(there).close()
         del other.links.up[here]
         async with asyncio.timeout(3):
-            assert {type(error) for error in await asyncio.gather(*tasks)} == {Unavailable}
+            assert all(isinstance(error, Unavailable) for error in await asyncio.gather(*tasks))
         await asyncio.gather(one.dial(other), other.dial(one))
         await linked.until_free()
         assert (await answer(linked["dan"], ask()))[0] == expected
     assert [member.broken for member in linked.members] == [[], [], [], []]
+
+
+async def test_link_when_it_breaks_and_then_it_is_known_who_was_lost_then_that_is_told(linked: Party) -> None:
+    await linked.serve((0, 2, 4, 6), ("ada", "bob", "cyd"))
+    tasks = await begun(linked, "ada", "dan")
+    await linked["bob"].links.up["cyd"].close()
+    await asyncio.sleep(0.1)
+    assert not any(task.done() for task in tasks)
+    await linked.stop(LOST)
+    assert {str(error) for error in await asyncio.gather(*tasks)} == {LOST.sentence}
 
 
 async def test_stage_when_its_model_fails_then_the_session_hears_and_the_client_does_not_wait(linked: Party) -> None:
