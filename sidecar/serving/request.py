@@ -8,8 +8,7 @@ from typing import Any
 from kafila_proto import sidecar_pb2 as pb
 
 from sidecar.errors import InvalidInput
-
-SMALLEST_CONTEXT_TOKENS = 4  # as in Ollama, which raises a smaller num_ctx to this
+from sidecar.session.terms import SMALLEST_CONTEXT_TOKENS
 
 
 @dataclass(frozen=True, slots=True)

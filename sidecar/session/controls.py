@@ -256,7 +256,10 @@ def _is_list_of(entries: Any, *, texts: Sequence[str]) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # an integer beyond every float
+        return False
 
 
 def _check_depth(value: Any, left: int) -> None:

@@ -1,4 +1,4 @@
-"""What one member knows of the others, for people: who is here, what each does, the last trace."""
+"""What one member knows of the others, for people: what each does, which links stand, the last trace."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,6 @@ from sidecar.session.edges import Edge
 class Seen:
     """One member as it last showed itself."""
 
-    present: bool = True
     doing: str = "measuring"
     device: str = ""
     usable_memory_bytes: int = 0
@@ -35,10 +34,6 @@ class Roster:
         """The membership log's members now."""
         self._seen = {name: self._seen.get(name) or Seen() for name in names}
         self.edges = {pair: edge for pair, edge in self.edges.items() if pair <= self._seen.keys()}
-
-    def gone(self, name: str) -> None:
-        if name in self._seen:
-            self._seen[name].present = False
 
     def measured_member(self, name: str, device: str, usable_memory_bytes: int) -> None:
         """A member measured itself."""

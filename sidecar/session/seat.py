@@ -226,7 +226,6 @@ class Seat:
         if member == self.machine.name:
             self._say_now(ring_pb2.Control())
         elif self.authority and sender == self.machine.name:
-            self.roster.gone(member)
             await self._obey(self.authority.lost(member, "lost"))
         elif self.authority:
             self.authority.accused(member, sender, self._now)
@@ -234,7 +233,6 @@ class Seat:
     async def _gone(self, sender: str, outputs: Sequence[ev.FollowerOutput]) -> None:
         """A member goes by its own word."""
         await self._do(outputs)
-        self.roster.gone(sender)
         if self.authority:
             await self._obey(self.authority.lost(sender, "left"))
 

@@ -9,6 +9,7 @@ from sidecar.session.authority import Terms
 from sidecar.weights.checkpoint import Checkpoint
 
 DEFAULT_CONTEXT_TOKENS = 4096
+SMALLEST_CONTEXT_TOKENS = 4  # as in Ollama, which raises a smaller num_ctx to this
 MOST_CONCURRENCY = 256
 STRATEGIES = ("kafila", "memory", "uniform")
 ITEM_BYTES = {"F32": 4, "BF16": 2, "F16": 2}
@@ -21,6 +22,8 @@ def check_terms(request: pb.CreateSessionRequest, most_members: int) -> None:
         raise InvalidInput("no model is named: give a repository id like org/name, or an absolute path")
     if request.members > most_members:
         raise InvalidInput(f"{request.members} members are more than a session takes, which is {most_members}")
+    if 0 < request.context_tokens < SMALLEST_CONTEXT_TOKENS:
+        raise InvalidInput(f"a context of {request.context_tokens} tokens is less than {SMALLEST_CONTEXT_TOKENS}")
     if request.concurrency > MOST_CONCURRENCY:
         raise InvalidInput(f"a concurrency of {request.concurrency} is more than {MOST_CONCURRENCY}")
     if request.strategy and request.strategy not in STRATEGIES:
@@ -33,7 +36,7 @@ def make_terms(
     request: pb.CreateSessionRequest, checkpoint: Checkpoint, *, rendezvous_at_host: bool
 ) -> ring_pb2.SessionTerms:
     """What the founding entry of the log says."""
-    own = int(checkpoint.config.get("max_position_embeddings") or DEFAULT_CONTEXT_TOKENS)
+    own = _own_context(checkpoint)
     if request.context_tokens > own:
         raise InvalidInput(f"a context of {request.context_tokens} tokens is more than the model's own {own}")
     return ring_pb2.SessionTerms(
@@ -49,6 +52,12 @@ def make_terms(
         weight_bytes=checkpoint.shard_bytes(checkpoint.manifest.tensors),
         rendezvous_at_host=rendezvous_at_host,
     )
+
+
+def _own_context(checkpoint: Checkpoint) -> int:
+    """The longest sequence that the checkpoint was made for, in tokens; the default where it says nothing sensible."""
+    own = checkpoint.config.get("max_position_embeddings")
+    return own if isinstance(own, int) and own >= SMALLEST_CONTEXT_TOKENS else DEFAULT_CONTEXT_TOKENS
 
 
 def beside_weights(checkpoint: Checkpoint, context_tokens: int) -> dict[str, int]:

@@ -13,7 +13,7 @@ from sidecar.session.channel import Channel
 from sidecar.session.edges import predicted_path
 from sidecar.session.events import Json
 from sidecar.session.machine import Machine
-from sidecar.session.roster import Roster
+from sidecar.session.roster import Roster, Seen
 from sidecar.weights.checkpoint import Checkpoint
 
 PARSER = "kafila"  # the pair of renderer and parser that every text model can honour
@@ -24,7 +24,7 @@ def session_view(
 ) -> pb.Session:
     """Everything but the code and what only the stage knows."""
     terms = channel.terms
-    present = [name for name, seen in roster.seen.items() if seen.present]
+    present = [name for name in roster.seen if not machine.is_gone(name)]
     session = pb.Session(
         id=channel.session.hex(),
         state=machine.state.value,
@@ -45,7 +45,10 @@ def session_view(
         members_wanted=terms.members_wanted,
         context_tokens=terms.context_tokens,
         concurrency=terms.concurrency,
-        members=[_member(name, channel.host, roster) for name in roster.seen],
+        members=[
+            _member(name, seen, role="host" if name == channel.host else "member", present=name in present)
+            for name, seen in roster.seen.items()
+        ],
         vehicle=vehicle(channel, checkpoint),
         last_trace_json=json.dumps(roster.trace) if roster.trace else "",
         joining=channel.joining,
@@ -84,12 +87,11 @@ def _model_name(model: str) -> str:
     return "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "-" for letter in last)
 
 
-def _member(name: str, host: str, roster: Roster) -> pb.Member:
-    seen = roster.seen[name]
+def _member(name: str, seen: Seen, *, role: str, present: bool) -> pb.Member:
     return pb.Member(
         name=name,
-        role="host" if name == host else "member",
-        present=seen.present,
+        role=role,
+        present=present,
         doing=seen.doing,
         usable_memory_bytes=seen.usable_memory_bytes,
         fetched_bytes=seen.fetched_bytes,

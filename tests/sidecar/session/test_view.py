@@ -1,0 +1,112 @@
+"""A session as its snapshot shows it."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from kafila_proto import ring_pb2
+
+from sidecar.session.edges import Edge
+from sidecar.session.events import Fault, Proposal
+from sidecar.session.machine import Machine
+from sidecar.session.roster import Roster
+from sidecar.session.view import session_view
+from tests.sidecar.session.seat_world import PlayedChannel
+
+STAGES = [
+    {"member": "ada", "start": 0, "end": 2, "cost_s": 0.01, "resident_bytes": 2000.0},
+    {"member": "bob", "start": 2, "end": 4, "cost_s": None, "resident_bytes": 1000.0},
+]
+HOPS = [
+    {"from": "ada", "to": "bob", "path": "direct", "cost_s": 0.002},
+    {"from": "bob", "to": "ada", "path": "direct", "cost_s": None},
+]
+PLAN = {"head": "ada", "stages": STAGES, "hops": HOPS, "tokens_per_s_one_user": None}
+PROBLEM: dict[str, Any] = {"members": [{"name": "ada"}, {"name": "bob"}], "edges": []}
+CHECKPOINT = SimpleNamespace(
+    config={"model_type": "llama", "hidden_size": 8}, parameters=7, quantization="F32", generation_config={"top_k": 5}
+)
+
+
+class Seen:
+    """A channel, a machine and a roster that a test changes, and the snapshot of them."""
+
+    def __init__(self, model: str = "org/Model-1B") -> None:
+        self.channel = PlayedChannel("bob", "ada", "bob", "cyd")
+        self.channel.terms = ring_pb2.SessionTerms(model=model, members_wanted=4, context_tokens=64, concurrency=2)
+        self.machine = Machine(name="bob", admitter="ada", members=("ada", "bob", "cyd"))
+        self.roster = Roster(("ada", "bob", "cyd"))
+
+    def view(self) -> Any:
+        channel: Any = self.channel
+        channel.session, channel.joining = b"0123456789abcdef", "open"
+        return session_view(
+            channel=channel, machine=self.machine, roster=self.roster, authority=None, checkpoint=cast(Any, CHECKPOINT)
+        )
+
+
+def test_view_when_forming_then_members_in_order_and_who_is_missing() -> None:
+    shown = Seen().view()
+    assert [(m.name, m.role, m.present) for m in shown.members] == [
+        ("ada", "host", True),
+        ("bob", "member", True),
+        ("cyd", "member", True),
+    ]
+    assert (shown.state, "1 more member" in shown.doing) == ("forming", True)
+    assert not shown.stages
+
+
+def test_view_when_a_member_left_and_is_heard_again_then_present_follows() -> None:
+    seen = Seen()
+    seen.machine.departed("cyd", 0.0)
+    seen.machine.handle_timer(9.0, {})
+    assert [m.present for m in seen.view().members] == [True, True, False]
+    assert "2 more members" in seen.view().doing
+    seen.machine.heard("cyd", 10.0)
+    assert [m.present for m in seen.view().members] == [True, True, True]
+
+
+def test_view_when_planned_then_stages_and_hops_with_what_is_known() -> None:
+    seen = Seen()
+    seen.machine.proposed(Proposal(3, PROBLEM, PLAN))
+    seen.roster.linked("bob", "ada", Edge("relay", 0.02, 0.1, 0.1))
+    shown = seen.view()
+    assert [(s.member, s.start, s.end, s.head, s.resident_bytes, s.predicted_s) for s in shown.stages] == [
+        ("ada", 0, 2, True, 2000, 0.01),
+        ("bob", 2, 4, False, 1000, 0.0),
+    ]
+    assert [(getattr(h, "from"), h.to, h.path, h.rtt_s) for h in shown.hops] == [
+        ("ada", "bob", "relay", 0.02),
+        ("bob", "ada", "relay", 0.02),
+    ]
+
+
+@pytest.mark.parametrize(("epoch", "measured_s"), [(3, 0.5), (2, 0.0)])
+def test_view_when_there_is_a_trace_then_only_the_present_epochs_counts(epoch: int, measured_s: float) -> None:
+    seen = Seen()
+    seen.machine.proposed(Proposal(3, PROBLEM, PLAN))
+    hop = {"from": "ada", "to": "bob", "measured_s": 0.5}
+    seen.roster.measured({"epoch": epoch, "stages": [{"member": "bob", "measured_s": 0.5}], "hops": [hop]})
+    shown = seen.view()
+    assert [s.measured_s for s in shown.stages] == [0.0, measured_s]
+    assert [h.measured_s for h in shown.hops] == [measured_s, 0.0]
+
+
+def test_view_when_closed_by_a_fault_then_it_says_so() -> None:
+    seen = Seen()
+    seen.machine.close(Fault("ada", "UNAVAILABLE", "ada was lost"))
+    shown = seen.view()
+    assert (shown.state, shown.failure, shown.failure_code) == ("closed", "ada was lost", "UNAVAILABLE")
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [("org/Model-1B", "model-1b"), ("/home/me/My Model/", "my-model"), ("Ünicode", "-nicode"), ("a.b_c", "a.b_c")],
+)
+def test_vehicle_when_the_model_is_called_anything_then_its_name_is_one_that_ollama_takes(
+    model: str, name: str
+) -> None:
+    vehicle = Seen(model).view().vehicle
+    assert vehicle.name == f"kafila/session/{name}:303132"
+    assert (vehicle.parameters["top_k"], vehicle.parameters["repeat_penalty"]) == (5.0, 1.0)
+    assert (vehicle.architecture, vehicle.context_length, vehicle.parameter_count) == ("llama", 64, 7)
