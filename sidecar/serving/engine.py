@@ -46,6 +46,7 @@ class Generation:
     sampler: Sampler
     text: TextStream
     stops: StopStrings
+    framer: Framer
     trace: RequestTrace
     ended: str = "cancelled"
 
@@ -98,25 +99,14 @@ class Engine:
             Unavailable: a member was lost.
             TimedOut: a stage did not answer in time.
         """
-        refuse_unsupported(request)
-        began = now()
-        limits = limits_of(request.options, self._context_tokens)
-        options = resolve(given_options(request.options), self._tokenizer.generation_config)
-        prompt = parse_prompt(request.prompt)
-        framer = Framer(framed=isinstance(prompt, ChatPrompt))
-        tokens = await self._encode(prompt, request, limits)
-        number = next(self._numbers)
-        trace = RequestTrace(self._proposal, request=str(number), prompt_tokens=len(tokens), began=began)
+        generation = await self._prepared(request)
         async with self._slots.take():
-            trace.admitted(now())
-            sampler = await self._on_shard(Sampler, options, tokens)
-            text = self._tokenizer.stream(after_raw_prompt=isinstance(prompt, PlainPrompt))
-            generation = Generation(number, tokens, limits, sampler, text, StopStrings(request.options.stop), trace)
+            generation.trace.admitted(now())
             try:
                 async with aclosing(self._run(generation)) as texts:
-                    async for piece in texts:
-                        if piece:
-                            yield pb.GenerateReply(text=framer.content(piece))
+                    async for text in texts:
+                        if text:
+                            yield pb.GenerateReply(text=generation.framer.content(text))
                 yield _done(generation)
             except Exception as error:
                 generation.ended = error.code if isinstance(error, KafilaError) else KafilaError.code
@@ -128,6 +118,26 @@ class Engine:
         """Waits for the last releases; running requests were failed through the ring, and fail at their next step."""
         await asyncio.gather(*self._releases, return_exceptions=True)
         self._text_thread.shutdown(wait=False)
+
+    async def _prepared(self, request: pb.GenerateRequest) -> Generation:
+        """Everything that may be refused, before the request waits for its turn."""
+        refuse_unsupported(request)
+        began, number = now(), next(self._numbers)
+        limits = limits_of(request.options, self._context_tokens)
+        options = resolve(given_options(request.options), self._tokenizer.generation_config)
+        prompt = parse_prompt(request.prompt)
+        tokens = await self._encode(prompt, request, limits)
+        is_chat = isinstance(prompt, ChatPrompt)
+        return Generation(
+            number=number,
+            prompt=tokens,
+            limits=limits,
+            sampler=await self._on_shard(Sampler, options, tokens),
+            text=self._tokenizer.stream(after_raw_prompt=not is_chat),
+            stops=StopStrings(request.options.stop),
+            framer=Framer(framed=is_chat),
+            trace=RequestTrace(self._proposal, request=str(number), prompt_tokens=len(tokens), began=began),
+        )
 
     async def _run(self, generation: Generation) -> AsyncGenerator[str, None]:
         """The answer's text, token by token; it may be empty."""
