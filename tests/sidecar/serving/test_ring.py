@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sidecar.errors import InvalidInput, KafilaError, NotFound, TimedOut, Unavailable
+from sidecar.net.errors import LinkLost
 from sidecar.net.frames import Frame, FrameKind, encode
 from sidecar.serving import hop as hop_module
 from sidecar.serving import ring as ring_module
@@ -131,11 +132,28 @@ async def test_ring_when_the_link_is_back_then_new_sequences_run(broken: int) ->
     await made.ring.release(2)
     made.wires[broken].down = False
     await settle()
+    with pytest.raises(Unavailable, match="interrupted"):
+        await made.token(1, 1)  # what the stages forgot is not sent to them
+    assert not any(isinstance(error, NotFound) for error in made.errors)
     assert await made.token(3, 0, value=1) == 3
     assert await made.token(3, 1, value=1) == 3
     await made.ring.release(1)
     await settle()
     assert made.held == [{3}, {3}]
+    await made.end()
+
+
+@pytest.mark.parametrize("end", [0, 1], ids=["sender", "receiver"])
+@pytest.mark.parametrize("wire", [0, 1, 2])
+async def test_ring_when_only_one_end_of_a_stream_breaks_then_all_stages_hear_of_it(wire: int, end: int) -> None:
+    made = Round(workers=2)
+    await made.token(1, 0)
+    made.wires[wire].ends[0][end].stream.fail(LinkLost("the link is lost, as this end sees it"))
+    await settle()
+    assert made.held == [set(), set()]
+    with pytest.raises(Unavailable, match="interrupted"):
+        await made.token(1, 1)
+    assert await made.token(2, 0) == 2
     await made.end()
 
 

@@ -71,6 +71,17 @@ async def test_stop_when_answers_run_then_all_end_with_the_fault_and_nothing_is_
     assert [member.broken for member in linked.members] == [[], [], [], []]
 
 
+async def test_stop_when_only_the_asker_stops_then_its_client_hears_and_the_head_frees_the_sequence(
+    linked: Party,
+) -> None:
+    await linked.serve((0, 3, 6), ("ada", "bob"))
+    (task,) = await begun(linked, "dan")
+    async with asyncio.timeout(1):
+        await linked["dan"].stage.stop(LOST)
+        assert str(await task) == LOST.sentence
+    await linked.until_free()
+
+
 async def test_stop_when_the_head_is_alone_then_running_answers_end_too(linked: Party) -> None:
     await linked.serve((0, 6), ("ada",))
     tasks = await begun(linked, "ada", "bob")
