@@ -28,8 +28,7 @@ QUEUE_LIMIT = 4096  # calls; each running sequence of a session has at most two,
 OPENBLAS = "libopenblas.so.0"  # Debian's libopenblas0-pthread; MLX's CPU wheel brings a slow reference BLAS
 # How long OpenBLAS's idle threads spin before they sleep: 2^17 processor cycles, some 45 µs, about what waking them
 # costs. Its own 2^28 (90 ms) keep a core busy that the next stage on the same machine wants, or this one's event loop:
-# with it a ring of three on two cores took 57 ms of processor time a token, with this 41; where the cores were shared
-# with other work a token came after 170 ms instead of 201.
+# with it a ring of three on two cores took 95 ms a token and 59 ms of processor time, with this 83 and 40.
 SPIN = ("OPENBLAS_THREAD_TIMEOUT", "17")
 
 _CLOSED = "the model runtime of this member is closed"
