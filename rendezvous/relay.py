@@ -79,7 +79,6 @@ class Relay:
     """All channels of one server. `entropy(n)` gives n random bytes."""
 
     def __init__(self, *, tokens: Tokens, limits: Limits, pace: Pace, entropy: Callable[[int], bytes]) -> None:
-        self.relayed_bytes = 0
         self.dropped = 0  # datagrams over an end's budget, or for an end that is not bound
         self._tokens = tokens
         self._limits = limits
@@ -134,7 +133,6 @@ class Relay:
         if end is None or other is None or not end.takes(len(datagram), now):
             self.dropped += 1
             return None
-        self.relayed_bytes += len(datagram)
         return datagram, other.source
 
     def _pay(self, source: Source, now: float) -> None:

@@ -72,10 +72,6 @@ class Tokenizer:
             raise Refused(f"the checkpoint's tokenizer can't be loaded: {error}") from error
         return cls(wrapper, generation_config)
 
-    @property
-    def vocabulary_size(self) -> int:
-        return len(self.wrapper)
-
     def encode(self, text: str) -> list[int]:
         """A raw prompt's ids, begun with the model's own first token unless the text has it already."""
         bos = self.wrapper.bos_token

@@ -50,7 +50,7 @@ class Authority:
     `started` it goes on with those who are left.
     """
 
-    def __init__(self, *, name: str, terms: Terms, now: float, takeovers: int = 0, started: bool = False) -> None:
+    def __init__(self, *, name: str, terms: Terms, takeovers: int = 0, started: bool = False) -> None:
         self.name = name
         self.terms = terms
         self.members: tuple[str, ...] = (name,)
@@ -66,7 +66,6 @@ class Authority:
         self._phase = "forming"
         self._deadline: float | None = None
         self._heard: dict[str, float] = {}
-        self._now = now
 
     # ---- Inputs
 

@@ -258,7 +258,6 @@ class Seat:
         return Authority(
             name=self.channel.self_name,
             terms=self._terms,
-            now=self._now,
             takeovers=self.channel.takeovers,
             started=self.machine.state is not State.FORMING,
         )

@@ -3,17 +3,18 @@
 from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 
+from planner.types import Objective, Strategy
 from sidecar.errors import InvalidInput
 from sidecar.runtime.footprint import RESERVE_BYTES, prefill_peak_bytes
 from sidecar.session.authority import Terms
 from sidecar.weights.checkpoint import Checkpoint
+from sidecar.weights.layout import FLOAT_BYTES
 
 DEFAULT_CONTEXT_TOKENS = 4096
 SMALLEST_CONTEXT_TOKENS = 4  # as in Ollama, which raises a smaller num_ctx to this
 MOST_CONCURRENCY = 256
-STRATEGIES = ("kafila", "memory", "uniform")
-ITEM_BYTES = {"F32": 4, "BF16": 2, "F16": 2}
-OBJECTIVES = ("paper", "latency", "throughput")
+STRATEGIES = tuple(strategy.value for strategy in Strategy)
+OBJECTIVES = tuple(objective.value for objective in Objective)
 
 
 def check_terms(request: pb.CreateSessionRequest, most_members: int) -> None:
@@ -63,7 +64,7 @@ def _own_context(checkpoint: Checkpoint) -> int:
 def beside_weights(checkpoint: Checkpoint, context_tokens: int) -> dict[str, int]:
     """What every stage takes beside weights and caches: the planner's reserve_bytes and prefill_peak_bytes."""
     peak = prefill_peak_bytes(
-        checkpoint.config, context_tokens=context_tokens, item_bytes=ITEM_BYTES[checkpoint.activation_dtype]
+        checkpoint.config, context_tokens=context_tokens, item_bytes=FLOAT_BYTES[checkpoint.activation_dtype]
     )
     return {"reserve_bytes": RESERVE_BYTES, "prefill_peak_bytes": peak}
 

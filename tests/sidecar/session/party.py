@@ -52,7 +52,7 @@ class Party:
     def __init__(self, *, wanted: int = 3, blocks: int = 3, shuffle: Random | None = None) -> None:
         self.now = 0.0
         self._terms = Terms(members_wanted=wanted, model={"blocks": blocks}, context_tokens=64, concurrency=1)
-        self.authority = Authority(name="ada", terms=self._terms, now=self.now)
+        self.authority = Authority(name="ada", terms=self._terms)
         self.takeovers = 0
         self.votes: dict[str, str] = {}
         self.removed: list[tuple[str, str]] = []
@@ -99,9 +99,7 @@ class Party:
         heir = next(member for member in members if member in self.machines)
         self.takeovers += 1
         started = self.machines[heir].state is not State.FORMING
-        self.authority = Authority(
-            name=heir, terms=self._terms, now=self.now, takeovers=self.takeovers, started=started
-        )
+        self.authority = Authority(name=heir, terms=self._terms, takeovers=self.takeovers, started=started)
         self.votes = {}
         self._log(members)
         for name in self.machines:
