@@ -120,25 +120,23 @@ def serve(folder: Path, count: int, cost: Cost) -> list[Row]:
 
 
 def probe_beside_real(folder: Path, counts: tuple[int, ...]) -> list[Row]:
-    """Rounds of made-up blocks, real blocks, made-up head, real head."""
-    from sidecar.runtime.readings import Readings, each_once, stages_of
+    """Rounds of made-up blocks and head, then real ones."""
+    from sidecar.runtime.readings import Readings, begin, each_once, stages_of
     from sidecar.runtime.synthetic import Checkpoint
 
     config = read_config(folder)
     checkpoint = Checkpoint(config, dtype_of(config))
-    stages, head = stages_of(checkpoint), checkpoint.stage(end=0, head=True)
-    one = checkpoint.state(batch=1, tokens=1)
-    head.embed_and_blocks(SEQUENCE, [0])
+    stages, one = stages_of(checkpoint), checkpoint.state(batch=1, tokens=1)
+    begin(stages)
     real = {count: Steps(load(folder, count)) for count in counts}
-    made_up, made_up_head, turns = [], [], []
+    made_up, turns = [], []
     for _ in range(WARM_UPS + STEPS):
         made_up.append(each_once(stages, one))
-        made_up_head.append(seconds(partial(head.norm_and_head, SEQUENCE, one, last_only=False)))
         turns.append({count: (steps.blocks(), steps.head()) for count, steps in real.items()})
-    for shard in (*stages.values(), head, *(steps.shard for steps in real.values())):
+    for shard in (*stages.values(), *(steps.shard for steps in real.values())):
         shard.close()
-    times = {1: tuple(made_up[WARM_UPS:])}, {1: tuple(made_up_head[WARM_UPS:])}
-    cost = cost_of(Readings(checkpoint.block_bytes, *times, flops_per_s=1.0), device="", dtype="")
+    readings = Readings(checkpoint.block_bytes, {1: tuple(made_up[WARM_UPS:])}, flops_per_s=1.0)
+    cost = cost_of(readings, device="", dtype="")
     return [row for count in counts for row in rows_of(cost, count, [turn[count] for turn in turns[WARM_UPS:]])]
 
 

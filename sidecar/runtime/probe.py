@@ -22,14 +22,15 @@ from sidecar.runtime.host_lock import HostLock
 from sidecar.runtime.mlx_thread import MlxThread
 
 if TYPE_CHECKING:
-    from sidecar.runtime.readings import Readings
+    from sidecar.runtime.readings import Readings, Round
 
     Reader = Callable[[Mapping[str, Any], str], Readings]
 
 ATTEMPTS = 2
+HEAD = 0  # in a round: the head, beside the numbers of blocks run at a time
 MOST_SPREAD = 1.0  # of the median: readings that differ by more say nothing
 FASTEST_BYTES_PER_S = 1e14  # ten times the memory of any machine there is
-FORMAT = 1  # of the files in the cache
+FORMAT = 2  # of the files in the cache
 
 # Of config.json, what makes no difference to how long a block or the head takes.
 _IRRELEVANT = frozenset(
@@ -121,28 +122,26 @@ async def _measured(thread: MlxThread, read: "Reader", config: Mapping[str, Any]
 
 
 def cost_of(readings: "Readings", *, device: str, dtype: str) -> Cost:
-    """The lines through what each number of blocks takes when nothing disturbs it."""
-    lines = {batch: line(_undisturbed_by_count(rounds)) for batch, rounds in readings.blocks_s.items()}
-    alone = readings.blocks_s[1]
+    """The lines through the median times of each number of blocks, and the head's."""
+    times = {batch: _medians(rounds) for batch, rounds in readings.rounds_s.items()}
+    head_s = {batch: seconds.pop(HEAD) for batch, seconds in times.items() if HEAD in seconds}
+    lines = {batch: line(seconds) for batch, seconds in times.items()}
+    most = max(times[1])
     return Cost(
         device=device,
         dtype=dtype,
         block_bytes=readings.block_bytes,
         block_s={batch: slope for batch, (slope, _) in lines.items()},
         overhead_s=max(0.0, lines[1][1]),
-        head_s={batch: undisturbed(times) for batch, times in readings.head_s.items()},
+        head_s=head_s,
         flops_per_s=readings.flops_per_s,
-        spread=spread([times[max(times)] for times in alone]),
+        spread=spread([seconds[most] for seconds in readings.rounds_s[1] if most in seconds]),
     )
 
 
-def undisturbed(times: Sequence[float]) -> float:
-    """The lower quartile: what else runs on the machine only ever adds to a time."""
-    return times[0] if len(times) == 1 else statistics.quantiles(times, n=4, method="inclusive")[0]
-
-
-def _undisturbed_by_count(rounds: Sequence[Mapping[int, float]]) -> dict[int, float]:
-    return {count: undisturbed([times[count] for times in rounds]) for count in rounds[0]}
+def _medians(rounds: "Sequence[Round]") -> dict[int, float]:
+    counts = dict.fromkeys(count for seconds in rounds for count in seconds)
+    return {count: statistics.median(seconds[count] for seconds in rounds if count in seconds) for count in counts}
 
 
 def line(times: Mapping[int, float]) -> tuple[float, float]:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from sidecar.errors import Refused
 from sidecar.runtime.memory import usable_bytes
+from sidecar.runtime.probe import HEAD
 from sidecar.runtime.shard import Shard
 from sidecar.runtime.state import State
 from sidecar.runtime.synthetic import Checkpoint
@@ -22,65 +23,77 @@ ENOUGH_BYTES = 128 << 20  # of blocks: more than a processor keeps in its caches
 FIT = 0.8  # of the usable memory may be filled: a step's own arrays need room too
 WARM_UPS = 2
 ROUNDS = (5, 40)  # at least, at most
-ROUNDS_S = 0.2  # for one batch size, once there are enough rounds
-ROUND_S = 0.4  # for one round: as many blocks as that allows
+ROUNDS_S = 0.4  # for one batch size, once there are enough rounds
+ROUND_S = 0.4  # for the blocks of one round: as many as that allows
 LATE_S = 4.0  # batch sizes that would take longer than this, all in all, are left out
 PREFILL_TOKENS = (32, 64, 128, 256, 512)
 PREFILL_S = 0.1  # a prefill that takes this long tells enough
 SEQUENCE = 1
 
 T = TypeVar("T")
-Rounds = tuple[Mapping[int, float], ...]
+Round = Mapping[int, float]  # seconds by the number of blocks run at a time, HEAD among them
 
 clock = time.perf_counter
 
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """Seconds as read, by batch size, one entry a round; those of blocks by the number of blocks run at a time.
+    """Seconds as read, by batch size, one entry a round.
 
     block_bytes: of one block's weights. flops_per_s: 2 · weights · tokens of a prefill over its seconds.
     """
 
     block_bytes: int
-    blocks_s: Mapping[int, Rounds]
-    head_s: Mapping[int, tuple[float, ...]]
+    rounds_s: Mapping[int, tuple[Round, ...]]
     flops_per_s: float
 
 
 def read(config: Mapping[str, Any], dtype: str) -> Readings:
-    """Runs one to eight blocks at decode shape, a prefill, then the head.
+    """Runs one to eight blocks and the head at decode shape, then a prefill.
 
     Raises: Refused when not even one block fits into memory.
     """
     late_at = clock() + LATE_S
     checkpoint = Checkpoint(config, dtype)
     stages = stages_of(checkpoint)
-    blocks_s = _by_batch(lambda batch: _block_rounds(checkpoint, stages, batch), late_at)
+    rounds_s = _by_batch(partial(_rounds, checkpoint, stages), late_at)
     flops_per_s = _prefill(checkpoint, stages[1])
-    for stage in stages.values():
-        stage.close()
-    head_s: Mapping[int, tuple[float, ...]] = {}
-    if checkpoint.head_bytes <= _room():
-        head = checkpoint.stage(end=0, head=True)
-        head_s = _by_batch(lambda batch: _head_rounds(checkpoint, head, batch), late_at)
-        head.close()
-    return Readings(checkpoint.block_bytes, blocks_s, head_s, flops_per_s)
+    _close(stages)
+    if HEAD not in stages and checkpoint.head_bytes <= _room():
+        alone = {HEAD: checkpoint.stage(end=0, head=True)}
+        heads_s = _by_batch(partial(_rounds, checkpoint, alone), late_at)
+        rounds_s = {batch: rounds + heads_s.get(batch, ()) for batch, rounds in rounds_s.items()}
+        _close(alone)
+    return Readings(checkpoint.block_bytes, rounds_s, flops_per_s)
 
 
 def _room() -> int:
     return int(usable_bytes() * FIT)
 
 
+def _close(stages: Mapping[int, Shard]) -> None:
+    for stage in stages.values():
+        stage.close()
+
+
 def stages_of(checkpoint: Checkpoint) -> dict[int, Shard]:
-    """Stages of a few blocks, by their number; each has weights of its own, so none warms the caches for the next."""
+    """Stages of a few blocks, by their number, and the head where it fits beside them.
+
+    Each has weights of its own, and the head runs between blocks as it will when it serves: none finds what it reads in
+    the processor's caches from the step before.
+    """
     size, room = checkpoint.block_bytes, _room()
     if size > room:
         raise Refused(
             f"a block of this model takes {size / 1e9:.1f} GB, this member can hold {room / 1e9:.1f} GB of it"
         )
-    stages = {1: checkpoint.stage(end=1, head=False)}
-    block_s = min(each_once(stages, checkpoint.state(batch=1, tokens=1))[1] for _ in range(WARM_UPS))
+    stages = {}
+    if checkpoint.head_bytes + size <= room:
+        stages[HEAD] = checkpoint.stage(end=0, head=True)
+        room -= checkpoint.head_bytes
+    stages[1] = checkpoint.stage(end=1, head=False)
+    alone, state = {1: stages[1]}, checkpoint.state(batch=1, tokens=1)
+    block_s = min(each_once(alone, state)[1] for _ in range(WARM_UPS))
     for count in COUNTS[1:]:
         ran = 2 * count - 1  # blocks in one round, this count's included
         if count > checkpoint.blocks or ran * size > room or ran * block_s > ROUND_S:
@@ -103,27 +116,31 @@ def _by_batch(rounds: Callable[[int], Iterator[T]], late_at: float) -> dict[int,
     return done
 
 
-def _block_rounds(checkpoint: Checkpoint, stages: Mapping[int, Shard], batch: int) -> Iterator[Mapping[int, float]]:
+def _rounds(checkpoint: Checkpoint, stages: Mapping[int, Shard], batch: int) -> Iterator[Round]:
     """Decode steps of every stage in turn, so that a slower moment meets them all."""
     for stage in stages.values():
         stage.release(SEQUENCE)
+    begin(stages)
     state = checkpoint.state(batch=batch, tokens=1)
     return _repeated(lambda: each_once(stages, state))
 
 
-def each_once(stages: Mapping[int, Shard], state: State) -> Mapping[int, float]:
-    times = {}
-    for count, stage in stages.items():
-        arrived = replace(state, position=stage.position(SEQUENCE))
-        times[count] = _seconds(partial(stage.run_blocks, SEQUENCE, arrived))
-    return times
+def begin(stages: Mapping[int, Shard]) -> None:
+    """A head answers only for a sequence that it knows."""
+    if HEAD in stages:
+        stages[HEAD].embed_and_blocks(SEQUENCE, [0])
 
 
-def _head_rounds(checkpoint: Checkpoint, head: Shard, batch: int) -> Iterator[float]:
-    """Norm and unembedding of `batch` hidden states: as one sequence's tokens, which is the same arithmetic."""
-    head.embed_and_blocks(SEQUENCE, [0])
-    state = checkpoint.state(batch=1, tokens=batch)
-    return _repeated(lambda: _seconds(partial(head.norm_and_head, SEQUENCE, state, last_only=False)))
+def each_once(stages: Mapping[int, Shard], state: State) -> Round:
+    """One decode step of each; state: [B, 1, D]."""
+    return {count: _seconds(_step(stage, count, state)) for count, stage in stages.items()}
+
+
+def _step(stage: Shard, count: int, state: State) -> Callable[[], object]:
+    if count == HEAD:  # as one sequence's tokens, which is the same arithmetic
+        batch, _, width = state.shape
+        return partial(stage.norm_and_head, SEQUENCE, replace(state, shape=(1, batch, width)), last_only=False)
+    return partial(stage.run_blocks, SEQUENCE, replace(state, position=stage.position(SEQUENCE)))
 
 
 def _prefill(checkpoint: Checkpoint, block: Shard) -> float:

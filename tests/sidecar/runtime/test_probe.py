@@ -12,7 +12,7 @@ import pytest
 from sidecar.errors import Refused, TimedOut
 from sidecar.runtime.host_lock import HostLock
 from sidecar.runtime.mlx_thread import MlxThread
-from sidecar.runtime.probe import Cost, Measurement, cost_of, doubts_of, line, probe, spread
+from sidecar.runtime.probe import HEAD, Cost, Measurement, cost_of, doubts_of, line, probe, spread
 from tests.support.tiny import SHAPE
 
 pytestmark = pytest.mark.mlx
@@ -38,7 +38,8 @@ async def thread() -> AsyncIterator[MlxThread]:
 
 
 def reading(*rounds: Mapping[int, float], head: float = 0.002) -> Any:
-    return SimpleNamespace(block_bytes=10**6, blocks_s={1: rounds}, head_s={1: (head,)}, flops_per_s=1e10)
+    rounds_s = {1: tuple({HEAD: head, **blocks} for blocks in rounds)}
+    return SimpleNamespace(block_bytes=10**6, rounds_s=rounds_s, flops_per_s=1e10)
 
 
 def remembered(cache: Path) -> list[Path]:
@@ -55,6 +56,16 @@ def test_cost_when_one_round_was_disturbed_then_the_others_count() -> None:
     cost = cost_of(reading(calm, disturbed, calm, calm, calm), device="d", dtype="float32")
     assert cost.block_s == pytest.approx({1: 0.002})
     assert cost.overhead_s == pytest.approx(0.001)
+
+
+def test_cost_when_the_head_ran_in_rounds_of_its_own_then_it_counts() -> None:
+    together = reading({1: 0.003, 2: 0.005})
+    blocks, heads = [{1: 0.003, 2: 0.005}] * 3, [{HEAD: 0.002}, {HEAD: 0.004}, {HEAD: 0.001}]
+    together.rounds_s = {1: (*blocks, *heads), 4: ({1: 0.004, 2: 0.007},)}
+    cost = cost_of(together, device="d", dtype="float32")
+    assert cost.head_s == {1: 0.002}
+    assert cost.block_s == pytest.approx({1: 0.002, 4: 0.003})
+    assert cost.spread == 0
 
 
 def test_overhead_when_the_line_crosses_below_zero_then_none() -> None:
