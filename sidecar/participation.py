@@ -196,8 +196,8 @@ class Participation:
 
     async def _measure_here(self) -> tuple[Json, str]:
         """This machine and its network, side by side."""
-        (entry, device), nat = await asyncio.gather(self._measure(), self._reaching.nat())
-        return {**entry, **network_entry(nat)}, device
+        (entry, device), network = await asyncio.gather(self._measure(), self.entry())
+        return {**entry, **network}, device
 
     # ---- The network under the seat
 
@@ -206,6 +206,9 @@ class Participation:
 
     def announced(self, peer: str, candidates: Sequence[Candidate]) -> None:
         self._reaching.announced(peer, candidates)
+
+    async def entry(self) -> Json:
+        return network_entry(await self._reaching.nat())
 
     async def dial(self, peer: str, candidates: Sequence[Candidate]) -> Link:
         link = await self._reaching.link(peer, candidates, deadline_s=OPEN_DEADLINE_S, on_stream=self._on_stream)

@@ -1,6 +1,7 @@
 """How one session's members are reached from here: this machine's candidates, the relay, and links over either."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 
 from sidecar.errors import Unavailable
@@ -17,7 +18,7 @@ from sidecar.session.membership import Member
 
 
 class Reaching:
-    """One per session. `start` finds out in the background what `nat` gives; `stop` ends that."""
+    """One per session. `start` begins to find out what `nat` gives; `stop` ends that."""
 
     def __init__(
         self, *, channel: Channel, endpoint: Endpoint, surroundings: Surroundings, further: Sequence[Address]
@@ -28,25 +29,28 @@ class Reaching:
         self._surroundings = surroundings
         self._further = further
         self._finding: asyncio.Task[Found] | None = None
-        self._classified: asyncio.Task[Nat] | None = None
+        self._classifying: asyncio.Task[None] | None = None
+        self._nat: Nat | None = None  # as far as is known
         self._listener: Listener | None = None
 
     def start(self, changed: Callable[[], None]) -> None:
         """`changed` is called whenever `candidates` gives others than before."""
         self._finding = asyncio.create_task(self._find(), name="find STUN servers")
-        self._classified = asyncio.create_task(self._classify(self._finding, changed), name="classify")
+        self._classifying = asyncio.create_task(self._classify(self._finding, changed), name="classify")
 
     def stop(self) -> None:
         if self._listener:
             self._surroundings.unlisten(self._listener)
-        for task in (self._finding, self._classified):
+        for task in (self._finding, self._classifying):
             if task:
                 task.cancel()
 
     async def nat(self) -> Nat:
-        """What is in front of this machine, as far as can be told. Call `start` before. Raises Unavailable."""
-        assert self._classified is not None
-        return await asyncio.shield(self._classified)
+        """What is in front of this machine now, as far as can be told. Call `start` before. Raises Unavailable."""
+        assert self._finding is not None
+        found = await asyncio.shield(self._finding)
+        self._nat = await self._surroundings.about(found.servers)
+        return self._nat
 
     def candidates(self) -> Sequence[Candidate]:
         """Where this machine may be reached, as far as is known now."""
@@ -86,9 +90,7 @@ class Reaching:
     @property
     def _is_blocked(self) -> bool:
         """Whether this network is known to carry no UDP."""
-        task = self._classified
-        is_known = task is not None and task.done() and not task.cancelled() and task.exception() is None
-        return is_known and task is not None and task.result().udp is False
+        return self._nat is not None and self._nat.udp is False
 
     def _member(self, name: str) -> Member | None:
         return next((member for member in self._channel.members if member.name == name), None)
@@ -107,8 +109,9 @@ class Reaching:
         rendezvous = self._channel.rendezvous
         return await find_servers(rendezvous.address.host, rendezvous.udp, self._further)
 
-    async def _classify(self, finding: asyncio.Task[Found], changed: Callable[[], None]) -> Nat:
+    async def _classify(self, finding: asyncio.Task[Found], changed: Callable[[], None]) -> None:
         found = await asyncio.shield(finding)
         self._listener = Listener(found.servers, changed)
         self._surroundings.listen(self._listener)
-        return await self._surroundings.about(found.servers)
+        with contextlib.suppress(Unavailable):  # told to whoever asks for it
+            await self.nat()

@@ -1,12 +1,15 @@
 """What takes a seat long: measuring, planning, loading. Each job ends in the seat's own turn."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from sidecar.errors import KafilaError
 from sidecar.session.events import Fault, Json, Proposal
 from sidecar.session.planning import compute_plan
+
+log = logging.getLogger(__name__)
 
 REPORT_EVERY_S = 0.5  # of a fetch's progress
 
@@ -33,6 +36,7 @@ class Jobs:
         self._tasks = tasks
         self._soon = soon
         self._measuring: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
         self._loading: asyncio.Task[None] | None = None
 
     def measure(self, measure: Measure, done: Callable[[Json, str], Awaitable[None]], failed: Failed) -> None:
@@ -48,6 +52,21 @@ class Jobs:
             self._soon(lambda: done(entry, device))
 
         self._measuring = self._tasks.create_task(work(), name="measure")
+
+    def look(self, network: Callable[[], Awaitable[Json]], done: Callable[[Json], Awaitable[None]]) -> None:
+        """At this machine's network anew; where that can't be done, what was told stays."""
+
+        async def work() -> None:
+            try:
+                entry = await network()
+            except KafilaError as error:
+                log.info("network_not_seen code=%s", error.code)
+                return
+            self._soon(lambda: done(entry))
+
+        if self._looking is not None:
+            self._looking.cancel()
+        self._looking = self._tasks.create_task(work(), name="look at the network")
 
     def plan(self, problem: Json, done: Callable[[Json], Awaitable[None]]) -> None:
         """A problem that can't be planned is a plan that is not admitted."""
@@ -84,8 +103,9 @@ class Jobs:
 
     def stop_measuring(self) -> None:
         """Nobody waits for it any more."""
-        if self._measuring is not None:
-            self._measuring.cancel()
+        for task in (self._measuring, self._looking):
+            if task is not None:
+                task.cancel()
 
 
 def _thinned(said: Progress) -> Progress:

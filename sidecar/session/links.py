@@ -8,6 +8,7 @@ from typing import Protocol
 from sidecar.errors import KafilaError, Unavailable
 from sidecar.net.candidates import Candidate
 from sidecar.net.link import Link
+from sidecar.session.events import Json
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +23,7 @@ class Network(Protocol):
 
     def candidates(self) -> Sequence[Candidate]: ...
     def announced(self, peer: str, candidates: Sequence[Candidate]) -> None: ...
+    async def entry(self) -> Json: ...
     async def dial(self, peer: str, candidates: Sequence[Candidate]) -> Link: ...
 
 

@@ -1,6 +1,7 @@
 """From measurements to a plan, off the event loop, and the check that a proposed plan is the one we compute too."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import planner
@@ -24,12 +25,12 @@ async def compute_plan(problem: Json) -> dict[str, Any]:
 
 
 async def check_proposal(
-    epoch: int, problem_json: str, plan_json: str, *, own: Json | None, model: Json, compute: bool
+    epoch: int, problem_json: str, plan_json: str, *, own: Sequence[Json], model: Json, compute: bool
 ) -> Proposal:
     """The admitter's proposal, once this member has found nothing in it that differs from its own knowledge.
 
-    own: this member's own measurement, as it told it. model: the sizes that it read from the checkpoint itself.
-    compute: false on the admitter, whose own plan comes back to it.
+    own: this member's entries, as it told them; none before it measured. model: the sizes that it read from the
+    checkpoint itself. compute: false on the admitter, whose own plan comes back to it.
 
     Raises: Refused when the measurement, the model or the plan is another one.
     """
@@ -41,7 +42,7 @@ async def check_proposal(
         raise Refused(f"the host's plan can't be read: {error}") from None
     if not admitted:
         raise Refused("the host proposes a plan that its planner did not admit")
-    if own is not None and members.get(own["name"], own) != own:  # who comes later is not in it yet
+    if own and members.get(own[-1]["name"], own[-1]) not in own:  # who comes later is not in it yet
         raise Refused("the host planned with another measurement of this machine than it was told")
     if problem.get("model") != model:
         raise Refused("the host planned for another model than the checkpoint says")

@@ -5,7 +5,6 @@ queue and is handled one at a time, so the cores never see two things at once.
 """
 
 import asyncio
-import json
 import logging
 from collections.abc import Callable, Sequence
 
@@ -17,6 +16,7 @@ from sidecar.net.link import Link
 from sidecar.session import controls, news, speech
 from sidecar.session import events as ev
 from sidecar.session.authority import Authority, Terms
+from sidecar.session.capability import Capabilities
 from sidecar.session.channel import Channel
 from sidecar.session.correction import Advice
 from sidecar.session.edges import Edge
@@ -56,7 +56,7 @@ class Seat:
         self._measure = measure
         self._changed = changed
         self._turns = Turns()
-        self._capability: ring_pb2.Capability | None = None
+        self._told = Capabilities()
         self.advice = Advice()
         self._loop = asyncio.get_running_loop()
         self.authority = self._make_authority() if channel.is_admitter else None
@@ -93,8 +93,10 @@ class Seat:
         self._turns.soon(lambda: self._failed_in(State.READY, code, sentence))
 
     def moved(self) -> None:
-        """This member's candidates are others than before."""
+        """This member's candidates are others than before, and perhaps its network."""
         self._say_now(self._candidates())
+        if self._told.latest:
+            self._jobs.look(self._network.entry, self._looked)
 
     def tell(self, control: ring_pb2.Control) -> None:
         """Sends something to everybody, from outside the seat's own turn."""
@@ -212,7 +214,7 @@ class Seat:
                 said.epoch,
                 said.problem_json,
                 said.plan_json,
-                own=json.loads(self._capability.member_json) if self._capability else None,
+                own=self._told.entries,
                 model=self._terms.model,
                 compute=sender != self.machine.name,
             )
@@ -351,9 +353,13 @@ class Seat:
     # ---- What happens here
 
     async def _measured_here(self, entry: ev.Json, device: str) -> None:
-        named = json.dumps({**entry, "name": self.machine.name})
-        self._capability = ring_pb2.Capability(member_json=named, device=device)
-        self._say_now(ring_pb2.Control(capability=self._capability))
+        self._told.measured({**entry, "name": self.machine.name}, device)
+        self._say_now(ring_pb2.Control(capability=self._told.latest))
+
+    async def _looked(self, network: ev.Json) -> None:
+        """The next plan reckons with it; this one's links find their way by themselves."""
+        if self._told.moved(network):
+            self._say_now(ring_pb2.Control(capability=self._told.latest))
 
     async def _not_measured(self, code: str, sentence: str) -> None:
         await self._failed_here(code, f"{self.machine.name} could not be measured: {sentence}")
@@ -361,8 +367,8 @@ class Seat:
     def _introduce(self) -> None:
         """Where this member is, and what it measured, for those who don't know yet."""
         self._say_now(self._candidates())
-        if self._capability:
-            self._say_now(ring_pb2.Control(capability=self._capability))
+        if self._told.latest:
+            self._say_now(ring_pb2.Control(capability=self._told.latest))
 
     def _candidates(self) -> ring_pb2.Control:
         return ring_pb2.Control(candidates=reach.to_proto(self._network.candidates()))

@@ -96,10 +96,16 @@ class PlayedChannel:
 class NoNetwork:
     """Links are never made; the seat is told of them by others."""
 
+    def __init__(self) -> None:
+        self.network: dict[str, Any] = {}
+
     def candidates(self) -> Sequence[Candidate]:
         return [Candidate(HOST, "192.0.2.1", 4711, 1)]
 
     def announced(self, peer: str, candidates: Sequence[Candidate]) -> None: ...
+
+    async def entry(self) -> dict[str, Any]:
+        return dict(self.network)
 
     async def dial(self, peer: str, candidates: Sequence[Candidate]) -> Link:
         await asyncio.Event().wait()
@@ -130,9 +136,10 @@ class Table:
     def __init__(self, me: str, *names: str) -> None:
         self.channel = PlayedChannel(me, *names)
         self.stage = PlayedStage()
+        self.network = NoNetwork()
         self.seat = Seat(
             channel=self.channel,  # type: ignore[arg-type]
-            network=NoNetwork(),
+            network=self.network,
             stage=self.stage,
             terms=TERMS,
             measure=self._measure,

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -34,6 +35,9 @@ class Machine:
         return self.endpoint.candidates()
 
     def announced(self, peer: str, candidates: Sequence[Candidate]) -> None: ...
+
+    async def entry(self) -> dict[str, Any]:
+        return {}
 
     async def dial(self, peer: str, candidates: Sequence[Candidate]) -> Link:
         member = self.circle.log.now.members[peer]

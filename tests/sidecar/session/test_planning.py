@@ -23,15 +23,16 @@ PROBLEM: dict[str, Any] = {
 }
 
 
-async def check(problem: Any, plan: Any, *, own: Any = OWN) -> None:
+async def check(problem: Any, plan: Any, *, own: Any = (OWN,)) -> None:
     await check_proposal(1, json.dumps(problem), json.dumps(plan), own=own, model=MODEL, compute=True)
 
 
 async def test_proposal_when_it_is_the_plan_of_its_problem_then_taken() -> None:
     plan = await compute_plan(PROBLEM)
     await check(PROBLEM, plan)
-    await check(PROBLEM, plan, own=None)
-    await check(PROBLEM, plan, own={**ENTRY, "name": "zoe"})  # who came later
+    await check(PROBLEM, plan, own=())
+    await check(PROBLEM, plan, own=[{**ENTRY, "name": "zoe"}])  # who came later
+    await check(PROBLEM, plan, own=[OWN, {**OWN, "rtt_s": 0.5}])  # told anew meanwhile
 
 
 async def test_proposal_when_anything_is_another_then_refused_in_words() -> None:
@@ -61,7 +62,7 @@ async def test_proposal_when_bytes_are_hostile_then_typed() -> None:
         text = data.decode("utf-8", "replace")
         pair = (text, plan) if number % 2 else (problem, text)
         try:
-            await check_proposal(1, *pair, own=OWN, model=MODEL, compute=True)
+            await check_proposal(1, *pair, own=[OWN], model=MODEL, compute=True)
         except KafilaError:
             continue
         assert json.loads(pair[1]) == json.loads(plan)

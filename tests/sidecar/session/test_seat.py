@@ -216,3 +216,29 @@ async def test_seat_when_a_member_says_hostile_things_then_it_stays_as_it_is(sea
     assert len(table.seat.authority._links) <= 3
     assert len(table.seat.roster.edges) <= 3
     assert set(table.seat.authority._heard) <= {"ada", "bob", "cyd"}
+
+
+async def test_network_when_it_changes_then_the_planner_hears_of_it_and_plans_under_way_still_count(
+    seated: Seated,
+) -> None:
+    table = await formed(seated)
+    table.network.network = {"udp": False}
+    table.seat.moved()
+    await table.settled()
+    told = [json.loads(said.capability.member_json) for said in table.channel.sent if said.HasField("capability")]
+    assert told[-1] == {**told[0], "udp": False}
+    assert table.state in (State.FETCHING, State.READY)
+    table.channel.remove("cyd", "left")  # plans anew
+    await table.settled()
+    await asyncio.sleep(0.3)
+    proposal = table.seat.machine.proposal
+    assert proposal is not None
+    assert {entry["name"]: entry.get("udp") for entry in proposal.problem["members"]}["ada"] is False
+
+
+async def test_network_when_it_is_as_before_then_nothing_is_said(seated: Seated) -> None:
+    table = await seated("ada", "ada")
+    before = table.channel.bodies().count("capability")
+    table.seat.moved()
+    await table.settled()
+    assert table.channel.bodies().count("capability") == before
