@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"kafila/ollama/pb"
 )
 
@@ -66,6 +68,7 @@ func TestChanges_tellWhoCameWhoLeftAndWhatIsFetched(t *testing.T) {
 		{one, two, []string{"b joined: 2 of 2 members", "fetching", "a fetches 5 MB"}},
 		{two, three, []string{"b is away", "a has its weights"}},
 		{three, three, nil},
+		{nil, two, []string{"a (this machine) joined: 2 of 2 members", "b is there", "fetching", "a fetches 5 MB"}},
 		{nil, readySession(), nil},
 	} {
 		if got := changes(row.before, row.now); !slices.Equal(got, row.want) {
@@ -107,5 +110,44 @@ func TestSize_hasThreeDigits(t *testing.T) {
 		if got := size(bytes); got != want {
 			t.Errorf("%v: %s", bytes, got)
 		}
+	}
+}
+
+func TestDownloads_tellWhatIsScarceAndWhatIsThere(t *testing.T) {
+	for want, offer := range map[string]*pb.Offer{
+		"nothing: /models/mine has the weights": {Folder: "/models/mine"},
+		"up to 3 GB to /data (9 GB free)":       {DownloadBytes: 3e9, FreeDiskBytes: 9e9, Folder: "/data"},
+	} {
+		if got := downloads(offer); got != want {
+			t.Errorf("%s", got)
+		}
+	}
+	if got := downloads(&pb.Offer{DownloadBytes: 3e9, FreeDiskBytes: 1e9}); !strings.Contains(got, "make room") {
+		t.Errorf("%s", got)
+	}
+}
+
+func TestSessionCommands_whenTypedWrongly_sayHowTheyAreWritten(t *testing.T) {
+	for typed, want := range map[string]string{
+		"join":                     "ollama session join is written: ollama session join CODE [flags]",
+		"kick a b c":               "ollama session kick NAME [SESSION]",
+		"create m --members many":  `invalid argument "many" for "--members" flag: `,
+		"create m --members -1":    `invalid argument "-1" for "--members" flag: `,
+		"status --colour":          "unknown flag: --colour: `ollama session status --help`",
+		"list 7-ocean-velvet-lamp": "ollama session list [flags]",
+	} {
+		root := &cobra.Command{Use: "ollama", SilenceErrors: true, SilenceUsage: true}
+		root.AddCommand(sessionCommand(func(*cobra.Command, []string) error { return nil }))
+		root.SetArgs(append([]string{"session"}, strings.Fields(typed)...))
+		if err := root.Execute(); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "strconv") {
+			t.Errorf("%s: %v", typed, err)
+		}
+	}
+}
+
+func TestListText_ofAClosedSession_tellsWhy(t *testing.T) {
+	gone := &pb.Session{Code: "7-ocean-velvet-lamp@h:1", State: closed, Failure: "mini was removed from the session"}
+	if got := listText([]*pb.Session{gone}); !strings.Contains(got, "7-ocean-velvet-lamp ended: mini was removed") {
+		t.Errorf("%s", got)
 	}
 }

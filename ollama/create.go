@@ -39,7 +39,7 @@ func createCommand() *cobra.Command {
 		Short:   "Open a session, print its code, and wait for the members",
 		Long:    createHelp,
 		Example: createExamples,
-		Args:    cobra.ExactArgs(1),
+		Args:    arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
 			if request.MemoryBytes, err = parseBytes(memory); err != nil {
@@ -101,7 +101,7 @@ func create(ctx context.Context, c *control, request *pb.CreateSessionRequest, d
 		return err
 	}
 	if !asJSON {
-		fmt.Fprintf(os.Stderr, "Ready. Chat with: ollama run %s\n", formed.Vehicle.GetName())
+		fmt.Fprintln(os.Stderr, readyText(formed))
 	}
 	return nil
 }

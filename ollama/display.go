@@ -123,7 +123,7 @@ func changes(before, now *pb.Session) []string {
 	was := present(before)
 	for _, member := range now.Members {
 		if member.Present && !was[member.Name] {
-			told = append(told, arrival(now, member))
+			told = append(told, arrival(before, now, member))
 		}
 	}
 	is := present(now)
@@ -146,7 +146,8 @@ func present(session *pb.Session) map[string]bool {
 	return names
 }
 
-func arrival(session *pb.Session, member *pb.Member) string {
+// arrival tells who came; whom the first look finds was there before.
+func arrival(before, session *pb.Session, member *pb.Member) string {
 	count := 0
 	for _, here := range present(session) {
 		if here {
@@ -154,8 +155,11 @@ func arrival(session *pb.Session, member *pb.Member) string {
 		}
 	}
 	line := member.Name + " joined"
-	if member.Name == session.Self {
+	switch {
+	case member.Name == session.Self:
 		line = member.Name + " (this machine) joined"
+	case before == nil:
+		return member.Name + " is there"
 	}
 	if session.MembersWanted > 0 {
 		return fmt.Sprintf("%s: %d of %d members", line, count, session.MembersWanted)

@@ -19,7 +19,7 @@ func doctorCommand() *cobra.Command {
 			"changes nothing. Findings that are no good are no failure: the exit status is 0.",
 		Example: "  ollama session doctor\n" +
 			"  ollama session doctor --rendezvous rendezvous.example.org:7770",
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return doctor(cmd.Context(), newControl(), &request, asJSON)
 		},

@@ -21,13 +21,16 @@ func startCommand() *cobra.Command {
 		Short: "Go on with the members that are there",
 		Long: "Ends the waiting for members that don't come. Whoever comes later can ask the model at once, and holds a part\n" +
 			"when the session is next planned. Only the host can start.",
-		Args: cobra.MaximumNArgs(1),
+		Args: arguments(0, 1),
 		RunE: onSession(func(ctx context.Context, c *control, name string) error {
 			var session pb.Session
 			if err := c.post(ctx, "start", &pb.SessionRequest{Session: name}, &session); err != nil {
 				return err
 			}
-			_, err := untilReady(ctx, c, session.Id, newDisplay(asJSON))
+			formed, err := untilReady(ctx, c, session.Id, newDisplay(asJSON))
+			if err == nil && !asJSON {
+				fmt.Fprintln(os.Stderr, readyText(formed))
+			}
 			return err
 		}),
 	}
@@ -44,7 +47,7 @@ func codeCommand() *cobra.Command {
 			"Members stay members. Only the host can make a new one.",
 		Example: "  ollama session code\n" +
 			"  ollama session code --new",
-		Args: cobra.MaximumNArgs(1),
+		Args: arguments(0, 1),
 		RunE: onSession(func(ctx context.Context, c *control, name string) error {
 			if fresh {
 				return newCode(ctx, c, name, asJSON)
@@ -103,7 +106,7 @@ func unlockCommand() *cobra.Command {
 
 func lockingCommand(locked bool, cmd *cobra.Command) *cobra.Command {
 	var asJSON bool
-	cmd.Args = cobra.MaximumNArgs(1)
+	cmd.Args = arguments(0, 1)
 	cmd.RunE = onSession(func(ctx context.Context, c *control, name string) error {
 		var session pb.Session
 		if err := c.post(ctx, "lock", &pb.LockRequest{Session: name, Locked: locked}, &session); err != nil {
@@ -123,7 +126,7 @@ func kickCommand() *cobra.Command {
 		Long: "NAME is as in `ollama session status`. The others get new keys, the session a new code, which is printed, and the\n" +
 			"ring is planned again without that member. Only the host can remove members.",
 		Example: "  ollama session kick mini",
-		Args:    cobra.RangeArgs(1, 2),
+		Args:    arguments(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return onSession(func(ctx context.Context, c *control, name string) error {
 				return kick(ctx, c, name, args[0], asJSON)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -44,11 +45,11 @@ func joinCommand() *cobra.Command {
 		Short:   "Take part in a session and wait until it is ready",
 		Long:    "Says what this machine would lend and download, and asks. `ollama run --session CODE` does the same and then chats.",
 		Example: joinExamples,
-		Args:    cobra.ExactArgs(1),
+		Args:    arguments(1, 4), // a code typed with spaces is four words
 		RunE: func(cmd *cobra.Command, args []string) error {
-			session, err := join(cmd.Context(), newControl(), args[0], with)
+			session, err := join(cmd.Context(), newControl(), strings.Join(args, " "), with)
 			if err == nil && !with.asJSON {
-				fmt.Fprintf(os.Stderr, "Ready. Chat with: ollama run %s\n", session.Vehicle.GetName())
+				fmt.Fprintln(os.Stderr, readyText(session))
 			}
 			return err
 		},
@@ -138,7 +139,20 @@ func join(ctx context.Context, c *control, code string, with joining) (*pb.Sessi
 			return nil, err
 		}
 	}
-	return untilReady(ctx, c, offer.Session, newDisplay(with.asJSON))
+	session, err := untilReady(ctx, c, offer.Session, newDisplay(with.asJSON))
+	if err == nil && !offer.Joined && !with.asJSON && standsBy(session) {
+		fmt.Fprintln(os.Stderr, "This machine holds no part at present: it can ask the model at once, and takes a part when the session is next planned.")
+	}
+	return session, err
+}
+
+// standsBy is true of a member without a stage.
+func standsBy(session *pb.Session) bool {
+	return !slices.ContainsFunc(session.Stages, func(s *pb.Stage) bool { return s.Member == session.Self })
+}
+
+func readyText(session *pb.Session) string {
+	return "Ready. Chat with: ollama run " + session.Vehicle.GetName()
 }
 
 // agree asks the person at the terminal whether this machine shall take part.
@@ -176,9 +190,20 @@ func terms(offer *pb.Offer) string {
 	return fmt.Sprintf("This machine would join the session of %s (members: %s)\n"+
 		"  model     %s\n"+
 		"  lends     up to %s of memory\n"+
-		"  downloads up to %s to %s (%s free)\n",
-		offer.Host, people, offer.Model, size(float64(offer.LendMemoryBytes)),
+		"  downloads %s\n",
+		offer.Host, people, offer.Model, size(float64(offer.LendMemoryBytes)), downloads(offer))
+}
+
+func downloads(offer *pb.Offer) string {
+	if offer.DownloadBytes == 0 {
+		return "nothing: " + offer.Folder + " has the weights"
+	}
+	text := fmt.Sprintf("up to %s to %s (%s free)",
 		size(float64(offer.DownloadBytes)), offer.Folder, size(float64(offer.FreeDiskBytes)))
+	if offer.DownloadBytes > offer.FreeDiskBytes {
+		text += "\n            That may be more than the disk holds: make room, or lend less with --memory"
+	}
+	return text
 }
 
 // An interrupted is what a person hears who pressed Ctrl-C: no fault, but what was waited for hasn't come.

@@ -22,7 +22,7 @@ func planCommand() *cobra.Command {
 			"  ollama session plan\n\n" +
 			"  # would it fit here?\n" +
 			"  ollama session plan Qwen/Qwen3-8B --context 8192 --concurrency 4",
-		Args: cobra.MaximumNArgs(1),
+		Args: arguments(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := newControl()
 			if err := planSubject(cmd.Context(), c, args, &request); err != nil {
@@ -48,6 +48,9 @@ func showPlan(ctx context.Context, c *control, request *pb.PlanRequest, asJSON b
 	text, refused := planText(&reply)
 	if refused != nil && !asJSON {
 		return refused
+	}
+	if request.Model != "" {
+		text = "On this machine alone:\n\n" + text
 	}
 	return errors.Join(show(asJSON, &reply, func() string { return text }), refused)
 }

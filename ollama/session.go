@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
@@ -41,7 +42,24 @@ func sessionCommand(heartbeat runE) *cobra.Command {
 	for _, command := range session.Commands() {
 		appendVariables(command, sessionVariables)
 	}
+	session.SetFlagErrorFunc(flagError)
 	return session
+}
+
+// arguments takes between least and most of them, and otherwise says how the command is written.
+func arguments(least, most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return fmt.Errorf("%s is written: %s", cmd.CommandPath(), cmd.UseLine())
+		}
+		return nil
+	}
+}
+
+// flagError says what a person typed wrongly, without the name of the function that couldn't read it.
+func flagError(cmd *cobra.Command, err error) error {
+	typed, _, _ := strings.Cut(err.Error(), ": strconv.")
+	return fmt.Errorf("%s: `%s --help` shows what it takes", typed, cmd.CommandPath())
 }
 
 func addJSON(cmd *cobra.Command, asJSON *bool) {
@@ -53,7 +71,7 @@ func leaveCommand() *cobra.Command {
 		Use:   "leave [SESSION]",
 		Short: "Leave a session; the last member's leaving closes it",
 		Long:  "Frees what this machine lent. The others plan again without it.",
-		Args:  cobra.MaximumNArgs(1),
+		Args:  arguments(0, 1),
 		RunE: onSession(func(ctx context.Context, c *control, name string) error {
 			return c.post(ctx, "leave", &pb.SessionRequest{Session: name}, &pb.LeaveSessionReply{})
 		}),
@@ -66,7 +84,7 @@ func listCommand() *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List the sessions that this machine is in",
-		Args:    cobra.NoArgs,
+		Args:    arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var all pb.ListSessionsReply
 			if err := newControl().get(cmd.Context(), "list", nil, &all); err != nil {

@@ -17,7 +17,7 @@ func statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [SESSION]",
 		Short: "Show who holds what, how members are connected, and predicted beside measured times",
-		Args:  cobra.MaximumNArgs(1),
+		Args:  arguments(0, 1),
 		RunE: onSession(func(ctx context.Context, c *control, name string) error {
 			var session pb.Session
 			if err := c.get(ctx, "status", url.Values{"session": {name}}, &session); err != nil {

@@ -27,6 +27,11 @@ func listText(sessions []*pb.Session) string {
 	}
 	var text strings.Builder
 	table(&text, rows)
+	for _, s := range sessions {
+		if s.State == closed && s.Failure != "" {
+			fmt.Fprintf(&text, "%s ended: %s\n", title(s), s.Failure)
+		}
+	}
 	return text.String()
 }
 

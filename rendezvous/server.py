@@ -259,7 +259,7 @@ def _bind(server: grpc.aio.Server, config: Config) -> int:
             pair = (config.key_pair.key_pem, config.key_pair.certificate_pem)
             port = server.add_secure_port(target, grpc.ssl_server_credentials([pair]))
     except RuntimeError as error:
-        raise CannotServe(f"can't listen on {target}: is the port taken?") from error
+        raise CannotServe(f"can't listen on {target}: is the port taken, or the address another machine's?") from error
     return int(port)
 
 

@@ -198,10 +198,24 @@ class Authority:
             self._enter("forming", now, None)
             return []
         if self._phase == "forming":
+            if missing := self._required_elsewhere():
+                self._phase = "closed"
+                return [Dissolve(Fault("", "FAILED_PRECONDITION", missing))]
             self._enter("measuring", now, MEASURE_DEADLINE_S)
         if any(member not in self._capabilities for member in self.members):
             return []
         return self._plan(now, first_round=True)
+
+    def _required_elsewhere(self) -> str:
+        """What is wrong where a required member can't come any more, since all places are taken; else empty. Who says
+        start goes on without."""
+        missing = [name for name in self.terms.require if name != "all" and name not in self.members]
+        if self.started or not missing:
+            return ""
+        return (
+            f"{missing[0]} is required but is not among the members, {', '.join(self.members)}, and all places are"
+            " taken: create the session again, with names for --require that the machines have"
+        )
 
     def _plan(self, now: float, *, first_round: bool) -> list[AuthorityOutput]:
         self._epoch += 1

@@ -118,7 +118,7 @@ def quiet(member: Member, *arguments: str, stdout: int = subprocess.DEVNULL) -> 
 
 
 def print_plan(session: dict[str, Any]) -> None:
-    say("the plan: who holds what")
+    say("the plan: who holds what (three members on one machine share its cores: apart they are quicker)")
     for stage in session["stages"]:
         head = "  head" if stage.get("head") else ""
         print(f"   {stage['member']:4} blocks {stage.get('start', 0):2} to {stage['end']:2}"

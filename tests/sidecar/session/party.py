@@ -49,9 +49,13 @@ class Party:
     The membership log is played: it names another admitter once more than half of the others voted for it.
     """
 
-    def __init__(self, *, wanted: int = 3, blocks: int = 3, shuffle: Random | None = None) -> None:
+    def __init__(
+        self, *, wanted: int = 3, blocks: int = 3, require: tuple[str, ...] = (), shuffle: Random | None = None
+    ) -> None:
         self.now = 0.0
-        self._terms = Terms(members_wanted=wanted, model={"blocks": blocks}, context_tokens=64, concurrency=1)
+        self._terms = Terms(
+            members_wanted=wanted, model={"blocks": blocks}, context_tokens=64, concurrency=1, require=require
+        )
         self.authority = Authority(name="ada", terms=self._terms)
         self.takeovers = 0
         self.votes: dict[str, str] = {}

@@ -101,6 +101,25 @@ def test_session_when_the_model_is_too_large_then_everybody_hears_the_same_sente
     assert faults == {Fault("cyd", "FAILED_PRECONDITION", "too large: a smaller model")}
 
 
+def test_session_when_a_required_member_cant_come_any_more_then_it_ends_in_words() -> None:
+    party = Party(require=("all", "bob", "zoe"))
+    for name in NAMES[1:]:
+        party.join(name)
+    assert {fault.sentence.split(":")[0] for fault in party.closed.values() if fault} == {
+        "zoe is required but is not among the members, ada, bob, cyd, and all places are taken"
+    }
+    assert set(party.closed) == set(NAMES)
+
+
+def test_session_when_started_without_a_required_member_then_it_goes_on_without() -> None:
+    party = Party(require=("zoe",))
+    party.join("bob")
+    party._obey(party.authority.start(party.now))
+    for name in ("ada", "bob"):
+        party.measure(name)
+    assert party.proposals[-1].problem["require"] == []
+
+
 def test_session_when_a_stage_dies_then_all_stop_naming_it_and_plan_again_without_it() -> None:
     party = formed()
     before = party.serving["ada"]
