@@ -8,7 +8,6 @@ from rendezvous.certificate import KeyPair
 PROTOCOL = 1
 DEFAULT_PORT = 7770
 DEFAULT_FOLDER = Path.home() / ".kafila" / "rendezvous"
-SECRET_BYTES = 32
 WILDCARDS = ("0.0.0.0", "::")
 
 
@@ -26,7 +25,7 @@ class Limits:
     queued_events: int = 1_024  # a mailbox
     queued_bytes: int = 4 * 1024 * 1024  # a mailbox
     queued_bytes_in_all: int = 256 * 1024 * 1024
-    idle_ttl_s: float = 60.0  # a mailbox that nobody attends
+    idle_ttl_s: float = 60.0  # a mailbox that nobody attends; so long after a restart may its owner come back
     cool_down_s: float = 600.0  # before a room's number is given out again
     greets_per_address_and_minute: int = 120
     udp_requests_per_address_and_s: float = 50.0  # STUN, and binding at the relay; what the relay carries has its own

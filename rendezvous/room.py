@@ -1,7 +1,7 @@
 """The rooms and their mailboxes: who may open, join, attend and post, and when things expire. No I/O, no clock.
 
 Each request is one method; those that depend on time take `now` in seconds. Streams to wake up are collected in
-`take_woken`.
+`take_woken`. A server that was started again recalls a mailbox, and its room, when its owner shows the secret.
 """
 
 import hmac
@@ -10,13 +10,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from rendezvous.config import PROTOCOL, SECRET_BYTES, Limits
+from rendezvous.config import PROTOCOL, Limits
 from rendezvous.errors import Exhausted, Full, Malformed, Unknown, WrongProtocol, WrongSecret
 from rendezvous.mailbox import Arrived, Budget, Departed, Event, Mail, Mailbox
 from rendezvous.meter import Meter
 from rendezvous.numbers import RoomNumbers
+from rendezvous.secret import Secrets
 
 FIRST_MAILBOX = 1  # the creator's, who answers newcomers
+RUN_BITS = 20  # of a mailbox' number are below those of the run, so that nobody gets one that may yet come back
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +36,29 @@ class Room:
     serial: int
     address: str
     capacity: int
+    numbers: Iterator[int]
     mailboxes: dict[int, Mailbox] = field(default_factory=dict)
-    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(FIRST_MAILBOX))
+    is_recalled: bool = False
 
     def attended_beside(self, mailbox: int) -> tuple[int, ...]:
         return tuple(number for number, box in self.mailboxes.items() if box.attended and number != mailbox)
 
 
 class Rooms:
-    """All rooms of one server."""
+    """All rooms of one run of a server. `run`, 1 to 4095, is another one each time.
 
-    def __init__(self, limits: Limits) -> None:
+    Until `recall_until` come back those who had a mailbox in the run before.
+    """
+
+    def __init__(self, limits: Limits, secrets: Secrets, *, run: int = 1, recall_until: float = 0.0) -> None:
         self._limits = limits
+        self._secrets = secrets
+        self._run = run
+        self._recall_until = recall_until
         self._rooms: dict[int, Room] = {}
         self._rooms_by_address: Counter[str] = Counter()
         self._room_numbers = RoomNumbers(limits.cool_down_s)
         self._streams = itertools.count(1)
-        self._serials = itertools.count(1)
         self._idle_since: dict[Key, float] = {}  # mailboxes that nobody attends, the longest idle first
         self._woken: set[int] = set()
         self._budget = Budget(limits.queued_bytes_in_all)
@@ -67,33 +75,38 @@ class Rooms:
         """What all mailboxes hold together."""
         return self._budget.held
 
-    def create(self, *, protocol: int, address: str, capacity: int, secret: bytes, now: float) -> Key:
-        """Opens a room with its first mailbox; `capacity` 0 means as many mailboxes as the server allows."""
-        _check(protocol, secret)
+    def create(self, *, protocol: int, address: str, capacity: int, serial: int, now: float) -> Key:
+        """Opens a room with its first mailbox; `capacity` 0 means as many mailboxes as the server allows.
+
+        serial: 64 random bits.
+        """
+        _check(protocol)
         self._creates.count(address, now)
-        if len(self._rooms) >= self._limits.rooms:
-            raise Exhausted(f"all {self._limits.rooms} rooms of this rendezvous are taken: use another one")
-        if self._rooms_by_address[address] >= self._limits.rooms_per_address:
-            raise Exhausted(f"your address has {self._limits.rooms_per_address} rooms open: leave one first")
+        self._check_room_for(address)
         most = self._limits.mailboxes_per_room
         number = self._room_numbers.take(now)
-        self._rooms[number] = Room(next(self._serials), address, min(capacity or most, most))
+        self._rooms[number] = Room(serial, address, min(capacity or most, most), itertools.count(FIRST_MAILBOX))
         self._rooms_by_address[address] += 1
-        return self._open_mailbox(number, secret, now)
+        return self._open_mailbox(number, now)
 
-    def join(self, *, protocol: int, address: str, room: int, secret: bytes, now: float) -> Key:
+    def join(self, *, protocol: int, address: str, room: int, now: float) -> Key:
         """Opens one more mailbox in a room."""
-        _check(protocol, secret)
+        _check(protocol)
         self._joins.count(address, now)
         if room not in self._rooms:
             raise Unknown("there is no such room, or no longer")
         capacity = self._rooms[room].capacity
         if len(self._rooms[room].mailboxes) >= capacity:
             raise Full(f"all {capacity} places of this room are taken: try again later")
-        return self._open_mailbox(room, secret, now)
+        return self._open_mailbox(room, now)
 
-    def attend(self, key: Key, secret: bytes) -> int:
+    def secret(self, key: Key) -> bytes:
+        """What proves a mailbox in every later call."""
+        return self._mailbox(key).secret
+
+    def attend(self, key: Key, secret: bytes, *, address: str, now: float) -> int:
         """A stream takes the mailbox over; returns the stream's number for `take` and `detach`."""
+        self._recall(key, secret, address, now)
         box = self._proved(key, secret)
         superseded, stream = box.stream, next(self._streams)
         box.attend(stream, self._rooms[key.room].attended_beside(key.mailbox))
@@ -130,13 +143,16 @@ class Rooms:
         mail = Mail(key.mailbox, body)
         return [number for number in wanted if not self._put(Key(key.room, number), mail)]
 
-    def pair(self, key: Key, secret: bytes, peer: int, now: float) -> int:
+    def pair(self, key: Key, secret: bytes, peer: int, *, address: str, now: float) -> int:
         """The room's serial, for a relay channel between two of its mailboxes."""
+        self._recall(key, secret, address, now)
         self._proved(key, secret)
-        if peer == key.mailbox or peer not in self._rooms[key.room].mailboxes:
+        room = self._rooms[key.room]
+        may_come_back = room.is_recalled and now < self._recall_until
+        if peer == key.mailbox or not (peer in room.mailboxes or may_come_back):
             raise Unknown("there is no such other mailbox in this room, or no longer")
         self._tokens.count(key, now)
-        return self._rooms[key.room].serial
+        return room.serial
 
     def leave(self, key: Key, secret: bytes, now: float) -> None:
         """Gives the mailbox up; the room goes with its last one."""
@@ -158,12 +174,42 @@ class Rooms:
         woken, self._woken = self._woken, set()
         return woken
 
-    def _open_mailbox(self, number: int, secret: bytes, now: float) -> Key:
-        room = self._rooms[number]
-        key = Key(number, next(room.numbers))
+    def _check_room_for(self, address: str) -> None:
+        if len(self._rooms) >= self._limits.rooms:
+            raise Exhausted(f"all {self._limits.rooms} rooms of this rendezvous are taken: use another one")
+        if self._rooms_by_address[address] >= self._limits.rooms_per_address:
+            raise Exhausted(f"your address has {self._limits.rooms_per_address} rooms open: leave one first")
+
+    def _open_mailbox(self, number: int, now: float) -> Key:
+        key = Key(number, next(self._rooms[number].numbers))
+        self._put_mailbox(key, now)
+        return key
+
+    def _put_mailbox(self, key: Key, now: float) -> None:
+        room = self._rooms[key.room]
+        secret = self._secrets.make(serial=room.serial, room=key.room, mailbox=key.mailbox)
         room.mailboxes[key.mailbox] = Mailbox(secret, self._limits, self._budget)
         self._idle_since[key] = now
-        return key
+
+    def _recall(self, key: Key, secret: bytes, address: str, now: float) -> None:
+        """Gives back what the server's run before had given to who shows this secret, as far as there is room."""
+        serial = self._secrets.serial_in(secret, room=key.room, mailbox=key.mailbox)
+        if serial is None or now >= self._recall_until:
+            return
+        if key.room not in self._rooms:
+            self._recall_room(key.room, serial, address)
+        room = self._rooms.get(key.room)
+        if room is None or room.serial != serial or key.mailbox in room.mailboxes:
+            return
+        if len(room.mailboxes) < room.capacity:
+            self._put_mailbox(key, now)
+
+    def _recall_room(self, number: int, serial: int, address: str) -> None:
+        self._check_room_for(address)
+        if self._room_numbers.claim(number):
+            numbers = itertools.count(self._run << RUN_BITS)
+            self._rooms[number] = Room(serial, address, self._limits.mailboxes_per_room, numbers, is_recalled=True)
+            self._rooms_by_address[address] += 1
 
     def _put(self, key: Key, mail: Mail) -> bool:
         box = self._rooms[key.room].mailboxes.get(key.mailbox)
@@ -214,8 +260,6 @@ class Rooms:
         return box
 
 
-def _check(protocol: int, secret: bytes) -> None:
+def _check(protocol: int) -> None:
     if protocol != PROTOCOL:
         raise WrongProtocol(f"this rendezvous speaks protocol {PROTOCOL}, the caller {protocol}: use the same version")
-    if len(secret) != SECRET_BYTES:
-        raise Malformed(f"a mailbox' secret has {len(secret)} bytes, not {SECRET_BYTES}")

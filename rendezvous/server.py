@@ -15,14 +15,15 @@ from kafila_proto import rendezvous_pb2 as pb
 from kafila_proto import rendezvous_pb2_grpc as pb_grpc
 
 from rendezvous.address import limited
-from rendezvous.config import PROTOCOL, SECRET_BYTES, Config, Limits
+from rendezvous.config import PROTOCOL, Config, Limits
 from rendezvous.errors import CannotServe, RendezvousError, WrongProtocol
 from rendezvous.mailbox import Arrived, Departed, Event, Mail, Present
 from rendezvous.meter import Meter
 from rendezvous.pace import Pace
 from rendezvous.relay import Relay
 from rendezvous.relay_stream import RelayStream
-from rendezvous.room import FIRST_MAILBOX, Key, Rooms
+from rendezvous.room import FIRST_MAILBOX, RUN_BITS, Key, Rooms
+from rendezvous.secret import Secrets, key_from
 from rendezvous.stun import Place, Stun
 from rendezvous.token import Tokens
 from rendezvous.udp import Datagrams, Sockets, address_of, open_sockets
@@ -67,15 +68,15 @@ async def serve(config: Config) -> AsyncIterator[Serving]:
 class _Servicer(pb_grpc.RendezvousServicer):
     def __init__(self, config: Config, sockets: Sockets) -> None:
         limits = config.limits
+        self._loop = asyncio.get_running_loop()
         self._idle_ttl_s = limits.idle_ttl_s
-        self._rooms = Rooms(limits)
+        self._rooms = _rooms(config, self._loop.time())
         self._greets = Meter(limits.greets_per_address_and_minute, "greetings came from your address")
         self._tokens = Tokens(
             secret=secrets.token_bytes(32), ttl_s=limits.relay_token_ttl_s, bytes_per_s=limits.relay_bytes_per_s
         )
         self._datagrams = _datagrams(config, sockets, self._tokens)
         self.udp = _udp_place(config, sockets)
-        self._loop = asyncio.get_running_loop()
         self._wake: dict[int, asyncio.Event] = {}  # by stream
         self._timer: asyncio.TimerHandle | None = None
 
@@ -85,34 +86,34 @@ class _Servicer(pb_grpc.RendezvousServicer):
             self._timer.cancel()
 
     async def Create(self, request: pb.CreateRequest, context: Context) -> pb.CreateReply:
-        secret = secrets.token_bytes(SECRET_BYTES)
         async with self._answering(context):
             key = self._rooms.create(
                 protocol=request.protocol,
                 address=limited_address(context.peer()),
                 capacity=request.capacity,
-                secret=secret,
+                serial=secrets.randbits(64),
                 now=self._loop.time(),
             )
+            secret = self._rooms.secret(key)
             logger.info("room_opened rooms=%d", len(self._rooms))
         return pb.CreateReply(room=key.room, secret=secret, mailbox=key.mailbox, idle_ttl_s=self._idle_ttl_s)
 
     async def Join(self, request: pb.JoinRequest, context: Context) -> pb.JoinReply:
-        secret = secrets.token_bytes(SECRET_BYTES)
         async with self._answering(context):
             key = self._rooms.join(
                 protocol=request.protocol,
                 address=limited_address(context.peer()),
                 room=request.room,
-                secret=secret,
                 now=self._loop.time(),
             )
+            secret = self._rooms.secret(key)
         return pb.JoinReply(secret=secret, mailbox=key.mailbox, admitter=FIRST_MAILBOX, idle_ttl_s=self._idle_ttl_s)
 
     async def Attend(self, request: pb.AttendRequest, context: Context) -> AsyncIterator[pb.Event]:
         key = Key(request.room, request.mailbox)
         async with self._answering(context):
-            stream = self._rooms.attend(key, request.secret)
+            address = limited_address(context.peer())
+            stream = self._rooms.attend(key, request.secret, address=address, now=self._loop.time())
         wake = self._wake[stream] = asyncio.Event()
         try:
             while True:
@@ -154,7 +155,8 @@ class _Servicer(pb_grpc.RendezvousServicer):
     async def Relay(self, request: pb.RelayRequest, context: Context) -> pb.RelayReply:
         now, key = self._loop.time(), Key(request.room, request.mailbox)
         async with self._answering(context):
-            serial = self._rooms.pair(key, request.secret, request.peer, now)
+            address = limited_address(context.peer())
+            serial = self._rooms.pair(key, request.secret, request.peer, address=address, now=now)
             token, signing = self._tokens.issue(serial=serial, mailbox=request.mailbox, peer=request.peer, now=now)
         return pb.RelayReply(token=token, key=signing, ttl_s=self._tokens.ttl_s, bytes_per_s=self._tokens.bytes_per_s)
 
@@ -220,6 +222,13 @@ def limited_address(peer: str) -> str:
 
 def _host(peer: str) -> str:
     return observed_address(peer).rpartition(":")[0].strip("[]")
+
+
+def _rooms(config: Config, now: float) -> Rooms:
+    """Who had a mailbox here before a restart is known again by the key that goes with the certificate."""
+    key = key_from(config.key_pair.key_pem) if config.key_pair else secrets.token_bytes(32)
+    run = 1 + secrets.randbelow((1 << 32 - RUN_BITS) - 1)
+    return Rooms(config.limits, Secrets(key), run=run, recall_until=now + config.limits.idle_ttl_s)
 
 
 def _datagrams(config: Config, sockets: Sockets, tokens: Tokens) -> Datagrams:

@@ -15,7 +15,7 @@ from kafila_proto import rendezvous_pb2, ring_pb2
 
 from sidecar.errors import Denied, InvalidInput, KafilaError, Refused
 from sidecar.session.admission import Answer
-from sidecar.session.attendance import sightings
+from sidecar.session.attendance import LONGEST_PAUSE_S, sightings
 from sidecar.session.circle import Circle
 from sidecar.session.code import Code
 from sidecar.session.feed import Feed
@@ -33,6 +33,7 @@ from sidecar.session.upkeep import Acts, Upkeep
 logger = logging.getLogger(__name__)
 
 GOODBYE_DEADLINE_S = 2.0
+LONGEST_ABSENCE_S = LONGEST_PAUSE_S + 3.0  # a member's next try to attend, and the call itself
 
 
 class Channel:
@@ -48,7 +49,9 @@ class Channel:
         self._ways: dict[Forward, Way] = {}
         self._way_tasks: dict[Forward, asyncio.Task[None]] = {}
         self._feed = Feed()
+        self._loop = asyncio.get_running_loop()
         self._attended = True  # the rendezvous answers
+        self._others_back_at = 0.0
         self._has_room = True  # and knows the room
         self._group: asyncio.TaskGroup | None = None
         self._closing = asyncio.Event()
@@ -270,9 +273,12 @@ class Channel:
                 self._reception = self._open_reception()
 
     def _look_round(self) -> None:
-        """Tells whose stream ended and who is back, as far as the rendezvous says it now."""
-        if self._attended:
-            self._feed.tell(self._circle.attending(self._postbox.attending))
+        """Tells who is back and, unless others are still on their way back too, whose stream ended."""
+        if not self._attended or self._closing.is_set():
+            return
+        self._feed.tell(self._circle.returned(self._postbox.attending))
+        if self._loop.time() >= self._others_back_at:
+            self._feed.tell(self._circle.departed(self._postbox.attending))
 
     def _fail(self, fault: KafilaError) -> None:
         self._fault = fault
@@ -288,8 +294,15 @@ class Channel:
                 continue
             self._attended = isinstance(sighting, RendezvousBack)
             self._has_room = not isinstance(sighting, RoomGone)
+            if self._attended:
+                self._await_others()
             self._feed.tell([sighting])
             self._look_round()
+
+    def _await_others(self) -> None:
+        """They may have lost the rendezvous too, and come back each in its own time."""
+        self._others_back_at = self._loop.time() + LONGEST_ABSENCE_S
+        self._loop.call_at(self._others_back_at, self._look_round)
 
     async def _on_event(self, event: rendezvous_pb2.Event) -> None:
         match event.WhichOneof("event"):
@@ -322,7 +335,7 @@ class Channel:
 
     def _on_newcomer(self, reception: Reception, mailbox: int, admission: ring_pb2.Admission) -> None:
         others = self._circle.others
-        news = reception.receive(mailbox, admission, asyncio.get_running_loop().time())
+        news = reception.receive(mailbox, admission, self._loop.time())
         if news:
             self._perform(self._upkeep.admitted(others, news))
 

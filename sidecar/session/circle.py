@@ -6,7 +6,7 @@ each is told once. Who was admitted later than a message was written is not told
 
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from kafila_proto import ring_pb2
 
@@ -116,9 +116,13 @@ class Circle:
         """Messages came that this member can't read before it hears more of the log."""
         return len(self._early) > 0
 
-    def attending(self, mailboxes: Iterable[int]) -> list[News]:
-        """The rendezvous says who attends: tells who is absent now and who is back."""
-        return self._presence.attending(self.others, mailboxes)
+    def returned(self, mailboxes: Container[int]) -> list[News]:
+        """The rendezvous says who attends: tells who is back."""
+        return self._presence.returned(self.others, mailboxes)
+
+    def departed(self, mailboxes: Container[int]) -> list[News]:
+        """The rendezvous says who attends: tells who is absent now."""
+        return self._presence.departed(self.others, mailboxes)
 
     # ---- What only the admitter does
 

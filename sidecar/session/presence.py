@@ -1,6 +1,6 @@
 """Who attends the rendezvous, as news of coming and going."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from sidecar.session.membership import Member
 from sidecar.session.news import MemberDeparted, MemberReturned, News
@@ -12,19 +12,17 @@ class Presence:
     def __init__(self) -> None:
         self._absent: set[str] = set()
 
-    def attending(self, others: Iterable[Member], mailboxes: Iterable[int]) -> list[News]:
-        """The rendezvous says who attends: tells who is absent now and who is back."""
-        present = set(mailboxes)
-        news: list[News] = []
-        for member in others:
-            here, was_here = member.mailbox in present, member.name not in self._absent
-            if was_here and not here:
-                self._absent.add(member.name)
-                news.append(MemberDeparted(member.name))
-            elif here and not was_here:
-                self._absent.discard(member.name)
-                news.append(MemberReturned(member.name))
-        return news
+    def returned(self, others: Iterable[Member], mailboxes: Container[int]) -> list[News]:
+        """The rendezvous says who attends: tells who is back."""
+        back = [member.name for member in others if member.mailbox in mailboxes and member.name in self._absent]
+        self._absent.difference_update(back)
+        return [MemberReturned(name) for name in back]
+
+    def departed(self, others: Iterable[Member], mailboxes: Container[int]) -> list[News]:
+        """The rendezvous says who attends: tells who is absent now."""
+        gone = [member.name for member in others if member.mailbox not in mailboxes and member.name not in self._absent]
+        self._absent.update(gone)
+        return [MemberDeparted(name) for name in gone]
 
     def forget(self, name: str) -> None:
         """No member any more."""

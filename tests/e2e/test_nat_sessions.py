@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from rendezvous.certificate import keep_key_pair
 from tests.e2e.conftest import NAMES, SMOLLM2, start, until
-from tests.support.cluster import Cluster, Member
+from tests.support.cluster import Cluster, Member, Process
 from tests.support.natlab import Behaviour, NatLab, Router, Space, missing
 from tests.support.smollm2 import smollm2_folder
 
@@ -35,12 +36,10 @@ class Homes:
         self.routers: list[Router] = []
         self.behaviours = [ORDINARY] * len(NAMES)
         self.spaces: dict[str, Space] = {}
-        server = lab.host("rendezvous", "0.1", "0.2")
-        listen = f"{server.address}:{RENDEZVOUS_PORT}"
-        command = [sys.executable, "-m", "rendezvous", "--listen", listen, "--alternate", "10.9.0.2", "--insecure"]
-        with server.inside():
-            self.cluster._spawn("rendezvous", command, {})
-        self.cluster.rendezvous = f"grpc+insecure://{listen}"
+        self._server = lab.host("rendezvous", "0.1", "0.2")
+        self._rendezvous = self._start_rendezvous()
+        fingerprint = keep_key_pair(folder / "certificate").fingerprint
+        self.cluster.rendezvous = f"{self._server.address}:{RENDEZVOUS_PORT}#{fingerprint}"
         for name in NAMES:
             router = lab.router(ORDINARY)
             self.routers.append(router)
@@ -48,6 +47,16 @@ class Homes:
             with self.spaces[name].inside():
                 self.cluster.start_model_host(smollm2_folder())
                 self.cluster.start_member(name)
+
+    def _start_rendezvous(self) -> Process:
+        listen, data = f"{self._server.address}:{RENDEZVOUS_PORT}", self.cluster.folder / "certificate"
+        command = [sys.executable, "-m", "rendezvous", "--listen", listen, "--alternate", "10.9.0.2"]
+        with self._server.inside():
+            return self.cluster._spawn("rendezvous", [*command, "--data", str(data)], {})
+
+    def restart_rendezvous(self) -> None:
+        self._rendezvous.stop()
+        self._rendezvous = self._start_rendezvous()
 
     @property
     def members(self) -> list[Member]:
@@ -140,11 +149,18 @@ def check(homes: Homes, session: dict[str, Any], paths: list[str]) -> None:
         pytest.param(RESTRICTIVE, ["relay"] * 3, id="all-relayed"),
     ],
 )
-def test_session_when_all_routers_are_alike_then_its_paths_are_as_predicted_and_it_answers(
+@pytest.mark.timeout(180)
+def test_session_when_all_routers_are_alike_then_it_answers_also_while_the_rendezvous_is_started_again(
     behaviour: Behaviour, paths: list[str], homes: Homes
 ) -> None:
     homes.behave([behaviour] * 3)
     check(homes, homes.form(), paths)
+    first = homes.members[0]
+    whole = homes.chat(first, COUNT, TOKENS)
+    restarting = meanwhile(homes.restart_rendezvous, 1.0)
+    assert homes.chat(first, COUNT, TOKENS) == whole
+    restarting.join()
+    until(lambda: homes.session(first).get("joining") == "open", 20)
     homes.leave()
 
 

@@ -2,14 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 from kafila_proto import ring_pb2
 
+from rendezvous.certificate import make_key_pair
 from rendezvous.config import Config
-from rendezvous.server import serve
+from rendezvous.server import Serving, serve
 from sidecar.errors import Unavailable
 from sidecar.net.candidates import Address, Interface
 from sidecar.net.endpoint import Endpoint
@@ -73,11 +75,31 @@ def local(folder: Path) -> client.Local:
     return client.Local(folder=folder, version="1", mlx_lm_version="1", may_admit=lambda: None)
 
 
+@dataclass
+class Server:
+    """A rendezvous that can be stopped and started again on the same ports, with the same certificate."""
+
+    config: Config = field(default_factory=lambda: Config(host=HOST, port=0, key_pair=make_key_pair()))
+    running: AsyncExitStack = field(default_factory=AsyncExitStack)
+
+    async def start(self) -> Serving:
+        serving = await self.running.enter_async_context(serve(self.config))
+        self.config = replace(self.config, port=serving.port, udp_port=serving.udp_ports[0])
+        return serving
+
+    async def stop(self) -> None:
+        await self.running.aclose()
+
+
 @asynccontextmanager
-async def two_members(folder: Path, passes: Callable[[int], Passes]) -> AsyncIterator[tuple[Member, Member]]:
+async def two_members(
+    folder: Path, passes: Callable[[int], Passes], server: Server | None = None
+) -> AsyncIterator[tuple[Member, Member]]:
     """`passes` gets the rendezvous' first UDP port and says what members may send to."""
-    async with serve(Config(host=HOST, port=0)) as serving:
-        place = Place(HOST, serving.port, insecure=True)
+    server = server or Server()
+    serving = await server.start()
+    async with server.running:
+        place = Place(HOST, serving.port, serving.fingerprint)
         terms = ring_pb2.SessionTerms(model="none", revision="none", members_wanted=2, context_tokens=1, concurrency=1)
         founded = await client.found(rendezvous=place, terms=terms, name="oak", local=local(folder / "oak"))
         oak = Member(founded, passes(serving.udp_ports[0]))
@@ -113,6 +135,30 @@ async def test_link_when_firewalls_let_through_much_or_little_then_bytes_flow_by
         for message in (b"", b"x" * 8192, bytes(1 << 20)):
             await stream.send(message)
             assert await stream.receive(10) == message
+
+
+@pytest.mark.parametrize("udp", [True, False])
+async def test_relayed_link_when_the_rendezvous_is_started_again_then_no_byte_is_lost(
+    udp: bool, tmp_path: Path
+) -> None:
+    server = Server()
+    ports: list[int] = []
+
+    def only_to_relay(port: int) -> Passes:
+        ports.append(port)
+        return lambda target: udp and target[1] in (port, port + 1)
+
+    async with two_members(tmp_path, only_to_relay, server) as (oak, elm):
+        here, there = await asyncio.gather(oak.link(elm), elm.link(oak))
+        stream = await here.open(7)
+        await stream.send(b"before")
+        assert await stream.receive(10) == b"before"
+        await server.stop()
+        await stream.send(b"x" * 8192)
+        await asyncio.sleep(1.0)
+        assert (await server.start()).udp_ports[0] == ports[0]
+        assert await stream.receive(14) == b"x" * 8192  # a second later it would be taken for dead
+        assert (here.path, there.path) == ("relay", "relay")
 
 
 async def test_link_when_nothing_gets_through_then_the_error_tells_of_every_candidate_and_of_the_relay(

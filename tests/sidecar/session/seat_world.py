@@ -160,6 +160,11 @@ class Table:
     def state(self) -> State:
         return self.seat.machine.state
 
+    @property
+    def epoch(self) -> int:
+        assert self.seat.machine.proposal is not None
+        return self.seat.machine.proposal.epoch
+
     async def end(self) -> None:
         self._running.cancel()
         await asyncio.wait([self._running])

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from kafila_proto import ring_pb2
 
+from rendezvous.certificate import make_key_pair
 from rendezvous.config import Config
 from rendezvous.server import serve
 from sidecar.errors import Denied, InvalidInput, KafilaError, NotFound, Refused, Unavailable
+from sidecar.session import channel as channel_module
 from sidecar.session.address import Address
 from sidecar.session.client import Local, approach
 from sidecar.session.code import Code, parse_code
@@ -287,6 +289,50 @@ async def test_channel_when_the_rendezvous_forgets_the_room_then_it_says_so_and_
     await host.channel.send(go(2))
     assert (await anna.hear(MessageFrom)).control == go(2)
     await stage.end()
+
+
+async def test_rendezvous_when_it_is_started_again_then_the_same_code_and_mailboxes_go_on(stage: Stage) -> None:
+    pair = make_key_pair()
+    async with serve(Config(port=0, key_pair=pair)) as serving:
+        port = serving.port
+        host = await stage.host(Address("127.0.0.1", port, serving.fingerprint))
+        anna = await stage.join(host.channel.code, "anna")
+        await host.hear(MemberJoined)
+    code = host.channel.code
+    for person in (host, anna):
+        await person.hear(RendezvousLost)
+    async with serve(Config(port=port, key_pair=pair)):
+        for person in (host, anna):
+            await person.hear(RendezvousBack)
+        await host.channel.send(go(1))
+        assert (await anna.hear(MessageFrom)).control == go(1)
+        assert (host.channel.joining, host.channel.code) == ("open", code)
+        ben = await stage.join(code, "ben")
+        assert (await anna.hear(MemberJoined)).member.name == "ben"
+        await ben.channel.send(go(2))
+        for person in (host, anna):
+            assert (await person.hear(MessageFrom, _from("ben"))).control == go(2)
+            assert not any(isinstance(news, MemberDeparted) for news in person.heard)
+        await stage.end()
+
+
+async def test_rendezvous_when_a_member_does_not_come_back_to_it_then_it_is_missed_after_a_while(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel_module, "LONGEST_ABSENCE_S", 0.5)
+    pair = make_key_pair()
+    async with serve(Config(port=0, key_pair=pair)) as serving:
+        port = serving.port
+        host = await stage.host(Address("127.0.0.1", port, serving.fingerprint))
+        anna = await stage.join(host.channel.code, "anna")
+        await host.hear(MemberJoined)
+    await anna.hear(RendezvousLost)
+    await anna.channel.aclose()
+    async with serve(Config(port=port, key_pair=pair)):
+        await host.hear(RendezvousBack)
+        assert not any(isinstance(news, MemberDeparted) for news in host.heard)
+        assert await host.hear(MemberDeparted) == MemberDeparted("anna")
+        await stage.end()
 
 
 async def test_message_when_passed_on_over_a_chain_of_links_then_each_is_told_once(stage: Stage) -> None:

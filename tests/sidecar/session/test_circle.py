@@ -200,12 +200,12 @@ def test_repeat_when_member_joined_later_then_it_gets_nothing_from_before() -> N
 
 def test_attending_when_streams_end_and_return_then_each_change_is_told_once() -> None:
     host, _, _ = three()
-    assert host.attending([2, 3, 77]) == []
-    assert host.attending([2]) == [MemberDeparted("ben")]
-    assert host.attending([2]) == []
-    assert host.attending([3]) == [MemberDeparted("anna"), MemberReturned("ben")]
+    assert (host.returned([2, 3, 77]), host.departed([2, 3, 77])) == ([], [])
+    assert (host.returned([2]), host.departed([2])) == ([], [MemberDeparted("ben")])
+    assert (host.returned([2]), host.departed([2])) == ([], [])
+    assert (host.returned([3]), host.departed([3])) == ([MemberReturned("ben")], [MemberDeparted("anna")])
     host.remove("anna", "lost")
-    assert host.attending([3]) == []
+    assert (host.returned([3]), host.departed([3])) == ([], [])
 
 
 def test_circle_when_flooded_then_bounded() -> None:

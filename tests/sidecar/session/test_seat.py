@@ -8,6 +8,8 @@ import pytest
 from google.protobuf.message import DecodeError
 from kafila_proto import ring_pb2
 
+from sidecar.net import candidates as reach
+from sidecar.net.candidates import HOST, Candidate
 from sidecar.session import speech
 from sidecar.session.events import Fault
 from sidecar.session.news import Doubted, MemberDeparted
@@ -198,6 +200,11 @@ async def test_seat_when_a_member_says_hostile_things_then_it_stays_as_it_is(sea
         ring_pb2.Control(candidates=ring_pb2.Candidates(candidates=[ring_pb2.Candidate(kind="host", port=1)])),
         ring_pb2.Control(measured=ring_pb2.Measured(trace_json='{"epoch": 1, "output_tokens": 9, "stages": []}')),
     ]
+    for name in ("bob", "cyd"):
+        table.channel.says(name, ring_pb2.Control(candidates=reach.to_proto([Candidate(HOST, "192.0.2.2", 4711, 1)])))
+        table.channel.says(name, speech.progress(table.epoch, "ready"))
+    await table.settled()
+    assert table.state is State.READY  # from here on nothing is waited for, so time alone ends nothing
     state, members = table.state, table.channel.members
     for number, data in enumerate(mutations([one.SerializeToString() for one in samples], seed=1, inputs=INPUTS)):
         try:
