@@ -5,7 +5,7 @@ apart by names, so every member that computes the plan gets the same one. For th
 `math.fsum` or one by one, never by `sum`, whose rounding differs between versions of Python.
 """
 
-from planner.codec import problem_from_json
+from planner.codec import member_from_json, problem_from_json
 from planner.encode import plan_to_json, problem_to_json
 from planner.errors import BadProblem
 from planner.plan import make_plan
@@ -17,6 +17,7 @@ __all__ = [
     "Problem",
     "Refusal",
     "make_plan",
+    "member_from_json",
     "plan_to_json",
     "problem_from_json",
     "problem_to_json",

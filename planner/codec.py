@@ -111,6 +111,11 @@ def problem_from_json(obj: object) -> Problem:
     )
 
 
+def member_from_json(value: object) -> Member:
+    """One entry of "members"; raises BadProblem as `problem_from_json` does."""
+    return _member(0, value)
+
+
 def _members(fields: Fields, name: str, value: object) -> tuple[Member, ...]:
     if not isinstance(value, list) or not 1 <= len(value) <= MOST_MEMBERS:
         raise fields.fault(name, f"a list of 1 to {MOST_MEMBERS} members", value)

@@ -4,13 +4,13 @@ A member that says nonsense is not heard; it brings nobody down.
 """
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kafila_proto import ring_pb2
 
+import planner
 from sidecar.errors import BY_CODE, InvalidInput
 from sidecar.net import candidates as reach
 from sidecar.net.candidates import Candidate
@@ -23,7 +23,8 @@ LARGEST_TRACE_BYTES = 64 * 1024
 DEEPEST_JSON = 16
 LONGEST_SENTENCE = 500  # characters
 LONGEST_DEVICE = 80
-LONGEST_S = 600.0  # of a round trip, or of forming a link
+LONGEST_S = 600.0  # of a round trip, of forming a link, or of a step
+SHORTEST_S = 1e-9  # of a step; 0 means not measured
 MOST_BYTES = 1 << 60  # of memory; more is a mistake
 DOINGS = frozenset({"fetching", "loading", "ready"})
 PATHS = frozenset({"direct", "relay"})
@@ -195,10 +196,14 @@ def _measured(speaker: str, capability: ring_pb2.Capability) -> Measured:
     entry = read_json(capability.member_json, LARGEST_ENTRY_BYTES)
     if not isinstance(entry, dict) or entry.get("name") != speaker:
         raise InvalidInput(f"{speaker} told a measurement that is not its own")
-    memory = entry.get("memory_bytes")
-    if memory is not None and not (_is_number(memory) and 0 <= memory <= MOST_BYTES):
+    try:
+        member = planner.member_from_json(entry)
+    except planner.BadProblem as error:
+        raise InvalidInput(f"{speaker} told a measurement that can't be planned with: {error}") from None
+    memory = member.memory_bytes or 0
+    if memory > MOST_BYTES:
         raise InvalidInput(f"{speaker} has memory that is no number of bytes")
-    return Measured(entry, plain(capability.device, LONGEST_DEVICE), int(memory or 0))
+    return Measured(entry, plain(capability.device, LONGEST_DEVICE), memory)
 
 
 def _link(report: ring_pb2.LinkReport) -> Linked | Unlinked:
@@ -250,16 +255,14 @@ def _is_list_of(entries: Any, *, texts: Sequence[str]) -> bool:
     return isinstance(entries, list) and all(
         isinstance(entry, dict)
         and all(isinstance(entry.get(key), str) for key in texts)
-        and _is_number(entry.get("measured_s"))
+        and _is_time(entry.get("measured_s"))
         for entry in entries
     )
 
 
-def _is_number(value: Any) -> bool:
-    try:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    except OverflowError:  # an integer beyond every float
-        return False
+def _is_time(value: Any) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and (value == 0 or SHORTEST_S <= value <= LONGEST_S)
 
 
 def _check_depth(value: Any, left: int) -> None:

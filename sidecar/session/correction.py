@@ -5,7 +5,7 @@ Only the decision: a proposal for people. Blocks move when the session is next p
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from statistics import median
 from typing import Any
 
@@ -25,14 +25,17 @@ class Served:
         self._seconds: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=REQUESTS))
         self._requests = 0
 
-    def add(self, trace: Mapping[str, Any]) -> Mapping[str, float] | None:
-        """Takes a trace record; the medians by member in seconds after every `REQUESTS` of them, else None."""
+    def add(self, trace: Mapping[str, Any], members: Collection[str]) -> Mapping[str, float] | None:
+        """Takes a trace record; the medians by member in seconds after every `REQUESTS` of them, else None.
+
+        members: who has a stage.
+        """
         if trace.get("output_tokens", 0) < SHORTEST_ANSWER_TOKENS:
             return None
         if trace.get("epoch") != self._epoch:
             self._epoch, self._requests = int(trace.get("epoch", 0)), 0
             self._seconds.clear()
-        for stage in trace.get("stages", []):
+        for stage in (stage for stage in trace.get("stages", []) if stage["member"] in members):
             self._seconds[stage["member"]].append(float(stage["measured_s"]))
         self._requests += 1
         if self._requests % REQUESTS:
@@ -49,7 +52,7 @@ class Advice:
 
     async def take(self, proposal: Proposal, trace: Mapping[str, Any]) -> None:
         """Another request was served; now and then the plan is looked at again."""
-        served_s = self._served.add(trace)
+        served_s = self._served.add(trace, {str(stage["member"]) for stage in proposal.stages})
         if served_s is not None:
             self.sentence = await look_for_better(proposal, served_s)
 

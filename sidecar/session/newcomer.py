@@ -20,7 +20,7 @@ PAUSED = (
 
 
 class Busy(Unavailable):
-    """The admitter asks to try again in a moment."""
+    """The admitter asks to try again in a moment, before this machine confirmed: trying again gives nothing away."""
 
 
 # (state, what happens) -> next state. Any other pair is refused.
@@ -61,7 +61,7 @@ class Newcomer:
         """
         step = admission.WhichOneof("step") or "nothing"
         if step == "refusal":
-            raise _in_own_words(admission.refusal.code)
+            raise _in_own_words(admission.refusal.code, confirmed=self.state != "started")
         if step == "refused":
             refusal = self._open(ring_pb2.Refusal(), admission.refused)
             raise from_code(refusal.code, refusal.sentence)
@@ -91,8 +91,11 @@ class Newcomer:
         self.state = NEWCOMER[self.state, event]
 
 
-def _in_own_words(code: str) -> KafilaError:
-    """Before the code is proved anybody may have written a refusal, so its sentence is not shown."""
+def _in_own_words(code: str, *, confirmed: bool) -> KafilaError:
+    """Before the code is proved anybody may have written a refusal, so its sentence is not shown.
+
+    Each confirmation lets whoever answers test one guess of the words, so after one only a person tries again.
+    """
     match code:
         case Denied.code:
             return Denied(WRONG_WORDS)
@@ -101,4 +104,5 @@ def _in_own_words(code: str) -> KafilaError:
         case Refused.code:
             return Refused("this session speaks another protocol version: install the Kafila version that its host has")
         case _:
-            return Busy("the session's host did not go on with this machine: try again in a minute")
+            sentence = "the session's host did not go on with this machine: try again in a minute"
+            return Unavailable(sentence) if confirmed else Busy(sentence)

@@ -151,6 +151,31 @@ async def test_newcomer_when_the_rendezvous_plays_the_host_then_it_is_not_fooled
         await stage.end()
 
 
+@pytest.mark.parametrize("code", ["UNAVAILABLE", "INTERNAL", "FAILED_PRECONDITION", "RESOURCE_EXHAUSTED", ""])
+async def test_newcomer_when_a_false_admitter_asks_it_to_try_again_then_one_guess_is_all_that_it_gives(
+    code: str,
+) -> None:
+    guesses = 0
+    async with evil_rendezvous() as (evil, address):
+        fake = evil.admitter = evil.open_mailbox()
+        pake = AdmitterPake(b"guess", 7, Guesses(MemoryStore()), os.urandom)
+
+        def answer(mail: Mail) -> list[Mail]:
+            nonlocal pake, guesses
+            said = ring_pb2.Parcel.FromString(mail.body).admission
+            if said.HasField("start"):
+                pake = AdmitterPake(b"guess", 7, Guesses(MemoryStore()), os.urandom)
+                reply = ring_pb2.PakeReply(message=pake.receive_start(said.start.message))
+                return [Mail(fake, mail.sender, admission(ring_pb2.Admission(reply=reply)))]
+            guesses += said.HasField("confirm")
+            return [Mail(fake, mail.sender, admission(ring_pb2.Admission(refusal=ring_pb2.Refusal(code=code))))]
+
+        evil.meddle = answer
+        with pytest.raises(KafilaError):
+            await approach(code=Code(7, ("ocean", "velvet", "lamp"), address), name="anna")
+    assert guesses == 1
+
+
 async def test_host_when_the_rendezvous_guesses_codes_then_paused_after_a_few(stage: Stage) -> None:
     """Even the right words are no use to it once it has guessed too often."""
     async with evil_rendezvous() as (evil, address):

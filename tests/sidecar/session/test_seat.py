@@ -223,6 +223,12 @@ async def test_seat_when_a_member_says_hostile_things_then_it_stays_as_it_is(sea
     assert len(table.seat.authority._links) <= 3
     assert len(table.seat.roster.edges) <= 3
     assert set(table.seat.authority._heard) <= {"ada", "bob", "cyd"}
+    epoch = table.epoch
+    table.channel.remove("cyd", "left")  # whatever it told, the session can be planned again
+    await table.settled()
+    await asyncio.sleep(0.3)
+    assert table.state in (State.LINKING, State.FETCHING)
+    assert table.epoch > epoch
 
 
 async def test_network_when_it_changes_then_the_planner_hears_of_it_and_plans_under_way_still_count(

@@ -1,0 +1,62 @@
+"""What the admitter makes of the head's traces."""
+
+from typing import Any
+
+import pytest
+
+import planner
+from sidecar.session.correction import REQUESTS, SHORTEST_ANSWER_TOKENS, Served, look_for_better
+from sidecar.session.events import Proposal
+from tests.sidecar.session.seat_world import MODEL
+
+
+def trace(seconds: float = 0.1, *, epoch: int = 1, tokens: int = SHORTEST_ANSWER_TOKENS, name: str = "ada") -> Any:
+    return {"epoch": epoch, "output_tokens": tokens, "stages": [{"member": name, "measured_s": seconds}]}
+
+
+def member(name: str, block_s: float) -> Any:
+    times = {"block_s": {"1": block_s}, "head_s": {"1": 0.001}, "bandwidth_bytes_per_s": 1e6, "overhead_s": 0.0}
+    place = {"mapping": "endpoint-independent", "filtering": "endpoint-independent", "rtt_s": 0.01}
+    return {"name": name, "memory_bytes": 1e9, **times, **place}
+
+
+def proposal() -> Proposal:
+    members = [member("ada", 0.01), member("bob", 0.01)]
+    problem = {"model": MODEL, "context_tokens": 64, "concurrency": 1, "require": ["all"], "members": members}
+    plan = planner.make_plan(planner.problem_from_json(problem))
+    return Proposal(1, problem, planner.plan_to_json(plan))
+
+
+def test_served_when_enough_answers_came_then_their_medians() -> None:
+    served = Served()
+    told = [served.add(trace(seconds), {"ada"}) for seconds in (0.1, 0.1, 0.2, 9.0, 9.0)]
+    assert told == [None] * (REQUESTS - 1) + [{"ada": 0.2}]
+
+
+def test_served_when_answers_are_short_or_the_epoch_ends_then_they_dont_count() -> None:
+    served = Served()
+    assert [served.add(trace(tokens=1), {"ada"}) for _ in range(2 * REQUESTS)] == [None] * (2 * REQUESTS)
+    for epoch in (1, 2):
+        assert [served.add(trace(epoch=epoch), {"ada"}) for _ in range(REQUESTS - 1)] == [None] * (REQUESTS - 1)
+    assert served.add(trace(0.3, epoch=2), {"ada"}) == {"ada": 0.1}
+
+
+def test_served_when_a_trace_names_others_then_they_are_not_kept() -> None:
+    served = Served()
+    for number in range(REQUESTS - 1):
+        served.add(trace(name=f"nobody {number}"), {"ada"})
+    assert served.add(trace(name="nobody"), {"ada"}) == {}
+
+
+async def test_better_plan_when_a_stage_serves_far_slower_then_proposed_in_one_sentence() -> None:
+    sentence = await look_for_better(proposal(), {"ada": 0.3, "bob": 0.01})
+    assert "another division" in sentence
+    assert await look_for_better(proposal(), {}) == ""
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1e-9, 600.0])
+@pytest.mark.parametrize("name", ["ada", "bob"])
+async def test_better_plan_when_times_are_at_the_edge_of_what_is_believed_then_no_error(
+    seconds: float, name: str
+) -> None:
+    await look_for_better(proposal(), {name: seconds})
