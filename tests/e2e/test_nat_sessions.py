@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -126,11 +127,15 @@ def homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Homes]:
         yield Homes(lab, tmp_path_factory.mktemp("homes"))
 
 
-def meanwhile(act: Callable[[], None], after_s: float) -> threading.Thread:
-    """Does something in a while; what it raises fails the test by what it left undone."""
+@contextmanager
+def meanwhile(act: Callable[[], None], after_s: float = 1.0) -> Iterator[None]:
+    """Does something in a while, and has done it when the block ends; else the test has shown nothing."""
     thread = threading.Timer(after_s, act)
     thread.start()
-    return thread
+    yield
+    was_in_time = not thread.is_alive()
+    thread.join()
+    assert was_in_time, "the answer was there before anything happened"
 
 
 def check(homes: Homes, session: dict[str, Any], paths: list[str]) -> None:
@@ -157,9 +162,8 @@ def test_session_when_all_routers_are_alike_then_it_answers_also_while_the_rende
     check(homes, homes.form(), paths)
     first = homes.members[0]
     whole = homes.chat(first, COUNT, TOKENS)
-    restarting = meanwhile(homes.restart_rendezvous, 1.0)
-    assert homes.chat(first, COUNT, TOKENS) == whole
-    restarting.join()
+    with meanwhile(homes.restart_rendezvous):
+        assert homes.chat(first, COUNT, TOKENS) == whole
     until(lambda: homes.session(first).get("joining") == "open", 20)
     homes.leave()
 
@@ -171,14 +175,12 @@ def test_mixed_session_when_networks_change_in_the_middle_of_answers_then_not_a_
     first = homes.members[0]
     whole = homes.chat(first, COUNT, TOKENS)
 
-    loosening = meanwhile(lambda: homes.routers[1].behave(ORDINARY), 1.0)
-    assert homes.chat(first, COUNT, TOKENS) == whole
-    loosening.join()
+    with meanwhile(lambda: homes.routers[1].behave(ORDINARY)):
+        assert homes.chat(first, COUNT, TOKENS) == whole
     until(lambda: homes.paths() == ["direct"] * 3, 40)
 
     for number, router in enumerate(homes.routers[:2]):
-        moving = meanwhile(lambda router=router, number=number: router.move(f"10.9.3.{number + 1}"), 1.0)
-        assert homes.chat(first, COUNT, TOKENS) == whole
-        moving.join()
+        with meanwhile(lambda router=router, number=number: router.move(f"10.9.3.{number + 1}")):
+            assert homes.chat(first, COUNT, TOKENS) == whole
         until(lambda: homes.paths() == ["direct"] * 3, 40)
     homes.leave()
