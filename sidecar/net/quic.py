@@ -1,23 +1,25 @@
-"""aioquic's connection, bent in the four places where a ring of pinned members needs something else.
+"""aioquic's connection, bent in the five places where a ring of pinned members needs something else.
 
 - The server asks for a certificate, and both ends keep the peer's for comparison (there is no public call for it).
 - Receive credit follows the readers (`credit`), so an unread stream can't grow without bound.
 - The time of the last packet that decrypted is kept: it is the sign of life of the peer.
 - The first destination connection id names the pair, so that one socket can serve many links.
+- What it raises at a peer's bytes ends this connection, and no other.
 
 All of these reach into names that aioquic doesn't promise; importing this module fails loudly when one is gone.
 """
 
 import hashlib
+import logging
 import math
 import ssl
 from typing import Any, Protocol, cast
 
 from aioquic import tls
 from aioquic.quic.configuration import QuicConfiguration
-from aioquic.quic.connection import Limit, QuicConnection, QuicReceiveContext
+from aioquic.quic.connection import Limit, NetworkAddress, QuicConnection, QuicReceiveContext
 from aioquic.quic.events import ConnectionTerminated
-from aioquic.quic.packet import QuicFrameType
+from aioquic.quic.packet import QuicErrorCode, QuicFrameType
 from aioquic.quic.packet_builder import QuicPacketBuilder
 from aioquic.quic.recovery import QuicPacketSpace
 from aioquic.quic.stream import QuicStream
@@ -27,6 +29,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from sidecar.net.congestion import ALGORITHM, FrameCongestionControl, FramePacer
 from sidecar.net.credit import LINK_WINDOW_BYTES, STREAM_WINDOW_BYTES, UPDATE_BYTES, Credit
+
+log = logging.getLogger(__name__)
 
 ALPN = "kafila/1"
 CID_BYTES = 8
@@ -111,6 +115,22 @@ class PinnedConnection(QuicConnection):
         loss._pacer = FramePacer(max_datagram_size=self._max_datagram_size)
         loss._rtt_initialized, loss._rtt_min, loss._pto_count = False, math.inf, 0
 
+    def receive_datagram(self, data: bytes, addr: NetworkAddress, now: float) -> None:
+        """Never raises."""
+        try:
+            super().receive_datagram(data, addr, now)
+        except Exception as error:  # of aioquic, its TLS, or the certificate library, which has errors of its own kinds
+            self._fail(error)
+
+    def datagrams_to_send(self, now: float) -> list[tuple[bytes, NetworkAddress]]:
+        """Never raises: what a peer made unsendable is the end of the connection without a goodbye."""
+        try:
+            return super().datagrams_to_send(now)
+        except Exception as error:
+            self._fail(error)
+            self._close_end()
+            return []
+
     def unacknowledged(self, stream_id: int) -> int:
         """Bytes of a stream that are still held here, sent or not."""
         stream = self._streams.get(stream_id)
@@ -128,6 +148,12 @@ class PinnedConnection(QuicConnection):
         stream.sender.reset(error_code)
         if not stream.receiver.is_finished:
             stream.receiver.stop(error_code)
+
+    def _fail(self, error: Exception) -> None:
+        """Closes the connection, and says so in the next datagrams."""
+        kind = type(error).__name__
+        log.warning("quic_failed error=%s", kind)
+        self.close(QuicErrorCode.INTERNAL_ERROR, QuicFrameType.PADDING, f"what came can't be handled ({kind})")
 
     def _window(self) -> FrameCongestionControl:
         return cast(FrameCongestionControl, self._loss._cc)
@@ -193,7 +219,8 @@ def _check_private_names() -> None:
     missing = [
         *_missing(
             connection,
-            "_peer_cid _original_destination_connection_id _close_event _loss _streams _initialize _payload_received "
+            "_peer_cid _original_destination_connection_id _close_event _close_end _loss _streams _initialize "
+            "_payload_received "
             "_write_stream_limits _write_connection_limits _on_max_stream_data_delivery _on_connection_limit_delivery "
             "_local_max_data _local_max_streams_bidi _local_max_streams_uni _max_datagram_size",
         ),
