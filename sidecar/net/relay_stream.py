@@ -17,7 +17,10 @@ LARGEST_RETRY_S = 5.0  # for as long as the stream is wanted: the rendezvous may
 
 
 class RelayStream:
-    """`deliver` gets each datagram of the relay's, `opened` a call at each (re)opening: channels bind again then."""
+    """`deliver` gets each datagram of the relay's, `opened` a call at each (re)opening: channels bind again then.
+
+    `deliver` runs as a callback of the loop, as for a socket: an error in it costs that one datagram.
+    """
 
     def __init__(
         self, channel: grpc.aio.Channel, *, deliver: Callable[[bytes], None], opened: Callable[[], None]
@@ -35,14 +38,15 @@ class RelayStream:
 
     async def run(self) -> None:
         """Until cancelled; a stream that breaks is opened again."""
-        retry_s = FIRST_RETRY_S
+        loop, retry_s = asyncio.get_running_loop(), FIRST_RETRY_S
         while True:
             try:
                 call = self._stub.RelayStream(self._requests())
                 self._opened()
                 async for reply in call:
                     retry_s = FIRST_RETRY_S
-                    self._deliver(reply.datagram)
+                    if reply is not None:  # gRPC's way to say that the message can't be read
+                        loop.call_soon(self._deliver, reply.datagram)
             except grpc.aio.AioRpcError as error:
                 log.info("relay_stream_broken code=%s", error.code().name)
             await asyncio.sleep(retry_s)

@@ -76,6 +76,34 @@ async def two_members(port: int) -> AsyncIterator[tuple[Member, Member]]:
                 await member.close()
 
 
+class Garbler(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """A server that sends the same bytes to whoever opens a stream, messages or not."""
+
+    def __init__(self, *messages: bytes) -> None:
+        self._messages = messages
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+        return grpc.stream_stream_rpc_method_handler(self._answer)
+
+    async def _answer(self, requests: AsyncIterator[bytes], _: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
+        for message in self._messages:
+            yield message
+        async for _request in requests:
+            pass
+
+
+@contextlib.asynccontextmanager
+async def garbling(*messages: bytes) -> AsyncIterator[grpc.aio.Channel]:
+    """A channel to such a server."""
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((Garbler(*messages),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=OPTIONS) as channel:
+        yield channel
+    await server.stop(0)
+
+
 async def test_stream_when_both_members_have_no_udp_then_datagrams_pass_in_order() -> None:
     async with serve(Config(port=0)) as serving, two_members(serving.port) as (alice, bob):
         await alice.send(b"wait for bob")
@@ -100,3 +128,22 @@ async def test_stream_when_the_server_goes_and_comes_back_then_opened_again() ->
         alice.answered.clear()
         await stack.enter_async_context(serve(Config(port=serving.port)))
         await asyncio.wait_for(alice.answered.wait(), 10)
+
+
+async def test_stream_when_a_datagram_can_not_be_handled_then_it_alone_is_lost() -> None:
+    heard, failed = asyncio.Queue[bytes](), list[object]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context["exception"]))
+
+    def deliver(datagram: bytes) -> None:
+        if datagram[0] == 1:
+            raise RuntimeError("a bug")
+        heard.put_nowait(datagram)
+
+    async with garbling(b"\x0a\x01\x01", b"\xff\xff", b"\x0a\x01\x02") as channel:
+        stream = RelayStream(channel, deliver=deliver, opened=lambda: None)
+        task = asyncio.create_task(stream.run())
+        assert await asyncio.wait_for(heard.get(), 5) == b"\x02"
+        assert not task.done()
+        task.cancel()
+        await asyncio.wait([task])
+    assert [str(error) for error in failed] == ["a bug"]
