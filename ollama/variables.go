@@ -24,6 +24,7 @@ var serveVariables = []variable{
 	{homeVariable, "Folder for identities, weights, measurements and traces (default ~/.kafila)"},
 	{"KAFILA_NAME", "This machine's name in sessions (default: its host name)"},
 	{"KAFILA_STUN", "Further STUN servers (host:port,...) to find out what this machine's network does"},
+	{"KAFILA_PORT_MAPPING", "0: don't ask the router to forward ports (PCP, NAT-PMP, UPnP)"},
 	{tokenVariable, "Token with which sessions can be controlled from other machines (default: from this one only)"},
 	{"HF_ENDPOINT", "Model host (default: the Hugging Face Hub)"},
 	{"HF_HUB_CACHE", "An existing cache of that Hub, whose files are used (default ~/.cache/huggingface/hub)"},

@@ -20,6 +20,7 @@ class Config:
     hub_cache: Path  # an existing Hub cache is honoured
     rendezvous: str  # KAFILA_RENDEZVOUS; empty: the host of a session embeds one
     stun: str  # KAFILA_STUN: further STUN servers, host:port,...
+    port_mapping: bool  # whether routers are asked to forward ports; KAFILA_PORT_MAPPING
     name: str  # this machine's name for people
     openblas: bool  # DESIGN 12: a quick BLAS on Linux CPUs
 
@@ -37,6 +38,7 @@ class Config:
             hub_cache=Path(environment.get("HF_HUB_CACHE") or home / "hub"),
             rendezvous=environment.get("KAFILA_RENDEZVOUS", ""),
             stun=environment.get("KAFILA_STUN", ""),
+            port_mapping=environment.get("KAFILA_PORT_MAPPING", "1") != "0",
             name=environment.get("KAFILA_NAME") or socket.gethostname().split(".")[0] or "member",
             openblas=environment.get("KAFILA_OPENBLAS", "1") != "0",
         )

@@ -1,6 +1,9 @@
 """The rendezvous that a host embeds when none is configured, and what is known of who can reach it."""
 
 import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from ipaddress import ip_address
 from pathlib import Path
@@ -8,19 +11,33 @@ from pathlib import Path
 from rendezvous.certificate import keep_key_pair
 from rendezvous.config import Config
 from rendezvous.errors import RendezvousError
-from rendezvous.server import serve
-from sidecar.errors import from_code
+from rendezvous.server import Serving, serve
+from sidecar.errors import KafilaError, from_code
 from sidecar.net.candidates import host_candidates, system_interfaces
+from sidecar.net.portmap import Mapped
+from sidecar.net.portmap_codec import Transport
 from sidecar.session.address import Address
+
+log = logging.getLogger(__name__)
+
+
+MAPPING_PATIENCE_S = 2.0  # for the router's answer, before the code is printed
+
+MapPort = Callable[[Transport, int, Callable[[Mapped | None], None]], Awaitable[None]]
+"""Has the router forward a port until cancelled and tells what stands; returns when it offers nothing."""
 
 
 class EmbeddedRendezvous:
     """Started with the first session that needs it; serves until `stack` is closed."""
 
-    def __init__(self, *, folder: Path, stack: AsyncExitStack) -> None:
+    def __init__(self, *, folder: Path, stack: AsyncExitStack, map_port: MapPort | None) -> None:
+        """`map_port` None: the router is not asked."""
         self._folder = folder
         self._stack = stack
+        self._map_port = map_port
         self._address: Address | None = None
+        self._outside: Mapped | None = None  # what the router forwards to it
+        self._mapping: list[asyncio.Task[None]] = []
         self._starting = asyncio.Lock()
 
     async def start(self) -> tuple[Address, str]:
@@ -32,7 +49,7 @@ class EmbeddedRendezvous:
         async with self._starting:
             if self._address is None:
                 self._address = await self._serve()
-        return self._address, _note(self._address.host)
+        return self._address, _note(self._address, self._outside.outside if self._outside else None)
 
     async def _serve(self) -> Address:
         try:
@@ -40,7 +57,39 @@ class EmbeddedRendezvous:
             serving = await self._stack.enter_async_context(serve(config))
         except RendezvousError as error:
             raise from_code(error.code, str(error)) from error
-        return Address(_best_address(), serving.port, serving.fingerprint)
+        address = Address(_best_address(), serving.port, serving.fingerprint)
+        is_behind_a_router = ip_address(address.host).is_private and not ip_address(address.host).is_loopback
+        if is_behind_a_router and self._map_port is not None:
+            await self._have_mapped(serving, self._map_port)
+        return address
+
+    async def _have_mapped(self, serving: Serving, map_port: MapPort) -> None:
+        """Asks the router to let in members from elsewhere. Without the UDP ports they use the relay by its stream."""
+        answered = asyncio.Event()
+
+        def told(mapped: Mapped | None) -> None:
+            self._outside = mapped
+            answered.set()
+
+        tcp = asyncio.create_task(_keep(map_port(Transport.TCP, serving.port, told)), name="map the rendezvous")
+        tcp.add_done_callback(lambda _: answered.set())
+        udp = [_keep(map_port(Transport.UDP, port, lambda _: None)) for port in serving.udp_ports]
+        self._mapping = [tcp, *(asyncio.create_task(keeping) for keeping in udp)]
+        self._stack.push_async_callback(self._stop_mapping)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(answered.wait(), MAPPING_PATIENCE_S)
+
+    async def _stop_mapping(self) -> None:
+        for task in self._mapping:
+            task.cancel()
+        await asyncio.wait(self._mapping)
+
+
+async def _keep(mapping: Awaitable[None]) -> None:
+    try:
+        await mapping
+    except KafilaError as error:
+        log.info("port_mapping_failed code=%s", error.code)
 
 
 def _best_address() -> str:
@@ -49,7 +98,14 @@ def _best_address() -> str:
     return next((address for address in found if not ip_address(address).is_loopback), "127.0.0.1")
 
 
-def _note(host: str) -> str:
+def _note(address: Address, outside: tuple[str, int] | None) -> str:
+    host = address.host
+    if outside is not None and ip_address(outside[0]).is_global:
+        elsewhere = Address(*outside, address.fingerprint)
+        return (
+            "the rendezvous runs on this machine, and the router forwards a port to it, as far as can be told: members"
+            f" elsewhere write @{elsewhere} after the code's words"
+        )
     if ip_address(host).is_loopback:
         return "the rendezvous runs on this machine, and only this machine can reach it"
     if ip_address(host).is_global:

@@ -62,9 +62,14 @@ class Node:
         self._stack.callback(self._mlx.close)
         self._endpoint = Endpoint.open()
         self._stack.push_async_callback(self._endpoint.close)
-        self._surroundings = Surroundings(self._endpoint, map_port=partial(keep_mapped, Transport.UDP))
+        map_port = partial(keep_mapped, Transport.UDP) if self._config.port_mapping else None
+        self._surroundings = Surroundings(self._endpoint, map_port=map_port)
         outlives_sessions = await self._stack.enter_async_context(AsyncExitStack())  # they say goodbye through it
-        self._embedded = EmbeddedRendezvous(folder=self._config.data / "rendezvous", stack=outlives_sessions)
+        self._embedded = EmbeddedRendezvous(
+            folder=self._config.data / "rendezvous",
+            stack=outlives_sessions,
+            map_port=keep_mapped if self._config.port_mapping else None,
+        )
         self._measuring = Measuring(
             mlx=self._mlx, folder=self._config.data / "measurements", reserved=self._promised_bytes
         )

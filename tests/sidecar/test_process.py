@@ -39,6 +39,9 @@ class Sidecar:
         raise AssertionError("the session was closed")
 
 
+ALONE = {"KAFILA_RENDEZVOUS": "", "KAFILA_PORT_MAPPING": "0"}  # an embedded rendezvous, and no word to any router
+
+
 class Machines:
     """Starts sidecars, and ends those that are left."""
 
@@ -53,7 +56,7 @@ class Machines:
                 cwd=ROOT,
                 stdin=asyncio.subprocess.PIPE,
                 stderr=log,
-                env={**os.environ, "KAFILA_NAME": name, "KAFILA_RENDEZVOUS": "", **environment},
+                env={**os.environ, **ALONE, "KAFILA_NAME": name, **environment},
             )
         self._stack.push_async_callback(_end, process)
         channel = await self._stack.enter_async_context(grpc.aio.insecure_channel(f"unix:{socket}"))
