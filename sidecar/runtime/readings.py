@@ -22,8 +22,8 @@ COUNTS = (1, 2, 4, 8)  # blocks at a time
 ENOUGH_BYTES = 128 << 20  # of blocks: more than a processor keeps in its caches from one step to the next
 FIT = 0.8  # of the usable memory may be filled: a step's own arrays need room too
 WARM_UPS = 2
-ROUNDS = (5, 40)  # at least, at most
-ROUNDS_S = 0.4  # for one batch size, once there are enough rounds
+ROUNDS = (4, 40)  # at least, at most
+ROUNDS_S = 0.4  # for one batch size, once there are enough rounds; and for warming up
 ROUND_S = 0.4  # for the blocks of one round: as many as that allows
 LATE_S = 4.0  # batch sizes that would take longer than this, all in all, are left out
 PREFILL_TOKENS = (32, 64, 128, 256, 512)
@@ -151,15 +151,19 @@ def _prefill(checkpoint: Checkpoint, block: Shard) -> float:
         for _ in range(WARM_UPS):
             block.release(SEQUENCE)
             seconds.append(_seconds(partial(block.run_blocks, SEQUENCE, state)))
+            if seconds[-1] >= ROUNDS_S:
+                break
         if seconds[-1] >= PREFILL_S:
             break
     return 2 * checkpoint.block_weights * tokens / seconds[-1]
 
 
 def _repeated(once: Callable[[], T]) -> Iterator[T]:
-    for _ in range(WARM_UPS):
-        once()
     began, (least, most) = clock(), ROUNDS
+    for _ in range(WARM_UPS):
+        if clock() - began < ROUNDS_S:
+            once()
+    began = clock()
     for done in range(most):
         if done >= least and clock() - began > ROUNDS_S:
             return
