@@ -1584,8 +1584,8 @@ type GenerateRequest struct {
 	Options       *Options               `protobuf:"bytes,3,opt,name=options,proto3" json:"options,omitempty"`
 	Truncate      bool                   `protobuf:"varint,4,opt,name=truncate,proto3" json:"truncate,omitempty"` // false: refuse a prompt longer than the context
 	Shift         bool                   `protobuf:"varint,5,opt,name=shift,proto3" json:"shift,omitempty"`
-	Format        string                 `protobuf:"bytes,6,opt,name=format,proto3" json:"format,omitempty"` // empty, "json", or a JSON schema
-	Logprobs      bool                   `protobuf:"varint,7,opt,name=logprobs,proto3" json:"logprobs,omitempty"`
+	Format        string                 `protobuf:"bytes,6,opt,name=format,proto3" json:"format,omitempty"`      // how to constrain the answer; refused unless empty
+	Logprobs      bool                   `protobuf:"varint,7,opt,name=logprobs,proto3" json:"logprobs,omitempty"` // refused
 	TopLogprobs   uint32                 `protobuf:"varint,8,opt,name=top_logprobs,json=topLogprobs,proto3" json:"top_logprobs,omitempty"`
 	Images        uint32                 `protobuf:"varint,9,opt,name=images,proto3" json:"images,omitempty"` // how many came with the prompt; refused unless 0
 	unknownFields protoimpl.UnknownFields

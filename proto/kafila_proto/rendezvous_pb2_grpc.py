@@ -101,7 +101,7 @@ class RendezvousServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Post(self, request, context):
-        """Puts one message into other mailboxes of the same room. What can't be put (gone, full) is named in the reply.
+        """Puts one message into other mailboxes of the same room. Where it can't be put (gone, full) is named in the reply.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -115,7 +115,7 @@ class RendezvousServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Greet(self, request, context):
-        """What anybody may know before any room: where the caller comes from, where STUN and relay answer, what time it is.
+        """What anybody may know without a room: where the caller comes from, where STUN and relay answer, what time it is.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -1,28 +1,20 @@
 """docs/protocol.md's hex examples are what both sides of the relay, and STUN, send and take."""
 
-import re
-from pathlib import Path
-
 from aioice.stun import Class, Message, Method
 
 from rendezvous.config import Limits
 from rendezvous.pace import Pace
 from rendezvous.relay import Relay
+from rendezvous.secret import Secrets, key_from
 from rendezvous.stun import Place, Stun
 from rendezvous.token import Tokens
 from sidecar.net.candidates import Address
 from sidecar.net.relay_client import Bound, RelayClient, Send
 from sidecar.net.relay_end import Token
+from tests.support.docs import Document
 
-PROTOCOL_MD = Path(__file__).parents[3] / "docs" / "protocol.md"
+example = Document("docs/protocol.md").hex
 SERVER, MEMBER = ("192.0.2.1", 7770), ("198.51.100.7", 40_000)
-
-
-def example(name: str) -> bytes:
-    text = PROTOCOL_MD.read_text(encoding="utf-8")
-    found = re.search(rf"^```hex {name}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    assert found is not None, f"protocol.md has no example {name}"
-    return bytes.fromhex("".join(line.partition("#")[0] for line in found[1].splitlines()))
 
 
 def pace() -> Pace:
@@ -57,3 +49,9 @@ def test_relay_when_client_and_server_talk_then_each_datagram_is_the_documents()
     assert answered(example("relay bind again")) == example("relay bound")
     assert client.receive(example("relay bound"), SERVER, 0.0) == [Bound(path)]
     assert client.wrap([b"\x01\x02\x03"], path) == ([example("relay data")], SERVER)
+
+
+def test_mailbox_secret_when_made_then_the_documents_and_known_again() -> None:
+    secrets = Secrets(key_from(b"p" * 32))
+    assert secrets.make(serial=1, room=7, mailbox=2) == example("mailbox secret")
+    assert secrets.serial_in(example("mailbox secret"), room=7, mailbox=2) == 1

@@ -1,8 +1,5 @@
 """proto/RING.md's hex examples are what the code sends and takes."""
 
-import re
-from pathlib import Path
-
 import pytest
 
 from sidecar.net import frames, stun
@@ -10,8 +7,9 @@ from sidecar.net.candidates import LARGEST_LOCAL, PEER_REFLEXIVE, priority
 from sidecar.net.frames import Frame, FrameKind, Timing
 from sidecar.net.neighbour import WELCOME
 from sidecar.net.stream import Inbox, StreamKind
+from tests.support.docs import Document
 
-RING_MD = Path(__file__).parents[3] / "proto" / "RING.md"
+example = Document("proto/RING.md").hex
 SECRET = stun.pair_secret(bytes(range(16)), b"k" * 32, b"\x02" * 32, b"\x01" * 32)
 
 ACTIVATION = Frame(
@@ -28,12 +26,6 @@ ACTIVATION = Frame(
     token_ids=(17, 65536),
 )
 RELEASE = Frame(kind=FrameKind.RELEASE, epoch=3, sequence=258)
-
-
-def example(name: str) -> bytes:
-    found = re.search(rf"^```hex {name}\n(.*?)^```$", RING_MD.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    assert found is not None, f"RING.md has no example {name}"
-    return bytes.fromhex("".join(line.partition("#")[0] for line in found[1].splitlines()))
 
 
 def test_check_when_built_with_the_documents_values_then_it_is_the_documents_bytes() -> None:

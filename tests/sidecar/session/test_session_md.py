@@ -1,0 +1,241 @@
+"""docs/session.md's examples are what the code makes, and what it takes."""
+
+import hashlib
+import hmac
+from collections.abc import Callable
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from kafila_proto import ring_pb2
+from spake2 import SPAKE2_A
+from spake2.parameters.ed25519 import ParamsEd25519
+
+from planner.types import Filtering, Mapping
+from rendezvous.certificate import fingerprint as code_fingerprint
+from sidecar.measuring import network_entry
+from sidecar.net.nat import Nat
+from sidecar.runtime.probe import Cost, Measurement
+from sidecar.serving.trace import Circuit, RequestTrace
+from sidecar.session import controls, rekey
+from sidecar.session.admission import Answer, Desk, Versions
+from sidecar.session.agreement import pair_keys
+from sidecar.session.authority import Authority, Terms
+from sidecar.session.code import parse_code
+from sidecar.session.entries import found_log
+from sidecar.session.events import ComputePlan, Json, Proposal
+from sidecar.session.identity import Identity, public_key_of
+from sidecar.session.keyring import Keyring
+from sidecar.session.log import Log, replay
+from sidecar.session.membership import Member
+from sidecar.session.newcomer import Newcomer
+from sidecar.session.pake import Guesses
+from sidecar.session.planning import check_proposal, compute_plan
+from sidecar.session.seal import read_envelope, read_sealed, sign_envelope, verify_envelope
+from sidecar.session.succession import resign
+from tests.sidecar.session.trust_world import MemoryStore
+from tests.support.docs import Document
+
+DOC = Document("docs/session.md")
+SESSION = bytes(range(16))
+TERMS = ring_pb2.SessionTerms.FromString(DOC.hex("terms"))
+CODE = parse_code("7-ocean-velvet-lamp@192.0.2.7:7770#jlyz4dfazcnx7dpb4mdg")
+DESK = Identity(
+    Ed25519PrivateKey.from_private_bytes(b"\x01" * 32),
+    x509.load_der_x509_certificate(DOC.hex("certificate")),
+    X25519PrivateKey.from_private_bytes(b"\x02" * 32),
+)
+LAB = X25519PrivateKey.from_private_bytes(b"\x03" * 32)
+
+
+def drawn(letter: bytes) -> Callable[[int], bytes]:
+    return lambda size: letter * size
+
+
+def parcel(admission: ring_pb2.Admission) -> bytes:
+    return ring_pb2.Parcel(admission=admission).SerializeToString(deterministic=True)
+
+
+def founded() -> Log:
+    return found_log(DESK, session=SESSION, terms=TERMS, name="desk", mailbox=1)
+
+
+def desk() -> Desk:
+    return Desk(
+        code=CODE,
+        guesses=Guesses(MemoryStore()),
+        versions=Versions("", ""),
+        offer=lambda: ring_pb2.OfferBody(session=SESSION, terms=TERMS, host="desk", members_present=1),
+        may_admit=lambda: None,
+        entropy=drawn(b"a"),
+    )
+
+
+# ---- Admission
+
+
+def test_admission_when_newcomer_and_admitter_talk_then_each_step_is_the_documents() -> None:
+    newcomer, admitter = Newcomer(CODE, drawn(b"n")), desk()
+
+    def answered(admission: ring_pb2.Admission | None) -> ring_pb2.Admission:
+        assert admission is not None
+        answer = admitter.receive(2, admission, 0.0)
+        assert isinstance(answer, Answer)
+        return answer.admission
+
+    start = newcomer.start()
+    assert parcel(start) == DOC.hex("start")
+    reply = answered(start)
+    assert parcel(reply) == DOC.hex("reply")
+    confirm = newcomer.receive(reply)
+    assert confirm is not None
+    assert parcel(confirm) == DOC.hex("confirm")
+    offer = answered(confirm)
+    assert parcel(offer) == DOC.hex("offer")
+    assert newcomer.receive(offer) is None
+    assert newcomer.offer.SerializeToString(deterministic=True) == DOC.hex("offer body")
+
+
+def test_shared_key_when_the_library_computes_it_then_the_documents() -> None:
+    newcomer = SPAKE2_A(CODE.password, idA=b"kafila newcomer", idB=b"kafila admitter", entropy_f=drawn(b"n"))
+    newcomer.start()
+    assert newcomer.finish(DOC.hex("reply")[-33:]) == DOC.hex("shared key")
+    assert (ParamsEd25519.M.to_bytes(), ParamsEd25519.N.to_bytes()) == (DOC.hex("M"), DOC.hex("N"))
+
+
+def test_keys_when_derived_as_documented_then_they_confirm_as_the_code_does() -> None:
+    assert DOC.hex("transcript")[-66:] == DOC.hex("start")[-33:] + DOC.hex("reply")[-33:]
+    salt = hashlib.sha256(DOC.hex("transcript")).digest()
+    assert salt == DOC.hex("salt")
+    keys = HKDF(algorithm=SHA256(), length=128, salt=salt, info=b"kafila admission keys").derive(DOC.hex("shared key"))
+    assert keys == DOC.hex("keys")
+    assert hmac.digest(keys[:32], salt, "sha256") == DOC.hex("confirm")[-32:]
+    assert hmac.digest(keys[32:64], salt, "sha256") == DOC.hex("admitter's confirmation")
+
+
+# ---- Log and keys
+
+
+def test_certificate_when_read_then_it_is_of_the_documents_key_and_fingerprint() -> None:
+    assert public_key_of(DOC.hex("certificate")) == DESK.private_key.public_key()
+    assert DOC.hex("fingerprint") == DESK.fingerprint
+    assert CODE.address is not None
+    assert CODE.address.fingerprint == code_fingerprint(DESK.der)
+
+
+def test_founding_entry_when_made_then_the_documents_and_others_take_it() -> None:
+    (signed,) = founded().entries
+    assert signed.entry == DOC.hex("founding entry")
+    assert signed.signature == DOC.hex("founding entry's signature")
+    assert hashlib.sha256(signed.entry).digest() == DOC.hex("founding entry's hash")
+    assert replay(SESSION, [signed]).host == "desk"
+
+
+def test_resignation_when_signed_then_the_documents() -> None:
+    place = founded().place
+    assert place.data == DOC.hex("place")
+    assert resign(DESK, place) == DOC.hex("resignation")
+
+
+def test_pair_keys_when_either_end_derives_them_then_the_documents() -> None:
+    for own, theirs in ((LAB, DESK.agreement), (DESK.agreement_key, LAB.public_key().public_bytes_raw())):
+        keys = pair_keys(SESSION, own, theirs)
+        assert keys.seal + keys.link == DOC.hex("pair keys")
+
+
+def test_rekey_when_wrapped_then_the_documents_and_its_reader_opens_it() -> None:
+    reader = Member("lab", b"", b"", LAB.public_key().public_bytes_raw(), mailbox=2, index=1)
+    made = rekey.wrap(b"K" * 32, session=SESSION, number=2, readers=[reader], entropy=drawn(b"\x04"))
+    assert made == DOC.hex("rekey")
+    assert rekey.unwrap(DOC.hex("rekey"), session=SESSION, number=2, own=LAB, index=1) == b"K" * 32
+
+
+# ---- Envelopes
+
+
+def test_envelope_when_signed_and_sealed_then_the_documents() -> None:
+    asking = ring_pb2.Control(ask=ring_pb2.Ask(member="lab"))
+    envelope = sign_envelope(DESK, session=SESSION, sender="desk", sequence=1, log_length=1, control=asking)
+    plain = envelope.SerializeToString(deterministic=True)
+    assert plain == DOC.hex("envelope")
+    DESK.private_key.public_key().verify(envelope.signature, DOC.hex("signed bytes"))
+    keys = Keyring(identity=DESK, session=SESSION, number=1, key=b"k" * 32, entropy=drawn(b"a"))
+    assert keys.seal(plain, number=1) == DOC.hex("sealed envelope")
+
+
+def test_sealed_envelope_when_it_comes_then_opened_and_understood() -> None:
+    host = founded().members[0]
+    keys = Keyring(identity=DESK, session=SESSION, number=1, key=b"k" * 32, entropy=drawn(b"a"))
+    envelope = read_envelope(keys.open(read_sealed(DOC.hex("sealed envelope")), [host]))
+    assert verify_envelope(envelope, session=SESSION, sender=host).ask.member == "lab"
+
+
+# ---- JSON
+
+
+def measured(name: str, rtt_s: float) -> Json:
+    cost = Cost(
+        device="cpu",
+        dtype="bfloat16",
+        block_bytes=100_000_000,
+        block_s={1: 0.005, 8: 0.006},
+        overhead_s=0.0001,
+        head_s={1: 0.01, 8: 0.011},
+        flops_per_s=1e12,
+        spread=0.0,
+    )
+    nat = Nat(True, Mapping.ENDPOINT_INDEPENDENT, filtering=Filtering.ADDRESS_DEPENDENT, rtt_s=rtt_s)
+    return {"name": name, **Measurement(cost, memory_bytes=8_000_000_000).member_json(), **network_entry(nat)}
+
+
+def test_member_when_measured_then_the_documents_and_it_is_taken() -> None:
+    assert measured("lab", 0.03) == DOC.json("member")
+    said = controls.read("lab", ring_pb2.Control(capability=ring_pb2.Capability(member_json=DOC.text("member"))))
+    assert said == controls.Measured(DOC.json("member"), "", 8_000_000_000)
+
+
+async def test_problem_when_the_admitter_knows_members_and_links_then_the_documents() -> None:
+    documented = DOC.json("problem")
+    terms = Terms(
+        members_wanted=2,
+        model=documented["model"],
+        context_tokens=4096,
+        concurrency=1,
+        require=("all",),
+        extra={"reserve_bytes": 1_000_000_000, "prefill_peak_bytes": 200_000_000},
+    )
+    admitter = Authority(name="desk", terms=terms)
+    admitter.members_changed(["desk", "lab"], 0.0)
+    admitter.measured("desk", measured("desk", 0.02), 0.0)
+    (asked,) = admitter.measured("lab", measured("lab", 0.03), 0.0)
+    assert isinstance(asked, ComputePlan)
+    admitter.planned(1, await compute_plan(asked.problem), 0.0)
+    (again,) = admitter.linked("lab", "desk", "direct", 0.008, 0.0)
+    assert again == ComputePlan(2, documented)
+
+
+async def test_plan_when_proposed_then_every_member_finds_the_documents() -> None:
+    problem = DOC.json("problem")
+    proposal = await check_proposal(
+        2,
+        DOC.text("problem"),
+        DOC.text("plan"),
+        own=[measured("lab", 0.03)],
+        model=problem["model"],
+        compute=True,
+    )
+    assert proposal == Proposal(2, problem, DOC.json("plan"))
+
+
+def test_trace_when_a_request_was_served_then_the_documents_and_it_is_taken() -> None:
+    proposal = Proposal(2, DOC.json("problem"), DOC.json("plan"))
+    trace = RequestTrace(proposal, request="1", prompt_tokens=12, began=0.0)
+    trace.admitted(0.125)
+    for at, size in ((0.375, 24_576), (0.625, 2_048), (0.875, 2_048)):
+        trace.token(Circuit((0.0625, 0.03125), (0.078125, 0.046875), 0.25, size, size), at)
+    record = trace.record(reason="stop", link_rtt_s={frozenset(("desk", "lab")): 0.008})
+    assert record == DOC.json("trace")
+    said = controls.read("desk", ring_pb2.Control(measured=ring_pb2.Measured(trace_json=DOC.text("trace"))))
+    assert said == controls.Traced(record)
