@@ -135,16 +135,33 @@ def from_proto(message: ring_pb2.Candidates) -> list[Candidate]:
 def _checked(message: ring_pb2.Candidate) -> Candidate:
     if message.kind not in ADVERTISED:
         raise InvalidInput(f"candidate of kind {message.kind[:40]!r}: expected one of {', '.join(ADVERTISED)}")
-    if not 1 <= message.port <= 65535:
+    if not is_port(message.port):
         raise InvalidInput(f"candidate with port {message.port}: ports go from 1 to 65535")
+    if why := unusable(message.address):
+        raise InvalidInput(f"candidate with address {message.address[:60]!r}: {why}")
+    return Candidate(message.kind, str(ipaddress.ip_address(message.address)), message.port, message.priority)
+
+
+def is_usable(address: Address) -> bool:
+    """Whether somebody could be reached there: what a router or a STUN server says may be no address at all."""
+    return is_port(address[1]) and unusable(address[0]) is None
+
+
+def is_port(number: int) -> bool:
+    """Whether somebody could listen at this port."""
+    return 1 <= number <= 65535
+
+
+def unusable(host: str) -> str | None:
+    """Why nobody can be reached at this host, from another machine or this one; None where somebody could be."""
     try:
-        ip = ipaddress.ip_address(message.address)
-    except ValueError as error:
-        raise InvalidInput(f"candidate with address {message.address[:60]!r}: not an IP address") from error
+        ip = ipaddress.ip_address(host)
+    except ValueError:
+        return "not an IP address"
     if ip.is_unspecified or ip.is_multicast or ip == ipaddress.IPv4Address("255.255.255.255"):
-        raise InvalidInput(f"candidate with address {message.address[:60]!r}: nobody can be reached there")
+        return "nobody can be reached there"
     if ip in _DISCARD_ONLY:
-        raise InvalidInput(f"candidate with address {message.address[:60]!r}: it leads nowhere by RFC 6666")
+        return "it leads nowhere by RFC 6666"
     if ip.version == 6 and (ip.ipv4_mapped is not None or ip.scope_id is not None):
-        raise InvalidInput(f"candidate with address {message.address[:60]!r}: write it without mapping and zone")
-    return Candidate(message.kind, str(ip), message.port, message.priority)
+        return "write it without mapping and zone"
+    return None

@@ -30,7 +30,7 @@ class MappedAddress:
     def receive(self, datagram: bytes, source: Address) -> bool:
         """Takes an answer; true when something is otherwise than before. Raises BadDatagram for any other message."""
         message = stun.parse(datagram)
-        mapped = message.attributes.get("XOR-MAPPED-ADDRESS")
+        mapped = stun.mapped_address(message)
         if source != self._server or message.transaction_id not in self._open or mapped is None:
             raise BadDatagram(f"a STUN message from {source[0]} answers nothing that was asked")
         self._due += KEEP_S - RETRY_S if len(self._open) < TRIES else 0.0

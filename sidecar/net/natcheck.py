@@ -138,9 +138,9 @@ class NatCheck:
     # ---- Answers
 
     def _answered(self, probe: _Probe, message: Message, source: Address, now: float) -> None:
-        mapped = message.attributes.get("XOR-MAPPED-ADDRESS")
+        mapped = stun.mapped_address(message)
         if mapped is None:
-            raise BadDatagram(f"a STUN answer from {source[0]} tells no mapped address")
+            raise BadDatagram(f"a STUN answer from {source[0]} tells no mapped address that could be one")
         if probe.change > 0:
             if not _is_changed(probe.change, probe.target, source):
                 probe.is_refused, probe.due = True, None  # answered, but as if no change had been asked for
@@ -151,7 +151,7 @@ class NatCheck:
         if probe.change <= 0:
             self._measured(probe, now - probe.sent[message.transaction_id], now)
         if probe.is_own and probe.target == probe.server.place:
-            self._learn(probe.server, message.attributes.get("OTHER-ADDRESS"), now)
+            self._learn(probe.server, stun.other_address(message), now)
 
     def _measured(self, probe: _Probe, rtt_s: float, now: float) -> None:
         """With a round trip known, answers that the NAT may keep out are waited for no longer than it takes."""

@@ -5,6 +5,7 @@ import struct
 from dataclasses import dataclass
 from enum import Enum
 
+from sidecar.net.candidates import is_port, is_usable, unusable
 from sidecar.net.errors import BadDatagram
 
 SERVER_PORT = 5351  # of both, RFC 6887 section 19.1
@@ -110,7 +111,10 @@ def pmp_map(transport: Transport, *, port: int, wished: int, lifetime_s: int) ->
 
 
 def parse(datagram: bytes) -> Answer:
-    """Raises BadDatagram for what is no answer of either protocol."""
+    """Raises BadDatagram for what is no answer of either protocol, or grants what nobody could be reached at.
+
+    Answers to requests that give a mapping up are of the latter kind: nobody waits for them.
+    """
     if not _PMP_SHORT.size <= len(datagram) <= _LARGEST_BYTES or not datagram[1] & _ANSWER:
         raise BadDatagram(f"a datagram of {len(datagram)} bytes is no answer of a router's")
     try:
@@ -124,7 +128,10 @@ def _parse_pcp(datagram: bytes) -> Answer:
     if opcode & ~_ANSWER != _MAP or len(datagram) < _PCP_ANSWER.size + _PCP_MAP.size:
         return Failed(is_pcp=True, result=result or UNSUPPORTED_VERSION)
     nonce, _, inner, outer, host = _PCP_MAP.unpack_from(datagram, _PCP_ANSWER.size)
-    return PcpMapped(result, lifetime_s, nonce, inner, outer, _plain(host))
+    answer = PcpMapped(result, lifetime_s, nonce, inner, outer, _plain(host))
+    if not result and not is_usable((answer.outer_host, outer)):
+        raise ValueError(f"port {outer} at {answer.outer_host}")
+    return answer
 
 
 def _parse_pmp(datagram: bytes) -> Answer:
@@ -135,11 +142,16 @@ def _parse_pmp(datagram: bytes) -> Answer:
     if result == UNSUPPORTED_VERSION or len(datagram) == _PMP_SHORT.size:
         return Failed(is_pcp=False, result=result or UNSUPPORTED_VERSION)
     if kind == 0:
-        return PmpAddress(result, str(ipaddress.IPv4Address(_PMP_ADDRESS.unpack(datagram)[4])))
+        host = str(ipaddress.IPv4Address(_PMP_ADDRESS.unpack(datagram)[4]))
+        if not result and (why := unusable(host)):
+            raise ValueError(f"{host}: {why}")
+        return PmpAddress(result, host)
     transport = next((t for t, code in _PMP_OPCODE.items() if code == kind), None)
     if transport is None:
         raise ValueError(f"opcode {opcode}")
     _, _, _, _, inner, outer, lifetime_s = _PMP_MAPPED.unpack(datagram)
+    if not result and not is_port(outer):
+        raise ValueError(f"port {outer}")
     return PmpMapped(result, transport, inner, outer, lifetime_s)
 
 

@@ -119,14 +119,14 @@ class PinnedConnection(QuicConnection):
         """Never raises."""
         try:
             super().receive_datagram(data, addr, now)
-        except Exception as error:  # noqa: BLE001 - the certificate library below has errors of its own kinds
+        except Exception as error:  # noqa: BLE001  # the certificate library below has errors of its own kinds
             self._fail(error)
 
     def datagrams_to_send(self, now: float) -> list[tuple[bytes, NetworkAddress]]:
         """Never raises: what a peer made unsendable is the end of the connection without a goodbye."""
         try:
             return super().datagrams_to_send(now)
-        except Exception as error:  # noqa: BLE001 - as above
+        except Exception as error:  # noqa: BLE001  # as above
             self._fail(error)
             self._close_end()
             return []

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from aioice.stun import Class, Message, Method, parse_message
 
-from sidecar.net.candidates import Address
+from sidecar.net.candidates import Address, is_usable
 from sidecar.net.errors import BadDatagram
 
 MAX_STUN_BYTES = 9000  # a check that is padded to try a size
@@ -81,6 +81,16 @@ def is_answer(message: Message) -> bool:
     return message.message_method is Method.BINDING and message.message_class is Class.RESPONSE
 
 
+def mapped_address(message: Message) -> Address | None:
+    """Where the sender of an answer saw us; None where it says nothing, or an address that nobody can have."""
+    return _usable(message.attributes.get("XOR-MAPPED-ADDRESS"))
+
+
+def other_address(message: Message) -> Address | None:
+    """A server's other place (RFC 5780 section 7.4), likewise."""
+    return _usable(message.attributes.get("OTHER-ADDRESS"))
+
+
 def pair_name(message: Message) -> str:
     """The pair that a request's USERNAME names, in hex; empty when it names none."""
     username = message.attributes.get("USERNAME", "")
@@ -89,3 +99,7 @@ def pair_name(message: Message) -> str:
 
 def sender_role(message: Message) -> str:
     return str(message.attributes.get("USERNAME", "")).partition(":")[2]
+
+
+def _usable(address: Address | None) -> Address | None:
+    return address if address is not None and is_usable(address) else None

@@ -9,6 +9,7 @@ import logging
 from typing import Any
 
 from sidecar.errors import Unavailable
+from sidecar.net.candidates import is_port, unusable
 from sidecar.net.portmap import LIFETIME_S, Mapped
 from sidecar.net.portmap_codec import Transport
 
@@ -26,17 +27,18 @@ class Upnp:
 
     async def outside(self) -> str:
         """The router's own address. Raises Unavailable."""
-        return str(await _call(self._library.externalipaddress))
+        return read_host(await _call(self._library.externalipaddress))
 
     async def map(self, transport: Transport, port: int) -> Mapped:
         """The same port outside, or another where that is taken, for `LIFETIME_S`. Raises Unavailable."""
+        outside = await self.outside()  # first: who has none maps nothing that would be of use
         wanted = (transport.value.upper(), self._library.lanaddr, port, "Kafila", "")
         try:
             await _call(self._library.addportmapping, port, *wanted, LIFETIME_S)
             outer = port
         except Unavailable:
-            outer = int(await _call(self._library.addanyportmapping, port, *wanted, LIFETIME_S))
-        return Mapped("UPnP", (await self.outside(), outer))
+            outer = read_port(await _call(self._library.addanyportmapping, port, *wanted, LIFETIME_S))
+        return Mapped("UPnP", (outside, outer))
 
     async def release(self, transport: Transport, outer: int) -> None:
         """Gives the mapping up. Raises Unavailable."""
@@ -59,6 +61,21 @@ async def find_router(description: str | None = None) -> Upnp | None:
     except Unavailable:
         return None
     return Upnp(library)
+
+
+def read_host(said: object) -> str:
+    """A router's address outside, as the library hands its text over. Raises Unavailable."""
+    if why := unusable(str(said)):
+        raise Unavailable(f"the router says by UPnP that its address is {str(said)[:60]!r}: {why}")
+    return str(said)
+
+
+def read_port(said: object) -> int:
+    """A port outside, likewise. Raises Unavailable."""
+    text = str(said)
+    if len(text) > 5 or not (text.isascii() and text.isdigit()) or not is_port(int(text)):
+        raise Unavailable(f"the router says by UPnP that it mapped port {text[:60]!r}, which there is not")
+    return int(text)
 
 
 async def _call(function: Any, *arguments: Any) -> Any:

@@ -101,8 +101,9 @@ _DESCRIPTION = """<?xml version="1.0"?>
 class Igd:
     """A UPnP gateway. `ports`: (protocol, outer) -> inner."""
 
-    def __init__(self, *, refuses: bool = False) -> None:
+    def __init__(self, *, refuses: bool = False, outside: str = OUTSIDE) -> None:
         self.ports: dict[tuple[str, int], int] = {}
+        self._outside = outside
         self._refuses = refuses
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -125,7 +126,7 @@ class Igd:
             case "GetStatusInfo":
                 out = "<NewConnectionStatus>Connected</NewConnectionStatus><NewUptime>9</NewUptime>"
             case "GetExternalIPAddress":
-                out = f"<NewExternalIPAddress>{OUTSIDE}</NewExternalIPAddress>"
+                out = f"<NewExternalIPAddress>{self._outside}</NewExternalIPAddress>"
             case "AddPortMapping" | "AddAnyPortMapping" if self._refuses:
                 return "500 Internal Server Error", _envelope(_FAULT)
             case "AddPortMapping":

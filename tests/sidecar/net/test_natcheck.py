@@ -1,14 +1,18 @@
 """The classification against simulated routers of every behaviour, with the rendezvous' own STUN core outside."""
 
 import itertools
+import os
 import random
 
 import pytest
+from aioice.stun import Class, Message, Method, parse_message
 
 from planner.types import Filtering, Mapping
 from rendezvous.stun import Place
 from sidecar.errors import KafilaError
-from sidecar.net.candidates import LARGEST_LOCAL, SERVER_REFLEXIVE, Candidate, priority
+from sidecar.net.candidates import LARGEST_LOCAL, SERVER_REFLEXIVE, Address, Candidate, priority
+from sidecar.net.errors import BadDatagram
+from sidecar.net.mapped import MappedAddress
 from sidecar.net.nat import Nat, StunServer
 from sidecar.net.natcheck import NatCheck
 from tests.sidecar.net.nat_people import INSIDE, PORTS, Asker, PlainServer, Server
@@ -169,6 +173,38 @@ def test_nat_when_ipv6_only_with_a_firewall_then_no_translation_is_seen() -> Non
     net = Internet()
     nat = classified(net, net, Server(net, "2001:db8::1", "2001:db8::2").told, host="2001:db8:5::5")
     assert (nat.mapping, nat.is_translated, nat.udp) == (EI, False, True)
+
+
+NO_PLACES = [("203.0.113.9", 0), ("0.0.0.0", 7), ("224.0.0.1", 7), ("::ffff:203.0.113.9", 7), ("100::1", 1)]
+
+
+def answer(asked: Message, mapped: Address, **more: Address) -> bytes:
+    """What a server says that sees us at `mapped`."""
+    attributes = {"XOR-MAPPED-ADDRESS": mapped, **{name.replace("_", "-"): value for name, value in more.items()}}
+    return bytes(Message(Method.BINDING, Class.RESPONSE, asked.transaction_id, attributes))
+
+
+@pytest.mark.parametrize("nowhere", NO_PLACES)
+def test_answer_when_nobody_could_be_where_it_sees_us_then_refused(nowhere: Address) -> None:
+    server = StunServer(TWO[0], PORTS[0])
+    check = NatCheck([server], local=frozenset(), entropy=lambda: os.urandom(12), now=0.0)
+    for sending in check.handle_timer(0.0):
+        with pytest.raises(BadDatagram):
+            check.receive(answer(parse_message(sending.datagram), nowhere), sending.target, 0.1)
+    kept = MappedAddress(server.place, blocked=False, entropy=lambda: os.urandom(12), now=0.0)
+    ((asked, _),) = kept.handle_timer(0.0)
+    with pytest.raises(BadDatagram):
+        kept.receive(answer(parse_message(asked), nowhere), server.place)
+
+
+@pytest.mark.parametrize("nowhere", NO_PLACES)
+def test_answer_when_nobody_could_be_where_it_says_it_is_too_then_nothing_is_sent_there(nowhere: Address) -> None:
+    server = StunServer(TWO[0], PORTS[0])
+    check = NatCheck([server], local=frozenset(), entropy=lambda: os.urandom(12), now=0.0)
+    own = next(sending for sending in check.handle_timer(0.0) if sending.own)
+    told = answer(parse_message(own.datagram), (OUTSIDE, 7), OTHER_ADDRESS=nowhere)
+    sendings = [*check.receive(told, server.place, 0.1), *check.handle_timer(5.0)]
+    assert {sending.target for sending in sendings} <= {server.place}
 
 
 @pytest.mark.fuzz

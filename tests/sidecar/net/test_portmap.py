@@ -1,5 +1,6 @@
 """Port mapping's core against routers that speak PCP, NAT-PMP, both, neither, or say no; a hand-moved clock."""
 
+import contextlib
 import random
 from collections.abc import Callable
 
@@ -34,7 +35,8 @@ class Run:
         self.at += [self.now] * len(asked)
         for datagram in asked:
             if self.answer and (answer := self.answer(datagram)):
-                self.pass_on(self.core.receive(answer, self.now))
+                with contextlib.suppress(BadDatagram):  # as the driver does
+                    self.pass_on(self.core.receive(answer, self.now))
 
 
 def test_map_when_the_router_speaks_pcp_then_mapped_and_renewed_at_half_time() -> None:
@@ -117,6 +119,38 @@ def test_map_when_the_router_goes_then_no_longer_mapped_until_it_is_back() -> No
     run.answer = router.answer
     run.until(310 + AGAIN_AFTER_S)
     assert run.core.mapped is not None
+
+
+@pytest.mark.parametrize("outside", ["0.0.0.0", "224.0.0.1", "255.255.255.255"])
+def test_map_when_the_router_has_no_address_outside_then_nothing_is_mapped(outside: str) -> None:
+    router = Pmp()
+    router.outside = outside
+    run = Run(router.answer)
+    run.until(10)
+    assert run.core.mapped is None
+    assert run.core.is_silent
+    assert router.ports == {}
+
+
+@pytest.mark.parametrize(("place", "said"), [(42, "0000"), (44, "00" * 16), (44, "ff" + "00" * 14 + "01")])
+def test_map_when_what_pcp_grants_is_no_place_then_nothing_is_mapped(place: int, said: str) -> None:
+    def answer(asked: bytes) -> bytes | None:
+        whole = Pcp().answer(asked)
+        assert whole is not None
+        return whole[:place] + bytes.fromhex(said) + whole[place + len(said) // 2 :] if asked[0] == 2 else whole
+
+    run = Run(answer)
+    run.until(10)
+    assert run.core.mapped is None
+    assert run.core.is_silent
+
+
+def test_map_when_nat_pmp_grants_port_zero_then_nothing_is_mapped_and_it_is_said() -> None:
+    router = Pmp()
+    run = Run(lambda asked: (answer := router.answer(asked)) and answer[:10] + bytes(2) + answer[12:])
+    run.until(10)
+    assert run.core.mapped is None
+    assert run.core.refusal is not None
 
 
 @pytest.mark.parametrize(("router", "opcode"), [(Pcp(), 6), (Pmp(), 2)])

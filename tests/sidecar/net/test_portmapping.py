@@ -107,6 +107,33 @@ async def test_upnp_when_the_gateway_refuses_then_unavailable_with_its_words() -
 
 
 @needs_miniupnpc
+@pytest.mark.parametrize("outside", ["garbage", "", "0.0.0.0", "None", "ff02::1"])
+async def test_upnp_when_the_gateway_has_no_address_outside_then_it_offers_and_maps_nothing(outside: str) -> None:
+    device = Igd(outside=outside)
+    async with router(lambda _: None) as where, igd(device) as url:
+        found = await upnp.find_router(url)
+        assert found is not None
+        with pytest.raises(Unavailable, match="by UPnP"):
+            await found.map(Transport.UDP, 4711)
+        assert device.ports == {}
+        assert await find_offer(router=where, find_upnp=lambda: upnp.find_router(url)) is None
+
+
+@pytest.mark.parametrize("said", ["", "0", "-1", "65536", "4711x", "٣", None, "9" * 5000])
+def test_upnp_when_the_gateway_names_no_port_then_unavailable(said: object) -> None:
+    with pytest.raises(Unavailable, match="mapped port"):
+        upnp.read_port(said)
+    assert upnp.read_port("4711") == upnp.read_port(4711) == 4711
+
+
+async def test_offer_when_the_router_has_no_address_outside_then_none() -> None:
+    device = Pmp()
+    device.outside = "0.0.0.0"
+    async with router(device.answer) as where:
+        assert await find_offer(router=where, find_upnp=nobody) is None
+
+
+@needs_miniupnpc
 async def test_upnp_when_nothing_is_there_then_none() -> None:
     async with igd(Igd()) as url:
         pass
