@@ -42,6 +42,20 @@ class Terms:
     exclude: tuple[str, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)  # reserve_bytes, prefill_peak_bytes
 
+    def fields(self, names: Sequence[str]) -> Json:
+        """The part of the planner's input that they give, when these members are planned with."""
+        objective = {"objective": self.objective} if self.objective else {}
+        return {
+            "model": self.model,
+            "context_tokens": self.context_tokens,
+            "concurrency": self.concurrency,
+            "strategy": self.strategy or "kafila",
+            "require": list(names) if "all" in self.require else [name for name in self.require if name in names],
+            "exclude": [name for name in self.exclude if name in names],
+            **self.extra,
+            **objective,
+        }
+
 
 class Authority:
     """Collects measurements, links and progress; proposes, lets fetch, lets serve.
@@ -269,22 +283,12 @@ class Authority:
     def _problem(self) -> Json:
         """The planner's input, from what everybody measured; the same bytes whoever builds it."""
         names = [m for m in self.members if m in self._capabilities]
-        require = names if "all" in self.terms.require else [n for n in self.terms.require if n in names]
-        problem: dict[str, Any] = {
-            "model": self.terms.model,
-            "context_tokens": self.terms.context_tokens,
-            "concurrency": self.terms.concurrency,
+        return {
+            **self.terms.fields(names),
             "anchor": self.name,
-            "strategy": self.terms.strategy or "kafila",
-            "require": require,
-            "exclude": [n for n in self.terms.exclude if n in names],
             "members": [{**self._capabilities[n], "name": n} for n in names],
             "edges": [self._links[edge] for edge in sorted(self._links, key=sorted)],
-            **self.terms.extra,
         }
-        if self.terms.objective:
-            problem["objective"] = self.terms.objective
-        return problem
 
 
 def _refusal(plan: Json) -> str:

@@ -7,9 +7,12 @@ from typing import Any
 import planner
 from planner.errors import BadProblem
 from sidecar.errors import InvalidInput, Refused
+from sidecar.session.authority import Terms
 from sidecar.session.controls import read_json
 from sidecar.session.events import Json, Proposal
 from sidecar.session.seal import LARGEST_SEALED_BYTES
+
+_PLANNED = frozenset({"anchor", "members", "edges"})  # of a problem: what the terms don't give
 
 
 async def compute_plan(problem: Json) -> dict[str, Any]:
@@ -25,14 +28,14 @@ async def compute_plan(problem: Json) -> dict[str, Any]:
 
 
 async def check_proposal(
-    epoch: int, problem_json: str, plan_json: str, *, own: Sequence[Json], model: Json, compute: bool
+    epoch: int, problem_json: str, plan_json: str, *, own: Sequence[Json], terms: Terms, compute: bool
 ) -> Proposal:
     """The admitter's proposal, once this member has found nothing in it that differs from its own knowledge.
 
-    own: this member's entries, as it told them; none before it measured. model: the sizes that it read from the
-    checkpoint itself. compute: false on the admitter, whose own plan comes back to it.
+    own: this member's entries, as it told them; none before it measured. terms: the session's, with the sizes that it
+    read from the checkpoint itself. compute: false on the admitter, whose own plan comes back to it.
 
-    Raises: Refused when the measurement, the model or the plan is another one.
+    Raises: Refused when the measurement, the model, the terms or the plan are others.
     """
     try:
         problem, plan = read_json(problem_json, LARGEST_SEALED_BYTES), read_json(plan_json, LARGEST_SEALED_BYTES)
@@ -44,8 +47,11 @@ async def check_proposal(
         raise Refused("the host proposes a plan that its planner did not admit")
     if own and members.get(own[-1]["name"], own[-1]) not in own:  # who comes later is not in it yet
         raise Refused("the host planned with another measurement of this machine than it was told")
-    if problem.get("model") != model:
+    if problem.get("model") != terms.model:
         raise Refused("the host planned for another model than the checkpoint says")
+    agreed = terms.fields(list(members))
+    if {name: value for name, value in problem.items() if name not in _PLANNED} != agreed:
+        raise Refused("the host planned for other terms than the session was opened with")
     if compute and await compute_plan(problem) != plan:
         raise Refused("the host's plan is not the one that its problem gives: are all members on the same version?")
     return Proposal(epoch, problem, plan)

@@ -215,7 +215,7 @@ class Seat:
                 said.problem_json,
                 said.plan_json,
                 own=self._told.entries,
-                model=self._terms.model,
+                terms=self._terms,
                 compute=sender != self.machine.name,
             )
         except KafilaError as error:

@@ -27,7 +27,7 @@ MODEL = {
     "tied": False,
     "kv_bytes_per_token_per_block": 8,
 }
-TERMS = Terms(members_wanted=0, model=MODEL, context_tokens=64, concurrency=1)
+TERMS = Terms(members_wanted=0, model=MODEL, context_tokens=64, concurrency=1, require=("all",))
 
 
 def member(name: str, index: int) -> Member:

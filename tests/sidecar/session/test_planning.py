@@ -8,23 +8,20 @@ import pytest
 
 from sidecar.errors import KafilaError, Refused
 from sidecar.session.planning import check_proposal, compute_plan
-from tests.sidecar.session.seat_world import ENTRY, MODEL
+from tests.sidecar.session.seat_world import ENTRY, MODEL, TERMS
 from tests.support.fuzz import INPUTS, mutations
 
 OWN = {**ENTRY, "name": "bob"}
 PROBLEM: dict[str, Any] = {
-    "model": MODEL,
-    "context_tokens": 64,
-    "concurrency": 1,
+    **TERMS.fields(["ada", "bob"]),
     "anchor": "ada",
-    "strategy": "kafila",
     "members": [{**ENTRY, "name": "ada"}, OWN],
     "edges": [{"between": ["ada", "bob"], "rtt_s": 0.01, "path": "direct"}],
 }
 
 
 async def check(problem: Any, plan: Any, *, own: Any = (OWN,)) -> None:
-    await check_proposal(1, json.dumps(problem), json.dumps(plan), own=own, model=MODEL, compute=True)
+    await check_proposal(1, json.dumps(problem), json.dumps(plan), own=own, terms=TERMS, compute=True)
 
 
 async def test_proposal_when_it_is_the_plan_of_its_problem_then_taken() -> None:
@@ -43,6 +40,9 @@ async def test_proposal_when_anything_is_another_then_refused_in_words() -> None
         (PROBLEM, {**plan, "head": "bob" if plan["head"] == "ada" else "ada"}, "not the one"),
         ({**PROBLEM, "members": [{**ENTRY, "name": "ada"}, {**OWN, "memory_bytes": 1}]}, plan, "another measurement"),
         ({**PROBLEM, "model": {**MODEL, "blocks": 5}}, plan, "another model"),
+        ({**PROBLEM, "context_tokens": 1}, plan, "other terms"),
+        ({**PROBLEM, "require": ["ada"]}, plan, "other terms"),
+        ({**PROBLEM, "objective": "paper"}, plan, "other terms"),
         (PROBLEM, {"admitted": False, "reason": "no"}, "did not admit"),
         ({"members": [{}]}, plan, "can't be read"),
         ({"members": 5}, plan, "can't be read"),
@@ -62,7 +62,7 @@ async def test_proposal_when_bytes_are_hostile_then_typed() -> None:
         text = data.decode("utf-8", "replace")
         pair = (text, plan) if number % 2 else (problem, text)
         try:
-            await check_proposal(1, *pair, own=[OWN], model=MODEL, compute=True)
+            await check_proposal(1, *pair, own=[OWN], terms=TERMS, compute=True)
         except KafilaError:
             continue
         assert json.loads(pair[1]) == json.loads(plan)

@@ -14,7 +14,7 @@ from sidecar.session.events import Fault, Proposal
 from sidecar.session.jobs import Progress
 from sidecar.session.planning import check_proposal, compute_plan
 from sidecar.session.states import State
-from tests.sidecar.session.seat_world import ENTRY, MODEL, Table
+from tests.sidecar.session.seat_world import ENTRY, TERMS, Table
 
 NAMES = ("ada", "bob", "cyd")
 
@@ -78,11 +78,8 @@ async def bob() -> AsyncIterator[Member]:
 
 async def proposed(epoch: int, names: tuple[str, ...] = NAMES, **changes: Any) -> ring_pb2.Control:
     problem: dict[str, Any] = {
-        "model": MODEL,
-        "context_tokens": 64,
-        "concurrency": 1,
+        **TERMS.fields(names),
         "anchor": "ada",
-        "require": list(names),
         "members": [{**ENTRY, "name": name} for name in names],
         **changes,
     }

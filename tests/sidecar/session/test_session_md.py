@@ -196,17 +196,20 @@ def test_member_when_measured_then_the_documents_and_it_is_taken() -> None:
     assert said == controls.Measured(DOC.json("member"), "", 8_000_000_000)
 
 
-async def test_problem_when_the_admitter_knows_members_and_links_then_the_documents() -> None:
-    documented = DOC.json("problem")
-    terms = Terms(
+def terms(model: Any) -> Terms:
+    return Terms(
         members_wanted=2,
-        model=documented["model"],
+        model=model,
         context_tokens=4096,
         concurrency=1,
         require=("all",),
         extra={"reserve_bytes": 1_000_000_000, "prefill_peak_bytes": 200_000_000},
     )
-    admitter = Authority(name="desk", terms=terms)
+
+
+async def test_problem_when_the_admitter_knows_members_and_links_then_the_documents() -> None:
+    documented = DOC.json("problem")
+    admitter = Authority(name="desk", terms=terms(documented["model"]))
     admitter.members_changed(["desk", "lab"], 0.0)
     admitter.measured("desk", measured("desk", 0.02), 0.0)
     (asked,) = admitter.measured("lab", measured("lab", 0.03), 0.0)
@@ -223,7 +226,7 @@ async def test_plan_when_proposed_then_every_member_finds_the_documents() -> Non
         DOC.text("problem"),
         DOC.text("plan"),
         own=[measured("lab", 0.03)],
-        model=problem["model"],
+        terms=terms(problem["model"]),
         compute=True,
     )
     assert proposal == Proposal(2, problem, DOC.json("plan"))
