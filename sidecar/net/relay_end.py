@@ -29,6 +29,7 @@ FIRST_RETRY_S = 0.1
 LARGEST_RETRY_S = 5.0  # for as long as the channel is wanted: the rendezvous may come back
 KEEP_S = 10.0  # NATs hold UDP for 30 s and more (RFC 4787 REQ-5)
 TOKEN_RETRY_S = 5.0
+SHORTEST_TOKEN_S = 1.0  # between two wishes for a token, however soon the last one is refused or grows old
 LOST_AFTER = 4  # requests in a row without an answer
 MOST_CHALLENGES = 3  # answered at once; a relay that goes on challenging is asked again only after a while
 _OPEN_REQUESTS = 8
@@ -54,7 +55,8 @@ class RelayEnd:
         self.refusal: str | None = None  # why the relay said no, the last time
         self._entropy = entropy
         self._token: Token | None = None
-        self._token_due: float = now
+        self._token_due = now
+        self._token_wished_at = now - SHORTEST_TOKEN_S
         self._cookie = _NO_COOKIE
         self._counter = 0
         self._open: deque[bytes] = deque(maxlen=_OPEN_REQUESTS)  # transactions of this step that have no answer
@@ -69,7 +71,8 @@ class RelayEnd:
 
     def use(self, token: Token, now: float) -> bytes:
         """Binds with a (newer) token; returns the request."""
-        self._token, self._token_due = token, now + token.ttl_s / 2
+        self._token = token
+        self._wish_token(now + token.ttl_s / 2)
         return self._bind(now)
 
     def bind_again(self, now: float) -> list[bytes]:
@@ -114,7 +117,7 @@ class RelayEnd:
         """True now and then while a (newer) token is wanted, until `use`."""
         if now < self._token_due:
             return False
-        self._token_due = now + TOKEN_RETRY_S
+        self._token_wished_at, self._token_due = now, now + TOKEN_RETRY_S
         return True
 
     def _bind(self, now: float) -> bytes:
@@ -126,6 +129,9 @@ class RelayEnd:
         self._unanswered += 1
         said = bytes([BIND]) + transaction + struct.pack("!Q", self._counter) + self._cookie + self._token.token
         return said + hmac.digest(self._token.key, said, hashlib.sha256)[:SIGNATURE_BYTES]
+
+    def _wish_token(self, at: float) -> None:
+        self._token_due = max(self._token_wished_at + SHORTEST_TOKEN_S, at)
 
     def _challenged(self, cookie: bytes, now: float) -> list[bytes]:
         self._cookie = cookie
@@ -140,7 +146,8 @@ class RelayEnd:
         self.number = None
         self._due = now + LARGEST_RETRY_S
         if reason != 3:
-            self._due, self._token_due = None, now
+            self._due = None
+            self._wish_token(now)
 
     def _bound(self, number: int, lifetime_s: int, now: float) -> None:
         self.number, self.refusal = number, None

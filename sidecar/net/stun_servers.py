@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kafila_proto import rendezvous_pb2
 
 from sidecar.errors import InvalidInput
-from sidecar.net.candidates import Address
+from sidecar.net.candidates import Address, is_port, unusable
 from sidecar.net.nat import StunServer
 
 log = logging.getLogger(__name__)
@@ -35,6 +35,7 @@ async def find_servers(
     rendezvous: str | None, udp: rendezvous_pb2.UdpPlace | None, further: Sequence[Address]
 ) -> Found:
     """Looks names up. `rendezvous` is the host at which the rendezvous was reached, `udp` what it said of itself."""
+    udp = checked_place(udp) if udp is not None else None
     servers: list[StunServer] = []
     unresolved: list[str] = []
     family: socket.AddressFamily | None = None
@@ -53,6 +54,16 @@ async def find_servers(
             servers.append(StunServer(host, port))
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return Found(tuple(servers), tuple(unresolved))
+
+
+def checked_place(udp: rendezvous_pb2.UdpPlace) -> rendezvous_pb2.UdpPlace:
+    """What a rendezvous says of its UDP ports; an empty place, and one log line, where that makes no sense."""
+    ports = [port for port in (udp.port, udp.alternate_port) if port]
+    hosts = [host for host in (udp.host, udp.alternate_host) if host]
+    if all(map(is_port, ports)) and not any(map(unusable, hosts)):
+        return udp
+    log.warning("udp_place_refused port=%d alternate_port=%d hosts=%d", udp.port, udp.alternate_port, len(hosts))
+    return rendezvous_pb2.UdpPlace()
 
 
 def _parse(text: str) -> Address:

@@ -114,6 +114,13 @@ def test_channel_when_its_token_grows_old_then_a_newer_one_is_asked_for_and_noth
     assert 15 < pair.alice.asked < 30
 
 
+@pytest.mark.parametrize("ttl_s", [0.0, -5.0, 0.001])
+def test_channel_when_tokens_are_stale_at_once_then_asked_for_once_a_second_at_most(ttl_s: float) -> None:
+    pair = Pair(ttl_s=ttl_s)
+    pair.net.run(30)
+    assert 5 <= pair.alice.asked <= 32
+
+
 def test_wrap_when_the_channel_is_not_bound_or_closed_then_none() -> None:
     pair = Pair()
     assert pair.alice.core.wrap([b"x"], pair.paths[0]) is None

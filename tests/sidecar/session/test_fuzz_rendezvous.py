@@ -1,0 +1,342 @@
+"""A rendezvous that answers with any bytes: typed errors, places that make sense, and nothing that grows."""
+
+import asyncio
+import contextlib
+import math
+from collections.abc import AsyncIterator, Callable, Coroutine
+from ipaddress import ip_address
+from typing import Any, TypeVar, cast
+
+import grpc
+import pytest
+from google.protobuf.message import DecodeError
+from kafila_proto import rendezvous_pb2 as pb
+from kafila_proto import ring_pb2
+
+from sidecar.errors import KafilaError, Unavailable
+from sidecar.session.address import Address
+from sidecar.session.admission import MOST_EXCHANGES, Desk, Versions
+from sidecar.session.channel import Channel
+from sidecar.session.circle import Circle
+from sidecar.session.client import Admitter
+from sidecar.session.code import LARGEST_ROOM, Code
+from sidecar.session.newcomer import Newcomer
+from sidecar.session.pake import Guesses
+from sidecar.session.postbox import (
+    LONGEST_TOKEN_S,
+    MOST_ATTENDING,
+    MOST_TOKEN_BYTES,
+    Place,
+    Postbox,
+    enter_room,
+    open_room,
+)
+from tests.sidecar.session.trust_world import MemoryStore, entropy, go, new_host, newcomer
+from tests.support.fuzz import INPUTS, fuzz, mutations
+
+ADDRESS = Address("127.0.0.1", 1, insecure=True)
+SECRET = bytes(32)
+PRESENT = pb.Present(
+    mailboxes=[2, 3],
+    observed_address="192.0.2.1:7",
+    udp=pb.UdpPlace(host="192.0.2.7", port=7770, alternate_port=7771, alternate_host="192.0.2.8"),
+)
+CALLS = max(1, INPUTS // 100)  # each costs a connection
+
+Result = TypeVar("Result")
+
+
+def finish(steps: Coroutine[Any, Any, Result]) -> Result:
+    """What a coroutine returns that has nothing to wait for."""
+    try:
+        steps.send(None)
+    except StopIteration as end:
+        return cast(Result, end.value)
+    steps.close()
+    raise AssertionError("it waits")
+
+
+class Hostile:
+    """In place of a channel to a rendezvous: whatever is asked, `said` is the answer, read as gRPC reads it."""
+
+    def __init__(self) -> None:
+        self.said: list[bytes] = []
+
+    def unary_unary(self, _method: str, *, response_deserializer: Callable[[bytes], object], **_: Any) -> Any:
+        return lambda _request, timeout: self._answer(response_deserializer)
+
+    def unary_stream(self, _method: str, *, response_deserializer: Callable[[bytes], object], **_: Any) -> Any:
+        return lambda _request: Reading(lambda: self._answer(response_deserializer))
+
+    stream_stream = unary_stream
+
+    async def _answer(self, deserialize: Callable[[bytes], object]) -> object:
+        if not self.said:
+            return grpc.aio.EOF
+        try:
+            return deserialize(self.said.pop(0))
+        except DecodeError:
+            return None
+
+
+class Reading:
+    """A stream of answers."""
+
+    def __init__(self, read: Callable[[], Any]) -> None:
+        self.read = read
+
+    def cancel(self) -> None: ...
+
+
+async def attended() -> tuple[Hostile, Postbox]:
+    hostile = Hostile()
+    hostile.said = [pb.Event(present=PRESENT).SerializeToString()]
+    postbox = Postbox(cast(grpc.aio.Channel, hostile), ADDRESS, Place(7, 1, 1, SECRET))
+    await postbox.attend()
+    return hostile, postbox
+
+
+def check_place(udp: pb.UdpPlace) -> None:
+    assert udp.port <= 65535
+    assert udp.alternate_port <= 65535
+    for host in (udp.host, udp.alternate_host):
+        assert not host or not (ip_address(host).is_unspecified or ip_address(host).is_multicast)
+
+
+@pytest.mark.parametrize(
+    "udp",
+    [
+        pb.UdpPlace(port=70_000),
+        pb.UdpPlace(port=7770, alternate_port=70_000),
+        pb.UdpPlace(port=7770, host="evil.example"),
+        pb.UdpPlace(port=7770, alternate_port=7771, alternate_host="evil.example"),
+        pb.UdpPlace(port=7770, alternate_port=7771, alternate_host="0.0.0.0"),
+        pb.UdpPlace(port=7770, host="224.0.0.1"),
+    ],
+)
+async def test_present_when_its_udp_place_makes_no_sense_then_there_is_none(udp: pb.UdpPlace) -> None:
+    hostile, postbox = await attended()
+    assert postbox.udp == PRESENT.udp
+    hostile.said = [pb.Event(present=pb.Present(udp=udp)).SerializeToString()]
+    await postbox.next()
+    assert postbox.udp == pb.UdpPlace()
+
+
+GOOD_TOKEN = pb.RelayReply(token=bytes(37), key=bytes(32), ttl_s=3600.0, bytes_per_s=10**7)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        *({"ttl_s": ttl_s} for ttl_s in (0.0, -5.0, math.nan, math.inf, -math.inf, 1e300)),
+        *({"token": bytes(size)} for size in (0, 100_000)),
+        *({"key": bytes(size)} for size in (0, 31, 33)),
+    ],
+)
+async def test_relay_token_when_it_makes_no_sense_then_unavailable(changed: dict[str, Any]) -> None:
+    hostile, postbox = await attended()
+    hostile.said = [GOOD_TOKEN.SerializeToString()]
+    assert (await postbox.relay_token(2)).ttl_s == 3600.0
+    bad = pb.RelayReply()
+    bad.CopyFrom(GOOD_TOKEN)
+    for name, value in changed.items():
+        setattr(bad, name, value)
+    hostile.said = [bad.SerializeToString()]
+    with pytest.raises(Unavailable, match="makes no sense"):
+        await postbox.relay_token(2)
+
+
+async def test_answers_when_they_can_not_be_read_then_unavailable() -> None:
+    hostile, postbox = await attended()
+    for ask in (lambda: postbox.relay_token(2), postbox.next):
+        hostile.said = [b"\xff"]
+        with pytest.raises(Unavailable):
+            await cast(Callable[[], Any], ask)()
+
+
+@pytest.mark.fuzz
+async def test_events_when_hostile_then_typed_and_what_is_kept_makes_sense() -> None:
+    hostile, postbox = await attended()
+
+    def read(data: bytes) -> None:
+        hostile.said = [data]
+        finish(postbox.next())
+        check_place(postbox.udp)
+        assert len(postbox.attending) <= MOST_ATTENDING
+
+    samples = [pb.Event(present=PRESENT), pb.Event(arrived=4), pb.Event(departed=2)]
+    samples += [pb.Event(mail=pb.Mail(sender=2, body=b"12345678"))]
+    assert fuzz(read, [event.SerializeToString() for event in samples]) >= len(samples)
+
+
+@pytest.mark.fuzz
+async def test_relay_tokens_when_hostile_then_typed_or_as_a_relay_could_take_them() -> None:
+    hostile, postbox = await attended()
+
+    def read(data: bytes) -> None:
+        hostile.said = [data]
+        token = finish(postbox.relay_token(2))
+        assert 0 < token.ttl_s <= LONGEST_TOKEN_S
+        assert len(token.key) == 32
+        assert 0 < len(token.token) <= MOST_TOKEN_BYTES
+
+    assert fuzz(read, [GOOD_TOKEN.SerializeToString()]) >= 1
+
+
+class Server(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Speaks gRPC, and sends any bytes; `said` by the method's name."""
+
+    def __init__(self) -> None:
+        self.said: dict[str, bytes] = {}
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+        name = details.method.rpartition("/")[2]
+        if name == "Attend":
+            return grpc.unary_stream_rpc_method_handler(self._stream)
+
+        async def answer(_request: bytes, _context: grpc.aio.ServicerContext) -> bytes:
+            return self.said[name]
+
+        return grpc.unary_unary_rpc_method_handler(answer)
+
+    async def _stream(self, _request: bytes, _context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
+        yield self.said["Attend"]
+        await asyncio.Event().wait()
+
+
+@contextlib.asynccontextmanager
+async def serving() -> AsyncIterator[tuple[Server, Address]]:
+    answers, server = Server(), grpc.aio.server()
+    server.add_generic_rpc_handlers((answers,))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield answers, Address("127.0.0.1", port, insecure=True)
+    finally:
+        await server.stop(0.2)
+
+
+ROOM = {
+    "Create": pb.CreateReply(room=7, secret=SECRET, mailbox=1, idle_ttl_s=60),
+    "Join": pb.JoinReply(secret=SECRET, mailbox=2, admitter=1, idle_ttl_s=60),
+    "Attend": pb.Event(present=PRESENT),
+}
+
+
+def opening(address: Address, method: str) -> Coroutine[Any, Any, Postbox]:
+    return open_room(address) if method == "Create" else enter_room(address, 7)
+
+
+@pytest.mark.parametrize(
+    ("method", "reply"),
+    [
+        ("Create", pb.CreateReply(room=0, secret=SECRET, mailbox=1)),
+        ("Create", pb.CreateReply(room=LARGEST_ROOM + 1, secret=SECRET, mailbox=1)),
+        ("Create", pb.CreateReply(room=7, secret=SECRET)),
+        ("Create", pb.CreateReply(room=7, secret=bytes(100_000), mailbox=1)),
+        ("Join", pb.JoinReply(secret=b"", mailbox=2, admitter=1)),
+        ("Join", pb.JoinReply(secret=SECRET, admitter=1)),
+    ],
+)
+async def test_room_when_its_place_makes_no_sense_then_unavailable(method: str, reply: Any) -> None:
+    async with serving() as (server, address):
+        server.said = {name: message.SerializeToString() for name, message in ROOM.items()}
+        await (await opening(address, method)).aclose()
+        server.said[method] = reply.SerializeToString()
+        with pytest.raises(Unavailable, match="makes no sense"):
+            await opening(address, method)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("method", ["Create", "Join"])
+@pytest.mark.parametrize("hostile", ["the reply", "the first event"])
+async def test_room_when_its_rendezvous_is_hostile_then_typed_or_a_place_that_makes_sense(
+    method: str, hostile: str
+) -> None:
+    changed = method if hostile == "the reply" else "Attend"
+    taken = 0
+    async with serving() as (server, address):
+        for number, data in enumerate(mutations([ROOM[changed].SerializeToString()], seed=3, inputs=CALLS)):
+            server.said = {name: message.SerializeToString() for name, message in ROOM.items()} | {changed: data}
+            try:
+                postbox = await opening(address, method)
+            except KafilaError:
+                continue
+            taken += 1
+            assert 1 <= postbox.place.room <= LARGEST_ROOM, (number, data.hex())
+            check_place(postbox.udp)
+            await postbox.aclose()
+    assert 0 < taken < CALLS
+
+
+def open_desk(code: Code, offer: Callable[[], ring_pb2.OfferBody]) -> Desk:
+    return Desk(
+        code=code,
+        guesses=Guesses(MemoryStore()),
+        versions=Versions("1", "1"),
+        offer=offer,
+        may_admit=lambda: None,
+        entropy=entropy("desk"),
+    )
+
+
+def two_members() -> tuple[Circle, Circle]:
+    host = new_host()
+    anna = newcomer(host, "anna")
+    return host, anna
+
+
+def mail(sender: int, parcel: ring_pb2.Parcel) -> pb.Event:
+    return pb.Event(mail=pb.Mail(sender=sender, body=parcel.SerializeToString()))
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("layer", ["event", "parcel"])
+@pytest.mark.parametrize("reader", ["host", "anna"])
+async def test_mail_when_hostile_then_nobody_joins_or_goes_and_nothing_grows(layer: str, reader: str) -> None:
+    _, postbox = await attended()
+    circles = dict(zip(("host", "anna"), two_members(), strict=True))
+    writer = circles["anna" if reader == "host" else "host"]
+    channel = Channel(postbox=postbox, circle=circles[reader], open_desk=open_desk)
+    start = Newcomer(Code(7, ("ocean", "velvet", "lamp")), entropy("start")).start()
+    parcels = [
+        ring_pb2.Parcel(envelope=ring_pb2.Sealed.FromString(writer.write(go(1)))),
+        ring_pb2.Parcel(admission=start),
+    ]
+    samples = [mail(9, parcel) for parcel in parcels] + [pb.Event(arrived=4), pb.Event(departed=4)]
+    number = 0
+
+    def read(data: bytes) -> None:
+        nonlocal number
+        number += 1
+        if number % 1000 == 0 and reader == "host":
+            channel.new_code()  # it would be paused for good after the first few guesses
+        event = pb.Event(mail=pb.Mail(sender=number % 50 + 10, body=data))
+        if layer == "event":
+            event = pb.Event.FromString(data)
+        postbox._note(event)
+        finish(channel._on_event(event))
+        while channel._feed._unread:
+            finish(channel._feed.next())
+        assert len(channel._poster._waiting) <= 256
+        if channel._reception is not None:
+            assert len(channel._reception._desk._exchanges) <= MOST_EXCHANGES
+
+    whole = samples if layer == "event" else parcels
+    taken = fuzz(read, [message.SerializeToString() for message in whole], errors=(DecodeError,))
+    assert taken >= len(whole)
+    assert [member.name for member in channel.members] == ["host", "anna"]
+    assert (channel.host, channel._fault, channel._closing.is_set()) == ("host", None, False)
+
+
+@pytest.mark.fuzz
+async def test_admitters_answer_when_the_mail_is_hostile_then_typed() -> None:
+    hostile, postbox = await attended()
+    admitter = Admitter(postbox)
+    answer = Newcomer(Code(7, ("ocean", "velvet", "lamp")), entropy("start")).start()
+
+    def read(data: bytes) -> None:
+        hostile.said = [pb.Event(mail=pb.Mail(sender=1, body=data)).SerializeToString()]
+        assert isinstance(finish(admitter._answer([1])), ring_pb2.Admission)
+
+    assert fuzz(read, [ring_pb2.Parcel(admission=answer).SerializeToString()]) >= 1
