@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 from collections.abc import Callable
+from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
