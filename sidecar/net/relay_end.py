@@ -26,6 +26,7 @@ REFUSALS = {
 }
 
 FIRST_RETRY_S = 0.1
+MOST_DOUBLINGS = 6  # of the first retry; more would be over the largest one
 LARGEST_RETRY_S = 5.0  # for as long as the channel is wanted: the rendezvous may come back
 KEEP_S = 10.0  # NATs hold UDP for 30 s and more (RFC 4787 REQ-5)
 TOKEN_RETRY_S = 5.0
@@ -125,7 +126,7 @@ class RelayEnd:
         transaction = self._entropy()
         self._open.append(transaction)
         self._counter += 1
-        self._due = now + min(FIRST_RETRY_S * 2**self._unanswered, LARGEST_RETRY_S)
+        self._due = now + min(FIRST_RETRY_S * 2 ** min(self._unanswered, MOST_DOUBLINGS), LARGEST_RETRY_S)
         self._unanswered += 1
         said = bytes([BIND]) + transaction + struct.pack("!Q", self._counter) + self._cookie + self._token.token
         return said + hmac.digest(self._token.key, said, hashlib.sha256)[:SIGNATURE_BYTES]

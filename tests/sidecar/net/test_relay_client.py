@@ -114,6 +114,15 @@ def test_channel_when_its_token_grows_old_then_a_newer_one_is_asked_for_and_noth
     assert 15 < pair.alice.asked < 30
 
 
+def test_channel_when_the_relay_is_away_for_hours_then_back_soon_after_it() -> None:
+    pair = Pair().form()
+    pair.server.is_up = False
+    pair.net.run(3 * 3600)
+    pair.server.is_up = True
+    pair.net.run(6)
+    assert pair.passes(b"back")
+
+
 @pytest.mark.parametrize("ttl_s", [0.0, -5.0, 0.001])
 def test_channel_when_tokens_are_stale_at_once_then_asked_for_once_a_second_at_most(ttl_s: float) -> None:
     pair = Pair(ttl_s=ttl_s)
