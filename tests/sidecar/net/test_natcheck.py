@@ -9,12 +9,11 @@ from aioice.stun import Class, Message, Method, parse_message
 
 from planner.types import Filtering, Mapping
 from rendezvous.stun import Place
-from sidecar.errors import KafilaError
-from sidecar.net.candidates import LARGEST_LOCAL, SERVER_REFLEXIVE, Address, Candidate, priority
+from sidecar.net.candidates import LARGEST_LOCAL, SERVER_REFLEXIVE, Address, Candidate, is_usable, priority
 from sidecar.net.errors import BadDatagram
 from sidecar.net.mapped import MappedAddress
 from sidecar.net.nat import Nat, StunServer
-from sidecar.net.natcheck import NatCheck
+from sidecar.net.natcheck import NatCheck, Sending
 from tests.sidecar.net.nat_people import INSIDE, PORTS, Asker, PlainServer, Server
 from tests.sidecar.net.simnat import Internet, Router
 from tests.support import fuzz
@@ -207,18 +206,66 @@ def test_answer_when_nobody_could_be_where_it_says_it_is_too_then_nothing_is_sen
     assert {sending.target for sending in sendings} <= {server.place}
 
 
+def fresh(server: StunServer) -> tuple[NatCheck, list[Sending]]:
+    """A check whose questions are out; the same bytes each time."""
+    numbers = itertools.count(1)
+    check = NatCheck([server], local=frozenset(), entropy=lambda: next(numbers).to_bytes(12, "big"), now=0.0)
+    return check, check.handle_timer(0.0)
+
+
+def answers(asked: list[Sending]) -> list[bytes]:
+    """To each question, as servers of different kinds answer it."""
+    other = (TWO[1], PORTS[1])
+    told: list[bytes] = []
+    for sending in asked:
+        question = parse_message(sending.datagram)
+        told += [answer(question, (OUTSIDE, 7)), answer(question, (OUTSIDE, 8), OTHER_ADDRESS=other)]
+        told.append(bytes(Message(Method.BINDING, Class.ERROR, question.transaction_id, {"ERROR-CODE": (420, "what")})))
+    return told
+
+
+def check_state(check: NatCheck) -> None:
+    assert len(check._probes) <= 6
+    assert len(check._rtts) <= 2
+    assert all(len(probe.sent) <= 5 for probe in check._probes)
+    for mapped in [probe.mapped for probe in check._probes] + [check.nat.mapped if check.nat else None]:
+        assert mapped is None or is_usable(mapped)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("knows_all", [True, False])
+def test_check_when_answers_to_its_questions_are_hostile_then_typed_and_no_place_that_there_is_not(
+    knows_all: bool,
+) -> None:
+    server = StunServer(TWO[0], PORTS[0], PORTS[1], TWO[1]) if knows_all else StunServer(TWO[0], PORTS[0])
+    _, asked = fresh(server)
+    sources, chance = [*{sending.target for sending in asked}, (TWO[1], PORTS[1])], random.Random(fuzz.SEED)
+    lasting, _ = fresh(server)
+
+    def read(data: bytes) -> None:
+        source = chance.choice(sources)
+        check, _ = fresh(server)
+        for one, now in ((lasting, 1.0), (check, 0.1)):
+            try:
+                one.receive(data, source, now)
+            finally:
+                check_state(one)
+        for step in range(1, 40):
+            check.handle_timer(float(step))
+        check_state(check)
+        assert check.nat is not None
+
+    fuzz.fuzz(read, answers(asked), inputs=fuzz.INPUTS // 2)
+
+
 @pytest.mark.fuzz
 def test_check_when_bytes_from_strangers_come_then_typed_errors_and_the_same_result() -> None:
-    net, chance = Internet(), random.Random(2)
+    net = Internet()
     server = Server(net, *TWO)
     asker = Asker(net, Router(net, OUTSIDE), [server.told])
     held = len(asker.core._probes)
-    for _ in range(fuzz.INPUTS):
-        data = bytearray(chance.randbytes(chance.randrange(100)))
-        if chance.random() < 0.7:
-            data[:20] = b"\x01\x01\x00" + bytes([max(0, len(data) - 20)]) + b"\x21\x12\xa4\x42" + chance.randbytes(12)
-        with pytest.raises(KafilaError):
-            asker.core.receive(bytes(data), (TWO[0], PORTS[0]), net.now)
+    strangers = [answer(Message(Method.BINDING, Class.REQUEST, os.urandom(12)), (OUTSIDE, 7))]
+    assert fuzz.fuzz(lambda data: asker.core.receive(data, (TWO[0], PORTS[0]), net.now), strangers) == 0
     assert len(asker.core._probes) == held
     assert net.run(5, until=lambda: asker.core.nat is not None)
     assert asker.core.nat is not None

@@ -1,12 +1,14 @@
 """Port mapping's core against routers that speak PCP, NAT-PMP, both, neither, or say no; a hand-moved clock."""
 
 import contextlib
+import math
 import random
 from collections.abc import Callable
 
 import pytest
 
 from sidecar.net import portmap_codec as codec
+from sidecar.net.candidates import from_proto, to_proto
 from sidecar.net.errors import BadDatagram
 from sidecar.net.portmap import AGAIN_AFTER_S, Mapped, PortMap
 from sidecar.net.portmap_codec import Transport
@@ -185,28 +187,51 @@ def test_pcp_map_when_written_then_the_bytes_of_rfc_6887() -> None:
     )
 
 
+ASKED = {
+    "pcp": codec.pcp_map(Transport.UDP, port=4711, wished=4711, lifetime_s=9, nonce=b"n" * 12, client="127.0.0.1"),
+    "address": codec.pmp_address(),
+    "pmp": codec.pmp_map(Transport.UDP, port=4711, wished=4711, lifetime_s=9),
+    "pmp tcp": codec.pmp_map(Transport.TCP, port=1, wished=1, lifetime_s=9),
+}
+ANSWERS = [
+    answer
+    for asked in ASKED.values()
+    for router in (Pcp(), Pmp(), Pcp(refuses=2, also=Pmp(refuses=3)))
+    if (answer := router.answer(asked)) is not None
+]
+
+
 @pytest.mark.fuzz
 def test_parse_when_bytes_are_random_or_damaged_then_bad_datagram_or_an_answer() -> None:
-    chance = random.Random(7)
-    good = [
-        Pcp().answer(codec.pcp_map(Transport.UDP, port=1, wished=1, lifetime_s=9, nonce=b"n" * 12, client="127.0.0.1"))
-    ]
-    good += [
-        Pmp().answer(codec.pmp_address()),
-        Pmp().answer(codec.pmp_map(Transport.TCP, port=1, wished=1, lifetime_s=9)),
-    ]
-    for _ in range(fuzz.INPUTS):
-        datagram = (
-            bytearray(chance.choice(good) or b"") if chance.random() < 0.7 else chance.randbytes(chance.randrange(90))
-        )
-        damaged = (
-            bytearray(datagram)[: chance.randrange(len(datagram) + 1)] if chance.random() < 0.3 else bytearray(datagram)
-        )
-        for _ in range(chance.randrange(4)):
-            if damaged:
-                damaged[chance.randrange(len(damaged))] = chance.randrange(256)
-        try:
-            answer = codec.parse(bytes(damaged))
-        except BadDatagram:
-            continue
-        assert isinstance(answer, codec.Answer)
+    def read(datagram: bytes) -> None:
+        assert isinstance(codec.parse(datagram), codec.Answer)
+
+    assert fuzz.fuzz(read, ANSWERS, errors=(BadDatagram,)) >= len(ANSWERS)
+
+
+@pytest.mark.fuzz
+def test_map_when_the_router_is_hostile_then_typed_and_whatever_is_mapped_can_be_announced() -> None:
+    chance, mapped = random.Random(fuzz.SEED), 0
+    lasting = Run(None)
+
+    def read(datagram: bytes) -> None:
+        nonlocal mapped
+        now = lasting.now = lasting.now + 5.0
+        fresh = PortMap(transport=Transport.UDP, port=4711, client="127.0.0.1", nonce=b"n" * 12, now=now)
+        fresh.handle_timer(now)
+        if lasting.core.next_timer() is None:
+            lasting.core = fresh
+        told = [datagram, chance.choice(ANSWERS)]
+        for core in (fresh, lasting.core):
+            for one in told:
+                with contextlib.suppress(BadDatagram):
+                    core.receive(one, now)
+                core.handle_timer(now)
+                if core.mapped is not None:
+                    mapped += 1
+                    assert from_proto(to_proto([core.mapped.candidate()])) == [core.mapped.candidate()]
+                due = core.next_timer()
+                assert due is None or math.isfinite(due)
+
+    fuzz.fuzz(read, ANSWERS)
+    assert mapped > fuzz.INPUTS // 10

@@ -2,18 +2,20 @@
 
 import asyncio
 import importlib.util
+from ipaddress import ip_address
 
 import pytest
 
 from sidecar.errors import Unavailable
 from sidecar.net import upnp
-from sidecar.net.candidates import Address
+from sidecar.net.candidates import Address, from_proto, to_proto
 from sidecar.net.doctor import Offer
 from sidecar.net.gateway import default_gateway, parse_route_command, parse_routes
 from sidecar.net.portmap import Mapped
 from sidecar.net.portmap_codec import Transport
 from sidecar.net.portmapping import find_offer, keep_mapped
 from tests.sidecar.net.routers import OUTSIDE, Answer, Igd, Pcp, Pmp, igd, router
+from tests.support import fuzz
 
 needs_miniupnpc = pytest.mark.skipif(
     importlib.util.find_spec("miniupnpc") is None, reason="miniupnpc is not installed: UPnP is left out"
@@ -124,6 +126,18 @@ def test_upnp_when_the_gateway_names_no_port_then_unavailable(said: object) -> N
     with pytest.raises(Unavailable, match="mapped port"):
         upnp.read_port(said)
     assert upnp.read_port("4711") == upnp.read_port(4711) == 4711
+
+
+@pytest.mark.fuzz
+def test_upnp_when_what_the_gateway_says_is_hostile_then_typed_or_it_can_be_announced() -> None:
+    def read(data: bytes) -> None:
+        host, _, port = data.decode("utf-8", "surrogateescape").partition("|")
+        candidate = Mapped("UPnP", (upnp.read_host(host), upnp.read_port(port))).candidate()
+        (read,) = from_proto(to_proto([candidate]))
+        assert (ip_address(read.address), read.port) == (ip_address(candidate.address), candidate.port)
+
+    samples = [b"203.0.113.9|4711", b"2001:db8::7|1", b"192.168.1.1|65535"]
+    assert fuzz.fuzz(read, samples) >= len(samples)
 
 
 async def test_offer_when_the_router_has_no_address_outside_then_none() -> None:

@@ -1,13 +1,24 @@
 """Both sides of the relay joined by a simulated internet with loss, routers that forget, and a server that restarts."""
 
+import math
 import random
 
 import pytest
 
 from planner.types import Filtering, Mapping
-from sidecar.errors import KafilaError
 from sidecar.net.candidates import RELAYED, Address
-from sidecar.net.relay_client import RelayClient, candidate, is_path, is_stream, stream_server
+from sidecar.net.relay_client import (
+    FIRST_BYTES,
+    Bound,
+    Deliver,
+    NeedToken,
+    RelayClient,
+    candidate,
+    is_path,
+    is_stream,
+    stream_server,
+)
+from sidecar.net.relay_end import BOUND, CHALLENGE, DATA, REFUSED, UNBOUND, Token
 from tests.sidecar.net.relay_people import SERVER, RelayMember, RelayServer
 from tests.sidecar.net.simnat import Internet, Router
 from tests.support import fuzz
@@ -181,11 +192,51 @@ def test_candidate_when_made_of_a_path_then_the_last_choice() -> None:
 
 @pytest.mark.fuzz
 def test_client_when_bytes_from_strangers_come_then_typed_errors_and_the_channel_stays() -> None:
-    pair, chance = Pair().form(), random.Random(6)
+    pair, chance = Pair().form(), random.Random(fuzz.SEED)
     core = pair.alice.core
-    for _ in range(fuzz.INPUTS):
-        data = bytes([chance.randrange(8, 16)]) + chance.randbytes(chance.randrange(60))
+
+    def read(data: bytes) -> None:
         source = SERVER if chance.random() < 0.8 else ("198.51.100.1", 9)
-        with pytest.raises(KafilaError):
-            core.receive(data, source, pair.net.now)
+        core.receive(bytes([chance.randrange(8, 16)]) + data, source, pair.net.now)
+
+    assert fuzz.fuzz(read, [bytes(8), bytes(24)]) == 0
     assert pair.passes(b"still there")
+
+
+TRANSACTION = b"always 1"
+BOUND_AS = (300).to_bytes(4, "big")
+ANSWERS = [
+    bytes([CHALLENGE]) + TRANSACTION + bytes(16),
+    bytes([BOUND]) + TRANSACTION + BOUND_AS + (60).to_bytes(2, "big"),
+    *(bytes([REFUSED]) + TRANSACTION + bytes([reason]) for reason in (1, 2, 3)),
+    bytes([DATA]) + BOUND_AS + b"carried",
+    bytes([UNBOUND]) + BOUND_AS,
+]
+
+
+@pytest.mark.fuzz
+def test_client_when_answers_to_its_requests_are_hostile_then_typed_and_nothing_grows() -> None:
+    now, bound = 0.0, 0
+    core = RelayClient(lambda: TRANSACTION)
+    paths = {core.open(SERVER, now) for _ in range(3)}
+    core.handle_timer(now)
+
+    def read(data: bytes) -> None:
+        nonlocal now, bound
+        now += 6.0  # more than the longest wait, so that each end has a request open
+        for output in core.handle_timer(now):
+            if isinstance(output, NeedToken):
+                core.use(output.path, Token(bytes(37), bytes(32), 3600.0), now)
+        if not data or data[0] not in FIRST_BYTES:
+            return
+        try:
+            outputs = core.receive(data, SERVER, now)
+        finally:
+            assert len(core._by_number) <= len(core._ends) == len(paths)
+            assert all(len(end._open) <= 8 for end in core._ends.values())
+        assert {output.path for output in outputs if isinstance(output, Deliver)} <= paths
+        bound += any(isinstance(output, Bound) for output in outputs)
+        assert all(math.isfinite(end.next_timer()) for end in core._ends.values())
+
+    assert fuzz.fuzz(read, ANSWERS) > fuzz.INPUTS // 10
+    assert bound > fuzz.INPUTS // 1000

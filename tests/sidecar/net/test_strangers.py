@@ -5,9 +5,10 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
+from aioice.stun import Class, Message, Method, parse_message
 
 from planner.types import Mapping
-from sidecar.net.candidates import Address
+from sidecar.net.candidates import Address, is_usable
 from sidecar.net.mapped import MappedAddress
 from sidecar.net.udp import Received
 from tests.sidecar.net.people import echo
@@ -72,4 +73,14 @@ def test_endpoint_when_hostile_datagrams_come_from_everywhere_then_its_link_stan
 def test_mapped_address_when_hostile_answers_come_then_typed_errors_only() -> None:
     kept = MappedAddress(("192.0.2.1", 3478), blocked=False, entropy=lambda: bytes(12), now=0.0)
     ((asked, server),) = kept.handle_timer(0.0)
-    fuzz.fuzz(lambda data: kept.receive(data, server), [asked])
+    told = {"XOR-MAPPED-ADDRESS": ("203.0.113.9", 7)}
+    answer = bytes(Message(Method.BINDING, Class.RESPONSE, parse_message(asked).transaction_id, told))
+
+    def read(data: bytes) -> None:
+        kept.doubt(0.0)
+        kept.handle_timer(0.0)  # there is always a question open, and it is always the same one
+        kept.receive(data, server)
+        assert kept._mapped is None or is_usable(kept._mapped)
+        assert len(kept._open) <= 3
+
+    assert fuzz.fuzz(read, [asked, answer]) > fuzz.INPUTS // 100

@@ -1,5 +1,6 @@
 """The inbox of a stream: bytes in any pieces, messages out."""
 
+import itertools
 import random
 import struct
 
@@ -8,6 +9,7 @@ import pytest
 from sidecar.net.credit import STREAM_WINDOW_BYTES
 from sidecar.net.errors import BadFrame
 from sidecar.net.stream import MAX_MESSAGE_BYTES, Inbox
+from tests.support import fuzz
 
 MESSAGES = [b"", b"a", b"bc" * 500, b"", b"d" * 70_000]
 
@@ -70,3 +72,38 @@ def test_stream_when_finished_inside_a_message_then_bad_frame(cut: int) -> None:
     inbox.feed(framed([b"hello"])[:cut], is_last=True)
     with pytest.raises(BadFrame, match="inside a message"):
         inbox.take()
+
+
+def read_stream(data: bytes, chance: random.Random) -> None:
+    """A stream that comes in pieces, with its kind byte, and perhaps its end. Raises BadFrame."""
+    inbox, taken_bytes = Inbox(), 0
+    cuts = sorted(chance.randrange(len(data) + 1) for _ in range(3))
+    for start, end in itertools.pairwise((0, *cuts, len(data))):
+        inbox.feed(data[start:end], is_last=end == len(data) and chance.random() < 0.5)
+    if inbox.take_kind() is not None:
+        while (message := inbox.take()) is not None:
+            taken_bytes += 4 + len(message)
+    assert taken_bytes <= inbox.consumed <= len(data)
+    assert inbox._arrived_bytes + inbox._parts_bytes <= len(data)
+
+
+@pytest.mark.fuzz
+def test_inbox_when_the_stream_is_hostile_then_whole_messages_or_a_bad_frame() -> None:
+    chance = random.Random(fuzz.SEED)
+    samples = [b"\x01" + framed(messages) for messages in ([], [b""], [b"a", b"bc" * 300, b""], [b"x" * 5000])]
+    samples.append(b"\x01" + (MAX_MESSAGE_BYTES + 1).to_bytes(4, "big"))
+    assert fuzz.fuzz(lambda data: read_stream(data, chance), samples, errors=(BadFrame,)) > fuzz.INPUTS // 4
+
+
+@pytest.mark.fuzz
+def test_inbox_when_one_stream_goes_on_and_on_then_it_holds_no_more_than_is_unread() -> None:
+    inbox, chance = Inbox(), random.Random(fuzz.SEED)
+
+    def read(data: bytes) -> None:
+        inbox.feed(framed([data]), is_last=False)
+        if chance.random() < 0.5:
+            while inbox.take() is not None:
+                pass
+            assert (inbox._arrived_bytes, inbox._parts_bytes, len(inbox._arrived)) == (0, 0, 0)
+
+    assert fuzz.fuzz(read, [b"", b"message"], errors=()) == fuzz.INPUTS + 2

@@ -1,0 +1,79 @@
+"""Hostile STUN at the checks between two members: from strangers, and from the peer itself, which can sign."""
+
+import random
+import struct
+
+import pytest
+from aioice.stun import Message
+
+from sidecar.net import stun
+from sidecar.net.candidates import PEER_REFLEXIVE
+from sidecar.net.errors import BadDatagram
+from sidecar.net.punch import MAX_CHECKED, MAX_LEARNT, Punch
+from tests.sidecar.net.test_punch import SECRET, A, B, End, candidate
+from tests.sidecar.net.wire import Wire
+from tests.support import fuzz
+
+
+def asked_and_answered() -> tuple[End, list[bytes]]:
+    """The dialling end with a check on its way, always of the same transaction, and what the listener may say."""
+    end = End(Wire(), dials=True, addresses=[A])
+    end.punch._transactions = lambda: bytes(range(12))
+    (first, _), *_ = end.punch.know([candidate(B)], end.wire.now)
+    told = [stun.request(SECRET, stun.LISTENER, 5, bytes(range(12)), number) for number in (None, 3)]
+    return end, [*told, stun.answer(SECRET, stun.parse(first), A), first]
+
+
+def unsigned(data: bytes) -> Message:
+    message = stun.parse(data)
+    for name in ("MESSAGE-INTEGRITY", "FINGERPRINT"):
+        message.attributes.pop(name, None)
+    return message
+
+
+def check_bounds(punch: Punch) -> None:
+    assert len(punch._checks) <= MAX_CHECKED
+    assert sum(check.kind == PEER_REFLEXIVE for check in punch._checks.values()) <= MAX_LEARNT
+    assert all(len(check.open) <= 8 and len(check.samples_s) <= 8 for check in punch._checks.values())
+
+
+@pytest.mark.fuzz
+def test_parse_when_fed_hostile_bytes_then_only_bad_datagram_and_no_growth() -> None:
+    end, samples = asked_and_answered()
+    genuine = {data[:-8] for data in samples}  # the fingerprint's bytes are not signed
+
+    def read(data: bytes) -> None:
+        message = stun.parse(data)
+        if data[:-8] not in genuine:
+            end.punch.receive(message, ("10.6.6.6", 6), end.wire.now)
+            raise AssertionError("it was taken")
+
+    fuzz.fuzz(read, samples, errors=(BadDatagram,))
+    assert end.target is None
+    assert list(end.punch._checks) == [B]
+
+
+@pytest.mark.fuzz
+def test_punch_when_its_peer_signs_hostile_checks_then_typed_and_no_growth() -> None:
+    end, samples = asked_and_answered()
+    chance, now, taken = random.Random(fuzz.SEED), end.wire.now, 0
+
+    def read(data: bytes) -> None:
+        nonlocal now, taken
+        message = unsigned(data)
+        try:
+            message.add_message_integrity(SECRET.key)
+            signed = stun.parse(bytes(message))
+        except (ValueError, TypeError, struct.error) as error:  # what was parsed can't be written again
+            raise BadDatagram("no message") from error
+        now += 0.3
+        source = B if chance.random() < 0.7 else (f"10.{chance.randrange(256)}.0.1", chance.randrange(65536))
+        try:
+            end.punch.receive(signed, source, now)
+        finally:
+            end.punch.handle_timer(now)
+            check_bounds(end.punch)
+        taken += 1
+
+    fuzz.fuzz(read, [bytes(unsigned(data)) for data in samples], errors=(BadDatagram,))
+    assert taken > fuzz.INPUTS // 50
