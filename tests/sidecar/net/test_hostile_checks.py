@@ -1,5 +1,6 @@
 """Hostile STUN at the checks between two members: from strangers, and from the peer itself, which can sign."""
 
+import os
 import random
 import struct
 
@@ -10,9 +11,31 @@ from sidecar.net import stun
 from sidecar.net.candidates import PEER_REFLEXIVE
 from sidecar.net.errors import BadDatagram
 from sidecar.net.punch import MAX_CHECKED, MAX_LEARNT, Punch
-from tests.sidecar.net.test_punch import SECRET, A, B, End, candidate
+from tests.sidecar.net.test_punch import SECRET, A, B, End, candidate, two_ends
 from tests.sidecar.net.wire import Wire
 from tests.support import fuzz
+
+
+def test_learnt_addresses_when_a_flood_is_replayed_then_they_stay_few_and_the_path_stands() -> None:
+    wire = Wire()
+    a, b = two_ends(wire)
+    a.add(candidate(B))
+    b.add(candidate(A))
+    wire.run(2)
+    request = stun.request(SECRET, "d", 1, os.urandom(12), None)
+    for i in range(500):
+        b.punch.receive(stun.parse(request), (f"10.7.{i // 250}.{i % 250}", 7), wire.now)
+    assert len(b.punch.describe().split("; ")) <= MAX_LEARNT + 1
+    wire.run(2)
+    assert (a.target, b.target) == (B, A)
+
+
+def test_candidates_when_far_too_many_come_then_the_surplus_is_ignored() -> None:
+    wire = Wire()
+    a, _ = two_ends(wire)
+    for i in range(5):
+        a.add(*(candidate((f"10.{i}.0.{j}", 9)) for j in range(32)))
+    assert len(a.punch.describe().split("; ")) == MAX_CHECKED
 
 
 def asked_and_answered() -> tuple[End, list[bytes]]:
