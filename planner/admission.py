@@ -22,7 +22,7 @@ def size(count: int) -> str:
     """Bytes for people."""
     for unit, name in UNITS:
         if count >= unit:
-            return f"{count / unit:.4g} {name}"
+            return f"{count / unit:,.0f} {name}" if count >= 1000 * unit else f"{count / unit:.4g} {name}"
     return f"{count} bytes"
 
 

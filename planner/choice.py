@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
+from planner import climb, local
 from planner.case import Case
+from planner.climb import climbed
 from planner.exact import equals, exact_search
 from planner.local import local_search
 from planner.order import ring_through
@@ -21,11 +23,14 @@ def choose(case: Case, paper: Callable[[], Layout | None], budget: Budget) -> tu
     `paper` makes what the objective `paper` would: a search that is not exact must not be worse.
     """
     pool = pool_of(case)
-    best = exact_search(pool, budget, local_search(pool))
+    equal = case.chain.equal
+    known = local_search(pool, Budget(local.STATES if equal else local.STATES_UNEQUAL))
+    best = exact_search(pool, budget, known)
     if budget.left >= 0:
         return (_preferred(pool, best), Search.EXACT) if best else None
-    known = paper()
-    best = equals([*best, *([measured(pool, known)] if known else [])])
+    together = paper()
+    known = [*best, *known, *([measured(pool, together)] if together else [])]
+    best = equals([*known, *climbed(pool, known, Budget(climb.STATES if equal else climb.STATES_UNEQUAL))])
     return (_preferred(pool, best), Search.HEURISTIC) if best else None
 
 

@@ -10,6 +10,7 @@ from planner.fields import (
     not_negative,
     one_of,
     positive,
+    round_trip,
     text,
     truth,
     whole,
@@ -117,8 +118,11 @@ def member_from_json(value: object) -> Member:
 
 
 def _members(fields: Fields, name: str, value: object) -> tuple[Member, ...]:
-    if not isinstance(value, list) or not 1 <= len(value) <= MOST_MEMBERS:
-        raise fields.fault(name, f"a list of 1 to {MOST_MEMBERS} members", value)
+    wanted = f"a list of 1 to {MOST_MEMBERS} members"
+    if not isinstance(value, list):
+        raise fields.fault(name, wanted, value)
+    if not 1 <= len(value) <= MOST_MEMBERS:
+        raise BadProblem(f"{fields.owner}: {name} has to be {wanted}, not of {len(value)}")
     members = tuple(_member(place, entry) for place, entry in enumerate(value))
     names = [member.name for member in members]
     twice = sorted({one for one in names if names.count(one) > 1})
@@ -195,15 +199,17 @@ def _block(blocks: int) -> Reader[int]:
 
 
 def _member(place: int, value: object) -> Member:
-    name = Fields(f"members[{place}]", value, MEMBER_FIELDS).get("name", text)
-    fields = Fields(f"member {name!r}", value, MEMBER_FIELDS)
+    name = value.get("name") if isinstance(value, dict) else None
+    owner = f"member {name!r}" if isinstance(name, str) and name else f"members[{place}]"
+    fields = Fields(owner, value, MEMBER_FIELDS)
+    name = fields.get("name", text)
     mapping, filtering = _behaviour(fields)
     return Member(
         name=name,
         mapping=mapping,
         filtering=filtering,
         udp=fields.get("udp", truth, True),
-        rtt_s=fields.get("rtt_s", positive, None),
+        rtt_s=fields.get("rtt_s", round_trip, None),
         bandwidth_bytes_per_s=fields.get("bandwidth_bytes_per_s", positive, None),
         overhead_s=fields.get("overhead_s", not_negative, None),
         flops_per_s=fields.get("flops_per_s", positive, None),
@@ -262,4 +268,4 @@ def _edge(place: int, value: object, names: list[str]) -> Edge:
     first, second = sorted(between)
     fields.owner = f"the edge between {first!r} and {second!r}"
     path: Path | None = fields.get("path", one_of(Path, Path), None)
-    return Edge(between=(first, second), rtt_s=fields.get("rtt_s", positive, None), path=path)
+    return Edge(between=(first, second), rtt_s=fields.get("rtt_s", round_trip, None), path=path)

@@ -57,7 +57,7 @@ def relative_prices(members: tuple[Member, ...], model: Model) -> Prices:
 
 def batch_sizes(members: tuple[Member, ...], concurrency: int) -> tuple[int, ...]:
     """The batch sizes worth trying: all up to 64, doubling from there. 1 alone where nobody gains by batching."""
-    if not any(gains_by_batching(member) for member in members):
+    if not any(gains_by_batching(member) or _sizes(member.head_s) - {1} for member in members):
         return (1,)
     sizes = set(range(1, min(concurrency, 64) + 1)) | {concurrency}
     doubled = 128
@@ -68,7 +68,13 @@ def batch_sizes(members: tuple[Member, ...], concurrency: int) -> tuple[int, ...
 
 
 def gains_by_batching(member: Member) -> bool:
-    return len(member.block_s) > 1
+    """Whether a block's time is known at more than one batch size; a bandwidth is one at batch 1."""
+    alone = {1} if member.bandwidth_bytes_per_s is not None else set()
+    return len(_sizes(member.block_s) | alone) > 1
+
+
+def _sizes(steps: StepTimes) -> set[int]:
+    return {size for size, _ in steps}
 
 
 def step_s(steps: StepTimes, batch: int) -> float:
@@ -83,10 +89,10 @@ def step_s(steps: StepTimes, batch: int) -> float:
         return steps[0][1]
     upper = next((place for place, (size, _) in enumerate(steps) if size >= batch), len(steps) - 1)
     (size_0, seconds_0), (size_1, seconds_1) = steps[upper - 1], steps[upper]
-    slope = (seconds_1 - seconds_0) / (size_1 - size_0)
     if batch > size_1:
-        return seconds_1 + max(0.0, slope) * (batch - size_1)
-    return seconds_0 + slope * (batch - size_0)
+        return seconds_1 + max(0.0, seconds_1 - seconds_0) / (size_1 - size_0) * (batch - size_1)
+    along = (batch - size_0) / (size_1 - size_0)
+    return seconds_0 * (1 - along) + seconds_1 * along  # so that at a measured size it is the measured time
 
 
 def _overhead_s(member: Member, batch: int) -> float:

@@ -1,5 +1,6 @@
 """Typed reading of a JSON object: every fault is one sentence that says whose field is wrong and what is wanted."""
 
+import json
 import math
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -14,6 +15,9 @@ REQUIRED: Any = object()
 
 SMALLEST, LARGEST = 1e-12, 1e24
 """No time, rate or size in the problem is outside; within, no product or quotient of two overflows."""
+
+LONGEST_ROUND_TRIP_S = 1e6
+"""Eleven days."""
 
 
 class Fields:
@@ -45,34 +49,37 @@ Reader = Callable[[Fields, str, object], T]
 
 
 def show(value: object) -> str:
-    """A value as a sentence can hold it: short, on one line."""
-    text = repr(value)
+    """A value as JSON writes it and a sentence can hold it: short, on one line."""
+    try:
+        text = repr(value) if isinstance(value, str) else json.dumps(value)
+    except RecursionError:
+        text = "a value that is nested too deep"
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 def finite(value: object) -> float | None:
-    """The number as a float, or None for what is none, or not finite, or of no meaning (true and false are none)."""
+    """The number as a float, or None for what is none or not finite (true and false are none)."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
         number = float(value)
     except OverflowError:
         return None
-    return number if math.isfinite(number) and abs(number) <= LARGEST else None
+    return number if math.isfinite(number) else None
 
 
-def positive(fields: Fields, name: str, value: object) -> float:
-    number = finite(value)
-    if number is None or number < SMALLEST:
-        raise fields.fault(name, "a finite number above 0", value)
-    return number
+def within(least: float, most: float) -> "Reader[float]":
+    """A number of some meaning: neither nonsense, nor so large or small that arithmetic with it breaks down."""
 
+    def read(fields: Fields, name: str, value: object) -> float:
+        number = finite(value)
+        if number is None or number < 0 or (number == 0 and least > 0):
+            raise fields.fault(name, "a finite number above 0" if least > 0 else "a finite number, 0 or more", value)
+        if not least <= number <= most:
+            raise fields.fault(name, f"between {least:g} and {most:g}", value)
+        return number
 
-def not_negative(fields: Fields, name: str, value: object) -> float:
-    number = finite(value)
-    if number is None or number < 0:
-        raise fields.fault(name, "a finite number, 0 or more", value)
-    return number
+    return read
 
 
 def whole(least: int) -> Reader[int]:
@@ -82,9 +89,16 @@ def whole(least: int) -> Reader[int]:
         number = finite(value)
         if number is None or number < least or number != int(number):
             raise fields.fault(name, f"a whole number, {least} or more", value)
+        if number > LARGEST:
+            raise fields.fault(name, f"at most {LARGEST:g}", value)
         return int(value)  # type: ignore[call-overload, no-any-return]
 
     return read
+
+
+positive = within(SMALLEST, LARGEST)
+not_negative = within(0.0, LARGEST)
+round_trip = within(SMALLEST, LONGEST_ROUND_TRIP_S)
 
 
 def truth(fields: Fields, name: str, value: object) -> bool:

@@ -1,18 +1,21 @@
 """Members without blocks: why, and the rate of the chosen members with each of them in."""
 
 import math
+from dataclasses import replace
 from math import fsum
 
 from planner.admission import can_hold_a_block, size
 from planner.case import Case, case_of
 from planner.crew import SURPLUS
-from planner.local import RING_EXACT_TO
+from planner.local import RING_EXACT_TO, local_search
 from planner.order import ring_of
 from planner.pool import Budget, Pool, best_of_ring, pool_of
 from planner.rates import Layout, best_batch, network_s, ring_ps, stage_costs
 from planner.settle import Settled, takes_all, whole
 from planner.tour import cheapest_place, improved, ring_weight
 from planner.types import Idle, Objective, Tier
+
+ALL_TAKEN = "more members than blocks, and it would do better in nobody's place"
 
 STATES = 30_000
 """For each member left out: enough for every head and batch size of a small ring, and for the likeliest of a large."""
@@ -29,15 +32,16 @@ def idle_of(settled: Settled) -> tuple[Idle, ...]:
 def _idle(settled: Settled, name: str, case: Case) -> Idle:
     member = case.names.index(name)
     if not can_hold_a_block(case, member):
-        memory = case.members[member].memory_bytes or 0
-        needs = case.chain.least_held() - case.room_bytes[member] + memory
-        return Idle(name, f"can't hold one block: that needs {size(needs)}, it offers {size(memory)}", None)
+        memory = case.members[member].memory_bytes
+        needs = case.chain.least_held() - case.room_bytes[member] + (memory or 0)
+        offers = "its memory is not known" if memory is None else f"it offers {size(memory)}"
+        return Idle(name, f"can't hold one block: that needs {size(needs)}, {offers}", None)
     layout = _layout_with(settled, case)
     rate = None if layout is None else 1 / best_batch(case, layout)[0]
     if name in case.problem.exclude:
         return Idle(name, "excluded", rate)
     if len(case.members) > case.chain.atoms:
-        return Idle(name, SURPLUS, rate)
+        return Idle(name, SURPLUS if takes_all(case.problem) or name in settled.surplus else ALL_TAKEN, rate)
     if layout is None:
         return Idle(name, "the blocks can't be divided with it among the others", rate)
     return Idle(name, _comparison(settled, case, layout), rate)
@@ -50,11 +54,20 @@ def _layout_with(settled: Settled, case: Case) -> Layout | None:
     if takes_all(case.problem):
         together = whole(case)
         return together.layout if isinstance(together, Settled) else None
+    if not case.chain.equal:
+        return _searched(case)
     pool = pool_of(case)
     ring = ring_of(case) if len(case.members) <= RING_EXACT_TO else _inserted(settled, case, pool)
     weight = ring_weight(ring, pool.weights)
     found = best_of_ring(pool, ring, weight, math.inf, Budget(STATES))
     best = min(found, key=lambda one: (one.rank, one.layout.order), default=None)
+    return None if best is None else best.layout
+
+
+def _searched(case: Case) -> Layout | None:
+    """Unequal blocks: the order matters to the division too."""
+    pool = pool_of(case_of(replace(case.problem, require=frozenset(case.names)), case.names))
+    best = min(local_search(pool, Budget(STATES)), key=lambda one: (one.rank, one.layout.order), default=None)
     return None if best is None else best.layout
 
 

@@ -1,7 +1,7 @@
 """A good layout where trying all is too much: of the sets that the walk met, the most promising are divided exactly."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import permutations
 
 from planner.exact import equals
@@ -10,7 +10,7 @@ from planner.tour import cheapest_ring, improved, ring_weight
 from planner.twins import first_choice, twins_of
 from planner.walk import Ring, Walk
 
-STATES = 200_000
+STATES, STATES_UNEQUAL = 200_000, 500_000
 """For the divisions."""
 
 BOUNDS = 60_000
@@ -29,21 +29,21 @@ EXCHANGED_TO = 16
 """Unequal blocks: members up to which exchanges of two are tried in the best order."""
 
 
-def local_search(pool: Pool) -> list[Found]:
-    """The best layouts found. For unequal blocks the walk goes once by what will pack, and once by the bounds."""
+def local_search(pool: Pool, budget: Budget) -> list[Found]:
+    """Layouts found, each the best until then. For unequal blocks the walk goes by what will pack, then by bounds."""
     guesses = [pool] if pool.case.chain.equal else [cautious(pool), pool]
-    budget, twins = Budget(STATES), twins_of(pool)
-    best: list[Found] = []
+    twins = twins_of(pool)
+    found: list[Found] = []
     divided: set[int] = set()
     for guess in guesses:
         for bound, ring in Walk(guess, Budget(BOUNDS // len(guesses))).promising()[:DIVIDED]:
-            if best and bound > just_above(best[0].seconds):
+            if found and bound > just_above(min(one.seconds for one in found)):
                 break
             ring = first_choice(ring, twins)
             if mask_of(ring) not in divided:
                 divided.add(mask_of(ring))
-                best = _better(pool, _orders(pool, ring), best, budget)
-    return best if pool.case.chain.equal else _exchanged(pool, best, budget)
+                found += _divided(pool, _orders(pool, ring), found, budget)
+    return found if pool.case.chain.equal else [*found, *_exchanged(pool, found, budget)]
 
 
 def _orders(pool: Pool, ring: Ring) -> Iterator[Ring]:
@@ -59,19 +59,20 @@ def _orders(pool: Pool, ring: Ring) -> Iterator[Ring]:
         yield ring[::-1]
 
 
-def _better(pool: Pool, rings: Iterable[Ring], best: list[Found], budget: Budget) -> list[Found]:
-    """The best of those known and of the rings' divisions."""
-    best = list(best)
+def _divided(pool: Pool, rings: Iterable[Ring], known: Sequence[Found], budget: Budget) -> list[Found]:
+    """The rings' divisions that are as good as all known and those before."""
+    found: list[Found] = []
     for ring in rings:
-        known = min((found.seconds for found in best), default=math.inf)
-        best += best_of_ring(pool, ring, ring_weight(ring, pool.weights), known, budget)
-    return equals(best)
+        known_s = min((one.seconds for one in (*known, *found)), default=math.inf)
+        found += best_of_ring(pool, ring, ring_weight(ring, pool.weights), known_s, budget)
+    return found
 
 
-def _exchanged(pool: Pool, best: list[Found], budget: Budget) -> list[Found]:
+def _exchanged(pool: Pool, known: Sequence[Found], budget: Budget) -> list[Found]:
     """Exchange two members of the best order, as long as that helps."""
+    best = equals(known)
     while best and len(best[0].layout.order) <= EXCHANGED_TO:
-        better = _better(pool, _exchanges(best[0].layout.order), best, budget)
+        better = equals([*best, *_divided(pool, _exchanges(best[0].layout.order), best, budget)])
         if better[0].rank >= best[0].rank:
             break
         best = better

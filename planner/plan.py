@@ -2,7 +2,6 @@
 
 from planner.admission import Shortage
 from planner.idle import idle_of
-from planner.pool import Budget
 from planner.report import plan_of
 from planner.settle import settle
 from planner.suggest import suggestions
@@ -11,7 +10,7 @@ from planner.types import Plan, Problem, Refusal
 
 def make_plan(problem: Problem) -> Plan | Refusal:
     """The session's plan, or why it is not admitted. Pure: the same problem gives the same answer everywhere."""
-    settled = settle(problem, Budget())
+    settled = settle(problem)
     if isinstance(settled, Shortage):
         suggested = suggestions(problem, settled)
         return Refusal(settled.reason, settled.undersized, settled.missing_bytes, suggested)

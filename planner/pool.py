@@ -14,14 +14,17 @@ from planner.reach import PICOSECONDS
 from planner.tour import Weights, ring_weight
 from planner.types import Objective
 
-STATES = 300_000
-"""About a second of cheap steps (a table entry, a bound, a share) on one slow core."""
+STATES, STATES_UNEQUAL = 300_000, 1_200_000
+"""About a second on one slow core: of table entries, bounds and shares; for unequal blocks, of cuts tried."""
+
+CROSSED = 2
+"""With users, how often the program over all cuts is run for one division (see `measure`)."""
 
 
 class Budget:
     """Counts states down. No clock: every member that computes the plan stops at the same place."""
 
-    def __init__(self, states: int = STATES) -> None:
+    def __init__(self, states: int) -> None:
         self.left = states
 
     def spend(self, states: int) -> bool:
@@ -35,7 +38,8 @@ class Pool:
     """All members of the case can hold a block. Sets of them are bit masks.
 
     `users` is 1 for latency, which makes it a special case of throughput (see `measure`). `rtt_unit` turns a ring's
-    weight into picoseconds; 0 where no ring is priced, and a weight is the number of relays.
+    weight into picoseconds; 0 where no ring is priced, and a weight is the number of relays. `steps` are the cuts that
+    a member's place in the program over unequal blocks tries.
     """
 
     case: Case
@@ -45,6 +49,7 @@ class Pool:
     speeds: tuple[Speeds, ...]
     weights: Weights
     rtt_unit: int
+    steps: tuple[int, ...]
 
     def network_s(self, weight: int) -> float:
         return network_s(weight // self.rtt_unit) if self.rtt_unit else 0.0
@@ -74,7 +79,19 @@ def pool_of(case: Case) -> Pool:
         speeds=tuple(speeds_of(case, amounts, one) for one in prices),
         weights=case.links.weights(),
         rtt_unit=case.links.rtt_unit() if case.links.priced else 0,
+        steps=tuple(_steps(case, member) for member in range(len(case.members))),
     )
+
+
+def _steps(case: Case, member: int) -> int:
+    chain, room = case.chain, case.room_bytes[member]
+    if chain.equal:
+        return 0
+    return sum(max(1, chain.reach(start, room) - start) for start in range(chain.atoms))
+
+
+def budget_for(case: Case) -> Budget:
+    return Budget(STATES if case.chain.equal else STATES_UNEQUAL)
 
 
 def cautious(pool: Pool) -> Pool:
@@ -135,7 +152,7 @@ def best_of_ring(pool: Pool, ring: Sequence[int], weight: int, known_s: float, b
             reached = bound.with_head(pool.users, prices.batch, network, head_s, head_work)
             if reached > just_above(known_s):
                 continue
-            if not budget.spend(_effort(pool, len(ring))):
+            if not budget.spend(effort(pool, ring)):
                 return
             found = _divided(pool, ring, head, prices, goal, weight)
             if found is not None and found.seconds <= just_above(known_s):
@@ -153,11 +170,11 @@ def measured(pool: Pool, layout: Layout) -> Found:
     return Found((round(seconds * PICOSECONDS), pool.relays(weight)), seconds, layout)
 
 
-def _effort(pool: Pool, members: int) -> int:
-    """States that a division counts as: unequal blocks need a program over all cuts, with users several times."""
+def effort(pool: Pool, ring: Sequence[int]) -> int:
+    """States that a division counts as."""
     if pool.case.chain.equal:
-        return 3 * members
-    return pool.case.chain.atoms * members * (1 if pool.users == 1 else 8)
+        return 3 * len(ring)
+    return sum(pool.steps[member] for member in ring) * (1 if pool.users == 1 else CROSSED)
 
 
 def _divided(pool: Pool, ring: Sequence[int], head: int, prices: Prices, goal: Goal, weight: int) -> Found | None:

@@ -42,6 +42,13 @@ class Links:
         """Whether every pair's round trip is known."""
         return all(rtt is not None for row in self.rtt_ps for rtt in row)
 
+    def with_known_trips(self) -> list[int]:
+        """Members of whom every pair's round trip is known: all but those who lack the most, one after the other."""
+        left = list(range(len(self.rtt_ps)))
+        while any(lacks := [sum(self.rtt_ps[a][b] is None for b in left) for a in left]):
+            del left[max(range(len(left)), key=lambda place: (lacks[place], place))]
+        return left
+
     def weights(self) -> list[list[int]]:
         """What ordering minimises: round trips, then ring separation; relays where a round trip is missing.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from planner.cost import Prices
 from planner.measure import Goal, balance, extended
-from planner.pool import Budget, Found, Pool, found_of, just_above, mask_of
+from planner.pool import Budget, Found, Pool, effort, found_of, just_above, mask_of
 from planner.tails import tails_of
 
 
@@ -24,13 +24,19 @@ class Prefix:
 
 
 class SequenceSearch:
-    """Looks for what is as good as `known_s` or better. `floors`: by set, a bound of every set that contains it."""
+    """Looks for what is as good as `known_s` or better. `floors`: by set, a bound of every set that contains it.
 
-    def __init__(self, pool: Pool, budget: Budget, known_s: float, floors: Sequence[float] | None) -> None:
+    `without`: members that are left out, as a set.
+    """
+
+    def __init__(
+        self, pool: Pool, budget: Budget, known_s: float, floors: Sequence[float] | None, without: int = 0
+    ) -> None:
         self.pool = pool
         self.budget = budget
         self.known_s = known_s
         self.floors = floors
+        self.without = without
         self.found: list[Found] = []
         self.tails = {prices.batch: tails_of(pool, prices) for prices in pool.prices}
 
@@ -58,7 +64,7 @@ class SequenceSearch:
         goal = Goal(self.pool.users, prices.batch, self.pool.network_s(weight))
         if (prefix.sums[-1] + goal.network_s) / goal.users > just_above(self.known_s):
             return
-        self.budget.spend(self.pool.case.chain.atoms * len(prefix.order))
+        self.budget.spend(effort(self.pool, prefix.order))
         split = balance(self.pool.case.chain, self.pool.case.devices(prefix.order, prices), goal)
         if split is not None and goal.token_s(split) <= just_above(self.known_s):
             self.known_s = min(self.known_s, goal.token_s(split))
@@ -69,7 +75,7 @@ class SequenceSearch:
         longer = []
         size = len(self.pool.case.members)
         for member in range(size):
-            if self._hopeful(prefix, member) and self.budget.spend(self.pool.case.chain.atoms + 4 * size):
+            if self._hopeful(prefix, member) and self.budget.spend(self.pool.steps[member] + 4 * size):
                 with_it = self._with(prefix, member, prices)
                 bound = self.tails[prices.batch].least_s(with_it.order, with_it.sums, with_it.weight)
                 if bound < math.inf and bound <= just_above(self.known_s):
@@ -77,7 +83,7 @@ class SequenceSearch:
         return sorted(longer, key=lambda one: (one[0], one[1].order))
 
     def _hopeful(self, prefix: Prefix, member: int) -> bool:
-        if member in prefix.order:
+        if member in prefix.order or self.without >> member & 1:
             return False
         return self.floors is None or self.floors[mask_of((*prefix.order, member))] <= just_above(self.known_s)
 

@@ -1,5 +1,6 @@
 """From a problem to a layout, or to why there is none: the strategies and objectives side by side."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from planner.admission import Shortage, can_hold_a_block, could_hold, overfull, shortage, too_small
@@ -10,9 +11,12 @@ from planner.crew import crew_of
 from planner.head import place_head
 from planner.order import order_search, ordered_by, ring_of
 from planner.partition import Device, divide
-from planner.pool import Budget
-from planner.rates import Layout
+from planner.pool import Budget, budget_for, measured, pool_of
+from planner.rates import Layout, ring_ps
 from planner.types import Objective, OrderedBy, Problem, Search, Strategy, Tier
+
+MOST_UNKNOWN = 4
+"""Members without a round trip up to which the best ring with each of them is searched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +30,11 @@ class Settled:
     surplus: tuple[str, ...]
 
 
-def settle(problem: Problem, budget: Budget) -> Settled | Shortage:
-    """Decide. The objectives that choose a subset need seconds; without them everybody takes part who can."""
+def settle(problem: Problem, budget: Budget | None = None) -> Settled | Shortage:
+    """Decide. The objectives that choose a subset need seconds; without them everybody takes part who can.
+
+    budget: of the exact search; about a second's unless given.
+    """
     everybody = case_of(problem)
     if takes_all(problem):
         return whole(everybody)
@@ -53,14 +60,50 @@ def takes_all(problem: Problem) -> bool:
     return problem.strategy is not Strategy.KAFILA or problem.objective is Objective.PAPER
 
 
-def _chosen(case: Case, surplus: tuple[str, ...], budget: Budget) -> Settled | Shortage:
+def _chosen(case: Case, surplus: tuple[str, ...], budget: Budget | None) -> Settled | Shortage:
     """`latency` and `throughput`."""
+    found = _searched(case, surplus, budget)
+    if found is None:
+        return shortage(case, range(len(case.members)), range(len(case.members)))
+    return found if case.links.priced else _priced_or(found, budget)
+
+
+def _searched(case: Case, surplus: tuple[str, ...], budget: Budget | None) -> Settled | None:
     everybody = range(len(case.members))
-    if all(can_hold_a_block(case, member) for member in everybody) and could_hold(case, everybody):
-        found = choose(case, lambda: _paper(case), budget)
-        if found is not None:
-            return Settled(case, *found, ordered_by(case), surplus)
-    return shortage(case, everybody, everybody)
+    if not all(can_hold_a_block(case, member) for member in everybody) or not could_hold(case, everybody):
+        return None
+    found = choose(case, lambda: _paper(case), budget or budget_for(case))
+    return None if found is None else Settled(case, *found, ordered_by(case), surplus)
+
+
+def _priced_or(free: Settled, budget: Budget | None) -> Settled:
+    """Where a round trip is missing, the search left the network out of every ring, also of those that know theirs.
+
+    So the rings of members who all know theirs are searched with it, those with each other member without, and what
+    promises most is taken.
+    """
+    case = free.case
+    trusted = case.links.with_known_trips()
+    if not case.required <= set(trusted):
+        return free
+    known = _searched(case_of(case.problem, [case.names[member] for member in trusted]), free.surplus, budget)
+    if known is None:
+        return free
+    others = [name for member, name in enumerate(case.names) if member not in trusted]
+    if len(others) > MOST_UNKNOWN:
+        return _better(known, [free] if ring_ps(case, free.layout.order) is None else [], Search.HEURISTIC)
+    with_each = [
+        _searched(case_of(replace(case.problem, require=case.problem.require | {name}), case.names), (), budget)
+        for name in others
+    ]
+    return _better(known, [replace(one, case=case) for one in with_each if one is not None], Search.EXACT)
+
+
+def _better(known: Settled, others: Sequence[Settled], search: Search) -> Settled:
+    """Who promises most, as exact as the least exact of them, and as `search`."""
+    best = min((known, *others), key=lambda one: measured(pool_of(one.case), one.layout).seconds)
+    exact = search is Search.EXACT and all(one.search is Search.EXACT for one in (known, *others))
+    return replace(best, search=Search.EXACT if exact else Search.HEURISTIC)
 
 
 def _paper(case: Case) -> Layout | None:

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from planner.admission import Shortage, can_hold_a_block, size
 from planner.case import case_of
-from planner.pool import Budget
 from planner.settle import Settled, settle, takes_all
 from planner.types import Model, Objective, Problem
 
@@ -38,7 +37,7 @@ def fits(problem: Problem) -> bool:
     if problem.exclude >= {member.name for member in problem.members}:
         return False
     members = tuple(replace(member, rtt_s=None) for member in problem.members)
-    return isinstance(settle(replace(problem, members=members, edges=(), objective=Objective.PAPER), Budget()), Settled)
+    return isinstance(settle(replace(problem, members=members, edges=(), objective=Objective.PAPER)), Settled)
 
 
 def _less_context(problem: Problem) -> Iterator[str]:

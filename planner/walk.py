@@ -69,8 +69,8 @@ class Walk:
         mask = mask_of(ring)
         seconds = self.pool.network_s(ring_weight(ring, self.pool.weights))
         rows = [row for row in self.pool.speeds[0].rows if mask & row.bit]
-        seconds += fsum(row.least_s + row.per_s * row.spare for row in rows)
-        return bound, seconds / fsum(1 + row.spare for row in rows)
+        seconds += fsum(row.least_s + row.per_s * max(0.0, row.spare) for row in rows)
+        return bound, seconds / fsum(1 + max(0.0, row.spare) for row in rows)
 
     def _grown(self, seed: int) -> Ring:
         """From one member: add who costs least for its room until the model fits, then who helps most."""

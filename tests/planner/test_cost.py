@@ -72,6 +72,26 @@ def test_step_s_when_between_and_beyond_measured_sizes_then_linear(batch: int, s
     assert step_s(STEPS, batch) == pytest.approx(seconds)
 
 
+def test_step_s_when_at_a_measured_size_then_exactly_what_was_measured() -> None:
+    assert step_s(((1, 1e5), (2, 1e-12)), 2) == 1e-12
+
+
+def test_rate_when_only_the_head_was_measured_by_batch_then_batches_are_tried_whoever_else_is_there() -> None:
+    alone = [member("A", head_s={"1": 0.02, "8": 0.02})]
+    asked = problem(alone, concurrency=8, objective="throughput", model=model(blocks=1))
+    with_idle = problem(
+        [*alone, member("B", memory_bytes=1)], concurrency=8, objective="throughput", model=model(blocks=1)
+    )
+    rates = [plan(one).tokens_per_s or 0 for one in (asked, with_idle)]
+    assert rates[0] == rates[1] > 1.01 / (0.001 + 0.010 + 0.020)
+
+
+def test_rate_when_a_bandwidth_and_a_larger_batch_are_known_then_it_gains() -> None:
+    one = member("A", block_s={"8": 0.010})
+    found = plan(problem([one], concurrency=8, objective="throughput", model=model(blocks=1, unembed_bytes=0)))
+    assert found.tokens_per_s == pytest.approx(8 / 0.011)
+
+
 def test_step_s_when_a_larger_batch_was_measured_faster_then_it_falls_no_further() -> None:
     assert step_s(((1, 0.010), (4, 0.009)), 64) == pytest.approx(0.009)
 

@@ -83,3 +83,28 @@ def test_plan_when_sixty_four_members_then_all_are_in_the_ring() -> None:
     assert sorted(found.order) == [one["name"] for one in crowd]
     assert found.search == "heuristic"
     assert found.ring_cost_s == pytest.approx(2 * 0.063), "permissive members on a line: there and back"
+
+
+def test_idle_when_blocks_are_unequal_then_another_order_is_looked_for_before_it_is_said_to_be_impossible() -> None:
+    sizes = {"blocks": 4, "block_bytes": [6, 2, 6, 3], "embed_bytes": 0, "unembed_bytes": 0}
+    crowd = [
+        member(name, rtt_s=1, overhead_s=0, bandwidth_bytes_per_s=speed, memory_bytes=room)
+        for name, speed, room in (("A", 1, 7), ("B", 2, 9), ("C", 1, 4), ("D", 2, 4))
+    ]
+    found = plan(problem(crowd, model=model(**sizes), objective="latency"))
+    together = plan(problem(crowd, model=model(**sizes), objective="latency", require=["all"]))
+    assert [one.member for one in found.idle] == ["C"]
+    assert found.idle[0].tokens_per_s_with == together.tokens_per_s
+
+
+def test_idle_when_each_block_has_its_member_then_the_fastest_is_not_called_slow() -> None:
+    crowd = [member("A", rtt_s=0.01), member("B", rtt_s=0.01), member("C", rtt_s=9.0, bandwidth_bytes_per_s=110 * GB)]
+    heads = model(blocks=2, embed_bytes=GB // 2, unembed_bytes=GB // 2)
+    found = plan(problem(crowd, model=heads, objective="throughput", concurrency=4))
+    assert [one.member for one in found.idle] == ["C"]
+    assert "slowest" not in found.idle[0].why
+
+
+def test_idle_when_memory_is_not_known_then_it_says_so() -> None:
+    found = plan(problem([member("A"), member("B", memory_bytes=None)], objective="latency"))
+    assert found.idle[0].why.endswith("its memory is not known")

@@ -66,6 +66,11 @@ def test_main_when_not_admitted_then_json_and_three(tmp_path: Path, capsys: pyte
         ("", "JSON"),
         ("[" * 100_000, "JSON"),
         ('{"members": [{"name": "A", "rtt_s": NaN}]}', "rtt_s"),
+        ('{"members": [{"name": "A", "rtt_s": 1' + "0" * 5000 + "}]}", "'A': rtt_s"),
+        (problem([member("A", rtt_s=1e18)]), "between 1e-12 and 1e+06"),
+        (problem([{**member("desk"), "foo": 1}]), "'desk'"),
+        (problem([member(str(n)) for n in range(65)]), "not of 65"),
+        (problem([member("A", udp=None, mapping=[True, None])]), "not [true, null]"),
     ],
 )
 def test_main_when_bad_input_then_two_and_one_sentence_and_no_output(
@@ -128,3 +133,27 @@ def test_documented_example_when_run_then_it_says_what_the_page_says(
     assert sorted(told["order"]) == ["desk", "lab"]
     assert [one["member"] for one in told["idle"]] == ["laptop"]
     assert told["idle"][0]["tokens_per_s_with"] < told["tokens_per_s"]
+
+
+def test_main_when_standard_input_is_closed_then_two_and_a_sentence() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "planner"],
+        stdin=None,
+        capture_output=True,
+        text=True,
+        check=False,
+        close_fds=True,
+        preexec_fn=lambda: os.close(0),
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "standard input is closed" in done.stderr
+
+
+def test_main_when_asked_for_help_then_units_exit_status_and_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    told = capsys.readouterr().out
+    for word in ("bytes", "seconds", "exit status", "example", "docs/planner.md"):
+        assert word in told
+    example = told[told.index("{") : told.rindex("}") + 1]
+    assert json.loads(example)["members"]

@@ -1,6 +1,8 @@
 """`latency` and `throughput` against brute force, and the heuristic against the exact search."""
 
+import json
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -25,6 +27,8 @@ from tests.planner.problems import (
     problems,
     result,
 )
+
+HARD = Path(__file__).parent / "hard"
 
 
 def check_exact(given_: Json) -> None:
@@ -180,3 +184,50 @@ def test_objective_when_many_are_alike_then_the_first_names_are_taken_by_the_heu
     found = plan(problem(crowd, objective="latency", anchor="m07"))
     assert found.search is Search.HEURISTIC
     assert found.order == ("m07", "m00")
+
+
+@pytest.mark.parametrize(
+    ("file", "without"),
+    [
+        ("fifteen-members-equal-blocks", "D"),
+        ("eight-members-unequal-blocks", "A"),
+        ("eight-members-unequal-blocks-tight", "A"),
+    ],
+)
+def test_heuristic_when_memory_is_tight_then_leaving_out_one_by_hand_is_hardly_better(file: str, without: str) -> None:
+    given_ = json.loads((HARD / f"{file}.json").read_text())
+    ours, theirs = plan(given_), plan({**given_, "exclude": [without]})
+    alone = given_.get("objective", "latency") == "latency"
+    rate, by_hand = ((p.tokens_per_s_one_user if alone else p.tokens_per_s) or 0 for p in (ours, theirs))
+    assert rate >= by_hand / 1.02
+
+
+def test_objective_when_a_member_has_less_room_than_the_smallest_block_reads_then_still_planned() -> None:
+    found = plan(json.loads((HARD / "two-members-less-than-an-atom-to-spare.json").read_text()))
+    assert found.order == ("A", "B")
+
+
+@pytest.mark.parametrize("objective", ["latency", "throughput"])
+@pytest.mark.parametrize("unknown", [1, 5])
+def test_objective_when_a_stranger_to_the_network_stands_by_then_the_others_are_priced(
+    objective: str, unknown: int
+) -> None:
+    """A and B, C and D are far from each other: only a priced ring avoids that."""
+    trips = {"A": 1.0, "B": 2.0, "C": 1.0, "D": 2.0}
+    crowd = [member(name, rtt_s=rtt_s, memory_bytes=8 * GB) for name, rtt_s in trips.items()]
+    slow = {"rtt_s": None, "bandwidth_bytes_per_s": GB / 100, "memory_bytes": 8 * GB}
+    strangers = [member(f"E{n}", **slow) for n in range(unknown)]
+    edges = [{"between": list(pair), "rtt_s": 9.0} for pair in ("AB", "CD")]
+    asked = problem(crowd + strangers, objective=objective, concurrency=2, edges=edges, model=model(blocks=16))
+    found, paper = plan(asked), plan({**asked, "exclude": [one["name"] for one in strangers], "objective": "paper"})
+    assert found.order == paper.order == ("A", "C", "B", "D")
+    assert found.ordered_by == "priced"
+    assert found.tokens_per_s == paper.tokens_per_s
+    assert {one.member for one in found.idle} == {one["name"] for one in strangers}
+
+
+def test_objective_when_the_stranger_to_the_network_is_worth_it_then_it_takes_part() -> None:
+    slow = [member(name, bandwidth_bytes_per_s=GB, rtt_s=1.0) for name in "AB"]
+    found = plan(problem([*slow, member("C", rtt_s=None)], objective="latency"))
+    assert found.order == ("C",)
+    assert found.search is Search.EXACT
