@@ -14,7 +14,7 @@ from planner.tour import cheapest_place, cheapest_ring, improved, ring_weight
 STATES, STATES_UNEQUAL = 240_000, 400_000
 """For the climbs together."""
 
-STARTS = 3
+STARTS = 10
 """How many of the sets known are climbed from."""
 
 SEARCHED_TO = 12

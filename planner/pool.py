@@ -14,7 +14,7 @@ from planner.reach import PICOSECONDS
 from planner.tour import Weights, ring_weight
 from planner.types import Objective
 
-STATES, STATES_UNEQUAL = 300_000, 1_200_000
+STATES, STATES_UNEQUAL = 300_000, 2_000_000
 """About a second on one slow core: of table entries, bounds and shares; for unequal blocks, of cuts tried."""
 
 CROSSED = 2
