@@ -22,6 +22,7 @@ from sidecar.session.dial import CALL_DEADLINE_S, answered, dial
 
 AskRouter = Callable[[], Awaitable[doctor.Offer | None]]
 
+LARGEST_CLOCK_ERROR_S = 1e9  # some 30 years
 GREETINGS = 3  # the quickest counts
 
 
@@ -31,7 +32,7 @@ class _Greeting:
 
     reply: rendezvous_pb2.GreetReply
     rtt_s: float
-    clock_ahead_s: float
+    clock_ahead_s: float | None  # None: what it told is no time
 
 
 async def examine(
@@ -80,7 +81,8 @@ async def _greet(place: Place) -> _Greeting:
             call = stub.Greet(rendezvous_pb2.GreetRequest(protocol=PROTOCOL), timeout=CALL_DEADLINE_S)
             reply = await answered(call, place)
             rtt_s = time.perf_counter() - started_at
-            greetings.append(_Greeting(reply, rtt_s, reply.time_s - (sent_at + rtt_s / 2)))
+            ahead_s = reply.time_s - (sent_at + rtt_s / 2)
+            greetings.append(_Greeting(reply, rtt_s, ahead_s if abs(ahead_s) < LARGEST_CLOCK_ERROR_S else None))
     return min(greetings, key=lambda greeting: greeting.rtt_s)
 
 

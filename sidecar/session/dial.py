@@ -56,12 +56,15 @@ async def dial(address: Address) -> grpc.aio.Channel:
 async def answered(call: Awaitable[Any], address: Address) -> Any:
     """A call's reply; what fails becomes a typed error."""
     try:
-        return await call
+        reply = await call
     except grpc.aio.AioRpcError as error:
         if error.code() in _NO_ANSWER:
             raise no_answer(address) from error
         sentence = error.details() or "the rendezvous refused without a word"
         raise from_code(error.code().name, sentence) from error
+    if reply is None:  # gRPC's word for what it can't read
+        raise no_answer(address)
+    return reply
 
 
 def no_answer(address: Address) -> Unavailable:
