@@ -299,16 +299,12 @@ class LogEntries(_message.Message):
     def __init__(self, entries: _Optional[_Iterable[_Union[SignedEntry, _Mapping]]] = ...) -> None: ...
 
 class Capability(_message.Message):
-    __slots__ = ("member_json", "device", "mlx_lm_version", "dtype_note")
+    __slots__ = ("member_json", "device")
     MEMBER_JSON_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
-    MLX_LM_VERSION_FIELD_NUMBER: _ClassVar[int]
-    DTYPE_NOTE_FIELD_NUMBER: _ClassVar[int]
     member_json: str
     device: str
-    mlx_lm_version: str
-    dtype_note: str
-    def __init__(self, member_json: _Optional[str] = ..., device: _Optional[str] = ..., mlx_lm_version: _Optional[str] = ..., dtype_note: _Optional[str] = ...) -> None: ...
+    def __init__(self, member_json: _Optional[str] = ..., device: _Optional[str] = ...) -> None: ...
 
 class Candidates(_message.Message):
     __slots__ = ("candidates",)
@@ -337,22 +333,20 @@ class PlanProposal(_message.Message):
     def __init__(self, problem_json: _Optional[str] = ..., plan_json: _Optional[str] = ...) -> None: ...
 
 class LinkReport(_message.Message):
-    __slots__ = ("peer", "up", "path", "rtt_s", "failure", "punch_s", "handshake_s")
+    __slots__ = ("peer", "up", "path", "rtt_s", "punch_s", "handshake_s")
     PEER_FIELD_NUMBER: _ClassVar[int]
     UP_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     RTT_S_FIELD_NUMBER: _ClassVar[int]
-    FAILURE_FIELD_NUMBER: _ClassVar[int]
     PUNCH_S_FIELD_NUMBER: _ClassVar[int]
     HANDSHAKE_S_FIELD_NUMBER: _ClassVar[int]
     peer: str
     up: bool
     path: str
     rtt_s: float
-    failure: str
     punch_s: float
     handshake_s: float
-    def __init__(self, peer: _Optional[str] = ..., up: _Optional[bool] = ..., path: _Optional[str] = ..., rtt_s: _Optional[float] = ..., failure: _Optional[str] = ..., punch_s: _Optional[float] = ..., handshake_s: _Optional[float] = ...) -> None: ...
+    def __init__(self, peer: _Optional[str] = ..., up: _Optional[bool] = ..., path: _Optional[str] = ..., rtt_s: _Optional[float] = ..., punch_s: _Optional[float] = ..., handshake_s: _Optional[float] = ...) -> None: ...
 
 class Go(_message.Message):
     __slots__ = ()
