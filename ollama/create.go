@@ -52,7 +52,7 @@ func createCommand() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.Uint32Var(&request.Members, "members", 0, "Wait for `N` members, this machine included (default: until 'ollama session start')")
+	flags.Uint32Var(&request.Members, "members", 0, "Wait for `N` members, this machine included, and take no more (default: until 'ollama session start')")
 	flags.Uint32Var(&request.ContextTokens, "context", 0, "`TOKENS` of context for each sequence (default 4096, or the model's own if smaller)")
 	flags.Uint32Var(&request.Concurrency, "concurrency", 0, "Room for `N` sequences at once (default 1)")
 	flags.StringVar(&memory, "memory", "", "Lend at most `SIZE` of this machine's memory, such as 12GB (default: what is usable)")

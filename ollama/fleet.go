@@ -162,7 +162,13 @@ func (f *fleet) ensure(ctx context.Context, session *pb.Session) error {
 	defer f.mu.Unlock()
 	old := f.known[session.Id]
 	if old != nil && old.Concurrency == session.Concurrency && proto.Equal(old.Vehicle, session.Vehicle) {
-		return f.settle(ctx, session)
+		names, err := f.store.registered(ctx)
+		if err != nil {
+			return err
+		}
+		if slices.Contains(names, session.Vehicle.Name) {
+			return f.settle(ctx, session)
+		} // else somebody has removed the model, not the session
 	}
 	if old != nil {
 		if err := f.store.unload(ctx, old.Vehicle.Name); err != nil {

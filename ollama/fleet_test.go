@@ -163,6 +163,22 @@ func TestFleet_ensure_registersOnceAndLoadsWithTheSessionsSlots(t *testing.T) {
 	}
 }
 
+func TestFleet_ensure_whenSomebodyRemovedTheModel_registersItAgain(t *testing.T) {
+	f, memory := fleetOf(t, &scripted{})
+	for range 2 {
+		if err := f.ensure(t.Context(), readySession()); err != nil {
+			t.Fatal(err)
+		}
+		if _, there := memory.created[vehicleName]; !there {
+			t.Fatal("the model is not registered")
+		}
+		delete(memory.created, vehicleName)
+	}
+	if memory.loads != 2 {
+		t.Errorf("%d loads", memory.loads)
+	}
+}
+
 func TestFleet_ensure_whenTheSessionChanged_loadsAnew(t *testing.T) {
 	f, memory := fleetOf(t, &scripted{})
 	if err := f.ensure(t.Context(), readySession()); err != nil {

@@ -121,6 +121,11 @@ func join(ctx context.Context, c *control, code string, with joining) (*pb.Sessi
 	if err != nil {
 		return nil, err
 	}
+	if id, err := plannedSession(ctx, c, []string{code}); err != nil {
+		return nil, err
+	} else if id != "" {
+		return untilReady(ctx, c, id, newDisplay(with.asJSON))
+	}
 	var offer pb.Offer
 	stop := spin("proving the code to the session's host")
 	err = c.post(ctx, "open", &pb.OpenSessionRequest{
@@ -235,6 +240,9 @@ func untilReady(ctx context.Context, c *control, id string, d display) (*pb.Sess
 	case errors.Is(err, errReady):
 		return last, nil
 	case ctx.Err() != nil:
+		if last != nil {
+			id = title(last)
+		}
 		return nil, interrupted("this machine stays a member of the session: `ollama session status " + id +
 			"` shows how far it is, `ollama session leave " + id + "` leaves it")
 	case err == nil:

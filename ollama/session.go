@@ -73,7 +73,11 @@ func leaveCommand() *cobra.Command {
 		Long:  "Frees what this machine lent. The others plan again without it.",
 		Args:  arguments(0, 1),
 		RunE: onSession(func(ctx context.Context, c *control, name string) error {
-			return c.post(ctx, "leave", &pb.SessionRequest{Session: name}, &pb.LeaveSessionReply{})
+			if err := c.post(ctx, "leave", &pb.SessionRequest{Session: name}, &pb.LeaveSessionReply{}); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintln(os.Stderr, "This machine has left the session; what it lent is free again.")
+			return err
 		}),
 	}
 }

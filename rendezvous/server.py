@@ -60,6 +60,7 @@ async def serve(config: Config) -> AsyncIterator[Serving]:
         fingerprint = config.key_pair.fingerprint if config.key_pair else None
         yield Serving(port, fingerprint, (servicer.udp.port, servicer.udp.alternate_port))
     finally:
+        servicer.end_streams()
         await server.stop(STOP_GRACE_S)
         servicer.close()
         logger.info("rendezvous_stopped")
@@ -79,6 +80,13 @@ class _Servicer(pb_grpc.RendezvousServicer):
         self.udp = _udp_place(config, sockets)
         self._wake: dict[int, asyncio.Event] = {}  # by stream
         self._timer: asyncio.TimerHandle | None = None
+        self._stopping = False
+
+    def end_streams(self) -> None:
+        """Members hear in order that the server stops, and try again."""
+        self._stopping = True
+        for wake in self._wake.values():
+            wake.set()
 
     def close(self) -> None:
         self._datagrams.close()
@@ -122,6 +130,8 @@ class _Servicer(pb_grpc.RendezvousServicer):
                     events = self._rooms.take(key, stream)
                 for event in events:
                     yield _message(event, observed=observed_address(context.peer()), udp=self.udp)
+                if self._stopping:
+                    await context.abort(grpc.StatusCode.UNAVAILABLE, "this rendezvous stops")
                 await wake.wait()
         finally:
             del self._wake[stream]

@@ -8,7 +8,7 @@ from kafila_proto import sidecar_pb2 as pb
 from sidecar.errors import Refused
 from sidecar.session.events import Json, Proposal
 from sidecar.session.planning import compute_plan
-from sidecar.session.terms import DEFAULT_CONTEXT_TOKENS, OBJECTIVES, beside_weights
+from sidecar.session.terms import OBJECTIVES, beside_weights, context_for
 from sidecar.weights.checkpoint import Checkpoint
 
 
@@ -29,7 +29,7 @@ async def of_model(checkpoint: Checkpoint, member: Json, request: pb.PlanRequest
     Raises:
         Refused: the measurements can't be planned with.
     """
-    context_tokens = request.context_tokens or DEFAULT_CONTEXT_TOKENS
+    context_tokens = context_for(checkpoint, request.context_tokens)
     problem: dict[str, Any] = {
         "model": checkpoint.sizes,
         "context_tokens": context_tokens,

@@ -77,7 +77,8 @@ def _room(text: str) -> int:
 
 def _words(words: list[str]) -> tuple[str, ...]:
     if len(words) != WORDS:
-        raise InvalidInput(f"the code has {len(words)} words after its number, not {WORDS}: it looks like {_EXAMPLE}")
+        count = f"{len(words)} word{'s' if len(words) != 1 else ''}"
+        raise InvalidInput(f"the code has {count} after its number, not {WORDS}: it looks like {_EXAMPLE}")
     for word in words:
         _check_word(word)
     return tuple(words)

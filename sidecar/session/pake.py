@@ -30,7 +30,7 @@ MESSAGE_BYTES = 33
 Entropy = Callable[[int], bytes]
 
 _NEWCOMER, _ADMITTER = b"kafila newcomer", b"kafila admitter"
-WRONG_WORDS = "the code's words do not match: ask for the code again and mind each word"
+WRONG_WORDS = "the code's words do not match, or are an old code's: ask for the code again, and mind each word"
 
 # Both machines: (state, what happens) -> next state. Any other pair is refused.
 NEWCOMER = {

@@ -37,14 +37,11 @@ def make_terms(
     request: pb.CreateSessionRequest, checkpoint: Checkpoint, *, rendezvous_at_host: bool
 ) -> ring_pb2.SessionTerms:
     """What the founding entry of the log says."""
-    own = _own_context(checkpoint)
-    if request.context_tokens > own:
-        raise InvalidInput(f"a context of {request.context_tokens} tokens is more than the model's own {own}")
     return ring_pb2.SessionTerms(
         model=request.model,
         revision=checkpoint.revision,
         members_wanted=request.members,
-        context_tokens=request.context_tokens or min(DEFAULT_CONTEXT_TOKENS, own),
+        context_tokens=context_for(checkpoint, request.context_tokens),
         concurrency=request.concurrency or 1,
         strategy=request.strategy or "kafila",
         objective=request.objective,
@@ -53,6 +50,14 @@ def make_terms(
         weight_bytes=checkpoint.shard_bytes(checkpoint.manifest.tensors),
         rendezvous_at_host=rendezvous_at_host,
     )
+
+
+def context_for(checkpoint: Checkpoint, wanted_tokens: int) -> int:
+    """The context that was asked for, or the default for 0. Raises InvalidInput for more than the model's own."""
+    own = _own_context(checkpoint)
+    if wanted_tokens > own:
+        raise InvalidInput(f"a context of {wanted_tokens} tokens is more than the model's own {own}")
+    return wanted_tokens or min(DEFAULT_CONTEXT_TOKENS, own)
 
 
 def _own_context(checkpoint: Checkpoint) -> int:

@@ -14,6 +14,7 @@ from sidecar.session.edges import predicted_path
 from sidecar.session.events import Json
 from sidecar.session.machine import Machine
 from sidecar.session.roster import Roster, Seen
+from sidecar.session.states import State
 from sidecar.weights.checkpoint import Checkpoint
 
 PARSER = "kafila"  # the pair of renderer and parser that every text model can honour
@@ -25,6 +26,8 @@ def session_view(
     """Everything but the code and what only the stage knows."""
     terms = channel.terms
     present = [name for name in roster.seen if not machine.is_gone(name)]
+    stages = machine.proposal.stages if machine.proposal and machine.state is State.READY else []
+    serving = {str(stage["member"]) for stage in stages}
     session = pb.Session(
         id=channel.session.hex(),
         state=machine.state.value,
@@ -46,7 +49,13 @@ def session_view(
         context_tokens=terms.context_tokens,
         concurrency=terms.concurrency,
         members=[
-            _member(name, seen, role="host" if name == channel.host else "member", present=name in present)
+            _member(
+                name,
+                seen,
+                role="host" if name == channel.host else "member",
+                present=name in present,
+                serves=name in serving,
+            )
             for name, seen in roster.seen.items()
         ],
         vehicle=vehicle(channel, checkpoint),
@@ -87,12 +96,13 @@ def _model_name(model: str) -> str:
     return "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "-" for letter in last)
 
 
-def _member(name: str, seen: Seen, *, role: str, present: bool) -> pb.Member:
+def _member(name: str, seen: Seen, *, role: str, present: bool, serves: bool) -> pb.Member:
+    """A latecomer never heard what the others did, but a session is ready when all its stages are."""
     return pb.Member(
         name=name,
         role=role,
         present=present,
-        doing=seen.doing,
+        doing="ready" if serves else seen.doing,
         usable_memory_bytes=seen.usable_memory_bytes,
         fetched_bytes=seen.fetched_bytes,
         fetch_total_bytes=seen.total_bytes,

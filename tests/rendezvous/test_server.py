@@ -3,6 +3,8 @@
 import asyncio
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import grpc
@@ -52,6 +54,28 @@ async def test_attend_when_idle_ttl_passes_then_mailbox_is_gone() -> None:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stub.Leave(pb.LeaveRequest(room=room.room, mailbox=room.mailbox, secret=room.secret))
         assert caught.value.code() == grpc.StatusCode.NOT_FOUND
+
+
+async def test_serve_when_it_stops_then_who_attends_hears_that_in_order(caplog: pytest.LogCaptureFixture) -> None:
+    async with channel_of_its_own() as (mine, stop):
+        room = await stub_of(mine).Create(pb.CreateRequest(protocol=1))
+        stream = stub_of(mine).Attend(pb.AttendRequest(room=room.room, mailbox=room.mailbox, secret=room.secret))
+        await stream.read()
+        await stop()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stream.read()
+    assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+    assert "stops" in str(caught.value.details())
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+@asynccontextmanager
+async def channel_of_its_own() -> AsyncIterator[tuple[grpc.aio.Channel, Callable[[], Awaitable[None]]]]:
+    """A connection to a server that can be stopped before it."""
+    stack = AsyncExitStack()
+    serving = await stack.enter_async_context(serve(Config(port=0)))
+    async with channel(serving.port) as mine:
+        yield mine, stack.aclose
 
 
 async def test_post_when_body_is_over_the_wire_limit_then_refused() -> None:

@@ -121,7 +121,7 @@ def print_plan(session: dict[str, Any]) -> None:
     say("the plan: who holds what (three members on one machine share its cores: apart they are quicker)")
     for stage in session["stages"]:
         head = "  head" if stage.get("head") else ""
-        print(f"   {stage['member']:4} blocks {stage.get('start', 0):2} to {stage['end']:2}"
+        print(f"   {stage['member']:4} blocks {stage.get('start', 0):2} to {stage['end'] - 1:2}"
               f"  {int(stage['resident_bytes']) / 1e6:6.0f} MB"
               f"  predicted {stage['predicted_s'] * 1e3:6.2f} ms a token{head}")  # fmt: skip
     print("   hops:", ", ".join(f"{hop['from']} → {hop['to']} {hop['path']}" for hop in session["hops"]))

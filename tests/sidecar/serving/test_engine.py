@@ -120,8 +120,9 @@ async def test_generate_when_the_context_is_full_then_it_ends(three: Party) -> N
 
 
 async def test_generate_when_the_prompt_is_too_long_then_cut_or_refused(three: Party) -> None:
-    _, last = await answer(three["ada"], ask("x" * 500))
-    assert last.prompt_tokens == CONTEXT - 1
+    for wanted, room in ((12, 12), (-1, CONTEXT // 4)):
+        _, last = await answer(three["ada"], ask("x" * 500, num_predict=wanted))
+        assert (last.prompt_tokens, last.output_tokens) == (CONTEXT - room, room)
     long = ask("x" * 500)
     long.truncate = False
     refused = await refusal(three["bob"], long)
