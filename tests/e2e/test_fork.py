@@ -254,7 +254,7 @@ def test_run_with_session_when_interrupted_while_forming_says_how_to_leave(serve
         assert process.returncode == 130
         told = said.splitlines()[-1]
         assert "stays a member" in told
-        leave = re.findall(r"`ollama (session leave \w+)`", told)[0]
+        leave = re.findall(r"`ollama (session leave [\w-]+)`", told)[0]
     assert "forming" in server.run("session", "status", code).stdout
     server.run(*leave.split())
     assert server.run("run", "--session", "1-ocean-velvet-lamp", "hi there").stdout.strip() == "hi there"
