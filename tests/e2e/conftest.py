@@ -69,8 +69,8 @@ def form(cluster: Cluster, model: str, *options: str) -> dict[str, Any]:
         out, _ = command.communicate(timeout=100)
         assert command.returncode == 0, out
     for member in cluster.members:
-        until(lambda member=member: member.session().get("state") == "ready", 60)
-        until(lambda member=member: len(member.request("/api/tags")[1]["models"]) > 0, 30)
+        until(lambda member=member: member.session().get("state") == "ready", 60)  # type: ignore[misc]
+        until(lambda member=member: len(member.request("/api/tags")[1]["models"]) > 0, 30)  # type: ignore[misc]
     return first.session()
 
 

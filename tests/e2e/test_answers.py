@@ -23,7 +23,7 @@ Session = dict[str, Any]
 
 @pytest.fixture(params=range(3), ids=NAMES)
 def member(request: pytest.FixtureRequest, cluster: Cluster, session: Session) -> Member:
-    return cluster.members[request.param]
+    return cluster.members[int(request.param)]
 
 
 def model_of(session: Session) -> str:

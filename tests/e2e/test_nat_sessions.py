@@ -101,14 +101,14 @@ class Homes:
             out, _ = command.communicate(timeout=110)
             assert command.returncode == 0, out
         for member in self.members:
-            until(lambda member=member: self.session(member).get("state") == "ready", 60)
-            until(lambda member=member: len(self.request(member, "/api/tags")["models"]) > 0, 30)
+            until(lambda member=member: self.session(member).get("state") == "ready", 60)  # type: ignore[misc]
+            until(lambda member=member: len(self.request(member, "/api/tags")["models"]) > 0, 30)  # type: ignore[misc]
         return self.session(first)
 
     def leave(self) -> None:
         for member in self.members:
             self.start(member, "session", "leave").communicate(timeout=30)
-            until(lambda member=member: not self.session(member), 20)
+            until(lambda member=member: not self.session(member), 20)  # type: ignore[misc]
 
     def chat(self, member: Member, messages: Any, tokens: int) -> str:
         model = self.session(member)["vehicle"]["name"]
@@ -180,7 +180,7 @@ def test_mixed_session_when_networks_change_in_the_middle_of_answers_then_not_a_
     until(lambda: homes.paths() == ["direct"] * 3, 40)
 
     for number, router in enumerate(homes.routers[:2]):
-        with meanwhile(lambda router=router, number=number: router.move(f"10.9.3.{number + 1}")):
+        with meanwhile(lambda router=router, number=number: router.move(f"10.9.3.{number + 1}")):  # type: ignore[misc]
             assert homes.chat(first, COUNT, TOKENS) == whole
         until(lambda: homes.paths() == ["direct"] * 3, 40)
     homes.leave()

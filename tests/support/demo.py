@@ -9,7 +9,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 import threading
 import time
 from typing import Any
@@ -52,12 +51,13 @@ def show(cluster: Cluster) -> None:
     asking = quiet(bob, "run", "--session", code, "--yes", QUESTION, stdout=subprocess.PIPE)
     create.wait()
     print("\n   ", end="", flush=True)
-    assert asking.stdout is not None
-    for letter in iter(lambda: asking.stdout.read(1).decode(errors="replace"), ""):
+    answer = asking.stdout
+    assert answer is not None
+    for letter in iter(lambda: answer.read(1).decode(errors="replace"), ""):
         print(letter, end="", flush=True)
-    for command in (asking, joining):
+    for what, command in (("asking", asking), ("joining", joining)):
         if command.wait(FORM_DEADLINE_S):
-            raise SystemExit(f"{' '.join(map(str, command.args))} failed; logs are in {cluster.folder}")
+            raise SystemExit(f"{what} failed; logs are in {cluster.folder}")
     print_plan(ada.session())
     print_trace(cluster)
 
@@ -161,4 +161,4 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
