@@ -23,14 +23,13 @@ def choose(case: Case, paper: Callable[[], Layout | None], budget: Budget) -> tu
     `paper` makes what the objective `paper` would: a search that is not exact must not be worse.
     """
     pool = pool_of(case)
-    equal = case.chain.equal
-    known = local_search(pool, Budget(local.STATES if equal else local.STATES_UNEQUAL))
+    known = local_search(pool, local.STATES.budget(case))
     best = exact_search(pool, budget, known)
     if budget.left >= 0:
         return (_preferred(pool, best), Search.EXACT) if best else None
     together = paper()
     known = [*best, *known, *([measured(pool, together)] if together else [])]
-    best = equals([*known, *climbed(pool, known, Budget(climb.STATES if equal else climb.STATES_UNEQUAL))])
+    best = equals([*known, *climbed(pool, known, climb.STATES.budget(case))])
     return (_preferred(pool, best), Search.HEURISTIC) if best else None
 
 

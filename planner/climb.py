@@ -7,11 +7,13 @@ what the planner promises.
 import math
 from collections.abc import Iterator, Sequence
 
-from planner.pool import Budget, Found, Pool, best_of_ring, mask_of
+from planner.local import exchanges
+from planner.pool import Budget, Found, Pool, States, best_of_ring, mask_of
 from planner.sequences import SequenceSearch
-from planner.tour import cheapest_place, cheapest_ring, improved, ring_weight
+from planner.tour import cheapest_ring, improved, insert_all, ring_weight
+from planner.walk import Ring
 
-STATES, STATES_UNEQUAL = 240_000, 400_000
+STATES = States(240_000, 400_000)
 """For the climbs together."""
 
 STARTS = 10
@@ -26,14 +28,13 @@ MOVED_TO = 16
 RING_EXACT_TO = 11
 """Equal blocks: members up to which a set gets its exact ring in the end."""
 
-Ring = tuple[int, ...]
-
 
 def climbed(pool: Pool, known: Sequence[Found], budget: Budget) -> list[Found]:
     """The tops that the best known layouts, of different sets, lead to."""
     if not pool.case.chain.equal and len(pool.case.members) <= SEARCHED_TO:
-        known = [*known, *_without_each(pool, known, budget.left // 2)]
-        budget.spend(budget.left // 2)
+        half = budget.left // 2
+        known = [*known, *_without_each(pool, known, half)]
+        budget.spend(half)
     starts = _starts(known)
     share = budget.left // max(1, len(starts))
     return [_top(pool, start, Budget(share)) for start in starts]
@@ -99,8 +100,7 @@ def _changes(pool: Pool, ring: Ring) -> Iterator[Ring]:
 def _with(pool: Pool, ring: Ring, member: int) -> Iterator[Ring]:
     """The member where it costs least; for unequal blocks everywhere."""
     if pool.case.chain.equal:
-        place, _ = cheapest_place(ring, member, pool.weights)
-        yield _tidied(pool, (*ring[:place], member, *ring[place:]))
+        yield improved(insert_all(ring, [member], pool.weights), pool.weights)
         return
     for place in range(len(ring) + 1):
         yield (*ring[:place], member, *ring[place:])
@@ -114,11 +114,7 @@ def _tidied(pool: Pool, ring: Ring) -> Ring:
 def _orders(ring: Ring) -> Iterator[Ring]:
     """Two exchanged, one moved, or all turned round."""
     yield ring[::-1]
-    for i in range(len(ring)):
-        for j in range(i):
-            other = list(ring)
-            other[i], other[j] = other[j], other[i]
-            yield tuple(other)
+    yield from exchanges(ring)
     for i, member in enumerate(ring):
         rest = ring[:i] + ring[i + 1 :]
         for j in range(len(ring)):

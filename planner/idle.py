@@ -12,7 +12,7 @@ from planner.order import ring_of
 from planner.pool import Budget, Pool, best_of_ring, pool_of
 from planner.rates import Layout, best_batch, network_s, ring_ps, stage_costs
 from planner.settle import Settled, takes_all, whole
-from planner.tour import cheapest_place, improved, ring_weight
+from planner.tour import improved, insert_all, ring_weight
 from planner.types import Idle, Objective, Tier
 
 ALL_TAKEN = "more members than blocks, and it would do better in nobody's place"
@@ -75,8 +75,7 @@ def _inserted(settled: Settled, case: Case, pool: Pool) -> tuple[int, ...]:
     """The present ring with the new member where it costs least, improved: good, and quick for many members."""
     ring = [case.names.index(settled.case.names[member]) for member in settled.layout.order]
     new = next(member for member in range(len(case.members)) if member not in ring)
-    place, _ = cheapest_place(ring, new, pool.weights)
-    return improved((*ring[:place], new, *ring[place:]), pool.weights)
+    return improved(insert_all(ring, [new], pool.weights), pool.weights)
 
 
 def _comparison(settled: Settled, case: Case, layout: Layout) -> str:

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import permutations
 
 from planner.exact import equals
-from planner.pool import Budget, Found, Pool, best_of_ring, cautious, just_above, mask_of
+from planner.pool import Budget, Found, Pool, States, best_of_ring, cautious, just_above, mask_of
 from planner.tour import cheapest_ring, improved, ring_weight
 from planner.twins import first_choice, twins_of
 from planner.walk import Ring, Walk
 
-STATES, STATES_UNEQUAL = 200_000, 500_000
+STATES = States(200_000, 500_000)
 """For the divisions."""
 
 BOUNDS = 60_000
@@ -72,14 +72,15 @@ def _exchanged(pool: Pool, known: Sequence[Found], budget: Budget) -> list[Found
     """Exchange two members of the best order, as long as that helps."""
     best = equals(known)
     while best and len(best[0].layout.order) <= EXCHANGED_TO:
-        better = equals([*best, *_divided(pool, _exchanges(best[0].layout.order), best, budget)])
+        better = equals([*best, *_divided(pool, exchanges(best[0].layout.order), best, budget)])
         if better[0].rank >= best[0].rank:
             break
         best = better
     return best
 
 
-def _exchanges(ring: Ring) -> Iterator[Ring]:
+def exchanges(ring: Ring) -> Iterator[Ring]:
+    """The orders in which two members have changed places."""
     for i in range(len(ring)):
         for j in range(i):
             other = list(ring)

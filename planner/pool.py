@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import fsum
+from typing import NamedTuple
 
 from planner.bound import Bound, Speeds, amounts_of, bound_of, cautious_amounts, speeds_of
 from planner.case import Case
@@ -13,9 +14,6 @@ from planner.rates import Layout, network_s, stage_costs, token_s
 from planner.reach import PICOSECONDS
 from planner.tour import Weights, ring_weight
 from planner.types import Objective
-
-STATES, STATES_UNEQUAL = 300_000, 2_000_000
-"""About a second on one slow core: of table entries, bounds and shares; for unequal blocks, of cuts tried."""
 
 CROSSED = 2
 """With users, how often the program over all cuts is run for one division (see `measure`)."""
@@ -31,6 +29,20 @@ class Budget:
         """Whether that much was left."""
         self.left -= states
         return self.left >= 0
+
+
+class States(NamedTuple):
+    """How many a search may count: of table entries, bounds and shares; for unequal blocks, of cuts tried."""
+
+    equal: int
+    unequal: int
+
+    def budget(self, case: Case) -> Budget:
+        return Budget(self.equal if case.chain.equal else self.unequal)
+
+
+STATES = States(300_000, 2_000_000)
+"""For the exact search: about a second on one slow core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +100,6 @@ def _steps(case: Case, member: int) -> int:
     if chain.equal:
         return 0
     return sum(max(1, chain.reach(start, room) - start) for start in range(chain.atoms))
-
-
-def budget_for(case: Case) -> Budget:
-    return Budget(STATES if case.chain.equal else STATES_UNEQUAL)
 
 
 def cautious(pool: Pool) -> Pool:

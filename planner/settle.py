@@ -11,7 +11,7 @@ from planner.crew import crew_of
 from planner.head import place_head
 from planner.order import order_search, ordered_by, ring_of
 from planner.partition import Device, divide
-from planner.pool import Budget, budget_for, measured, pool_of
+from planner.pool import STATES, Budget, measured, pool_of
 from planner.rates import Layout, ring_ps
 from planner.types import Objective, OrderedBy, Problem, Search, Strategy, Tier
 
@@ -62,38 +62,38 @@ def takes_all(problem: Problem) -> bool:
 
 def _chosen(case: Case, surplus: tuple[str, ...], budget: Budget | None) -> Settled | Shortage:
     """`latency` and `throughput`."""
-    found = _searched(case, surplus, budget)
-    if found is None:
-        return shortage(case, range(len(case.members)), range(len(case.members)))
-    return found if case.links.priced else _priced_or(found, budget)
+    found = None if case.links.priced else _priced_or(case, surplus, budget)
+    found = found or _searched(case, surplus, budget)
+    return found or shortage(case, range(len(case.members)), range(len(case.members)))
 
 
 def _searched(case: Case, surplus: tuple[str, ...], budget: Budget | None) -> Settled | None:
     everybody = range(len(case.members))
     if not all(can_hold_a_block(case, member) for member in everybody) or not could_hold(case, everybody):
         return None
-    found = choose(case, lambda: _paper(case), budget or budget_for(case))
+    found = choose(case, lambda: _paper(case), budget or STATES.budget(case))
     return None if found is None else Settled(case, *found, ordered_by(case), surplus)
 
 
-def _priced_or(free: Settled, budget: Budget | None) -> Settled:
-    """Where a round trip is missing, the search left the network out of every ring, also of those that know theirs.
+def _priced_or(case: Case, surplus: tuple[str, ...], budget: Budget | None) -> Settled | None:
+    """Where a round trip is missing, a search leaves the network out of every ring, also of those that know theirs.
 
     So the rings of members who all know theirs are searched with it, those with each other member without, and what
-    promises most is taken.
+    promises most is taken. None if those who know theirs can't hold the model by themselves.
     """
-    case = free.case
     trusted = case.links.with_known_trips()
     if not case.required <= set(trusted):
-        return free
-    known = _searched(case_of(case.problem, [case.names[member] for member in trusted]), free.surplus, budget)
+        return None
+    known = _searched(case_of(case.problem, [case.names[member] for member in trusted]), surplus, budget)
     if known is None:
-        return free
+        return None
     others = [name for member, name in enumerate(case.names) if member not in trusted]
     if len(others) > MOST_UNKNOWN:
-        return _better(known, [free] if ring_ps(case, free.layout.order) is None else [], Search.HEURISTIC)
+        free = _searched(case, surplus, budget)
+        counts = free is not None and ring_ps(case, free.layout.order) is None
+        return _better(known, [free] if free is not None and counts else [], Search.HEURISTIC)
     with_each = [
-        _searched(case_of(replace(case.problem, require=case.problem.require | {name}), case.names), (), budget)
+        _searched(case_of(replace(case.problem, require=case.problem.require | {name}), case.names), surplus, budget)
         for name in others
     ]
     return _better(known, [replace(one, case=case) for one in with_each if one is not None], Search.EXACT)
