@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protojson"
@@ -152,19 +153,24 @@ func readMessage(text []byte, message proto.Message) error {
 	return nil
 }
 
-// only gives the session that a command without argument means: the one there is.
-func (c *control) only(ctx context.Context) (*pb.Session, error) {
+// open gives the sessions that this machine is in.
+func (c *control) open(ctx context.Context) ([]*pb.Session, error) {
 	var all pb.ListSessionsReply
 	if err := c.get(ctx, "list", nil, &all); err != nil {
 		return nil, err
 	}
-	var open []*pb.Session
+	return slices.DeleteFunc(all.Sessions, func(s *pb.Session) bool { return s.State == closed }), nil
+}
+
+// only gives the session that a command without argument means: the one there is.
+func (c *control) only(ctx context.Context) (*pb.Session, error) {
+	open, err := c.open(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var names []string
-	for _, session := range all.Sessions {
-		if session.State != closed {
-			open = append(open, session)
-			names = append(names, title(session))
-		}
+	for _, session := range open {
+		names = append(names, title(session))
 	}
 	switch len(open) {
 	case 0:

@@ -103,12 +103,12 @@ func checkMembership(ctx context.Context, c *control, args []string) error {
 	if len(args) == 0 || !strings.HasPrefix(args[0], vehiclePrefix) {
 		return nil
 	}
-	var known pb.ListSessionsReply
-	if err := c.get(ctx, "list", nil, &known); err != nil {
+	open, err := c.open(ctx)
+	if err != nil {
 		return err
 	}
-	for _, session := range known.Sessions {
-		if session.State != closed && session.Vehicle.GetName() == args[0] {
+	for _, session := range open {
+		if session.Vehicle.GetName() == args[0] {
 			return nil
 		}
 	}
@@ -121,7 +121,7 @@ func join(ctx context.Context, c *control, code string, with joining) (*pb.Sessi
 	if err != nil {
 		return nil, err
 	}
-	if id, err := plannedSession(ctx, c, []string{code}); err != nil {
+	if id, err := sessionCalled(ctx, c, code); err != nil {
 		return nil, err
 	} else if id != "" {
 		return untilReady(ctx, c, id, newDisplay(with.asJSON))

@@ -77,12 +77,17 @@ func plannedSession(ctx context.Context, c *control, args []string) (string, err
 		session, err := c.only(ctx)
 		return session.GetId(), err
 	}
-	var all pb.ListSessionsReply
-	if err := c.get(ctx, "list", nil, &all); err != nil {
+	return sessionCalled(ctx, c, args[0])
+}
+
+// sessionCalled is the id of the session that a person calls so, or "" where there is none.
+func sessionCalled(ctx context.Context, c *control, name string) (string, error) {
+	open, err := c.open(ctx)
+	if err != nil {
 		return "", err
 	}
-	for _, session := range all.Sessions {
-		if session.State != closed && names(session, args[0]) {
+	for _, session := range open {
+		if names(session, name) {
 			return session.Id, nil
 		}
 	}

@@ -193,8 +193,10 @@ class Rooms:
 
     def _recall(self, key: Key, secret: bytes, address: str, now: float) -> None:
         """Gives back what the server's run before had given to who shows this secret, as far as there is room."""
+        if now >= self._recall_until:
+            return
         serial = self._secrets.serial_in(secret, room=key.room, mailbox=key.mailbox)
-        if serial is None or now >= self._recall_until:
+        if serial is None:
             return
         if key.room not in self._rooms:
             self._recall_room(key.room, serial, address)

@@ -16,6 +16,7 @@ from sidecar.errors import KafilaError, from_code
 from sidecar.net.candidates import host_candidates, system_interfaces
 from sidecar.net.portmap import Mapped
 from sidecar.net.portmap_codec import Transport
+from sidecar.net.portmapping import Told
 from sidecar.session.address import Address
 
 log = logging.getLogger(__name__)
@@ -23,7 +24,7 @@ log = logging.getLogger(__name__)
 
 MAPPING_PATIENCE_S = 2.0  # for the router's answer, before the code is printed
 
-MapPort = Callable[[Transport, int, Callable[[Mapped | None], None]], Awaitable[None]]
+MapPort = Callable[[Transport, int, Told], Awaitable[None]]
 """Has the router forward a port until cancelled and tells what stands; returns when it offers nothing."""
 
 

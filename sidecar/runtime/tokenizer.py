@@ -105,34 +105,42 @@ class Tokenizer:
         limit: int,
         keep: int = 4,
         truncate: bool = True,
+        cut_to: int | None = None,
     ) -> list[int]:
         """As `render`, in at most `limit` tokens: the oldest messages go, as in stock Ollama.
 
-        keep: tokens at the beginning that stay when the last message alone is too long.
+        keep: tokens at the beginning that stay when the last message alone is too long. cut_to: what a longer prompt is
+        cut to, `limit` unless given.
 
         Raises: InvalidInput when it is too long and `truncate` is false, or the template refuses it.
         """
-        if not truncate:
-            return self.fit_raw(self.render(messages, tools, think), limit=limit, keep=keep, truncate=False)
+        whole = self.render(messages, tools, think)
+        if len(whole) <= limit or not truncate:
+            return self.fit_raw(whole, limit=limit, keep=keep, truncate=truncate)
 
         def rendered(part: Sequence[Message]) -> list[int] | None:
+            if len(part) == len(messages):
+                return whole
             try:
                 return self.render(part, tools, think)
             except InvalidInput:
-                if len(part) == len(messages):
-                    raise
                 return None
 
-        return fit_tokens(fit_messages(messages, rendered, limit), limit=limit, keep=keep)
+        room = cut_to or limit
+        return fit_tokens(fit_messages(messages, rendered, room), limit=room, keep=keep)
 
-    def fit_raw(self, ids: Sequence[int], *, limit: int, keep: int = 4, truncate: bool = True) -> list[int]:
-        """Ids of a prompt in at most `limit` tokens.
+    def fit_raw(
+        self, ids: Sequence[int], *, limit: int, keep: int = 4, truncate: bool = True, cut_to: int | None = None
+    ) -> list[int]:
+        """Ids of a prompt in at most `limit` tokens; a longer one is cut as in `fit`.
 
         Raises: InvalidInput when it is too long and `truncate` is false.
         """
-        if len(ids) > limit and not truncate:
+        if len(ids) <= limit:
+            return list(ids)
+        if not truncate:
             raise InvalidInput(TOO_LONG)
-        return fit_tokens(ids, limit=limit, keep=keep)
+        return fit_tokens(ids, limit=cut_to or limit, keep=keep)
 
     def stream(self, *, after_raw_prompt: bool = False) -> TextStream:
         """A new answer's text. After a raw prompt a leading space belongs to the text; after a template it is none."""

@@ -16,7 +16,6 @@ from typing import Any
 from kafila_proto import sidecar_pb2 as pb
 
 from sidecar.errors import InvalidInput, KafilaError
-from sidecar.runtime.conversation import TOO_LONG
 from sidecar.runtime.footprint import PREFILL_CHUNK_TOKENS
 from sidecar.runtime.mlx_thread import MlxThread
 from sidecar.runtime.options import resolve
@@ -191,19 +190,17 @@ class Engine:
         keep = request.options.num_keep if request.options.HasField("num_keep") else DEFAULT_KEEP_TOKENS
         quarter, wanted = max(1, limits.context_tokens // 4), request.options.num_predict
         room = min(wanted, quarter) if wanted > 0 else quarter
-
-        def fitted(**fit: Any) -> Sequence[int]:
-            if isinstance(prompt, ChatPrompt):
-                return self._tokenizer.fit(prompt.messages, prompt.tools, prompt.think, keep=keep, **fit)
-            return self._tokenizer.fit_raw(self._tokenizer.encode(prompt.text), keep=keep, **fit)
+        fit: dict[str, Any] = {
+            "limit": limits.context_tokens - 1,
+            "keep": keep,
+            "truncate": request.truncate,
+            "cut_to": limits.context_tokens - room,
+        }
 
         def encode() -> Sequence[int]:
-            try:
-                return fitted(limit=limits.context_tokens - 1, truncate=False)
-            except InvalidInput as error:
-                if not request.truncate or str(error) != TOO_LONG:
-                    raise
-            return fitted(limit=limits.context_tokens - room, truncate=True)
+            if isinstance(prompt, ChatPrompt):
+                return self._tokenizer.fit(prompt.messages, prompt.tools, prompt.think, **fit)
+            return self._tokenizer.fit_raw(self._tokenizer.encode(prompt.text), **fit)
 
         self._ring.check()
         tokens = await asyncio.get_running_loop().run_in_executor(self._text_thread, encode)

@@ -54,7 +54,7 @@ async def dial(address: Address) -> grpc.aio.Channel:
 
 
 async def answered(call: Awaitable[Any], address: Address) -> Any:
-    """A call's reply; what fails becomes a typed error."""
+    """A call's reply; what fails, or can't be read, becomes a typed error."""
     try:
         reply = await call
     except grpc.aio.AioRpcError as error:

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import grpc
 from kafila_proto import rendezvous_pb2 as pb
 from kafila_proto import rendezvous_pb2_grpc as pb_grpc
 
 from rendezvous.config import PROTOCOL
+from rendezvous.secret import SECRET_BYTES
+from rendezvous.token import KEY_BYTES
 from sidecar.errors import NotFound, Unavailable
 from sidecar.net.relay_end import Token
 from sidecar.net.relay_stream import RelayStream
@@ -19,12 +20,8 @@ from sidecar.session.code import LARGEST_ROOM
 from sidecar.session.dial import CALL_DEADLINE_S, answered, dial, no_answer
 
 MOST_ATTENDING = 1024  # mailboxes that are remembered; an honest room has fewer
-SECRET_BYTES = 32
-RELAY_KEY_BYTES = 32
 MOST_TOKEN_BYTES = 512  # it is shown in a datagram, with some 50 bytes around it
 LONGEST_TOKEN_S = 7 * 86_400.0
-
-Reply = TypeVar("Reply")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +61,7 @@ class Postbox:
         """The next event. Raises Unavailable when the stream breaks, NotFound when the mailbox is gone."""
         assert self._stream is not None
         event = await answered(self._stream.read(), self.address)
-        if not isinstance(event, pb.Event):  # the stream's end, or what can't be read
+        if not isinstance(event, pb.Event):  # the stream's end
             raise no_answer(self.address)
         self._note(event)
         return event
@@ -79,8 +76,8 @@ class Postbox:
         """For this mailbox's end of the relay's channel with `peer`. Raises Unavailable, NotFound, Exhausted."""
         place = self.place
         request = pb.RelayRequest(room=place.room, mailbox=place.mailbox, secret=place.secret, peer=peer)
-        reply = await _reply(self._stub.Relay(request, timeout=CALL_DEADLINE_S), self.address, pb.RelayReply)
-        fits = 0 < len(reply.token) <= MOST_TOKEN_BYTES and len(reply.key) == RELAY_KEY_BYTES
+        reply: pb.RelayReply = await answered(self._stub.Relay(request, timeout=CALL_DEADLINE_S), self.address)
+        fits = 0 < len(reply.token) <= MOST_TOKEN_BYTES and len(reply.key) == KEY_BYTES
         if not fits or not 0 < reply.ttl_s <= LONGEST_TOKEN_S:
             raise _nonsense(self.address, f"a relay token of {len(reply.token)} bytes for {reply.ttl_s:g} s")
         return Token(reply.token, reply.key, reply.ttl_s)
@@ -120,7 +117,7 @@ async def open_room(address: Address) -> Postbox:
 
     async def ask(stub: pb_grpc.RendezvousStub) -> Place:
         call = stub.Create(pb.CreateRequest(protocol=PROTOCOL), timeout=CALL_DEADLINE_S)
-        reply = await _reply(call, address, pb.CreateReply)
+        reply: pb.CreateReply = await answered(call, address)
         return _checked(Place(reply.room, reply.mailbox, admitter=reply.mailbox, secret=reply.secret), address)
 
     return await _opened(address, ask)
@@ -132,7 +129,7 @@ async def enter_room(address: Address, room: int) -> Postbox:
     async def ask(stub: pb_grpc.RendezvousStub) -> Place:
         call = stub.Join(pb.JoinRequest(protocol=PROTOCOL, room=room), timeout=CALL_DEADLINE_S)
         try:
-            reply = await _reply(call, address, pb.JoinReply)
+            reply: pb.JoinReply = await answered(call, address)
         except NotFound as error:
             raise NotFound(
                 f"no session has the number {room} at {address.target}: it may have ended; ask for the code again"
@@ -152,14 +149,6 @@ async def _opened(address: Address, ask: Callable[[pb_grpc.RendezvousStub], Awai
         await channel.close()
         raise
     return postbox
-
-
-async def _reply(call: Awaitable[object], address: Address, kind: type[Reply]) -> Reply:
-    """A call's reply; what can't be read, which gRPC hands over as None, becomes a typed error too."""
-    reply = await answered(call, address)
-    if not isinstance(reply, kind):
-        raise _nonsense(address, f"a {kind.__name__} that can't be read")
-    return reply
 
 
 def _checked(place: Place, address: Address) -> Place:

@@ -53,16 +53,17 @@ async def test_find_when_there_is_no_rendezvous_then_the_further_ones_only() -> 
     assert (await find_servers(None, None, [("127.0.0.1", 3478)])).servers == (StunServer("127.0.0.1", 3478),)
 
 
-@pytest.mark.parametrize(
-    "udp",
-    [
-        pb.UdpPlace(port=70_000),
-        pb.UdpPlace(port=7770, alternate_port=70_000),
-        pb.UdpPlace(port=7770, host="evil.example"),
-        pb.UdpPlace(port=7770, alternate_port=7771, alternate_host="evil.example"),
-        pb.UdpPlace(port=7770, alternate_port=7771, alternate_host="0.0.0.0"),
-    ],
-)
+NO_PLACES = [
+    pb.UdpPlace(port=70_000),
+    pb.UdpPlace(port=7770, alternate_port=70_000),
+    pb.UdpPlace(port=7770, host="evil.example"),
+    pb.UdpPlace(port=7770, alternate_port=7771, alternate_host="evil.example"),
+    pb.UdpPlace(port=7770, alternate_port=7771, alternate_host="0.0.0.0"),
+    pb.UdpPlace(port=7770, host="224.0.0.1"),
+]
+
+
+@pytest.mark.parametrize("udp", NO_PLACES)
 async def test_find_when_what_the_rendezvous_says_makes_no_sense_then_as_if_it_had_no_udp_and_logged_once(
     udp: pb.UdpPlace, caplog: pytest.LogCaptureFixture
 ) -> None:

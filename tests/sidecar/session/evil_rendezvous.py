@@ -91,9 +91,16 @@ async def evil_rendezvous() -> AsyncIterator[tuple[EvilRendezvous, Address]]:
     evil = EvilRendezvous()
     server = grpc.aio.server()
     pb_grpc.add_RendezvousServicer_to_server(evil, server)  # type: ignore[no-untyped-call]
+    async with listening(server) as address:
+        yield evil, address
+
+
+@contextlib.asynccontextmanager
+async def listening(server: grpc.aio.Server) -> AsyncIterator[Address]:
+    """Serves on loopback, without TLS."""
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
-        yield evil, Address("127.0.0.1", port, insecure=True)
+        yield Address("127.0.0.1", port, insecure=True)
     finally:
         await server.stop(0.2)

@@ -291,17 +291,22 @@ async def test_channel_when_the_rendezvous_forgets_the_room_then_it_says_so_and_
     await stage.end()
 
 
-async def test_rendezvous_when_it_is_started_again_then_the_same_code_and_mailboxes_go_on(stage: Stage) -> None:
+async def left_alone(stage: Stage) -> tuple[Config, Person, Person]:
+    """Two members whose rendezvous has stopped, and how it is started again."""
     pair = make_key_pair()
     async with serve(Config(port=0, key_pair=pair)) as serving:
-        port = serving.port
-        host = await stage.host(Address("127.0.0.1", port, serving.fingerprint))
+        host = await stage.host(Address("127.0.0.1", serving.port, serving.fingerprint))
         anna = await stage.join(host.channel.code, "anna")
         await host.hear(MemberJoined)
+    return Config(port=serving.port, key_pair=pair), host, anna
+
+
+async def test_rendezvous_when_it_is_started_again_then_the_same_code_and_mailboxes_go_on(stage: Stage) -> None:
+    again, host, anna = await left_alone(stage)
     code = host.channel.code
     for person in (host, anna):
         await person.hear(RendezvousLost)
-    async with serve(Config(port=port, key_pair=pair)):
+    async with serve(again):
         for person in (host, anna):
             await person.hear(RendezvousBack)
         await host.channel.send(go(1))
@@ -320,15 +325,10 @@ async def test_rendezvous_when_a_member_does_not_come_back_to_it_then_it_is_miss
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(channel_module, "LONGEST_ABSENCE_S", 0.5)
-    pair = make_key_pair()
-    async with serve(Config(port=0, key_pair=pair)) as serving:
-        port = serving.port
-        host = await stage.host(Address("127.0.0.1", port, serving.fingerprint))
-        anna = await stage.join(host.channel.code, "anna")
-        await host.hear(MemberJoined)
+    again, host, anna = await left_alone(stage)
     await anna.hear(RendezvousLost)
     await anna.channel.aclose()
-    async with serve(Config(port=port, key_pair=pair)):
+    async with serve(again):
         await host.hear(RendezvousBack)
         assert not any(isinstance(news, MemberDeparted) for news in host.heard)
         assert await host.hear(MemberDeparted) == MemberDeparted("anna")

@@ -31,6 +31,8 @@ from sidecar.session.postbox import (
     enter_room,
     open_room,
 )
+from tests.sidecar.net.test_stun_servers import NO_PLACES
+from tests.sidecar.session.evil_rendezvous import listening
 from tests.sidecar.session.trust_world import MemoryStore, entropy, go, new_host, newcomer
 from tests.support.fuzz import INPUTS, fuzz, mutations
 
@@ -103,17 +105,7 @@ def check_place(udp: pb.UdpPlace) -> None:
         assert not host or not (ip_address(host).is_unspecified or ip_address(host).is_multicast)
 
 
-@pytest.mark.parametrize(
-    "udp",
-    [
-        pb.UdpPlace(port=70_000),
-        pb.UdpPlace(port=7770, alternate_port=70_000),
-        pb.UdpPlace(port=7770, host="evil.example"),
-        pb.UdpPlace(port=7770, alternate_port=7771, alternate_host="evil.example"),
-        pb.UdpPlace(port=7770, alternate_port=7771, alternate_host="0.0.0.0"),
-        pb.UdpPlace(port=7770, host="224.0.0.1"),
-    ],
-)
+@pytest.mark.parametrize("udp", NO_PLACES)
 async def test_present_when_its_udp_place_makes_no_sense_then_there_is_none(udp: pb.UdpPlace) -> None:
     hostile, postbox = await attended()
     assert postbox.udp == PRESENT.udp
@@ -208,12 +200,8 @@ class Server(grpc.GenericRpcHandler):  # type: ignore[misc]
 async def serving() -> AsyncIterator[tuple[Server, Address]]:
     answers, server = Server(), grpc.aio.server()
     server.add_generic_rpc_handlers((answers,))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    try:
-        yield answers, Address("127.0.0.1", port, insecure=True)
-    finally:
-        await server.stop(0.2)
+    async with listening(server) as address:
+        yield answers, address
 
 
 ROOM = {
