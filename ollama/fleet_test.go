@@ -248,7 +248,7 @@ func TestFleet_reconcile_removesTheStaleAndKeepsTheRest(t *testing.T) {
 	for _, name := range []string{"llama3:latest", vehicleName, "kafila/session/old:3"} {
 		memory.created[name] = api.CreateRequest{Model: name}
 	}
-	f.known["s3"] = &pb.Session{Id: "s3", Vehicle: &pb.Vehicle{Name: "kafila/session/old:3"}}
+	f.known["s3"] = &pb.Session{Id: "s3", Vehicle: &pb.StubModel{Name: "kafila/session/old:3"}}
 	f.reconcile()
 	if names := strings.Join(memory.names(), " "); names != vehicleName+" llama3:latest" {
 		t.Errorf("left: %s", names)

@@ -43,7 +43,7 @@ func TestStatusText_showsTheRing(t *testing.T) {
 func TestStatusText_whileForming_leavesOutWhatIsNotKnown(t *testing.T) {
 	text := statusText(&pb.Session{
 		Id: "s1", State: "forming", Doing: "waiting for 2 more members", Host: "laptop", Self: "mini",
-		Vehicle: &pb.Vehicle{Name: "kafila/session/model:7"},
+		Vehicle: &pb.StubModel{Name: "kafila/session/model:7"},
 	})
 	if !hasLineWith(text, []string{"forming: waiting for 2 more members"}) || !hasLineWith(text, []string{"Host", "laptop"}) {
 		t.Error(text)

@@ -99,7 +99,7 @@ func digestOf(file io.ReadSeeker) (string, error) {
 
 // createRequest says what `list` and `show` tell of the model. The family gets a prefix since stock treats several of
 // the real names in its own ways, such as one request at a time.
-func createRequest(digest string, v *pb.Vehicle) *api.CreateRequest {
+func createRequest(digest string, v *pb.StubModel) *api.CreateRequest {
 	parameters := map[string]any{"num_ctx": v.ContextLength}
 	for name, value := range v.Parameters {
 		parameters[name] = value

@@ -169,7 +169,7 @@ func runTestSidecar(args []string) {
 func readySession() *pb.Session {
 	return &pb.Session{
 		Id: "s1", Code: "7-ocean-velvet-lamp", State: ready, Model: "org/model", Self: "laptop", Host: "laptop", Concurrency: 2, ContextTokens: 4096,
-		Vehicle: &pb.Vehicle{
+		Vehicle: &pb.StubModel{
 			Name: "kafila/session/model:7", Architecture: "qwen3", ContextLength: 4096, EmbeddingLength: 576,
 			ParameterCount: 134515008, Quantization: "BF16", Parser: "kafila-tools", Parameters: map[string]float64{"temperature": 0.2},
 		},

@@ -825,7 +825,7 @@ type Session struct {
 	Hops                []*Hop                 `protobuf:"bytes,17,rep,name=hops,proto3" json:"hops,omitempty"`                                                             // in ring order
 	ExpectedTokensPerS  float64                `protobuf:"fixed64,18,opt,name=expected_tokens_per_s,json=expectedTokensPerS,proto3" json:"expected_tokens_per_s,omitempty"` // one user; 0 when not known
 	PlanJson            string                 `protobuf:"bytes,19,opt,name=plan_json,json=planJson,proto3" json:"plan_json,omitempty"`                                     // the planner's output, as `kafila-plan` prints it
-	Vehicle             *Vehicle               `protobuf:"bytes,20,opt,name=vehicle,proto3" json:"vehicle,omitempty"`
+	Vehicle             *StubModel             `protobuf:"bytes,20,opt,name=vehicle,proto3" json:"vehicle,omitempty"`                                                       // the name that /api/session has always shown
 	RendezvousNote      string                 `protobuf:"bytes,21,opt,name=rendezvous_note,json=rendezvousNote,proto3" json:"rendezvous_note,omitempty"`                   // what is known about who can reach the rendezvous
 	ReservedMemoryBytes uint64                 `protobuf:"varint,22,opt,name=reserved_memory_bytes,json=reservedMemoryBytes,proto3" json:"reserved_memory_bytes,omitempty"` // what the shard here holds, overhead for Ollama's own scheduler
 	ActiveSequences     uint32                 `protobuf:"varint,23,opt,name=active_sequences,json=activeSequences,proto3" json:"active_sequences,omitempty"`               // sequences that this member holds a cache for
@@ -999,7 +999,7 @@ func (x *Session) GetPlanJson() string {
 	return ""
 }
 
-func (x *Session) GetVehicle() *Vehicle {
+func (x *Session) GetVehicle() *StubModel {
 	if x != nil {
 		return x.Vehicle
 	}
@@ -1341,7 +1341,7 @@ func (x *Hop) GetFormedS() float64 {
 }
 
 // How the session's model is registered in the member's own Ollama store.
-type Vehicle struct {
+type StubModel struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	Name            string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                                         // kafila/session/<model>:<code id>
 	Architecture    string                 `protobuf:"bytes,2,opt,name=architecture,proto3" json:"architecture,omitempty"`                         // the checkpoint's model_type
@@ -1355,20 +1355,20 @@ type Vehicle struct {
 	sizeCache       protoimpl.SizeCache
 }
 
-func (x *Vehicle) Reset() {
-	*x = Vehicle{}
+func (x *StubModel) Reset() {
+	*x = StubModel{}
 	mi := &file_sidecar_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Vehicle) String() string {
+func (x *StubModel) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Vehicle) ProtoMessage() {}
+func (*StubModel) ProtoMessage() {}
 
-func (x *Vehicle) ProtoReflect() protoreflect.Message {
+func (x *StubModel) ProtoReflect() protoreflect.Message {
 	mi := &file_sidecar_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1380,61 +1380,61 @@ func (x *Vehicle) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Vehicle.ProtoReflect.Descriptor instead.
-func (*Vehicle) Descriptor() ([]byte, []int) {
+// Deprecated: Use StubModel.ProtoReflect.Descriptor instead.
+func (*StubModel) Descriptor() ([]byte, []int) {
 	return file_sidecar_proto_rawDescGZIP(), []int{16}
 }
 
-func (x *Vehicle) GetName() string {
+func (x *StubModel) GetName() string {
 	if x != nil {
 		return x.Name
 	}
 	return ""
 }
 
-func (x *Vehicle) GetArchitecture() string {
+func (x *StubModel) GetArchitecture() string {
 	if x != nil {
 		return x.Architecture
 	}
 	return ""
 }
 
-func (x *Vehicle) GetContextLength() uint32 {
+func (x *StubModel) GetContextLength() uint32 {
 	if x != nil {
 		return x.ContextLength
 	}
 	return 0
 }
 
-func (x *Vehicle) GetEmbeddingLength() uint32 {
+func (x *StubModel) GetEmbeddingLength() uint32 {
 	if x != nil {
 		return x.EmbeddingLength
 	}
 	return 0
 }
 
-func (x *Vehicle) GetParameterCount() uint64 {
+func (x *StubModel) GetParameterCount() uint64 {
 	if x != nil {
 		return x.ParameterCount
 	}
 	return 0
 }
 
-func (x *Vehicle) GetQuantization() string {
+func (x *StubModel) GetQuantization() string {
 	if x != nil {
 		return x.Quantization
 	}
 	return ""
 }
 
-func (x *Vehicle) GetParser() string {
+func (x *StubModel) GetParser() string {
 	if x != nil {
 		return x.Parser
 	}
 	return ""
 }
 
-func (x *Vehicle) GetParameters() map[string]float64 {
+func (x *StubModel) GetParameters() map[string]float64 {
 	if x != nil {
 		return x.Parameters
 	}
@@ -2246,7 +2246,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x11LeaveSessionReply\"\x15\n" +
 	"\x13ListSessionsRequest\"K\n" +
 	"\x11ListSessionsReply\x126\n" +
-	"\bsessions\x18\x01 \x03(\v2\x1a.kafila.sidecar.v1.SessionR\bsessions\"\xfa\x06\n" +
+	"\bsessions\x18\x01 \x03(\v2\x1a.kafila.sidecar.v1.SessionR\bsessions\"\xfc\x06\n" +
 	"\aSession\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\tR\x04code\x12\x14\n" +
@@ -2267,8 +2267,8 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x06stages\x18\x10 \x03(\v2\x18.kafila.sidecar.v1.StageR\x06stages\x12*\n" +
 	"\x04hops\x18\x11 \x03(\v2\x16.kafila.sidecar.v1.HopR\x04hops\x121\n" +
 	"\x15expected_tokens_per_s\x18\x12 \x01(\x01R\x12expectedTokensPerS\x12\x1b\n" +
-	"\tplan_json\x18\x13 \x01(\tR\bplanJson\x124\n" +
-	"\avehicle\x18\x14 \x01(\v2\x1a.kafila.sidecar.v1.VehicleR\avehicle\x12'\n" +
+	"\tplan_json\x18\x13 \x01(\tR\bplanJson\x126\n" +
+	"\avehicle\x18\x14 \x01(\v2\x1c.kafila.sidecar.v1.StubModelR\avehicle\x12'\n" +
 	"\x0frendezvous_note\x18\x15 \x01(\tR\x0erendezvousNote\x122\n" +
 	"\x15reserved_memory_bytes\x18\x16 \x01(\x04R\x13reservedMemoryBytes\x12)\n" +
 	"\x10active_sequences\x18\x17 \x01(\rR\x0factiveSequences\x12&\n" +
@@ -2305,17 +2305,17 @@ const file_sidecar_proto_rawDesc = "" +
 	"measured_s\x18\x05 \x01(\x01R\tmeasuredS\x12%\n" +
 	"\x0epredicted_path\x18\x06 \x01(\tR\rpredictedPath\x12\x13\n" +
 	"\x05rtt_s\x18\a \x01(\x01R\x04rttS\x12\x19\n" +
-	"\bformed_s\x18\b \x01(\x01R\aformedS\"\x83\x03\n" +
-	"\aVehicle\x12\x12\n" +
+	"\bformed_s\x18\b \x01(\x01R\aformedS\"\x87\x03\n" +
+	"\tStubModel\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\"\n" +
 	"\farchitecture\x18\x02 \x01(\tR\farchitecture\x12%\n" +
 	"\x0econtext_length\x18\x03 \x01(\rR\rcontextLength\x12)\n" +
 	"\x10embedding_length\x18\x04 \x01(\rR\x0fembeddingLength\x12'\n" +
 	"\x0fparameter_count\x18\x05 \x01(\x04R\x0eparameterCount\x12\"\n" +
 	"\fquantization\x18\x06 \x01(\tR\fquantization\x12\x16\n" +
-	"\x06parser\x18\a \x01(\tR\x06parser\x12J\n" +
+	"\x06parser\x18\a \x01(\tR\x06parser\x12L\n" +
 	"\n" +
-	"parameters\x18\b \x03(\v2*.kafila.sidecar.v1.Vehicle.ParametersEntryR\n" +
+	"parameters\x18\b \x03(\v2,.kafila.sidecar.v1.StubModel.ParametersEntryR\n" +
 	"parameters\x1a=\n" +
 	"\x0fParametersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -2465,7 +2465,7 @@ var file_sidecar_proto_goTypes = []any{
 	(*Member)(nil),               // 14: kafila.sidecar.v1.Member
 	(*Stage)(nil),                // 15: kafila.sidecar.v1.Stage
 	(*Hop)(nil),                  // 16: kafila.sidecar.v1.Hop
-	(*Vehicle)(nil),              // 17: kafila.sidecar.v1.Vehicle
+	(*StubModel)(nil),            // 17: kafila.sidecar.v1.StubModel
 	(*PlanRequest)(nil),          // 18: kafila.sidecar.v1.PlanRequest
 	(*PlanReply)(nil),            // 19: kafila.sidecar.v1.PlanReply
 	(*GenerateRequest)(nil),      // 20: kafila.sidecar.v1.GenerateRequest
@@ -2474,7 +2474,7 @@ var file_sidecar_proto_goTypes = []any{
 	(*DoctorRequest)(nil),        // 23: kafila.sidecar.v1.DoctorRequest
 	(*DoctorReply)(nil),          // 24: kafila.sidecar.v1.DoctorReply
 	(*Finding)(nil),              // 25: kafila.sidecar.v1.Finding
-	nil,                          // 26: kafila.sidecar.v1.Vehicle.ParametersEntry
+	nil,                          // 26: kafila.sidecar.v1.StubModel.ParametersEntry
 	nil,                          // 27: kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
 	nil,                          // 28: kafila.sidecar.v1.PlanReply.DownloadBytesEntry
 }
@@ -2483,8 +2483,8 @@ var file_sidecar_proto_depIdxs = []int32{
 	14, // 1: kafila.sidecar.v1.Session.members:type_name -> kafila.sidecar.v1.Member
 	15, // 2: kafila.sidecar.v1.Session.stages:type_name -> kafila.sidecar.v1.Stage
 	16, // 3: kafila.sidecar.v1.Session.hops:type_name -> kafila.sidecar.v1.Hop
-	17, // 4: kafila.sidecar.v1.Session.vehicle:type_name -> kafila.sidecar.v1.Vehicle
-	26, // 5: kafila.sidecar.v1.Vehicle.parameters:type_name -> kafila.sidecar.v1.Vehicle.ParametersEntry
+	17, // 4: kafila.sidecar.v1.Session.vehicle:type_name -> kafila.sidecar.v1.StubModel
+	26, // 5: kafila.sidecar.v1.StubModel.parameters:type_name -> kafila.sidecar.v1.StubModel.ParametersEntry
 	27, // 6: kafila.sidecar.v1.PlanReply.alternatives_json:type_name -> kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
 	28, // 7: kafila.sidecar.v1.PlanReply.download_bytes:type_name -> kafila.sidecar.v1.PlanReply.DownloadBytesEntry
 	21, // 8: kafila.sidecar.v1.GenerateRequest.options:type_name -> kafila.sidecar.v1.Options

@@ -185,14 +185,14 @@ class Session(_message.Message):
     hops: _containers.RepeatedCompositeFieldContainer[Hop]
     expected_tokens_per_s: float
     plan_json: str
-    vehicle: Vehicle
+    vehicle: StubModel
     rendezvous_note: str
     reserved_memory_bytes: int
     active_sequences: int
     last_trace_json: str
     better_plan: str
     joining: str
-    def __init__(self_, id: _Optional[str] = ..., code: _Optional[str] = ..., state: _Optional[str] = ..., doing: _Optional[str] = ..., failure: _Optional[str] = ..., failure_code: _Optional[str] = ..., model: _Optional[str] = ..., revision: _Optional[str] = ..., self: _Optional[str] = ..., host: _Optional[str] = ..., members_wanted: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., stages: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., hops: _Optional[_Iterable[_Union[Hop, _Mapping]]] = ..., expected_tokens_per_s: _Optional[float] = ..., plan_json: _Optional[str] = ..., vehicle: _Optional[_Union[Vehicle, _Mapping]] = ..., rendezvous_note: _Optional[str] = ..., reserved_memory_bytes: _Optional[int] = ..., active_sequences: _Optional[int] = ..., last_trace_json: _Optional[str] = ..., better_plan: _Optional[str] = ..., joining: _Optional[str] = ...) -> None: ...
+    def __init__(self_, id: _Optional[str] = ..., code: _Optional[str] = ..., state: _Optional[str] = ..., doing: _Optional[str] = ..., failure: _Optional[str] = ..., failure_code: _Optional[str] = ..., model: _Optional[str] = ..., revision: _Optional[str] = ..., self: _Optional[str] = ..., host: _Optional[str] = ..., members_wanted: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., stages: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., hops: _Optional[_Iterable[_Union[Hop, _Mapping]]] = ..., expected_tokens_per_s: _Optional[float] = ..., plan_json: _Optional[str] = ..., vehicle: _Optional[_Union[StubModel, _Mapping]] = ..., rendezvous_note: _Optional[str] = ..., reserved_memory_bytes: _Optional[int] = ..., active_sequences: _Optional[int] = ..., last_trace_json: _Optional[str] = ..., better_plan: _Optional[str] = ..., joining: _Optional[str] = ...) -> None: ...
 
 class Member(_message.Message):
     __slots__ = ("name", "role", "present", "doing", "usable_memory_bytes", "fetched_bytes", "fetch_total_bytes", "device")
@@ -251,7 +251,7 @@ class Hop(_message.Message):
     formed_s: float
     def __init__(self, to: _Optional[str] = ..., path: _Optional[str] = ..., predicted_s: _Optional[float] = ..., measured_s: _Optional[float] = ..., predicted_path: _Optional[str] = ..., rtt_s: _Optional[float] = ..., formed_s: _Optional[float] = ..., **kwargs) -> None: ...
 
-class Vehicle(_message.Message):
+class StubModel(_message.Message):
     __slots__ = ("name", "architecture", "context_length", "embedding_length", "parameter_count", "quantization", "parser", "parameters")
     class ParametersEntry(_message.Message):
         __slots__ = ("key", "value")

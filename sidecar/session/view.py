@@ -68,10 +68,10 @@ def session_view(
     return session
 
 
-def vehicle(channel: Channel, checkpoint: Checkpoint) -> pb.Vehicle:
+def vehicle(channel: Channel, checkpoint: Checkpoint) -> pb.StubModel:
     """How the session's model is registered in the member's own store."""
     config: Mapping[str, Any] = checkpoint.config
-    return pb.Vehicle(
+    return pb.StubModel(
         name=f"kafila/session/{_model_name(channel.terms.model)}:{channel.session.hex()[:6]}",
         architecture=str(config.get("model_type", "")),
         context_length=channel.terms.context_tokens,

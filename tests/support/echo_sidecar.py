@@ -198,7 +198,7 @@ class EchoSidecar(rpc.SidecarServicer):
         await (asyncio.sleep(0.2) if session.model != "test/never" else asyncio.Event().wait())
         session.stages.add(member="here", start=0, end=30, head=True, resident_bytes=3 * 10**8, predicted_s=0.02)
         session.vehicle.CopyFrom(
-            pb.Vehicle(
+            pb.StubModel(
                 name=f"kafila/session/echo:{session.id}",
                 architecture="llama",
                 context_length=session.context_tokens,
