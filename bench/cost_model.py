@@ -19,10 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sidecar.runtime.families import dtype_of
-from sidecar.runtime.mlx_thread import MlxThread
-from sidecar.runtime.probe import Cost, cost_of, probe
-from sidecar.runtime.shard import Shard
+from kafila_sidecar.runtime.mlx_thread import MlxThread
+from kafila_sidecar.runtime.probe.probe import Cost, cost_of, probe
+from kafila_sidecar.runtime.shard.families import dtype_of
+from kafila_sidecar.runtime.shard.shard import Shard
 
 STEPS = 20
 WARM_UPS = 3
@@ -121,11 +121,11 @@ def serve(folder: Path, count: int, cost: Cost) -> list[Row]:
 
 def probe_beside_real(folder: Path, counts: tuple[int, ...]) -> list[Row]:
     """Rounds of made-up blocks and head, then real ones."""
-    from sidecar.runtime.readings import Readings, begin, each_once, stages_of
-    from sidecar.runtime.synthetic import Checkpoint
+    from kafila_sidecar.runtime.probe.readings import Readings, begin, each_once, stages_of
+    from kafila_sidecar.runtime.probe.synthetic import CheckpointShape
 
     config = read_config(folder)
-    checkpoint = Checkpoint(config, dtype_of(config))
+    checkpoint = CheckpointShape(config, dtype_of(config))
     stages, one = stages_of(checkpoint), checkpoint.state(batch=1, tokens=1)
     begin(stages)
     real = {count: Steps(load(folder, count)) for count in counts}
@@ -178,7 +178,7 @@ def load(folder: Path, count: int) -> Shard:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    from sidecar.runtime import loading
+    from kafila_sidecar.runtime.shard import loading
 
     return loading.read_config(folder)
 

@@ -29,20 +29,20 @@ from kafila_proto import ring_pb2
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from rendezvous.config import Config  # noqa: E402
-from rendezvous.server import serve  # noqa: E402
-from sidecar.net.candidates import Address, Interface, from_proto, to_proto  # noqa: E402
-from sidecar.net.classify import OwnSocket  # noqa: E402
-from sidecar.net.endpoint import Endpoint  # noqa: E402
-from sidecar.net.link import Link  # noqa: E402
-from sidecar.net.nat import Nat, StunServer  # noqa: E402
-from sidecar.net.surroundings import Surroundings  # noqa: E402
-from sidecar.net.udp import Received, UdpSocket, open_socket  # noqa: E402
-from sidecar.reaching import Reaching  # noqa: E402
-from sidecar.session import client  # noqa: E402
-from sidecar.session.address import Address as Place  # noqa: E402
-from sidecar.session.channel import Channel  # noqa: E402
-from sidecar.session.news import MessageFrom  # noqa: E402
+from kafila_rendezvous.config import RendezvousConfig  # noqa: E402
+from kafila_rendezvous.server import serve  # noqa: E402
+from kafila_sidecar.net.candidates import Address, Interface, from_proto, to_proto  # noqa: E402
+from kafila_sidecar.net.link.endpoint import Endpoint  # noqa: E402
+from kafila_sidecar.net.link.link import Link  # noqa: E402
+from kafila_sidecar.net.nat.behaviour import Nat, StunServer  # noqa: E402
+from kafila_sidecar.net.nat.classify import OwnSocket  # noqa: E402
+from kafila_sidecar.net.nat.monitor import NetworkMonitor  # noqa: E402
+from kafila_sidecar.net.udp import Received, UdpSocket, open_socket  # noqa: E402
+from kafila_sidecar.reaching import Reaching  # noqa: E402
+from kafila_sidecar.session import join  # noqa: E402
+from kafila_sidecar.session.channel.channel import Channel  # noqa: E402
+from kafila_sidecar.session.channel.events import MessageFrom  # noqa: E402
+from kafila_sidecar.session.rendezvous.address import RendezvousAddress as Place  # noqa: E402
 from tests.sidecar.net.people import ignore  # noqa: E402
 from tests.sidecar.net.simworld import Classification  # noqa: E402
 
@@ -124,7 +124,7 @@ class Member:
         self._line = line
         self._loop = asyncio.get_running_loop()
         self._endpoint = Endpoint(lambda deliver: line.open(0, deliver), host=HOST, interfaces=line.interfaces)
-        surroundings = Surroundings(self._endpoint, interfaces=line.interfaces, ask=self._ask)
+        surroundings = NetworkMonitor(self._endpoint, interfaces=line.interfaces, ask=self._ask)
         self._reaching = Reaching(channel=channel, endpoint=self._endpoint, surroundings=surroundings, further=())
         self._tasks: list[asyncio.Task[None]] = [asyncio.create_task(channel.run())]
         self._known = {name: self._loop.create_future() for name in NAMES if name != channel.self_name}
@@ -170,7 +170,7 @@ class Member:
 
 async def one_round(path: str, delay_s: float) -> Times:
     with tempfile.TemporaryDirectory(prefix="kafila-bench-") as folder:
-        async with serve(Config(host=HOST, port=0)) as serving, proxied(serving.port, delay_s) as port:
+        async with serve(RendezvousConfig(host=HOST, port=0)) as serving, proxied(serving.port, delay_s) as port:
             line = Line("", delay_s, serving.udp_ports[0], relayed=path == "relay")
             members = await roster(Place(HOST, port, insecure=True), Path(folder), line)
             try:
@@ -200,20 +200,20 @@ async def formed(members: Sequence[Member], path: str) -> Times:
 async def roster(place: Place, folder: Path, line: Line) -> list[Member]:
     """Three members, admitted by code, each of which knows all three."""
     terms = ring_pb2.SessionTerms(model="none", revision="none", members_wanted=3, context_tokens=1, concurrency=1)
-    channel = await client.found(rendezvous=place, terms=terms, name=NAMES[0], local=local(folder / NAMES[0]))
+    channel = await join.found(rendezvous=place, terms=terms, name=NAMES[0], local=local(folder / NAMES[0]))
     members = [Member(channel, line)]
     assert channel.code is not None
     for name in NAMES[1:]:
-        approach = await client.approach(code=channel.code, name=name)
+        approach = await join.approach(code=channel.code, name=name)
         members.append(Member(await approach.enrol(local(folder / name)), line))
     while any(len(member.channel.members) < len(NAMES) for member in members):  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     return members
 
 
-def local(folder: Path) -> client.Local:
+def local(folder: Path) -> join.Local:
     folder.mkdir()
-    return client.Local(folder=folder, version="bench", mlx_lm_version="bench", may_admit=lambda: None)
+    return join.Local(folder=folder, version="bench", mlx_lm_version="bench", may_admit=lambda: None)
 
 
 @contextlib.asynccontextmanager

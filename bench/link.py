@@ -16,12 +16,11 @@ import time
 from multiprocessing.connection import Connection
 
 from kafila_proto import ring_pb2
-
-from sidecar.net.candidates import from_proto, to_proto
-from sidecar.net.endpoint import Endpoint
-from sidecar.net.link import Link
-from sidecar.net.stream import Stream
-from sidecar.session.identity import Identity, make_identity
+from kafila_sidecar.net.candidates import from_proto, to_proto
+from kafila_sidecar.net.link.endpoint import Endpoint
+from kafila_sidecar.net.link.link import Link
+from kafila_sidecar.net.link.stream import Stream
+from kafila_sidecar.session.membership.identity import Identity, make_identity
 
 SESSION, KEY = os.urandom(16), b"not secret: this is a benchmark."
 LINKS = 7

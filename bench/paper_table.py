@@ -10,8 +10,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from planner import make_plan, problem_from_json
-from planner.types import Plan, Refusal
+from kafila_planner import make_plan, problem_from_json
+from kafila_planner.model.types import Plan, Refusal
 
 CLOSE = 0.20
 """A cell counts if the predicted bottleneck is off by no more than this share of the printed one."""

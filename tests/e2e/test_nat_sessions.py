@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rendezvous.certificate import keep_key_pair
+from kafila_rendezvous.certificate import keep_key_pair
 from tests.e2e.conftest import NAMES, SMOLLM2, start, until
 from tests.support.cluster import Cluster, Member, Process
 from tests.support.natlab import Behaviour, NatLab, Router, Space, missing
@@ -51,7 +51,7 @@ class Homes:
 
     def _start_rendezvous(self) -> Process:
         listen, data = f"{self._server.address}:{RENDEZVOUS_PORT}", self.cluster.folder / "certificate"
-        command = [sys.executable, "-m", "rendezvous", "--listen", listen, "--alternate", "10.9.0.2"]
+        command = [sys.executable, "-m", "kafila_rendezvous", "--listen", listen, "--alternate", "10.9.0.2"]
         with self._server.inside():
             return self.cluster._spawn("rendezvous", [*command, "--data", str(data)], {})
 

@@ -10,9 +10,9 @@ import mlx.core as mx
 from mlx_lm.generate import generate_step
 from mlx_lm.utils import load_model
 
-from sidecar.runtime.families import family_of
-from sidecar.runtime.shard import Shard
-from sidecar.runtime.state import State
+from kafila_sidecar.runtime.shard.families import family_of
+from kafila_sidecar.runtime.shard.shard import Shard
+from kafila_sidecar.runtime.shard.state import HiddenState
 
 
 def tensors_for(folder: Path, start: int, end: int, head: bool) -> dict[Path, list[str]]:
@@ -31,8 +31,8 @@ def load_shard(folder: Path, start: int, end: int, head: bool) -> Shard:
     return Shard.load(folder=folder, files=tensors_for(folder, start, end, head), start=start, end=end, head=head)
 
 
-def over_the_wire(state: State) -> State:
-    return State(bytes(state.payload), state.dtype, state.shape, state.position)
+def over_the_wire(state: HiddenState) -> HiddenState:
+    return HiddenState(bytes(state.payload), state.dtype, state.shape, state.position)
 
 
 class Ring:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from planner import Plan, Refusal, make_plan, plan_to_json, problem_from_json
+from kafila_planner import Plan, Refusal, make_plan, plan_to_json, problem_from_json
 
 Json = dict[str, Any]
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from planner import Plan, Refusal, make_plan, problem_from_json
-from planner.types import Problem
+from kafila_planner import Plan, Refusal, make_plan, problem_from_json
+from kafila_planner.model.types import Problem
 from tests.planner.problems import GB, QUICK, Json, as_json, member, model, problem, problems, refusal, result
 
 TIGHT = [member("A", memory_bytes=6 * GB), member("B", memory_bytes=5 * GB), member("C", memory_bytes=4 * GB)]

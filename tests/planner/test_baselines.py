@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.baselines import memory_shares, uniform_shares
+from kafila_planner.division.baselines import memory_shares, uniform_shares
 from tests.planner.problems import GB, QUICK, counts, member, model, plan, problem, refusal
 
 CROWD = [member("A", memory_bytes=20 * GB), member("B", memory_bytes=60 * GB), member("C", memory_bytes=40 * GB)]

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from planner import BadProblem, problem_from_json, problem_to_json
-from planner.types import Filtering, Mapping, Objective, Strategy
+from kafila_planner import BadProblem, problem_from_json, problem_to_json
+from kafila_planner.model.types import Filtering, Mapping, Objective, Strategy
 from tests.planner.problems import Json, member, model, problem
 
 HUGE = 10**400

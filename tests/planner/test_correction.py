@@ -2,9 +2,9 @@
 
 import pytest
 
-from planner import make_plan
-from planner.correction import better_plan, corrected
-from planner.types import Edge, Member, Model, Objective, Path, Plan, Problem
+from kafila_planner import make_plan
+from kafila_planner.correction import better_plan, corrected
+from kafila_planner.model.types import MeasuredEdge, Model, Node, Objective, Path, Plan, Problem
 
 BLOCKS = 24
 
@@ -23,9 +23,9 @@ def problem(objective: Objective = Objective.PAPER, concurrency: int = 1) -> Pro
         tied=False,
     )
     members = tuple(
-        Member(name, rtt_s=0.0, bandwidth_bytes_per_s=1e10, overhead_s=1e-4, memory_bytes=10**10) for name in "ABC"
+        Node(name, rtt_s=0.0, bandwidth_bytes_per_s=1e10, overhead_s=1e-4, memory_bytes=10**10) for name in "ABC"
     )
-    edges = tuple(Edge(pair, 0.001, Path.DIRECT) for pair in (("A", "B"), ("A", "C"), ("B", "C")))
+    edges = tuple(MeasuredEdge(pair, 0.001, Path.DIRECT) for pair in (("A", "B"), ("A", "C"), ("B", "C")))
     return Problem(model, members, "A", 1024, concurrency, objective=objective, edges=edges)
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from planner.cost import step_s
-from planner.types import Tier
+from kafila_planner.model.cost import step_s
+from kafila_planner.model.types import Tier
 from tests.planner.problems import GB, Json, as_json, counts, member, model, plan, problem
 
 ONE = problem([member("A")])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner import Plan, Refusal, make_plan, plan_to_json, problem_from_json, problem_to_json
+from kafila_planner import Plan, Refusal, make_plan, plan_to_json, problem_from_json, problem_to_json
 from tests.planner.oracle import cost, holds, ring_cost, round_trip, seconds_a_token
 from tests.planner.problems import QUICK, Json, problems, result
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.__main__ import main
+from kafila_planner.__main__ import main
 from tests.planner.problems import GB, Json, member, problem
 
 FIELDS = {
@@ -100,7 +100,9 @@ def test_main_when_no_file_is_given_then_standard_input(
 
 def test_python_m_planner_when_run_then_it_plans_without_the_sidecar() -> None:
     given = json.dumps(problem([member("A")]))
-    done = subprocess.run([sys.executable, "-m", "planner"], input=given, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-m", "kafila_planner"], input=given, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["admitted"] is True
 
@@ -111,7 +113,7 @@ def test_python_m_planner_when_hash_seeds_differ_then_the_plan_is_the_same_to_th
     given = json.dumps(problem(crowd, objective="throughput", concurrency=4))
     told = {
         subprocess.run(
-            [sys.executable, "-m", "planner"],
+            [sys.executable, "-m", "kafila_planner"],
             input=given,
             capture_output=True,
             text=True,
@@ -137,7 +139,7 @@ def test_documented_example_when_run_then_it_says_what_the_page_says(
 
 def test_main_when_standard_input_is_closed_then_two_and_a_sentence() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "planner"],
+        [sys.executable, "-m", "kafila_planner"],
         stdin=None,
         capture_output=True,
         text=True,

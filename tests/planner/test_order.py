@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.counting import counted_ring
-from planner.reach import Reach, classify, is_direct
-from planner.tour import cheapest_ring, good_ring, held_karp, ring_weight, ring_weights
-from planner.types import Filtering, Mapping, Member, Objective
+from kafila_planner.model.reach import Reach, classify, is_direct
+from kafila_planner.model.types import Filtering, Mapping, Node, Objective
+from kafila_planner.ring.counting import counted_ring
+from kafila_planner.ring.tour import cheapest_ring, good_ring, held_karp, ring_weight, ring_weights
 from tests.planner.oracle import relays, ring_cost
 from tests.planner.problems import NAT, QUICK, Json, member, plan, problem
 
@@ -72,8 +72,8 @@ def test_path_when_behaviours_are_given_then_the_pair_rule_decides(
 
 
 def test_classify_when_nothing_is_known_then_isolated() -> None:
-    assert classify(Member("A"), Objective.PAPER) is Reach.ISOLATED
-    assert classify(Member("A", Mapping.ADDRESS_DEPENDENT, Filtering.UNKNOWN), Objective.PAPER) is Reach.RESTRICTIVE
+    assert classify(Node("A"), Objective.PAPER) is Reach.ISOLATED
+    assert classify(Node("A", Mapping.ADDRESS_DEPENDENT, Filtering.UNKNOWN), Objective.PAPER) is Reach.RESTRICTIVE
 
 
 def counted(classes: tuple[Reach, ...], order: tuple[int, ...]) -> int:

@@ -6,8 +6,8 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.chain import Chain
-from planner.partition import Device, divide, largest_count, partition
+from kafila_planner.model.chain import Chain
+from kafila_planner.model.partition import Device, divide, largest_count, partition
 from tests.planner.problems import QUICK, at_length, compositions
 
 DeviceCase = tuple[float, float, int]

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner import Plan, Refusal, problem_from_json
-from planner.pool import Budget, measured, pool_of
-from planner.settle import Settled, settle
-from planner.types import Search
+from kafila_planner import Plan, Refusal, problem_from_json
+from kafila_planner.model.types import SearchKind
+from kafila_planner.search.pool import SearchBudget, measured, pool_of
+from kafila_planner.settle import Settled, settle
 from tests.planner.oracle import least_seconds
 from tests.planner.problems import (
     GB,
@@ -39,7 +39,7 @@ def check_exact(given_: Json) -> None:
         return
     alone = given_["objective"] == "latency"
     rate = found.tokens_per_s_one_user if alone else found.tokens_per_s
-    assert found.search is Search.EXACT
+    assert found.search is SearchKind.EXACT
     assert 1 / (rate or 0) == pytest.approx(least, rel=1e-9)
 
 
@@ -69,12 +69,12 @@ def seconds(settled: Settled) -> float:
 def check_heuristic(given_: Json) -> None:
     """Budget 0 leaves the local search alone."""
     read = problem_from_json(given_)
-    exact, quick = settle(read, Budget(10**9)), settle(read, Budget(0))
+    exact, quick = settle(read, SearchBudget(10**9)), settle(read, SearchBudget(0))
     if not isinstance(exact, Settled):
         assert not isinstance(quick, Settled)
         return
     assert isinstance(quick, Settled)
-    assert (exact.search, quick.search) == (Search.EXACT, Search.HEURISTIC)
+    assert (exact.search, quick.search) == (SearchKind.EXACT, SearchKind.HEURISTIC)
     assert seconds(exact) <= seconds(quick) * (1 + 1e-9)
     assert seconds(quick) <= 1.02 * seconds(exact)
 
@@ -111,7 +111,7 @@ def test_objective_when_too_many_for_the_budget_then_marked_heuristic_and_no_wor
 ) -> None:
     given_ = problem(fleet(size), objective=objective, concurrency=4, model=model(blocks=40))
     found, paper = plan(given_), plan({**given_, "objective": "paper"})
-    assert found.search is Search.HEURISTIC
+    assert found.search is SearchKind.HEURISTIC
     alone = objective == "latency"
     ours, theirs = ((p.tokens_per_s_one_user if alone else p.tokens_per_s) or 0 for p in (found, paper))
     assert ours >= theirs
@@ -182,7 +182,7 @@ def test_objective_when_members_are_copies_then_the_rate_is_that_of_brute_force(
 def test_objective_when_many_are_alike_then_the_first_names_are_taken_by_the_heuristic_too() -> None:
     crowd = [member(f"m{place:02}", memory_bytes=9 * GB) for place in range(20)]
     found = plan(problem(crowd, objective="latency", anchor="m07"))
-    assert found.search is Search.HEURISTIC
+    assert found.search is SearchKind.HEURISTIC
     assert found.order == ("m07", "m00")
 
 
@@ -230,4 +230,4 @@ def test_objective_when_the_stranger_to_the_network_is_worth_it_then_it_takes_pa
     slow = [member(name, bandwidth_bytes_per_s=GB, rtt_s=1.0) for name in "AB"]
     found = plan(problem([*slow, member("C", rtt_s=None)], objective="latency"))
     assert found.order == ("C",)
-    assert found.search is Search.EXACT
+    assert found.search is SearchKind.EXACT

@@ -8,10 +8,10 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from rendezvous.config import Limits
-from rendezvous.pace import Pace
-from rendezvous.relay import Relay, Source
-from rendezvous.token import Tokens
+from kafila_rendezvous.config import RendezvousLimits
+from kafila_rendezvous.pace import Pace
+from kafila_rendezvous.udp.relay import Relay, Source
+from kafila_rendezvous.udp.token import Tokens
 
 ALICE, BOB = ("198.51.100.1", 4001), ("198.51.100.2", 4002)
 BYTES_PER_S = 1_000_000
@@ -25,7 +25,7 @@ class World:
         self.tokens = Tokens(secret=b"s" * 32, ttl_s=ttl_s, bytes_per_s=BYTES_PER_S)
         self.relay = Relay(
             tokens=self.tokens,
-            limits=Limits(**limits),
+            limits=RendezvousLimits(**limits),
             pace=Pace(per_s=1.0, burst=burst, salt=b""),
             entropy=chance.randbytes,
         )

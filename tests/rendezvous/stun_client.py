@@ -2,7 +2,7 @@
 
 from aioice.stun import Class, Message, Method, parse_message
 
-from rendezvous.address import Address
+from kafila_rendezvous.address import Address
 
 TRANSACTION = bytes(range(12))
 

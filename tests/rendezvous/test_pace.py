@@ -2,7 +2,7 @@
 
 import pytest
 
-from rendezvous.pace import Pace
+from kafila_rendezvous.pace import Pace
 
 
 def pace(per_s: float = 10.0, burst: int = 3) -> Pace:

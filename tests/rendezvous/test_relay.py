@@ -4,9 +4,9 @@ import struct
 
 import pytest
 
-from rendezvous.errors import Exhausted, Malformed, RendezvousError
-from rendezvous.relay import BAD_TOKEN, NO_ROOM, OLD_NUMBER
-from rendezvous.token import Tokens
+from kafila_rendezvous.errors import LimitReached, Malformed, RendezvousError
+from kafila_rendezvous.udp.relay import BAD_TOKEN, NO_ROOM, OLD_NUMBER
+from kafila_rendezvous.udp.token import Tokens
 from tests.rendezvous.relay_world import ALICE, BOB, BYTES_PER_S, Member, World
 from tests.support import fuzz
 
@@ -203,9 +203,9 @@ def test_requests_when_they_come_too_fast_then_exhausted() -> None:
     request = world.member(1, 2).request(bytes(16))
     for _ in range(3):
         world.ask(request, ALICE)
-    with pytest.raises(Exhausted):
+    with pytest.raises(LimitReached):
         world.relay.receive(request, ALICE, 0.0)
-    with pytest.raises(Exhausted):
+    with pytest.raises(LimitReached):
         world.relay.receive(b"\x08\x00\x00\x00\x01x", ALICE, 0.0)
 
 

@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import grpc
 import pytest
+
 from kafila_proto import rendezvous_pb2 as pb
 from kafila_proto import rendezvous_pb2_grpc as pb_grpc
-
-from rendezvous.config import Config, Limits
-from rendezvous.errors import CannotServe
-from rendezvous.server import serve
+from kafila_rendezvous.config import RendezvousConfig, RendezvousLimits
+from kafila_rendezvous.errors import CannotServe
+from kafila_rendezvous.server import serve
 from tests.rendezvous.relay_world import Member
 from tests.rendezvous.test_server import channel, stub_of
 from tests.rendezvous.test_udp import ask, caller
@@ -42,7 +42,7 @@ async def bind(member: Member, asks: Ask) -> int:
 
 
 async def test_relay_when_two_members_bind_over_udp_then_datagrams_pass() -> None:
-    async with serve(Config(port=0)) as serving, channel(serving.port) as mine:
+    async with serve(RendezvousConfig(port=0)) as serving, channel(serving.port) as mine:
         _, members = await tokens(stub_of(mine))
         place = ("127.0.0.1", serving.udp_ports[0])
         with caller() as one, caller() as other:
@@ -57,7 +57,7 @@ async def test_relay_when_two_members_bind_over_udp_then_datagrams_pass() -> Non
 
 async def test_relay_when_one_member_has_ipv6_and_the_other_ipv4_then_datagrams_pass() -> None:
     try:
-        async with serve(Config(host="::", port=0)) as serving, channel(serving.port) as mine:
+        async with serve(RendezvousConfig(host="::", port=0)) as serving, channel(serving.port) as mine:
             _, members = await tokens(stub_of(mine))
             with caller("::1") as six, caller("127.0.0.1") as four:
                 for sock, host, member in ((six, "::1", members[0]), (four, "127.0.0.1", members[1])):
@@ -73,7 +73,7 @@ async def test_relay_when_one_member_has_ipv6_and_the_other_ipv4_then_datagrams_
 
 
 async def test_relay_when_one_member_has_no_udp_then_a_stream_carries_its_datagrams() -> None:
-    async with serve(Config(port=0)) as serving, channel(serving.port) as mine:
+    async with serve(RendezvousConfig(port=0)) as serving, channel(serving.port) as mine:
         stub = stub_of(mine)
         _, members = await tokens(stub)
         place = ("127.0.0.1", serving.udp_ports[0])
@@ -94,8 +94,8 @@ async def test_relay_when_one_member_has_no_udp_then_a_stream_carries_its_datagr
 
 
 async def test_stream_when_an_address_has_too_many_then_exhausted_and_again_possible_later() -> None:
-    limits = Limits(relay_streams_per_address=1)
-    async with serve(Config(port=0, limits=limits)) as serving, channel(serving.port) as mine:
+    limits = RendezvousLimits(relay_streams_per_address=1)
+    async with serve(RendezvousConfig(port=0, limits=limits)) as serving, channel(serving.port) as mine:
         stub = stub_of(mine)
         _, members = await tokens(stub)
         async with stream(stub) as (send, receive):
@@ -121,7 +121,7 @@ async def test_stream_when_an_address_has_too_many_then_exhausted_and_again_poss
     ],
 )
 async def test_token_when_asked_for_wrongly_then_refused(change: dict[str, object], code: grpc.StatusCode) -> None:
-    async with serve(Config(port=0)) as serving, channel(serving.port) as mine:
+    async with serve(RendezvousConfig(port=0)) as serving, channel(serving.port) as mine:
         stub = stub_of(mine)
         room = await stub.Create(pb.CreateRequest(protocol=1))
         await stub.Join(pb.JoinRequest(protocol=1, room=room.room))
@@ -132,7 +132,7 @@ async def test_token_when_asked_for_wrongly_then_refused(change: dict[str, objec
 
 
 async def test_greet_when_asked_then_address_and_clock_are_told() -> None:
-    async with serve(Config(port=0)) as serving, channel(serving.port) as mine:
+    async with serve(RendezvousConfig(port=0)) as serving, channel(serving.port) as mine:
         before = time.time()
         reply = await stub_of(mine).Greet(pb.GreetRequest(protocol=1))
         assert reply.observed_address.startswith("127.0.0.1:")

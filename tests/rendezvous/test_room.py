@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from rendezvous.config import Limits
-from rendezvous.errors import (
-    Exhausted,
+from kafila_rendezvous.config import RendezvousLimits
+from kafila_rendezvous.errors import (
     Full,
+    LimitReached,
     Malformed,
     RendezvousError,
     Superseded,
@@ -18,9 +18,9 @@ from rendezvous.errors import (
     WrongProtocol,
     WrongSecret,
 )
-from rendezvous.mailbox import Arrived, Departed, Mail, Present
-from rendezvous.room import RUN_BITS, Key, Rooms
-from rendezvous.secret import Secrets
+from kafila_rendezvous.rooms.mailbox import Arrived, Departed, Mail, Present
+from kafila_rendezvous.rooms.room import RUN_BITS, Key, Rooms
+from kafila_rendezvous.rooms.secret import Secrets
 
 ADDRESS = "192.0.2.1"
 
@@ -30,8 +30,8 @@ WRONG = SECRETS.make(serial=0, room=1, mailbox=1)
 SERIALS = itertools.count(2**63)
 
 
-def fresh(limits: Limits | None = None, **run: Any) -> Rooms:
-    return Rooms(limits or Limits(), SECRETS, **run)
+def fresh(limits: RendezvousLimits | None = None, **run: Any) -> Rooms:
+    return Rooms(limits or RendezvousLimits(), SECRETS, **run)
 
 
 def create(rooms: Rooms, now: float = 0.0, *, address: str = ADDRESS, capacity: int = 0) -> Key:
@@ -92,7 +92,7 @@ def test_attend_when_a_newer_stream_takes_over_then_old_one_ends_and_nobody_depa
 
 
 def test_timer_when_mailbox_is_idle_then_it_and_its_room_go() -> None:
-    rooms = fresh(Limits(idle_ttl_s=60.0))
+    rooms = fresh(RendezvousLimits(idle_ttl_s=60.0))
     host = create(rooms, 0.0)
     guest = join(rooms, host.room, 10.0)
     stream = attend(rooms, host)
@@ -112,7 +112,7 @@ def test_timer_when_mailbox_is_idle_then_it_and_its_room_go() -> None:
 
 
 def test_timer_when_mailbox_is_attended_again_then_it_stays() -> None:
-    rooms = fresh(Limits(idle_ttl_s=60.0))
+    rooms = fresh(RendezvousLimits(idle_ttl_s=60.0))
     host = create(rooms)
     stream = attend(rooms, host)
     rooms.detach(host, stream, 50.0)
@@ -122,7 +122,7 @@ def test_timer_when_mailbox_is_attended_again_then_it_stays() -> None:
 
 
 def test_create_when_numbers_are_free_then_lowest_is_taken_and_reused_after_cooling() -> None:
-    rooms = fresh(Limits(cool_down_s=600.0))
+    rooms = fresh(RendezvousLimits(cool_down_s=600.0))
     first, second, third = (create(rooms) for _ in range(3))
     assert [key.room for key in (first, second, third)] == [1, 2, 3]
     rooms.leave(second, rooms.secret(second), 10.0)
@@ -175,10 +175,10 @@ def test_restart_when_a_room_number_was_given_away_meanwhile_then_its_new_owners
 def test_restart_when_the_server_is_full_then_nobody_comes_back_beyond_its_limits() -> None:
     before = fresh()
     keys = [create(before) for _ in range(3)]
-    after = fresh(Limits(rooms_per_address=2), run=3, recall_until=60.0)
+    after = fresh(RendezvousLimits(rooms_per_address=2), run=3, recall_until=60.0)
     for key in keys[:2]:
         after.attend(key, before.secret(key), address=ADDRESS, now=1.0)
-    with pytest.raises(Exhausted):
+    with pytest.raises(LimitReached):
         after.attend(keys[2], before.secret(keys[2]), address=ADDRESS, now=1.0)
 
 
@@ -230,41 +230,41 @@ def test_join_when_room_is_full_then_refused_until_somebody_leaves() -> None:
 
 
 def test_create_when_server_or_address_is_full_then_exhausted() -> None:
-    rooms = fresh(Limits(rooms=3, rooms_per_address=2))
+    rooms = fresh(RendezvousLimits(rooms=3, rooms_per_address=2))
     first = create(rooms)
     create(rooms)
-    with pytest.raises(Exhausted, match="your address has 2 rooms"):
+    with pytest.raises(LimitReached, match="your address has 2 rooms"):
         create(rooms)
     create(rooms, address="192.0.2.2")
-    with pytest.raises(Exhausted, match="all 3 rooms"):
+    with pytest.raises(LimitReached, match="all 3 rooms"):
         create(rooms, address="192.0.2.3")
     rooms.leave(first, rooms.secret(first), 0.0)
     create(rooms)
 
 
 def test_join_when_numbers_are_tried_out_then_the_address_has_to_wait_a_minute() -> None:
-    rooms = fresh(Limits(joins_per_address_and_minute=5))
+    rooms = fresh(RendezvousLimits(joins_per_address_and_minute=5))
     host = create(rooms)
     for number in range(100, 105):
         with pytest.raises(Unknown):
             join(rooms, number, 0.0)
-    with pytest.raises(Exhausted):
+    with pytest.raises(LimitReached):
         join(rooms, host.room, 59.0)
     join(rooms, host.room, 59.0, address="192.0.2.9")
     join(rooms, host.room, 60.0)
 
 
 def test_create_when_too_often_then_exhausted() -> None:
-    rooms = fresh(Limits(rooms_per_address_and_minute=2))
+    rooms = fresh(RendezvousLimits(rooms_per_address_and_minute=2))
     create(rooms)
     create(rooms)
-    with pytest.raises(Exhausted):
+    with pytest.raises(LimitReached):
         create(rooms, 30.0)
     create(rooms, 61.0)
 
 
 def test_post_when_queue_is_full_then_missed_and_others_get_it() -> None:
-    rooms = fresh(Limits(queued_bytes=1000, queued_events=100))
+    rooms = fresh(RendezvousLimits(queued_bytes=1000, queued_events=100))
     host = create(rooms)
     slow, quick = join(rooms, 1), join(rooms, 1)
     stream = attend(rooms, quick)
@@ -277,7 +277,7 @@ def test_post_when_queue_is_full_then_missed_and_others_get_it() -> None:
 
 
 def test_post_when_all_queues_hold_too_much_then_missed() -> None:
-    rooms = fresh(Limits(queued_bytes_in_all=1000))
+    rooms = fresh(RendezvousLimits(queued_bytes_in_all=1000))
     host = create(rooms)
     join(rooms, 1)
     join(rooms, 1)
@@ -285,22 +285,22 @@ def test_post_when_all_queues_hold_too_much_then_missed() -> None:
 
 
 def test_post_when_too_often_then_exhausted() -> None:
-    rooms = fresh(Limits(posts_per_mailbox_and_minute=2))
+    rooms = fresh(RendezvousLimits(posts_per_mailbox_and_minute=2))
     host = create(rooms)
     join(rooms, 1)
     for _ in range(2):
         rooms.post(host, rooms.secret(host), to=[2], body=b"", now=0.0)
-    with pytest.raises(Exhausted):
+    with pytest.raises(LimitReached):
         rooms.post(host, rooms.secret(host), to=[2], body=b"", now=1.0)
 
 
 def test_take_when_reader_missed_news_then_stream_ends_and_present_tells() -> None:
-    rooms = fresh(Limits(queued_events=4))
+    rooms = fresh(RendezvousLimits(queued_events=4))
     host = create(rooms)
     slow = attend(rooms, host)
     for _ in range(5):
         attend(rooms, join(rooms, 1))
-    with pytest.raises(Exhausted):
+    with pytest.raises(LimitReached):
         rooms.take(host, slow)
     again = attend(rooms, host)
     assert rooms.take(host, again) == [Present((2, 3, 4, 5, 6))]
@@ -309,7 +309,7 @@ def test_take_when_reader_missed_news_then_stream_ends_and_present_tells() -> No
 @pytest.mark.parametrize("seed", range(20))
 def test_rooms_when_used_at_random_then_mail_comes_once_in_order_and_nothing_stays(seed: int) -> None:
     chance = random.Random(seed)
-    rooms = fresh(Limits(posts_per_mailbox_and_minute=10**6, joins_per_address_and_minute=10**6))
+    rooms = fresh(RendezvousLimits(posts_per_mailbox_and_minute=10**6, joins_per_address_and_minute=10**6))
     host = create(rooms)
     members = [host, *(join(rooms, host.room) for _ in range(4))]
     streams = {key: attend(rooms, key) for key in members}

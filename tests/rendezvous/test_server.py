@@ -9,13 +9,13 @@ from pathlib import Path
 
 import grpc
 import pytest
+
 from kafila_proto import rendezvous_pb2 as pb
 from kafila_proto import rendezvous_pb2_grpc as pb_grpc
-
-from rendezvous.certificate import fingerprint, keep_key_pair, make_key_pair, read_key_pair
-from rendezvous.config import Config, Limits
-from rendezvous.errors import CannotServe
-from rendezvous.server import limited_address, observed_address, serve
+from kafila_rendezvous.certificate import fingerprint, keep_key_pair, make_key_pair, read_key_pair
+from kafila_rendezvous.config import RendezvousConfig, RendezvousLimits
+from kafila_rendezvous.errors import CannotServe
+from kafila_rendezvous.server import limited_address, observed_address, serve
 
 
 def channel(port: int) -> grpc.aio.Channel:
@@ -27,7 +27,11 @@ def stub_of(connection: grpc.aio.Channel) -> pb_grpc.RendezvousStub:
 
 
 async def test_attend_when_a_connection_dies_then_others_hear_of_it() -> None:
-    async with serve(Config(port=0)) as serving, channel(serving.port) as mine, channel(serving.port) as theirs:
+    async with (
+        serve(RendezvousConfig(port=0)) as serving,
+        channel(serving.port) as mine,
+        channel(serving.port) as theirs,
+    ):
         host, guest = stub_of(mine), stub_of(theirs)
         room = await host.Create(pb.CreateRequest(protocol=1))
         place = await guest.Join(pb.JoinRequest(protocol=1, room=room.room))
@@ -47,7 +51,10 @@ async def test_attend_when_a_connection_dies_then_others_hear_of_it() -> None:
 
 
 async def test_attend_when_idle_ttl_passes_then_mailbox_is_gone() -> None:
-    async with serve(Config(port=0, limits=Limits(idle_ttl_s=0.05))) as serving, channel(serving.port) as mine:
+    async with (
+        serve(RendezvousConfig(port=0, limits=RendezvousLimits(idle_ttl_s=0.05))) as serving,
+        channel(serving.port) as mine,
+    ):
         stub = stub_of(mine)
         room = await stub.Create(pb.CreateRequest(protocol=1))
         await asyncio.sleep(0.2)
@@ -73,13 +80,13 @@ async def test_serve_when_it_stops_then_who_attends_hears_that_in_order(caplog: 
 async def channel_of_its_own() -> AsyncIterator[tuple[grpc.aio.Channel, Callable[[], Awaitable[None]]]]:
     """A connection to a server that can be stopped before it."""
     stack = AsyncExitStack()
-    serving = await stack.enter_async_context(serve(Config(port=0)))
+    serving = await stack.enter_async_context(serve(RendezvousConfig(port=0)))
     async with channel(serving.port) as mine:
         yield mine, stack.aclose
 
 
 async def test_post_when_body_is_over_the_wire_limit_then_refused() -> None:
-    async with serve(Config(port=0)) as serving, channel(serving.port) as mine:
+    async with serve(RendezvousConfig(port=0)) as serving, channel(serving.port) as mine:
         stub = stub_of(mine)
         room = await stub.Create(pb.CreateRequest(protocol=1))
         request = pb.PostRequest(room=room.room, mailbox=1, secret=room.secret, to=[2], body=bytes(10**6))
@@ -89,9 +96,9 @@ async def test_post_when_body_is_over_the_wire_limit_then_refused() -> None:
 
 
 async def test_serve_when_port_is_taken_then_cannot_serve() -> None:
-    async with serve(Config(port=0)) as serving:
+    async with serve(RendezvousConfig(port=0)) as serving:
         with pytest.raises(CannotServe, match="taken"):
-            async with serve(Config(port=serving.port)):
+            async with serve(RendezvousConfig(port=serving.port)):
                 pass
 
 
@@ -132,8 +139,9 @@ def test_fingerprint_when_certificate_is_known_then_base32_of_its_sha256() -> No
 
 def test_rendezvous_when_imported_then_needs_no_mlx_and_no_sidecar() -> None:
     script = (
-        "import sys, rendezvous, rendezvous.server, rendezvous.__main__\n"
-        "bad = [m for m in sys.modules if m.split('.')[0] in ('mlx', 'mlx_lm', 'sidecar', 'planner', 'spake2')]\n"
+        "import sys, kafila_rendezvous.server, kafila_rendezvous.__main__\n"
+        "others = ('mlx', 'mlx_lm', 'kafila_sidecar', 'kafila_planner', 'spake2')\n"
+        "bad = [m for m in sys.modules if m.split('.')[0] in others]\n"
         "sys.exit(repr(bad) if bad else 0)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

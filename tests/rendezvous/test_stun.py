@@ -3,13 +3,13 @@
 import pytest
 from aioice.stun import Class, Message, Method, parse_message
 
-from rendezvous.errors import Exhausted, Malformed, RendezvousError
-from rendezvous.pace import Pace
-from rendezvous.stun import CHANGE_ADDRESS, CHANGE_PORT, Place, Stun
+from kafila_rendezvous.errors import LimitReached, Malformed, RendezvousError
+from kafila_rendezvous.pace import Pace
+from kafila_rendezvous.udp.stun import CHANGE_ADDRESS, CHANGE_PORT, SocketPlace, Stun
 from tests.rendezvous.stun_client import TRANSACTION, mapped, request
 from tests.support import fuzz
 
-FIRST = Place(0, 0)
+FIRST = SocketPlace(0, 0)
 CALLER = ("198.51.100.7", 40_000)
 BOTH = CHANGE_ADDRESS | CHANGE_PORT
 
@@ -36,15 +36,15 @@ def test_binding_when_asked_then_tells_the_callers_address_and_its_own() -> None
 @pytest.mark.parametrize(
     ("change", "at", "leaves", "origin"),
     [
-        (0, Place(0, 1), Place(0, 1), ("192.0.2.1", 7771)),
-        (CHANGE_PORT, FIRST, Place(0, 1), ("192.0.2.1", 7771)),
-        (CHANGE_ADDRESS, FIRST, Place(1, 0), ("192.0.2.2", 7770)),
-        (BOTH, FIRST, Place(1, 1), ("192.0.2.2", 7771)),
-        (BOTH, Place(1, 1), FIRST, ("192.0.2.1", 7770)),
+        (0, SocketPlace(0, 1), SocketPlace(0, 1), ("192.0.2.1", 7771)),
+        (CHANGE_PORT, FIRST, SocketPlace(0, 1), ("192.0.2.1", 7771)),
+        (CHANGE_ADDRESS, FIRST, SocketPlace(1, 0), ("192.0.2.2", 7770)),
+        (BOTH, FIRST, SocketPlace(1, 1), ("192.0.2.2", 7771)),
+        (BOTH, SocketPlace(1, 1), FIRST, ("192.0.2.1", 7770)),
     ],
 )
 def test_binding_when_a_change_is_asked_then_the_answer_leaves_from_there(
-    change: int, at: Place, leaves: Place, origin: tuple[str, int]
+    change: int, at: SocketPlace, leaves: SocketPlace, origin: tuple[str, int]
 ) -> None:
     answer = server(*TWO).receive(request(change_request=change), CALLER, at, 0.0)
     assert answer.place == leaves
@@ -55,7 +55,7 @@ def test_binding_when_the_server_has_one_address_then_no_other_address_is_told()
     one = server("192.0.2.1")
     attributes = parse_message(one.receive(request(), CALLER, FIRST, 0.0).datagram).attributes
     assert "OTHER-ADDRESS" not in attributes
-    assert one.receive(request(change_request=CHANGE_PORT), CALLER, FIRST, 0.0).place == Place(0, 1)
+    assert one.receive(request(change_request=CHANGE_PORT), CALLER, FIRST, 0.0).place == SocketPlace(0, 1)
 
 
 def test_binding_when_the_server_listens_on_all_addresses_then_it_names_no_origin() -> None:
@@ -118,7 +118,7 @@ def test_binding_when_asked_too_often_then_exhausted_and_others_are_answered() -
     stun = server(*TWO, burst=2)
     for _ in range(2):
         stun.receive(request(), CALLER, FIRST, 0.0)
-    with pytest.raises(Exhausted):
+    with pytest.raises(LimitReached):
         stun.receive(request(), ("198.51.100.7", 50_000), FIRST, 0.0)
     stun.receive(request(), ("198.51.100.8", 40_000), FIRST, 0.0)
 

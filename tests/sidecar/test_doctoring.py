@@ -2,12 +2,12 @@
 
 import pytest
 
-from rendezvous.certificate import make_key_pair
-from rendezvous.config import Config
-from rendezvous.server import serve
-from sidecar.doctoring import examine
-from sidecar.errors import InvalidInput
-from sidecar.net.doctor import Offer
+from kafila_rendezvous.certificate import make_key_pair
+from kafila_rendezvous.config import RendezvousConfig
+from kafila_rendezvous.server import serve
+from kafila_sidecar.doctoring import examine
+from kafila_sidecar.errors import InvalidInput
+from kafila_sidecar.net.nat.diagnosis import Offer
 
 
 async def no_offer() -> None:
@@ -19,7 +19,7 @@ async def an_offer() -> Offer:
 
 
 async def test_examine_when_the_rendezvous_answers_then_everything_is_measured() -> None:
-    async with serve(Config(port=0, key_pair=make_key_pair())) as serving:
+    async with serve(RendezvousConfig(port=0, key_pair=make_key_pair())) as serving:
         reply = await examine(
             rendezvous=f"127.0.0.1:{serving.port}#{serving.fingerprint}", stun="", ask_router=an_offer
         )
@@ -36,7 +36,7 @@ async def test_examine_when_the_rendezvous_answers_then_everything_is_measured()
 
 
 async def test_examine_when_nothing_listens_there_then_a_finding_and_no_error() -> None:
-    async with serve(Config(port=0)) as serving:
+    async with serve(RendezvousConfig(port=0)) as serving:
         port = serving.port
     reply = await examine(rendezvous=f"grpc+insecure://127.0.0.1:{port}", stun="", ask_router=no_offer)
     assert reply.udp == "unknown"
@@ -46,7 +46,7 @@ async def test_examine_when_nothing_listens_there_then_a_finding_and_no_error() 
 
 
 async def test_examine_when_no_rendezvous_is_configured_then_stun_servers_tell() -> None:
-    async with serve(Config(port=0)) as serving:
+    async with serve(RendezvousConfig(port=0)) as serving:
         one, other = serving.udp_ports
         reply = await examine(rendezvous="", stun=f"127.0.0.1:{one},127.0.0.1:{other}", ask_router=no_offer)
     assert (reply.udp, reply.mapping) == ("passes", "endpoint-independent")

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from sidecar import embedded as embedded_module
-from sidecar.embedded import EmbeddedRendezvous, _note
-from sidecar.errors import KafilaError, Unavailable
-from sidecar.net.portmap import Mapped
-from sidecar.net.portmap_codec import Transport
-from sidecar.session.address import Address
-from sidecar.session.postbox import open_room
+from kafila_sidecar import embedded as embedded_module
+from kafila_sidecar.embedded import EmbeddedRendezvous, _note
+from kafila_sidecar.errors import KafilaError, Unavailable
+from kafila_sidecar.net.portmap.codec import Transport
+from kafila_sidecar.net.portmap.core import Mapped
+from kafila_sidecar.session.rendezvous.address import RendezvousAddress
+from kafila_sidecar.session.rendezvous.mailbox import open_room
 
 
 async def no_router(transport: Transport, port: int, told: Callable[[Mapped | None], None]) -> None:
@@ -54,7 +54,7 @@ async def test_start_when_its_key_can_not_be_kept_then_a_typed_error(tmp_path: P
 def test_note_when_the_address_is_known_then_it_says_who_can_reach_it(
     host: str, outside: tuple[str, int] | None, says: str
 ) -> None:
-    assert says in _note(Address(host, 7770, "abcdefghij"), outside)
+    assert says in _note(RendezvousAddress(host, 7770, "abcdefghij"), outside)
 
 
 async def test_start_when_the_router_forwards_ports_then_asked_for_all_and_given_up_in_the_end(

@@ -5,10 +5,10 @@ from typing import cast
 
 import pytest
 
-from sidecar.errors import NotFound
-from sidecar.offers import Offers, Open
-from sidecar.session.client import Approach
-from sidecar.weights.checkpoint import Checkpoint
+from kafila_sidecar.errors import NotFound
+from kafila_sidecar.pending import PendingJoin, PendingJoins
+from kafila_sidecar.session.join import Approach
+from kafila_sidecar.weights.checkpoint import Checkpoint
 
 
 class PlayedApproach:
@@ -20,12 +20,12 @@ class PlayedApproach:
         self.abandoned += 1
 
 
-def offer(approach: PlayedApproach) -> Open:
-    return Open(cast(Approach, approach), cast(Checkpoint, None), 0, "7-a-b-c")
+def offer(approach: PlayedApproach) -> PendingJoin:
+    return PendingJoin(cast(Approach, approach), cast(Checkpoint, None), 0, "7-a-b-c")
 
 
 async def test_take_when_it_waits_then_it_is_the_owners_alone() -> None:
-    offers, approach = Offers(), PlayedApproach()
+    offers, approach = PendingJoins(), PlayedApproach()
     await offers.keep(offer(approach))
     assert offers.take(b"s".hex()).approach is approach  # type: ignore[comparison-overlap]
     with pytest.raises(NotFound):
@@ -35,7 +35,7 @@ async def test_take_when_it_waits_then_it_is_the_owners_alone() -> None:
 
 
 async def test_keep_when_a_newer_one_comes_then_the_older_is_given_up() -> None:
-    offers, older, newer = Offers(), PlayedApproach(), PlayedApproach()
+    offers, older, newer = PendingJoins(), PlayedApproach(), PlayedApproach()
     await offers.keep(offer(older))
     await offers.keep(offer(newer))
     assert (older.abandoned, newer.abandoned) == (1, 0)
@@ -44,8 +44,8 @@ async def test_keep_when_a_newer_one_comes_then_the_older_is_given_up() -> None:
 
 
 async def test_offer_when_nobody_takes_it_then_it_lapses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Offers, "TTL_S", 0.01)
-    offers, approach = Offers(), PlayedApproach()
+    monkeypatch.setattr(PendingJoins, "TTL_S", 0.01)
+    offers, approach = PendingJoins(), PlayedApproach()
     await offers.keep(offer(approach))
     await asyncio.sleep(0.05)
     assert approach.abandoned == 1

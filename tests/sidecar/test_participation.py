@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from sidecar.errors import Denied, KafilaError
-from sidecar.net.candidates import Candidate
-from sidecar.participation import Participation
-from sidecar.runtime.mlx_thread import MlxThread
-from sidecar.session.states import State
+from kafila_sidecar.errors import Denied, KafilaError
+from kafila_sidecar.net.candidates import Candidate
+from kafila_sidecar.participation import Participation
+from kafila_sidecar.runtime.mlx_thread import MlxThread
+from kafila_sidecar.session.coordination.states import State
 from tests.sidecar.session.seat_world import TERMS, PlayedChannel
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+
 from kafila_proto import sidecar_pb2 as pb
 from kafila_proto import sidecar_pb2_grpc as rpc
 
@@ -52,7 +53,7 @@ class Machines:
         socket = self._folder / name / "s.sock"
         with (self._folder / f"{name}.log").open("wb") as log:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "sidecar", "--socket", str(socket), "--data", str(self._folder / name)),
+                *(sys.executable, "-m", "kafila_sidecar", "--socket", str(socket), "--data", str(self._folder / name)),
                 cwd=ROOT,
                 stdin=asyncio.subprocess.PIPE,
                 stderr=log,
@@ -125,7 +126,7 @@ async def test_sidecar_when_it_measures_then_it_ends_in_time_all_the_same(machin
 @pytest.mark.parametrize("where", ["/proc/nowhere/s.sock", "/tmp/" + "x" * 150])
 async def test_sidecar_when_it_can_not_serve_there_then_one_sentence(tmp_path: Path, where: str) -> None:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "sidecar", "--socket", where, "--data", str(tmp_path)),
+        *(sys.executable, "-m", "kafila_sidecar", "--socket", where, "--data", str(tmp_path)),
         cwd=ROOT,
         stdin=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,

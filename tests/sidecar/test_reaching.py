@@ -7,21 +7,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from kafila_proto import ring_pb2
 
-from rendezvous.certificate import make_key_pair
-from rendezvous.config import Config
-from rendezvous.server import Serving, serve
-from sidecar.errors import Unavailable
-from sidecar.net.candidates import Address, Interface
-from sidecar.net.endpoint import Endpoint
-from sidecar.net.link import Link
-from sidecar.net.surroundings import Surroundings
-from sidecar.net.udp import Received, UdpSocket, open_socket
-from sidecar.reaching import Reaching
-from sidecar.session import client
-from sidecar.session.address import Address as Place
-from sidecar.session.channel import Channel
+from kafila_proto import ring_pb2
+from kafila_rendezvous.certificate import make_key_pair
+from kafila_rendezvous.config import RendezvousConfig
+from kafila_rendezvous.server import Serving, serve
+from kafila_sidecar.errors import Unavailable
+from kafila_sidecar.net.candidates import Address, Interface
+from kafila_sidecar.net.link.endpoint import Endpoint
+from kafila_sidecar.net.link.link import Link
+from kafila_sidecar.net.nat.monitor import NetworkMonitor
+from kafila_sidecar.net.udp import Received, UdpSocket, open_socket
+from kafila_sidecar.reaching import Reaching
+from kafila_sidecar.session import join
+from kafila_sidecar.session.channel.channel import Channel
+from kafila_sidecar.session.rendezvous.address import RendezvousAddress as Place
 from tests.sidecar.net.people import echo
 
 HOST = "127.0.0.1"
@@ -50,7 +50,7 @@ class Member:
 
     def __init__(self, channel: Channel, passes: Passes) -> None:
         self.endpoint = Endpoint(lambda deliver: Filtered(deliver, passes), host=HOST, interfaces=interfaces)
-        self.surroundings = Surroundings(self.endpoint, interfaces=interfaces)
+        self.surroundings = NetworkMonitor(self.endpoint, interfaces=interfaces)
         self.reaching = Reaching(channel=channel, endpoint=self.endpoint, surroundings=self.surroundings, further=())
         self.channel = channel
         self.running = asyncio.create_task(channel.run())
@@ -70,16 +70,18 @@ def interfaces() -> list[Interface]:
     return [Interface("lo", True, (HOST,))]
 
 
-def local(folder: Path) -> client.Local:
+def local(folder: Path) -> join.Local:
     folder.mkdir()
-    return client.Local(folder=folder, version="1", mlx_lm_version="1", may_admit=lambda: None)
+    return join.Local(folder=folder, version="1", mlx_lm_version="1", may_admit=lambda: None)
 
 
 @dataclass
 class Server:
     """A rendezvous that can be stopped and started again on the same ports, with the same certificate."""
 
-    config: Config = field(default_factory=lambda: Config(host=HOST, port=0, key_pair=make_key_pair()))
+    config: RendezvousConfig = field(
+        default_factory=lambda: RendezvousConfig(host=HOST, port=0, key_pair=make_key_pair())
+    )
     running: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     async def start(self) -> Serving:
@@ -101,10 +103,10 @@ async def two_members(
     async with server.running:
         place = Place(HOST, serving.port, serving.fingerprint)
         terms = ring_pb2.SessionTerms(model="none", revision="none", members_wanted=2, context_tokens=1, concurrency=1)
-        founded = await client.found(rendezvous=place, terms=terms, name="oak", local=local(folder / "oak"))
+        founded = await join.found(rendezvous=place, terms=terms, name="oak", local=local(folder / "oak"))
         oak = Member(founded, passes(serving.udp_ports[0]))
         assert founded.code is not None
-        approach = await client.approach(code=founded.code, name="elm")
+        approach = await join.approach(code=founded.code, name="elm")
         elm = Member(await approach.enrol(local(folder / "elm")), passes(serving.udp_ports[0]))
         for member in (oak, elm):
             member.reaching.start(lambda: None)

@@ -9,12 +9,12 @@ from typing import cast
 
 import grpc
 import pytest
+
 from kafila_proto import sidecar_pb2 as pb
 from kafila_proto import sidecar_pb2_grpc as rpc
-
-from sidecar.errors import BY_CODE, Refused
-from sidecar.node import Node
-from sidecar.service import start_server
+from kafila_sidecar.errors import BY_CODE, Refused
+from kafila_sidecar.node import Node
+from kafila_sidecar.service import start_server
 
 
 class FailingNode:

@@ -138,7 +138,9 @@ class Cluster:
         port = free_port()
         address = f"127.0.0.1:{port}"
         self._spawn(
-            "rendezvous", [sys.executable, "-m", "rendezvous", "--listen", address, "--insecure"], dict(os.environ)
+            "rendezvous",
+            [sys.executable, "-m", "kafila_rendezvous", "--listen", address, "--insecure"],
+            dict(os.environ),
         )
         self.rendezvous = f"grpc+insecure://{address}"
         _wait_for_port(port)

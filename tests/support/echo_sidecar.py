@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+
+import kafila_planner
 from kafila_proto import sidecar_pb2 as pb
 from kafila_proto import sidecar_pb2_grpc as rpc
-
-import planner
 
 START, END = "\x02kafila1 ", "\x03"
 
@@ -255,7 +255,7 @@ def three_machines(*, large: bool) -> dict[str, Any]:
 
 
 def planned(problem: dict[str, Any]) -> dict[str, Any]:
-    return planner.plan_to_json(planner.make_plan(planner.problem_from_json(problem)))
+    return kafila_planner.plan_to_json(kafila_planner.make_plan(kafila_planner.problem_from_json(problem)))
 
 
 def pieces(said: str) -> list[str | dict[str, object]]:

@@ -13,7 +13,7 @@ from itertools import chain
 from random import Random
 from typing import Self
 
-from sidecar.errors import KafilaError
+from kafila_sidecar.errors import KafilaError
 
 INPUTS = int(os.environ.get("KAFILA_FUZZ_INPUTS", "10000"))
 SEED = int(os.environ.get("KAFILA_FUZZ_SEED", "0"))

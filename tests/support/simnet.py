@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
-from planner.types import Filtering, Mapping
-from sidecar.net.candidates import Address, Interface
+from kafila_planner.model.types import Filtering, Mapping
+from kafila_sidecar.net.candidates import Address, Interface
 
 LAN_DELAY_S = 0.0002
 FIRST_FREE_PORT = 40_000

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sidecar.errors import InvalidInput
+from kafila_sidecar.errors import InvalidInput
 from tests.support.fuzz import MOST_GROWTH_BYTES, WATCHED, fuzz, mutations
 
 

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 from aioice.stun import Class, Message, Method, parse_message
 
-from rendezvous.errors import RendezvousError
-from rendezvous.pace import Pace
-from rendezvous.stun import Place, Stun
-from sidecar.net.candidates import Address
-from sidecar.net.nat import StunServer
-from sidecar.net.natcheck import NatCheck, Sending
+from kafila_rendezvous.errors import RendezvousError
+from kafila_rendezvous.pace import Pace
+from kafila_rendezvous.udp.stun import SocketPlace, Stun
+from kafila_sidecar.net.candidates import Address
+from kafila_sidecar.net.nat.behaviour import StunServer
+from kafila_sidecar.net.nat.natcheck import NatCheck, Sending
 from tests.sidecar.net.simnat import Internet, Router
 
 PORTS = (7770, 7771)
@@ -21,12 +21,12 @@ OWN, SPARE = (INSIDE, 1111), (INSIDE, 2222)
 class Server:
     """The rendezvous' own STUN core at one or two addresses of the internet."""
 
-    def __init__(self, net: Internet | Router, *hosts: str, dead: Sequence[Place] = ()) -> None:
+    def __init__(self, net: Internet | Router, *hosts: str, dead: Sequence[SocketPlace] = ()) -> None:
         self._net = net
         self._dead = dead
         self._core = Stun(addresses=hosts, ports=PORTS, pace=Pace(per_s=1e6, burst=10**6, salt=b""))
         self._hosts = hosts
-        for place in (Place(a, p) for a in range(len(hosts)) for p in (0, 1)):
+        for place in (SocketPlace(a, p) for a in range(len(hosts)) for p in (0, 1)):
             if place not in dead:
                 net.bind(self._at(place), lambda data, source, place=place: self._receive(data, source, place))  # type: ignore[misc]
 
@@ -40,10 +40,10 @@ class Server:
         """As an owner names a foreign server."""
         return StunServer(self._hosts[0], PORTS[0])
 
-    def _at(self, place: Place) -> Address:
+    def _at(self, place: SocketPlace) -> Address:
         return self._hosts[place.address], PORTS[place.port]
 
-    def _receive(self, data: bytes, source: Address, place: Place) -> None:
+    def _receive(self, data: bytes, source: Address, place: SocketPlace) -> None:
         try:
             answer = self._core.receive(data, source, place, self._net.now)
         except RendezvousError:

@@ -12,10 +12,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from sidecar.net.endpoint import Endpoint
-from sidecar.net.link import Link
-from sidecar.net.stream import Stream
-from sidecar.net.streams import OnStream
+from kafila_sidecar.net.link.endpoint import Endpoint
+from kafila_sidecar.net.link.link import Link
+from kafila_sidecar.net.link.stream import Stream
+from kafila_sidecar.net.link.streams import OnStream
 
 SESSION = bytes(range(16))
 KEY = b"the session's sealing key: 32 by"

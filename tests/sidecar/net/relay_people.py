@@ -3,15 +3,15 @@
 import random
 from collections.abc import Sequence
 
-from rendezvous.config import Limits
-from rendezvous.errors import RendezvousError
-from rendezvous.pace import Pace
-from rendezvous.relay import Relay
-from rendezvous.token import Tokens
-from sidecar.net.candidates import Address
-from sidecar.net.errors import BadDatagram
-from sidecar.net.relay_client import Bound, Deliver, NeedToken, Output, RelayClient, Send
-from sidecar.net.relay_end import Token
+from kafila_rendezvous.config import RendezvousLimits
+from kafila_rendezvous.errors import RendezvousError
+from kafila_rendezvous.pace import Pace
+from kafila_rendezvous.udp.relay import Relay
+from kafila_rendezvous.udp.token import Tokens
+from kafila_sidecar.net.candidates import Address
+from kafila_sidecar.net.errors import BadDatagram
+from kafila_sidecar.net.relay.client import ChannelBound, Deliver, NeedToken, Output, RelayClient, Send
+from kafila_sidecar.net.relay.end import Token
 from tests.sidecar.net.simnat import Internet, Router
 
 SERVER = ("192.0.2.1", 7770)
@@ -31,7 +31,7 @@ class RelayServer:
     def restart(self) -> None:
         self.tokens = Tokens(secret=self._chance.randbytes(32), ttl_s=self._ttl_s, bytes_per_s=10**7)
         pace = Pace(per_s=1e6, burst=10**6, salt=b"")
-        self.relay = Relay(tokens=self.tokens, limits=Limits(), pace=pace, entropy=self._chance.randbytes)
+        self.relay = Relay(tokens=self.tokens, limits=RendezvousLimits(), pace=pace, entropy=self._chance.randbytes)
 
     def token(self, mailbox: int, peer: int) -> Token:
         token, key = self.tokens.issue(serial=1, mailbox=mailbox, peer=peer, now=self._net.now)
@@ -86,7 +86,7 @@ class RelayMember:
                     self._via.send(datagram, self._address, server)
                 case Deliver(datagram, path):
                     self.heard.append((datagram, path))
-                case Bound(path):
+                case ChannelBound(path):
                     self.bound.append(path)
                 case NeedToken(path):
                     self.asked += 1

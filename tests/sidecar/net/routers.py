@@ -6,7 +6,7 @@ import re
 import struct
 from collections.abc import AsyncIterator, Callable
 
-from sidecar.net.candidates import Address
+from kafila_sidecar.net.candidates import Address
 
 OUTSIDE = "203.0.113.9"
 Answer = Callable[[bytes], bytes | None]

@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from planner.types import Filtering, Mapping
-from sidecar.net.candidates import Address
+from kafila_planner.model.types import Filtering, Mapping
+from kafila_sidecar.net.candidates import Address
 
 Deliver = Callable[[bytes, Address], None]
 Arrive = Callable[[bytes, Address, int], None]  # datagram, source, the port that it was sent to

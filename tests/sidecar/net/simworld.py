@@ -7,24 +7,24 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from rendezvous.config import Limits
-from rendezvous.errors import RendezvousError
-from rendezvous.pace import Pace
-from rendezvous.relay import Relay, Source
-from rendezvous.stun import Place, Stun
-from rendezvous.token import Tokens
-from sidecar.net.candidates import Address, Candidate, Interface
-from sidecar.net.classify import OwnSocket
-from sidecar.net.endpoint import Endpoint, Socket
-from sidecar.net.errors import BadDatagram
-from sidecar.net.link import Link
-from sidecar.net.nat import Nat, StunServer
-from sidecar.net.natcheck import NatCheck, Sending
-from sidecar.net.relay_end import Token
-from sidecar.net.relaying import RelayAccess
-from sidecar.net.streams import OnStream
-from sidecar.net.surroundings import Listener, Surroundings
-from sidecar.net.udp import Received
+from kafila_rendezvous.config import RendezvousLimits
+from kafila_rendezvous.errors import RendezvousError
+from kafila_rendezvous.pace import Pace
+from kafila_rendezvous.udp.relay import Relay, Source
+from kafila_rendezvous.udp.stun import SocketPlace, Stun
+from kafila_rendezvous.udp.token import Tokens
+from kafila_sidecar.net.candidates import Address, Candidate, Interface
+from kafila_sidecar.net.errors import BadDatagram
+from kafila_sidecar.net.link.endpoint import Endpoint, Socket
+from kafila_sidecar.net.link.link import Link
+from kafila_sidecar.net.link.streams import OnStream
+from kafila_sidecar.net.nat.behaviour import Nat, StunServer
+from kafila_sidecar.net.nat.classify import OwnSocket
+from kafila_sidecar.net.nat.monitor import Listener, NetworkMonitor
+from kafila_sidecar.net.nat.natcheck import NatCheck, Sending
+from kafila_sidecar.net.relay.driver import RelayAccess
+from kafila_sidecar.net.relay.end import Token
+from kafila_sidecar.net.udp import Received
 from tests.sidecar.net.people import KEY, SESSION, Person, ignore, person
 from tests.support.simnet import Host, Network
 
@@ -62,9 +62,9 @@ class Rendezvous:
         pace = Pace(per_s=1e6, burst=1_000_000, salt=b"")
         self._stun = Stun(addresses=addresses, ports=PORTS, pace=pace)
         self._tokens = Tokens(secret=b"s" * 32, ttl_s=3600, bytes_per_s=1 << 30)
-        self.relay = Relay(tokens=self._tokens, limits=Limits(), pace=pace, entropy=os.urandom)
+        self.relay = Relay(tokens=self._tokens, limits=RendezvousLimits(), pace=pace, entropy=os.urandom)
         self._sockets = {
-            Place(i, j): open_at(address, port, self._listener(Place(i, j)))
+            SocketPlace(i, j): open_at(address, port, self._listener(SocketPlace(i, j)))
             for i, address in enumerate(addresses)
             for j, port in enumerate(PORTS)
         }
@@ -114,12 +114,12 @@ class Rendezvous:
         if target in self._streams:
             self.loop.call_later(self.delay_s, self._streams[target], data)
         else:
-            self._sockets[Place(0, 0)].send([data], (target[0], target[1]))
+            self._sockets[SocketPlace(0, 0)].send([data], (target[0], target[1]))
 
-    def _listener(self, place: Place) -> Callable[[list[tuple[bytes, Address]]], None]:
+    def _listener(self, place: SocketPlace) -> Callable[[list[tuple[bytes, Address]]], None]:
         return lambda batch: self._receive(batch, place)
 
-    def _receive(self, batch: list[tuple[bytes, Address]], place: Place) -> None:
+    def _receive(self, batch: list[tuple[bytes, Address]], place: SocketPlace) -> None:
         for datagram, source in batch:
             if datagram[0] > 3:
                 self.take(datagram, source)
@@ -164,7 +164,7 @@ class Member:
         self.endpoint = Endpoint(
             lambda deliver: self.host.open(NODE_PORT, deliver), host=None, interfaces=self.host.interfaces
         )
-        self.surroundings = Surroundings(self.endpoint, interfaces=self.host.interfaces, ask=self._ask)
+        self.surroundings = NetworkMonitor(self.endpoint, interfaces=self.host.interfaces, ask=self._ask)
         self.running = asyncio.create_task(self.surroundings.run())
 
     async def classify(self) -> Nat:

@@ -1,10 +1,10 @@
 """Host candidates, priorities, and what is refused from a peer."""
 
 import pytest
-from kafila_proto import ring_pb2
 
-from sidecar.errors import InvalidInput
-from sidecar.net.candidates import (
+from kafila_proto import ring_pb2
+from kafila_sidecar.errors import InvalidInput
+from kafila_sidecar.net.candidates import (
     HOST,
     MAX_CANDIDATES,
     PEER_REFLEXIVE,

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from planner.types import Filtering, Mapping
-from rendezvous.config import Config
-from rendezvous.server import serve
-from sidecar.net.classify import SoleSocket, classify
-from sidecar.net.nat import Nat, StunServer
+from kafila_planner.model.types import Filtering, Mapping
+from kafila_rendezvous.config import RendezvousConfig
+from kafila_rendezvous.server import serve
+from kafila_sidecar.net.nat.behaviour import Nat, StunServer
+from kafila_sidecar.net.nat.classify import SoleSocket, classify
 
 TWO = ("127.0.0.1", "127.0.0.2")
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has 127.0.0.2 without being told")
@@ -29,7 +29,7 @@ async def classified(*servers: StunServer) -> Nat:
 
 
 async def test_classify_when_the_rendezvous_has_one_address_then_open_as_far_as_it_can_see() -> None:
-    async with serve(Config(port=0)) as serving:
+    async with serve(RendezvousConfig(port=0)) as serving:
         nat = await classified(StunServer("127.0.0.1", *serving.udp_ports))
     assert (nat.udp, nat.mapping, nat.mapping_is_assumed) == (True, Mapping.ENDPOINT_INDEPENDENT, True)
     assert (nat.filtering, nat.filtering_is_assumed) == (Filtering.ADDRESS_DEPENDENT, True)
@@ -40,7 +40,7 @@ async def test_classify_when_the_rendezvous_has_one_address_then_open_as_far_as_
 
 @needs_linux
 async def test_classify_when_the_rendezvous_has_two_addresses_then_open_for_certain() -> None:
-    async with serve(Config(host=TWO[0], port=0, alternate=TWO[1])) as serving:
+    async with serve(RendezvousConfig(host=TWO[0], port=0, alternate=TWO[1])) as serving:
         nat = await classified(StunServer(TWO[0], *serving.udp_ports, TWO[1]))
     assert (nat.mapping, nat.mapping_is_assumed) == (Mapping.ENDPOINT_INDEPENDENT, False)
     assert (nat.filtering, nat.filtering_is_assumed) == (Filtering.ENDPOINT_INDEPENDENT, False)

@@ -5,7 +5,7 @@ from aioquic.quic.packet import QuicPacketType
 from aioquic.quic.packet_builder import QuicSentPacket
 from aioquic.tls import Epoch
 
-from sidecar.net.congestion import (
+from kafila_sidecar.net.quic.congestion import (
     BURST_BYTES,
     INITIAL_WINDOW_BYTES,
     LARGEST_WINDOW_BYTES,

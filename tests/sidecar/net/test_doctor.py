@@ -2,10 +2,10 @@
 
 import pytest
 
-from planner.reach import Reach
-from planner.types import Filtering, Mapping
-from sidecar.net.doctor import PROBLEM, Facts, Finding, Offer, Rendezvous, diagnose, judge, text
-from sidecar.net.nat import Nat
+from kafila_planner.model.reach import Reach
+from kafila_planner.model.types import Filtering, Mapping
+from kafila_sidecar.net.nat.behaviour import Nat
+from kafila_sidecar.net.nat.diagnosis import PROBLEM, Facts, Finding, Offer, Rendezvous, diagnose, judge, text
 
 EI, APD, F_EI, F_APD = (
     Mapping.ENDPOINT_INDEPENDENT,

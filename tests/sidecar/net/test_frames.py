@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.net.errors import BadFrame
-from sidecar.net.frames import ITEM_BYTES, Frame, FrameKind, Timing, decode, encode
+from kafila_sidecar.net.errors import BadFrame
+from kafila_sidecar.serving.wire import ITEM_BYTES, Frame, FrameKind, Timing, decode, encode
 from tests.sidecar.net.test_ring_md import ACTIVATION, RELEASE, example
 from tests.support import fuzz
 

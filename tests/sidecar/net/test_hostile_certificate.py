@@ -7,8 +7,8 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from sidecar.errors import Unavailable
-from sidecar.net.endpoint import Endpoint
+from kafila_sidecar.errors import Unavailable
+from kafila_sidecar.net.link.endpoint import Endpoint
 from tests.sidecar.net.people import Person, dial, echo, linked, person
 from tests.sidecar.net.test_neighbour import HIGH, LOW, End, two_ends
 from tests.sidecar.net.wire import Wire

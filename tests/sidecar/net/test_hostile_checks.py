@@ -7,10 +7,10 @@ import struct
 import pytest
 from aioice.stun import Message
 
-from sidecar.net import stun
-from sidecar.net.candidates import PEER_REFLEXIVE
-from sidecar.net.errors import BadDatagram
-from sidecar.net.punch import MAX_CHECKED, MAX_LEARNT, Punch
+from kafila_sidecar.net import stun
+from kafila_sidecar.net.candidates import PEER_REFLEXIVE
+from kafila_sidecar.net.errors import BadDatagram
+from kafila_sidecar.net.link.punch import MAX_CHECKED, MAX_LEARNT, Punch
 from tests.sidecar.net.test_punch import SECRET, A, B, End, candidate, two_ends
 from tests.sidecar.net.wire import Wire
 from tests.support import fuzz

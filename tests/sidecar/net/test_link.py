@@ -7,13 +7,13 @@ import socket
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from sidecar.errors import Unavailable
-from sidecar.net import stun
-from sidecar.net.endpoint import Endpoint
-from sidecar.net.errors import BadFrame, LinkLost, PeerReset, ReceiveTimedOut, Unpinned
-from sidecar.net.pathsize import PROBED_BYTES
-from sidecar.net.stream import MAX_MESSAGE_BYTES, SEND_BUFFER_BYTES, Stream
-from sidecar.net.streams import OnStream
+from kafila_sidecar.errors import Unavailable
+from kafila_sidecar.net import stun
+from kafila_sidecar.net.errors import BadFrame, LinkLost, PeerReset, ReceiveTimedOut, Unpinned
+from kafila_sidecar.net.link.endpoint import Endpoint
+from kafila_sidecar.net.link.pathsize import PROBED_BYTES
+from kafila_sidecar.net.link.stream import MAX_MESSAGE_BYTES, SEND_BUFFER_BYTES, Stream
+from kafila_sidecar.net.link.streams import OnStream
 from tests.sidecar.net.people import KEY, SESSION, Person, dial, echo, ignore, linked, person, two_people
 
 KIND = 7

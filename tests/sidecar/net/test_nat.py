@@ -2,9 +2,9 @@
 
 import pytest
 
-from planner.types import Filtering, Mapping
-from sidecar.net.candidates import Address
-from sidecar.net.nat import Evidence, Heard, StunServer, conclude, filtering_of, mapping_of
+from kafila_planner.model.types import Filtering, Mapping
+from kafila_sidecar.net.candidates import Address
+from kafila_sidecar.net.nat.behaviour import Evidence, Heard, StunServer, conclude, filtering_of, mapping_of
 
 A1P1, A1P2, A2P1, B = ("192.0.2.1", 1), ("192.0.2.1", 2), ("192.0.2.2", 1), ("198.51.100.3", 3478)
 X, Y, Z = ("203.0.113.9", 1000), ("203.0.113.9", 1001), ("203.0.113.9", 1002)

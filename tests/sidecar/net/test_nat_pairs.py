@@ -5,10 +5,9 @@ import itertools
 
 import pytest
 
-from planner.reach import classify, is_direct
-from planner.types import Filtering, Mapping, Objective
-from planner.types import Member as Node
-from sidecar.net.nat import Nat
+from kafila_planner.model.reach import classify, is_direct
+from kafila_planner.model.types import Filtering, Mapping, Node, Objective
+from kafila_sidecar.net.nat.behaviour import Nat
 from tests.sidecar.net.simworld import PEOPLE, Member, Rendezvous, linked
 from tests.support.simnet import Box, Host, Network
 from tests.support.virtual_time import simulate

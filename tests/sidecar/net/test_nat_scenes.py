@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from planner.types import Filtering, Mapping
-from sidecar.errors import Unavailable
-from sidecar.net.link import Link
-from sidecar.net.stream import Stream
+from kafila_planner.model.types import Filtering, Mapping
+from kafila_sidecar.errors import Unavailable
+from kafila_sidecar.net.link.link import Link
+from kafila_sidecar.net.link.stream import Stream
 from tests.sidecar.net.people import ignore
 from tests.sidecar.net.simworld import PEOPLE, Member, Rendezvous, linked
 from tests.support.simnet import Box, Firewall, Hairpin, Host, Network, Realm

@@ -7,13 +7,20 @@ import random
 import pytest
 from aioice.stun import Class, Message, Method, parse_message
 
-from planner.types import Filtering, Mapping
-from rendezvous.stun import Place
-from sidecar.net.candidates import LARGEST_LOCAL, SERVER_REFLEXIVE, Address, Candidate, is_usable, priority
-from sidecar.net.errors import BadDatagram
-from sidecar.net.mapped import MappedAddress
-from sidecar.net.nat import Nat, StunServer
-from sidecar.net.natcheck import NatCheck, Sending
+from kafila_planner.model.types import Filtering, Mapping
+from kafila_rendezvous.udp.stun import SocketPlace
+from kafila_sidecar.net.candidates import (
+    LARGEST_LOCAL,
+    SERVER_REFLEXIVE,
+    Address,
+    Candidate,
+    is_usable,
+    priority,
+)
+from kafila_sidecar.net.errors import BadDatagram
+from kafila_sidecar.net.nat.behaviour import Nat, StunServer
+from kafila_sidecar.net.nat.mapped import MappedAddress
+from kafila_sidecar.net.nat.natcheck import NatCheck, Sending
 from tests.sidecar.net.nat_people import INSIDE, PORTS, Asker, PlainServer, Server
 from tests.sidecar.net.simnat import Internet, Router
 from tests.support import fuzz
@@ -88,14 +95,14 @@ def test_nat_when_datagrams_are_lost_and_overtake_each_other_then_never_more_tha
 
 def test_nat_when_only_one_place_of_a_server_answers_then_the_mapping_is_unknown() -> None:
     net = Internet()
-    server = Server(net, *TWO, dead=[Place(0, 1), Place(1, 0), Place(1, 1)])
+    server = Server(net, *TWO, dead=[SocketPlace(0, 1), SocketPlace(1, 0), SocketPlace(1, 1)])
     nat = classified(net, Router(net, OUTSIDE), server.told)
     assert (nat.udp, nat.mapping, nat.filtering) == (True, Mapping.UNKNOWN, Filtering.UNKNOWN)
 
 
 def test_nat_when_the_second_address_is_silent_then_it_is_not_taken_for_fine() -> None:
     net = Internet()
-    server = Server(net, *TWO, dead=[Place(1, 0), Place(1, 1)])
+    server = Server(net, *TWO, dead=[SocketPlace(1, 0), SocketPlace(1, 1)])
     nat = classified(net, Router(net, OUTSIDE, filtering=F_EI), server.told)
     assert nat.mapping is Mapping.UNKNOWN
     assert (nat.filtering, nat.filtering_is_assumed) == (F_AD, True)

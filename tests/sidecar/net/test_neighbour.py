@@ -6,11 +6,11 @@ import struct
 
 import pytest
 
-from sidecar.net import neighbour as core
-from sidecar.net.candidates import Address
-from sidecar.net.credit import LINK_WINDOW_BYTES, STREAM_WINDOW_BYTES
-from sidecar.net.neighbour import Ended, Established, Event, Neighbour, StreamData, StreamGone
-from sidecar.net.quic import IDLE_TIMEOUT_S
+from kafila_sidecar.net.candidates import Address
+from kafila_sidecar.net.quic import neighbour as core
+from kafila_sidecar.net.quic.connection import IDLE_TIMEOUT_S
+from kafila_sidecar.net.quic.credit import LINK_WINDOW_BYTES, STREAM_WINDOW_BYTES
+from kafila_sidecar.net.quic.neighbour import Ended, Established, Event, Neighbour, StreamData, StreamGone
 from tests.sidecar.net.people import Person, person, two_people
 from tests.sidecar.net.wire import Clocked, Wire
 from tests.support import fuzz

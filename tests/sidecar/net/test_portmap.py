@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from sidecar.net import portmap_codec as codec
-from sidecar.net.candidates import from_proto, to_proto
-from sidecar.net.errors import BadDatagram
-from sidecar.net.portmap import AGAIN_AFTER_S, Mapped, PortMap
-from sidecar.net.portmap_codec import Transport
+from kafila_sidecar.net.candidates import from_proto, to_proto
+from kafila_sidecar.net.errors import BadDatagram
+from kafila_sidecar.net.portmap import codec
+from kafila_sidecar.net.portmap.codec import Transport
+from kafila_sidecar.net.portmap.core import AGAIN_AFTER_S, Mapped, PortMap
 from tests.sidecar.net.routers import OUTSIDE, Pcp, Pmp
 from tests.support import fuzz
 

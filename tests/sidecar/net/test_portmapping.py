@@ -6,14 +6,14 @@ from ipaddress import ip_address
 
 import pytest
 
-from sidecar.errors import Unavailable
-from sidecar.net import upnp
-from sidecar.net.candidates import Address, from_proto, to_proto
-from sidecar.net.doctor import Offer
-from sidecar.net.gateway import default_gateway, parse_route_command, parse_routes
-from sidecar.net.portmap import Mapped
-from sidecar.net.portmap_codec import Transport
-from sidecar.net.portmapping import find_offer, keep_mapped
+from kafila_sidecar.errors import Unavailable
+from kafila_sidecar.net.candidates import Address, from_proto, to_proto
+from kafila_sidecar.net.nat.diagnosis import Offer
+from kafila_sidecar.net.portmap import upnp
+from kafila_sidecar.net.portmap.codec import Transport
+from kafila_sidecar.net.portmap.core import Mapped
+from kafila_sidecar.net.portmap.driver import find_offer, keep_mapped
+from kafila_sidecar.net.portmap.gateway import default_gateway, parse_route_command, parse_routes
 from tests.sidecar.net.routers import OUTSIDE, Answer, Igd, Pcp, Pmp, igd, router
 from tests.support import fuzz
 

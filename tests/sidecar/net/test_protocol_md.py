@@ -2,15 +2,15 @@
 
 from aioice.stun import Class, Message, Method
 
-from rendezvous.config import Limits
-from rendezvous.pace import Pace
-from rendezvous.relay import Relay
-from rendezvous.secret import Secrets, key_from
-from rendezvous.stun import Place, Stun
-from rendezvous.token import Tokens
-from sidecar.net.candidates import Address
-from sidecar.net.relay_client import Bound, RelayClient, Send
-from sidecar.net.relay_end import Token
+from kafila_rendezvous.config import RendezvousLimits
+from kafila_rendezvous.pace import Pace
+from kafila_rendezvous.rooms.secret import Secrets, key_from
+from kafila_rendezvous.udp.relay import Relay
+from kafila_rendezvous.udp.stun import SocketPlace, Stun
+from kafila_rendezvous.udp.token import Tokens
+from kafila_sidecar.net.candidates import Address
+from kafila_sidecar.net.relay.client import ChannelBound, RelayClient, Send
+from kafila_sidecar.net.relay.end import Token
 from tests.support.docs import Document
 
 example = Document("docs/protocol.md").hex
@@ -25,7 +25,7 @@ def test_stun_when_asked_as_documented_then_the_documents_answer() -> None:
     asked = Message(Method.BINDING, Class.REQUEST, bytes(range(1, 13)), {"CHANGE-REQUEST": 6})
     assert bytes(asked) == example("stun request")
     server = Stun(addresses=("192.0.2.1", "192.0.2.2"), ports=(7770, 7771), pace=pace())
-    answer = server.receive(example("stun request"), MEMBER, Place(0, 0), 0.0)
+    answer = server.receive(example("stun request"), MEMBER, SocketPlace(0, 0), 0.0)
     assert answer.datagram == example("stun answer")
 
 
@@ -33,7 +33,9 @@ def test_relay_when_client_and_server_talk_then_each_datagram_is_the_documents()
     random_server = iter([b"c" * 32, bytes.fromhex("0a0b0c0d")])
     random_client = iter([bytes(range(1, 9)), bytes(range(11, 19))])
     tokens = Tokens(secret=b"s" * 32, ttl_s=3600.0, bytes_per_s=8 * 1024 * 1024)
-    relay = Relay(tokens=tokens, limits=Limits(), pace=pace(), entropy=lambda size: next(random_server)[:size])
+    relay = Relay(
+        tokens=tokens, limits=RendezvousLimits(), pace=pace(), entropy=lambda size: next(random_server)[:size]
+    )
     client = RelayClient(lambda: next(random_client))
 
     def answered(datagram: bytes) -> bytes:
@@ -47,7 +49,7 @@ def test_relay_when_client_and_server_talk_then_each_datagram_is_the_documents()
     assert answered(example("relay bind")) == example("relay challenge")
     assert client.receive(example("relay challenge"), SERVER, 0.0) == [Send(example("relay bind again"), SERVER)]
     assert answered(example("relay bind again")) == example("relay bound")
-    assert client.receive(example("relay bound"), SERVER, 0.0) == [Bound(path)]
+    assert client.receive(example("relay bound"), SERVER, 0.0) == [ChannelBound(path)]
     assert client.wrap([b"\x01\x02\x03"], path) == ([example("relay data")], SERVER)
 
 

@@ -5,11 +5,19 @@ import os
 import pytest
 from aioice.stun import Class, Message, Method
 
-from sidecar.net import stun
-from sidecar.net.candidates import HOST, PEER_REFLEXIVE, RELAYED, SERVER_REFLEXIVE, Address, Candidate, priority
-from sidecar.net.errors import BadDatagram
-from sidecar.net.pathsize import PROBED_BYTES, SAFE_BYTES
-from sidecar.net.punch import PATIENCE_S, Datagram, Punch
+from kafila_sidecar.net import stun
+from kafila_sidecar.net.candidates import (
+    HOST,
+    PEER_REFLEXIVE,
+    RELAYED,
+    SERVER_REFLEXIVE,
+    Address,
+    Candidate,
+    priority,
+)
+from kafila_sidecar.net.errors import BadDatagram
+from kafila_sidecar.net.link.pathsize import PROBED_BYTES, SAFE_BYTES
+from kafila_sidecar.net.link.punch import PATIENCE_S, Datagram, Punch
 from tests.sidecar.net.wire import Clocked, Wire
 
 A: Address = ("10.0.0.1", 1000)

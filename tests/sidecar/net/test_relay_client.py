@@ -5,11 +5,11 @@ import random
 
 import pytest
 
-from planner.types import Filtering, Mapping
-from sidecar.net.candidates import RELAYED, Address
-from sidecar.net.relay_client import (
+from kafila_planner.model.types import Filtering, Mapping
+from kafila_sidecar.net.candidates import RELAYED, Address
+from kafila_sidecar.net.relay.client import (
     FIRST_BYTES,
-    Bound,
+    ChannelBound,
     Deliver,
     NeedToken,
     RelayClient,
@@ -18,7 +18,7 @@ from sidecar.net.relay_client import (
     is_stream,
     stream_server,
 )
-from sidecar.net.relay_end import BOUND, CHALLENGE, DATA, REFUSED, UNBOUND, Token
+from kafila_sidecar.net.relay.end import BOUND, CHALLENGE, DATA, REFUSED, UNBOUND, Token
 from tests.sidecar.net.relay_people import SERVER, RelayMember, RelayServer
 from tests.sidecar.net.simnat import Internet, Router
 from tests.support import fuzz
@@ -235,7 +235,7 @@ def test_client_when_answers_to_its_requests_are_hostile_then_typed_and_nothing_
             assert len(core._by_number) <= len(core._ends) == len(paths)
             assert all(len(end._open) <= 8 for end in core._ends.values())
         assert {output.path for output in outputs if isinstance(output, Deliver)} <= paths
-        bound += any(isinstance(output, Bound) for output in outputs)
+        bound += any(isinstance(output, ChannelBound) for output in outputs)
         assert all(math.isfinite(end.next_timer()) for end in core._ends.values())
 
     assert fuzz.fuzz(read, ANSWERS) > fuzz.INPUTS // 10

@@ -6,15 +6,15 @@ import os
 from collections.abc import AsyncIterator
 
 import grpc
+
 from kafila_proto import rendezvous_pb2 as pb
 from kafila_proto import rendezvous_pb2_grpc as pb_grpc
-
-from rendezvous.config import Config
-from rendezvous.server import serve
-from sidecar.net.candidates import Address
-from sidecar.net.relay_client import Deliver, Output, RelayClient, Send, stream_server
-from sidecar.net.relay_end import Token
-from sidecar.net.relay_stream import RelayStream
+from kafila_rendezvous.config import RendezvousConfig
+from kafila_rendezvous.server import serve
+from kafila_sidecar.net.candidates import Address
+from kafila_sidecar.net.relay.client import Deliver, Output, RelayClient, Send, stream_server
+from kafila_sidecar.net.relay.end import Token
+from kafila_sidecar.net.relay.stream import RelayStream
 
 OPTIONS = [("grpc.use_local_subchannel_pool", 1), ("grpc.initial_reconnect_backoff_ms", 100)]
 
@@ -105,7 +105,7 @@ async def garbling(*messages: bytes) -> AsyncIterator[grpc.aio.Channel]:
 
 
 async def test_stream_when_both_members_have_no_udp_then_datagrams_pass_in_order() -> None:
-    async with serve(Config(port=0)) as serving, two_members(serving.port) as (alice, bob):
+    async with serve(RendezvousConfig(port=0)) as serving, two_members(serving.port) as (alice, bob):
         await alice.send(b"wait for bob")
         await bob.send(b"0")
         async with asyncio.timeout(3):
@@ -121,12 +121,12 @@ async def test_stream_when_both_members_have_no_udp_then_datagrams_pass_in_order
 async def test_stream_when_the_server_goes_and_comes_back_then_opened_again() -> None:
     async with contextlib.AsyncExitStack() as stack:
         first = contextlib.AsyncExitStack()
-        serving = await first.enter_async_context(serve(Config(port=0)))
+        serving = await first.enter_async_context(serve(RendezvousConfig(port=0)))
         alice, _ = await stack.enter_async_context(two_members(serving.port))
         await alice.send(b"x")
         await first.aclose()
         alice.answered.clear()
-        await stack.enter_async_context(serve(Config(port=serving.port)))
+        await stack.enter_async_context(serve(RendezvousConfig(port=serving.port)))
         await asyncio.wait_for(alice.answered.wait(), 10)
 
 

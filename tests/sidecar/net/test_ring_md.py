@@ -2,11 +2,12 @@
 
 import pytest
 
-from sidecar.net import frames, stun
-from sidecar.net.candidates import LARGEST_LOCAL, PEER_REFLEXIVE, priority
-from sidecar.net.frames import Frame, FrameKind, Timing
-from sidecar.net.neighbour import WELCOME
-from sidecar.net.stream import Inbox, StreamKind
+from kafila_sidecar.net import stun
+from kafila_sidecar.net.candidates import LARGEST_LOCAL, PEER_REFLEXIVE, priority
+from kafila_sidecar.net.link.stream import Inbox, StreamKind
+from kafila_sidecar.net.quic.neighbour import WELCOME
+from kafila_sidecar.serving import wire
+from kafila_sidecar.serving.wire import Frame, FrameKind, Timing
 from tests.support.docs import Document
 
 example = Document("proto/RING.md").hex
@@ -52,5 +53,5 @@ def test_message_when_read_then_kind_and_message_come_out() -> None:
 
 @pytest.mark.parametrize(("name", "frame"), [("activation", ACTIVATION), ("release", RELEASE)])
 def test_frame_when_encoded_and_decoded_then_it_is_the_documents(name: str, frame: Frame) -> None:
-    assert b"".join(frames.encode(frame)) == example(name)
-    assert frames.decode(example(name)) == frame
+    assert b"".join(wire.encode(frame)) == example(name)
+    assert wire.decode(example(name)) == frame

@@ -7,10 +7,10 @@ from random import Random
 import pytest
 from aioice.stun import Class, Message, Method, parse_message
 
-from planner.types import Mapping
-from sidecar.net.candidates import Address, is_usable
-from sidecar.net.mapped import MappedAddress
-from sidecar.net.udp import Received
+from kafila_planner.model.types import Mapping
+from kafila_sidecar.net.candidates import Address, is_usable
+from kafila_sidecar.net.nat.mapped import MappedAddress
+from kafila_sidecar.net.udp import Received
 from tests.sidecar.net.people import echo
 from tests.sidecar.net.simworld import NODE_PORT, PEOPLE, Member, Rendezvous, linked
 from tests.support import fuzz

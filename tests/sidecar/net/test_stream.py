@@ -6,9 +6,9 @@ import struct
 
 import pytest
 
-from sidecar.net.credit import STREAM_WINDOW_BYTES
-from sidecar.net.errors import BadFrame
-from sidecar.net.stream import MAX_MESSAGE_BYTES, Inbox
+from kafila_sidecar.net.errors import BadFrame
+from kafila_sidecar.net.link.stream import MAX_MESSAGE_BYTES, Inbox
+from kafila_sidecar.net.quic.credit import STREAM_WINDOW_BYTES
 from tests.support import fuzz
 
 MESSAGES = [b"", b"a", b"bc" * 500, b"", b"d" * 70_000]

@@ -1,12 +1,12 @@
 """Which servers are asked."""
 
 import pytest
-from kafila_proto import rendezvous_pb2 as pb
 
-from sidecar.errors import InvalidInput
-from sidecar.net.candidates import Address
-from sidecar.net.nat import StunServer
-from sidecar.net.stun_servers import find_servers, parse_servers
+from kafila_proto import rendezvous_pb2 as pb
+from kafila_sidecar.errors import InvalidInput
+from kafila_sidecar.net.candidates import Address
+from kafila_sidecar.net.nat.behaviour import StunServer
+from kafila_sidecar.net.nat.stun_servers import find_servers, parse_servers
 
 
 @pytest.mark.parametrize(

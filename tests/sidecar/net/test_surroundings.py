@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 import pytest
 from aioice.stun import Class, Message, Method, parse_message
 
-from planner.types import Mapping
-from sidecar.errors import Unavailable
-from sidecar.net.candidates import Address, Candidate, Interface
-from sidecar.net.classify import OwnSocket, Strays
-from sidecar.net.errors import BadDatagram
-from sidecar.net.mapped import KEEP_S, TRIES, MappedAddress
-from sidecar.net.nat import Nat, StunServer
-from sidecar.net.portmap import Mapped
-from sidecar.net.surroundings import Listener, Surroundings
+from kafila_planner.model.types import Mapping
+from kafila_sidecar.errors import Unavailable
+from kafila_sidecar.net.candidates import Address, Candidate, Interface
+from kafila_sidecar.net.errors import BadDatagram
+from kafila_sidecar.net.nat.behaviour import Nat, StunServer
+from kafila_sidecar.net.nat.classify import OwnSocket, Strays
+from kafila_sidecar.net.nat.mapped import KEEP_S, TRIES, MappedAddress
+from kafila_sidecar.net.nat.monitor import Listener, NetworkMonitor
+from kafila_sidecar.net.portmap.core import Mapped
 from tests.support.virtual_time import simulate
 
 SERVER = StunServer("192.0.2.1", 3478, 3479)
@@ -71,7 +71,7 @@ class Scene:
 
     async def run(self, act: Callable[["Scene"], Awaitable[None]]) -> None:
         self.own = Own()
-        self.surroundings = Surroundings(
+        self.surroundings = NetworkMonitor(
             self.own, interfaces=lambda: self.interfaces, ask=self.ask, map_port=self.map_port
         )
         self.surroundings.listen(Listener((SERVER,), self.hear))

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sidecar.errors import Unavailable
-from sidecar.net.candidates import Address
-from sidecar.net.udp import DRAIN_DATAGRAMS, MAX_UNSENT, Received, UdpSocket, open_socket, runs
+from kafila_sidecar.errors import Unavailable
+from kafila_sidecar.net.candidates import Address
+from kafila_sidecar.net.udp import DRAIN_DATAGRAMS, MAX_UNSENT, Received, UdpSocket, open_socket, runs
 
 _UDP_SEGMENT = 103
 

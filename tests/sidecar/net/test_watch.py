@@ -1,7 +1,7 @@
 """Noticing another network."""
 
-from sidecar.net.candidates import Interface
-from sidecar.net.watch import NetworkWatch
+from kafila_sidecar.net.candidates import Interface
+from kafila_sidecar.net.nat.watch import NetworkWatch
 
 
 def interfaces(*addresses: str, **others: str) -> list[Interface]:

@@ -5,7 +5,7 @@ import itertools
 import random
 from collections.abc import Callable
 
-from sidecar.net.candidates import Address
+from kafila_sidecar.net.candidates import Address
 
 Deliver = Callable[[bytes, Address], None]
 

@@ -4,8 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.errors import InvalidInput
-from sidecar.runtime.conversation import Message, fit_messages, fit_tokens, for_template, without_oldest
+from kafila_sidecar.errors import InvalidInput
+from kafila_sidecar.runtime.text.conversation import (
+    Message,
+    fit_messages,
+    fit_tokens,
+    for_template,
+    without_oldest,
+)
 
 roles = st.sampled_from(["system", "user", "assistant"])
 conversations = st.lists(

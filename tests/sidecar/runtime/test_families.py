@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from sidecar.errors import Refused
-from sidecar.runtime.families import FAMILIES, family_of, quantisation_of
+from kafila_sidecar.errors import Refused
+from kafila_sidecar.runtime.shard.families import FAMILIES, family_of, quantisation_of
 
 TENSORS = [
     "model.embed_tokens.weight",

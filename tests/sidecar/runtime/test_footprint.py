@@ -2,7 +2,7 @@
 
 import pytest
 
-from sidecar.runtime.footprint import PREFILL_CHUNK_TOKENS, prefill_peak_bytes
+from kafila_sidecar.runtime.footprint import PREFILL_CHUNK_TOKENS, prefill_peak_bytes
 
 SMOLLM2 = {"hidden_size": 576, "intermediate_size": 1536, "num_attention_heads": 9}
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.runtime.memory import container_bytes, device_name, usable_bytes
+from kafila_sidecar.runtime.memory import container_bytes, device_name, usable_bytes
 
 pytestmark = pytest.mark.mlx
 

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from sidecar.errors import Exhausted, Unavailable
-from sidecar.runtime.mlx_thread import MlxThread
+from kafila_sidecar.errors import Exhausted, Unavailable
+from kafila_sidecar.runtime.mlx_thread import MlxThread
 
 pytestmark = pytest.mark.mlx
 

@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from sidecar.errors import InvalidInput
-from sidecar.runtime.options import SamplingOptions, checkpoint_defaults, resolve
+from kafila_sidecar.errors import InvalidInput
+from kafila_sidecar.runtime.text.options import SamplingOptions, checkpoint_defaults, resolve
 
 
 def test_options_when_nobody_says_anything_then_ollamas() -> None:

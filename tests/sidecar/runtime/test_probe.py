@@ -9,10 +9,19 @@ from typing import Any
 
 import pytest
 
-from sidecar.errors import Refused, TimedOut
-from sidecar.runtime.host_lock import HostLock
-from sidecar.runtime.mlx_thread import MlxThread
-from sidecar.runtime.probe import HEAD, Cost, Measurement, cost_of, doubts_of, line, probe, spread
+from kafila_sidecar.errors import Refused, TimedOut
+from kafila_sidecar.runtime.mlx_thread import MlxThread
+from kafila_sidecar.runtime.probe.host_lock import HostLock
+from kafila_sidecar.runtime.probe.probe import (
+    HEAD,
+    Cost,
+    Measurement,
+    cost_of,
+    doubts_of,
+    line,
+    probe,
+    spread,
+)
 from tests.support.tiny import SHAPE
 
 pytestmark = pytest.mark.mlx

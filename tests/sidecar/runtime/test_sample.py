@@ -5,8 +5,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from sidecar.runtime.options import SamplingOptions
-from sidecar.runtime.sample import Sampler
+from kafila_sidecar.runtime.text.options import SamplingOptions
+from kafila_sidecar.runtime.text.sample import Sampler
 
 pytestmark = pytest.mark.mlx
 

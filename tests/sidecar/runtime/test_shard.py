@@ -8,10 +8,10 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from sidecar.errors import InvalidInput, NotFound, Refused
-from sidecar.runtime.arrays import pack, unpack
-from sidecar.runtime.shard import Held, Shard
-from sidecar.runtime.state import State
+from kafila_sidecar.errors import InvalidInput, NotFound, Refused
+from kafila_sidecar.runtime.shard.arrays import pack, unpack
+from kafila_sidecar.runtime.shard.shard import CacheUse, Shard
+from kafila_sidecar.runtime.shard.state import HiddenState
 from tests.exact.shards import Ring, load_shard, over_the_wire, tensors_for
 from tests.support.tiny import tiny_folder
 
@@ -45,7 +45,7 @@ def test_caches_when_released_then_no_byte_is_left(folder: Path) -> None:
     for sequence in (1, 2):
         ring.release(sequence)
     gc.collect()
-    assert [shard.held() for shard in ring.shards] == [Held(sequences=0, cache_bytes=0)] * 2
+    assert [shard.held() for shard in ring.shards] == [CacheUse(sequences=0, cache_bytes=0)] * 2
     assert mx.get_active_memory() <= empty
 
 
@@ -88,7 +88,7 @@ def test_frame_when_out_of_order_then_refused(folder: Path) -> None:
 def test_frame_when_of_another_width_then_refused(folder: Path) -> None:
     shard = load_shard(folder, 3, 6, head=False)
     with pytest.raises(InvalidInput):
-        shard.run_blocks(1, State(bytes(4 * 8), "float32", (1, 1, 8), 0))
+        shard.run_blocks(1, HiddenState(bytes(4 * 8), "float32", (1, 1, 8), 0))
     assert shard.held().sequences == 0
 
 

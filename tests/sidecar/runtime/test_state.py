@@ -1,7 +1,7 @@
 import pytest
 
-from sidecar.errors import InvalidInput
-from sidecar.runtime.state import State
+from kafila_sidecar.errors import InvalidInput
+from kafila_sidecar.runtime.shard.state import HiddenState
 
 
 @pytest.mark.parametrize(
@@ -19,8 +19,8 @@ def test_state_when_its_parts_dont_fit_then_refused(
     payload: bytes, dtype: str, shape: tuple[int, int, int], position: int
 ) -> None:
     with pytest.raises(InvalidInput):
-        State(payload, dtype, shape, position)
+        HiddenState(payload, dtype, shape, position)
 
 
 def test_state_when_sixteen_bits_then_two_bytes_an_element() -> None:
-    assert State(b"12345678", "bfloat16", (1, 2, 2), 0).nbytes == 8
+    assert HiddenState(b"12345678", "bfloat16", (1, 2, 2), 0).nbytes == 8

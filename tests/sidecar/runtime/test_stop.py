@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.runtime.stop import StopStrings
+from kafila_sidecar.runtime.text.stop import StopStrings
 
 
 @given(st.text("abé", max_size=30), st.lists(st.text("abé", min_size=1, max_size=4), max_size=3), st.data())

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from sidecar.errors import InvalidInput, Refused
-from sidecar.runtime.tokenizer import Tokenizer
+from kafila_sidecar.errors import InvalidInput, Refused
+from kafila_sidecar.runtime.text.tokenizer import Tokenizer
 from tests.support.tiny import write_tokenizer
 
 pytestmark = pytest.mark.mlx

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.runtime.mlx_thread import prefer_openblas
+from kafila_sidecar.runtime.mlx_thread import prefer_openblas
 
 prefer_openblas()
 

@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from sidecar.errors import InvalidInput, KafilaError, NotFound
-from sidecar.net.stream import Stream
-from sidecar.runtime.mlx_thread import MlxThread
-from sidecar.runtime.shard import Shard
-from sidecar.runtime.state import State
-from sidecar.serving.hop import Hop
-from sidecar.serving.ring import Ring
-from sidecar.serving.worker import Bounds, Worker
+from kafila_sidecar.errors import InvalidInput, KafilaError, NotFound
+from kafila_sidecar.net.link.stream import Stream
+from kafila_sidecar.runtime.mlx_thread import MlxThread
+from kafila_sidecar.runtime.shard.shard import Shard
+from kafila_sidecar.runtime.shard.state import HiddenState
+from kafila_sidecar.serving.hop import HopSender
+from kafila_sidecar.serving.ring import Ring
+from kafila_sidecar.serving.worker import Bounds, Worker
 from tests.sidecar.serving.streams import OnStream, Wire
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ class PlainShard:
         self.absorbed: list[int] = []
         self.fails: Exception | None = None
 
-    def run_blocks(self, sequence: int, state: State) -> State:
+    def run_blocks(self, sequence: int, state: HiddenState) -> HiddenState:
         if self.fails is not None:
             raise self.fails
         known = self.at.setdefault(sequence, 0) if state.position == 0 else self.at.get(sequence)
@@ -38,9 +38,9 @@ class PlainShard:
         if known != state.position:
             raise InvalidInput("a frame is missing")
         self.at[sequence] += state.tokens
-        return State(bytes((byte + 1) % 256 for byte in state.payload), state.dtype, state.shape, state.position)
+        return HiddenState(bytes((byte + 1) % 256 for byte in state.payload), state.dtype, state.shape, state.position)
 
-    def absorb(self, sequence: int, state: State) -> None:
+    def absorb(self, sequence: int, state: HiddenState) -> None:
         self.run_blocks(sequence, state)
         self.absorbed.append(sequence)
 
@@ -56,7 +56,7 @@ class PlainThread:
         return call(*arguments, **named)
 
 
-def worker(shard: PlainShard, hop: Hop, *, is_last: bool, bounds: Bounds | None = None) -> Worker:
+def worker(shard: PlainShard, hop: HopSender, *, is_last: bool, bounds: Bounds | None = None) -> Worker:
     return Worker(
         epoch=EPOCH,
         shard=cast(Shard, shard),
@@ -77,7 +77,7 @@ class Round:
             Wire(here, there, self._noting(self._takes(i + 1)))
             for i, (here, there) in enumerate(zip(names, [*names[1:], HEAD], strict=True))
         ]
-        hops = [Hop(peer=there, open_stream=self.wires[i].open) for i, there in enumerate([*names[1:], HEAD])]
+        hops = [HopSender(peer=there, open_stream=self.wires[i].open) for i, there in enumerate([*names[1:], HEAD])]
         self.shards = [PlainShard() for _ in range(workers)]
         self.workers = [
             worker(shard, hops[i + 1], is_last=i == workers - 1, bounds=bounds) for i, shard in enumerate(self.shards)
@@ -117,8 +117,8 @@ class Round:
             await wire.end()
 
 
-def state(position: int, value: int = 0, tokens: int = 1) -> State:
-    return State(bytes([value]) * (4 * WIDTH * tokens), "float32", (1, tokens, WIDTH), position)
+def state(position: int, value: int = 0, tokens: int = 1) -> HiddenState:
+    return HiddenState(bytes([value]) * (4 * WIDTH * tokens), "float32", (1, tokens, WIDTH), position)
 
 
 async def settle(turns: int = 60) -> None:

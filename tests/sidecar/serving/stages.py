@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from kafila_proto import sidecar_pb2 as pb
-
-from sidecar.errors import KafilaError, Unavailable
-from sidecar.net.endpoint import Endpoint
-from sidecar.net.link import Link
-from sidecar.net.stream import Stream, StreamKind
-from sidecar.runtime.mlx_thread import MlxThread
-from sidecar.serving.stage import Stage
-from sidecar.session.events import Fault, Proposal
-from sidecar.weights.checkpoint import open_checkpoint
+from kafila_sidecar.errors import KafilaError, Unavailable
+from kafila_sidecar.net.link.endpoint import Endpoint
+from kafila_sidecar.net.link.link import Link
+from kafila_sidecar.net.link.stream import Stream, StreamKind
+from kafila_sidecar.runtime.mlx_thread import MlxThread
+from kafila_sidecar.serving.stage import Stage
+from kafila_sidecar.session.coordination.effects import Fault, Proposal
+from kafila_sidecar.weights.checkpoint import open_checkpoint
 from tests.sidecar.net.people import KEY, SESSION, Person, person
 
 BLOCKS = 6

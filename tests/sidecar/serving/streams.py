@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from sidecar.net.errors import LinkLost
-from sidecar.net.stream import Stream
+from kafila_sidecar.net.errors import LinkLost
+from kafila_sidecar.net.link.stream import Stream
 
 OnStream = Callable[[Stream], Awaitable[None]]
 

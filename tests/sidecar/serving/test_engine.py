@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafila_proto import sidecar_pb2 as pb
 
-from sidecar.errors import Exhausted, InvalidInput
-from sidecar.serving import slots as slots_module
+from kafila_proto import sidecar_pb2 as pb
+from kafila_sidecar.errors import Exhausted, InvalidInput
+from kafila_sidecar.serving import slots as slots_module
 from tests.sidecar.serving.stages import CONTEXT, NAMES, Party, answer, ask, party, refusal
 
 pytestmark = pytest.mark.mlx
@@ -88,7 +88,7 @@ async def test_generate_when_two_at_once_then_both_as_if_alone(ring: Party) -> N
 async def test_generate_when_the_prompt_is_long_then_its_chunks_give_the_same_text(
     three: Party, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sidecar.serving.engine.PREFILL_CHUNK_TOKENS", 16)
+    monkeypatch.setattr("kafila_sidecar.serving.engine.PREFILL_CHUNK_TOKENS", 16)
     prompt = "a long story " * 12
     text, last = await answer(three["ada"], ask(prompt, **VARIED))
     assert last.prompt_tokens == len(prompt)
@@ -194,7 +194,7 @@ async def test_generate_when_cancelled_at_any_moment_then_no_stage_keeps_the_seq
 
 
 async def test_trace_when_a_request_ends_then_its_numbers_add_up(three: Party, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sidecar.serving.engine.PREFILL_CHUNK_TOKENS", 8)
+    monkeypatch.setattr("kafila_sidecar.serving.engine.PREFILL_CHUNK_TOKENS", 8)
     await answer(three["bob"], ask("x" * 20, num_predict=10))
     await three.until_free()
     (trace,) = three["ada"].traces

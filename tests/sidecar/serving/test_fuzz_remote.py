@@ -3,16 +3,16 @@
 from typing import cast
 
 import pytest
+
 from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
-
-from sidecar.errors import KafilaError
-from sidecar.net.stream import Stream
-from sidecar.runtime.options import resolve
-from sidecar.runtime.stop import StopStrings
-from sidecar.serving import remote
-from sidecar.serving.prompt import ChatPrompt, PlainPrompt, parse_prompt
-from sidecar.serving.request import given_options, limits_of, refuse_unsupported
+from kafila_sidecar.errors import KafilaError
+from kafila_sidecar.net.link.stream import Stream
+from kafila_sidecar.runtime.text.options import resolve
+from kafila_sidecar.runtime.text.stop import StopStrings
+from kafila_sidecar.serving import remote
+from kafila_sidecar.serving.prompt import ChatPrompt, PlainPrompt, parse_prompt
+from kafila_sidecar.serving.request import given_options, limits_of, refuse_unsupported
 from tests.support.fuzz import INPUTS, fuzz
 
 pytestmark = pytest.mark.fuzz

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from sidecar.errors import InvalidInput
-from sidecar.serving.prompt import ChatPrompt, Framer, PlainPrompt, parse_prompt
+from kafila_sidecar.errors import InvalidInput
+from kafila_sidecar.serving.prompt import ChatPrompt, Framer, PlainPrompt, parse_prompt
 
 
 def envelope(**fields: object) -> str:

@@ -5,14 +5,14 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import cast
 
 import pytest
+
 from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
-
-from sidecar.errors import Exhausted, InvalidInput, KafilaError, TimedOut, Unavailable
-from sidecar.net.errors import LinkLost, PeerReset
-from sidecar.net.link import Link
-from sidecar.net.stream import Stream
-from sidecar.serving import remote
+from kafila_sidecar.errors import Exhausted, InvalidInput, KafilaError, TimedOut, Unavailable
+from kafila_sidecar.net.errors import LinkLost, PeerReset
+from kafila_sidecar.net.link.link import Link
+from kafila_sidecar.net.link.stream import Stream
+from kafila_sidecar.serving import remote
 from tests.sidecar.serving.rings import settle
 from tests.sidecar.serving.streams import Wire
 

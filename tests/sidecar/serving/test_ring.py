@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from sidecar.errors import InvalidInput, KafilaError, NotFound, TimedOut, Unavailable
-from sidecar.net.errors import LinkLost
-from sidecar.net.frames import Frame, FrameKind, encode
-from sidecar.serving import hop as hop_module
-from sidecar.serving import ring as ring_module
-from sidecar.serving.hop import Hop, frame_of, state_of
-from sidecar.serving.ring import Ring
-from sidecar.serving.worker import Bounds
+from kafila_sidecar.errors import InvalidInput, KafilaError, NotFound, TimedOut, Unavailable
+from kafila_sidecar.net.errors import LinkLost
+from kafila_sidecar.serving import hop as hop_module
+from kafila_sidecar.serving import ring as ring_module
+from kafila_sidecar.serving.hop import HopSender, frame_of, state_of
+from kafila_sidecar.serving.ring import Ring
+from kafila_sidecar.serving.wire import Frame, FrameKind, encode
+from kafila_sidecar.serving.worker import Bounds
 from tests.sidecar.serving.rings import EPOCH, Round, settle, state
 
 
@@ -213,7 +213,7 @@ async def test_send_when_its_caller_is_cancelled_then_the_frame_goes_whole_or_no
 
 async def test_hop_when_closed_then_nothing_opens_it_again() -> None:
     made = Round(workers=1)
-    hop = Hop(peer="w1", open_stream=made.wires[0].open)
+    hop = HopSender(peer="w1", open_stream=made.wires[0].open)
     await hop.send(frame_of(state(0), epoch=EPOCH, sequence=1, needs_output=False))
     hop.close()
     with pytest.raises(Unavailable, match="w1"):

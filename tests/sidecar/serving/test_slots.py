@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from sidecar.errors import Exhausted, TimedOut
-from sidecar.serving import slots as module
-from sidecar.serving.slots import Slots
+from kafila_sidecar.errors import Exhausted, TimedOut
+from kafila_sidecar.serving import slots as module
+from kafila_sidecar.serving.slots import Slots
 
 
 class Holder:

@@ -6,16 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from kafila_proto import ring_pb2
 
-from sidecar.errors import KafilaError, Unavailable
-from sidecar.net.errors import PeerReset
-from sidecar.net.frames import encode
-from sidecar.net.stream import StreamKind
-from sidecar.runtime.shard import Shard
-from sidecar.serving import stage as stage_module
-from sidecar.serving.hop import frame_of
-from sidecar.session.events import Fault
+from kafila_proto import ring_pb2
+from kafila_sidecar.errors import KafilaError, Unavailable
+from kafila_sidecar.net.errors import PeerReset
+from kafila_sidecar.net.link.stream import StreamKind
+from kafila_sidecar.runtime.shard.shard import Shard
+from kafila_sidecar.serving import stage as stage_module
+from kafila_sidecar.serving.hop import frame_of
+from kafila_sidecar.serving.wire import encode
+from kafila_sidecar.session.coordination.effects import Fault
 from tests.sidecar.serving.rings import state
 from tests.sidecar.serving.stages import NAMES, Party, answer, ask, party, plan, refusal
 
@@ -93,7 +93,7 @@ async def test_stop_when_the_head_is_alone_then_running_answers_end_too(linked: 
 async def test_stop_when_a_long_prompt_is_on_its_way_then_nobody_is_to_blame(
     linked: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sidecar.serving.engine.PREFILL_CHUNK_TOKENS", 4)
+    monkeypatch.setattr("kafila_sidecar.serving.engine.PREFILL_CHUNK_TOKENS", 4)
     await linked.serve((0, 2, 4, 6), ("ada", "bob", "cyd"))
     for pause in (0.0, 0.002, 0.01, 0.03):
         task = asyncio.create_task(refusal(linked["ada"], ask("x" * 250, num_predict=-1)))

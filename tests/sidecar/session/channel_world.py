@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import TypeVar
 
 from kafila_proto import ring_pb2
-
-from rendezvous.certificate import make_key_pair
-from rendezvous.config import Config
-from rendezvous.server import serve
-from sidecar.errors import KafilaError
-from sidecar.session.address import Address
-from sidecar.session.channel import Channel
-from sidecar.session.client import Local, approach, found
-from sidecar.session.code import Code
-from sidecar.session.news import News
+from kafila_rendezvous.certificate import make_key_pair
+from kafila_rendezvous.config import RendezvousConfig
+from kafila_rendezvous.server import serve
+from kafila_sidecar.errors import KafilaError
+from kafila_sidecar.session.channel.channel import Channel
+from kafila_sidecar.session.channel.events import Event
+from kafila_sidecar.session.join import Local, approach, found
+from kafila_sidecar.session.rendezvous.address import RendezvousAddress
+from kafila_sidecar.session.rendezvous.code import Code
 
 PATIENCE_S = 10.0
 VERSION, MLX_LM = "1.0", "2.0"
@@ -27,9 +26,9 @@ Kind = TypeVar("Kind")
 
 
 @contextlib.asynccontextmanager
-async def rendezvous(*, tls: bool) -> AsyncIterator[Address]:
-    async with serve(Config(port=0, key_pair=make_key_pair() if tls else None)) as serving:
-        yield Address("127.0.0.1", serving.port, serving.fingerprint, insecure=not tls)
+async def rendezvous(*, tls: bool) -> AsyncIterator[RendezvousAddress]:
+    async with serve(RendezvousConfig(port=0, key_pair=make_key_pair() if tls else None)) as serving:
+        yield RendezvousAddress("127.0.0.1", serving.port, serving.fingerprint, insecure=not tls)
 
 
 @dataclass
@@ -38,7 +37,7 @@ class Person:
 
     channel: Channel
     run: asyncio.Task[None]
-    heard: list[News] = field(default_factory=list)
+    heard: list[Event] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def listen(self) -> None:
@@ -65,7 +64,9 @@ class Stage:
         self._folder = folder
         self._people: list[tuple[Person, asyncio.Task[None]]] = []
 
-    async def host(self, address: Address, may_admit: Callable[[], KafilaError | None] = lambda: None) -> Person:
+    async def host(
+        self, address: RendezvousAddress, may_admit: Callable[[], KafilaError | None] = lambda: None
+    ) -> Person:
         channel = await found(
             rendezvous=address,
             terms=TERMS,
@@ -96,17 +97,17 @@ class Stage:
 class Wire:
     """A TCP forwarder in front of a server, which can be cut."""
 
-    def __init__(self, target: Address) -> None:
+    def __init__(self, target: RendezvousAddress) -> None:
         self._target = target
         self._open: set[asyncio.StreamWriter] = set()
         self.intact = True
 
     @contextlib.asynccontextmanager
-    async def listening(self) -> AsyncIterator[Address]:
+    async def listening(self) -> AsyncIterator[RendezvousAddress]:
         server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         try:
-            yield Address("127.0.0.1", port, self._target.fingerprint, self._target.insecure)
+            yield RendezvousAddress("127.0.0.1", port, self._target.fingerprint, self._target.insecure)
         finally:
             server.close()
             self.cut()

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import grpc
+
 from kafila_proto import rendezvous_pb2 as pb
 from kafila_proto import rendezvous_pb2_grpc as pb_grpc
 from kafila_proto import ring_pb2
-
-from sidecar.session.address import Address
+from kafila_sidecar.session.rendezvous.address import RendezvousAddress
 
 ROOM = 7
 
@@ -87,7 +87,7 @@ class EvilRendezvous(pb_grpc.RendezvousServicer):
 
 
 @contextlib.asynccontextmanager
-async def evil_rendezvous() -> AsyncIterator[tuple[EvilRendezvous, Address]]:
+async def evil_rendezvous() -> AsyncIterator[tuple[EvilRendezvous, RendezvousAddress]]:
     evil = EvilRendezvous()
     server = grpc.aio.server()
     pb_grpc.add_RendezvousServicer_to_server(evil, server)  # type: ignore[no-untyped-call]
@@ -96,11 +96,11 @@ async def evil_rendezvous() -> AsyncIterator[tuple[EvilRendezvous, Address]]:
 
 
 @contextlib.asynccontextmanager
-async def listening(server: grpc.aio.Server) -> AsyncIterator[Address]:
+async def listening(server: grpc.aio.Server) -> AsyncIterator[RendezvousAddress]:
     """Serves on loopback, without TLS."""
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
-        yield Address("127.0.0.1", port, insecure=True)
+        yield RendezvousAddress("127.0.0.1", port, insecure=True)
     finally:
         await server.stop(0.2)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from sidecar.session.authority import Authority, Terms
-from sidecar.session.events import (
+from kafila_sidecar.session.coordination.coordinator import Coordinator, PlanningTerms
+from kafila_sidecar.session.coordination.effects import (
     Accuse,
     AuthorityOutput,
     Closed,
@@ -26,10 +26,8 @@ from sidecar.session.events import (
     StopServing,
     Vote,
 )
-from sidecar.session.machine import (
-    Machine,
-)
-from sidecar.session.states import State
+from kafila_sidecar.session.coordination.follower import Follower
+from kafila_sidecar.session.coordination.states import State
 
 NAMES = ("ada", "bob", "cyd")
 
@@ -53,15 +51,15 @@ class Party:
         self, *, wanted: int = 3, blocks: int = 3, require: tuple[str, ...] = (), shuffle: Random | None = None
     ) -> None:
         self.now = 0.0
-        self._terms = Terms(
+        self._terms = PlanningTerms(
             members_wanted=wanted, model={"blocks": blocks}, context_tokens=64, concurrency=1, require=require
         )
-        self.authority = Authority(name="ada", terms=self._terms)
+        self.authority = Coordinator(name="ada", terms=self._terms)
         self.takeovers = 0
         self.votes: dict[str, str] = {}
         self.removed: list[tuple[str, str]] = []
         self.mute: set[str] = set()  # members that are there, and say nothing
-        self.machines: dict[str, Machine] = {"ada": Machine(name="ada", admitter="ada", members=("ada",))}
+        self.machines: dict[str, Follower] = {"ada": Follower(name="ada", admitter="ada", members=("ada",))}
         self.links: set[frozenset[str]] = set()
         self.broken: set[frozenset[str]] = set()
         self.serving: dict[str, int] = {}
@@ -75,7 +73,7 @@ class Party:
 
     def join(self, name: str) -> None:
         members = (*self.authority.members, name)
-        self.machines[name] = Machine(name=name, admitter=self.authority.name, members=members)
+        self.machines[name] = Follower(name=name, admitter=self.authority.name, members=members)
         self._log(members)
 
     def measure(self, name: str) -> None:
@@ -103,7 +101,7 @@ class Party:
         heir = next(member for member in members if member in self.machines)
         self.takeovers += 1
         started = self.machines[heir].state is not State.FORMING
-        self.authority = Authority(name=heir, terms=self._terms, takeovers=self.takeovers, started=started)
+        self.authority = Coordinator(name=heir, terms=self._terms, takeovers=self.takeovers, started=started)
         self.votes = {}
         self._log(members)
         for name in self.machines:

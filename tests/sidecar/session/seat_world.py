@@ -6,16 +6,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafila_proto import ring_pb2
-
-from sidecar.net.candidates import HOST, Candidate
-from sidecar.net.link import Link
-from sidecar.session.authority import Terms
-from sidecar.session.events import Fault, Proposal
-from sidecar.session.jobs import Progress
-from sidecar.session.membership import Member
-from sidecar.session.news import HostChanged, MemberJoined, MemberRemoved, MessageFrom, News
-from sidecar.session.seat import Seat
-from sidecar.session.states import State
+from kafila_sidecar.net.candidates import HOST, Candidate
+from kafila_sidecar.net.link.link import Link
+from kafila_sidecar.session.channel.events import Event, HostChanged, MemberJoined, MemberRemoved, MessageFrom
+from kafila_sidecar.session.coordination.coordinator import PlanningTerms
+from kafila_sidecar.session.coordination.driver import SessionDriver
+from kafila_sidecar.session.coordination.effects import Fault, Proposal
+from kafila_sidecar.session.coordination.jobs import Progress
+from kafila_sidecar.session.coordination.states import State
+from kafila_sidecar.session.membership.members import Member
 
 ENTRY = {"memory_bytes": 1e9, "mapping": "endpoint-independent", "filtering": "endpoint-independent", "rtt_s": 0.01}
 MODEL = {
@@ -27,7 +26,7 @@ MODEL = {
     "tied": False,
     "kv_bytes_per_token_per_block": 8,
 }
-TERMS = Terms(members_wanted=0, model=MODEL, context_tokens=64, concurrency=1, require=("all",))
+TERMS = PlanningTerms(members_wanted=0, model=MODEL, context_tokens=64, concurrency=1, require=("all",))
 
 
 def member(name: str, index: int) -> Member:
@@ -46,13 +45,13 @@ class PlayedChannel:
         self.sent: list[ring_pb2.Control] = []
         self.votes: list[str] = []
         self.removals: list[tuple[str, str]] = []
-        self._news: asyncio.Queue[News] = asyncio.Queue()
+        self._news: asyncio.Queue[Event] = asyncio.Queue()
 
     @property
     def is_admitter(self) -> bool:
         return self.host == self.self_name
 
-    async def events(self) -> AsyncIterator[News]:
+    async def events(self) -> AsyncIterator[Event]:
         while True:
             yield await self._news.get()
 
@@ -72,7 +71,7 @@ class PlayedChannel:
 
     # ---- For the test
 
-    def tell(self, *news: News) -> None:
+    def tell(self, *news: Event) -> None:
         for one in news:
             self._news.put_nowait(one)
 
@@ -137,7 +136,7 @@ class Table:
         self.channel = PlayedChannel(me, *names)
         self.stage = PlayedStage()
         self.network = NoNetwork()
-        self.seat = Seat(
+        self.seat = SessionDriver(
             channel=self.channel,  # type: ignore[arg-type]
             network=self.network,
             stage=self.stage,

@@ -3,22 +3,22 @@
 from dataclasses import dataclass
 
 import pytest
-from kafila_proto import ring_pb2
 
-from sidecar.errors import Denied, InvalidInput, KafilaError, Refused, Unavailable
-from sidecar.session.admission import (
+from kafila_proto import ring_pb2
+from kafila_sidecar.errors import Denied, InvalidInput, KafilaError, Refused, Unavailable
+from kafila_sidecar.session.admission.host import (
     MOST_EXCHANGES,
     MOST_GUESSES,
     OFFER_TTL_S,
     PROOF_TTL_S,
-    Answer,
-    Desk,
+    AdmissionAnswer,
     Enrol,
+    HostAdmission,
     Versions,
 )
-from sidecar.session.code import Code
-from sidecar.session.newcomer import PAUSED, Busy, Newcomer
-from sidecar.session.pake import Guesses
+from kafila_sidecar.session.admission.newcomer import PAUSED, HostBusy, Newcomer
+from kafila_sidecar.session.admission.pake import Guesses
+from kafila_sidecar.session.rendezvous.code import Code
 from tests.sidecar.session.trust_world import MemoryStore, entropy
 
 CODE = Code(7, ("ocean", "velvet", "lamp"))
@@ -36,8 +36,8 @@ class Policy:
         return self.obstacle
 
 
-def desk(policy: Policy | None = None, guesses: Guesses | None = None) -> Desk:
-    return Desk(
+def desk(policy: Policy | None = None, guesses: Guesses | None = None) -> HostAdmission:
+    return HostAdmission(
         code=CODE,
         guesses=guesses or Guesses(MemoryStore()),
         versions=Versions("1.0", "2.0"),
@@ -47,7 +47,9 @@ def desk(policy: Policy | None = None, guesses: Guesses | None = None) -> Desk:
     )
 
 
-def pump(admitter: Desk, newcomer: Newcomer, step: ring_pb2.Admission | None, now: float = 0.0) -> Enrol | None:
+def pump(
+    admitter: HostAdmission, newcomer: Newcomer, step: ring_pb2.Admission | None, now: float = 0.0
+) -> Enrol | None:
     """Carries messages until nobody has one; the enrolment, if it came to that."""
     while step is not None:
         outcome = admitter.receive(5, step, now)
@@ -57,7 +59,7 @@ def pump(admitter: Desk, newcomer: Newcomer, step: ring_pb2.Admission | None, no
     return None
 
 
-def offered(admitter: Desk, now: float = 0.0) -> Newcomer:
+def offered(admitter: HostAdmission, now: float = 0.0) -> Newcomer:
     newcomer = Newcomer(CODE, entropy("newcomer"))
     pump(admitter, newcomer, newcomer.start(), now)
     assert newcomer.state == "offered"
@@ -145,7 +147,7 @@ def test_exchange_when_steps_come_out_of_order_then_ended() -> None:
         ring_pb2.Admission(refused=sealed),
     ):
         outcome = desk().receive(5, step, 0.0)
-        assert isinstance(outcome, Answer)
+        assert isinstance(outcome, AdmissionAnswer)
         assert outcome.admission.refusal.code == "INVALID_ARGUMENT"
         newcomer = Newcomer(CODE, entropy())
         with pytest.raises(InvalidInput):
@@ -157,7 +159,7 @@ def test_enrolment_when_it_is_sealed_for_somebody_else_then_refused() -> None:
     offered(admitter)
     stranger = ring_pb2.Admission(enrol=ring_pb2.Sealed(nonce=bytes(12), ciphertext=bytes(60)))
     outcome = admitter.receive(5, stranger, 0.0)
-    assert isinstance(outcome, Answer)
+    assert isinstance(outcome, AdmissionAnswer)
     assert outcome.admission.WhichOneof("step") == "refused"
 
 
@@ -171,10 +173,10 @@ def test_exchange_when_its_time_is_over_then_forgotten(ttl: float, proved: bool)
             step = newcomer.enrol(BODY)
         else:
             reply = admitter.receive(5, newcomer.start(), 0.0)
-            assert isinstance(reply, Answer)
+            assert isinstance(reply, AdmissionAnswer)
             step = newcomer.receive(reply.admission) or ring_pb2.Admission()
         outcome = admitter.receive(5, step, late)
-        refused = isinstance(outcome, Answer) and outcome.admission.HasField("refusal")
+        refused = isinstance(outcome, AdmissionAnswer) and outcome.admission.HasField("refusal")
         assert refused != alive
 
 
@@ -191,16 +193,16 @@ def test_exchange_when_newcomer_departs_then_forgotten_but_counted() -> None:
 WRONG = Code(7, ("ocean", "velvet", "lava"))
 
 
-def guess(admitter: Desk, mailbox: int = 6, now: float = 0.0) -> None:
+def guess(admitter: HostAdmission, mailbox: int = 6, now: float = 0.0) -> None:
     """One wrong guess, confirmed or left."""
     newcomer = Newcomer(WRONG, entropy(f"guess {mailbox}"))
     reply = admitter.receive(mailbox, newcomer.start(), now)
-    if isinstance(reply, Answer) and reply.admission.HasField("reply") and mailbox % 2:
+    if isinstance(reply, AdmissionAnswer) and reply.admission.HasField("reply") and mailbox % 2:
         admitter.receive(mailbox, newcomer.receive(reply.admission) or ring_pb2.Admission(), now)
     admitter.departed(mailbox)
 
 
-def refusal(admitter: Desk, code: Code, now: float = 0.0) -> KafilaError:
+def refusal(admitter: HostAdmission, code: Code, now: float = 0.0) -> KafilaError:
     newcomer = Newcomer(code, entropy("knocks"))
     start = newcomer.start()
     with pytest.raises(KafilaError) as caught:
@@ -253,7 +255,7 @@ def test_desk_when_code_changes_meanwhile_then_who_came_by_the_old_one_is_told()
     with pytest.raises(Denied, match="has a new code"):
         proved.receive(answer.admission)
     late = admitter.receive(5, offered(desk()).enrol(BODY), 0.0)
-    assert isinstance(late, Answer)
+    assert isinstance(late, AdmissionAnswer)
     assert late.admission.refusal.code == "INVALID_ARGUMENT"
 
 
@@ -262,11 +264,11 @@ def test_desk_when_many_knock_at_once_then_some_are_asked_to_come_again_and_no_g
     waiting = [Newcomer(CODE, entropy(f"newcomer {mailbox}")) for mailbox in range(MOST_GUESSES)]
     replies = [admitter.receive(mailbox, newcomer.start(), 0.0) for mailbox, newcomer in enumerate(waiting)]
     assert not admitter.is_paused
-    assert isinstance(refusal(admitter, CODE), Busy)
+    assert isinstance(refusal(admitter, CODE), HostBusy)
     for mailbox, (newcomer, reply) in enumerate(zip(waiting, replies, strict=True)):
-        assert isinstance(reply, Answer)
+        assert isinstance(reply, AdmissionAnswer)
         offer = admitter.receive(mailbox, newcomer.receive(reply.admission) or ring_pb2.Admission(), 0.0)
-        assert isinstance(offer, Answer)
+        assert isinstance(offer, AdmissionAnswer)
         newcomer.receive(offer.admission)
         assert newcomer.state == "offered"
     assert offered(admitter).state == "offered"
@@ -286,7 +288,7 @@ def test_desk_when_many_hold_offers_then_bounded() -> None:
         step: ring_pb2.Admission | None = newcomer.start()
         while step is not None:
             outcome = admitter.receive(mailbox, step, 0.0)
-            assert isinstance(outcome, Answer)
+            assert isinstance(outcome, AdmissionAnswer)
             step = newcomer.receive(outcome.admission)
-    assert isinstance(refusal(admitter, CODE), Busy)
+    assert isinstance(refusal(admitter, CODE), HostBusy)
     assert len(admitter._exchanges) == MOST_EXCHANGES

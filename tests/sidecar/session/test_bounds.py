@@ -3,11 +3,10 @@
 import asyncio
 
 from kafila_proto import ring_pb2
-
-from sidecar.session.feed import MOST_UNREAD, MOST_UNREAD_BYTES, Feed
-from sidecar.session.gossip import MOST_WAITING, MOST_WAITING_BYTES, Way
-from sidecar.session.news import MemberDeparted, MessageFrom
-from sidecar.session.waiting import MOST_BYTES, MOST_MESSAGES, Waiting
+from kafila_sidecar.session.channel.events import MemberDeparted, MessageFrom
+from kafila_sidecar.session.channel.gossip import MOST_WAITING, MOST_WAITING_BYTES, Way
+from kafila_sidecar.session.channel.queue import MOST_UNREAD, MOST_UNREAD_BYTES, EventQueue
+from kafila_sidecar.session.channel.waiting import MOST_BYTES, MOST_MESSAGES, Waiting
 
 
 def large(size: int) -> MessageFrom:
@@ -17,7 +16,7 @@ def large(size: int) -> MessageFrom:
 async def ignore(_: bytes) -> None: ...
 
 
-async def waits(feed: Feed) -> bool:
+async def waits(feed: EventQueue) -> bool:
     waiting = asyncio.ensure_future(feed.has_room())
     await asyncio.sleep(0)
     done = waiting.done()
@@ -27,7 +26,7 @@ async def waits(feed: Feed) -> bool:
 
 async def test_feed_when_its_listener_is_behind_then_those_who_bring_news_wait() -> None:
     for news, enough in ((MemberDeparted("anna"), MOST_UNREAD), (large(200_000), MOST_UNREAD_BYTES // 200_000 + 1)):
-        feed = Feed()
+        feed = EventQueue()
         feed.tell([news] * (enough - 1))
         assert not await waits(feed)
         feed.tell([news])
@@ -38,7 +37,7 @@ async def test_feed_when_its_listener_is_behind_then_those_who_bring_news_wait()
 
 
 async def test_feed_when_it_has_ended_then_nobody_waits_and_what_is_unread_comes_first() -> None:
-    feed = Feed()
+    feed = EventQueue()
     feed.tell([MemberDeparted("anna")] * (MOST_UNREAD + 1))
     feed.end()
     assert not await waits(feed)

@@ -5,17 +5,14 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from kafila_proto import ring_pb2
 
-from rendezvous.certificate import make_key_pair
-from rendezvous.config import Config
-from rendezvous.server import serve
-from sidecar.errors import Denied, InvalidInput, KafilaError, NotFound, Refused, Unavailable
-from sidecar.session import channel as channel_module
-from sidecar.session.address import Address
-from sidecar.session.client import Local, approach
-from sidecar.session.code import Code, parse_code
-from sidecar.session.news import (
+from kafila_proto import ring_pb2
+from kafila_rendezvous.certificate import make_key_pair
+from kafila_rendezvous.config import RendezvousConfig
+from kafila_rendezvous.server import serve
+from kafila_sidecar.errors import Denied, InvalidInput, KafilaError, NotFound, Refused, Unavailable
+from kafila_sidecar.session.channel import channel as channel_module
+from kafila_sidecar.session.channel.events import (
     MemberDeparted,
     MemberJoined,
     MemberRemoved,
@@ -25,6 +22,9 @@ from sidecar.session.news import (
     RendezvousLost,
     RoomGone,
 )
+from kafila_sidecar.session.join import Local, approach
+from kafila_sidecar.session.rendezvous.address import RendezvousAddress
+from kafila_sidecar.session.rendezvous.code import Code, parse_code
 from tests.sidecar.session.channel_world import TERMS, Person, Stage, Wire, rendezvous
 from tests.sidecar.session.trust_world import go
 
@@ -36,7 +36,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
     await stage.end()
 
 
-async def trio(stage: Stage, address: Address) -> tuple[Person, Person, Person]:
+async def trio(stage: Stage, address: RendezvousAddress) -> tuple[Person, Person, Person]:
     host = await stage.host(address)
     anna = await stage.join(host.channel.code, "anna")
     ben = await stage.join(host.channel.code, "ben")
@@ -221,9 +221,9 @@ async def test_approach_when_host_is_not_connected_then_unavailable(stage: Stage
 
 @pytest.mark.parametrize("pinned", [True, False])
 async def test_found_when_nobody_listens_then_unavailable_at_once(stage: Stage, pinned: bool) -> None:
-    async with serve(Config(port=0)) as serving:
+    async with serve(RendezvousConfig(port=0)) as serving:
         port = serving.port
-    address = Address("127.0.0.1", port, "a" * 20 if pinned else None, insecure=not pinned)
+    address = RendezvousAddress("127.0.0.1", port, "a" * 20 if pinned else None, insecure=not pinned)
     async with asyncio.timeout(5):
         with pytest.raises(Unavailable, match=f"rendezvous at 127.0.0.1:{port} does not answer"):
             await stage.host(address)
@@ -232,13 +232,13 @@ async def test_found_when_nobody_listens_then_unavailable_at_once(stage: Stage, 
 async def test_found_when_certificate_is_not_the_pinned_one_then_denied(stage: Stage) -> None:
     async with rendezvous(tls=True) as address:
         with pytest.raises(Denied, match="another certificate"):
-            await stage.host(Address(address.host, address.port, "a" * 20))
+            await stage.host(RendezvousAddress(address.host, address.port, "a" * 20))
 
 
 async def test_found_when_self_signed_and_not_pinned_then_unavailable_with_advice(stage: Stage) -> None:
     async with rendezvous(tls=True) as address:
         with pytest.raises(Unavailable, match="#fingerprint"):
-            await stage.host(Address(address.host, address.port))
+            await stage.host(RendezvousAddress(address.host, address.port))
 
 
 @pytest.mark.parametrize("tls", [True, False])
@@ -270,9 +270,9 @@ async def test_channel_when_its_wire_breaks_then_lost_back_and_nothing_is_missed
 
 
 async def test_channel_when_the_rendezvous_forgets_the_room_then_it_says_so_and_links_carry_on(stage: Stage) -> None:
-    async with serve(Config(port=0)) as serving:
+    async with serve(RendezvousConfig(port=0)) as serving:
         port = serving.port
-        address = Address("127.0.0.1", port, insecure=True)
+        address = RendezvousAddress("127.0.0.1", port, insecure=True)
         host = await stage.host(address)
         anna = await stage.join(host.channel.code, "anna")
         host.channel.attach(anna.channel.receive)
@@ -281,7 +281,7 @@ async def test_channel_when_the_rendezvous_forgets_the_room_then_it_says_so_and_
     assert host.channel.joining == "unreachable"
     await anna.channel.send(go(1))
     assert (await host.hear(MessageFrom)).control == go(1)
-    async with serve(Config(port=port)):
+    async with serve(RendezvousConfig(port=port)):
         for person in (host, anna):
             await person.hear(RoomGone)
     assert host.channel.joining == "unreachable"
@@ -291,14 +291,14 @@ async def test_channel_when_the_rendezvous_forgets_the_room_then_it_says_so_and_
     await stage.end()
 
 
-async def left_alone(stage: Stage) -> tuple[Config, Person, Person]:
+async def left_alone(stage: Stage) -> tuple[RendezvousConfig, Person, Person]:
     """Two members whose rendezvous has stopped, and how it is started again."""
     pair = make_key_pair()
-    async with serve(Config(port=0, key_pair=pair)) as serving:
-        host = await stage.host(Address("127.0.0.1", serving.port, serving.fingerprint))
+    async with serve(RendezvousConfig(port=0, key_pair=pair)) as serving:
+        host = await stage.host(RendezvousAddress("127.0.0.1", serving.port, serving.fingerprint))
         anna = await stage.join(host.channel.code, "anna")
         await host.hear(MemberJoined)
-    return Config(port=serving.port, key_pair=pair), host, anna
+    return RendezvousConfig(port=serving.port, key_pair=pair), host, anna
 
 
 async def test_rendezvous_when_it_is_started_again_then_the_same_code_and_mailboxes_go_on(stage: Stage) -> None:

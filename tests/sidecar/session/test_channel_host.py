@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.errors import Denied, InvalidInput, NotFound, Refused, Unavailable
-from sidecar.session.address import Address
-from sidecar.session.admission import MOST_GUESSES
-from sidecar.session.client import Local, approach
-from sidecar.session.code import Code
-from sidecar.session.news import HostChanged, MemberJoined, MemberRemoved, MessageFrom
+from kafila_sidecar.errors import Denied, InvalidInput, NotFound, Refused, Unavailable
+from kafila_sidecar.session.admission.host import MOST_GUESSES
+from kafila_sidecar.session.channel.events import HostChanged, MemberJoined, MemberRemoved, MessageFrom
+from kafila_sidecar.session.join import Local, approach
+from kafila_sidecar.session.rendezvous.address import RendezvousAddress
+from kafila_sidecar.session.rendezvous.code import Code
 from tests.sidecar.session.channel_world import Person, Stage, rendezvous
 from tests.sidecar.session.trust_world import go
 
@@ -23,7 +23,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
     await stage.end()
 
 
-async def village(stage: Stage, address: Address, *names: str) -> dict[str, Person]:
+async def village(stage: Stage, address: RendezvousAddress, *names: str) -> dict[str, Person]:
     people = {"host": await stage.host(address)}
     for name in names:
         people[name] = await stage.join(people["host"].channel.code, name)

@@ -4,19 +4,25 @@ import itertools
 import random
 
 import pytest
-from kafila_proto import ring_pb2
 
-from sidecar.errors import Denied, InvalidInput, Refused
-from sidecar.session.circle import KEPT_MESSAGES, Circle
-from sidecar.session.entries import admit
-from sidecar.session.identity import Identity, make_identity
-from sidecar.session.log import Forked, replay
-from sidecar.session.news import MemberDeparted, MemberJoined, MemberRemoved, MemberReturned, MessageFrom
-from sidecar.session.waiting import MOST_BYTES, MOST_MESSAGES
+from kafila_proto import ring_pb2
+from kafila_sidecar.errors import Denied, InvalidInput, Refused
+from kafila_sidecar.session.channel.events import (
+    MemberDeparted,
+    MemberJoined,
+    MemberRemoved,
+    MemberReturned,
+    MessageFrom,
+)
+from kafila_sidecar.session.channel.replica import KEPT_MESSAGES, Replica
+from kafila_sidecar.session.channel.waiting import MOST_BYTES, MOST_MESSAGES
+from kafila_sidecar.session.membership.entries import admit
+from kafila_sidecar.session.membership.identity import Identity, make_identity
+from kafila_sidecar.session.membership.log import Forked, replay
 from tests.sidecar.session.trust_world import KEY, SESSION, entropy, go, new_host, newcomer
 
 
-def three() -> tuple[Circle, Circle, Circle]:
+def three() -> tuple[Replica, Replica, Replica]:
     host = new_host()
     anna = newcomer(host, "anna")
     ben = newcomer(host, "ben")
@@ -28,7 +34,7 @@ def keys(identity: Identity) -> dict[str, bytes]:
     return {"certificate": identity.der, "agreement": identity.agreement}
 
 
-def names(circle: Circle) -> list[str]:
+def names(circle: Replica) -> list[str]:
     return [member.name for member in circle.members]
 
 
@@ -112,7 +118,7 @@ def test_receive_when_member_was_removed_then_its_messages_are_denied_and_it_lea
 
 def test_receive_when_a_member_pretends_to_be_another_then_denied_and_number_is_not_burnt() -> None:
     host, anna, ben = three()
-    impostor = Circle(
+    impostor = Replica(
         identity=anna.identity, self_name="host", log=replay(SESSION, host.log.entries), key=KEY, entropy=entropy("x")
     )
     with pytest.raises(Denied):
@@ -122,7 +128,7 @@ def test_receive_when_a_member_pretends_to_be_another_then_denied_and_number_is_
 
 def test_receive_when_somebody_without_the_key_writes_then_denied() -> None:
     host, _, ben = three()
-    outsider = Circle(
+    outsider = Replica(
         identity=host.identity,
         self_name="host",
         log=replay(SESSION, host.log.entries),
@@ -147,7 +153,7 @@ def test_receive_when_a_member_that_is_not_admitter_makes_entries_then_log_stays
 
 def test_receive_when_admitter_forks_the_log_then_forked() -> None:
     host, anna, ben = three()
-    twin = Circle(
+    twin = Replica(
         identity=host.identity, self_name="host", log=replay(SESSION, host.log.entries), key=KEY, entropy=entropy("y")
     )
     newcomer(host, "carl")
@@ -210,7 +216,7 @@ def test_attending_when_streams_end_and_return_then_each_change_is_told_once() -
 
 def test_circle_when_flooded_then_bounded() -> None:
     host, anna, _ = three()
-    stranger = Circle(
+    stranger = Replica(
         identity=anna.identity, self_name="anna", log=replay(SESSION, host.log.entries), key=KEY, entropy=entropy("z")
     )
     stranger.self_name = "zoe"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from sidecar.errors import InvalidInput
-from sidecar.session.address import Address, parse_address
-from sidecar.session.code import Code, draw_words, parse_code
+from kafila_sidecar.errors import InvalidInput
+from kafila_sidecar.session.rendezvous.address import RendezvousAddress, parse_address
+from kafila_sidecar.session.rendezvous.code import Code, draw_words, parse_code
 
 PIN = "abcdefghij234567klmn"
 
@@ -26,17 +26,17 @@ def test_parse_code_when_case_and_spaces_differ_then_same_code(text: str) -> Non
 @pytest.mark.parametrize(
     ("text", "address"),
     [
-        (f"192.0.2.7:7770#{PIN}", Address("192.0.2.7", 7770, PIN)),
-        (f"192.0.2.7:7770#{PIN.upper()}", Address("192.0.2.7", 7770, PIN)),
-        ("rendezvous.example.org:443", Address("rendezvous.example.org", 443)),
-        (f"[2001:db8::1]:443#{PIN}", Address("2001:db8::1", 443, PIN)),
-        ("grpc+insecure://127.0.0.1:7770", Address("127.0.0.1", 7770, insecure=True)),
-        ("grpc+insecure://localhost:7770", Address("localhost", 7770, insecure=True)),
-        ("grpc+insecure://192.168.1.9:7770", Address("192.168.1.9", 7770, insecure=True)),
-        ("grpc+insecure://[fe80::1]:7770", Address("fe80::1", 7770, insecure=True)),
+        (f"192.0.2.7:7770#{PIN}", RendezvousAddress("192.0.2.7", 7770, PIN)),
+        (f"192.0.2.7:7770#{PIN.upper()}", RendezvousAddress("192.0.2.7", 7770, PIN)),
+        ("rendezvous.example.org:443", RendezvousAddress("rendezvous.example.org", 443)),
+        (f"[2001:db8::1]:443#{PIN}", RendezvousAddress("2001:db8::1", 443, PIN)),
+        ("grpc+insecure://127.0.0.1:7770", RendezvousAddress("127.0.0.1", 7770, insecure=True)),
+        ("grpc+insecure://localhost:7770", RendezvousAddress("localhost", 7770, insecure=True)),
+        ("grpc+insecure://192.168.1.9:7770", RendezvousAddress("192.168.1.9", 7770, insecure=True)),
+        ("grpc+insecure://[fe80::1]:7770", RendezvousAddress("fe80::1", 7770, insecure=True)),
     ],
 )
-def test_code_when_it_carries_an_address_then_text_and_back(text: str, address: Address) -> None:
+def test_code_when_it_carries_an_address_then_text_and_back(text: str, address: RendezvousAddress) -> None:
     code = parse_code(f"7-ocean-velvet-lamp@{text}")
     assert code == Code(7, ("ocean", "velvet", "lamp"), address)
     assert parse_code(str(code)) == code
@@ -79,7 +79,7 @@ def test_code_when_shown_in_a_log_then_words_are_hidden() -> None:
 
 
 def test_code_when_it_has_an_address_then_a_configured_one_gives_way() -> None:
-    own, other = Address("192.0.2.7", 1), Address("192.0.2.8", 1)
+    own, other = RendezvousAddress("192.0.2.7", 1), RendezvousAddress("192.0.2.8", 1)
     assert Code(7, ("ocean", "velvet", "lamp"), own).at(other).address == own
     assert Code(7, ("ocean", "velvet", "lamp")).at(other).address == other
 

@@ -4,13 +4,23 @@ import json
 from typing import Any
 
 import pytest
-from kafila_proto import ring_pb2
 
-from sidecar.errors import InvalidInput
-from sidecar.session import controls
-from sidecar.session.controls import Doing, Failed, Linked, Lost, Measured, Nothing, Over, Traced, Unlinked
-from sidecar.session.edges import Edge
-from sidecar.session.events import Fault
+from kafila_proto import ring_pb2
+from kafila_sidecar.errors import InvalidInput
+from kafila_sidecar.session.coordination import messages
+from kafila_sidecar.session.coordination.edges import FormedLink
+from kafila_sidecar.session.coordination.effects import Fault
+from kafila_sidecar.session.coordination.messages import (
+    Doing,
+    Linked,
+    Lost,
+    Measured,
+    MemberFailed,
+    Nothing,
+    Over,
+    Traced,
+    Unlinked,
+)
 from tests.sidecar.session.trust_world import go, parsed
 from tests.support.fuzz import fuzz
 
@@ -47,19 +57,19 @@ def trace(**changes: Any) -> ring_pb2.Control:
     [
         (capability('{"name": "anna", "memory_bytes": 7}'), Measured({"name": "anna", "memory_bytes": 7}, "cpu", 7)),
         (capability('{"name": "anna"}', "gpu\x1b[2J"), Measured({"name": "anna"}, "gpu [2J", 0)),
-        (link(rtt_s=0.5, punch_s=0.1, handshake_s=0.2), Linked("ben", Edge("direct", 0.5, 0.1, 0.2))),
+        (link(rtt_s=0.5, punch_s=0.1, handshake_s=0.2), Linked("ben", FormedLink("direct", 0.5, 0.1, 0.2))),
         (link(up=False), Unlinked("ben")),
         (doing("loading"), Doing(3, "loading", 1, 2)),
         (fault("lost", "ben", code=""), Lost("ben")),
-        (fault("failed"), Failed(Fault("anna", "INTERNAL", "why"))),
+        (fault("failed"), MemberFailed(Fault("anna", "INTERNAL", "why"))),
         (fault("over", "ben", sentence="a\nb" + "c" * 600), Over(Fault("ben", "INTERNAL", "a b" + "c" * 497))),
         (trace(), Traced(TRACE)),
         (ring_pb2.Control(), Nothing()),
         (ring_pb2.Control(standing=ring_pb2.Standing(number=1)), Nothing()),
     ],
 )
-def test_read_when_it_makes_sense_then_plain_values(control: ring_pb2.Control, said: controls.Said) -> None:
-    assert controls.read("anna", control) == said
+def test_read_when_it_makes_sense_then_plain_values(control: ring_pb2.Control, said: messages.Said) -> None:
+    assert messages.read("anna", control) == said
 
 
 @pytest.mark.parametrize(
@@ -78,7 +88,7 @@ def test_read_when_it_makes_sense_then_plain_values(control: ring_pb2.Control, s
         capability('{"name": "anna", "memory_bytes": 1e300}'),
         capability('{"name": "anna", "memory_bytes": NaN}'),
         capability('{"name": "anna", "memory_bytes": 1' + "0" * 400 + "}"),
-        capability('{"name": "anna", "x": "' + "y" * controls.LARGEST_ENTRY_BYTES + '"}'),
+        capability('{"name": "anna", "x": "' + "y" * messages.LARGEST_ENTRY_BYTES + '"}'),
         link(path="teleport"),
         link(rtt_s=float("nan")),
         link(rtt_s=-1.0),
@@ -100,7 +110,7 @@ def test_read_when_it_makes_sense_then_plain_values(control: ring_pb2.Control, s
 )
 def test_read_when_no_honest_member_says_it_then_invalid(control: ring_pb2.Control) -> None:
     with pytest.raises(InvalidInput):
-        controls.read("anna", control)
+        messages.read("anna", control)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +118,7 @@ def test_read_when_no_honest_member_says_it_then_invalid(control: ring_pb2.Contr
 )
 def test_read_json_when_it_is_made_to_break_parsers_then_typed(text: str) -> None:
     with pytest.raises(InvalidInput):
-        controls.read_json(text, 100_000)
+        messages.read_json(text, 100_000)
 
 
 @pytest.mark.fuzz
@@ -125,26 +135,26 @@ def test_read_when_bytes_are_hostile_then_typed_and_harmless() -> None:
     ]
 
     def read(data: bytes) -> None:
-        check(controls.read("anna", parsed(ring_pb2.Control, data)))
+        check(messages.read("anna", parsed(ring_pb2.Control, data)))
 
     assert fuzz(read, [control.SerializeToString() for control in samples]) >= len(samples)
 
 
-def check(said: controls.Said) -> None:
+def check(said: messages.Said) -> None:
     """What others rely on."""
     match said:
         case Measured(entry, device, memory_bytes):
             assert json.loads(json.dumps(entry))["name"] == "anna"
             assert device.isprintable()
-            assert 0 <= memory_bytes <= controls.MOST_BYTES
+            assert 0 <= memory_bytes <= messages.MOST_BYTES
         case Linked(_, edge):
-            assert edge.path in controls.PATHS
-            assert 0 <= edge.rtt_s <= controls.LONGEST_S
-            assert 0 <= edge.formed_s <= 2 * controls.LONGEST_S
+            assert edge.path in messages.PATHS
+            assert 0 <= edge.rtt_s <= messages.LONGEST_S
+            assert 0 <= edge.formed_s <= 2 * messages.LONGEST_S
         case Doing(doing=word):
-            assert word in controls.DOINGS
-        case Failed(told) | Over(told):
+            assert word in messages.DOINGS
+        case MemberFailed(told) | Over(told):
             assert told.sentence.isprintable()
-            assert len(told.sentence) <= controls.LONGEST_SENTENCE
+            assert len(told.sentence) <= messages.LONGEST_SENTENCE
         case Traced(record):
             assert all(float(stage["measured_s"]) >= 0 or stage["member"] for stage in record.get("stages", []))

@@ -4,9 +4,14 @@ from typing import Any
 
 import pytest
 
-import planner
-from sidecar.session.correction import REQUESTS, SHORTEST_ANSWER_TOKENS, Served, look_for_better
-from sidecar.session.events import Proposal
+import kafila_planner
+from kafila_sidecar.session.coordination.correction import (
+    REQUESTS,
+    SHORTEST_ANSWER_TOKENS,
+    Served,
+    look_for_better,
+)
+from kafila_sidecar.session.coordination.effects import Proposal
 from tests.sidecar.session.seat_world import MODEL
 
 
@@ -23,8 +28,8 @@ def member(name: str, block_s: float) -> Any:
 def proposal() -> Proposal:
     members = [member("ada", 0.01), member("bob", 0.01)]
     problem = {"model": MODEL, "context_tokens": 64, "concurrency": 1, "require": ["all"], "members": members}
-    plan = planner.make_plan(planner.problem_from_json(problem))
-    return Proposal(1, problem, planner.plan_to_json(plan))
+    plan = kafila_planner.make_plan(kafila_planner.problem_from_json(problem))
+    return Proposal(1, problem, kafila_planner.plan_to_json(plan))
 
 
 def test_served_when_enough_answers_came_then_their_medians() -> None:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from sidecar.session.edges import Edge, predicted_path
-from sidecar.session.roster import Roster
+from kafila_sidecar.session.coordination.edges import FormedLink, predicted_path
+from kafila_sidecar.session.coordination.roster import Roster
 
 STRICT, LOOSE = "address-and-port-dependent", "address-dependent"
 EI = "endpoint-independent"
@@ -45,9 +45,9 @@ def test_path_when_a_member_came_after_the_plan_then_nothing_is_predicted() -> N
 
 def test_edges_when_members_report_then_the_latest_counts_and_goes_with_its_member() -> None:
     roster, pair = Roster(["oak", "elm", "ash"]), frozenset(("oak", "elm"))
-    roster.linked("oak", "elm", Edge("relay", 0.2, 0.5, 0.3))
-    roster.linked("elm", "oak", Edge("direct", 0.1, 0.5, 0.3))
-    roster.linked("oak", "nobody", Edge("direct", 0.1, 0.5, 0.3))
+    roster.linked("oak", "elm", FormedLink("relay", 0.2, 0.5, 0.3))
+    roster.linked("elm", "oak", FormedLink("direct", 0.1, 0.5, 0.3))
+    roster.linked("oak", "nobody", FormedLink("direct", 0.1, 0.5, 0.3))
     assert {edge: known.path for edge, known in roster.edges.items()} == {pair: "direct"}
     assert roster.edges[pair].formed_s == pytest.approx(0.8)
     roster.members(["oak", "ash"])

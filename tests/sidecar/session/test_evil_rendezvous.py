@@ -7,20 +7,20 @@ from pathlib import Path
 from random import Random
 
 import pytest
+
 from kafila_proto import rendezvous_pb2 as pb
 from kafila_proto import ring_pb2
-
-from sidecar.errors import Denied, KafilaError
-from sidecar.session import client
-from sidecar.session.admission import MOST_GUESSES
-from sidecar.session.client import Local, approach
-from sidecar.session.code import Code, draw_words
-from sidecar.session.identity import make_identity
-from sidecar.session.newcomer import Newcomer
-from sidecar.session.news import MemberDeparted, MemberJoined, MessageFrom
-from sidecar.session.pake import AdmitterPake, Guesses
-from sidecar.session.postbox import MOST_ATTENDING
-from sidecar.session.waiting import MOST_BYTES, MOST_MESSAGES
+from kafila_sidecar.errors import Denied, KafilaError
+from kafila_sidecar.session import join as joining
+from kafila_sidecar.session.admission.host import MOST_GUESSES
+from kafila_sidecar.session.admission.newcomer import Newcomer
+from kafila_sidecar.session.admission.pake import Guesses, HostPake
+from kafila_sidecar.session.channel.events import MemberDeparted, MemberJoined, MessageFrom
+from kafila_sidecar.session.channel.waiting import MOST_BYTES, MOST_MESSAGES
+from kafila_sidecar.session.join import Local, approach
+from kafila_sidecar.session.membership.identity import make_identity
+from kafila_sidecar.session.rendezvous.code import Code, draw_words
+from kafila_sidecar.session.rendezvous.mailbox import MOST_ATTENDING
 from tests.sidecar.session.channel_world import MLX_LM, VERSION, Person, Stage
 from tests.sidecar.session.evil_rendezvous import EvilRendezvous, Mail, evil_rendezvous
 from tests.sidecar.session.trust_world import MemoryStore, go
@@ -110,8 +110,8 @@ async def test_admission_when_it_is_replayed_from_other_mailboxes_then_nobody_jo
 async def test_admission_when_a_step_is_altered_then_nobody_joins(
     stage: Stage, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "ANSWER_DEADLINE_S", 0.5)
-    monkeypatch.setattr(client, "BUSY_DEADLINE_S", 0.0)
+    monkeypatch.setattr(joining, "ANSWER_DEADLINE_S", 0.5)
+    monkeypatch.setattr(joining, "BUSY_DEADLINE_S", 0.0)
 
     def alter(mail: Mail) -> Iterable[Mail]:
         if mail.step != step:
@@ -133,7 +133,7 @@ async def test_newcomer_when_the_rendezvous_plays_the_host_then_it_is_not_fooled
     async with evil_rendezvous() as (evil, address):
         host = await stage.host(address)
         fake = evil.admitter = evil.open_mailbox()
-        pake = AdmitterPake(b"-".join(w.encode() for w in draw_words()), 7, Guesses(MemoryStore()), os.urandom)
+        pake = HostPake(b"-".join(w.encode() for w in draw_words()), 7, Guesses(MemoryStore()), os.urandom)
 
         def answer(mail: Mail) -> Iterable[Mail]:
             parcel = ring_pb2.Parcel.FromString(mail.body).admission
@@ -158,13 +158,13 @@ async def test_newcomer_when_a_false_admitter_asks_it_to_try_again_then_one_gues
     guesses = 0
     async with evil_rendezvous() as (evil, address):
         fake = evil.admitter = evil.open_mailbox()
-        pake = AdmitterPake(b"guess", 7, Guesses(MemoryStore()), os.urandom)
+        pake = HostPake(b"guess", 7, Guesses(MemoryStore()), os.urandom)
 
         def answer(mail: Mail) -> list[Mail]:
             nonlocal pake, guesses
             said = ring_pb2.Parcel.FromString(mail.body).admission
             if said.HasField("start"):
-                pake = AdmitterPake(b"guess", 7, Guesses(MemoryStore()), os.urandom)
+                pake = HostPake(b"guess", 7, Guesses(MemoryStore()), os.urandom)
                 reply = ring_pb2.PakeReply(message=pake.receive_start(said.start.message))
                 return [Mail(fake, mail.sender, admission(ring_pb2.Admission(reply=reply)))]
             guesses += said.HasField("confirm")

@@ -4,8 +4,12 @@ from random import Random
 
 import pytest
 
-from sidecar.session.authority import FETCH_SILENCE_S, LINK_DEADLINE_S, MEASURE_DEADLINE_S
-from sidecar.session.events import (
+from kafila_sidecar.session.coordination.coordinator import (
+    FETCH_SILENCE_S,
+    LINK_DEADLINE_S,
+    MEASURE_DEADLINE_S,
+)
+from kafila_sidecar.session.coordination.effects import (
     Accuse,
     AuthorityOutput,
     ComputePlan,
@@ -15,10 +19,8 @@ from sidecar.session.events import (
     Propose,
     StopServing,
 )
-from sidecar.session.machine import (
-    LINK_SILENT_S,
-)
-from sidecar.session.states import State, Step, follow
+from kafila_sidecar.session.coordination.follower import LINK_SILENT_S
+from kafila_sidecar.session.coordination.states import State, Step, follow
 from tests.sidecar.session.party import NAMES, Party, formed, plan_for
 
 

@@ -5,18 +5,25 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kafila_proto import ring_pb2
 
-from sidecar.errors import InvalidInput
-from sidecar.session.address import parse_address
-from sidecar.session.admission import ADMITTER_CONTEXT, MOST_EXCHANGES, NEWCOMER_CONTEXT, Desk, Enrol, Versions
-from sidecar.session.circle import Circle
-from sidecar.session.code import Code, parse_code
-from sidecar.session.identity import make_identity, public_key_of
-from sidecar.session.log import replay
-from sidecar.session.newcomer import Newcomer
-from sidecar.session.pake import Guesses
-from sidecar.session.seal import Sealer
+from kafila_proto import ring_pb2
+from kafila_sidecar.errors import InvalidInput
+from kafila_sidecar.session.admission.host import (
+    ADMITTER_CONTEXT,
+    MOST_EXCHANGES,
+    NEWCOMER_CONTEXT,
+    Enrol,
+    HostAdmission,
+    Versions,
+)
+from kafila_sidecar.session.admission.newcomer import Newcomer
+from kafila_sidecar.session.admission.pake import Guesses
+from kafila_sidecar.session.channel.replica import Replica
+from kafila_sidecar.session.membership.identity import make_identity, public_key_of
+from kafila_sidecar.session.membership.log import replay
+from kafila_sidecar.session.membership.seal import Sealer
+from kafila_sidecar.session.rendezvous.address import parse_address
+from kafila_sidecar.session.rendezvous.code import Code, parse_code
 from tests.sidecar.session.trust_world import SESSION, MemoryStore, entropy, new_host, parsed
 from tests.support.fuzz import INPUTS, fuzz
 
@@ -29,8 +36,8 @@ BODY = ring_pb2.EnrolBody(
 )
 
 
-def desk() -> Desk:
-    return Desk(
+def desk() -> HostAdmission:
+    return HostAdmission(
         code=CODE,
         guesses=Guesses(MemoryStore()),
         versions=Versions("1", "1"),
@@ -40,7 +47,7 @@ def desk() -> Desk:
     )
 
 
-def conversation(admitter: Desk) -> tuple[Newcomer, list[bytes]]:
+def conversation(admitter: HostAdmission) -> tuple[Newcomer, list[bytes]]:
     """A newcomer with an offer, and all that was said."""
     newcomer = Newcomer(CODE, entropy("newcomer"))
     step: ring_pb2.Admission | None = newcomer.start()
@@ -132,7 +139,7 @@ def admitted_read(newcomer: Newcomer) -> None:
     if member is None or member.fingerprint != IDENTITY.fingerprint:
         raise InvalidInput("somebody else")
     key = newcomer.admitted.key
-    Circle(identity=IDENTITY, self_name=member.name, log=log, key=key, entropy=entropy())
+    Replica(identity=IDENTITY, self_name=member.name, log=log, key=key, entropy=entropy())
 
 
 def refusal_read(_: Newcomer) -> None:

@@ -1,13 +1,13 @@
 """Hostile bytes to the membership log, the seals, and what members write: nobody joins, goes, or takes over."""
 
 import pytest
-from kafila_proto import ring_pb2
 
-from sidecar.errors import InvalidInput
-from sidecar.session import rekey
-from sidecar.session.circle import KEPT_ENTRIES, Circle
-from sidecar.session.log import Log, replay
-from sidecar.session.waiting import MOST_MESSAGES
+from kafila_proto import ring_pb2
+from kafila_sidecar.errors import InvalidInput
+from kafila_sidecar.session.channel.replica import KEPT_ENTRIES, Replica
+from kafila_sidecar.session.channel.waiting import MOST_MESSAGES
+from kafila_sidecar.session.membership import rekey
+from kafila_sidecar.session.membership.log import Log, replay
 from tests.sidecar.session.trust_world import SESSION, go, new_host, newcomer, parsed
 from tests.sidecar.session.village import Village
 from tests.support.fuzz import INPUTS, fuzz
@@ -17,14 +17,14 @@ pytestmark = pytest.mark.fuzz
 GOODBYE = ring_pb2.Control(goodbye=ring_pb2.Goodbye(resignation=bytes(64)))
 
 
-def three() -> tuple[Circle, Circle, Circle]:
+def three() -> tuple[Replica, Replica, Replica]:
     host = new_host()
     anna, ben = newcomer(host, "anna"), newcomer(host, "ben")
     anna.receive(host.write_news())
     return host, anna, ben
 
 
-def vote_of(circle: Circle) -> ring_pb2.Control:
+def vote_of(circle: Replica) -> ring_pb2.Control:
     sealed = circle.vote("anna")
     assert sealed is not None
     envelope = ring_pb2.Envelope.FromString(circle.keys.open(ring_pb2.Sealed.FromString(sealed), circle.members))

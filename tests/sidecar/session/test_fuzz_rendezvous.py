@@ -10,24 +10,24 @@ from typing import Any, TypeVar, cast
 import grpc
 import pytest
 from google.protobuf.message import DecodeError
+
 from kafila_proto import rendezvous_pb2 as pb
 from kafila_proto import ring_pb2
-
-from sidecar.errors import KafilaError, Unavailable
-from sidecar.session.address import Address
-from sidecar.session.admission import MOST_EXCHANGES, Desk, Versions
-from sidecar.session.channel import Channel
-from sidecar.session.circle import Circle
-from sidecar.session.client import Admitter
-from sidecar.session.code import LARGEST_ROOM, Code
-from sidecar.session.newcomer import Newcomer
-from sidecar.session.pake import Guesses
-from sidecar.session.postbox import (
+from kafila_sidecar.errors import KafilaError, Unavailable
+from kafila_sidecar.session.admission.host import MOST_EXCHANGES, HostAdmission, Versions
+from kafila_sidecar.session.admission.newcomer import Newcomer
+from kafila_sidecar.session.admission.pake import Guesses
+from kafila_sidecar.session.channel.channel import Channel
+from kafila_sidecar.session.channel.replica import Replica
+from kafila_sidecar.session.join import HostMailbox
+from kafila_sidecar.session.rendezvous.address import RendezvousAddress
+from kafila_sidecar.session.rendezvous.code import LARGEST_ROOM, Code
+from kafila_sidecar.session.rendezvous.mailbox import (
     LONGEST_TOKEN_S,
     MOST_ATTENDING,
     MOST_TOKEN_BYTES,
-    Place,
-    Postbox,
+    Mailbox,
+    MailboxPlace,
     enter_room,
     open_room,
 )
@@ -36,7 +36,7 @@ from tests.sidecar.session.evil_rendezvous import listening
 from tests.sidecar.session.trust_world import MemoryStore, entropy, go, new_host, newcomer
 from tests.support.fuzz import INPUTS, fuzz, mutations
 
-ADDRESS = Address("127.0.0.1", 1, insecure=True)
+ADDRESS = RendezvousAddress("127.0.0.1", 1, insecure=True)
 SECRET = bytes(32)
 PRESENT = pb.Present(
     mailboxes=[2, 3],
@@ -90,10 +90,10 @@ class Reading:
     def cancel(self) -> None: ...
 
 
-async def attended() -> tuple[Hostile, Postbox]:
+async def attended() -> tuple[Hostile, Mailbox]:
     hostile = Hostile()
     hostile.said = [pb.Event(present=PRESENT).SerializeToString()]
-    postbox = Postbox(cast(grpc.aio.Channel, hostile), ADDRESS, Place(7, 1, 1, SECRET))
+    postbox = Mailbox(cast(grpc.aio.Channel, hostile), ADDRESS, MailboxPlace(7, 1, 1, SECRET))
     await postbox.attend()
     return hostile, postbox
 
@@ -197,7 +197,7 @@ class Server(grpc.GenericRpcHandler):  # type: ignore[misc]
 
 
 @contextlib.asynccontextmanager
-async def serving() -> AsyncIterator[tuple[Server, Address]]:
+async def serving() -> AsyncIterator[tuple[Server, RendezvousAddress]]:
     answers, server = Server(), grpc.aio.server()
     server.add_generic_rpc_handlers((answers,))
     async with listening(server) as address:
@@ -211,7 +211,7 @@ ROOM = {
 }
 
 
-def opening(address: Address, method: str) -> Coroutine[Any, Any, Postbox]:
+def opening(address: RendezvousAddress, method: str) -> Coroutine[Any, Any, Mailbox]:
     return open_room(address) if method == "Create" else enter_room(address, 7)
 
 
@@ -257,8 +257,8 @@ async def test_room_when_its_rendezvous_is_hostile_then_typed_or_a_place_that_ma
     assert 0 < taken < CALLS
 
 
-def open_desk(code: Code, offer: Callable[[], ring_pb2.OfferBody]) -> Desk:
-    return Desk(
+def open_desk(code: Code, offer: Callable[[], ring_pb2.OfferBody]) -> HostAdmission:
+    return HostAdmission(
         code=code,
         guesses=Guesses(MemoryStore()),
         versions=Versions("1", "1"),
@@ -268,7 +268,7 @@ def open_desk(code: Code, offer: Callable[[], ring_pb2.OfferBody]) -> Desk:
     )
 
 
-def two_members() -> tuple[Circle, Circle]:
+def two_members() -> tuple[Replica, Replica]:
     host = new_host()
     anna = newcomer(host, "anna")
     return host, anna
@@ -320,7 +320,7 @@ async def test_mail_when_hostile_then_nobody_joins_or_goes_and_nothing_grows(lay
 @pytest.mark.fuzz
 async def test_admitters_answer_when_the_mail_is_hostile_then_typed() -> None:
     hostile, postbox = await attended()
-    admitter = Admitter(postbox)
+    admitter = HostMailbox(postbox)
     answer = Newcomer(Code(7, ("ocean", "velvet", "lamp")), entropy("start")).start()
 
     def read(data: bytes) -> None:

@@ -9,9 +9,9 @@ from aioquic.quic.connection import QuicConnection
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from rendezvous.certificate import make_key_pair
-from sidecar.errors import Denied, InvalidInput, Refused
-from sidecar.session.identity import (
+from kafila_rendezvous.certificate import make_key_pair
+from kafila_sidecar.errors import Denied, InvalidInput, Refused
+from kafila_sidecar.session.membership.identity import (
     Identity,
     fingerprint,
     load_identity,

@@ -1,14 +1,14 @@
 """Keys that pairs share, the group's next key, and which of them open what."""
 
 import pytest
-from kafila_proto import ring_pb2
 
-from sidecar.errors import Denied, InvalidInput, KafilaError
-from sidecar.session import rekey
-from sidecar.session.agreement import check_agreement, pair_keys
-from sidecar.session.identity import Identity, make_identity
-from sidecar.session.keyring import KEPT_KEYS, Early, Keyring
-from sidecar.session.membership import Member
+from kafila_proto import ring_pb2
+from kafila_sidecar.errors import Denied, InvalidInput, KafilaError
+from kafila_sidecar.session.membership import rekey
+from kafila_sidecar.session.membership.agreement import check_agreement, pair_keys
+from kafila_sidecar.session.membership.identity import Identity, make_identity
+from kafila_sidecar.session.membership.keyring import KEPT_KEYS, Early, Keyring
+from kafila_sidecar.session.membership.members import Member
 from tests.sidecar.session.trust_world import KEY, SESSION, entropy
 
 ANNA, BEN, EVE = make_identity(), make_identity(), make_identity()

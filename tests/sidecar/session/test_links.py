@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from sidecar.errors import KafilaError
-from sidecar.net.candidates import Candidate
-from sidecar.net.endpoint import Endpoint
-from sidecar.net.link import Link
-from sidecar.net.stream import Stream
-from sidecar.session.circle import Circle
-from sidecar.session.links import Links
+from kafila_sidecar.errors import KafilaError
+from kafila_sidecar.net.candidates import Candidate
+from kafila_sidecar.net.link.endpoint import Endpoint
+from kafila_sidecar.net.link.link import Link
+from kafila_sidecar.net.link.stream import Stream
+from kafila_sidecar.session.channel.replica import Replica
+from kafila_sidecar.session.coordination.links import Links
 from tests.sidecar.session.village import Village
 
 DEADLINE_S = 10.0
@@ -25,7 +25,7 @@ async def ignore(_: Stream) -> None: ...
 class Machine:
     """A member's network, and the links that it wants."""
 
-    def __init__(self, circle: Circle, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, circle: Replica, tasks: asyncio.TaskGroup) -> None:
         self.circle = circle
         self.endpoint = Endpoint.open(host="127.0.0.1")
         self.changes: list[tuple[str, bool]] = []

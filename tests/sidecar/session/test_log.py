@@ -3,13 +3,13 @@
 from collections.abc import Callable
 
 import pytest
-from kafila_proto import ring_pb2
 
-from sidecar.errors import Denied, InvalidInput, KafilaError, Refused
-from sidecar.session.entries import admit, found_log, lock, remove
-from sidecar.session.identity import Identity, make_identity
-from sidecar.session.log import LONGEST_LOG, Forked, Gap, Log, replay
-from sidecar.session.membership import Gone, Joined, Locking
+from kafila_proto import ring_pb2
+from kafila_sidecar.errors import Denied, InvalidInput, KafilaError, Refused
+from kafila_sidecar.session.membership.entries import admit, found_log, lock, remove
+from kafila_sidecar.session.membership.identity import Identity, make_identity
+from kafila_sidecar.session.membership.log import LONGEST_LOG, Forked, Gap, Log, replay
+from kafila_sidecar.session.membership.members import Gone, Joined, Locking
 
 SESSION = bytes(range(16))
 HOST, ANNA, BEN = make_identity(), make_identity(), make_identity()

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from sidecar.errors import InvalidInput, NotFound
-from sidecar.session.lookup import find_session
+from kafila_sidecar.errors import InvalidInput, NotFound
+from kafila_sidecar.session.lookup import find_session
 
 
 @dataclass

@@ -2,23 +2,17 @@
 
 import pytest
 
-from sidecar.session.authority import MEASURE_DEADLINE_S
-from sidecar.session.events import (
-    Accuse,
-    Ask,
-    Remove,
-    StopServing,
-    Vote,
-)
-from sidecar.session.hearings import HEARING_S, MOST_FALSE_ALARMS
-from sidecar.session.machine import (
+from kafila_sidecar.session.coordination.coordinator import MEASURE_DEADLINE_S
+from kafila_sidecar.session.coordination.effects import Accuse, Ask, Remove, StopServing, Vote
+from kafila_sidecar.session.coordination.follower import (
     ASK_AFTER_S,
     GONE_WITHOUT_LINK_S,
     LINK_SILENT_S,
     TAKEOVER_DEADLINE_S,
-    Machine,
+    Follower,
 )
-from sidecar.session.states import State
+from kafila_sidecar.session.coordination.liveness import HEARING_S, MOST_FALSE_ALARMS
+from kafila_sidecar.session.coordination.states import State
 from tests.sidecar.session.party import Party, formed
 
 
@@ -190,7 +184,7 @@ def test_machine_when_only_the_rendezvous_lost_somebody_then_it_is_no_death() ->
 
 
 def test_machine_when_the_rendezvous_misses_who_has_no_link_then_it_asks_and_the_answer_counts() -> None:
-    machine = Machine(name="dan", admitter="ada", members=("ada", "bob", "cyd", "dan"))
+    machine = Follower(name="dan", admitter="ada", members=("ada", "bob", "cyd", "dan"))
     for member in ("ada", "bob", "cyd"):
         machine.departed(member, 10.0)
         machine.heard(member, 10.1)  # was on its way

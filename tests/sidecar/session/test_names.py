@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.session.names import fit, is_legal
+from kafila_sidecar.session.membership.names import fit, is_legal
 
 
 @pytest.mark.parametrize(

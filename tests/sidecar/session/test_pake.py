@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.errors import Denied, InvalidInput, Refused
-from sidecar.session.guesses import FileGuesses
-from sidecar.session.pake import MESSAGE_BYTES, AdmitterPake, Guesses, NewcomerPake
+from kafila_sidecar.errors import Denied, InvalidInput, Refused
+from kafila_sidecar.session.admission.guesses import FileGuesses
+from kafila_sidecar.session.admission.pake import MESSAGE_BYTES, Guesses, HostPake, NewcomerPake
 from tests.sidecar.session.trust_world import MemoryStore, entropy
 
 WORDS = b"ocean-velvet-lamp"
@@ -14,10 +14,10 @@ WORDS = b"ocean-velvet-lamp"
 
 def sides(
     *, newcomer_words: bytes = WORDS, newcomer_room: int = 7, store: MemoryStore | None = None
-) -> tuple[NewcomerPake, AdmitterPake, Guesses]:
+) -> tuple[NewcomerPake, HostPake, Guesses]:
     guesses = Guesses(store or MemoryStore())
     newcomer = NewcomerPake(newcomer_words, newcomer_room, entropy("newcomer"))
-    return newcomer, AdmitterPake(WORDS, 7, guesses, entropy("admitter")), guesses
+    return newcomer, HostPake(WORDS, 7, guesses, entropy("admitter")), guesses
 
 
 def test_proof_when_words_agree_then_keys_agree_and_no_guess_is_counted() -> None:
@@ -53,7 +53,7 @@ def test_proof_when_newcomer_stops_after_the_reply_then_it_was_counted_before_th
 
 def test_proof_when_rendezvous_sits_in_the_middle_without_the_words_then_newcomer_is_not_fooled() -> None:
     newcomer, _, _ = sides()
-    middle = AdmitterPake(b"other-other-other", 7, Guesses(MemoryStore()), entropy("middle"))
+    middle = HostPake(b"other-other-other", 7, Guesses(MemoryStore()), entropy("middle"))
     newcomer.receive_reply(middle.receive_start(newcomer.start()))
     with pytest.raises(Denied):
         newcomer.receive_mac(middle.keys.admitter_mac)

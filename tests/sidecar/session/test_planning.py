@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from sidecar.errors import KafilaError, Refused
-from sidecar.session.planning import check_proposal, compute_plan
+from kafila_sidecar.errors import KafilaError, Refused
+from kafila_sidecar.session.coordination.planning import check_proposal, compute_plan
 from tests.sidecar.session.seat_world import ENTRY, MODEL, TERMS
 from tests.support.fuzz import INPUTS, mutations
 

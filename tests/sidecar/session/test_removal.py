@@ -1,11 +1,11 @@
 """Who is removed learns nothing more; who stays, or comes back, misses nothing."""
 
 import pytest
-from kafila_proto import ring_pb2
 
-from sidecar.errors import KafilaError
-from sidecar.session.membership import Gone
-from sidecar.session.news import MemberRemoved, MessageFrom
+from kafila_proto import ring_pb2
+from kafila_sidecar.errors import KafilaError
+from kafila_sidecar.session.channel.events import MemberRemoved, MessageFrom
+from kafila_sidecar.session.membership.members import Gone
 from tests.sidecar.session.trust_world import go
 from tests.sidecar.session.village import Village, told
 

@@ -3,17 +3,17 @@
 import random
 
 import pytest
-from kafila_proto import ring_pb2
 
-from sidecar.errors import Denied, InvalidInput
-from sidecar.session.identity import make_identity
-from sidecar.session.membership import Member
-from sidecar.session.seal import (
+from kafila_proto import ring_pb2
+from kafila_sidecar.errors import Denied, InvalidInput
+from kafila_sidecar.session.membership.identity import make_identity
+from kafila_sidecar.session.membership.members import Member
+from kafila_sidecar.session.membership.seal import (
     LARGEST_CONTROL_BYTES,
     LARGEST_SEALED_BYTES,
     WINDOW,
+    ReplayWindow,
     Sealer,
-    Seen,
     is_for_all,
     read_sealed,
     sign_envelope,
@@ -92,7 +92,7 @@ def test_is_for_all_when_sealed_for_the_group_or_for_one_then_told_apart() -> No
 @pytest.mark.parametrize("seed", range(10))
 def test_seen_when_numbers_come_in_any_order_then_same_as_a_set_within_the_window(seed: int) -> None:
     chance = random.Random(seed)
-    seen, known, highest = Seen(), set[int](), 0
+    seen, known, highest = ReplayWindow(), set[int](), 0
     for _ in range(3000):
         number = max(1, highest + chance.randint(-WINDOW - 50, chance.choice([2, 2, 2 * WINDOW])))
         expected = number in known or highest - number >= WINDOW
@@ -105,7 +105,7 @@ def test_seen_when_numbers_come_in_any_order_then_same_as_a_set_within_the_windo
 
 
 def test_seen_when_a_sender_leaps_then_bounded_and_old_numbers_are_taken_as_seen() -> None:
-    seen = Seen()
+    seen = ReplayWindow()
     seen.add(1)
     seen.add(2**64 - 1)
     assert seen.has(1)

@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from google.protobuf.message import DecodeError
-from kafila_proto import ring_pb2
 
-from sidecar.net import candidates as reach
-from sidecar.net.candidates import HOST, Candidate
-from sidecar.session import speech
-from sidecar.session.events import Fault
-from sidecar.session.news import Doubted, MemberDeparted
-from sidecar.session.states import State
-from sidecar.session.turns import MOST_NEWS_WAITING
+from kafila_proto import ring_pb2
+from kafila_sidecar.net import candidates as reach
+from kafila_sidecar.net.candidates import HOST, Candidate
+from kafila_sidecar.session.channel.events import Doubted, MemberDeparted
+from kafila_sidecar.session.coordination import speech
+from kafila_sidecar.session.coordination.effects import Fault
+from kafila_sidecar.session.coordination.states import State
+from kafila_sidecar.session.coordination.turns import MOST_NEWS_WAITING
 from tests.sidecar.session.seat_world import ENTRY, Table
 from tests.support.fuzz import INPUTS, mutations
 

@@ -5,15 +5,15 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from kafila_proto import ring_pb2
 
-from sidecar.errors import Refused
-from sidecar.session import seat as seat_module
-from sidecar.session import speech
-from sidecar.session.events import Fault, Proposal
-from sidecar.session.jobs import Progress
-from sidecar.session.planning import check_proposal, compute_plan
-from sidecar.session.states import State
+from kafila_proto import ring_pb2
+from kafila_sidecar.errors import Refused
+from kafila_sidecar.session.coordination import driver as seat_module
+from kafila_sidecar.session.coordination import speech
+from kafila_sidecar.session.coordination.effects import Fault, Proposal
+from kafila_sidecar.session.coordination.jobs import Progress
+from kafila_sidecar.session.coordination.planning import check_proposal, compute_plan
+from kafila_sidecar.session.coordination.states import State
 from tests.sidecar.session.seat_world import ENTRY, TERMS, Table
 
 NAMES = ("ada", "bob", "cyd")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from sidecar.session.sentences import doing
-from sidecar.session.states import State
+from kafila_sidecar.session.coordination.states import State
+from kafila_sidecar.session.sentences import doing
 
 
 def said(state: State, *, wanted: int = 3, joining: str = "open", **changes: object) -> str:

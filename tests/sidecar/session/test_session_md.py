@@ -10,32 +10,33 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from kafila_proto import ring_pb2
 from spake2 import SPAKE2_A
 from spake2.parameters.ed25519 import ParamsEd25519
 
-from planner.types import Filtering, Mapping
-from rendezvous.certificate import fingerprint as code_fingerprint
-from sidecar.measuring import network_entry
-from sidecar.net.nat import Nat
-from sidecar.runtime.probe import Cost, Measurement
-from sidecar.serving.trace import Circuit, RequestTrace
-from sidecar.session import controls, rekey
-from sidecar.session.admission import Answer, Desk, Versions
-from sidecar.session.agreement import pair_keys
-from sidecar.session.authority import Authority, Terms
-from sidecar.session.code import parse_code
-from sidecar.session.entries import found_log
-from sidecar.session.events import ComputePlan, Json, Proposal
-from sidecar.session.identity import Identity, public_key_of
-from sidecar.session.keyring import Keyring
-from sidecar.session.log import Log, replay
-from sidecar.session.membership import Member
-from sidecar.session.newcomer import Newcomer
-from sidecar.session.pake import Guesses
-from sidecar.session.planning import check_proposal, compute_plan
-from sidecar.session.seal import read_envelope, read_sealed, sign_envelope, verify_envelope
-from sidecar.session.succession import resign
+from kafila_planner.model.types import Filtering, Mapping
+from kafila_proto import ring_pb2
+from kafila_rendezvous.certificate import fingerprint as code_fingerprint
+from kafila_sidecar.measuring import network_entry
+from kafila_sidecar.net.nat.behaviour import Nat
+from kafila_sidecar.runtime.probe.probe import Cost, Measurement
+from kafila_sidecar.serving.trace import Circuit, RequestTrace
+from kafila_sidecar.session.admission.host import AdmissionAnswer, HostAdmission, Versions
+from kafila_sidecar.session.admission.newcomer import Newcomer
+from kafila_sidecar.session.admission.pake import Guesses
+from kafila_sidecar.session.coordination import messages
+from kafila_sidecar.session.coordination.coordinator import Coordinator, PlanningTerms
+from kafila_sidecar.session.coordination.effects import ComputePlan, Json, Proposal
+from kafila_sidecar.session.coordination.planning import check_proposal, compute_plan
+from kafila_sidecar.session.membership import rekey
+from kafila_sidecar.session.membership.agreement import pair_keys
+from kafila_sidecar.session.membership.entries import found_log
+from kafila_sidecar.session.membership.identity import Identity, public_key_of
+from kafila_sidecar.session.membership.keyring import Keyring
+from kafila_sidecar.session.membership.log import Log, replay
+from kafila_sidecar.session.membership.members import Member
+from kafila_sidecar.session.membership.seal import read_envelope, read_sealed, sign_envelope, verify_envelope
+from kafila_sidecar.session.membership.succession import resign
+from kafila_sidecar.session.rendezvous.code import parse_code
 from tests.sidecar.session.trust_world import MemoryStore
 from tests.support.docs import Document
 
@@ -63,8 +64,8 @@ def founded() -> Log:
     return found_log(DESK, session=SESSION, terms=TERMS, name="desk", mailbox=1)
 
 
-def desk() -> Desk:
-    return Desk(
+def desk() -> HostAdmission:
+    return HostAdmission(
         code=CODE,
         guesses=Guesses(MemoryStore()),
         versions=Versions("", ""),
@@ -83,7 +84,7 @@ def test_admission_when_newcomer_and_admitter_talk_then_each_step_is_the_documen
     def answered(admission: ring_pb2.Admission | None) -> ring_pb2.Admission:
         assert admission is not None
         answer = admitter.receive(2, admission, 0.0)
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, AdmissionAnswer)
         return answer.admission
 
     start = newcomer.start()
@@ -193,12 +194,12 @@ def measured(name: str, rtt_s: float) -> Json:
 
 def test_member_when_measured_then_the_documents_and_it_is_taken() -> None:
     assert measured("lab", 0.03) == DOC.json("member")
-    said = controls.read("lab", ring_pb2.Control(capability=ring_pb2.Capability(member_json=DOC.text("member"))))
-    assert said == controls.Measured(DOC.json("member"), "", 8_000_000_000)
+    said = messages.read("lab", ring_pb2.Control(capability=ring_pb2.Capability(member_json=DOC.text("member"))))
+    assert said == messages.Measured(DOC.json("member"), "", 8_000_000_000)
 
 
-def terms(model: Any) -> Terms:
-    return Terms(
+def terms(model: Any) -> PlanningTerms:
+    return PlanningTerms(
         members_wanted=2,
         model=model,
         context_tokens=4096,
@@ -210,7 +211,7 @@ def terms(model: Any) -> Terms:
 
 async def test_problem_when_the_admitter_knows_members_and_links_then_the_documents() -> None:
     documented = DOC.json("problem")
-    admitter = Authority(name="desk", terms=terms(documented["model"]))
+    admitter = Coordinator(name="desk", terms=terms(documented["model"]))
     admitter.members_changed(["desk", "lab"], 0.0)
     admitter.measured("desk", measured("desk", 0.02), 0.0)
     (asked,) = admitter.measured("lab", measured("lab", 0.03), 0.0)
@@ -241,5 +242,5 @@ def test_trace_when_a_request_was_served_then_the_documents_and_it_is_taken() ->
         trace.token(Circuit((0.0625, 0.03125), (0.078125, 0.046875), 0.25, size, size), at)
     record = trace.record(reason="stop", link_rtt_s={frozenset(("desk", "lab")): 0.008})
     assert record == DOC.json("trace")
-    said = controls.read("desk", ring_pb2.Control(measured=ring_pb2.Measured(trace_json=DOC.text("trace"))))
-    assert said == controls.Traced(record)
+    said = messages.read("desk", ring_pb2.Control(measured=ring_pb2.Measured(trace_json=DOC.text("trace"))))
+    assert said == messages.Traced(record)

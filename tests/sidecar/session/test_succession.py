@@ -1,17 +1,17 @@
 """The session outlives its host: by its goodbye, or when more than half of the others miss it. Never by one word."""
 
 import pytest
-from kafila_proto import ring_pb2
 
-from sidecar.errors import Denied
-from sidecar.session import rekey
-from sidecar.session.circle import Circle
-from sidecar.session.entries import admit, take_over
-from sidecar.session.identity import make_identity
-from sidecar.session.log import Forked, Log, replay
-from sidecar.session.membership import TookOver
-from sidecar.session.news import Doubted, HostChanged, MemberRemoved, MessageFrom
-from sidecar.session.succession import resign, vote
+from kafila_proto import ring_pb2
+from kafila_sidecar.errors import Denied
+from kafila_sidecar.session.channel.events import Doubted, HostChanged, MemberRemoved, MessageFrom
+from kafila_sidecar.session.channel.replica import Replica
+from kafila_sidecar.session.membership import rekey
+from kafila_sidecar.session.membership.entries import admit, take_over
+from kafila_sidecar.session.membership.identity import make_identity
+from kafila_sidecar.session.membership.log import Forked, Log, replay
+from kafila_sidecar.session.membership.members import TookOver
+from kafila_sidecar.session.membership.succession import resign, vote
 from tests.sidecar.session.trust_world import SESSION, go
 from tests.sidecar.session.village import Village, told
 
@@ -113,7 +113,7 @@ def test_votes_when_the_host_answered_them_then_they_are_void_for_good() -> None
         assert hosts(village, "host", "ben", "carl") == {"host"}
 
 
-def forge(circle: Circle, proof: ring_pb2.TakenOver) -> bytes:
+def forge(circle: Replica, proof: ring_pb2.TakenOver) -> bytes:
     """A sealed entry by which a member takes over, whether it may or not."""
     _, new_key = circle.keys.draw(circle.others)
     taken = ring_pb2.TakenOver(rekey=rekey.digest(new_key))

@@ -4,10 +4,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from kafila_proto import sidecar_pb2 as pb
 
-from sidecar.errors import InvalidInput
-from sidecar.session.terms import check_terms, make_terms, planning_terms
+from kafila_proto import sidecar_pb2 as pb
+from kafila_sidecar.errors import InvalidInput
+from kafila_sidecar.session.terms import check_terms, make_terms, planning_terms
 
 CHECKPOINT: Any = SimpleNamespace(
     config={"max_position_embeddings": 1000, "hidden_size": 8, "intermediate_size": 16, "vocab_size": 100,

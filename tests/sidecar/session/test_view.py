@@ -4,13 +4,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from kafila_proto import ring_pb2
 
-from sidecar.session.edges import Edge
-from sidecar.session.events import Fault, Proposal
-from sidecar.session.machine import Machine
-from sidecar.session.roster import Roster
-from sidecar.session.view import session_view
+from kafila_proto import ring_pb2
+from kafila_sidecar.session.coordination.edges import FormedLink
+from kafila_sidecar.session.coordination.effects import Fault, Proposal
+from kafila_sidecar.session.coordination.follower import Follower
+from kafila_sidecar.session.coordination.roster import Roster
+from kafila_sidecar.session.snapshot import session_view
 from tests.sidecar.session.seat_world import PlayedChannel
 
 STAGES = [
@@ -34,7 +34,7 @@ class Seen:
     def __init__(self, model: str = "org/Model-1B") -> None:
         self.channel = PlayedChannel("bob", "ada", "bob", "cyd")
         self.channel.terms = ring_pb2.SessionTerms(model=model, members_wanted=4, context_tokens=64, concurrency=2)
-        self.machine = Machine(name="bob", admitter="ada", members=("ada", "bob", "cyd"))
+        self.machine = Follower(name="bob", admitter="ada", members=("ada", "bob", "cyd"))
         self.roster = Roster(("ada", "bob", "cyd"))
 
     def view(self) -> Any:
@@ -69,7 +69,7 @@ def test_view_when_a_member_left_and_is_heard_again_then_present_follows() -> No
 def test_view_when_planned_then_stages_and_hops_with_what_is_known() -> None:
     seen = Seen()
     seen.machine.proposed(Proposal(3, PROBLEM, PLAN))
-    seen.roster.linked("bob", "ada", Edge("relay", 0.02, 0.1, 0.1))
+    seen.roster.linked("bob", "ada", FormedLink("relay", 0.02, 0.1, 0.1))
     shown = seen.view()
     assert [(s.member, s.start, s.end, s.head, s.resident_bytes, s.predicted_s) for s in shown.stages] == [
         ("ada", 0, 2, True, 2000, 0.01),

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
-from kafila_proto import ring_pb2
 
-from sidecar.errors import InvalidInput
-from sidecar.session.circle import Circle
-from sidecar.session.entries import found_log
-from sidecar.session.identity import make_identity
-from sidecar.session.log import replay
+from kafila_proto import ring_pb2
+from kafila_sidecar.errors import InvalidInput
+from kafila_sidecar.session.channel.replica import Replica
+from kafila_sidecar.session.membership.entries import found_log
+from kafila_sidecar.session.membership.identity import make_identity
+from kafila_sidecar.session.membership.log import replay
 
 SESSION = bytes(range(16))
 KEY = bytes(32)
@@ -43,19 +43,19 @@ def entropy(seed: str = "test") -> Callable[[int], bytes]:
     return draw
 
 
-def new_host() -> Circle:
+def new_host() -> Replica:
     identity = make_identity()
     terms = ring_pb2.SessionTerms(model="m")
     log = found_log(identity, session=SESSION, terms=terms, name="host", mailbox=1)
-    return Circle(identity=identity, self_name="host", log=log, key=KEY, entropy=entropy("host"))
+    return Replica(identity=identity, self_name="host", log=log, key=KEY, entropy=entropy("host"))
 
 
-def newcomer(host: Circle, name: str) -> Circle:
+def newcomer(host: Replica, name: str) -> Replica:
     """Admits a member; the other members know nothing of it yet."""
     identity = make_identity()
     body, _ = host.admit(wish=name, certificate=identity.der, agreement=identity.agreement, mailbox=len(host.log) + 1)
     log = replay(SESSION, body.log)
-    return Circle(identity=identity, self_name=body.name, log=log, key=body.key, entropy=entropy(name))
+    return Replica(identity=identity, self_name=body.name, log=log, key=body.key, entropy=entropy(name))
 
 
 def go(epoch: int) -> ring_pb2.Control:

@@ -5,22 +5,21 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from kafila_proto import ring_pb2
-
-from sidecar.errors import Denied, InvalidInput
-from sidecar.session.circle import Circle
-from sidecar.session.log import Forked
-from sidecar.session.news import News
-from sidecar.session.upkeep import Acts, Letter, Upkeep
+from kafila_sidecar.errors import Denied, InvalidInput
+from kafila_sidecar.session.channel.events import Event
+from kafila_sidecar.session.channel.replica import Replica
+from kafila_sidecar.session.channel.upkeep import Acts, Letter, Upkeep
+from kafila_sidecar.session.membership.log import Forked
 from tests.sidecar.session.trust_world import new_host, newcomer
 
 
 class Person:
     """One member's circle, what it was told, and what it refused."""
 
-    def __init__(self, circle: Circle) -> None:
+    def __init__(self, circle: Replica) -> None:
         self.circle = circle
         self.upkeep = Upkeep(circle)
-        self.told: list[News] = []
+        self.told: list[Event] = []
         self.refused: list[Exception] = []
 
     @property
@@ -103,6 +102,6 @@ class Village:
                 self.hear(self[reader.name], letter.sealed)
 
 
-def told(person: Person, kind: type, which: Callable[[object], bool] = lambda _: True) -> list[News]:
+def told(person: Person, kind: type, which: Callable[[object], bool] = lambda _: True) -> list[Event]:
     """What of one kind a member was told."""
     return [news for news in person.told if isinstance(news, kind) and which(news)]

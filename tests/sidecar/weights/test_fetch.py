@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from sidecar.errors import Denied, NotFound, Refused, Unavailable
-from sidecar.weights import fetch
-from sidecar.weights.checkpoint import Checkpoint, open_checkpoint
-from sidecar.weights.manifest import HostileHeader
-from sidecar.weights.transfer import Changed, Patience
+from kafila_sidecar.errors import Denied, NotFound, Refused, Unavailable
+from kafila_sidecar.weights.checkpoint import Checkpoint, open_checkpoint
+from kafila_sidecar.weights.fetching import fetch
+from kafila_sidecar.weights.fetching.transfer import Changed, Patience
+from kafila_sidecar.weights.format.manifest import HostileHeader
 from tests.support.model_host import Faults, ModelHost
 
 Make = Callable[..., Path]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from sidecar.errors import Refused
-from sidecar.weights.layout import (
+from kafila_sidecar.errors import Refused
+from kafila_sidecar.weights.format.layout import (
     activation_dtype,
     byte_ranges,
     model_sizes,
@@ -15,7 +15,7 @@ from sidecar.weights.layout import (
     quantization,
     shard_tensors,
 )
-from sidecar.weights.manifest import Manifest, Tensor, header_span, make_manifest, parse_header
+from kafila_sidecar.weights.format.manifest import Manifest, Tensor, header_span, make_manifest, parse_header
 
 Make = Callable[..., Path]
 

@@ -4,7 +4,13 @@ from typing import Any
 
 import pytest
 
-from sidecar.weights.manifest import FileLayout, HostileHeader, header_span, make_manifest, parse_header
+from kafila_sidecar.weights.format.manifest import (
+    FileLayout,
+    HostileHeader,
+    header_span,
+    make_manifest,
+    parse_header,
+)
 from tests.support.checkpoint import Stored, write_safetensors
 
 FILE = "model.safetensors"

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.weights.ranges import Ranges, Span, pieces
+from kafila_sidecar.weights.format.ranges import Ranges, Span, pieces
 
 spans = st.lists(
     st.tuples(st.integers(0, 60), st.integers(0, 12)).map(lambda pair: Span(pair[0], sum(pair))), max_size=12

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from huggingface_hub import snapshot_download
 
-from sidecar.errors import Denied, InvalidInput, NotFound, Refused, TimedOut, Unavailable
-from sidecar.weights import hub
-from sidecar.weights.checkpoint import Checkpoint, open_checkpoint
-from sidecar.weights.resolve import resolve
-from sidecar.weights.source import Source
+from kafila_sidecar.errors import Denied, InvalidInput, NotFound, Refused, TimedOut, Unavailable
+from kafila_sidecar.weights.checkpoint import Checkpoint, open_checkpoint
+from kafila_sidecar.weights.providers import hub
+from kafila_sidecar.weights.providers.resolve import resolve
+from kafila_sidecar.weights.providers.source import Source
 from tests.support.model_host import Faults, ModelHost
 
 Make = Callable[..., Path]

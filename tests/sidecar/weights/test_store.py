@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.errors import Refused
-from sidecar.weights.journal import room_on_disk
-from sidecar.weights.manifest import Tensor
-from sidecar.weights.ranges import Ranges, Span
-from sidecar.weights.store import JOURNAL, Busy, Store
+from kafila_sidecar.errors import Refused
+from kafila_sidecar.weights.format.manifest import Tensor
+from kafila_sidecar.weights.format.ranges import Ranges, Span
+from kafila_sidecar.weights.store.journal import room_on_disk
+from kafila_sidecar.weights.store.store import JOURNAL, Store, StoreBusy
 
 FILE = "model.safetensors"
 
@@ -127,7 +127,7 @@ def test_folder_is_written_by_one_process_at_a_time(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"locked\n"
-        with pytest.raises(Busy, match="another Kafila process"), Store(tmp_path).writing():
+        with pytest.raises(StoreBusy, match="another Kafila process"), Store(tmp_path).writing():
             pass
         other.communicate(b"")
     with Store(tmp_path).writing():

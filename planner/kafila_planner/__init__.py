@@ -1,0 +1,24 @@
+"""Who takes part in a session, who holds which blocks, in which order, and who is the head.
+
+Pure functions over frozen values, standard library only: no clock, log, random number or port. Equal plans are told
+apart by names, so every member that computes the plan gets the same one. For the same reason floats are added by
+`math.fsum` or one by one, never by `sum`, whose rounding differs between versions of Python.
+"""
+
+from kafila_planner.errors import BadProblem
+from kafila_planner.json.decode import member_from_json, problem_from_json
+from kafila_planner.json.encode import plan_to_json, problem_to_json
+from kafila_planner.model.types import Plan, Problem, Refusal
+from kafila_planner.plan import make_plan
+
+__all__ = [
+    "BadProblem",
+    "Plan",
+    "Problem",
+    "Refusal",
+    "make_plan",
+    "member_from_json",
+    "plan_to_json",
+    "problem_from_json",
+    "problem_to_json",
+]

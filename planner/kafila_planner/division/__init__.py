@@ -1,0 +1,1 @@
+"""Dividing the blocks among members in a given ring."""

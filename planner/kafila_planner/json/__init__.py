@@ -1,0 +1,1 @@
+"""Problems and plans as JSON, in and out, with every fault said in one sentence."""

@@ -1,0 +1,1 @@
+"""The order of the ring, and who is its head."""

@@ -1,0 +1,1 @@
+"""Subset, order, head and division together: exact within a counted budget, a heuristic beyond."""

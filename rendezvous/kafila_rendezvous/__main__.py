@@ -1,0 +1,114 @@
+"""`kafila-rendezvous`: runs a rendezvous until it is told to stop."""
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from kafila_rendezvous.certificate import KeyPair, keep_key_pair, read_key_pair
+from kafila_rendezvous.config import DEFAULT_FOLDER, DEFAULT_PORT, WILDCARDS, RendezvousConfig
+from kafila_rendezvous.errors import CannotServe, RendezvousError
+from kafila_rendezvous.server import Serving, serve
+
+
+def main() -> None:
+    """Exit status 0 after SIGINT or SIGTERM, 2 when it can't serve."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    with contextlib.suppress(KeyboardInterrupt):
+        try:
+            asyncio.run(_run(_config(sys.argv[1:])))
+        except RendezvousError as error:
+            print(f"kafila-rendezvous: {error}", file=sys.stderr)
+            sys.exit(2)
+
+
+async def _run(config: RendezvousConfig) -> None:
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(name, stopped.set)
+    async with serve(config) as serving:
+        print("\n".join(_lines(config, serving)), flush=True)
+        await stopped.wait()
+
+
+def _lines(config: RendezvousConfig, serving: Serving) -> list[str]:
+    wildcard = config.host in WILDCARDS
+    host = _own_address() if wildcard else config.host
+    place = f"[{host}]:{serving.port}" if ":" in host else f"{host}:{serving.port}"
+    lines = ["Members reach this rendezvous with:"]
+    if serving.fingerprint is None:
+        lines.append(f"  KAFILA_RENDEZVOUS=grpc+insecure://{place}")
+        lines.append("There is no TLS: for this machine and private networks only.")
+    else:
+        lines.append(f"  KAFILA_RENDEZVOUS={place}#{serving.fingerprint}")
+    one, other = serving.udp_ports
+    lines.append(f"A firewall has to let in TCP port {serving.port} and UDP ports {one} and {other}.")
+    if wildcard:
+        lines.append(f"If members reach this machine under another name than {host}, write that one.")
+    return lines
+
+
+def _own_address() -> str:
+    """The address that packets to the outside would carry; connecting a UDP socket sends none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # RFC 5737: documentation only
+            return str(probe.getsockname()[0])
+        except OSError:
+            return socket.gethostname()
+
+
+def _config(arguments: list[str]) -> RendezvousConfig:
+    parser = argparse.ArgumentParser(prog="kafila-rendezvous", description="Introduces the members of Kafila sessions.")
+    parser.add_argument("--listen", default=f"0.0.0.0:{DEFAULT_PORT}", metavar="HOST:PORT", help="default: %(default)s")
+    parser.add_argument(
+        "--udp", type=int, metavar="PORT", help="for STUN and relay, and the port after it; default: as --listen"
+    )
+    parser.add_argument(
+        "--alternate",
+        metavar="ADDRESS",
+        help="a second public address of this machine, to tell NATs apart exactly; --listen then names the first",
+    )
+    parser.add_argument("--cert", type=Path, metavar="FILE", help="PEM certificate chain; goes with --key")
+    parser.add_argument("--key", type=Path, metavar="FILE", help="PEM private key; goes with --cert")
+    parser.add_argument("--insecure", action="store_true", help="no TLS; loopback and private networks only")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=DEFAULT_FOLDER,
+        metavar="FOLDER",
+        help="keeps the certificate; default: %(default)s",
+    )
+    options = parser.parse_args(arguments)
+    host, port = _host_and_port(options.listen)
+    return RendezvousConfig(
+        host=host, port=port, udp_port=options.udp, alternate=options.alternate, key_pair=_key_pair(options)
+    )
+
+
+def _key_pair(options: argparse.Namespace) -> KeyPair | None:
+    if (options.cert is None) != (options.key is None):
+        raise CannotServe("--cert and --key go together")
+    if options.insecure and options.cert:
+        raise CannotServe("--insecure uses no certificate: leave --cert and --key out")
+    if options.insecure:
+        return None
+    if options.cert:
+        return read_key_pair(options.cert, options.key)
+    return keep_key_pair(options.data)
+
+
+def _host_and_port(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise CannotServe(f"--listen {text!r} is not HOST:PORT, as in 0.0.0.0:{DEFAULT_PORT}")
+    return host.strip("[]"), int(port)
+
+
+if __name__ == "__main__":
+    main()

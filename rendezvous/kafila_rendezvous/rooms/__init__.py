@@ -1,0 +1,1 @@
+"""Rooms and their mailboxes, without I/O and without a clock."""

@@ -1,0 +1,267 @@
+"""The rooms and their mailboxes: who may open, join, attend and post, and when things expire. No I/O, no clock.
+
+Each request is one method; those that depend on time take `now` in seconds. Streams to wake up are collected in
+`take_woken`. A server that was started again recalls a mailbox, and its room, when its owner shows the secret.
+"""
+
+import hmac
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from kafila_rendezvous.config import PROTOCOL, RendezvousLimits
+from kafila_rendezvous.errors import Full, LimitReached, Malformed, Unknown, WrongProtocol, WrongSecret
+from kafila_rendezvous.rooms.mailbox import Arrived, Departed, Event, Mail, MailBudget, RoomMailbox
+from kafila_rendezvous.rooms.meter import Meter
+from kafila_rendezvous.rooms.numbers import RoomNumbers
+from kafila_rendezvous.rooms.secret import Secrets
+
+FIRST_MAILBOX = 1  # the creator's, who answers newcomers
+RUN_BITS = 20  # of a mailbox' number are below those of the run, so that nobody gets one that may yet come back
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Where a mailbox is."""
+
+    room: int
+    mailbox: int
+
+
+@dataclass(slots=True)
+class Room:
+    """One room; `address` is who opened it, as the limits count it. Its number is given again, `serial` is not."""
+
+    serial: int
+    address: str
+    capacity: int
+    numbers: Iterator[int]
+    mailboxes: dict[int, RoomMailbox] = field(default_factory=dict)
+    is_recalled: bool = False
+
+    def attended_beside(self, mailbox: int) -> tuple[int, ...]:
+        return tuple(number for number, box in self.mailboxes.items() if box.attended and number != mailbox)
+
+
+class Rooms:
+    """All rooms of one run of a server. `run`, 1 to 4095, is another one each time.
+
+    Until `recall_until` come back those who had a mailbox in the run before.
+    """
+
+    def __init__(self, limits: RendezvousLimits, secrets: Secrets, *, run: int = 1, recall_until: float = 0.0) -> None:
+        self._limits = limits
+        self._secrets = secrets
+        self._run = run
+        self._recall_until = recall_until
+        self._rooms: dict[int, Room] = {}
+        self._rooms_by_address: Counter[str] = Counter()
+        self._room_numbers = RoomNumbers(limits.cool_down_s)
+        self._streams = itertools.count(1)
+        self._idle_since: dict[Key, float] = {}  # mailboxes that nobody attends, the longest idle first
+        self._woken: set[int] = set()
+        self._budget = MailBudget(limits.queued_bytes_in_all)
+        self._creates = Meter(limits.rooms_per_address_and_minute, "rooms were opened from your address")
+        self._joins = Meter(limits.joins_per_address_and_minute, "joins came from your address")
+        self._posts = Meter(limits.posts_per_mailbox_and_minute, "messages came from this mailbox")
+        self._tokens = Meter(limits.relay_tokens_per_mailbox_and_minute, "relay tokens went to this mailbox")
+
+    def __len__(self) -> int:
+        return len(self._rooms)
+
+    @property
+    def queued_bytes(self) -> int:
+        """What all mailboxes hold together."""
+        return self._budget.held
+
+    def create(self, *, protocol: int, address: str, capacity: int, serial: int, now: float) -> Key:
+        """Opens a room with its first mailbox; `capacity` 0 means as many mailboxes as the server allows.
+
+        serial: 64 random bits.
+        """
+        _check(protocol)
+        self._creates.count(address, now)
+        self._check_room_for(address)
+        most = self._limits.mailboxes_per_room
+        number = self._room_numbers.take(now)
+        self._rooms[number] = Room(serial, address, min(capacity or most, most), itertools.count(FIRST_MAILBOX))
+        self._rooms_by_address[address] += 1
+        return self._open_mailbox(number, now)
+
+    def join(self, *, protocol: int, address: str, room: int, now: float) -> Key:
+        """Opens one more mailbox in a room."""
+        _check(protocol)
+        self._joins.count(address, now)
+        if room not in self._rooms:
+            raise Unknown("there is no such room, or no longer")
+        capacity = self._rooms[room].capacity
+        if len(self._rooms[room].mailboxes) >= capacity:
+            raise Full(f"all {capacity} places of this room are taken: try again later")
+        return self._open_mailbox(room, now)
+
+    def secret(self, key: Key) -> bytes:
+        """What proves a mailbox in every later call."""
+        return self._mailbox(key).secret
+
+    def attend(self, key: Key, secret: bytes, *, address: str, now: float) -> int:
+        """A stream takes the mailbox over; returns the stream's number for `take` and `detach`."""
+        self._recall(key, secret, address, now)
+        box = self._proved(key, secret)
+        superseded, stream = box.stream, next(self._streams)
+        box.attend(stream, self._rooms[key.room].attended_beside(key.mailbox))
+        self._idle_since.pop(key, None)
+        if superseded is None:
+            self._tell_others(key, Arrived(key.mailbox))
+        else:
+            self._woken.add(superseded)
+        return stream
+
+    def take(self, key: Key, stream: int) -> list[Event]:
+        """What waits for a stream. Raises Unknown, Superseded or Exhausted when the stream has to end."""
+        return self._mailbox(key).take(stream)
+
+    def detach(self, key: Key, stream: int, now: float) -> None:
+        """The stream ended. A mailbox that a newer one attends, or that is gone, is not touched."""
+        room = self._rooms.get(key.room)
+        box = room.mailboxes.get(key.mailbox) if room else None
+        if box is None or box.stream != stream:
+            return
+        box.stream = None
+        self._idle_since[key] = now
+        self._tell_others(key, Departed(key.mailbox))
+
+    def post(self, key: Key, secret: bytes, *, to: Iterable[int], body: bytes, now: float) -> list[int]:
+        """Puts `body` into the mailboxes `to`; returns those that are gone or full."""
+        self._proved(key, secret)
+        if len(body) > self._limits.body_bytes:
+            raise Malformed(f"a message of {len(body)} bytes is over {self._limits.body_bytes} bytes")
+        wanted = sorted(set(to) - {key.mailbox})
+        if not 1 <= len(wanted) <= self._limits.mailboxes_per_room:
+            raise Malformed(f"a message goes to 1 to {self._limits.mailboxes_per_room} other mailboxes")
+        self._posts.count(key, now)
+        mail = Mail(key.mailbox, body)
+        return [number for number in wanted if not self._put(Key(key.room, number), mail)]
+
+    def pair(self, key: Key, secret: bytes, peer: int, *, address: str, now: float) -> int:
+        """The room's serial, for a relay channel between two of its mailboxes."""
+        self._recall(key, secret, address, now)
+        self._proved(key, secret)
+        room = self._rooms[key.room]
+        may_come_back = room.is_recalled and now < self._recall_until
+        if peer == key.mailbox or not (peer in room.mailboxes or may_come_back):
+            raise Unknown("there is no such other mailbox in this room, or no longer")
+        self._tokens.count(key, now)
+        return room.serial
+
+    def leave(self, key: Key, secret: bytes, now: float) -> None:
+        """Gives the mailbox up; the room goes with its last one."""
+        self._proved(key, secret)
+        self._drop(key, now)
+
+    def next_timer(self) -> float | None:
+        """When `handle_timer` is due, in the time of `now`."""
+        longest = next(iter(self._idle_since.values()), None)
+        return None if longest is None else longest + self._limits.idle_ttl_s
+
+    def handle_timer(self, now: float) -> None:
+        """Drops the mailboxes that nobody attended for too long."""
+        while (due := self.next_timer()) is not None and due <= now:
+            self._drop(next(iter(self._idle_since)), now)
+
+    def take_woken(self) -> set[int]:
+        """Streams that have something to take, or have to end."""
+        woken, self._woken = self._woken, set()
+        return woken
+
+    def _check_room_for(self, address: str) -> None:
+        if len(self._rooms) >= self._limits.rooms:
+            raise LimitReached(f"all {self._limits.rooms} rooms of this rendezvous are taken: use another one")
+        if self._rooms_by_address[address] >= self._limits.rooms_per_address:
+            raise LimitReached(f"your address has {self._limits.rooms_per_address} rooms open: leave one first")
+
+    def _open_mailbox(self, number: int, now: float) -> Key:
+        key = Key(number, next(self._rooms[number].numbers))
+        self._put_mailbox(key, now)
+        return key
+
+    def _put_mailbox(self, key: Key, now: float) -> None:
+        room = self._rooms[key.room]
+        secret = self._secrets.make(serial=room.serial, room=key.room, mailbox=key.mailbox)
+        room.mailboxes[key.mailbox] = RoomMailbox(secret, self._limits, self._budget)
+        self._idle_since[key] = now
+
+    def _recall(self, key: Key, secret: bytes, address: str, now: float) -> None:
+        """Gives back what the server's run before had given to who shows this secret, as far as there is room."""
+        if now >= self._recall_until:
+            return
+        serial = self._secrets.serial_in(secret, room=key.room, mailbox=key.mailbox)
+        if serial is None:
+            return
+        if key.room not in self._rooms:
+            self._recall_room(key.room, serial, address)
+        room = self._rooms.get(key.room)
+        if room is None or room.serial != serial or key.mailbox in room.mailboxes:
+            return
+        if len(room.mailboxes) < room.capacity:
+            self._put_mailbox(key, now)
+
+    def _recall_room(self, number: int, serial: int, address: str) -> None:
+        self._check_room_for(address)
+        if self._room_numbers.claim(number):
+            numbers = itertools.count(self._run << RUN_BITS)
+            self._rooms[number] = Room(serial, address, self._limits.mailboxes_per_room, numbers, is_recalled=True)
+            self._rooms_by_address[address] += 1
+
+    def _put(self, key: Key, mail: Mail) -> bool:
+        box = self._rooms[key.room].mailboxes.get(key.mailbox)
+        if box is None or not box.put_mail(mail):
+            return False
+        self._wake(box)
+        return True
+
+    def _tell_others(self, key: Key, event: Arrived | Departed) -> None:
+        for number, box in self._rooms[key.room].mailboxes.items():
+            if number != key.mailbox:
+                box.put_news(event)
+                self._wake(box)
+
+    def _wake(self, box: RoomMailbox) -> None:
+        if box.stream is not None:
+            self._woken.add(box.stream)
+
+    def _drop(self, key: Key, now: float) -> None:
+        room = self._rooms[key.room]
+        box = room.mailboxes.pop(key.mailbox)
+        box.close()
+        self._idle_since.pop(key, None)
+        self._wake(box)
+        if box.attended:
+            self._tell_others(key, Departed(key.mailbox))
+        if not room.mailboxes:
+            self._close(key.room, now)
+
+    def _close(self, number: int, now: float) -> None:
+        room = self._rooms.pop(number)
+        self._room_numbers.give_back(number, now)
+        self._rooms_by_address[room.address] -= 1
+        if not self._rooms_by_address[room.address]:
+            del self._rooms_by_address[room.address]
+
+    def _mailbox(self, key: Key) -> RoomMailbox:
+        room = self._rooms.get(key.room)
+        box = room.mailboxes.get(key.mailbox) if room else None
+        if box is None:
+            raise Unknown("there is no such mailbox, or no longer")
+        return box
+
+    def _proved(self, key: Key, secret: bytes) -> RoomMailbox:
+        box = self._mailbox(key)
+        if not hmac.compare_digest(box.secret, secret):
+            raise WrongSecret("the secret does not belong to this mailbox")
+        return box
+
+
+def _check(protocol: int) -> None:
+    if protocol != PROTOCOL:
+        raise WrongProtocol(f"this rendezvous speaks protocol {PROTOCOL}, the caller {protocol}: use the same version")

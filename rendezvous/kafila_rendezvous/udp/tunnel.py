@@ -1,0 +1,45 @@
+"""The relay over a gRPC stream, for members whose network carries no UDP: each message is one datagram."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from kafila_proto import rendezvous_pb2 as pb
+from kafila_rendezvous.udp.datagrams import Datagrams
+
+WAITING_DATAGRAMS = 256  # for a slow reader; more are lost, as they would be on UDP
+
+
+class RelayTunnel:
+    """One caller's. Raises Exhausted when its address has too many; `close` it in the end."""
+
+    def __init__(self, datagrams: Datagrams, host: str) -> None:
+        self._datagrams = datagrams
+        self._waiting: asyncio.Queue[bytes | None] = asyncio.Queue(WAITING_DATAGRAMS)
+        self._source = datagrams.open_stream(host, self._offer)
+        self._reading: asyncio.Task[None] | None = None
+
+    async def run(self, requests: AsyncIterator[pb.RelayDatagram]) -> AsyncIterator[pb.RelayDatagram]:
+        """What the relay has for this caller, until it ends its side."""
+        self._reading = asyncio.create_task(self._read(requests))
+        while (datagram := await self._waiting.get()) is not None:
+            yield pb.RelayDatagram(datagram=datagram)
+        await self._reading
+
+    def close(self) -> None:
+        self._datagrams.close_stream(self._source)
+        if self._reading:
+            self._reading.cancel()
+
+    async def _read(self, requests: AsyncIterator[pb.RelayDatagram]) -> None:
+        try:
+            async for request in requests:
+                self._datagrams.receive(request.datagram, self._source)
+        finally:
+            if self._waiting.full():
+                self._waiting.get_nowait()
+            self._waiting.put_nowait(None)
+
+    def _offer(self, datagram: bytes) -> None:
+        with contextlib.suppress(asyncio.QueueFull):
+            self._waiting.put_nowait(datagram)

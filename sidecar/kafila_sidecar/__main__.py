@@ -1,0 +1,85 @@
+"""`kafila-sidecar`: wires every part together and serves until its parent is gone or a signal comes."""
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+from kafila_sidecar.config import Config, default_data
+from kafila_sidecar.errors import KafilaError
+
+log = logging.getLogger("kafila_sidecar")
+
+STOP_GRACE_S = 2.0  # for calls, while sessions are being left
+STOP_DEADLINE_S = 10  # then the system ends this process, whatever MLX is busy with
+
+
+def main() -> None:
+    """Parses the command line and runs."""
+    parser = argparse.ArgumentParser(
+        prog="kafila-sidecar", description="Runs this machine's part of Kafila sessions; `ollama serve` starts it."
+    )
+    parser.add_argument("--socket", type=Path, required=True, help="unix socket to serve on (made with mode 0600)")
+    parser.add_argument("--data", type=Path, default=default_data(os.environ), help="folder for weights and keys")
+    parser.add_argument("--log-level", default=os.environ.get("KAFILA_LOG_LEVEL", "INFO"))
+    options = parser.parse_args()
+    logging.basicConfig(
+        level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
+    )
+    for chatty in ("httpx2", "httpcore2"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+    logging.getLogger("quic").setLevel(logging.ERROR)  # it warns of every packet of a stranger
+    config = Config.read(os.environ, socket_path=options.socket, data=options.data.absolute())
+    try:
+        asyncio.run(run(config))
+    except (KafilaError, OSError) as error:
+        sys.exit(f"kafila-sidecar: {error}")
+
+
+async def run(config: Config) -> None:
+    """Serves until standard input ends (the parent is gone) or SIGTERM or SIGINT comes."""
+    from kafila_sidecar.node import Node
+    from kafila_sidecar.service import start_server
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    _watch_parent(loop, stop)
+    async with Node(config) as node:
+        server = await start_server(node, config.socket)
+        log.info("sidecar_ready")
+        try:
+            await stop.wait()
+        finally:
+            signal.alarm(STOP_DEADLINE_S)
+            node.leave_all()
+            await server.stop(STOP_GRACE_S)
+            config.socket.unlink(missing_ok=True)
+
+
+def _watch_parent(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    """Our parent holds our standard input open; its end is our end. A terminal or /dev/null says nothing."""
+    if sys.stdin is None or not _is_pipe(stdin := sys.stdin.fileno()):
+        return
+
+    def readable() -> None:
+        if not os.read(stdin, 4096):
+            loop.remove_reader(stdin)
+            stop.set()
+
+    loop.add_reader(stdin, readable)
+
+
+def _is_pipe(descriptor: int) -> bool:
+    from stat import S_ISFIFO, S_ISSOCK
+
+    mode = os.fstat(descriptor).st_mode
+    return S_ISFIFO(mode) or S_ISSOCK(mode)
+
+
+if __name__ == "__main__":
+    main()

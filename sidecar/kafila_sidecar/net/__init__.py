@@ -1,0 +1,1 @@
+"""From one UDP socket to links with neighbours; below the rooms lie addresses, STUN and the socket itself."""

@@ -1,0 +1,1 @@
+"""Links to neighbours: checks that find a path, the connection on it, and its streams."""

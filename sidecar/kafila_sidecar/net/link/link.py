@@ -1,0 +1,322 @@
+"""A link: the driver of one neighbour's checks and QUIC connection, with the streams on it.
+
+Everything here runs on the event loop's thread. The endpoint feeds datagrams in and calls `pump` once per batch.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from aioice.stun import Message
+
+from kafila_sidecar.net.candidates import RELAYED, Address, Candidate
+from kafila_sidecar.net.errors import LinkLost
+from kafila_sidecar.net.link.pathsize import SAFE_BYTES
+from kafila_sidecar.net.link.punch import Datagram, Punch
+from kafila_sidecar.net.link.stream import Stream
+from kafila_sidecar.net.link.streams import OnStream, Streams
+from kafila_sidecar.net.quic import neighbour as quic
+from kafila_sidecar.net.quic.connection import TlsIdentity
+from kafila_sidecar.net.quic.neighbour import Ended, Established, Neighbour, StreamData, StreamGone
+from kafila_sidecar.net.relay.client import is_path
+from kafila_sidecar.net.stun import PairSecret
+
+log = logging.getLogger(__name__)
+
+Send = Callable[[Sequence[bytes], Address], None]
+
+DIRECT = "direct"
+RELAY = "relay"
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why a link is over. `kind`: "closed here", "closed", "silent", "unpinned", "failed"; `sentence` is for people."""
+
+    kind: str
+    sentence: str
+
+
+class Link:
+    """One neighbour. Made by `Endpoint.connect`; `on_stream` runs as a task for each stream that the peer opens.
+
+    `closed` gets its Ending once and never an exception; wait for it through `asyncio.shield` or `asyncio.wait`.
+    """
+
+    def __init__(
+        self,
+        *,
+        me: TlsIdentity,
+        peer: str,
+        peer_fingerprint: bytes,
+        secret: PairSecret,
+        on_stream: OnStream,
+        send: Send,
+        path_died: Callable[[], None],
+        until: float,
+        sizes: Sequence[int],
+    ) -> None:
+        self.peer = peer
+        self.closed: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._core = Neighbour(me=me, peer_fingerprint=peer_fingerprint, pair_name=secret.name)
+        self._punch = Punch(
+            secret=secret, dials=self._core.dials, until=until, transactions=lambda: os.urandom(12), sizes=sizes
+        )
+        self.ready: asyncio.Future[None] = self._loop.create_future()  # both ends know that the link stands
+        self._send = send
+        self._path_died = path_died
+        self._announced: tuple[Candidate, ...] = ()  # by the peer
+        self._relayed: tuple[Candidate, ...] = ()  # our own channel at the relay, once it is bound
+        self._streams = Streams(self, on_stream)
+        self._timer: asyncio.TimerHandle | None = None
+        self._pump_is_due = False
+        self._path_used: tuple[Address | None, int] = (None, SAFE_BYTES)
+        self._moved: asyncio.Future[None] = self._loop.create_future()  # done when the path turns direct or relayed
+        self._began_at = self._path_at = self._ready_at = self._loop.time()
+
+    @property
+    def path(self) -> str:
+        """How datagrams travel now: "direct" or "relay"."""
+        selected = self._punch.selected
+        return RELAY if selected is not None and selected.kind == RELAYED else DIRECT
+
+    @property
+    def remote_address(self) -> Address | None:
+        """Where the peer is reached now."""
+        return self._punch.selected.target if self._punch.selected else None
+
+    @property
+    def rtt_s(self) -> float:
+        """Round trip of the path in use: the least of the last eight checks, of which there is one a second."""
+        selected = self._punch.selected
+        return selected.rtt_s if selected is not None and selected.rtt_s is not None else 0.0
+
+    @property
+    def punch_s(self) -> float:
+        """From the call to connect until a path stood."""
+        return self._path_at - self._began_at
+
+    @property
+    def handshake_s(self) -> float:
+        """From then until both ends knew that the link stands."""
+        return self._ready_at - self._path_at
+
+    async def moved(self) -> None:
+        """Returns when the path has changed from direct to relayed or back, or the link is over."""
+        await asyncio.wait((self._moved, self.closed), return_when=asyncio.FIRST_COMPLETED)
+
+    @property
+    def routes(self) -> set[bytes]:
+        """The connection ids whose datagrams belong here."""
+        return self._core.routes
+
+    def silent_s(self, now: float | None = None) -> float:
+        """Seconds since the peer last proved to be there; 0 before it has. `now` is the loop's time."""
+        heard_at = self._core.heard_at
+        return 0.0 if heard_at is None else max(0.0, (self._loop.time() if now is None else now) - heard_at)
+
+    async def silence(self, seconds: float) -> None:
+        """Returns once the peer has been silent for `seconds` (which should be well over the keepalive's 0.5 s)."""
+        while (left_s := seconds - self.silent_s()) > 0:
+            await asyncio.wait((self.closed,), timeout=left_s)
+            if self.closed.done():
+                await asyncio.sleep(max(0.0, seconds - self.silent_s()))
+
+    async def open(self, kind: int) -> Stream:
+        """A new stream to the peer; its `on_stream` gets it with this kind, 0–255. Raises LinkLost."""
+        if self.closed.done():
+            raise LinkLost(self.closed.result().sentence)
+        stream_id = self._core.connection.get_next_available_stream_id()
+        stream = self._streams.add(stream_id)
+        stream.announce(kind)
+        return stream
+
+    async def close(self, reason: str = "") -> None:
+        """Tells the peer, ends every stream here, and returns when the handlers have ended."""
+        self.abandon(quic.CLOSED, reason)
+        await self._streams.stop()
+
+    # ---- For the endpoint.
+
+    def announced(self, candidates: Sequence[Candidate]) -> None:
+        """The peer's candidates, in place of those announced before; the first call starts everything."""
+        self._announced = tuple(candidates)
+        self._know()
+
+    def use_relay(self, candidate: Candidate) -> None:
+        """Our channel at the relay is bound: it is one more address to check."""
+        self._relayed = (candidate,)
+        self._know()
+
+    def network_changed(self) -> None:
+        """This node has other addresses now, or other mappings."""
+        self._send_checks(self._punch.search(self._loop.time()))
+        self.pump()
+
+    def awaits(self, transaction: bytes) -> bool:
+        return self._punch.awaits(transaction)
+
+    def receive_check(self, message: Message, source: Address) -> None:
+        """Raises BadDatagram."""
+        self._send_checks(self._punch.receive(message, source, self._loop.time()))
+
+    def receive_quic(self, datagram: bytes, source: Address) -> None:
+        now, heard_at = self._loop.time(), self._core.heard_at
+        self._core.receive(datagram, now, self.rtt_s)
+        if self._core.is_established and source != self.remote_address and self._core.heard_at != heard_at:
+            self._send_checks(self._punch.heard_from(source, now))
+
+    @property
+    def refusal(self) -> Ended | None:
+        """How the peer's latest attempt at this link failed, while it does not stand."""
+        return self._core.refusal
+
+    def describe(self) -> str:
+        """What was tried, for people."""
+        tried = self._punch.describe()
+        if self.refusal is not None:
+            return f"{tried}; the handshake failed: {self.refusal.detail}"
+        return f"{tried}; the handshake did not finish" if self._core.is_started else tried
+
+    def pump(self) -> None:
+        """Acts on everything that has come: starts the handshake, hands out events, sends, sets the timer."""
+        self._pump_is_due = False
+        if self.closed.done():
+            return
+        now = self._loop.time()
+        self._follow_path()
+        if self._punch.selected is not None and self._core.dials and not self._core.is_started:
+            self._core.dial(now, self.rtt_s)
+        while (event := self._core.next_event()) is not None:
+            self._handle(event)
+        self._streams.acknowledged()
+        self._flush()
+        self._arm()
+
+    def abandon(self, code: int, reason: str) -> None:
+        """Ends the link from this side without waiting for anybody."""
+        self._core.close(code, reason)
+        self._flush()
+        self._end(Ending("closed here", reason or f"the link to {self.peer} was closed here"))
+
+    # ---- For streams (`stream.Carrier`).
+
+    def write(self, stream_id: int, data: bytes | memoryview, *, is_last: bool, flush: bool) -> None:
+        self._core.connection.send_stream_data(stream_id, data, is_last)  # type: ignore[arg-type]  # it takes views
+        if flush:
+            self._flush()
+            self._arm()
+        else:
+            self._pump_soon()
+
+    def unacknowledged(self, stream_id: int) -> int:
+        return self._core.connection.unacknowledged(stream_id)
+
+    def consumed(self, stream_id: int, total: int) -> None:
+        if stream_id in self._streams.live and self._core.credit.consume(stream_id, total):
+            self._pump_soon()
+
+    def give_up(self, stream_id: int) -> None:
+        self._core.connection.stop_quietly(stream_id, quic.GIVEN_UP)
+        self._core.credit.drop(stream_id)
+        self._pump_soon()
+
+    def retire(self, stream_id: int) -> None:
+        self._streams.live.pop(stream_id, None)
+        self._core.credit.drop(stream_id)
+
+    # ---- Private.
+
+    def _handle(self, event: quic.Event) -> None:
+        match event:
+            case Established():
+                self._ready_at = self._loop.time()
+                self.ready.set_result(None)
+            case StreamData(stream_id, data, is_last):
+                self._feed(stream_id, data, is_last)
+            case StreamGone(stream_id, is_reset):
+                if stream := self._streams.live.get(stream_id):
+                    stream.peer_gave_up(is_reset=is_reset)
+            case Ended(kind, detail):
+                self._flush()  # a close that the core decided on
+                self._end(Ending(kind, f"the link to {self.peer} is lost: {detail}"))
+
+    def _feed(self, stream_id: int, data: bytes, is_last: bool) -> None:
+        stream = self._streams.live.get(stream_id)
+        if stream is None:
+            if self._core.connection.is_ours(stream_id):
+                return  # over already, on both sides
+            stream = self._streams.add(stream_id)
+        self._streams.feed(stream, data, is_last=is_last)
+
+    def _know(self) -> None:
+        self._send_checks(self._punch.know((*self._announced, *self._relayed), self._loop.time()))
+        self.pump()
+
+    def _send_checks(self, checks: Sequence[Datagram]) -> None:
+        for datagram, target in checks:
+            self._send((datagram,), target)
+
+    def _follow_path(self) -> None:
+        """Tells QUIC when the path below it has changed."""
+        now_used = (self.remote_address, self._punch.datagram_bytes)
+        before, self._path_used = self._path_used, now_used
+        if now_used == before:
+            return
+        is_new = now_used[0] != before[0]
+        self._core.follow_path(is_new=is_new and before[0] is not None, datagram_bytes=now_used[1])
+        if is_new:
+            self._tell_path(before[0])
+
+    def _tell_path(self, before: Address | None) -> None:
+        """Lets those know who wait for it; `before` is the address that was used until now."""
+        log.info("path_chosen peer=%s path=%s rtt_s=%.4f", self.peer, self.path, self.rtt_s)
+        if before is None:
+            self._path_at = self._loop.time()
+        elif is_path(before) != (self.path == RELAY):
+            self._moved.set_result(None)
+            self._moved = self._loop.create_future()
+            if self.path == RELAY:
+                self._path_died()
+
+    def _flush(self) -> None:
+        selected = self._punch.selected
+        if selected is None or not self._core.is_started:
+            return
+        if datagrams := self._core.datagrams(self._loop.time()):
+            self._send(datagrams, selected.target)
+
+    def _pump_soon(self) -> None:
+        if not self._pump_is_due:
+            self._pump_is_due = True
+            self._loop.call_soon(self.pump)
+
+    def _arm(self) -> None:
+        """One timer for checks and connection; one that is set too early just looks again."""
+        # Without a path nothing can be sent, and the connection's timers would stay due.
+        timers = (self._punch.next_timer(), self._core.next_timer() if self._punch.selected else None)
+        at = min((at for at in timers if at is not None), default=None)
+        if at is None or (self._timer is not None and self._timer.when() <= at):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(at, self._timer_fired)
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        self._send_checks(self._punch.handle_timer(now))
+        self._core.handle_timer(now)
+        self.pump()
+
+    def _end(self, ending: Ending) -> None:
+        if self.closed.done():
+            return
+        self.closed.set_result(ending)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._streams.fail(LinkLost(ending.sentence))
+        log.info("link_ended peer=%s kind=%s", self.peer, ending.kind)

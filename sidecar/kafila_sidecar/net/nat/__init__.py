@@ -1,0 +1,1 @@
+"""What the network around this machine does: its NAT, where it is seen from, and how to say so."""

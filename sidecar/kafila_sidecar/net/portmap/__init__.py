@@ -1,0 +1,1 @@
+"""Having a router forward a port, by PCP, NAT-PMP or UPnP."""

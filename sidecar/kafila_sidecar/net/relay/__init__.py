@@ -1,0 +1,1 @@
+"""This node's channels at the relay, by UDP or through the rendezvous' TLS connection."""

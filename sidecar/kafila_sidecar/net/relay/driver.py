@@ -1,0 +1,222 @@
+"""The driver of the node's relay channels: sends their requests, fetches tokens, tells links when a path stands.
+
+Where no UDP reaches the relay, the same datagrams travel in a stream to the rendezvous; one serves all channels there.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from kafila_sidecar.errors import KafilaError
+from kafila_sidecar.net.candidates import Address, Candidate
+from kafila_sidecar.net.relay.client import (
+    ChannelBound,
+    Deliver,
+    NeedToken,
+    Output,
+    RelayClient,
+    Send,
+    candidate,
+    is_stream,
+    stream_server,
+)
+from kafila_sidecar.net.relay.end import Token
+
+log = logging.getLogger(__name__)
+
+UDP_PATIENCE_S = 1.5  # for the relay's first answer by UDP; then the stream is tried
+
+SendTo = Callable[[Sequence[bytes], Address], None]
+
+
+class RelayTransport(Protocol):
+    """The relay over the rendezvous' TLS connection (`relay_stream.RelayStream`)."""
+
+    def send(self, datagrams: Sequence[bytes]) -> None: ...
+    async def run(self) -> None: ...
+
+
+OpenStream = Callable[[Callable[[bytes], None], Callable[[], None]], RelayTransport]
+"""Makes a stream from what takes its datagrams, and what hears that it was (re)opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelayAccess:
+    """One link's way to the relay. `token` asks the rendezvous for one and raises KafilaError."""
+
+    server: Address
+    token: Callable[[], Awaitable[Token]]
+    open_stream: OpenStream
+
+
+@dataclass(slots=True)
+class _Channel:
+    access: RelayAccess
+    on_bound: Callable[[Candidate], None]
+    by_stream: bool
+    asking: asyncio.Task[None] | None = None
+    fallback: asyncio.TimerHandle | None = None
+
+
+class Relaying:
+    """All channels of a node. `send` puts datagrams on the node's UDP socket; `deliver` takes what a stream brings."""
+
+    def __init__(self, send: SendTo, deliver: Callable[[bytes, Address], None]) -> None:
+        self._send_udp = send
+        self._deliver = deliver
+        self._loop = asyncio.get_running_loop()
+        self._client = RelayClient(lambda: os.urandom(8))
+        self._channels: dict[Address, _Channel] = {}
+        self._streams: dict[Address, tuple[RelayTransport, asyncio.Task[None]]] = {}  # by the made-up address of each
+        self._stream_of: dict[Address, Address] = {}  # the relay's address -> its stream's
+        self._timer: asyncio.TimerHandle | None = None
+
+    def open(self, access: RelayAccess, on_bound: Callable[[Candidate], None], *, udp: bool) -> Address:
+        """A channel for one link, and its path; `on_bound` gets the candidate whenever the relay has bound it.
+
+        `udp` false: the network is known to carry none.
+        """
+        server = access.server if udp else self._stream(access)
+        path = self._client.open(server, self._loop.time())
+        self._channels[path] = _Channel(access, on_bound, by_stream=not udp)
+        if udp:
+            self._expect_udp(path)
+        self._on_timer()
+        return path
+
+    def close(self, path: Address) -> None:
+        """The link is over."""
+        channel = self._channels.pop(path, None)
+        if channel is None:
+            return
+        self._client.close(path)
+        if channel.asking:
+            channel.asking.cancel()
+        if channel.fallback:
+            channel.fallback.cancel()
+        self._close_unused_streams()
+
+    def send(self, datagrams: Sequence[bytes], path: Address) -> None:
+        """To the peer at the other end; lost while the channel is not bound."""
+        if wrapped := self._client.wrap(datagrams, path):
+            self._send(*wrapped)
+
+    def receive(self, datagram: bytes, source: Address) -> list[tuple[bytes, Address]]:
+        """Takes a datagram of the relay's protocol; what a peer sent comes back. Raises BadDatagram."""
+        outputs = self._client.receive(datagram, source, self._loop.time())
+        self._act(outputs)
+        return [(output.datagram, output.path) for output in outputs if isinstance(output, Deliver)]
+
+    def network_changed(self) -> None:
+        """Binds every channel again, from wherever this node is now, and by UDP where it may have been blocked."""
+        now = self._loop.time()
+        self._act(self._client.bind_again(now))
+        for path, channel in self._channels.items():
+            if channel.by_stream:
+                channel.by_stream = False
+                self._expect_udp(path)
+                self._act(self._client.move(path, channel.access.server, now))
+
+    def describe(self, path: Address) -> str:
+        """How a channel stands, for people."""
+        return self._client.describe(path)
+
+    def close_all(self) -> None:
+        for path in list(self._channels):
+            self.close(path)
+        if self._timer:
+            self._timer.cancel()
+
+    # ---- Private
+
+    def _act(self, outputs: Sequence[Output]) -> None:
+        for output in outputs:
+            match output:
+                case Send(datagram, server):
+                    self._send((datagram,), server)
+                case ChannelBound(path):
+                    self._bound(path)
+                case NeedToken(path):
+                    self._ask(path)
+        self._arm()
+
+    def _send(self, datagrams: Sequence[bytes], server: Address) -> None:
+        if not is_stream(server):
+            self._send_udp(datagrams, server)
+        elif server in self._streams:
+            self._streams[server][0].send(datagrams)
+
+    def _bound(self, path: Address) -> None:
+        channel = self._channels[path]
+        if channel.fallback:
+            channel.fallback.cancel()
+        channel.on_bound(candidate(path))
+
+    def _ask(self, path: Address) -> None:
+        channel = self._channels[path]
+        if channel.asking is None or channel.asking.done():
+            channel.asking = self._loop.create_task(self._fetch_token(path, channel.access), name="relay token")
+
+    async def _fetch_token(self, path: Address, access: RelayAccess) -> None:
+        """A token that can't be had now is wished for again after a while."""
+        try:
+            token = await access.token()
+        except KafilaError as error:
+            log.info("relay_token_missing code=%s", error.code)
+            return
+        self._act(self._client.use(path, token, self._loop.time()))
+
+    # ---- Streams
+
+    def _expect_udp(self, path: Address) -> None:
+        self._channels[path].fallback = self._loop.call_later(UDP_PATIENCE_S, self._fall_back, path)
+
+    def _fall_back(self, path: Address) -> None:
+        """The relay has said nothing by UDP."""
+        channel = self._channels[path]
+        channel.by_stream = True
+        log.info("relay_by_stream reason=no_udp")
+        self._act(self._client.move(path, self._stream(channel.access), self._loop.time()))
+
+    def _stream(self, access: RelayAccess) -> Address:
+        """The stream to a relay, opened if there is none yet."""
+        known = self._stream_of.get(access.server)
+        if known is not None:
+            return known
+        number = 1 + max((int(server[0].rpartition(":")[2], 16) for server in self._streams), default=0)
+        server = stream_server(number)
+        stream = access.open_stream(
+            lambda datagram: self._deliver(datagram, server),
+            lambda: self._opened_stream(),
+        )
+        self._stream_of[access.server] = server
+        self._streams[server] = stream, self._loop.create_task(stream.run(), name="relay stream")
+        return server
+
+    def _opened_stream(self) -> None:
+        """The relay knows nothing of those who came by an earlier stream."""
+        self._act(self._client.bind_again(self._loop.time()))
+
+    def _close_unused_streams(self) -> None:
+        wanted = {channel.access.server for channel in self._channels.values()}
+        for address in set(self._stream_of) - wanted:
+            _, task = self._streams.pop(self._stream_of.pop(address))
+            task.cancel()
+
+    # ---- Time
+
+    def _arm(self) -> None:
+        """A timer that is set too early just looks again."""
+        due = self._client.next_timer()
+        if due is None or (self._timer is not None and self._timer.when() <= due):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(due, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._act(self._client.handle_timer(self._loop.time()))

@@ -1,0 +1,1 @@
+"""MLX on its one thread, and how much memory it may take."""

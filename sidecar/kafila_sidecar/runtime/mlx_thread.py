@@ -1,0 +1,155 @@
+"""The one thread that imports, loads, evaluates and frees MLX.
+
+MLX's streams belong to the thread that made them: a lazy array made on another thread can't be evaluated. So every
+call that touches MLX goes through `MlxThread.run`; the event loop never imports it. `mx.eval` releases the GIL, so the
+loop goes on meanwhile.
+"""
+
+import asyncio
+import ctypes
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, ParamSpec, TypeVar
+
+from kafila_sidecar.errors import Exhausted, Unavailable
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+QUEUE_LIMIT = 4096  # calls; each running sequence of a session has at most two, and 256 may run (session/terms.py)
+OPENBLAS = "libopenblas.so.0"  # Debian's libopenblas0-pthread; MLX's CPU wheel brings a slow reference BLAS
+# How long OpenBLAS's idle threads spin before they sleep: 2^17 processor cycles, some 45 µs, about what waking them
+# costs. Its own 2^28 (90 ms) keep a core busy that the next stage on the same machine wants, or this one's event loop:
+# with it a ring of three on two cores took 95 ms a token and 59 ms of processor time, with this 83 and 40.
+SPIN = ("OPENBLAS_THREAD_TIMEOUT", "17")
+
+_CLOSED = "the model runtime of this member is closed"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """What to run, and the future on the event loop that waits for it."""
+
+    work: Callable[[], Any]
+    outcome: "asyncio.Future[Any]"
+
+
+class MlxThread:
+    """Runs functions one after another, in the order of the calls, on a thread of its own.
+
+    Every token walks there and back on every stage. So the way is short: a queue there and one wake-up of the loop
+    back, 20 µs, where the standard library's executor takes 50.
+    """
+
+    def __init__(self, *, openblas: bool = True, queue_limit: int = QUEUE_LIMIT) -> None:
+        self._queue_limit = queue_limit
+        self._waiting = 0
+        self._closed = False
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._thread = Thread(target=self._serve, args=(openblas,), name="mlx", daemon=True)
+
+    async def run(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The result of `fn(*args, **kwargs)`, or its exception.
+
+        Cancelling the caller drops the call if it has not begun; one that has begun runs to its end.
+
+        Raises: Exhausted with `queue_limit` calls waiting; Unavailable after `close`, and where there is no MLX.
+        """
+        if self._closed:
+            raise Unavailable(_CLOSED)
+        if self._waiting >= self._queue_limit:
+            raise Exhausted(f"{self._waiting} calls wait for this member's model: try again when some have ended")
+        if self._thread.ident is None:
+            self._thread.start()
+        outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting += 1
+        self._calls.put(_Call(partial(fn, *args, **kwargs), outcome))
+        return await outcome
+
+    def close(self) -> None:
+        """Drops the calls that have not begun, waits for the one that runs, and joins the thread."""
+        self._closed = True
+        self._calls.put(None)
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _serve(self, openblas: bool) -> None:
+        broken = _prepare(openblas)
+        while self._serve_next(broken):
+            pass
+
+    def _serve_next(self, broken: Exception | None) -> bool:
+        """One call; what it used is free when this returns. False at the end."""
+        call = self._calls.get()
+        if call is None:
+            return False
+        result: Any = None
+        error: BaseException | None = Unavailable(_CLOSED) if self._closed else broken
+        if error is None and not call.outcome.cancelled():
+            result, error = _attempt(call.work)
+        with suppress(RuntimeError):  # the loop is closed, and nobody waits
+            call.outcome.get_loop().call_soon_threadsafe(self._ended, call.outcome, result, error)
+        return True
+
+    def _ended(self, outcome: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
+        self._waiting -= 1
+        if outcome.done():
+            return  # its caller was cancelled
+        if error is None:
+            outcome.set_result(result)
+        else:
+            outcome.set_exception(error)
+
+
+def _attempt(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    try:
+        return work(), None
+    except BaseException as error:  # noqa: BLE001  # the caller gets it
+        return None, error
+
+
+def prefer_openblas() -> bool:
+    """Lets MLX's CPU back end use OpenBLAS where Linux has it. Must come before MLX is first imported.
+
+    Members and reference runs should agree on it: the two libraries differ in the last bits.
+    """
+    if sys.platform != "linux":
+        return False
+    os.environ.setdefault(*SPIN)
+    try:
+        ctypes.CDLL(OPENBLAS, mode=ctypes.RTLD_GLOBAL)
+    except OSError:
+        log.info("openblas_absent library=%s", OPENBLAS)
+        return False
+    return True
+
+
+def _prepare(openblas: bool) -> Exception | None:
+    """First thing on the thread: a quick BLAS where there is one, then MLX, so that its streams are this thread's.
+
+    Returns why MLX can't be used here, if so.
+    """
+    if openblas:
+        prefer_openblas()
+    try:
+        import mlx.core as mx
+    except ImportError as error:
+        return Unavailable(f"MLX can't be used on this machine: {error}")
+
+    if mx.default_device() == mx.Device(mx.cpu) and shutil.which("g++") is None:
+        mx.disable_compile()  # MLX's CPU back end compiles its fused functions with g++, when they first run
+    wired_bytes = mx.device_info().get("max_recommended_working_set_size")
+    if wired_bytes:
+        mx.set_wired_limit(int(wired_bytes))  # Apple's GPU pages weights out between steps unless they are wired
+    log.info("mlx_ready device=%s", mx.default_device())
+    return None

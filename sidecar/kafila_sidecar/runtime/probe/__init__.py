@@ -1,0 +1,1 @@
+"""What this machine costs and holds, measured on made-up weights before there are real ones."""

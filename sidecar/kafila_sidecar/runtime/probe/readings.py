@@ -1,0 +1,176 @@
+"""Times made-up blocks and a made-up head, as a stage will run them. MLX thread only.
+
+The whole takes a second or two for small models, and stays under ten for any that a member can serve: the slower a
+block, the fewer of them, and the fewer batch sizes, are run.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+
+from kafila_sidecar.errors import Refused
+from kafila_sidecar.runtime.memory import usable_bytes
+from kafila_sidecar.runtime.probe.probe import HEAD
+from kafila_sidecar.runtime.probe.synthetic import CheckpointShape
+from kafila_sidecar.runtime.shard.shard import Shard
+from kafila_sidecar.runtime.shard.state import HiddenState
+
+BATCHES = (1, 4, 8)
+COUNTS = (1, 2, 4, 8)  # blocks at a time
+ENOUGH_BYTES = 128 << 20  # of blocks: more than a processor keeps in its caches from one step to the next
+FIT = 0.8  # of the usable memory may be filled: a step's own arrays need room too
+WARM_UPS = 2
+ROUNDS = (4, 40)  # at least, at most
+ROUNDS_S = 0.4  # for one batch size, once there are enough rounds; and for warming up
+ROUND_S = 0.4  # for the blocks of one round: as many as that allows
+LATE_S = 4.0  # batch sizes that would take longer than this, all in all, are left out
+PREFILL_TOKENS = (32, 64, 128, 256, 512)
+PREFILL_S = 0.1  # a prefill that takes this long tells enough
+SEQUENCE = 1
+
+T = TypeVar("T")
+Round = Mapping[int, float]  # seconds by the number of blocks run at a time, HEAD among them
+
+clock = time.perf_counter
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """Seconds as read, by batch size, one entry a round.
+
+    block_bytes: of one block's weights. flops_per_s: 2 · weights · tokens of a prefill over its seconds.
+    """
+
+    block_bytes: int
+    rounds_s: Mapping[int, tuple[Round, ...]]
+    flops_per_s: float
+
+
+def read(config: Mapping[str, Any], dtype: str) -> Readings:
+    """Runs one to eight blocks and the head at decode shape, then a prefill.
+
+    Raises: Refused when not even one block fits into memory.
+    """
+    late_at = clock() + LATE_S
+    checkpoint = CheckpointShape(config, dtype)
+    stages = stages_of(checkpoint)
+    rounds_s = _by_batch(partial(_rounds, checkpoint, stages), late_at)
+    flops_per_s = _prefill(checkpoint, stages[1])
+    _close(stages)
+    if HEAD not in stages and checkpoint.head_bytes <= _room():
+        alone = {HEAD: checkpoint.stage(end=0, head=True)}
+        heads_s = _by_batch(partial(_rounds, checkpoint, alone), late_at)
+        rounds_s = {batch: rounds + heads_s.get(batch, ()) for batch, rounds in rounds_s.items()}
+        _close(alone)
+    return Readings(checkpoint.block_bytes, rounds_s, flops_per_s)
+
+
+def _room() -> int:
+    return int(usable_bytes() * FIT)
+
+
+def _close(stages: Mapping[int, Shard]) -> None:
+    for stage in stages.values():
+        stage.close()
+
+
+def stages_of(checkpoint: CheckpointShape) -> dict[int, Shard]:
+    """Stages of a few blocks, by their number, and the head where it fits beside them.
+
+    Each has weights of its own, and the head runs between blocks as it will when it serves: none finds what it reads in
+    the processor's caches from the step before.
+    """
+    size, room = checkpoint.block_bytes, _room()
+    if size > room:
+        raise Refused(
+            f"a block of this model takes {size / 1e9:.1f} GB, this member can hold {room / 1e9:.1f} GB of it"
+        )
+    stages = {}
+    if checkpoint.head_bytes + size <= room:
+        stages[HEAD] = checkpoint.stage(end=0, head=True)
+        room -= checkpoint.head_bytes
+    stages[1] = checkpoint.stage(end=1, head=False)
+    alone, state = {1: stages[1]}, checkpoint.state(batch=1, tokens=1)
+    block_s = min(each_once(alone, state)[1] for _ in range(WARM_UPS))
+    for count in COUNTS[1:]:
+        ran = 2 * count - 1  # blocks in one round, this count's included
+        if count > checkpoint.blocks or ran * size > room or ran * block_s > ROUND_S:
+            break
+        if count > 4 and count // 2 * size > ENOUGH_BYTES:
+            break
+        stages[count] = checkpoint.stage(end=count, head=False)
+    return stages
+
+
+def _by_batch(rounds: Callable[[int], Iterator[T]], late_at: float) -> dict[int, tuple[T, ...]]:
+    """Rounds for each batch size that will be done in time even where batching gains nothing; for 1 in any case."""
+    began = clock()
+    done = {1: tuple(rounds(1))}
+    alone_s = clock() - began
+    for batch in BATCHES[1:]:
+        if clock() + batch * alone_s > late_at:
+            break
+        done[batch] = tuple(rounds(batch))
+    return done
+
+
+def _rounds(checkpoint: CheckpointShape, stages: Mapping[int, Shard], batch: int) -> Iterator[Round]:
+    """Decode steps of every stage in turn, so that a slower moment meets them all."""
+    for stage in stages.values():
+        stage.release(SEQUENCE)
+    begin(stages)
+    state = checkpoint.state(batch=batch, tokens=1)
+    return _repeated(lambda: each_once(stages, state))
+
+
+def begin(stages: Mapping[int, Shard]) -> None:
+    """A head answers only for a sequence that it knows."""
+    if HEAD in stages:
+        stages[HEAD].embed_and_blocks(SEQUENCE, [0])
+
+
+def each_once(stages: Mapping[int, Shard], state: HiddenState) -> Round:
+    """One decode step of each; state: [B, 1, D]."""
+    return {count: _seconds(_step(stage, count, state)) for count, stage in stages.items()}
+
+
+def _step(stage: Shard, count: int, state: HiddenState) -> Callable[[], object]:
+    if count == HEAD:  # as one sequence's tokens, which is the same arithmetic
+        batch, _, width = state.shape
+        return partial(stage.norm_and_head, SEQUENCE, replace(state, shape=(1, batch, width)), last_only=False)
+    return partial(stage.run_blocks, SEQUENCE, replace(state, position=stage.position(SEQUENCE)))
+
+
+def _prefill(checkpoint: CheckpointShape, block: Shard) -> float:
+    """Operations a second, of the longest prefill that doesn't take long; the first of a length may compile."""
+    for tokens in PREFILL_TOKENS:
+        state = checkpoint.state(batch=1, tokens=tokens)
+        seconds = []
+        for _ in range(WARM_UPS):
+            block.release(SEQUENCE)
+            seconds.append(_seconds(partial(block.run_blocks, SEQUENCE, state)))
+            if seconds[-1] >= ROUNDS_S:
+                break
+        if seconds[-1] >= PREFILL_S:
+            break
+    return 2 * checkpoint.block_weights * tokens / seconds[-1]
+
+
+def _repeated(once: Callable[[], T]) -> Iterator[T]:
+    began, (least, most) = clock(), ROUNDS
+    for _ in range(WARM_UPS):
+        if clock() - began < ROUNDS_S:
+            once()
+    began = clock()
+    for done in range(most):
+        if done >= least and clock() - began > ROUNDS_S:
+            return
+        yield once()
+
+
+def _seconds(step: Callable[[], object]) -> float:
+    began = clock()
+    step()
+    return clock() - began

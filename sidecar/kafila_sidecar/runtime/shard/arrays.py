@@ -1,0 +1,26 @@
+"""Between MLX arrays and the bytes of a `State`. MLX thread only."""
+
+import mlx.core as mx
+import numpy as np
+
+from kafila_sidecar.runtime.shard.state import HiddenState
+
+DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+_RAW = {"float32": (np.float32, None), "bfloat16": (np.uint16, mx.bfloat16), "float16": (np.uint16, mx.float16)}
+
+
+def pack(hidden: mx.array, position: int) -> HiddenState:
+    """The evaluated bytes of `hidden` [B, T, D], without a copy: the state keeps the array alive."""
+    name = _NAMES[hidden.dtype]
+    raw = mx.contiguous(hidden if name == "float32" else hidden.view(mx.uint16))
+    mx.eval(raw)
+    batch, tokens, width = hidden.shape
+    return HiddenState(memoryview(raw).cast("B"), name, (batch, tokens, width), position)  # type: ignore[arg-type]
+
+
+def unpack(state: HiddenState) -> mx.array:
+    """The array [B, T, D] that `pack` was given, bit for bit."""
+    raw, dtype = _RAW[state.dtype]
+    array = mx.array(np.frombuffer(state.payload, dtype=raw).reshape(state.shape))
+    return array if dtype is None else array.view(dtype)

@@ -1,0 +1,1 @@
+"""From conversations to token ids, and from token ids to text: templates, sampling, stop strings."""

@@ -1,0 +1,80 @@
+"""Picks the next token of one sequence from its logits, with mlx-lm's filters and penalties in Ollama's order.
+
+MLX thread only, yet importable without MLX: a `Sampler` is made and used on that thread.
+"""
+
+import secrets
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from kafila_sidecar.runtime.text.options import SamplingOptions
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+
+SEED_BITS = 63
+
+
+class Sampler:
+    """One request's way of picking tokens. Its random numbers are its own, whatever else runs beside it."""
+
+    def __init__(self, options: SamplingOptions, prompt: Iterable[int] = ()) -> None:
+        """`prompt`: the tokens that the penalties count as seen before the first pick."""
+        import mlx.core as mx
+
+        self._options = options
+        self._seen = list(prompt)
+        seed = secrets.randbits(SEED_BITS) if options.seed is None else options.seed % (1 << SEED_BITS)
+        self._key = mx.random.key(seed)
+
+    def pick(self, logits: "mx.array") -> int:
+        """The next token after logits [V]; the penalties count it as seen from then on."""
+        import mlx.core as mx
+
+        scores = self._penalised(logits)
+        token = int(mx.argmax(scores)) if self._options.temperature == 0 else self._draw(scores)
+        self._seen.append(token)
+        return token
+
+    def _penalised(self, logits: "mx.array") -> "mx.array":
+        """Logits [V] less what the last `repeat_last_n` tokens cost."""
+        import mlx.core as mx
+        from mlx_lm.sample_utils import make_logits_processors
+
+        options = self._options
+        reach = len(self._seen) if options.repeat_last_n < 0 else options.repeat_last_n
+        window = self._seen[max(0, len(self._seen) - reach) :]
+        penalties = make_logits_processors(
+            repetition_penalty=None if options.repeat_penalty == 1 else options.repeat_penalty,
+            repetition_context_size=len(window),
+            presence_penalty=options.presence_penalty,
+            presence_context_size=len(window),
+            frequency_penalty=options.frequency_penalty,
+            frequency_context_size=len(window),
+        )
+        if not window or not penalties:
+            return logits
+        rows, seen = logits[None], mx.array(window)
+        for penalise in penalties:
+            rows = penalise(seen, rows)
+        return rows[0]
+
+    def _draw(self, scores: "mx.array") -> int:
+        """A random token: top_k, temperature, top_p, min_p, one after another."""
+        import mlx.core as mx
+        from mlx_lm.sample_utils import apply_min_p, apply_top_p
+
+        options = self._options
+        ids = None
+        if 0 < options.top_k < scores.size:
+            ids = mx.argpartition(-scores, kth=options.top_k - 1)[: options.top_k]
+            scores = scores[ids]
+        scores = scores.astype(mx.float32) / options.temperature
+        scores = (scores - mx.logsumexp(scores))[None]
+        if 0 < options.top_p < 1:
+            scores = apply_top_p(scores, options.top_p)
+        if options.min_p > 0:
+            scores = apply_min_p(scores, options.min_p)
+        self._key, key = mx.random.split(self._key)
+        choice = mx.random.categorical(scores[0], key=key)
+        return int(choice if ids is None else ids[choice])

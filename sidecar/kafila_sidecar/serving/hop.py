@@ -1,0 +1,127 @@
+"""Frames to the next stage: one stream, opened when first needed, and opened again after it broke."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from kafila_sidecar.errors import KafilaError, TimedOut, Unavailable
+from kafila_sidecar.net.link.stream import Stream
+from kafila_sidecar.runtime.shard.state import HiddenState
+from kafila_sidecar.serving.wire import Frame, FrameKind, encode
+
+SEND_DEADLINE_S = 120.0  # for a prefill chunk on a slow uplink
+SMALL_BYTES = 128 << 10  # a frame up to this size enters its stream whole or not at all
+
+Open = Callable[[], Awaitable[Stream]]
+
+
+class HopSender:
+    """The way to the next stage of the ring. Whoever uses it sets `broken`, which hears when the stream breaks: what
+    was on its way is lost, and a frame sent later opens a new stream."""
+
+    def __init__(self, *, peer: str, open_stream: Open) -> None:
+        self.peer = peer
+        self.broken: Callable[[KafilaError], None] = lambda _: None
+        self._open = open_stream
+        self._stream: Stream | None = None
+        self._opening = asyncio.Lock()
+        self._closed = False
+        self._tasks: set[asyncio.Task[None]] = set()  # frames being sent, and the watch over the stream
+
+    async def send(self, frame: Frame) -> None:
+        """Hands a frame over, in the order of the calls. A caller that is cancelled does not stop a frame half-way,
+        which would break the stream for every other sequence.
+
+        Raises:
+            Unavailable: the link is down or broke, or this hop is closed.
+            TimedOut: the next stage takes nothing for `SEND_DEADLINE_S`.
+        """
+        head, payload = encode(frame)
+        if payload.nbytes <= SMALL_BYTES:
+            await self._send(head, payload)
+        else:
+            await asyncio.shield(self._spawn(self._send(head, payload)))
+
+    def drop(self) -> None:
+        """Gives up the stream and what is on its way; the next frame opens another."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.reset()
+
+    def close(self) -> None:
+        """No more frames."""
+        self._closed = True
+        self.drop()
+
+    async def _send(self, head: bytes, payload: memoryview) -> None:
+        stream = None
+        try:
+            async with asyncio.timeout(SEND_DEADLINE_S):
+                stream = await self._ready()
+                await stream.send(head, payload)
+        except TimeoutError:
+            late = TimedOut(f"{self.peer} took no frame for {SEND_DEADLINE_S:.0f} s")
+            self._broke(stream, late)
+            raise late from None
+        except KafilaError as error:
+            self._broke(stream, error)
+            raise
+
+    async def _ready(self) -> Stream:
+        async with self._opening:
+            if self._closed:
+                raise Unavailable(f"nothing more is sent to {self.peer}")
+            if self._stream is None:
+                self._stream = await self._open()
+                self._spawn(self._watch(self._stream))
+            return self._stream
+
+    async def _watch(self, stream: Stream) -> None:
+        """The next stage says nothing on this stream; what ends the wait is the stream's end."""
+        try:
+            while await stream.receive() is not None:
+                pass
+            end: KafilaError = Unavailable(f"{self.peer} takes no more frames")
+        except KafilaError as error:
+            end = error
+        self._broke(stream, end)
+
+    def _broke(self, stream: Stream | None, error: KafilaError) -> None:
+        if stream is not None and self._stream is stream:
+            self.drop()
+            self.broken(error)
+
+    def _spawn(self, work: Awaitable[None]) -> "asyncio.Task[None]":
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # the caller who waited has it; one who was cancelled wants it no more
+
+
+def frame_of(state: HiddenState, *, epoch: int, sequence: int, needs_output: bool) -> Frame:
+    """A hidden state as a frame; the payload is not copied."""
+    return Frame(
+        kind=FrameKind.ACTIVATION,
+        epoch=epoch,
+        sequence=sequence,
+        position=state.position,
+        tokens=state.tokens,
+        dtype=state.dtype,
+        shape=state.shape,
+        payload=memoryview(state.payload),
+        needs_output=needs_output,
+    )
+
+
+def state_of(frame: Frame) -> HiddenState:
+    """The hidden state in a frame.
+
+    Raises:
+        InvalidInput: its parts don't fit each other.
+    """
+    batch, tokens, width = frame.shape if len(frame.shape) == 3 else (0, 0, 0)
+    return HiddenState(frame.payload, frame.dtype or "", (batch, tokens, width), frame.position)

@@ -1,0 +1,164 @@
+"""What one request took, stage by stage and hop by hop, beside what the plan predicted. One JSON line each.
+
+All times are seconds on the head's monotonic clock, or durations that the other stages measured on their own; no
+clock is compared with another machine's. A circuit's network time is what is left of it after every stage's residence
+(DESIGN 3); the hops share it in proportion to their links' round trips.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from kafila_sidecar.session.coordination.effects import Proposal
+
+LARGEST_FILE_BYTES = 16 * 1024 * 1024  # then the file starts anew, the old one kept beside it
+
+
+@dataclass(frozen=True, slots=True)
+class Circuit:
+    """One turn round the ring.
+
+    compute_s, residence_s: per stage in ring order, the head's two parts summed; circuit_s: from the head's first
+    computation to its token.
+    """
+
+    compute_s: tuple[float, ...]
+    residence_s: tuple[float, ...]
+    circuit_s: float
+    sent_bytes: int
+    received_bytes: int
+
+    @property
+    def network_s(self) -> float:
+        return max(0.0, self.circuit_s - sum(self.residence_s))
+
+
+class RequestTrace:
+    """Collects one request's circuits and turns them into a record."""
+
+    def __init__(self, proposal: Proposal, *, request: str, prompt_tokens: int, began: float) -> None:
+        self._proposal = proposal
+        self._request = request
+        self._prompt_tokens = prompt_tokens
+        self._began = began
+        self._started: float | None = None
+        self._first_token: float | None = None
+        self._last_token: float | None = None
+        self._prefill: list[Circuit] = []
+        self._decode: list[Circuit] = []
+        self._absorbed_bytes = 0  # of prompt chunks that went out and never came back
+        self.output_tokens = 0
+
+    def admitted(self, now: float) -> None:
+        """The request left the queue."""
+        self._started = now
+
+    def absorbed(self, sent_bytes: int) -> None:
+        """A chunk of the prompt went out, up to the last stage's caches."""
+        self._absorbed_bytes += sent_bytes
+
+    def token(self, circuit: Circuit, now: float) -> None:
+        """A circuit ended in a token; the first one ends the prefill."""
+        self.output_tokens += 1
+        self._last_token = now
+        if self._first_token is None:
+            self._first_token = now
+            self._prefill.append(circuit)
+        else:
+            self._decode.append(circuit)
+
+    @property
+    def prompt_s(self) -> float:
+        """From the queue's end to the first token."""
+        if self._started is None or self._first_token is None:
+            return 0.0
+        return self._first_token - self._started
+
+    @property
+    def output_s(self) -> float:
+        """From the first token to the last."""
+        if self._first_token is None or self._last_token is None:
+            return 0.0
+        return self._last_token - self._first_token
+
+    def record(self, *, reason: str, link_rtt_s: Mapping[frozenset[str], float]) -> dict[str, Any]:
+        """The JSON record; `reason`: "stop", "length", "cancelled" or the error's code."""
+        steps = self._decode or self._prefill
+        circuit_s = _median(step.circuit_s for step in steps)
+        network_s = _median(step.network_s for step in steps)
+        stages = self._stages(steps)
+        busiest = max((stage["measured_s"] for stage in stages), default=0.0)
+        mean = sum(stage["measured_s"] for stage in stages) / len(stages) if stages else 0.0
+        return {
+            "request": self._request,
+            "epoch": self._proposal.epoch,
+            "ended": reason,
+            "prompt_tokens": self._prompt_tokens,
+            "output_tokens": self.output_tokens,
+            "queue_s": (self._started or self._began) - self._began,
+            "ttft_s": (self._first_token or self._began) - self._began,
+            "prefill_s": self.prompt_s,
+            "decode_s": self.output_s,
+            "tokens_per_s": (self.output_tokens - 1) / self.output_s if self.output_s > 0 else 0.0,
+            "circuit_s": circuit_s,
+            "network_s": network_s,
+            "network_share": network_s / circuit_s if circuit_s else 0.0,
+            "utilisation": mean / busiest if busiest else 0.0,
+            "predicted_circuit_s": self._proposal.plan.get("circuit_s"),
+            "stages": stages,
+            "hops": self._hops(steps, network_s, link_rtt_s),
+        }
+
+    def _stages(self, steps: Sequence[Circuit]) -> list[dict[str, Any]]:
+        return [
+            {
+                "member": stage["member"],
+                "predicted_s": stage.get("cost_s") or 0.0,
+                "measured_s": _median(step.compute_s[i] for step in steps if i < len(step.compute_s)),
+            }
+            for i, stage in enumerate(self._proposal.stages)
+        ]
+
+    def _hops(
+        self, steps: Sequence[Circuit], network_s: float, link_rtt_s: Mapping[frozenset[str], float]
+    ) -> list[dict[str, Any]]:
+        hops = self._proposal.plan.get("hops") or []
+        circuits = (*self._prefill, *self._decode)
+        sent = self._absorbed_bytes + sum(circuit.sent_bytes for circuit in circuits)
+        returned = sum(circuit.received_bytes for circuit in circuits)
+        weights = [max(link_rtt_s.get(frozenset((hop["from"], hop["to"])), 0.0), 1e-9) for hop in hops]
+        return [
+            {
+                "from": hop["from"],
+                "to": hop["to"],
+                "path": hop["path"],
+                "predicted_s": hop.get("cost_s"),
+                "measured_s": network_s * weight / sum(weights),
+                "bytes": returned if hop is hops[-1] else sent,
+            }
+            for hop, weight in zip(hops, weights, strict=True)
+        ]
+
+
+class TraceFile:
+    """Appends records to one file per session, bounded in size."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Writes one line; a full disk costs the trace, never the answer: raises OSError to the caller."""
+        if self._path.exists() and self._path.stat().st_size > LARGEST_FILE_BYTES:
+            self._path.replace(self._path.with_suffix(".old.jsonl"))
+        with open(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+
+
+def _median(values: Any) -> float:
+    found = list(values)
+    return median(found) if found else 0.0

@@ -1,0 +1,175 @@
+"""The frames that go round the ring: pure encoding and decoding, one frame a message. RING.md has every byte.
+
+Letters: S dimensions of the payload, N stages whose timings ride along, T tokens of the frame.
+"""
+
+import math
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from kafila_sidecar.net.errors import BadFrame
+from kafila_sidecar.net.link.stream import MAX_MESSAGE_BYTES
+
+VERSION = 1
+MAX_DIMENSIONS = 4
+MAX_TIMINGS = 64  # stages of a ring
+
+ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+_DTYPES = (None, "float32", "float16", "bfloat16")  # by code
+_HEADER = struct.Struct("!BBBBIQIIBBH")
+_TIMING = struct.Struct("!ff")
+_NO_OUTPUT = 0x01
+_TOKEN_IDS = 0x02
+_ALIGNMENT = 8  # the payload starts at a multiple, so that an array can be laid over it
+_EMPTY = memoryview(b"")
+
+
+class FrameKind(IntEnum):
+    ACTIVATION = 1  # the hidden state of T tokens of one sequence, for the next stage or back to the head
+    RELEASE = 2  # the sequence is over: every stage frees what it holds for it and passes this on
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """One stage's part in a frame's way, in ring order.
+
+    `compute_s` is spent in the model; `residence_s` runs from the frame's arrival to its sending on, and so holds
+    compute_s. A circuit less the residences of all stages is what the hops took, with no clock shared.
+    """
+
+    compute_s: float
+    residence_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """`position` counts the sequence's tokens before this frame; `payload` is raw little-endian items of `shape`.
+
+    With `needs_output` false nobody wants the last stage's result: a prefill chunk before the last. `token_ids` has T
+    ids, only for the families whose blocks read them.
+    """
+
+    kind: FrameKind
+    epoch: int
+    sequence: int
+    position: int = 0
+    tokens: int = 0
+    dtype: str | None = None
+    shape: tuple[int, ...] = ()
+    payload: memoryview = field(default=_EMPTY, repr=False)
+    needs_output: bool = True
+    timings: tuple[Timing, ...] = ()
+    token_ids: tuple[int, ...] | None = None
+
+
+def encode(frame: Frame) -> tuple[bytes, memoryview]:
+    """The head of the message and its payload, for `Stream.send`; the payload is not copied.
+
+    Raises BadFrame for a frame that `decode` would refuse.
+    """
+    _check(frame)
+    flags = (0 if frame.needs_output else _NO_OUTPUT) | (0 if frame.token_ids is None else _TOKEN_IDS)
+    try:
+        head = b"".join(_head(frame, flags))
+    except struct.error as error:
+        raise BadFrame(f"a frame of sequence {frame.sequence} has a field out of range: {error}") from error
+    return head + bytes(-len(head) % _ALIGNMENT), frame.payload.cast("B")
+
+
+def decode(message: bytes | memoryview) -> Frame:
+    """The frame in a message; its payload is a view into it. Raises BadFrame."""
+    view = memoryview(message).cast("B")
+    try:
+        return _decoded(view)
+    except struct.error as error:
+        raise BadFrame(f"a frame of {len(view)} bytes ends too early") from error
+
+
+def _head(frame: Frame, flags: int) -> Iterator[bytes]:
+    yield _HEADER.pack(
+        VERSION,
+        frame.kind,
+        flags,
+        _DTYPES.index(frame.dtype),
+        frame.epoch,
+        frame.sequence,
+        frame.position,
+        frame.tokens,
+        len(frame.shape),
+        len(frame.timings),
+        0,
+    )
+    yield struct.pack(f"!{len(frame.shape)}I", *frame.shape)
+    for timing in frame.timings:
+        yield _TIMING.pack(timing.compute_s, timing.residence_s)
+    if frame.token_ids is not None:
+        yield struct.pack(f"!{len(frame.token_ids)}I", *frame.token_ids)
+
+
+def _decoded(view: memoryview) -> Frame:
+    version, kind, flags, dtype, epoch, sequence, position, tokens, dimensions, stages, zero = _HEADER.unpack_from(view)
+    if version != VERSION:
+        raise BadFrame(f"a frame of version {version}, expected {VERSION}: the members run different versions")
+    if dimensions > MAX_DIMENSIONS or stages > MAX_TIMINGS or dtype >= len(_DTYPES) or zero or flags & ~3:
+        raise BadFrame("a frame with a dtype, flag or count that this version doesn't know")
+    if kind not in (FrameKind.ACTIVATION, FrameKind.RELEASE):
+        raise BadFrame(f"a frame of the unknown kind {kind}")
+    at = _HEADER.size
+    shape = struct.unpack_from(f"!{dimensions}I", view, at)
+    at += 4 * dimensions
+    timings = tuple(Timing(*_TIMING.unpack_from(view, at + _TIMING.size * i)) for i in range(stages))
+    at += _TIMING.size * stages
+    token_ids = _token_ids(view, at, tokens) if flags & _TOKEN_IDS else None
+    at += 4 * len(token_ids or ())
+    start = at + -at % _ALIGNMENT
+    if len(view) < start or any(view[at:start]):
+        raise BadFrame(f"a frame of {len(view)} bytes lacks its {start - at} bytes of zero padding")
+    frame = Frame(
+        kind=FrameKind(kind),
+        epoch=epoch,
+        sequence=sequence,
+        position=position,
+        tokens=tokens,
+        dtype=_DTYPES[dtype],
+        shape=shape,
+        payload=view[start:],
+        needs_output=not flags & _NO_OUTPUT,
+        timings=timings,
+        token_ids=token_ids,
+    )
+    _check(frame)
+    return frame
+
+
+def _token_ids(view: memoryview, at: int, tokens: int) -> tuple[int, ...]:
+    if tokens > (len(view) - at) // 4:
+        raise BadFrame(f"a frame of {len(view)} bytes can't hold {tokens} token ids")
+    return struct.unpack_from(f"!{tokens}I", view, at)
+
+
+def _check(frame: Frame) -> None:
+    """What holds for every frame, made here or received."""
+    _check_payload(frame)
+    if not _are_durations([s for t in frame.timings for s in (t.compute_s, t.residence_s)]):
+        raise BadFrame("a frame with a stage time that is no duration")
+    if frame.token_ids is not None and len(frame.token_ids) != frame.tokens:
+        raise BadFrame(f"a frame with {len(frame.token_ids)} token ids for {frame.tokens} tokens")
+    if frame.kind is FrameKind.ACTIVATION and (frame.tokens == 0 or frame.dtype is None):
+        raise BadFrame("an activation frame without tokens or dtype")
+    if frame.kind is FrameKind.RELEASE and (frame.tokens or frame.dtype is not None):
+        raise BadFrame("a release frame with tokens or a payload")
+
+
+def _check_payload(frame: Frame) -> None:
+    if len(frame.shape) > MAX_DIMENSIONS or len(frame.timings) > MAX_TIMINGS:
+        raise BadFrame(f"a frame with {len(frame.shape)} dimensions and {len(frame.timings)} stage times")
+    item_bytes = 0 if frame.dtype is None else ITEM_BYTES.get(frame.dtype, -1)
+    wanted = math.prod(frame.shape) * item_bytes
+    if item_bytes < 0 or frame.payload.nbytes != wanted or wanted > MAX_MESSAGE_BYTES:
+        raise BadFrame(f"a frame with {frame.payload.nbytes} bytes of payload for shape {frame.shape} in {frame.dtype}")
+
+
+def _are_durations(values: Sequence[float]) -> bool:
+    return all(math.isfinite(value) and value >= 0 for value in values)

@@ -1,0 +1,32 @@
+"""How many exchanges were left unconfirmed, kept in a session's folder."""
+
+from pathlib import Path
+
+from kafila_sidecar.errors import Refused
+
+_FILE = "guesses"
+
+
+class FileGuesses:
+    """A `pake.GuessStore`; a file that can't be read is refused rather than taken for zero."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / _FILE
+
+    def load(self) -> int:
+        """Zero when nothing was saved. Raises Refused for a damaged file."""
+        try:
+            return int(self._path.read_text("ascii"))
+        except FileNotFoundError:
+            return 0
+        except (OSError, ValueError) as error:
+            raise Refused(f"can't read how often the code was guessed from {self._path}: {error}") from error
+
+    def save(self, count: int) -> None:
+        """Raises Refused when it can't be written: an exchange that isn't counted must not go on."""
+        fresh = self._path.with_name(f"{_FILE}.new")
+        try:
+            fresh.write_text(str(count), "ascii")
+            fresh.replace(self._path)
+        except OSError as error:
+            raise Refused(f"can't note how often the code was guessed in {self._path}: {error}") from error

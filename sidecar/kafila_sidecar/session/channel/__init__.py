@@ -1,0 +1,1 @@
+"""Control messages between members, whichever way they come: sealed, each delivered once."""

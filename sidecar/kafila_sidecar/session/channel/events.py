@@ -1,0 +1,86 @@
+"""What a session's channel tells the one who listens to it. Plain values."""
+
+from dataclasses import dataclass
+
+from kafila_proto import ring_pb2
+from kafila_sidecar.session.membership.members import Member
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFrom:
+    """A member's control message; each is told once."""
+
+    sender: str
+    control: ring_pb2.Control
+
+
+@dataclass(frozen=True, slots=True)
+class MemberJoined:
+    """The log admitted a member; it got no control message sent before."""
+
+    member: Member
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRemoved:
+    """The log removed a member, perhaps this one; the reason is "left", "lost" or "removed"."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostChanged:
+    """A successor admits, plans and decides from here on, perhaps this member; the former admitter was removed."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Doubted:
+    """This member is the admitter, and the sender holds it to be lost."""
+
+    sender: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDeparted:
+    """A member's stream at the rendezvous ended; it is a member still."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberReturned:
+    """A departed member attends the rendezvous again; it gets the latest control messages once more."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RendezvousLost:
+    """The rendezvous does not answer. Messages wait, or travel over links."""
+
+
+@dataclass(frozen=True, slots=True)
+class RendezvousBack:
+    """The rendezvous answers again, and the mailbox is the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoomGone:
+    """The rendezvous forgot this session's room or mailbox; from now on only links carry messages."""
+
+
+Event = (
+    MessageFrom
+    | MemberJoined
+    | MemberRemoved
+    | HostChanged
+    | Doubted
+    | MemberDeparted
+    | MemberReturned
+    | RendezvousLost
+    | RendezvousBack
+    | RoomGone
+)

@@ -1,0 +1,74 @@
+"""Where newcomers knock at the admitter's door: the code that is valid now, and who gets in by it. No I/O."""
+
+from collections.abc import Callable
+
+from kafila_proto import ring_pb2
+from kafila_sidecar.errors import KafilaError
+from kafila_sidecar.session.admission.host import AdmissionAnswer, Enrol, HostAdmission
+from kafila_sidecar.session.channel.events import Event
+from kafila_sidecar.session.channel.replica import Replica
+from kafila_sidecar.session.rendezvous.address import RendezvousAddress
+from kafila_sidecar.session.rendezvous.code import Code, draw_words
+
+OpenDesk = Callable[[Code, Callable[[], ring_pb2.OfferBody]], HostAdmission]
+
+
+class Reception:
+    """One admitter's desk, from founding or taking over to the end. `answer` mails a newcomer."""
+
+    def __init__(
+        self,
+        *,
+        circle: Replica,
+        room: int,
+        address: RendezvousAddress,
+        open_desk: OpenDesk,
+        answer: Callable[[AdmissionAnswer], None],
+    ) -> None:
+        self.code = code = Code(room, draw_words(), address)
+        self._circle = circle
+        self._desk = open_desk(code, self._offer)
+        self._answer = answer
+
+    @property
+    def is_paused(self) -> bool:
+        """The code was guessed too often: nobody gets in before there is a new one."""
+        return self._desk.is_paused
+
+    def new_code(self) -> None:
+        """Fresh words in the same room; the old ones, and what they opened, are good for nothing."""
+        self.code = Code(self.code.room, draw_words(), self.code.address)
+        for answer in self._desk.renew(self.code):
+            self._answer(answer)
+
+    def departed(self, mailbox: int) -> None:
+        """A newcomer's stream ended."""
+        self._desk.departed(mailbox)
+
+    def receive(self, mailbox: int, admission: ring_pb2.Admission, now: float) -> list[Event]:
+        """Takes a newcomer's step and answers it; whoever was admitted is news."""
+        if mailbox in {member.mailbox for member in self._circle.members}:
+            return []
+        outcome = self._desk.receive(mailbox, admission, now)
+        if isinstance(outcome, Enrol):
+            return self._admit(outcome)
+        self._answer(outcome)
+        return []
+
+    def _admit(self, enrol: Enrol) -> list[Event]:
+        try:
+            body, news = self._circle.admit(
+                wish=enrol.body.name,
+                certificate=enrol.body.certificate,
+                agreement=enrol.body.agreement,
+                mailbox=enrol.mailbox,
+            )
+        except KafilaError as error:
+            self._answer(self._desk.refuse(enrol.mailbox, error))
+            return []
+        self._answer(self._desk.admit(enrol.mailbox, body))
+        return news
+
+    def _offer(self) -> ring_pb2.OfferBody:
+        log = self._circle.log
+        return ring_pb2.OfferBody(session=log.session, terms=log.terms, host=log.host, members_present=len(log.members))

@@ -1,0 +1,97 @@
+"""What a member does about the membership: remove, lock, vote, take over, catch up. No I/O, no clock.
+
+Each call changes the circle and returns what to send to whom, and what is news here.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from kafila_proto import ring_pb2
+from kafila_sidecar.session.channel.events import Doubted, Event, MessageFrom
+from kafila_sidecar.session.channel.replica import Replica
+from kafila_sidecar.session.membership.members import Member
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A sealed message for these members."""
+
+    readers: tuple[Member, ...]
+    sealed: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Acts:
+    """To be carried out in this order: letters, then news."""
+
+    letters: list[Letter] = field(default_factory=list)
+    news: list[Event] = field(default_factory=list)
+
+    def __add__(self, other: "Acts") -> "Acts":
+        return Acts(self.letters + other.letters, self.news + other.news)
+
+
+class Upkeep:
+    """One member's."""
+
+    def __init__(self, circle: Replica) -> None:
+        self._circle = circle
+        self._asked_at = 0  # how long the log was when we last said that we are behind
+
+    def write(self, control: ring_pb2.Control) -> Acts:
+        """To all others. Raises InvalidInput when it is too large."""
+        return Acts([Letter(self._circle.others, self._circle.write(control))])
+
+    def remove(self, name: str, reason: str) -> Acts:
+        """Removes a member, which is told too; raises as `Circle.remove` does."""
+        others = self._circle.others
+        return self._news_for(others, self._circle.remove(name, reason))
+
+    def lock(self, locked: bool) -> Acts:
+        """Raises as `Circle.lock` does."""
+        self._circle.lock(locked)
+        return self._news_for(self._circle.others, [])
+
+    def admitted(self, others: tuple[Member, ...], news: list[Event]) -> Acts:
+        """Tells the others, as they were before, who was admitted."""
+        return self._news_for(others, news)
+
+    def vote(self, successor: str) -> Acts:
+        """The host, and who joined before this successor, are lost to this member."""
+        sealed = self._circle.vote(successor)
+        if sealed is None:
+            return Acts()
+        others = self._circle.others
+        # A vote is for one place in the log, so that the others have to be there too.
+        return Acts([Letter(others, self._circle.write_news()), Letter(others, sealed)]) + self.settle([])
+
+    def settle(self, heard: Iterable[Event]) -> Acts:
+        """What the latest messages call for."""
+        acts = Acts()
+        for one in heard:
+            match one:
+                case Doubted():
+                    acts += self.write(self._circle.standing)
+                case MessageFrom(sender, control) if control.HasField("goodbye") and self._circle.is_admitter:
+                    acts += self.remove(sender, "left")
+        return acts + self._take_over() + self._vote_again() + self._catch_up()
+
+    def _take_over(self) -> Acts:
+        others = self._circle.others
+        news = self._circle.take_over()
+        return self._news_for(others, news) if news else Acts()
+
+    def _vote_again(self) -> Acts:
+        again = self._circle.vote_again()
+        return Acts([Letter(self._circle.others, again)]) if again is not None else Acts()
+
+    def _catch_up(self) -> Acts:
+        """Tells who is behind, and asks when this member is."""
+        acts = Acts([Letter((member,), sealed) for member, sealed in self._circle.take_letters()])
+        if self._circle.is_behind and self._asked_at != len(self._circle.log):
+            self._asked_at = len(self._circle.log)
+            acts += self.write(ring_pb2.Control())  # whoever reads it sees how long our log is
+        return acts
+
+    def _news_for(self, readers: tuple[Member, ...], news: list[Event]) -> Acts:
+        return Acts([Letter(readers, self._circle.write_news())], news)

@@ -1,0 +1,1 @@
+"""From members to a serving ring: measure, plan, link, fetch, serve, and who is dead meanwhile."""

@@ -1,0 +1,296 @@
+"""What the admitter decides: when to plan, whether to plan again, when to fetch and when to serve.
+
+No I/O and no clock: calls carry `now` in seconds of the driver's monotonic clock and return what to do.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafila_sidecar.session.coordination.effects import (
+    AuthorityOutput,
+    ComputePlan,
+    Dissolve,
+    Fault,
+    Json,
+    LetFetch,
+    LetServe,
+    Proposal,
+    Propose,
+    Remove,
+)
+from kafila_sidecar.session.coordination.liveness import Hearings
+
+MAX_ROUNDS = 3  # plans before the first fetch, each with the round trips measured by the one before
+MEASURE_DEADLINE_S = 120.0  # for everybody's measurement, from the moment the last one came
+LINK_DEADLINE_S = 45.0
+EPOCHS_PER_ADMITTER = 1 << 16
+FETCH_SILENCE_S = 120.0  # a member that neither fetches nor loads anything for so long is stuck
+
+
+@dataclass(frozen=True, slots=True)
+class PlanningTerms:
+    """What the session was opened with, as the planner reads it."""
+
+    members_wanted: int  # 0: until somebody says start
+    model: Json  # the planner's "model" entry
+    context_tokens: int
+    concurrency: int
+    strategy: str = "kafila"
+    objective: str = ""
+    require: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)  # reserve_bytes, prefill_peak_bytes
+
+    def fields(self, names: Sequence[str]) -> Json:
+        """The part of the planner's input that they give, when these members are planned with."""
+        objective = {"objective": self.objective} if self.objective else {}
+        return {
+            "model": self.model,
+            "context_tokens": self.context_tokens,
+            "concurrency": self.concurrency,
+            "strategy": self.strategy or "kafila",
+            "require": list(names) if "all" in self.require else [name for name in self.require if name in names],
+            "exclude": [name for name in self.exclude if name in names],
+            **self.extra,
+            **objective,
+        }
+
+
+class Coordinator:
+    """Collects measurements, links and progress; proposes, lets fetch, lets serve.
+
+    A successor starts with `takeovers` > 0 and learns everything anew: its epochs are higher than all before it. With
+    `started` it goes on with those who are left.
+    """
+
+    def __init__(self, *, name: str, terms: PlanningTerms, takeovers: int = 0, started: bool = False) -> None:
+        self.name = name
+        self.terms = terms
+        self.members: tuple[str, ...] = (name,)
+        self.started = started
+        self.proposal: Proposal | None = None
+        self._capabilities: dict[str, Json] = {}
+        self._links: dict[frozenset[str], Json] = {}
+        self._ready: set[str] = set()
+        self._asked: Json = {}  # the problem that the planner is working on
+        self._hearings = Hearings()
+        self._epoch = takeovers * EPOCHS_PER_ADMITTER
+        self._round = 0
+        self._phase = "forming"
+        self._deadline: float | None = None
+        self._heard: dict[str, float] = {}
+
+    # ---- Inputs
+
+    def members_changed(self, members: Sequence[str], now: float, *, anew: bool = False) -> list[AuthorityOutput]:
+        """The membership log grew. A lost stage means planning again with those who are left; `anew` too."""
+        gone = set(self.members) - set(members)
+        self.members = tuple(members)
+        self._hearings.keep(members)
+        self._capabilities = {k: v for k, v in self._capabilities.items() if k in members}
+        self._links = {edge: link for edge, link in self._links.items() if edge <= set(members)}
+        if self._phase in ("forming", "measuring", "closed"):
+            return self._maybe_plan(now)
+        lost_stage = self.proposal and gone & {str(stage["member"]) for stage in self.proposal.stages}
+        if lost_stage or self._phase == "planning" or anew:
+            return self._plan(now, first_round=True)
+        return self._maybe_advance(now)
+
+    def start(self, now: float) -> list[AuthorityOutput]:
+        """Go on with those who are present."""
+        self.started = True
+        return self._maybe_plan(now)
+
+    def measured(self, member: str, capability: Json, now: float) -> list[AuthorityOutput]:
+        """A member's entry for the planner came."""
+        newcomer = member not in self._capabilities
+        self._capabilities[member] = capability
+        if newcomer and self.proposal and self._phase in ("linking", "fetching", "ready"):
+            return self._catch_up(self.proposal)
+        return self._maybe_plan(now)
+
+    def planned(self, epoch: int, plan: Json, now: float) -> list[AuthorityOutput]:
+        """The planner's answer to `ComputePlan`."""
+        if epoch != self._epoch or self._phase != "planning":
+            return []
+        if not plan["admitted"]:
+            self._phase, self._deadline = "closed", None
+            return [Dissolve(Fault(str(plan.get("undersized") or ""), "FAILED_PRECONDITION", _refusal(plan)))]
+        self._ready.clear()
+        settled = self._same_ring(plan)
+        self.proposal = Proposal(epoch, self._asked, plan)
+        self._enter("linking", now, LINK_DEADLINE_S)
+        return [Propose(self.proposal), *self._maybe_advance(now, replan=not settled)]
+
+    def linked(self, member: str, peer: str, path: str, rtt_s: float, now: float) -> list[AuthorityOutput]:
+        """An end of an edge reports that it stands, with its measured round trip in seconds."""
+        pair = frozenset((member, peer))
+        if not pair <= set(self.members):
+            return []  # on its way when somebody was removed
+        self._links[pair] = {"between": sorted(pair), "rtt_s": rtt_s, "path": path}
+        return self._maybe_advance(now)
+
+    def unlinked(self, member: str, peer: str) -> None:
+        """An end of an edge reports that it is down."""
+        self._links.pop(frozenset((member, peer)), None)
+
+    def progressed(self, member: str, epoch: int, doing: str, now: float) -> list[AuthorityOutput]:
+        """A member fetches, loads, or holds its stage ("ready")."""
+        self._heard[member] = now
+        if self.proposal is None or epoch != self.proposal.epoch:
+            return []
+        if doing == "ready":
+            self._ready.add(member)
+        return self._maybe_advance(now)
+
+    def lost(self, member: str, reason: str) -> list[AuthorityOutput]:
+        """This member itself noticed that another is gone; the log says so, and `members_changed` follows."""
+        return [Remove(member, reason)] if member in self.members and member != self.name else []
+
+    def accused(self, member: str, by: str, now: float) -> None:
+        """Another one says that a member is lost: it is, unless it is heard within `hearings.HEARING_S`."""
+        if {member, by} <= set(self.members) - {self.name} and member != by:
+            self._hearings.open(member, by, now)
+
+    def heard(self, member: str, now: float) -> list[AuthorityOutput]:
+        """A member said something, whatever it was."""
+        accuser = self._hearings.heard(member)
+        return self._false_alarm(accuser, now) if accuser else []
+
+    def doubted(self, by: str, now: float) -> list[AuthorityOutput]:
+        """A member holds this one, the admitter, to be lost."""
+        return self._false_alarm(by, now) if by in self.members else []
+
+    def next_timer(self) -> float | None:
+        """When `handle_timer` wants to be called."""
+        timers = (self._deadline, self._hearings.next_timer())
+        return min((timer for timer in timers if timer is not None), default=None)
+
+    def handle_timer(self, now: float) -> list[AuthorityOutput]:
+        """Removes who was accused and not heard. A wait that outlived its deadline ends the session and names who was
+        waited for."""
+        removals: list[AuthorityOutput] = [Remove(member, "lost") for member in self._hearings.due(now)]
+        return removals + self._judge_deadline(now)
+
+    def _judge_deadline(self, now: float) -> list[AuthorityOutput]:
+        if self._deadline is None or now < self._deadline:
+            return []
+        waited = self.waiting_for()
+        if self._phase == "fetching" and not any(now - self._heard.get(m, 0.0) > FETCH_SILENCE_S for m in waited):
+            self._deadline = now + FETCH_SILENCE_S / 4
+            return []
+        phase, self._phase, self._deadline = self._phase, "closed", None
+        sentence = f"gave up {phase}: still waiting for {', '.join(waited) or 'the planner'}"
+        return [Dissolve(Fault(waited[0] if waited else "", "DEADLINE_EXCEEDED", sentence))]
+
+    def _false_alarm(self, by: str, now: float) -> list[AuthorityOutput]:
+        """Who raised it has ended its epoch, so that all begin another; who raises too many is removed."""
+        if self._hearings.false_alarm(by):
+            return [Remove(by, "removed")]
+        return self._plan(now, first_round=True) if self._phase in ("linking", "fetching", "ready") else []
+
+    # ---- For people
+
+    def waiting_for(self) -> list[str]:
+        """Who has to do something before the session goes on: member names, or "A to B" for links."""
+        if self._phase in ("forming", "measuring"):
+            return [m for m in self.members if m not in self._capabilities]
+        if self._phase == "linking":
+            return [" to ".join(sorted(edge)) for edge in self._missing_links()]
+        if self._phase == "fetching":
+            return [m for m in self._stage_members() if m not in self._ready]
+        return []
+
+    # ---- Decisions
+
+    def _maybe_plan(self, now: float) -> list[AuthorityOutput]:
+        if self._phase not in ("forming", "measuring"):
+            return []
+        everybody = self.started or (self.terms.members_wanted and len(self.members) >= self.terms.members_wanted)
+        if not everybody:
+            self._enter("forming", now, None)
+            return []
+        if self._phase == "forming":
+            if missing := self._required_elsewhere():
+                self._phase = "closed"
+                return [Dissolve(Fault("", "FAILED_PRECONDITION", missing))]
+            self._enter("measuring", now, MEASURE_DEADLINE_S)
+        if any(member not in self._capabilities for member in self.members):
+            return []
+        return self._plan(now, first_round=True)
+
+    def _required_elsewhere(self) -> str:
+        """What is wrong where a required member can't come any more, since all places are taken; else empty. Who says
+        start goes on without."""
+        missing = [name for name in self.terms.require if name != "all" and name not in self.members]
+        if self.started or not missing:
+            return ""
+        return (
+            f"{missing[0]} is required but is not among the members, {', '.join(self.members)}, and all places are"
+            " taken: create the session again, with names for --require that the machines have"
+        )
+
+    def _plan(self, now: float, *, first_round: bool) -> list[AuthorityOutput]:
+        self._epoch += 1
+        self._round = 1 if first_round else self._round + 1
+        self.proposal = None if first_round else self.proposal
+        self._asked = self._problem()
+        self._enter("planning", now, LINK_DEADLINE_S)
+        return [ComputePlan(self._epoch, self._asked)]
+
+    def _maybe_advance(self, now: float, *, replan: bool = True) -> list[AuthorityOutput]:
+        if self.proposal is None:
+            return []
+        if self._phase == "linking" and not self._missing_links():
+            if replan and self._round < MAX_ROUNDS and self._problem() != self.proposal.problem:
+                return self._plan(now, first_round=False)
+            self._enter("fetching", now, FETCH_SILENCE_S)
+            self._heard = dict.fromkeys(self.members, now)
+            return [LetFetch(self.proposal.epoch)]
+        if self._phase == "fetching" and self._ready >= set(self._stage_members()):
+            self._enter("ready", now, None)
+            return [LetServe(self.proposal.epoch)]
+        return []
+
+    def _catch_up(self, proposal: Proposal) -> list[AuthorityOutput]:
+        """A latecomer is an entry point at once: it hears the decisions that the others know."""
+        outputs: list[AuthorityOutput] = [Propose(proposal)]
+        if self._phase in ("fetching", "ready"):
+            outputs.append(LetFetch(proposal.epoch))
+        if self._phase == "ready":
+            outputs.append(LetServe(proposal.epoch))
+        return outputs
+
+    def _enter(self, phase: str, now: float, deadline_s: float | None) -> None:
+        self._phase = phase
+        self._deadline = None if deadline_s is None else now + deadline_s
+
+    def _missing_links(self) -> list[frozenset[str]]:
+        assert self.proposal is not None
+        wanted = self.proposal.edges([m for m in self.members if m in self._capabilities])
+        return sorted(wanted - set(self._links), key=sorted)
+
+    def _stage_members(self) -> list[str]:
+        assert self.proposal is not None
+        return [str(stage["member"]) for stage in self.proposal.stages]
+
+    def _same_ring(self, plan: Json) -> bool:
+        """Measured round trips changed nothing that would move a block or a hop."""
+        cuts = [(s["member"], s["start"], s["end"]) for s in plan["stages"]]
+        return self.proposal is not None and cuts == [(s["member"], s["start"], s["end"]) for s in self.proposal.stages]
+
+    def _problem(self) -> Json:
+        """The planner's input, from what everybody measured; the same bytes whoever builds it."""
+        names = [m for m in self.members if m in self._capabilities]
+        return {
+            **self.terms.fields(names),
+            "anchor": self.name,
+            "members": [{**self._capabilities[n], "name": n} for n in names],
+            "edges": [self._links[edge] for edge in sorted(self._links, key=sorted)],
+        }
+
+
+def _refusal(plan: Json) -> str:
+    hints = [str(hint) for hint in plan.get("suggestions", [])]
+    return str(plan["reason"]) + (f": {hints[0]}" if hints else "")

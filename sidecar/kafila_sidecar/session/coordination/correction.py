@@ -1,0 +1,75 @@
+"""Served stage times, collected from the head's traces, and the better plan that they may show.
+
+Only the decision: a proposal for people. Blocks move when the session is next planned.
+"""
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Collection, Mapping
+from statistics import median
+from typing import Any
+
+import kafila_planner
+from kafila_planner.correction import Replan, better_plan
+from kafila_sidecar.session.coordination.effects import Proposal
+
+REQUESTS = 5  # whose medians count; and how often the plan is looked at again
+SHORTEST_ANSWER_TOKENS = 8  # below that a median of decode steps says little
+
+
+class Served:
+    """What the stages of one epoch took, by member."""
+
+    def __init__(self) -> None:
+        self._epoch = 0
+        self._seconds: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=REQUESTS))
+        self._requests = 0
+
+    def add(self, trace: Mapping[str, Any], members: Collection[str]) -> Mapping[str, float] | None:
+        """Takes a trace record; the medians by member in seconds after every `REQUESTS` of them, else None.
+
+        members: who has a stage.
+        """
+        if trace.get("output_tokens", 0) < SHORTEST_ANSWER_TOKENS:
+            return None
+        if trace.get("epoch") != self._epoch:
+            self._epoch, self._requests = int(trace.get("epoch", 0)), 0
+            self._seconds.clear()
+        for stage in (stage for stage in trace.get("stages", []) if stage["member"] in members):
+            self._seconds[stage["member"]].append(float(stage["measured_s"]))
+        self._requests += 1
+        if self._requests % REQUESTS:
+            return None
+        return {member: median(times) for member, times in self._seconds.items()}
+
+
+class Advice:
+    """What the admitter may tell people: one sentence on a better plan, when served times show one."""
+
+    def __init__(self) -> None:
+        self.sentence = ""
+        self._served = Served()
+
+    async def take(self, proposal: Proposal, trace: Mapping[str, Any]) -> None:
+        """Another request was served; now and then the plan is looked at again."""
+        served_s = self._served.add(trace, {str(stage["member"]) for stage in proposal.stages})
+        if served_s is not None:
+            self.sentence = await look_for_better(proposal, served_s)
+
+
+async def look_for_better(proposal: Proposal, served_s: Mapping[str, float]) -> str:
+    """One sentence that proposes to plan again, or nothing."""
+    found = await asyncio.to_thread(_better, proposal, served_s)
+    if found is None:
+        return ""
+    stages = ", ".join(f"{stage.member} {stage.end - stage.start}" for stage in found.plan.stages)
+    return (
+        f"by the served times another division ({stages} blocks) would give {found.tokens_per_s_then:.1f} instead of"
+        f" {found.tokens_per_s_now:.1f} tokens/s (+{found.gain:.0%})"
+    )
+
+
+def _better(proposal: Proposal, served_s: Mapping[str, float]) -> Replan | None:
+    problem = kafila_planner.problem_from_json(proposal.problem)
+    plan = kafila_planner.make_plan(problem)
+    return better_plan(problem, plan, served_s) if isinstance(plan, kafila_planner.Plan) else None

@@ -1,0 +1,280 @@
+"""What members say, checked at the edge: from a control message to plain values, or InvalidInput.
+
+A member that says nonsense is not heard; it brings nobody down.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import kafila_planner
+from kafila_proto import ring_pb2
+from kafila_sidecar.errors import BY_CODE, InvalidInput
+from kafila_sidecar.net import candidates as reach
+from kafila_sidecar.net.candidates import Candidate
+from kafila_sidecar.session.coordination.edges import FormedLink
+from kafila_sidecar.session.coordination.effects import Fault, Json
+from kafila_sidecar.session.membership.names import LONGEST_NAME
+
+LARGEST_ENTRY_BYTES = 32 * 1024  # a member's measurement
+LARGEST_TRACE_BYTES = 64 * 1024
+DEEPEST_JSON = 16
+LONGEST_SENTENCE = 500  # characters
+LONGEST_DEVICE = 80
+LONGEST_S = 600.0  # of a round trip, of forming a link, or of a step
+SHORTEST_S = 1e-9  # of a step; 0 means not measured
+MOST_BYTES = 1 << 60  # of memory; more is a mistake
+DOINGS = frozenset({"fetching", "loading", "ready"})
+PATHS = frozenset({"direct", "relay"})
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A member's entry for the planner, as it told it, and what it computes on."""
+
+    entry: Json
+    device: str
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reachable:
+    candidates: Sequence[Candidate]
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """The speaker's link to a peer stands, or moved to another path."""
+
+    peer: str
+    edge: FormedLink
+
+
+@dataclass(frozen=True, slots=True)
+class Unlinked:
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    epoch: int
+    doing: str
+    fetched_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The speaker holds a member to be lost."""
+
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The speaker wants to know whether a member is there."""
+
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberFailed:
+    """The speaker can't go on; the fault is its own."""
+
+    fault: Fault
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """The session can't go on; the fault may be anybody's."""
+
+    fault: Fault
+
+
+@dataclass(frozen=True, slots=True)
+class Goodbye:
+    """The speaker leaves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """The head's record of a request."""
+
+    trace: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    epoch: int
+    problem_json: str
+    plan_json: str
+
+
+@dataclass(frozen=True, slots=True)
+class MayFetch:
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class MayServe:
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """What concerns the membership only, or a later version."""
+
+
+Said = (
+    Measured
+    | Reachable
+    | Linked
+    | Unlinked
+    | Doing
+    | Lost
+    | Asked
+    | MemberFailed
+    | Over
+    | Goodbye
+    | Traced
+    | Planned
+    | MayFetch
+    | MayServe
+    | Nothing
+)
+
+
+def read(speaker: str, control: ring_pb2.Control) -> Said:
+    """Raises InvalidInput for what no honest member would say."""
+    match control.WhichOneof("body"):
+        case "capability":
+            return _measured(speaker, control.capability)
+        case "candidates":
+            return Reachable(reach.from_proto(control.candidates))
+        case "link":
+            return _link(control.link)
+        case "progress":
+            return _doing(control.epoch, control.progress)
+        case "fault":
+            return _fault(speaker, control.fault)
+        case "ask":
+            return Asked(control.ask.member)
+        case "goodbye":
+            return Goodbye()
+        case "measured":
+            return Traced(_trace(control.measured.trace_json))
+        case "plan":
+            return Planned(control.epoch, control.plan.problem_json, control.plan.plan_json)
+        case "go":
+            return MayFetch(control.epoch)
+        case "ready":
+            return MayServe(control.epoch)
+        case _:
+            return Nothing()
+
+
+def read_json(text: str, most_bytes: int) -> Any:
+    """A JSON value without NaN and infinities, at most `DEEPEST_JSON` deep; raises InvalidInput."""
+    if len(text) > most_bytes:
+        raise InvalidInput(f"{len(text)} characters of JSON are over {most_bytes}")
+    try:
+        value = json.loads(text, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"JSON that can't be read: {type(error).__name__}") from error
+    _check_depth(value, DEEPEST_JSON)
+    return value
+
+
+def plain(text: str, most: int) -> str:
+    """Text of another machine as people may see it: one line, no control characters, not too long."""
+    return "".join(letter if letter.isprintable() else " " for letter in text[:most])
+
+
+def _measured(speaker: str, capability: ring_pb2.Capability) -> Measured:
+    entry = read_json(capability.member_json, LARGEST_ENTRY_BYTES)
+    if not isinstance(entry, dict) or entry.get("name") != speaker:
+        raise InvalidInput(f"{speaker} told a measurement that is not its own")
+    try:
+        member = kafila_planner.member_from_json(entry)
+    except kafila_planner.BadProblem as error:
+        raise InvalidInput(f"{speaker} told a measurement that can't be planned with: {error}") from None
+    memory = member.memory_bytes or 0
+    if memory > MOST_BYTES:
+        raise InvalidInput(f"{speaker} has memory that is no number of bytes")
+    return Measured(entry, plain(capability.device, LONGEST_DEVICE), memory)
+
+
+def _link(report: ring_pb2.LinkReport) -> Linked | Unlinked:
+    if not report.up:
+        return Unlinked(report.peer)
+    times = (report.rtt_s, report.punch_s, report.handshake_s)
+    if report.path not in PATHS or not all(0.0 <= seconds <= LONGEST_S for seconds in times):
+        raise InvalidInput("a link is neither direct nor relayed, or took no sensible time")
+    return Linked(report.peer, FormedLink(report.path, *times))
+
+
+def _doing(epoch: int, progress: ring_pb2.Progress) -> Doing:
+    if progress.doing not in DOINGS:
+        raise InvalidInput("a member does something that there is no word for")
+    return Doing(epoch, progress.doing, progress.fetched_bytes, progress.total_bytes)
+
+
+def _fault(speaker: str, fault: ring_pb2.Fault) -> Lost | MemberFailed | Over:
+    if fault.kind == "lost":
+        return Lost(fault.member)
+    if fault.code not in BY_CODE:
+        raise InvalidInput(f"{speaker} tells a fault without a known code")
+    told = Fault(plain(fault.member, LONGEST_NAME), fault.code, plain(fault.sentence, LONGEST_SENTENCE))
+    if fault.kind == "failed" and fault.member == speaker:
+        return MemberFailed(told)
+    if fault.kind == "over":
+        return Over(told)
+    raise InvalidInput(f"{speaker} tells a fault of another, or of no known kind")
+
+
+def _trace(text: str) -> Mapping[str, Any]:
+    """A record whose parts that others read are what they should be."""
+    trace = read_json(text, LARGEST_TRACE_BYTES)
+    if not isinstance(trace, dict):
+        raise InvalidInput("a trace is no record")
+    stages, hops = trace.get("stages", []), trace.get("hops", [])
+    good = (
+        all(isinstance(trace.get(key, 0), int) for key in ("epoch", "output_tokens"))
+        and _is_list_of(stages, texts=("member",))
+        and _is_list_of(hops, texts=("from", "to"))
+    )
+    if not good:
+        raise InvalidInput("a trace has stages or hops that can't be read")
+    return trace
+
+
+def _is_list_of(entries: Any, *, texts: Sequence[str]) -> bool:
+    """Records with these texts and a measured time in seconds."""
+    return isinstance(entries, list) and all(
+        isinstance(entry, dict)
+        and all(isinstance(entry.get(key), str) for key in texts)
+        and _is_time(entry.get("measured_s"))
+        for entry in entries
+    )
+
+
+def _is_time(value: Any) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and (value == 0 or SHORTEST_S <= value <= LONGEST_S)
+
+
+def _check_depth(value: Any, left: int) -> None:
+    inner: Sequence[Any] = ()
+    if isinstance(value, dict):
+        inner = list(value.values())
+    elif isinstance(value, list):
+        inner = value
+    if inner and left == 0:
+        raise InvalidInput(f"JSON is nested more than {DEEPEST_JSON} deep")
+    for part in inner:
+        _check_depth(part, left - 1)
+
+
+def _no_number(name: str) -> float:
+    raise InvalidInput(f"JSON holds {name}, which is no number")

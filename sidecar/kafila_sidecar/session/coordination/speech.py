@@ -1,0 +1,41 @@
+"""What a seat says: from plain values to control messages. `controls` reads them."""
+
+import json
+
+from kafila_proto import ring_pb2
+from kafila_sidecar.net.link.link import Link
+from kafila_sidecar.session.coordination.effects import Fault, Proposal
+
+
+def link(epoch: int, peer: str, up: Link | None) -> ring_pb2.Control:
+    """This member's link to a peer, or that it is down."""
+    report = ring_pb2.LinkReport(peer=peer, up=up is not None)
+    if up is not None:
+        report.path, report.rtt_s = up.path, up.rtt_s
+        report.punch_s, report.handshake_s = up.punch_s, up.handshake_s
+    return ring_pb2.Control(epoch=epoch, link=report)
+
+
+def progress(epoch: int, doing: str, here_bytes: int = 0, total_bytes: int = 0) -> ring_pb2.Control:
+    """What this member does for the plan of an epoch."""
+    said = ring_pb2.Progress(doing=doing, fetched_bytes=here_bytes, total_bytes=total_bytes)
+    return ring_pb2.Control(epoch=epoch, progress=said)
+
+
+def plan(proposal: Proposal) -> ring_pb2.Control:
+    said = ring_pb2.PlanProposal(problem_json=json.dumps(proposal.problem), plan_json=json.dumps(proposal.plan))
+    return ring_pb2.Control(epoch=proposal.epoch, plan=said)
+
+
+def may_fetch(epoch: int) -> ring_pb2.Control:
+    return ring_pb2.Control(epoch=epoch, go=ring_pb2.Go())
+
+
+def may_serve(epoch: int) -> ring_pb2.Control:
+    return ring_pb2.Control(epoch=epoch, ready=ring_pb2.Ready())
+
+
+def fault(told: Fault, kind: str, epoch: int = 0) -> ring_pb2.Control:
+    """That a member is "lost", that this one has "failed", or that the session is "over"."""
+    said = ring_pb2.Fault(member=told.member, kind=kind, code=told.code, sentence=told.sentence)
+    return ring_pb2.Control(epoch=epoch, fault=said)

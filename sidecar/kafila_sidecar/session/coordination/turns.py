@@ -1,0 +1,62 @@
+"""The one queue through which everything enters a seat: news, links that changed, and what was put off."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+
+from kafila_sidecar.errors import KafilaError
+from kafila_sidecar.net.link.link import Link
+from kafila_sidecar.session.channel.events import Event
+
+MOST_NEWS_WAITING = 32  # further news stays in the channel, which holds up those who bring it
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Something that has to happen in the seat's own turn."""
+
+    run: Callable[[], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkChanged:
+    """A link came up, went down (None), or can't be made."""
+
+    peer: str
+    link: Link | None
+    error: KafilaError | None
+
+
+Item = Event | LinkChanged | Call
+
+
+class Turns:
+    """Items in the order of coming, one at a time."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[Item] = asyncio.Queue()
+        self._room_for_news = asyncio.Semaphore(MOST_NEWS_WAITING)
+
+    def soon(self, run: Callable[[], Awaitable[None]]) -> None:
+        """In a turn of its own."""
+        self._queue.put_nowait(Call(run))
+
+    def link_changed(self, peer: str, link: Link | None, error: KafilaError | None) -> None:
+        self._queue.put_nowait(LinkChanged(peer, link, error))
+
+    async def bring(self, items: AsyncIterator[Event]) -> None:
+        """Queues news as it comes, never more than `MOST_NEWS_WAITING` at once."""
+        async for item in items:
+            await self._room_for_news.acquire()
+            self._queue.put_nowait(item)
+
+    async def next(self, until: float) -> Item | None:
+        """The next item; None at the loop's time `until`."""
+        try:
+            async with asyncio.timeout_at(until):
+                item = await self._queue.get()
+        except TimeoutError:
+            return None
+        if isinstance(item, Event):
+            self._room_for_news.release()
+        return item

@@ -1,0 +1,219 @@
+"""Founding a session and joining one: from a rendezvous or a code to a `Channel`."""
+
+import asyncio
+import os
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+
+from kafila_proto import rendezvous_pb2, ring_pb2
+from kafila_sidecar.errors import Denied, InvalidInput, KafilaError, Refused, TimedOut, Unavailable
+from kafila_sidecar.session.admission.guesses import FileGuesses
+from kafila_sidecar.session.admission.host import HostAdmission, MayAdmit, Versions
+from kafila_sidecar.session.admission.newcomer import HostBusy, Newcomer
+from kafila_sidecar.session.admission.pake import Guesses
+from kafila_sidecar.session.channel.channel import Channel
+from kafila_sidecar.session.channel.replica import Replica
+from kafila_sidecar.session.membership import names
+from kafila_sidecar.session.membership.entries import found_log
+from kafila_sidecar.session.membership.identity import Identity, make_identity, save_identity
+from kafila_sidecar.session.membership.log import SESSION_BYTES, replay
+from kafila_sidecar.session.membership.members import Member
+from kafila_sidecar.session.membership.seal import KEY_BYTES
+from kafila_sidecar.session.rendezvous.address import RendezvousAddress
+from kafila_sidecar.session.rendezvous.code import Code
+from kafila_sidecar.session.rendezvous.mailbox import Mailbox, enter_room, open_room
+
+ANSWER_DEADLINE_S = 10.0  # for each answer of the admitter's
+BUSY_DEADLINE_S, BUSY_PAUSE_S = 10.0, 0.5  # how long, and how often, a busy admitter is asked again
+
+Offer = Callable[[], ring_pb2.OfferBody]
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """What this machine brings to every session: the versions that it runs, and a folder for this one's identity and
+    count of guesses. `may_admit` says why nobody may join now, or None, whenever this member is the admitter."""
+
+    folder: Path
+    version: str
+    mlx_lm_version: str
+    may_admit: MayAdmit
+
+
+async def found(*, rendezvous: RendezvousAddress, terms: ring_pb2.SessionTerms, name: str, local: Local) -> Channel:
+    """Opens a room and becomes the session's host and admitter; `Channel.code` is what people pass on.
+
+    Raises Unavailable when the rendezvous does not answer within 5 s, or what it refuses with.
+    """
+    postbox = await open_room(rendezvous)
+    identity = make_identity()
+    save_identity(identity, local.folder)
+    log = found_log(
+        identity,
+        session=secrets.token_bytes(SESSION_BYTES),
+        terms=terms,
+        name=names.fit(name, ()),
+        mailbox=postbox.place.mailbox,
+    )
+    key = secrets.token_bytes(KEY_BYTES)
+    circle = Replica(identity=identity, self_name=log.host, log=log, key=key, entropy=os.urandom)
+    return _channel(postbox, circle, local)
+
+
+async def approach(*, code: Code, name: str) -> "Approach":
+    """Proves a code to the session's admitter and learns the session's terms; nothing is joined yet.
+
+    Raises InvalidInput for a code without an address, NotFound when there is no such session, Denied for wrong words,
+    Refused when the session takes nobody now, Unavailable when rendezvous or host don't answer.
+    """
+    if code.address is None:
+        raise InvalidInput("the code names no rendezvous, and none is configured: set KAFILA_RENDEZVOUS=host:port")
+    postbox = await enter_room(code.address, code.room)
+    try:
+        admitter = HostMailbox(postbox)
+        newcomer = await _prove(admitter, code)
+    except BaseException:
+        await postbox.aclose()
+        raise
+    return Approach(admitter, newcomer, name)
+
+
+class Approach:
+    """A proved code: what the session is, before this machine takes part in it."""
+
+    def __init__(self, admitter: "HostMailbox", newcomer: Newcomer, name: str) -> None:
+        self._admitter = admitter
+        self._newcomer = newcomer
+        self._name = name
+        self.session = newcomer.offer.session
+        self.terms = newcomer.offer.terms
+        self.host = newcomer.offer.host
+        self.members_present = newcomer.offer.members_present
+
+    async def enrol(self, local: Local) -> Channel:
+        """Joins. Raises as `approach` does; after an error it is abandoned."""
+        identity = make_identity()
+        body = ring_pb2.EnrolBody(
+            name=self._name,
+            certificate=identity.der,
+            agreement=identity.agreement,
+            version=local.version,
+            mlx_lm_version=local.mlx_lm_version,
+        )
+        try:
+            save_identity(identity, local.folder)
+            await self._admitter.exchange(self._newcomer, self._newcomer.enrol(body), until="admitted")
+            admitted = self._newcomer.admitted
+            log = replay(self.session, admitted.log)
+            _check_own_entry(log.member(admitted.name), identity)
+            circle = Replica(identity=identity, self_name=admitted.name, log=log, key=admitted.key, entropy=os.urandom)
+        except BaseException:
+            await self.abandon()
+            raise
+        return _channel(self._admitter.postbox, circle, local)
+
+    async def abandon(self) -> None:
+        """Gives the offer up."""
+        await self._admitter.postbox.aclose()
+
+
+class HostMailbox:
+    """Whoever answers newcomers in a room, as a newcomer finds it: the host, or its successor."""
+
+    def __init__(self, postbox: Mailbox) -> None:
+        self.postbox = postbox
+        self._mailbox: int | None = None  # known once somebody answered
+
+    async def exchange(self, newcomer: Newcomer, first: ring_pb2.Admission, *, until: str) -> None:
+        """Sends a step and answers the admitter's until the newcomer's state is `until`."""
+        step: ring_pb2.Admission | None = first
+        try:
+            while newcomer.state != until:
+                asked = self._asked()
+                if step is not None:
+                    await self.postbox.post(asked, ring_pb2.Parcel(admission=step).SerializeToString())
+                async with asyncio.timeout(ANSWER_DEADLINE_S):
+                    answer = await self._answer(asked)
+                step = newcomer.receive(answer)
+        except TimeoutError as error:
+            raise TimedOut(f"the session's host did not answer within {ANSWER_DEADLINE_S:.0f} s: try again") from error
+
+    def _asked(self) -> list[int]:
+        """Whom to ask: the room's first mailbox while it is attended, else everybody, since a successor may answer.
+
+        One start goes to all and one answer is taken, so that however many there are, they get one guess.
+        """
+        if self._mailbox is not None:
+            return [self._mailbox]
+        attending = self.postbox.attending
+        first = self.postbox.place.admitter
+        asked = [first] if first in attending else sorted(attending)
+        if not asked:
+            raise Unavailable("the session's host is not connected to the rendezvous at present: try again later")
+        return asked
+
+    async def _answer(self, asked: list[int]) -> ring_pb2.Admission:
+        """The admitter's next step; raises Unavailable when it goes."""
+        while True:
+            event = await self.postbox.next()
+            if [event.departed] == asked:
+                raise Unavailable("the session's host lost its connection to the rendezvous: try again later")
+            if event.mail.sender in asked:
+                admission = _admission(event)
+                if admission is not None:
+                    self._mailbox = event.mail.sender
+                    return admission
+
+
+async def _prove(admitter: HostMailbox, code: Code) -> Newcomer:
+    """A newcomer that holds the offer; asks again for a while when the admitter is busy."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + BUSY_DEADLINE_S
+    while True:
+        newcomer = Newcomer(code, os.urandom)
+        try:
+            await admitter.exchange(newcomer, newcomer.start(), until="offered")
+        except HostBusy:
+            if loop.time() >= until:
+                raise
+            await asyncio.sleep(BUSY_PAUSE_S)
+        else:
+            return newcomer
+
+
+def _admission(event: rendezvous_pb2.Event) -> ring_pb2.Admission | None:
+    try:
+        parcel = ring_pb2.Parcel.FromString(event.mail.body)
+    except DecodeError as error:
+        raise InvalidInput("the session's host sent mail that can't be read") from error
+    return parcel.admission if parcel.HasField("admission") else None
+
+
+def _check_own_entry(member: Member | None, identity: Identity) -> None:
+    if member is None or (member.fingerprint, member.agreement) != (identity.fingerprint, identity.agreement):
+        raise Denied("the session's log admits somebody else in this machine's place")
+
+
+def _channel(postbox: Mailbox, circle: Replica, local: Local) -> Channel:
+    """A channel that can open a desk: the host at once, others when they succeed it."""
+
+    def may_admit() -> KafilaError | None:
+        if circle.log.now.locked:
+            return Refused(f"this session is locked: ask its host, {circle.log.host}, to unlock it")
+        return local.may_admit()
+
+    def open_desk(code: Code, offer: Offer) -> HostAdmission:
+        return HostAdmission(
+            code=code,
+            guesses=Guesses(FileGuesses(local.folder)),
+            versions=Versions(local.version, local.mlx_lm_version),
+            offer=offer,
+            may_admit=may_admit,
+            entropy=os.urandom,
+        )
+
+    return Channel(postbox=postbox, circle=circle, open_desk=open_desk)

@@ -1,0 +1,74 @@
+"""Finds a session by what a person calls it: id, number of the code, whole code, or its model's name."""
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+from kafila_sidecar.errors import InvalidInput, KafilaError, NotFound
+from kafila_sidecar.session.channel.channel import Channel
+from kafila_sidecar.session.rendezvous.code import Code, parse_code
+
+
+class Named(Protocol):
+    """What a session is found by."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def code(self) -> str: ...
+    @property
+    def channel(self) -> Channel: ...
+    @property
+    def is_open(self) -> bool: ...
+
+
+S = TypeVar("S", bound=Named)
+
+
+def find_session(wanted: str, sessions: Sequence[S]) -> S:
+    """The session that `wanted` names; with an empty name, the only open one.
+
+    Raises:
+        NotFound: there is none.
+        InvalidInput: there are several.
+    """
+    found = _found(wanted, sessions)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise InvalidInput(f"{len(found)} sessions answer to {wanted or 'that'!r}: name one by its code's number")
+    name = f"{wanted[:80]!r}" if wanted else "open"
+    raise NotFound(f"this machine is in no session {name}: `ollama session list` shows those it is in")
+
+
+def _found(wanted: str, sessions: Sequence[S]) -> list[S]:
+    """By the closest way of calling a session that finds any."""
+    is_open = [session for session in sessions if session.is_open]
+    if not wanted:
+        return is_open
+    return (
+        [session for session in sessions if session.id == wanted]
+        or [session for session in is_open if _is_called(session, wanted)]
+        or [session for session in is_open if _is_in_room_of(session, wanted)]
+    )
+
+
+def _is_called(session: Named, wanted: str) -> bool:
+    model = session.channel.terms.model
+    if wanted in (model, model.rsplit("/", 1)[-1]):
+        return True
+    ours = _code(session.code)
+    theirs = _code(wanted)
+    return ours is not None and (wanted == str(ours.room) or (theirs is not None and theirs.short == ours.short))
+
+
+def _is_in_room_of(session: Named, wanted: str) -> bool:
+    """By a code that was replaced since: the number stays."""
+    ours, theirs = _code(session.code), _code(wanted)
+    return ours is not None and theirs is not None and ours.room == theirs.room
+
+
+def _code(text: str) -> Code | None:
+    try:
+        return parse_code(text)
+    except KafilaError:
+        return None

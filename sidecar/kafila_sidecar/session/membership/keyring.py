@@ -1,0 +1,93 @@
+"""One member's keys in one session: the group's, by number, and one for each pair that it belongs to."""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from kafila_proto import ring_pb2
+from kafila_sidecar.errors import Denied, Unavailable
+from kafila_sidecar.session.membership import rekey
+from kafila_sidecar.session.membership.agreement import PairKeys, pair_keys
+from kafila_sidecar.session.membership.identity import Identity
+from kafila_sidecar.session.membership.members import Member
+from kafila_sidecar.session.membership.seal import KEY_BYTES, Entropy, Sealer
+
+KEPT_KEYS = 4  # of the group: the newest, and those that messages on their way may be sealed with
+
+_GROUP, _PAIR = b"kafila control", b"kafila pair"
+
+
+class Early(Unavailable):
+    """A message is sealed by a key, or by somebody, that a log entry on its way will make known."""
+
+
+class Keyring:
+    """`number` counts the group's keys as the log does; `take` is told each new one."""
+
+    def __init__(self, *, identity: Identity, session: bytes, number: int, key: bytes, entropy: Entropy) -> None:
+        self.number = number
+        self._identity = identity
+        self._session = session
+        self._entropy = entropy
+        self._group: OrderedDict[int, bytes] = OrderedDict({number: key})
+        self._pairs: dict[bytes, PairKeys] = {}  # by the other one's fingerprint
+
+    @property
+    def key(self) -> bytes:
+        """The group's newest."""
+        return self._group[self.number]
+
+    def take(self, key: bytes) -> None:
+        """The group's next key."""
+        self.number += 1
+        self._group[self.number] = key
+        while len(self._group) > KEPT_KEYS:
+            self._group.popitem(last=False)
+
+    def draw(self, readers: Iterable[Member]) -> tuple[bytes, bytes]:
+        """A next key, and the `Rekey` by which the readers learn it."""
+        key = self._entropy(KEY_BYTES)
+        number = self.number + 1
+        return key, rekey.wrap(key, session=self._session, number=number, readers=readers, entropy=self._entropy)
+
+    def unwrap(self, data: bytes, index: int) -> bytes:
+        """The next key from a `Rekey`, for the member admitted by the log entry `index`; raises as `rekey.unwrap`."""
+        own = self._identity.agreement_key
+        return rekey.unwrap(data, session=self._session, number=self.number + 1, own=own, index=index)
+
+    def seal(self, plain: bytes, *, number: int) -> bytes:
+        """For the group, with a key that is kept."""
+        sealed = Sealer(self._group[number], _GROUP + self._session, self._entropy).seal(plain)
+        sealed.key = number
+        return sealed.SerializeToString()
+
+    def seal_for(self, reader: Member, plain: bytes, *, writer: int) -> bytes:
+        """For one member only; `writer` is the index of the log entry that admitted this one."""
+        sealed = Sealer(self.pair(reader).seal, _PAIR + self._session, self._entropy).seal(plain)
+        sealed.pair = writer
+        return sealed.SerializeToString()
+
+    def open(self, sealed: ring_pb2.Sealed, members: Iterable[Member]) -> bytes:
+        """What is inside. Raises Early when key or writer may become known, Denied for what nobody sealed for us."""
+        if sealed.key:
+            return self._open_group(sealed)
+        writer = next((member for member in members if member.index == sealed.pair), None)
+        if writer is None:
+            raise Early("a message was sealed by somebody who is no member yet")
+        return Sealer(self.pair(writer).seal, _PAIR + self._session, self._entropy).open(sealed)
+
+    def pair(self, other: Member) -> PairKeys:
+        """What this member and the other one share."""
+        if other.fingerprint not in self._pairs:
+            self._pairs[other.fingerprint] = pair_keys(self._session, self._identity.agreement_key, other.agreement)
+        return self._pairs[other.fingerprint]
+
+    def forget(self, other: Member) -> None:
+        """The other one is no member any more."""
+        self._pairs.pop(other.fingerprint, None)
+
+    def _open_group(self, sealed: ring_pb2.Sealed) -> bytes:
+        if sealed.key > self.number:
+            raise Early(f"a message is sealed with the session's key {sealed.key}, we hold {self.number}")
+        if sealed.key not in self._group:
+            raise Denied(f"a message is sealed with the session's key {sealed.key}, which is long replaced")
+        return Sealer(self._group[sealed.key], _GROUP + self._session, self._entropy).open(sealed)

@@ -1,0 +1,229 @@
+"""The membership log: a hash chain of entries, each signed by the admitter, that every member keeps and checks.
+
+Entry i names the SHA-256 of entry i-1, so whoever holds one entry holds all before it. A second entry for an index
+that is taken is a fork, and is refused.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError
+
+from kafila_proto import ring_pb2
+from kafila_sidecar.errors import Denied, InvalidInput, Refused, Unavailable
+from kafila_sidecar.session.membership import names
+from kafila_sidecar.session.membership.agreement import check_agreement
+from kafila_sidecar.session.membership.identity import fingerprint, public_key_of, verify
+from kafila_sidecar.session.membership.members import (
+    REASONS,
+    Change,
+    Gone,
+    Joined,
+    Locking,
+    Member,
+    Membership,
+    TookOver,
+)
+from kafila_sidecar.session.membership.succession import LogPlace, check_succession
+
+SESSION_BYTES = 16
+DIGEST_BYTES = 32
+LARGEST_ENTRY_BYTES = 16 * 1024
+LONGEST_LOG = 400  # entries; a newcomer gets them in one message
+
+PURPOSE = b"log entry"
+
+
+class Forked(Denied):
+    """There are two signed histories of this session: nobody can go on with either."""
+
+
+class Gap(Unavailable):
+    """The entry `index` came before the ones that it builds on; it may be offered again later."""
+
+    def __init__(self, index: int, length: int) -> None:
+        super().__init__(f"log entry {index} came before entry {length}")
+        self.index = index
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """An entry that fits: hand it to `Log.take`, nothing in between."""
+
+    signed: ring_pb2.SignedEntry
+    change: Change
+    terms: ring_pb2.SessionTerms | None  # of the founding entry
+
+
+class Log:
+    """The entries, each verified as it came, and what follows from them."""
+
+    def __init__(self, session: bytes) -> None:
+        self.session = session
+        self.terms = ring_pb2.SessionTerms()
+        self.founder = ""
+        self.last_change: Change = Locking(False)  # none yet
+        self._entries: list[ring_pb2.SignedEntry] = []
+        self._history = [Membership()]  # before each entry, and now
+        self._fingerprints: set[bytes] = set()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def entries(self) -> tuple[ring_pb2.SignedEntry, ...]:
+        return tuple(self._entries)
+
+    @property
+    def now(self) -> Membership:
+        """What holds after all entries."""
+        return self._history[-1]
+
+    @property
+    def host(self) -> str:
+        """Who admits: the founder, or the latest successor."""
+        return self.now.host
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """Those who belong to the session now, in the order of joining."""
+        return tuple(self.now.members.values())
+
+    @property
+    def place(self) -> LogPlace:
+        """Where the next entry goes."""
+        return self._place(len(self))
+
+    def member(self, name: str) -> Member | None:
+        return self.now.members.get(name)
+
+    def append(self, signed: ring_pb2.SignedEntry) -> Change | None:
+        """Takes one entry and says what it changes; None when it is known already. Raises as `check` does."""
+        checked = self.check(signed)
+        if checked is None:
+            return None
+        self.take(checked)
+        return checked.change
+
+    def check(self, signed: ring_pb2.SignedEntry) -> Checked | None:
+        """What an entry would change; None when it is known already.
+
+        Raises Denied for a signature that is not the admitter's, Forked for a fork, Gap when entries before it are
+        missing, InvalidInput for an entry that makes no sense.
+        """
+        entry = _parse(signed.entry)
+        if entry.session != self.session:
+            raise Denied("a log entry belongs to another session")
+        if entry.index < len(self) and self._entries[entry.index].entry == signed.entry:
+            return None
+        verify(public_key_of(self._signer_of(entry)), PURPOSE, signed.entry, signed.signature)
+        self._check_place(entry)
+        terms = entry.founded.terms if entry.HasField("founded") else None
+        return Checked(signed, self._change(entry), terms)
+
+    def take(self, checked: Checked) -> None:
+        """Appends what `check` has just found to fit."""
+        self._entries.append(checked.signed)
+        self._history.append(self.now.after(checked.change))
+        self.last_change = checked.change
+        if isinstance(checked.change, Joined):
+            self._fingerprints.add(checked.change.member.fingerprint)
+        if checked.terms is not None:
+            self.terms, self.founder = checked.terms, self.now.host
+
+    def _place(self, index: int) -> LogPlace:
+        previous = hashlib.sha256(self._entries[index - 1].entry).digest() if index else b""
+        return LogPlace(self.session, index, previous)
+
+    def _signer_of(self, entry: ring_pb2.LogEntry) -> bytes:
+        """The certificate (DER) whose key has to have signed: the founder's own at first, then the admitter's.
+
+        A successor signs its own taking over, for which it has to have the proof at that very place.
+        """
+        if entry.HasField("founded") != (entry.index == 0):
+            raise InvalidInput("a membership log is founded by its first entry, and by no other")
+        if not self._entries:
+            return entry.founded.host.certificate
+        if not entry.HasField("taken_over") or entry.index > len(self):
+            return self.now.admitter.certificate
+        before = self._history[entry.index]
+        successor = before.members.get(entry.taken_over.successor)
+        if successor is None or successor.name == before.host:
+            raise Denied("a log entry makes somebody the admitter who can't be")
+        check_succession(entry.taken_over, self._place(entry.index), before, successor)
+        return successor.certificate
+
+    def _check_place(self, entry: ring_pb2.LogEntry) -> None:
+        """Raises Gap or Forked unless the signed entry is the next one."""
+        if entry.index > len(self):
+            raise Gap(entry.index, len(self))
+        if entry.index < len(self) or entry.previous != self.place.previous:
+            raise Forked(f"the membership log is forked at entry {entry.index}: leave this session and make a new one")
+        if len(self) >= LONGEST_LOG:
+            raise Refused(f"the session's log is full at {LONGEST_LOG} entries: create a new session")
+
+    def _change(self, entry: ring_pb2.LogEntry) -> Change:
+        match entry.WhichOneof("change"):
+            case "founded":
+                return Joined(self._admitted(entry.founded.host, 0))
+            case "admitted":
+                return Joined(self._admitted(entry.admitted, entry.index))
+            case "removed":
+                return self._removed(entry.removed)
+            case "taken_over":
+                taken = entry.taken_over
+                _check_digest(taken.rekey)
+                successor = self.now.members[taken.successor]
+                return TookOver(self.now.admitter, taken.reason, taken.rekey, successor, taken.standing)
+            case "locked":
+                return Locking(entry.locked.locked)
+            case _:
+                raise InvalidInput(f"log entry {entry.index} changes nothing")
+
+    def _admitted(self, admitted: ring_pb2.Admitted, index: int) -> Member:
+        public_key_of(admitted.certificate)
+        check_agreement(admitted.agreement)
+        pin = fingerprint(admitted.certificate)
+        if not names.is_legal(admitted.name):
+            raise InvalidInput(f"log entry {index} admits a member under an illegal name")
+        if admitted.name.casefold() in {name.casefold() for name in self.now.members}:
+            raise InvalidInput(f"log entry {index} admits a second member named {admitted.name}")
+        if pin in self._fingerprints:
+            raise InvalidInput(f"log entry {index} admits a certificate that was admitted before")
+        return Member(admitted.name, admitted.certificate, pin, admitted.agreement, admitted.mailbox, index)
+
+    def _removed(self, removed: ring_pb2.Removed) -> Gone:
+        member = self.member(removed.name)
+        if member is None:
+            raise InvalidInput("a log entry removes somebody who is no member")
+        if member.name == self.host:
+            raise InvalidInput("a log entry removes the admitter itself, whom only a successor can replace")
+        if removed.reason not in REASONS:
+            raise InvalidInput(f"a log entry removes {member.name} for a reason that is not one of {REASONS}")
+        _check_digest(removed.rekey)
+        return Gone(member, removed.reason, removed.rekey)
+
+
+def replay(session: bytes, entries: Iterable[ring_pb2.SignedEntry]) -> Log:
+    """A log from all its entries; raises as `Log.check` does, and InvalidInput when there are none."""
+    log = Log(session)
+    for signed in entries:
+        log.append(signed)
+    if not len(log):
+        raise InvalidInput("the membership log has no entries")
+    return log
+
+
+def _check_digest(digest: bytes) -> None:
+    if len(digest) != DIGEST_BYTES:
+        raise InvalidInput("a log entry removes somebody without a new key for the others")
+
+
+def _parse(data: bytes) -> ring_pb2.LogEntry:
+    if len(data) > LARGEST_ENTRY_BYTES:
+        raise InvalidInput(f"a log entry of {len(data)} bytes is over {LARGEST_ENTRY_BYTES} bytes")
+    try:
+        return ring_pb2.LogEntry.FromString(data)
+    except DecodeError as error:
+        raise InvalidInput("a log entry can't be read") from error

@@ -1,0 +1,53 @@
+"""Attending a mailbox for as long as its room exists: reads the stream, and opens it again whenever it breaks."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+
+from kafila_proto import rendezvous_pb2 as pb
+from kafila_sidecar.errors import Denied, KafilaError, NotFound
+from kafila_sidecar.session.channel.events import RendezvousBack, RendezvousLost, RoomGone
+from kafila_sidecar.session.rendezvous.mailbox import Mailbox
+
+logger = logging.getLogger(__name__)
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0  # before attending a lost rendezvous again
+
+Sighting = pb.Event | RendezvousLost | RendezvousBack | RoomGone
+
+
+async def sightings(postbox: Mailbox) -> AsyncIterator[Sighting]:
+    """Events of an attended postbox, with `RendezvousLost` and `RendezvousBack` where its stream broke.
+
+    Ends after `RoomGone`: the rendezvous forgot the room, or gave its number to others after a restart.
+    """
+    try:
+        while True:
+            try:
+                event = await postbox.next()
+            except (NotFound, Denied):
+                raise
+            except KafilaError as error:
+                logger.info("rendezvous_lost code=%s", error.code)
+                yield RendezvousLost()
+                await _attend_again(postbox)
+                yield RendezvousBack()
+            else:
+                yield event
+    except (NotFound, Denied):
+        yield RoomGone()
+
+
+async def _attend_again(postbox: Mailbox) -> None:
+    """Tries for as long as the session lives, since members wait for nothing else to change."""
+    pause_s = FIRST_PAUSE_S
+    while True:
+        await asyncio.sleep(pause_s)
+        try:
+            await postbox.attend()
+        except (NotFound, Denied):
+            raise
+        except KafilaError:
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        else:
+            return

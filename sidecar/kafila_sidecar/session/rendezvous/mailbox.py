@@ -1,0 +1,167 @@
+"""One mailbox at a rendezvous: its calls with deadlines, its stream, and who else attends."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+
+import grpc
+
+from kafila_proto import rendezvous_pb2 as pb
+from kafila_proto import rendezvous_pb2_grpc as pb_grpc
+from kafila_rendezvous.config import PROTOCOL
+from kafila_rendezvous.rooms.secret import SECRET_BYTES
+from kafila_rendezvous.udp.token import KEY_BYTES
+from kafila_sidecar.errors import NotFound, Unavailable
+from kafila_sidecar.net.nat.stun_servers import checked_place
+from kafila_sidecar.net.relay.end import Token
+from kafila_sidecar.net.relay.stream import RelayStream
+from kafila_sidecar.session.rendezvous.address import RendezvousAddress
+from kafila_sidecar.session.rendezvous.code import LARGEST_ROOM
+from kafila_sidecar.session.rendezvous.dial import CALL_DEADLINE_S, answered, dial, no_answer
+
+MOST_ATTENDING = 1024  # mailboxes that are remembered; an honest room has fewer
+MOST_TOKEN_BYTES = 512  # it is shown in a datagram, with some 50 bytes around it
+LONGEST_TOKEN_S = 7 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class MailboxPlace:
+    """Which mailbox, whose answers newcomers wait for, and the proof that it is ours."""
+
+    room: int
+    mailbox: int
+    admitter: int
+    secret: bytes = field(repr=False)
+
+
+class Mailbox:
+    """Made by `open_room` or `enter_room`. One reader at a time calls `attend` and `next`."""
+
+    def __init__(self, channel: grpc.aio.Channel, address: RendezvousAddress, place: MailboxPlace) -> None:
+        self.address = address
+        self.place = place
+        self.attending: set[int] = set()  # the others
+        self.udp = pb.UdpPlace()  # where STUN and relay answer; without a port there is neither
+        self._channel = channel
+        self._stub = _stub(channel)
+        self._stream: grpc.aio.UnaryStreamCall | None = None
+
+    async def attend(self) -> None:
+        """Opens the stream anew and learns who attends; raises NotFound when the mailbox is gone, or Unavailable."""
+        place = self.place
+        self._end_stream()
+        self._stream = self._stub.Attend(pb.AttendRequest(room=place.room, mailbox=place.mailbox, secret=place.secret))
+        try:
+            async with asyncio.timeout(CALL_DEADLINE_S):
+                await self.next()
+        except TimeoutError as error:
+            raise no_answer(self.address) from error
+
+    async def next(self) -> pb.Event:
+        """The next event. Raises Unavailable when the stream breaks, NotFound when the mailbox is gone."""
+        assert self._stream is not None
+        event = await answered(self._stream.read(), self.address)
+        if not isinstance(event, pb.Event):  # the stream's end
+            raise no_answer(self.address)
+        self._note(event)
+        return event
+
+    async def post(self, to: Iterable[int], body: bytes) -> None:
+        """Mail for other mailboxes; those that are gone miss it."""
+        place = self.place
+        request = pb.PostRequest(room=place.room, mailbox=place.mailbox, secret=place.secret, to=to, body=body)
+        await answered(self._stub.Post(request, timeout=CALL_DEADLINE_S), self.address)
+
+    async def relay_token(self, peer: int) -> Token:
+        """For this mailbox's end of the relay's channel with `peer`. Raises Unavailable, NotFound, Exhausted."""
+        place = self.place
+        request = pb.RelayRequest(room=place.room, mailbox=place.mailbox, secret=place.secret, peer=peer)
+        reply: pb.RelayReply = await answered(self._stub.Relay(request, timeout=CALL_DEADLINE_S), self.address)
+        fits = 0 < len(reply.token) <= MOST_TOKEN_BYTES and len(reply.key) == KEY_BYTES
+        if not fits or not 0 < reply.ttl_s <= LONGEST_TOKEN_S:
+            raise _nonsense(self.address, f"a relay token of {len(reply.token)} bytes for {reply.ttl_s:g} s")
+        return Token(reply.token, reply.key, reply.ttl_s)
+
+    def relay_stream(self, deliver: Callable[[bytes], None], opened: Callable[[], None]) -> RelayStream:
+        """The relay over this connection, for networks that carry no UDP."""
+        return RelayStream(self._channel, deliver=deliver, opened=opened)
+
+    async def leave(self) -> None:
+        """Gives the mailbox up."""
+        place = self.place
+        request = pb.LeaveRequest(room=place.room, mailbox=place.mailbox, secret=place.secret)
+        await answered(self._stub.Leave(request, timeout=CALL_DEADLINE_S), self.address)
+
+    async def aclose(self) -> None:
+        """Ends the connection, which others see as a departure."""
+        self._end_stream()
+        await self._channel.close()
+
+    def _end_stream(self) -> None:
+        if self._stream is not None:
+            self._stream.cancel()
+
+    def _note(self, event: pb.Event) -> None:
+        match event.WhichOneof("event"):
+            case "present":
+                self.attending = set(event.present.mailboxes[:MOST_ATTENDING])
+                self.udp = checked_place(event.present.udp)
+            case "arrived" if len(self.attending) < MOST_ATTENDING:
+                self.attending.add(event.arrived)
+            case "departed":
+                self.attending.discard(event.departed)
+
+
+async def open_room(address: RendezvousAddress) -> Mailbox:
+    """A new room with its first mailbox. Raises Unavailable, or what the rendezvous refuses with."""
+
+    async def ask(stub: pb_grpc.RendezvousStub) -> MailboxPlace:
+        call = stub.Create(pb.CreateRequest(protocol=PROTOCOL), timeout=CALL_DEADLINE_S)
+        reply: pb.CreateReply = await answered(call, address)
+        return _checked(MailboxPlace(reply.room, reply.mailbox, admitter=reply.mailbox, secret=reply.secret), address)
+
+    return await _opened(address, ask)
+
+
+async def enter_room(address: RendezvousAddress, room: int) -> Mailbox:
+    """One more mailbox in a room. Raises NotFound, Refused when it is full, Unavailable."""
+
+    async def ask(stub: pb_grpc.RendezvousStub) -> MailboxPlace:
+        call = stub.Join(pb.JoinRequest(protocol=PROTOCOL, room=room), timeout=CALL_DEADLINE_S)
+        try:
+            reply: pb.JoinReply = await answered(call, address)
+        except NotFound as error:
+            raise NotFound(
+                f"no session has the number {room} at {address.target}: it may have ended; ask for the code again"
+            ) from error
+        return _checked(MailboxPlace(room, reply.mailbox, admitter=reply.admitter, secret=reply.secret), address)
+
+    return await _opened(address, ask)
+
+
+async def _opened(
+    address: RendezvousAddress, ask: Callable[[pb_grpc.RendezvousStub], Awaitable[MailboxPlace]]
+) -> Mailbox:
+    """Dials, asks for a place and attends it; nothing stays open after an error."""
+    channel = await dial(address)
+    try:
+        postbox = Mailbox(channel, address, await ask(_stub(channel)))
+        await postbox.attend()
+    except BaseException:
+        await channel.close()
+        raise
+    return postbox
+
+
+def _checked(place: MailboxPlace, address: RendezvousAddress) -> MailboxPlace:
+    if not 1 <= place.room <= LARGEST_ROOM or not place.mailbox or len(place.secret) != SECRET_BYTES:
+        raise _nonsense(address, f"mailbox {place.mailbox} of room {place.room} with {len(place.secret)} secret bytes")
+    return place
+
+
+def _nonsense(address: RendezvousAddress, what: str) -> Unavailable:
+    return Unavailable(f"the rendezvous at {address.target} gave {what}, which makes no sense: use another one")
+
+
+def _stub(channel: grpc.aio.Channel) -> pb_grpc.RendezvousStub:
+    return pb_grpc.RendezvousStub(channel)  # type: ignore[no-untyped-call]

@@ -1,0 +1,142 @@
+"""A session as its snapshot shows it; a pure translation."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from kafila_proto import sidecar_pb2 as pb
+from kafila_sidecar.runtime.text.options import resolve
+from kafila_sidecar.session import sentences
+from kafila_sidecar.session.channel.channel import Channel
+from kafila_sidecar.session.coordination.coordinator import Coordinator
+from kafila_sidecar.session.coordination.edges import predicted_path
+from kafila_sidecar.session.coordination.effects import Json
+from kafila_sidecar.session.coordination.follower import Follower
+from kafila_sidecar.session.coordination.roster import MemberView, Roster
+from kafila_sidecar.session.coordination.states import State
+from kafila_sidecar.weights.checkpoint import Checkpoint
+
+PARSER = "kafila"  # the pair of renderer and parser that every text model can honour
+
+
+def session_view(
+    *, channel: Channel, machine: Follower, roster: Roster, authority: Coordinator | None, checkpoint: Checkpoint
+) -> pb.Session:
+    """Everything but the code and what only the stage knows."""
+    terms = channel.terms
+    present = [name for name in roster.seen if not machine.is_gone(name)]
+    stages = machine.proposal.stages if machine.proposal and machine.state is State.READY else []
+    serving = {str(stage["member"]) for stage in stages}
+    session = pb.Session(
+        id=channel.session.hex(),
+        state=machine.state.value,
+        doing=sentences.doing(
+            machine.state,
+            wanted=terms.members_wanted,
+            present=present,
+            waiting=authority.waiting_for() if authority else [],
+            progress={name: seen.doing for name, seen in roster.seen.items()},
+            joining=channel.joining,
+        ),
+        failure=machine.fault.sentence if machine.fault else "",
+        failure_code=machine.fault.code if machine.fault else "",
+        model=terms.model,
+        revision=terms.revision,
+        self=channel.self_name,
+        host=channel.host,
+        members_wanted=terms.members_wanted,
+        context_tokens=terms.context_tokens,
+        concurrency=terms.concurrency,
+        members=[
+            _member(
+                name,
+                seen,
+                role="host" if name == channel.host else "member",
+                present=name in present,
+                serves=name in serving,
+            )
+            for name, seen in roster.seen.items()
+        ],
+        vehicle=vehicle(channel, checkpoint),
+        last_trace_json=json.dumps(roster.trace) if roster.trace else "",
+        joining=channel.joining,
+    )
+    if machine.proposal:
+        _show_plan(session, machine.proposal.plan, machine.proposal.epoch, roster.trace)
+        _show_edges(session, machine.proposal.problem, roster)
+    return session
+
+
+def vehicle(channel: Channel, checkpoint: Checkpoint) -> pb.StubModel:
+    """How the session's model is registered in the member's own store."""
+    config: Mapping[str, Any] = checkpoint.config
+    return pb.StubModel(
+        name=f"kafila/session/{_model_name(channel.terms.model)}:{channel.session.hex()[:6]}",
+        architecture=str(config.get("model_type", "")),
+        context_length=channel.terms.context_tokens,
+        embedding_length=int(config.get("hidden_size", 0)),
+        parameter_count=checkpoint.parameters,
+        quantization=checkpoint.quantization,
+        parser=PARSER,
+        parameters=_parameters(checkpoint),
+    )
+
+
+def _parameters(checkpoint: Checkpoint) -> dict[str, float]:
+    """The checkpoint's sampling defaults; all that the stock server would fill with its own otherwise."""
+    options = resolve({}, checkpoint.generation_config)
+    names = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty")
+    return {name: float(getattr(options, name)) for name in names}
+
+
+def _model_name(model: str) -> str:
+    """The last part of a repository id or folder, as Ollama's model names allow it."""
+    last = model.rstrip("/").rsplit("/", 1)[-1].lower()
+    return "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "-" for letter in last)
+
+
+def _member(name: str, seen: MemberView, *, role: str, present: bool, serves: bool) -> pb.Member:
+    """A latecomer never heard what the others did, but a session is ready when all its stages are."""
+    return pb.Member(
+        name=name,
+        role=role,
+        present=present,
+        doing="ready" if serves else seen.doing,
+        usable_memory_bytes=seen.usable_memory_bytes,
+        fetched_bytes=seen.fetched_bytes,
+        fetch_total_bytes=seen.total_bytes,
+        device=seen.device,
+    )
+
+
+def _show_plan(session: pb.Session, plan: Json, epoch: int, trace: Json) -> None:
+    session.epoch = epoch
+    session.plan_json = json.dumps(plan)
+    session.expected_tokens_per_s = plan.get("tokens_per_s_one_user") or 0.0
+    measured = trace if trace.get("epoch") == epoch else {}
+    stage_s = {stage["member"]: stage["measured_s"] for stage in measured.get("stages", [])}
+    hop_s = {(hop["from"], hop["to"]): hop["measured_s"] for hop in measured.get("hops", [])}
+    for stage in plan["stages"]:
+        session.stages.add(
+            member=stage["member"],
+            start=stage["start"],
+            end=stage["end"],
+            head=stage["member"] == plan["head"],
+            resident_bytes=int(stage["resident_bytes"]),
+            predicted_s=stage["cost_s"] or 0.0,
+            measured_s=stage_s.get(stage["member"], 0.0),
+        )
+    for hop in plan["hops"]:
+        shown = session.hops.add(path=hop["path"], predicted_s=hop["cost_s"] or 0.0)
+        setattr(shown, "from", hop["from"])
+        shown.to = hop["to"]
+        shown.measured_s = hop_s.get((hop["from"], hop["to"]), 0.0)
+
+
+def _show_edges(session: pb.Session, problem: Json, roster: Roster) -> None:
+    """What the hops' links turned out to be."""
+    for hop in session.hops:
+        ends = getattr(hop, "from"), hop.to
+        hop.predicted_path = predicted_path(problem, *ends)
+        if edge := roster.edges.get(frozenset(ends)):
+            hop.path, hop.rtt_s, hop.formed_s = edge.path, edge.rtt_s, edge.formed_s

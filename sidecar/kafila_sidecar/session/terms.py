@@ -1,0 +1,88 @@
+"""From what a person asks for to the session's terms, and to what the planner reads."""
+
+from kafila_planner.model.types import Objective, Strategy
+from kafila_proto import ring_pb2
+from kafila_proto import sidecar_pb2 as pb
+from kafila_sidecar.errors import InvalidInput
+from kafila_sidecar.runtime.footprint import RESERVE_BYTES, prefill_peak_bytes
+from kafila_sidecar.session.coordination.coordinator import PlanningTerms
+from kafila_sidecar.weights.checkpoint import Checkpoint
+from kafila_sidecar.weights.format.layout import FLOAT_BYTES
+
+DEFAULT_CONTEXT_TOKENS = 4096
+SMALLEST_CONTEXT_TOKENS = 4  # as in Ollama, which raises a smaller num_ctx to this
+MOST_CONCURRENCY = 256
+STRATEGIES = tuple(strategy.value for strategy in Strategy)
+OBJECTIVES = tuple(objective.value for objective in Objective)
+
+
+def check_terms(request: pb.CreateSessionRequest, most_members: int) -> None:
+    """Raises InvalidInput, one sentence that names the field."""
+    if not request.model:
+        raise InvalidInput("no model is named: give a repository id like org/name, or an absolute path")
+    if request.members > most_members:
+        raise InvalidInput(f"{request.members} members are more than a session takes, which is {most_members}")
+    if 0 < request.context_tokens < SMALLEST_CONTEXT_TOKENS:
+        raise InvalidInput(f"a context of {request.context_tokens} tokens is less than {SMALLEST_CONTEXT_TOKENS}")
+    if request.concurrency > MOST_CONCURRENCY:
+        raise InvalidInput(f"a concurrency of {request.concurrency} is more than {MOST_CONCURRENCY}")
+    if request.strategy and request.strategy not in STRATEGIES:
+        raise InvalidInput(f"the strategy {request.strategy!r} is not one of {', '.join(STRATEGIES)}")
+    if request.objective and request.objective not in OBJECTIVES:
+        raise InvalidInput(f"the objective {request.objective!r} is not one of {', '.join(OBJECTIVES)}")
+
+
+def make_terms(
+    request: pb.CreateSessionRequest, checkpoint: Checkpoint, *, rendezvous_at_host: bool
+) -> ring_pb2.SessionTerms:
+    """What the founding entry of the log says."""
+    return ring_pb2.SessionTerms(
+        model=request.model,
+        revision=checkpoint.revision,
+        members_wanted=request.members,
+        context_tokens=context_for(checkpoint, request.context_tokens),
+        concurrency=request.concurrency or 1,
+        strategy=request.strategy or "kafila",
+        objective=request.objective,
+        require=request.require,
+        exclude=request.exclude,
+        weight_bytes=checkpoint.shard_bytes(checkpoint.manifest.tensors),
+        rendezvous_at_host=rendezvous_at_host,
+    )
+
+
+def context_for(checkpoint: Checkpoint, wanted_tokens: int) -> int:
+    """The context that was asked for, or the default for 0. Raises InvalidInput for more than the model's own."""
+    own = _own_context(checkpoint)
+    if wanted_tokens > own:
+        raise InvalidInput(f"a context of {wanted_tokens} tokens is more than the model's own {own}")
+    return wanted_tokens or min(DEFAULT_CONTEXT_TOKENS, own)
+
+
+def _own_context(checkpoint: Checkpoint) -> int:
+    """The longest sequence that the checkpoint was made for, in tokens; the default where it says nothing sensible."""
+    own = checkpoint.config.get("max_position_embeddings")
+    return own if isinstance(own, int) and own >= SMALLEST_CONTEXT_TOKENS else DEFAULT_CONTEXT_TOKENS
+
+
+def beside_weights(checkpoint: Checkpoint, context_tokens: int) -> dict[str, int]:
+    """What every stage takes beside weights and caches: the planner's reserve_bytes and prefill_peak_bytes."""
+    peak = prefill_peak_bytes(
+        checkpoint.config, context_tokens=context_tokens, item_bytes=FLOAT_BYTES[checkpoint.activation_dtype]
+    )
+    return {"reserve_bytes": RESERVE_BYTES, "prefill_peak_bytes": peak}
+
+
+def planning_terms(terms: ring_pb2.SessionTerms, checkpoint: Checkpoint) -> PlanningTerms:
+    """The same for the admitter's core."""
+    return PlanningTerms(
+        members_wanted=terms.members_wanted,
+        model=checkpoint.sizes,
+        context_tokens=terms.context_tokens,
+        concurrency=terms.concurrency,
+        strategy=terms.strategy,
+        objective=terms.objective,
+        require=tuple(terms.require),
+        exclude=tuple(terms.exclude),
+        extra=beside_weights(checkpoint, terms.context_tokens),
+    )

@@ -1,0 +1,1 @@
+"""Downloading the byte ranges that a stage needs, and nothing else."""

@@ -1,0 +1,127 @@
+"""One byte range over HTTP: checked against what was asked for, tried again from where it stopped."""
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import httpx2
+
+from kafila_sidecar.errors import Refused, Unavailable
+from kafila_sidecar.weights.providers.hub import FilePlace, Hub, Passing
+
+log = logging.getLogger(__name__)
+
+CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
+
+
+class Changed(Refused):
+    """A file at the model host is not what it was when its download began."""
+
+    def __init__(self, place: FilePlace) -> None:
+        super().__init__(
+            f"{place.file} of {place.repo} changed at the model host after its download began: start again"
+        )
+        self.file = place.file
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How often a request is tried without a byte of progress, and the first wait between tries; waits double."""
+
+    tries: int = 6
+    first_wait_s: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the host has said of a file: its length in bytes, and a tag of its content (RFC 9110, section 8.8.3)."""
+
+    size_bytes: int
+    etag: str | None
+
+
+@dataclass(slots=True)
+class Download:
+    """Bytes `[at, end)` of a file that are still to come; `known` is filled in by the first answer."""
+
+    place: FilePlace
+    known: Known | None
+    at: int
+    end: int
+    conditional: bool = True  # whether to ask with If-Range
+
+
+Keep = Callable[[bytes], Awaitable[None]]
+"""Takes the bytes at `Download.at`, before `at` moves on."""
+
+
+async def transfer(hub: Hub, download: Download, keep: Keep, patience: Patience) -> None:
+    """Hands the bytes of `download` to `keep` in their order; `download.at` tells how far it came, whatever happens.
+
+    Raises Changed, Denied, NotFound, or Unavailable when patience is at its end.
+    """
+    failures = 0
+    while download.at < download.end:
+        began = download.at
+        try:
+            await attempt(hub, download, keep)
+        except Passing as error:
+            failures = 1 if download.at > began else failures + 1
+            if failures >= patience.tries:
+                raise
+            wait_s = max(error.after_s, patience.first_wait_s * 2 ** (failures - 1))
+            log.info("fetch_retry file=%s at=%d wait_s=%.1f", download.place.file, download.at, wait_s)
+            await asyncio.sleep(wait_s)
+
+
+async def attempt(hub: Hub, download: Download, keep: Keep) -> None:
+    place = download.place
+    etag = download.known.etag if download.known and download.conditional else None
+    async with hub.span(place, download.at, download.end, etag) as response:
+        download.known = checked(response, download)
+        async for data in response.aiter_raw():
+            if len(data) > download.end - download.at:
+                raise Passing(f"the model host sends more of {place.file} than was asked for")
+            await keep(data)
+            download.at += len(data)
+    if download.at < download.end:
+        raise Passing(f"the model host stopped at byte {download.at} of {place.file}")
+
+
+def checked(response: httpx2.Response, download: Download) -> Known:
+    """What the answer says of the file. Raises unless it carries exactly the bytes asked for, of the file we know."""
+    place, etag = download.place, tag_of(response)
+    if response.status_code == 200:
+        check_same(download, Known(int(response.headers.get("Content-Length", -1)), etag))
+        download.conditional = False  # the host may have taken our tag for an old one
+        raise Passing(f"the model host answers with the whole of {place.file} where a byte range was asked for")
+    found = CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
+    if response.status_code != 206 or found is None or "Content-Encoding" in response.headers:
+        raise Unavailable(f"the model host does not serve byte ranges of {place.file}: choose another host")
+    first, last, size_bytes = map(int, found.groups())
+    answer = Known(size_bytes, etag)
+    check_same(download, answer)
+    if size_bytes < download.end:
+        raise Refused(f"{place.file} of {place.repo} has only {size_bytes} bytes: it is no whole safetensors file")
+    if (first, last + 1) != (download.at, download.end):
+        raise Passing(f"the model host answers with bytes {first}-{last} of {place.file} instead of those asked for")
+    return answer
+
+
+def tag_of(response: httpx2.Response) -> str | None:
+    """The tag of the content. Where the Hub redirects, its own, since hosts of large files come and go."""
+    for hop in response.history:
+        if "X-Linked-ETag" in hop.headers:
+            return f"linked {hop.headers['X-Linked-ETag']}"  # no ETag of the answer itself: not for If-Range
+    return response.headers.get("ETag")
+
+
+def check_same(download: Download, answer: Known) -> None:
+    known = download.known
+    if known is None:
+        return
+    retagged = None not in (known.etag, answer.etag) and known.etag != answer.etag
+    if retagged or answer.size_bytes not in (known.size_bytes, -1):
+        raise Changed(download.place)

@@ -1,0 +1,1 @@
+"""Where checkpoints come from: the Hub, its cache on this machine, a local folder."""

@@ -1,0 +1,185 @@
+"""From what a person calls a model to its Source: asks the Hub, fetches the small files, or reads a local folder."""
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+from kafila_sidecar.errors import InvalidInput, NotFound, Refused, TimedOut, Unavailable
+from kafila_sidecar.weights.format.manifest import PREFIX_BYTES, header_span
+from kafila_sidecar.weights.providers.hub import FilePlace, Hub
+from kafila_sidecar.weights.providers.hub_cache import HubCache
+from kafila_sidecar.weights.providers.source import (
+    CONFIG,
+    SMALL_FILES,
+    Source,
+    WeightFile,
+    read_config,
+    weight_names,
+)
+from kafila_sidecar.weights.store.journal import room_on_disk
+from kafila_sidecar.weights.tasks import tasks
+
+log = logging.getLogger(__name__)
+
+REPO = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
+COMMIT = re.compile(r"[0-9a-f]{40,64}")
+RECORD = "source.json"
+"""In a revision's folder: what the repository lists. Written when the small files are complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A repository at a commit: sizes in bytes and, for large files, SHA-256, by file name."""
+
+    revision: str
+    sizes: Mapping[str, int | None]
+    digests: Mapping[str, str]
+
+
+async def resolve(
+    model: str,
+    *,
+    endpoint: str,
+    token: str | None,
+    cache: Path,
+    revision: str | None = None,
+    hub_cache: Path | None = None,
+) -> Source:
+    """The Source of `model`: a Hub repository id, or the absolute path of a folder.
+
+    Small files go to `cache`/REPO/COMMIT, unless `hub_cache` (what HF_HUB_CACHE names) has them. `revision` asks for
+    exactly that one; else it is the newest. Raises InvalidInput, NotFound, Denied, Refused, Unavailable, TimedOut.
+    """
+    if model.startswith("/"):
+        return await asyncio.to_thread(folder_source, model, revision)
+    if not REPO.fullmatch(model) or not (revision is None or COMMIT.fullmatch(revision)):
+        raise InvalidInput(f"{model[:200]!r} is no model: give a repository id like org/name, or an absolute path")
+    known = None if revision is None else recorded(cache / model / revision)
+    shelf = HubCache(hub_cache)
+    if known is not None:
+        return source_of(model, known, cache, shelf, small_bytes=0)
+    async with Hub(endpoint=endpoint, token=token) as hub:
+        listing = await listed(hub, model, revision, shelf)
+        small_bytes = await fetch_small(hub, model, listing, cache / model / listing.revision, shelf)
+    return source_of(model, listing, cache, shelf, small_bytes)
+
+
+async def listed(hub: Hub, repo: str, revision: str | None, shelf: HubCache) -> Listing:
+    """What the Hub lists; if it can't be reached, what its library's cache has."""
+    try:
+        return listing_of(await hub.info(repo, revision or "main"))
+    except (Unavailable, TimedOut):
+        at = revision or shelf.revision(repo) or ""
+        files = shelf.files(repo, at)
+        if not COMMIT.fullmatch(at) or CONFIG not in files:
+            raise
+        log.info("hub_unreachable repo=%s using=cache revision=%s", repo, at)
+        return Listing(at, {name: path.stat().st_size for name, path in files.items()}, {})
+
+
+def listing_of(info: Mapping[str, Any]) -> Listing:
+    sizes: dict[str, int | None] = {}
+    digests: dict[str, str] = {}
+    for sibling in info["siblings"]:
+        match sibling:
+            case {"rfilename": str(name), **rest} if "/" not in name:
+                size: Any = rest.get("size")
+                sizes[name] = size if type(size) is int else None
+                match rest.get("lfs"):
+                    case {"sha256": str(digest)}:
+                        digests[name] = digest
+    if not COMMIT.fullmatch(info["sha"]):
+        raise Unavailable("the model host names no commit: check HF_ENDPOINT")
+    return Listing(info["sha"], sizes, digests)
+
+
+async def fetch_small(hub: Hub, repo: str, listing: Listing, folder: Path, shelf: HubCache) -> int:
+    """Brings the small files into `folder`; bytes that came over the network."""
+    cached = shelf.files(repo, listing.revision)
+
+    async def bring(name: str) -> int:
+        if name in cached:
+            await asyncio.to_thread(put, folder / name, cached[name].read_bytes())
+            return 0
+        content = await hub.small_file(FilePlace(repo, listing.revision, name))
+        await asyncio.to_thread(put, folder / name, content)
+        return len(content)
+
+    async with tasks() as group:
+        running = [group.create_task(bring(name)) for name in sorted(SMALL_FILES & listing.sizes.keys())]
+    await asyncio.to_thread(put, folder / RECORD, json.dumps(asdict(listing)).encode())
+    return sum(task.result() for task in running)
+
+
+def put(path: Path, content: bytes) -> None:
+    """Writes a file as a whole or not at all."""
+    with room_on_disk(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as target:
+            try:
+                target.write(content)
+                target.flush()
+                os.fsync(target.fileno())
+                os.replace(target.name, path)
+            except BaseException:
+                os.unlink(target.name)
+                raise
+
+
+def recorded(folder: Path) -> Listing | None:
+    try:
+        return Listing(**json.loads((folder / RECORD).read_bytes()))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+
+
+def source_of(model: str, listing: Listing, cache: Path, shelf: HubCache, small_bytes: int) -> Source:
+    folder = cache / model / listing.revision
+    config = read_config(model, folder)
+    names = weight_names(model, folder, listing.sizes)
+    cached = shelf.files(model, listing.revision)
+    whole = {name: cached[name] for name in names if name in cached and fits(cached[name], listing.sizes.get(name))}
+    files = tuple(WeightFile(name, listing.sizes.get(name), listing.digests.get(name)) for name in names)
+    return Source(model, listing.revision, config, folder, small_bytes, folder, files, whole)
+
+
+def fits(path: Path, size_bytes: int | None) -> bool:
+    return size_bytes is None or path.stat().st_size == size_bytes
+
+
+def folder_source(model: str, revision: str | None) -> Source:
+    """A folder that lies on this machine; its files are used in place."""
+    folder = Path(model)
+    if not folder.is_dir():
+        raise NotFound(f"there is no folder {model} on this machine: every member needs it at the same path")
+    config = read_config(model, folder)
+    names = weight_names(model, folder, [path.name for path in folder.glob("*.safetensors")])
+    whole = {name: folder / name for name in names}
+    for name, path in whole.items():
+        if not path.is_file():
+            raise NotFound(f"{model} has no {name}, which its index lists: copy the folder again")
+    found = folder_revision(folder, names)
+    if revision not in (None, found):
+        raise Refused(f"{model} on this machine is not the one of the session: copy the session host's folder here")
+    files = tuple(WeightFile(name, path.stat().st_size) for name, path in whole.items())
+    return Source(model, found, config, folder, 0, folder, files, whole)
+
+
+def folder_revision(folder: Path, names: list[str]) -> str:
+    """A digest of configuration and weight headers, in the length of a commit."""
+    digest = hashlib.sha256((folder / CONFIG).read_bytes())
+    for name in names:
+        size_bytes = (folder / name).stat().st_size
+        with (folder / name).open("rb") as file:
+            prefix = file.read(PREFIX_BYTES)
+            span = header_span(name, prefix, size_bytes)
+            digest.update(f"{name} {size_bytes} ".encode() + prefix + file.read(span.end - span.start))
+    return digest.hexdigest()[:40]
