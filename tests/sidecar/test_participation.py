@@ -13,7 +13,7 @@ from kafila_sidecar.net.candidates import Candidate
 from kafila_sidecar.participation import Participation
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.session.coordination.states import State
-from tests.sidecar.session.seat_world import TERMS, PlayedChannel
+from tests.sidecar.session.driver_world import TERMS, PlayedChannel
 
 
 class Channel(PlayedChannel):

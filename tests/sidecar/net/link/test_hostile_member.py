@@ -6,7 +6,7 @@ import pytest
 from aioquic import tls
 from aioquic.buffer import encode_uint_var
 
-from tests.sidecar.net.test_neighbour import End, established
+from tests.sidecar.net.quic.test_neighbour import End, established
 from tests.sidecar.net.wire import Wire
 from tests.support import fuzz
 

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from kafila_sidecar.errors import Unavailable
 from kafila_sidecar.net.link.endpoint import Endpoint
 from tests.sidecar.net.people import Person, dial, echo, linked, person
-from tests.sidecar.net.test_neighbour import HIGH, LOW, End, two_ends
+from tests.sidecar.net.quic.test_neighbour import HIGH, LOW, End, two_ends
 from tests.sidecar.net.wire import Wire
 from tests.support import fuzz
 

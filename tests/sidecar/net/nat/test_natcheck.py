@@ -21,7 +21,7 @@ from kafila_sidecar.net.errors import BadDatagram
 from kafila_sidecar.net.nat.behaviour import Nat, StunServer
 from kafila_sidecar.net.nat.mapped import MappedAddress
 from kafila_sidecar.net.nat.natcheck import NatCheck, Sending
-from tests.sidecar.net.nat_people import INSIDE, PORTS, Asker, PlainServer, Server
+from tests.sidecar.net.nat.nat_people import INSIDE, PORTS, Asker, PlainServer, Server
 from tests.sidecar.net.simnat import Internet, Router
 from tests.support import fuzz
 

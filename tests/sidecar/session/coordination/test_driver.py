@@ -15,7 +15,7 @@ from kafila_sidecar.session.coordination import speech
 from kafila_sidecar.session.coordination.effects import Fault
 from kafila_sidecar.session.coordination.states import State
 from kafila_sidecar.session.coordination.turns import MOST_NEWS_WAITING
-from tests.sidecar.session.seat_world import ENTRY, Table
+from tests.sidecar.session.driver_world import ENTRY, Table
 from tests.support.fuzz import INPUTS, mutations
 
 Seated = Callable[..., Awaitable[Table]]

@@ -19,7 +19,7 @@ from kafila_sidecar.net.relay.client import (
     stream_server,
 )
 from kafila_sidecar.net.relay.end import BOUND, CHALLENGE, DATA, REFUSED, UNBOUND, Token
-from tests.sidecar.net.relay_people import SERVER, RelayMember, RelayServer
+from tests.sidecar.net.relay.relay_people import SERVER, RelayMember, RelayServer
 from tests.sidecar.net.simnat import Internet, Router
 from tests.support import fuzz
 

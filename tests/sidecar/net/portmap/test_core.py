@@ -12,7 +12,7 @@ from kafila_sidecar.net.errors import BadDatagram
 from kafila_sidecar.net.portmap import codec
 from kafila_sidecar.net.portmap.codec import Transport
 from kafila_sidecar.net.portmap.core import AGAIN_AFTER_S, Mapped, PortMap
-from tests.sidecar.net.routers import OUTSIDE, Pcp, Pmp
+from tests.sidecar.net.portmap.routers import OUTSIDE, Pcp, Pmp
 from tests.support import fuzz
 
 Answer = Callable[[bytes], bytes | None]

@@ -11,7 +11,7 @@ from kafila_sidecar.session.coordination.effects import Fault, Proposal
 from kafila_sidecar.session.coordination.follower import Follower
 from kafila_sidecar.session.coordination.roster import Roster
 from kafila_sidecar.session.snapshot import session_view
-from tests.sidecar.session.seat_world import PlayedChannel
+from tests.sidecar.session.driver_world import PlayedChannel
 
 STAGES = [
     {"member": "ada", "start": 0, "end": 2, "cost_s": 0.01, "resident_bytes": 2000.0},

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kafila_sidecar.net.errors import BadFrame
 from kafila_sidecar.serving.wire import ITEM_BYTES, Frame, FrameKind, Timing, decode, encode
-from tests.sidecar.net.test_ring_md import ACTIVATION, RELEASE, example
+from tests.sidecar.serving.test_ring_md import ACTIVATION, RELEASE, example
 from tests.support import fuzz
 
 _u32 = st.integers(0, 2**32 - 1)

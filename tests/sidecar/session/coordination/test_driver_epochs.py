@@ -14,7 +14,7 @@ from kafila_sidecar.session.coordination.effects import Fault, Proposal
 from kafila_sidecar.session.coordination.jobs import Progress
 from kafila_sidecar.session.coordination.planning import check_proposal, compute_plan
 from kafila_sidecar.session.coordination.states import State
-from tests.sidecar.session.seat_world import ENTRY, TERMS, Table
+from tests.sidecar.session.driver_world import ENTRY, TERMS, Table
 
 NAMES = ("ada", "bob", "cyd")
 

@@ -22,7 +22,7 @@ from kafila_sidecar.session.membership.identity import make_identity
 from kafila_sidecar.session.rendezvous.code import Code, draw_words
 from kafila_sidecar.session.rendezvous.mailbox import MOST_ATTENDING
 from tests.sidecar.session.channel_world import MLX_LM, VERSION, Person, Stage
-from tests.sidecar.session.evil_rendezvous import EvilRendezvous, Mail, evil_rendezvous
+from tests.sidecar.session.rendezvous.evil_rendezvous import EvilRendezvous, Mail, evil_rendezvous
 from tests.sidecar.session.trust_world import MemoryStore, go
 
 

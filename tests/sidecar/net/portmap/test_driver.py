@@ -14,7 +14,7 @@ from kafila_sidecar.net.portmap.codec import Transport
 from kafila_sidecar.net.portmap.core import Mapped
 from kafila_sidecar.net.portmap.driver import find_offer, keep_mapped
 from kafila_sidecar.net.portmap.gateway import default_gateway, parse_route_command, parse_routes
-from tests.sidecar.net.routers import OUTSIDE, Answer, Igd, Pcp, Pmp, igd, router
+from tests.sidecar.net.portmap.routers import OUTSIDE, Answer, Igd, Pcp, Pmp, igd, router
 from tests.support import fuzz
 
 needs_miniupnpc = pytest.mark.skipif(

@@ -31,8 +31,8 @@ from kafila_sidecar.session.rendezvous.mailbox import (
     enter_room,
     open_room,
 )
-from tests.sidecar.net.test_stun_servers import NO_PLACES
-from tests.sidecar.session.evil_rendezvous import listening
+from tests.sidecar.net.nat.test_stun_servers import NO_PLACES
+from tests.sidecar.session.rendezvous.evil_rendezvous import listening
 from tests.sidecar.session.trust_world import MemoryStore, entropy, go, new_host, newcomer
 from tests.support.fuzz import INPUTS, fuzz, mutations
 

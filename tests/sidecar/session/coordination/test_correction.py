@@ -12,7 +12,7 @@ from kafila_sidecar.session.coordination.correction import (
     look_for_better,
 )
 from kafila_sidecar.session.coordination.effects import Proposal
-from tests.sidecar.session.seat_world import MODEL
+from tests.sidecar.session.driver_world import MODEL
 
 
 def trace(seconds: float = 0.1, *, epoch: int = 1, tokens: int = SHORTEST_ANSWER_TOKENS, name: str = "ada") -> Any:

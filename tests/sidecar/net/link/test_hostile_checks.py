@@ -11,7 +11,7 @@ from kafila_sidecar.net import stun
 from kafila_sidecar.net.candidates import PEER_REFLEXIVE
 from kafila_sidecar.net.errors import BadDatagram
 from kafila_sidecar.net.link.punch import MAX_CHECKED, MAX_LEARNT, Punch
-from tests.sidecar.net.test_punch import SECRET, A, B, End, candidate, two_ends
+from tests.sidecar.net.link.test_punch import SECRET, A, B, End, candidate, two_ends
 from tests.sidecar.net.wire import Wire
 from tests.support import fuzz
 

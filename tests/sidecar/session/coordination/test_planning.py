@@ -8,7 +8,7 @@ import pytest
 
 from kafila_sidecar.errors import KafilaError, Refused
 from kafila_sidecar.session.coordination.planning import check_proposal, compute_plan
-from tests.sidecar.session.seat_world import ENTRY, MODEL, TERMS
+from tests.sidecar.session.driver_world import ENTRY, MODEL, TERMS
 from tests.support.fuzz import INPUTS, mutations
 
 OWN = {**ENTRY, "name": "bob"}
