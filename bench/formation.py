@@ -124,8 +124,8 @@ class Member:
         self._line = line
         self._loop = asyncio.get_running_loop()
         self._endpoint = Endpoint(lambda deliver: line.open(0, deliver), host=HOST, interfaces=line.interfaces)
-        surroundings = NetworkMonitor(self._endpoint, interfaces=line.interfaces, ask=self._ask)
-        self._reaching = Reaching(channel=channel, endpoint=self._endpoint, surroundings=surroundings, further=())
+        monitor = NetworkMonitor(self._endpoint, interfaces=line.interfaces, ask=self._ask)
+        self._reaching = Reaching(channel=channel, endpoint=self._endpoint, monitor=monitor, further=())
         self._tasks: list[asyncio.Task[None]] = [asyncio.create_task(channel.run())]
         self._known = {name: self._loop.create_future() for name in NAMES if name != channel.self_name}
 

@@ -62,7 +62,7 @@ class Node:
         self._endpoint = Endpoint.open()
         self._stack.push_async_callback(self._endpoint.close)
         map_port = partial(keep_mapped, Transport.UDP) if self._config.port_mapping else None
-        self._surroundings = NetworkMonitor(self._endpoint, map_port=map_port)
+        self._monitor = NetworkMonitor(self._endpoint, map_port=map_port)
         outlives_sessions = await self._stack.enter_async_context(AsyncExitStack())  # they say goodbye through it
         self._embedded = EmbeddedRendezvous(
             folder=self._config.data / "rendezvous",
@@ -73,7 +73,7 @@ class Node:
             mlx=self._mlx, folder=self._config.data / "measurements", reserved=self._promised_bytes
         )
         self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
-        self._looking = self._tasks.create_task(self._surroundings.run(), name="surroundings")
+        self._looking = self._tasks.create_task(self._monitor.run(), name="surroundings")
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -87,7 +87,7 @@ class Node:
     def leave_all(self) -> None:
         """Begins to leave every session; leaving the node waits until that is done."""
         for session in self._sessions.values():
-            session.seat.leave()
+            session.driver.leave()
 
     async def hello(self) -> pb.HelloReply:
         device, usable = await self._measuring.device()
@@ -169,7 +169,7 @@ class Node:
             KafilaError: no such session, or this machine is not its host.
         """
         session = self._hosted(request.session, "start this session")
-        session.seat.start()
+        session.driver.start()
         return session.snapshot()
 
     async def new_code(self, request: pb.SessionRequest) -> pb.Session:
@@ -209,7 +209,7 @@ class Node:
     async def leave(self, request: pb.SessionRequest) -> pb.LeaveSessionReply:
         """Leaves and waits until it is done."""
         session = self._find(request.session)
-        session.seat.leave()
+        session.driver.leave()
         async with aclosing(session.watch()) as snapshots:
             async for _ in snapshots:
                 pass
@@ -233,7 +233,7 @@ class Node:
         if request.session:
             session = self._find(request.session)
             own_name = session.channel.self_name
-            return await plans.of_session(session.seat.machine.proposal, session.checkpoint, own_name)
+            return await plans.of_session(session.driver.follower.proposal, session.checkpoint, own_name)
         checkpoint = await self._checkpoint(request.model)
         entry, _ = await self._measuring.member(checkpoint, lend_bytes=0)
         return await plans.of_model(checkpoint, {**entry, "name": self._config.name}, request)
@@ -310,9 +310,7 @@ class Node:
         return Participation(
             channel=channel,
             checkpoint=checkpoint,
-            reaching=Reaching(
-                channel=channel, endpoint=self._endpoint, surroundings=self._surroundings, further=self._further
-            ),
+            reaching=Reaching(channel=channel, endpoint=self._endpoint, monitor=self._monitor, further=self._further),
             mlx=self._mlx,
             terms=planning_terms(channel.terms, checkpoint),
             measure=lambda: self._measuring.member(checkpoint, lend_bytes=memory_bytes),

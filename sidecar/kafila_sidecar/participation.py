@@ -66,9 +66,9 @@ class Participation:
             mlx=mlx,
             links=self._links,
             traced=self._traced,
-            broken=lambda code, sentence: self.seat.broken(code, sentence),
+            broken=lambda code, sentence: self.driver.broken(code, sentence),
         )
-        self.seat = SessionDriver(
+        self.driver = SessionDriver(
             channel=channel,
             network=self,
             stage=self.stage,
@@ -89,9 +89,9 @@ class Participation:
         self._notify()
 
     async def _run(self) -> None:
-        self._reaching.start(self.seat.moved)
+        self._reaching.start(self.driver.moved)
         running = asyncio.create_task(self.channel.run(), name=f"channel {self.id}")
-        seated = asyncio.create_task(self.seat.run(), name=f"seat {self.id}")
+        seated = asyncio.create_task(self.driver.run(), name=f"seat {self.id}")
         try:
             await asyncio.wait((running, seated), return_when=asyncio.FIRST_COMPLETED)
             self._close_by((running if running.done() else seated).exception())
@@ -112,7 +112,7 @@ class Participation:
             code, sentence = error.code, str(error)
         else:
             log.error("session_failed id=%s", self.id, exc_info=error)
-        self.seat.machine.close(Fault(self.channel.self_name, code, sentence))
+        self.driver.follower.close(Fault(self.channel.self_name, code, sentence))
 
     @property
     def code(self) -> str:
@@ -126,18 +126,18 @@ class Participation:
 
     @property
     def is_open(self) -> bool:
-        return self.seat.machine.state is not State.CLOSED
+        return self.driver.follower.state is not State.CLOSED
 
     @property
     def promised_bytes(self) -> int:
         """What the plan reckons with here beyond the weights that are loaded: caches, and weights to come."""
-        proposal = self.seat.machine.proposal
+        proposal = self.driver.follower.proposal
         stage = proposal.stage_of(self.channel.self_name) if proposal else None
         return max(0, int(stage["resident_bytes"]) - self.stage.weight_bytes) if stage else 0
 
     def check_open(self) -> None:
         """Raises the fault that closed the session, as a KafilaError."""
-        fault = self.seat.machine.fault
+        fault = self.driver.follower.fault
         if not self.is_open and fault is not None:
             raise from_code(fault.code, fault.sentence)
 
@@ -147,13 +147,13 @@ class Participation:
         """The session as it is now."""
         session = snapshot.session_view(
             channel=self.channel,
-            machine=self.seat.machine,
-            roster=self.seat.roster,
-            authority=self.seat.authority,
+            follower=self.driver.follower,
+            roster=self.driver.roster,
+            coordinator=self.driver.coordinator,
             checkpoint=self.checkpoint,
         )
         session.code, session.rendezvous_note = self.code, self.note
-        session.better_plan = self.seat.advice.sentence
+        session.better_plan = self.driver.advice.sentence
         session.active_sequences = self.stage.active_sequences
         session.reserved_memory_bytes = self.stage.weight_bytes
         return session
@@ -191,7 +191,7 @@ class Participation:
         except OSError as error:
             log.warning("trace_lost error=%s", error)
         if self.is_open:
-            self.seat.tell(ring_pb2.Control(measured=ring_pb2.Measured(trace_json=json.dumps(record))))
+            self.driver.tell(ring_pb2.Control(measured=ring_pb2.Measured(trace_json=json.dumps(record))))
 
     async def _measure_here(self) -> tuple[Json, str]:
         """This machine and its network, side by side."""
@@ -216,7 +216,7 @@ class Participation:
         return link
 
     def _note_formed(self, link: Link) -> None:
-        proposal = self.seat.machine.proposal
+        proposal = self.driver.follower.proposal
         log.info(
             "link_formed peer=%s predicted=%s path=%s rtt_s=%.4f punch_s=%.3f handshake_s=%.3f",
             link.peer,
@@ -246,5 +246,5 @@ class Participation:
                 await self.channel.receive(sealed)
 
     def _links(self) -> Links:
-        assert self.seat.links is not None
-        return self.seat.links
+        assert self.driver.links is not None
+        return self.driver.links

@@ -21,12 +21,12 @@ class Reaching:
     """One per session. `start` begins to find out what `nat` gives; `stop` ends that."""
 
     def __init__(
-        self, *, channel: Channel, endpoint: Endpoint, surroundings: NetworkMonitor, further: Sequence[Address]
+        self, *, channel: Channel, endpoint: Endpoint, monitor: NetworkMonitor, further: Sequence[Address]
     ) -> None:
         """`further` are STUN servers beside the rendezvous."""
         self._channel = channel
         self._endpoint = endpoint
-        self._surroundings = surroundings
+        self._monitor = monitor
         self._further = further
         self._finding: asyncio.Task[FoundServers] | None = None
         self._classifying: asyncio.Task[None] | None = None
@@ -40,7 +40,7 @@ class Reaching:
 
     def stop(self) -> None:
         if self._listener:
-            self._surroundings.unlisten(self._listener)
+            self._monitor.unlisten(self._listener)
         for task in (self._finding, self._classifying):
             if task:
                 task.cancel()
@@ -49,7 +49,7 @@ class Reaching:
         """What is in front of this machine now, as far as can be told. Call `start` before. Raises Unavailable."""
         assert self._finding is not None
         found = await asyncio.shield(self._finding)
-        self._nat = await self._surroundings.about(found.servers)
+        self._nat = await self._monitor.about(found.servers)
         return self._nat
 
     def candidates(self) -> Sequence[Candidate]:
@@ -112,6 +112,6 @@ class Reaching:
     async def _classify(self, finding: asyncio.Task[FoundServers], changed: Callable[[], None]) -> None:
         found = await asyncio.shield(finding)
         self._listener = Listener(found.servers, changed)
-        self._surroundings.listen(self._listener)
+        self._monitor.listen(self._listener)
         with contextlib.suppress(Unavailable):  # told to whoever asks for it
             await self.nat()

@@ -220,7 +220,7 @@ def test_chat_when_client_leaves_is_cancelled_within_a_second(server: Server) ->
     eventually(lambda: server.sequences.read_text().count("cancelled") > before, seconds=1)
 
 
-def test_vehicle_when_a_request_reloads_it_is_loaded_anew(server: Server) -> None:
+def test_stub_model_when_a_request_reloads_it_is_loaded_anew(server: Server) -> None:
     server.post("/api/chat", chat("one", stream=False, options={"num_ctx": 2048}))
 
     def healed() -> bool:

@@ -84,7 +84,7 @@ async def test_session_when_left_then_it_ends_without_a_fault(channel: Channel, 
     session = participation(channel, tmp_path)
     running = asyncio.create_task(session.run())
     await asyncio.sleep(0.05)
-    session.seat.leave()
+    session.driver.leave()
     await asyncio.wait_for(running, 5)
     assert not session.is_open
     session.check_open()
@@ -111,12 +111,12 @@ async def test_session_when_there_is_a_bug_then_it_closes_in_one_sentence_and_ra
     if place == "channel":
         channel.break_down(ExceptionGroup("unhandled errors in a TaskGroup", [ZeroDivisionError()]))
     elif place == "seat":
-        session.seat._turns.soon(lambda: cast(Any, 1 // 0))
+        session.driver._turns.soon(lambda: cast(Any, 1 // 0))
     else:
         channel.leaves_with = ZeroDivisionError()
-        session.seat.leave()
+        session.driver.leave()
     await asyncio.wait_for(running, 5)
-    assert session.seat.machine.state is State.CLOSED
+    assert session.driver.follower.state is State.CLOSED
     if place != "leaving":
         with pytest.raises(KafilaError, match="a bug at ada ended the session") as fault:
             session.check_open()

@@ -50,8 +50,8 @@ class Member:
 
     def __init__(self, channel: Channel, passes: Passes) -> None:
         self.endpoint = Endpoint(lambda deliver: Filtered(deliver, passes), host=HOST, interfaces=interfaces)
-        self.surroundings = NetworkMonitor(self.endpoint, interfaces=interfaces)
-        self.reaching = Reaching(channel=channel, endpoint=self.endpoint, surroundings=self.surroundings, further=())
+        self.monitor = NetworkMonitor(self.endpoint, interfaces=interfaces)
+        self.reaching = Reaching(channel=channel, endpoint=self.endpoint, monitor=self.monitor, further=())
         self.channel = channel
         self.running = asyncio.create_task(channel.run())
 

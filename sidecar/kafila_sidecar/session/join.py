@@ -60,8 +60,8 @@ async def found(*, rendezvous: RendezvousAddress, terms: ring_pb2.SessionTerms, 
         mailbox=postbox.place.mailbox,
     )
     key = secrets.token_bytes(KEY_BYTES)
-    circle = Replica(identity=identity, self_name=log.host, log=log, key=key, entropy=os.urandom)
-    return _channel(postbox, circle, local)
+    replica = Replica(identity=identity, self_name=log.host, log=log, key=key, entropy=os.urandom)
+    return _channel(postbox, replica, local)
 
 
 async def approach(*, code: Code, name: str) -> "Approach":
@@ -110,11 +110,11 @@ class Approach:
             admitted = self._newcomer.admitted
             log = replay(self.session, admitted.log)
             _check_own_entry(log.member(admitted.name), identity)
-            circle = Replica(identity=identity, self_name=admitted.name, log=log, key=admitted.key, entropy=os.urandom)
+            replica = Replica(identity=identity, self_name=admitted.name, log=log, key=admitted.key, entropy=os.urandom)
         except BaseException:
             await self.abandon()
             raise
-        return _channel(self._admitter.postbox, circle, local)
+        return _channel(self._admitter.postbox, replica, local)
 
     async def abandon(self) -> None:
         """Gives the offer up."""
@@ -198,12 +198,12 @@ def _check_own_entry(member: Member | None, identity: Identity) -> None:
         raise Denied("the session's log admits somebody else in this machine's place")
 
 
-def _channel(postbox: Mailbox, circle: Replica, local: Local) -> Channel:
+def _channel(postbox: Mailbox, replica: Replica, local: Local) -> Channel:
     """A channel that can open a desk: the host at once, others when they succeed it."""
 
     def may_admit() -> KafilaError | None:
-        if circle.log.now.locked:
-            return Refused(f"this session is locked: ask its host, {circle.log.host}, to unlock it")
+        if replica.log.now.locked:
+            return Refused(f"this session is locked: ask its host, {replica.log.host}, to unlock it")
         return local.may_admit()
 
     def open_desk(code: Code, offer: Offer) -> HostAdmission:
@@ -216,4 +216,4 @@ def _channel(postbox: Mailbox, circle: Replica, local: Local) -> Channel:
             entropy=os.urandom,
         )
 
-    return Channel(postbox=postbox, circle=circle, open_desk=open_desk)
+    return Channel(postbox=postbox, replica=replica, open_desk=open_desk)

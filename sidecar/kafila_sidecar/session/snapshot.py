@@ -20,26 +20,26 @@ PARSER = "kafila"  # the pair of renderer and parser that every text model can h
 
 
 def session_view(
-    *, channel: Channel, machine: Follower, roster: Roster, authority: Coordinator | None, checkpoint: Checkpoint
+    *, channel: Channel, follower: Follower, roster: Roster, coordinator: Coordinator | None, checkpoint: Checkpoint
 ) -> pb.Session:
     """Everything but the code and what only the stage knows."""
     terms = channel.terms
-    present = [name for name in roster.seen if not machine.is_gone(name)]
-    stages = machine.proposal.stages if machine.proposal and machine.state is State.READY else []
+    present = [name for name in roster.seen if not follower.is_gone(name)]
+    stages = follower.proposal.stages if follower.proposal and follower.state is State.READY else []
     serving = {str(stage["member"]) for stage in stages}
     session = pb.Session(
         id=channel.session.hex(),
-        state=machine.state.value,
+        state=follower.state.value,
         doing=sentences.doing(
-            machine.state,
+            follower.state,
             wanted=terms.members_wanted,
             present=present,
-            waiting=authority.waiting_for() if authority else [],
+            waiting=coordinator.waiting_for() if coordinator else [],
             progress={name: seen.doing for name, seen in roster.seen.items()},
             joining=channel.joining,
         ),
-        failure=machine.fault.sentence if machine.fault else "",
-        failure_code=machine.fault.code if machine.fault else "",
+        failure=follower.fault.sentence if follower.fault else "",
+        failure_code=follower.fault.code if follower.fault else "",
         model=terms.model,
         revision=terms.revision,
         self=channel.self_name,
@@ -57,17 +57,17 @@ def session_view(
             )
             for name, seen in roster.seen.items()
         ],
-        vehicle=vehicle(channel, checkpoint),
+        vehicle=stub_model(channel, checkpoint),
         last_trace_json=json.dumps(roster.trace) if roster.trace else "",
         joining=channel.joining,
     )
-    if machine.proposal:
-        _show_plan(session, machine.proposal.plan, machine.proposal.epoch, roster.trace)
-        _show_edges(session, machine.proposal.problem, roster)
+    if follower.proposal:
+        _show_plan(session, follower.proposal.plan, follower.proposal.epoch, roster.trace)
+        _show_edges(session, follower.proposal.problem, roster)
     return session
 
 
-def vehicle(channel: Channel, checkpoint: Checkpoint) -> pb.StubModel:
+def stub_model(channel: Channel, checkpoint: Checkpoint) -> pb.StubModel:
     """How the session's model is registered in the member's own store."""
     config: Mapping[str, Any] = checkpoint.config
     return pb.StubModel(

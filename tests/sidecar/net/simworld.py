@@ -164,11 +164,11 @@ class Member:
         self.endpoint = Endpoint(
             lambda deliver: self.host.open(NODE_PORT, deliver), host=None, interfaces=self.host.interfaces
         )
-        self.surroundings = NetworkMonitor(self.endpoint, interfaces=self.host.interfaces, ask=self._ask)
-        self.running = asyncio.create_task(self.surroundings.run())
+        self.monitor = NetworkMonitor(self.endpoint, interfaces=self.host.interfaces, ask=self._ask)
+        self.running = asyncio.create_task(self.monitor.run())
 
     async def classify(self) -> Nat:
-        return await self.surroundings.about([self.rendezvous.server])
+        return await self.monitor.about([self.rendezvous.server])
 
     async def link(self, peer: "Member", *, deadline_s: float = DEADLINE_S, udp: bool = True) -> Link:
         """This end of a link; the other end does the same."""
@@ -207,7 +207,7 @@ class Member:
 
     def listen(self, peer: "Member") -> None:
         """From now on the peer hears of other candidates."""
-        self.surroundings.listen(Listener((self.rendezvous.server,), lambda: self.announce([peer])))
+        self.monitor.listen(Listener((self.rendezvous.server,), lambda: self.announce([peer])))
 
     async def close(self) -> None:
         self.running.cancel()

@@ -136,7 +136,7 @@ class Table:
         self.channel = PlayedChannel(me, *names)
         self.stage = PlayedStage()
         self.network = NoNetwork()
-        self.seat = SessionDriver(
+        self.driver = SessionDriver(
             channel=self.channel,  # type: ignore[arg-type]
             network=self.network,
             stage=self.stage,
@@ -144,7 +144,7 @@ class Table:
             measure=self._measure,
             changed=lambda: None,
         )
-        self._running = asyncio.create_task(self.seat.run())
+        self._running = asyncio.create_task(self.driver.run())
 
     async def _measure(self) -> tuple[dict[str, Any], str]:
         return dict(ENTRY), "cpu"
@@ -157,12 +157,12 @@ class Table:
 
     @property
     def state(self) -> State:
-        return self.seat.machine.state
+        return self.driver.follower.state
 
     @property
     def epoch(self) -> int:
-        assert self.seat.machine.proposal is not None
-        return self.seat.machine.proposal.epoch
+        assert self.driver.follower.proposal is not None
+        return self.driver.follower.proposal.epoch
 
     async def end(self) -> None:
         self._running.cancel()

@@ -54,7 +54,7 @@ class Party:
         self._terms = PlanningTerms(
             members_wanted=wanted, model={"blocks": blocks}, context_tokens=64, concurrency=1, require=require
         )
-        self.authority = Coordinator(name="ada", terms=self._terms)
+        self.coordinator = Coordinator(name="ada", terms=self._terms)
         self.takeovers = 0
         self.votes: dict[str, str] = {}
         self.removed: list[tuple[str, str]] = []
@@ -72,12 +72,12 @@ class Party:
         self._queue: deque[tuple[str, Any]] = deque()
 
     def join(self, name: str) -> None:
-        members = (*self.authority.members, name)
-        self.machines[name] = Follower(name=name, admitter=self.authority.name, members=members)
+        members = (*self.coordinator.members, name)
+        self.machines[name] = Follower(name=name, admitter=self.coordinator.name, members=members)
         self._log(members)
 
     def measure(self, name: str) -> None:
-        self._obey(self.authority.measured(name, {"memory_bytes": 1}, self.now))
+        self._obey(self.coordinator.measured(name, {"memory_bytes": 1}, self.now))
         self.pump()
 
     def kill(self, name: str) -> None:
@@ -86,38 +86,38 @@ class Party:
 
     def leave(self, name: str) -> None:
         del self.machines[name]
-        self._tell(lambda machine: machine.left(name, self.now))
+        self._tell(lambda follower: follower.left(name, self.now))
         self.pump()
-        if name == self.authority.name:
+        if name == self.coordinator.name:
             self.succeed()
         else:
-            self._obey(self.authority.lost(name, "left"))
+            self._obey(self.coordinator.lost(name, "left"))
         self.pump()
 
     def succeed(self) -> None:
         """The first in order that lives takes over."""
-        former = self.authority
+        former = self.coordinator
         members = tuple(member for member in former.members if member != former.name)
         heir = next(member for member in members if member in self.machines)
         self.takeovers += 1
         started = self.machines[heir].state is not State.FORMING
-        self.authority = Coordinator(name=heir, terms=self._terms, takeovers=self.takeovers, started=started)
+        self.coordinator = Coordinator(name=heir, terms=self._terms, takeovers=self.takeovers, started=started)
         self.votes = {}
         self._log(members)
         for name in self.machines:
             self.measure(name)
         for one, other in [sorted(pair) for pair in self.links if not pair & (self.dead | {former.name})]:
-            self._obey(self.authority.linked(one, other, "direct", 0.01, self.now))
+            self._obey(self.coordinator.linked(one, other, "direct", 0.01, self.now))
 
     def advance(self, seconds: float) -> None:
         self.now += seconds
-        if self.authority.name not in self.dead:
-            self._obey(self.authority.handle_timer(self.now))
-        for name, machine in list(self.machines.items()):
+        if self.coordinator.name not in self.dead:
+            self._obey(self.coordinator.handle_timer(self.now))
+        for name, follower in list(self.machines.items()):
             for member in self.dead:
-                machine.departed(member, self.now - seconds)
+                follower.departed(member, self.now - seconds)
             silent = dict.fromkeys(self.dead, seconds)
-            self._do(name, machine.handle_timer(self.now, silent))
+            self._do(name, follower.handle_timer(self.now, silent))
         self.pump()
 
     def pump(self) -> None:
@@ -130,21 +130,21 @@ class Party:
 
     def accuse(self, accuser: str, accused: str) -> None:
         """A member's word; the accused hears of it and says something, if it can."""
-        self.authority.accused(accused, accuser, self.now)
+        self.coordinator.accused(accused, accuser, self.now)
         if accused in self.machines and accused not in self.mute:
-            self._obey(self.authority.heard(accused, self.now))
+            self._obey(self.coordinator.heard(accused, self.now))
         self.pump()
 
     def _log(self, members: Sequence[str], *, anew: bool = False) -> None:
-        admitter = self.authority.name
-        self._tell(lambda machine: machine.members_changed(members, admitter, self.now))
-        self._obey(self.authority.members_changed(members, self.now, anew=anew))
+        admitter = self.coordinator.name
+        self._tell(lambda follower: follower.members_changed(members, admitter, self.now))
+        self._obey(self.coordinator.members_changed(members, self.now, anew=anew))
         self.pump()
 
     def _vote(self, voter: str, successor: str) -> None:
         self.votes[voter] = successor
         agreed = list(self.votes.values()).count(successor)
-        if 2 * agreed > len(self.authority.members) - 1 and self.authority.name not in self.machines:
+        if 2 * agreed > len(self.coordinator.members) - 1 and self.coordinator.name not in self.machines:
             self.succeed()
 
     def _tell(self, call: Any) -> None:
@@ -154,20 +154,20 @@ class Party:
         for output in outputs:
             match output:
                 case ComputePlan(epoch, problem):
-                    self._obey(self.authority.planned(epoch, plan_for(problem), self.now))
+                    self._obey(self.coordinator.planned(epoch, plan_for(problem), self.now))
                 case Propose(proposal):
                     self.proposals.append(proposal)
-                    self._tell(lambda machine, p=proposal: machine.proposed(p))
+                    self._tell(lambda follower, p=proposal: follower.proposed(p))
                 case LetFetch(epoch):
-                    self._tell(lambda machine, e=epoch: machine.may_fetch(e))
+                    self._tell(lambda follower, e=epoch: follower.may_fetch(e))
                 case LetServe(epoch):
-                    self._tell(lambda machine, e=epoch: machine.may_serve(e))
+                    self._tell(lambda follower, e=epoch: follower.may_serve(e))
                 case Remove(member, reason):
                     self.removed.append((member, reason))
-                    left = tuple(m for m in self.authority.members if m != member)
+                    left = tuple(m for m in self.coordinator.members if m != member)
                     self._log(left, anew=reason == "removed")
                 case Dissolve(fault):
-                    self._tell(lambda machine, f=fault: machine.close(f))
+                    self._tell(lambda follower, f=fault: follower.close(f))
 
     def _do(self, name: str, outputs: Sequence[FollowerOutput]) -> None:
         for output in outputs:
@@ -177,23 +177,23 @@ class Party:
                         pair = frozenset((name, peer))
                         if pair not in self.broken and not pair & self.dead:
                             self.links.add(pair)
-                            self._obey(self.authority.linked(name, peer, "direct", 0.01, self.now))
+                            self._obey(self.coordinator.linked(name, peer, "direct", 0.01, self.now))
                 case LoadShard(proposal):
                     self.loads.append(name)
                     self._do(name, self.machines[name].shard_loaded(proposal.epoch))
                 case Report(epoch, doing):
-                    self._obey(self.authority.progressed(name, epoch, doing, self.now))
+                    self._obey(self.coordinator.progressed(name, epoch, doing, self.now))
                 case Serve(proposal):
                     self.serving[name] = proposal.epoch
                 case StopServing(fault):
                     self.serving.pop(name, None)
                     self.stopped[name] = fault
-                case Accuse(_, fault, True) if name == self.authority.name:
-                    self._obey(self.authority.lost(fault.member, "lost"))
+                case Accuse(_, fault, True) if name == self.coordinator.name:
+                    self._obey(self.coordinator.lost(fault.member, "lost"))
                 case Accuse(_, fault, True):
                     self.accuse(name, fault.member)
                 case Accuse(_, fault, False):
-                    self._tell(lambda machine, f=fault: machine.failed(f, self.now))
+                    self._tell(lambda follower, f=fault: follower.failed(f, self.now))
                 case Vote(successor):
                     self._vote(name, successor)
                 case Closed(fault):

@@ -34,14 +34,18 @@ class Seen:
     def __init__(self, model: str = "org/Model-1B") -> None:
         self.channel = PlayedChannel("bob", "ada", "bob", "cyd")
         self.channel.terms = ring_pb2.SessionTerms(model=model, members_wanted=4, context_tokens=64, concurrency=2)
-        self.machine = Follower(name="bob", admitter="ada", members=("ada", "bob", "cyd"))
+        self.follower = Follower(name="bob", admitter="ada", members=("ada", "bob", "cyd"))
         self.roster = Roster(("ada", "bob", "cyd"))
 
     def view(self) -> Any:
         channel: Any = self.channel
         channel.session, channel.joining = b"0123456789abcdef", "open"
         return session_view(
-            channel=channel, machine=self.machine, roster=self.roster, authority=None, checkpoint=cast(Any, CHECKPOINT)
+            channel=channel,
+            follower=self.follower,
+            roster=self.roster,
+            coordinator=None,
+            checkpoint=cast(Any, CHECKPOINT),
         )
 
 
@@ -58,17 +62,17 @@ def test_view_when_forming_then_members_in_order_and_who_is_missing() -> None:
 
 def test_view_when_a_member_left_and_is_heard_again_then_present_follows() -> None:
     seen = Seen()
-    seen.machine.departed("cyd", 0.0)
-    seen.machine.handle_timer(9.0, {})
+    seen.follower.departed("cyd", 0.0)
+    seen.follower.handle_timer(9.0, {})
     assert [m.present for m in seen.view().members] == [True, True, False]
     assert "2 more members" in seen.view().doing
-    seen.machine.heard("cyd", 10.0)
+    seen.follower.heard("cyd", 10.0)
     assert [m.present for m in seen.view().members] == [True, True, True]
 
 
 def test_view_when_planned_then_stages_and_hops_with_what_is_known() -> None:
     seen = Seen()
-    seen.machine.proposed(Proposal(3, PROBLEM, PLAN))
+    seen.follower.proposed(Proposal(3, PROBLEM, PLAN))
     seen.roster.linked("bob", "ada", FormedLink("relay", 0.02, 0.1, 0.1))
     shown = seen.view()
     assert [(s.member, s.start, s.end, s.head, s.resident_bytes, s.predicted_s) for s in shown.stages] == [
@@ -84,7 +88,7 @@ def test_view_when_planned_then_stages_and_hops_with_what_is_known() -> None:
 @pytest.mark.parametrize(("epoch", "measured_s"), [(3, 0.5), (2, 0.0)])
 def test_view_when_there_is_a_trace_then_only_the_present_epochs_counts(epoch: int, measured_s: float) -> None:
     seen = Seen()
-    seen.machine.proposed(Proposal(3, PROBLEM, PLAN))
+    seen.follower.proposed(Proposal(3, PROBLEM, PLAN))
     hop = {"from": "ada", "to": "bob", "measured_s": 0.5}
     seen.roster.measured({"epoch": epoch, "stages": [{"member": "bob", "measured_s": 0.5}], "hops": [hop]})
     shown = seen.view()
@@ -94,7 +98,7 @@ def test_view_when_there_is_a_trace_then_only_the_present_epochs_counts(epoch: i
 
 def test_view_when_closed_by_a_fault_then_it_says_so() -> None:
     seen = Seen()
-    seen.machine.close(Fault("ada", "UNAVAILABLE", "ada was lost"))
+    seen.follower.close(Fault("ada", "UNAVAILABLE", "ada was lost"))
     shown = seen.view()
     assert (shown.state, shown.failure, shown.failure_code) == ("closed", "ada was lost", "UNAVAILABLE")
 
@@ -103,10 +107,10 @@ def test_view_when_closed_by_a_fault_then_it_says_so() -> None:
     ("model", "name"),
     [("org/Model-1B", "model-1b"), ("/home/me/My Model/", "my-model"), ("Ünicode", "-nicode"), ("a.b_c", "a.b_c")],
 )
-def test_vehicle_when_the_model_is_called_anything_then_its_name_is_one_that_ollama_takes(
+def test_stub_model_when_the_model_is_called_anything_then_its_name_is_one_that_ollama_takes(
     model: str, name: str
 ) -> None:
-    vehicle = Seen(model).view().vehicle
-    assert vehicle.name == f"kafila/session/{name}:303132"
-    assert (vehicle.parameters["top_k"], vehicle.parameters["repeat_penalty"]) == (5.0, 1.0)
-    assert (vehicle.architecture, vehicle.context_length, vehicle.parameter_count) == ("llama", 64, 7)
+    stub_model = Seen(model).view().vehicle
+    assert stub_model.name == f"kafila/session/{name}:303132"
+    assert (stub_model.parameters["top_k"], stub_model.parameters["repeat_penalty"]) == (5.0, 1.0)
+    assert (stub_model.architecture, stub_model.context_length, stub_model.parameter_count) == ("llama", 64, 7)

@@ -16,19 +16,19 @@ from tests.sidecar.session.trust_world import new_host, newcomer
 class Person:
     """One member's circle, what it was told, and what it refused."""
 
-    def __init__(self, circle: Replica) -> None:
-        self.circle = circle
-        self.upkeep = Upkeep(circle)
+    def __init__(self, replica: Replica) -> None:
+        self.replica = replica
+        self.upkeep = Upkeep(replica)
         self.told: list[Event] = []
         self.refused: list[Exception] = []
 
     @property
     def name(self) -> str:
-        return self.circle.self_name
+        return self.replica.self_name
 
     @property
     def names(self) -> list[str]:
-        return [member.name for member in self.circle.members]
+        return [member.name for member in self.replica.members]
 
 
 class Village:
@@ -47,8 +47,8 @@ class Village:
     def join(self, name: str, by: str = "host") -> Person:
         """Admits a newcomer, and tells the others."""
         admitter = self[by]
-        others = admitter.circle.others
-        self.people[name] = Person(newcomer(admitter.circle, name))
+        others = admitter.replica.others
+        self.people[name] = Person(newcomer(admitter.replica, name))
         self.do(by, admitter.upkeep.admitted(others, []))
         return self.people[name]
 
@@ -56,16 +56,16 @@ class Village:
         self.do(name, self[name].upkeep.write(control))
 
     def goodbye(self, name: str) -> None:
-        circle = self[name].circle
-        self.do(name, Acts([Letter(circle.others, circle.write_goodbye())]))
+        replica = self[name].replica
+        self.do(name, Acts([Letter(replica.others, replica.write_goodbye())]))
 
     def returns(self, name: str) -> None:
         """A deaf member hears again; the others repeat what it may have missed."""
         self.deaf.discard(name)
         for other in self.people.values():
-            member = other.circle.log.member(name)
+            member = other.replica.log.member(name)
             if other.name != name and other.name not in self.deaf and member is not None:
-                letters = [Letter((member,), sealed) for sealed in other.circle.repeat_for(member)]
+                letters = [Letter((member,), sealed) for sealed in other.replica.repeat_for(member)]
                 self.do(other.name, Acts(letters))
 
     def do(self, name: str, acts: Acts) -> None:
@@ -83,7 +83,7 @@ class Village:
 
     def hear(self, person: Person, sealed: bytes) -> None:
         try:
-            news = person.circle.receive(sealed) or []
+            news = person.replica.receive(sealed) or []
             person.told += news
             self._perform(person.name, person.upkeep.settle(news))
         except (Denied, InvalidInput) as error:

@@ -39,13 +39,13 @@ LONGEST_ABSENCE_S = LONGEST_PAUSE_S + 3.0  # a member's next try to attend, and 
 class Channel:
     """Made by `client.found` and `client.Approach.enrol`; lives while `run` runs."""
 
-    def __init__(self, *, postbox: Mailbox, circle: Replica, open_desk: OpenDesk) -> None:
+    def __init__(self, *, postbox: Mailbox, replica: Replica, open_desk: OpenDesk) -> None:
         self._postbox = postbox
-        self._circle = circle
-        self._upkeep = Upkeep(circle)
+        self._replica = replica
+        self._upkeep = Upkeep(replica)
         self._open_desk = open_desk
-        self._poster = Outbox(postbox)
-        self._reception = self._open_reception() if circle.is_admitter else None
+        self._outbox = Outbox(postbox)
+        self._reception = self._open_reception() if replica.is_admitter else None
         self._ways: dict[Forward, Way] = {}
         self._way_tasks: dict[Forward, asyncio.Task[None]] = {}
         self._feed = EventQueue()
@@ -59,38 +59,38 @@ class Channel:
 
     @property
     def session(self) -> bytes:
-        return self._circle.log.session
+        return self._replica.log.session
 
     @property
     def self_name(self) -> str:
-        return self._circle.self_name
+        return self._replica.self_name
 
     @property
     def host(self) -> str:
         """Who admits, plans and decides: the founder, or after it the latest successor."""
-        return self._circle.log.host
+        return self._replica.log.host
 
     @property
     def founder(self) -> str:
-        return self._circle.log.founder
+        return self._replica.log.founder
 
     @property
     def takeovers(self) -> int:
         """How many successors there have been."""
-        return self._circle.log.now.takeovers
+        return self._replica.log.now.takeovers
 
     @property
     def identity(self) -> Identity:
-        return self._circle.identity
+        return self._replica.identity
 
     @property
     def terms(self) -> ring_pb2.SessionTerms:
-        return self._circle.log.terms
+        return self._replica.log.terms
 
     @property
     def members(self) -> tuple[Member, ...]:
         """From the verified log, in the order of joining."""
-        return self._circle.members
+        return self._replica.members
 
     @property
     def rendezvous(self) -> Mailbox:
@@ -99,11 +99,11 @@ class Channel:
 
     def link_key(self, member: Member) -> bytes:
         """What this member and that one share, for `Endpoint.connect`; 32 bytes that nobody else knows."""
-        return self._circle.keys.pair(member).link
+        return self._replica.keys.pair(member).link
 
     @property
     def is_admitter(self) -> bool:
-        return self._circle.is_admitter
+        return self._replica.is_admitter
 
     @property
     def code(self) -> Code | None:
@@ -118,7 +118,7 @@ class Channel:
     def joining(self) -> str:
         """ "open", "locked", "unreachable" while the rendezvous does not answer or knows the room no more, or on the
         admitter "paused": the code was guessed wrongly too often."""
-        if self._circle.log.now.locked:
+        if self._replica.log.now.locked:
             return "locked"
         if not (self._attended and self._has_room):
             return "unreachable"
@@ -129,7 +129,7 @@ class Channel:
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
-                tasks = [group.create_task(self._poster.run()), group.create_task(self._attend())]
+                tasks = [group.create_task(self._outbox.run()), group.create_task(self._attend())]
                 for forward, way in self._ways.items():
                     self._way_tasks[forward] = group.create_task(way.run())
                 await self._closing.wait()
@@ -152,12 +152,12 @@ class Channel:
 
         Raises InvalidInput for a message over `seal.LARGEST_CONTROL_BYTES`.
         """
-        self._spread(self._circle.write(control), self._circle.others)
+        self._spread(self._replica.write(control), self._replica.others)
 
     async def receive(self, sealed: bytes) -> None:
         """A sealed message that came over a link: told and passed on at first sight, else dropped."""
         try:
-            news = self._circle.receive(sealed)
+            news = self._replica.receive(sealed)
             if news is not None and is_for_all(sealed):
                 self._pass_on(sealed)
             self._tell(news or [])
@@ -174,9 +174,9 @@ class Channel:
         A peer to which the way leads gets the latest ones again while the rendezvous does not answer.
         """
         way = self._ways[forward] = Way(forward, peer)
-        member = self._circle.log.member(peer)
+        member = self._replica.log.member(peer)
         if member is not None and not self._attended:
-            for sealed in self._circle.repeat_for(member):
+            for sealed in self._replica.repeat_for(member):
                 way.put(sealed)
         if self._group:
             self._way_tasks[forward] = self._group.create_task(way.run())
@@ -223,7 +223,7 @@ class Channel:
 
     def lock(self, locked: bool) -> None:
         """Takes nobody from now on, or again."""
-        if locked != self._circle.log.now.locked or not self.is_admitter:
+        if locked != self._replica.log.now.locked or not self.is_admitter:
             self._perform(self._upkeep.lock(locked))
 
     def vote(self, successor: str) -> None:
@@ -238,8 +238,8 @@ class Channel:
         self._tell(acts.news)
 
     async def _say_goodbye(self) -> None:
-        self._spread(self._circle.write_goodbye(), self._circle.others)
-        await self._poster.emptied()
+        self._spread(self._replica.write_goodbye(), self._replica.others)
+        await self._outbox.emptied()
         for way in list(self._ways.values()):
             await way.emptied()
         self._feed.end()  # the end of our own stream is no news
@@ -258,7 +258,7 @@ class Channel:
 
     def _mail(self, sealed: bytes, members: Iterable[Member]) -> None:
         parcel = ring_pb2.Parcel(envelope=ring_pb2.Sealed.FromString(sealed))
-        self._poster.put((member.mailbox for member in members), parcel.SerializeToString())
+        self._outbox.put((member.mailbox for member in members), parcel.SerializeToString())
 
     def _pass_on(self, sealed: bytes) -> None:
         for way in self._ways.values():
@@ -276,9 +276,9 @@ class Channel:
         """Tells who is back and, unless others are still on their way back too, whose stream ended."""
         if not self._attended or self._closing.is_set():
             return
-        self._feed.tell(self._circle.returned(self._postbox.attending))
+        self._feed.tell(self._replica.returned(self._postbox.attending))
         if self._loop.time() >= self._others_back_at:
-            self._feed.tell(self._circle.departed(self._postbox.attending))
+            self._feed.tell(self._replica.departed(self._postbox.attending))
 
     def _fail(self, fault: KafilaError) -> None:
         self._fault = fault
@@ -317,9 +317,9 @@ class Channel:
                 await self._on_mail(event.mail)
 
     def _repeat_for(self, mailbox: int) -> None:
-        for member in self._circle.others:
+        for member in self._replica.others:
             if member.mailbox == mailbox:
-                for sealed in self._circle.repeat_for(member):
+                for sealed in self._replica.repeat_for(member):
                     self._mail(sealed, [member])
 
     async def _on_mail(self, mail: rendezvous_pb2.Mail) -> None:
@@ -334,14 +334,14 @@ class Channel:
             self._on_newcomer(self._reception, mail.sender, parcel.admission)
 
     def _on_newcomer(self, reception: Reception, mailbox: int, admission: ring_pb2.Admission) -> None:
-        others = self._circle.others
+        others = self._replica.others
         news = reception.receive(mailbox, admission, self._loop.time())
         if news:
             self._perform(self._upkeep.admitted(others, news))
 
     def _open_reception(self) -> Reception:
         return Reception(
-            circle=self._circle,
+            replica=self._replica,
             room=self._postbox.place.room,
             address=self._postbox.address,
             open_desk=self._open_desk,
@@ -349,4 +349,4 @@ class Channel:
         )
 
     def _answer(self, answer: AdmissionAnswer) -> None:
-        self._poster.put([answer.mailbox], ring_pb2.Parcel(admission=answer.admission).SerializeToString())
+        self._outbox.put([answer.mailbox], ring_pb2.Parcel(admission=answer.admission).SerializeToString())

@@ -19,14 +19,14 @@ class Reception:
     def __init__(
         self,
         *,
-        circle: Replica,
+        replica: Replica,
         room: int,
         address: RendezvousAddress,
         open_desk: OpenDesk,
         answer: Callable[[AdmissionAnswer], None],
     ) -> None:
         self.code = code = Code(room, draw_words(), address)
-        self._circle = circle
+        self._replica = replica
         self._desk = open_desk(code, self._offer)
         self._answer = answer
 
@@ -47,7 +47,7 @@ class Reception:
 
     def receive(self, mailbox: int, admission: ring_pb2.Admission, now: float) -> list[Event]:
         """Takes a newcomer's step and answers it; whoever was admitted is news."""
-        if mailbox in {member.mailbox for member in self._circle.members}:
+        if mailbox in {member.mailbox for member in self._replica.members}:
             return []
         outcome = self._desk.receive(mailbox, admission, now)
         if isinstance(outcome, Enrol):
@@ -57,7 +57,7 @@ class Reception:
 
     def _admit(self, enrol: Enrol) -> list[Event]:
         try:
-            body, news = self._circle.admit(
+            body, news = self._replica.admit(
                 wish=enrol.body.name,
                 certificate=enrol.body.certificate,
                 agreement=enrol.body.agreement,
@@ -70,5 +70,5 @@ class Reception:
         return news
 
     def _offer(self) -> ring_pb2.OfferBody:
-        log = self._circle.log
+        log = self._replica.log
         return ring_pb2.OfferBody(session=log.session, terms=log.terms, host=log.host, members_present=len(log.members))

@@ -34,23 +34,23 @@ class Acts:
 class Upkeep:
     """One member's."""
 
-    def __init__(self, circle: Replica) -> None:
-        self._circle = circle
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
         self._asked_at = 0  # how long the log was when we last said that we are behind
 
     def write(self, control: ring_pb2.Control) -> Acts:
         """To all others. Raises InvalidInput when it is too large."""
-        return Acts([Letter(self._circle.others, self._circle.write(control))])
+        return Acts([Letter(self._replica.others, self._replica.write(control))])
 
     def remove(self, name: str, reason: str) -> Acts:
         """Removes a member, which is told too; raises as `Circle.remove` does."""
-        others = self._circle.others
-        return self._news_for(others, self._circle.remove(name, reason))
+        others = self._replica.others
+        return self._news_for(others, self._replica.remove(name, reason))
 
     def lock(self, locked: bool) -> Acts:
         """Raises as `Circle.lock` does."""
-        self._circle.lock(locked)
-        return self._news_for(self._circle.others, [])
+        self._replica.lock(locked)
+        return self._news_for(self._replica.others, [])
 
     def admitted(self, others: tuple[Member, ...], news: list[Event]) -> Acts:
         """Tells the others, as they were before, who was admitted."""
@@ -58,12 +58,12 @@ class Upkeep:
 
     def vote(self, successor: str) -> Acts:
         """The host, and who joined before this successor, are lost to this member."""
-        sealed = self._circle.vote(successor)
+        sealed = self._replica.vote(successor)
         if sealed is None:
             return Acts()
-        others = self._circle.others
+        others = self._replica.others
         # A vote is for one place in the log, so that the others have to be there too.
-        return Acts([Letter(others, self._circle.write_news()), Letter(others, sealed)]) + self.settle([])
+        return Acts([Letter(others, self._replica.write_news()), Letter(others, sealed)]) + self.settle([])
 
     def settle(self, heard: Iterable[Event]) -> Acts:
         """What the latest messages call for."""
@@ -71,27 +71,27 @@ class Upkeep:
         for one in heard:
             match one:
                 case Doubted():
-                    acts += self.write(self._circle.standing)
-                case MessageFrom(sender, control) if control.HasField("goodbye") and self._circle.is_admitter:
+                    acts += self.write(self._replica.standing)
+                case MessageFrom(sender, control) if control.HasField("goodbye") and self._replica.is_admitter:
                     acts += self.remove(sender, "left")
         return acts + self._take_over() + self._vote_again() + self._catch_up()
 
     def _take_over(self) -> Acts:
-        others = self._circle.others
-        news = self._circle.take_over()
+        others = self._replica.others
+        news = self._replica.take_over()
         return self._news_for(others, news) if news else Acts()
 
     def _vote_again(self) -> Acts:
-        again = self._circle.vote_again()
-        return Acts([Letter(self._circle.others, again)]) if again is not None else Acts()
+        again = self._replica.vote_again()
+        return Acts([Letter(self._replica.others, again)]) if again is not None else Acts()
 
     def _catch_up(self) -> Acts:
         """Tells who is behind, and asks when this member is."""
-        acts = Acts([Letter((member,), sealed) for member, sealed in self._circle.take_letters()])
-        if self._circle.is_behind and self._asked_at != len(self._circle.log):
-            self._asked_at = len(self._circle.log)
+        acts = Acts([Letter((member,), sealed) for member, sealed in self._replica.take_letters()])
+        if self._replica.is_behind and self._asked_at != len(self._replica.log):
+            self._asked_at = len(self._replica.log)
             acts += self.write(ring_pb2.Control())  # whoever reads it sees how long our log is
         return acts
 
     def _news_for(self, readers: tuple[Member, ...], news: list[Event]) -> Acts:
-        return Acts([Letter(readers, self._circle.write_news())], news)
+        return Acts([Letter(readers, self._replica.write_news())], news)

@@ -46,7 +46,7 @@ class SessionDriver:
     ) -> None:
         self.channel = channel
         self.roster = Roster(member.name for member in channel.members)
-        self.machine = Follower(
+        self.follower = Follower(
             name=channel.self_name, admitter=channel.host, members=[member.name for member in channel.members]
         )
         self.links: Links | None = None
@@ -59,7 +59,7 @@ class SessionDriver:
         self._told = Capabilities()
         self.advice = Advice()
         self._loop = asyncio.get_running_loop()
-        self.authority = self._make_authority() if channel.is_admitter else None
+        self.coordinator = self._make_coordinator() if channel.is_admitter else None
 
     # ---- From outside
 
@@ -72,13 +72,13 @@ class SessionDriver:
                 self._jobs.measure(self._measure, self._measured_here, self._not_measured)
                 listening = self._tasks.create_task(self._turns.bring(self.channel.events()))
                 self._introduce()
-                while self.machine.state is not State.CLOSED:
+                while self.follower.state is not State.CLOSED:
                     await self._turn()
                 listening.cancel()
                 self._jobs.stop_measuring()
                 await self.links.close()
         finally:
-            await self._stage.stop(self.machine.fault or ev.Fault("", "UNAVAILABLE", "the session was left"))
+            await self._stage.stop(self.follower.fault or ev.Fault("", "UNAVAILABLE", "the session was left"))
 
     def start(self) -> None:
         """Go on with those who are present; admitter only."""
@@ -86,7 +86,7 @@ class SessionDriver:
 
     def leave(self) -> None:
         """Closes the session here; whoever runs the seat says goodbye on the channel afterwards."""
-        self._turns.soon(lambda: self._do(self.machine.close(None)))
+        self._turns.soon(lambda: self._do(self.follower.close(None)))
 
     def broken(self, code: str, sentence: str) -> None:
         """This member's stage failed while serving."""
@@ -105,7 +105,7 @@ class SessionDriver:
     # ---- The loop
 
     async def _turn(self) -> None:
-        timers = [self.machine.next_timer(self._now), self.authority.next_timer() if self.authority else None]
+        timers = [self.follower.next_timer(self._now), self.coordinator.next_timer() if self.coordinator else None]
         until = min((timer for timer in timers if timer is not None), default=self._now + 1.0)
         await self._handle(await self._turns.next(until))
         await self._on_timer()
@@ -113,9 +113,9 @@ class SessionDriver:
 
     async def _on_timer(self) -> None:
         links = self.links.up if self.links else {}
-        await self._do(self.machine.handle_timer(self._now, {peer: link.silent_s() for peer, link in links.items()}))
-        if self.authority:
-            await self._obey(self.authority.handle_timer(self._now))
+        await self._do(self.follower.handle_timer(self._now, {peer: link.silent_s() for peer, link in links.items()}))
+        if self.coordinator:
+            await self._obey(self.coordinator.handle_timer(self._now))
 
     async def _handle(self, item: Item | None) -> None:
         match item:
@@ -128,16 +128,16 @@ class SessionDriver:
                 await self._members_changed(anew=reason == "removed")
             case events.HostChanged():
                 await self._host_changed()
-            case events.Doubted(sender) if self.authority:
-                await self._obey(self.authority.doubted(sender, self._now))
+            case events.Doubted(sender) if self.coordinator:
+                await self._obey(self.coordinator.doubted(sender, self._now))
             case events.MemberDeparted(name):
-                self.machine.departed(name, self._now)
+                self.follower.departed(name, self._now)
             case events.MemberReturned(name):
-                self.machine.returned(name)
+                self.follower.returned(name)
             case events.RendezvousLost() if self.channel.terms.rendezvous_at_host:
-                self.machine.departed(self.channel.founder, self._now)
+                self.follower.departed(self.channel.founder, self._now)
             case events.RendezvousBack():
-                self.machine.returned(self.channel.founder)
+                self.follower.returned(self.channel.founder)
             case LinkChanged():
                 await self._link_changed(item.peer, item.link, item.error)
             case Call(run):
@@ -147,9 +147,9 @@ class SessionDriver:
 
     async def _message(self, sender: str, control: ring_pb2.Control) -> None:
         """Whatever a member says shows that it is there; what makes no sense is dropped."""
-        self.machine.heard(sender, self._now)
-        if self.authority:
-            await self._obey(self.authority.heard(sender, self._now))
+        self.follower.heard(sender, self._now)
+        if self.coordinator:
+            await self._obey(self.coordinator.heard(sender, self._now))
         await self._understand(sender, control)
 
     async def _understand(self, sender: str, control: ring_pb2.Control) -> None:
@@ -162,49 +162,49 @@ class SessionDriver:
 
     async def _heard(self, sender: str, said: messages.Said) -> None:
         """What only the admitter may say is dropped from anybody else."""
-        from_admitter = sender == self.machine.admitter
+        from_admitter = sender == self.follower.admitter
         match said:
             case messages.Measured(entry, device, memory_bytes):
                 self.roster.measured_member(sender, device, memory_bytes)
-                if self.authority:
-                    await self._obey(self.authority.measured(sender, entry, self._now))
-            case messages.Reachable(candidates) if sender != self.machine.name and self.links:
+                if self.coordinator:
+                    await self._obey(self.coordinator.measured(sender, entry, self._now))
+            case messages.Reachable(candidates) if sender != self.follower.name and self.links:
                 self.links.learn(sender, candidates)
             case messages.Linked(peer, edge):
                 await self._heard_link(sender, peer, edge)
             case messages.Unlinked(peer):
                 self.roster.linked(sender, peer, None)
-                if self.authority:
-                    self.authority.unlinked(sender, peer)
+                if self.coordinator:
+                    self.coordinator.unlinked(sender, peer)
             case messages.Doing(epoch, doing, fetched_bytes, total_bytes):
                 self.roster.progressed(sender, doing, fetched_bytes, total_bytes)
-                if self.authority:
-                    await self._obey(self.authority.progressed(sender, epoch, doing, self._now))
-            case messages.Asked(member) if member == self.machine.name:
+                if self.coordinator:
+                    await self._obey(self.coordinator.progressed(sender, epoch, doing, self._now))
+            case messages.Asked(member) if member == self.follower.name:
                 self._say_now(ring_pb2.Control())
             case messages.Lost(member):
                 await self._heard_lost(sender, member)
-            case messages.MemberFailed(fault) if sender != self.machine.name:
-                await self._gone(sender, self.machine.failed(fault, self._now))
-            case messages.Goodbye() if sender != self.machine.name:
-                await self._gone(sender, self.machine.left(sender, self._now))
+            case messages.MemberFailed(fault) if sender != self.follower.name:
+                await self._gone(sender, self.follower.failed(fault, self._now))
+            case messages.Goodbye() if sender != self.follower.name:
+                await self._gone(sender, self.follower.left(sender, self._now))
             case messages.Over(fault) if from_admitter:
-                await self._do(self.machine.close(fault))
-            case messages.Traced(trace) if self.machine.proposal and sender == self.machine.proposal.head:
+                await self._do(self.follower.close(fault))
+            case messages.Traced(trace) if self.follower.proposal and sender == self.follower.proposal.head:
                 self.roster.measured(trace)
-                if self.authority:
-                    self._tasks.create_task(self.advice.take(self.machine.proposal, trace), name="correct")
+                if self.coordinator:
+                    self._tasks.create_task(self.advice.take(self.follower.proposal, trace), name="correct")
             case messages.Planned() if from_admitter:
                 await self._heard_plan(sender, said)
             case messages.MayFetch(epoch) if from_admitter:
-                await self._do(self.machine.may_fetch(epoch))
+                await self._do(self.follower.may_fetch(epoch))
             case messages.MayServe(epoch) if from_admitter:
-                await self._do(self.machine.may_serve(epoch))
+                await self._do(self.follower.may_serve(epoch))
 
     async def _heard_link(self, sender: str, peer: str, edge: FormedLink) -> None:
         self.roster.linked(sender, peer, edge)
-        if self.authority:
-            await self._obey(self.authority.linked(sender, peer, edge.path, edge.rtt_s, self._now))
+        if self.coordinator:
+            await self._obey(self.coordinator.linked(sender, peer, edge.path, edge.rtt_s, self._now))
 
     async def _heard_plan(self, sender: str, said: messages.Planned) -> None:
         if said.epoch <= self._epoch:
@@ -216,59 +216,59 @@ class SessionDriver:
                 said.plan_json,
                 own=self._told.entries,
                 terms=self._terms,
-                compute=sender != self.machine.name,
+                compute=sender != self.follower.name,
             )
         except KafilaError as error:
-            await self._do(self.machine.failed_here(error.code, str(error)))
+            await self._do(self.follower.failed_here(error.code, str(error)))
             return
-        await self._do(self.machine.proposed(proposal))
+        await self._do(self.follower.proposed(proposal))
 
     async def _heard_lost(self, sender: str, member: str) -> None:
         """One member's word alone removes nobody: the accused may show that it is there."""
-        if member == self.machine.name:
+        if member == self.follower.name:
             self._say_now(ring_pb2.Control())
-        elif self.authority and sender == self.machine.name:
-            await self._obey(self.authority.lost(member, "lost"))
-        elif self.authority:
-            self.authority.accused(member, sender, self._now)
+        elif self.coordinator and sender == self.follower.name:
+            await self._obey(self.coordinator.lost(member, "lost"))
+        elif self.coordinator:
+            self.coordinator.accused(member, sender, self._now)
 
     async def _gone(self, sender: str, outputs: Sequence[ev.FollowerOutput]) -> None:
         """A member goes by its own word."""
         await self._do(outputs)
-        if self.authority:
-            await self._obey(self.authority.lost(sender, "left"))
+        if self.coordinator:
+            await self._obey(self.coordinator.lost(sender, "left"))
 
     async def _members_changed(self, *, anew: bool = False) -> None:
         members = [member.name for member in self.channel.members]
         self.roster.members(members)
         if self.links:
             self.links.forget(members)
-        await self._do(self.machine.members_changed(members, self.channel.host, self._now))
-        if self.authority:
-            await self._obey(self.authority.members_changed(members, self._now, anew=anew))
+        await self._do(self.follower.members_changed(members, self.channel.host, self._now))
+        if self.coordinator:
+            await self._obey(self.coordinator.members_changed(members, self._now, anew=anew))
 
     async def _host_changed(self) -> None:
         """Everybody tells the successor what it needs; it starts to decide when it is this member."""
-        if self.channel.is_admitter and self.authority is None:
-            self.authority = self._make_authority()
+        if self.channel.is_admitter and self.coordinator is None:
+            self.coordinator = self._make_coordinator()
         self._introduce()
         for peer, link in (self.links.up if self.links else {}).items():
             self._say_now(speech.link(self._epoch, peer, link))
         await self._members_changed()
 
-    def _make_authority(self) -> Coordinator:
+    def _make_coordinator(self) -> Coordinator:
         return Coordinator(
             name=self.channel.self_name,
             terms=self._terms,
             takeovers=self.channel.takeovers,
-            started=self.machine.state is not State.FORMING,
+            started=self.follower.state is not State.FORMING,
         )
 
     async def _link_changed(self, peer: str, link: Link | None, error: KafilaError | None) -> None:
         if error is None:
             self._say_now(speech.link(self._epoch, peer, link))
-        elif not self.machine.is_gone(peer):
-            await self._do(self.machine.failed_here(error.code, f"{self.machine.name} can't reach {peer}: {error}"))
+        elif not self.follower.is_gone(peer):
+            await self._do(self.follower.failed_here(error.code, f"{self.follower.name} can't reach {peer}: {error}"))
 
     # ---- What the cores ask for
 
@@ -300,7 +300,7 @@ class SessionDriver:
         for output in outputs:
             match output:
                 case ev.ComputePlan(epoch, problem):
-                    await self._do(self.machine.everybody_came())
+                    await self._do(self.follower.everybody_came())
                     self._jobs.plan(problem, lambda plan, epoch=epoch: self._planned(epoch, plan))  # type: ignore[misc]
                 case ev.Propose(proposal):
                     self._say_now(speech.plan(proposal))
@@ -323,24 +323,24 @@ class SessionDriver:
             await self._failed_here(error.code, str(error))
 
     async def _planned(self, epoch: int, plan: ev.Json) -> None:
-        if self.authority:
-            await self._obey(self.authority.planned(epoch, plan, self._now))
+        if self.coordinator:
+            await self._obey(self.coordinator.planned(epoch, plan, self._now))
 
     def _load(self, proposal: ev.Proposal) -> None:
         self._jobs.load(
             proposal,
             said=lambda *done: self._say_now(speech.progress(proposal.epoch, *done)),
-            done=lambda: self._do(self.machine.shard_loaded(proposal.epoch)),
+            done=lambda: self._do(self.follower.shard_loaded(proposal.epoch)),
             failed=lambda code, sentence: self._failed_in(State.FETCHING, code, sentence),
         )
 
     async def _failed_in(self, state: State, code: str, sentence: str) -> None:
         """This member fails at what it does in a state; told after that, it is of an epoch that is over."""
-        if self.machine.state is state:
+        if self.follower.state is state:
             await self._failed_here(code, sentence)
 
     async def _failed_here(self, code: str, sentence: str) -> None:
-        await self._do(self.machine.failed_here(code, sentence))
+        await self._do(self.follower.failed_here(code, sentence))
 
     def _is_member(self, name: str) -> bool:
         return any(member.name == name for member in self.channel.members)
@@ -353,7 +353,7 @@ class SessionDriver:
     # ---- What happens here
 
     async def _measured_here(self, entry: ev.Json, device: str) -> None:
-        self._told.measured({**entry, "name": self.machine.name}, device)
+        self._told.measured({**entry, "name": self.follower.name}, device)
         self._say_now(ring_pb2.Control(capability=self._told.latest))
 
     async def _looked(self, network: ev.Json) -> None:
@@ -362,7 +362,7 @@ class SessionDriver:
             self._say_now(ring_pb2.Control(capability=self._told.latest))
 
     async def _not_measured(self, code: str, sentence: str) -> None:
-        await self._failed_here(code, f"{self.machine.name} could not be measured: {sentence}")
+        await self._failed_here(code, f"{self.follower.name} could not be measured: {sentence}")
 
     def _introduce(self) -> None:
         """Where this member is, and what it measured, for those who don't know yet."""
@@ -374,8 +374,8 @@ class SessionDriver:
         return ring_pb2.Control(candidates=reach.to_proto(self._network.candidates()))
 
     async def _start(self) -> None:
-        if self.authority:
-            await self._obey(self.authority.start(self._now))
+        if self.coordinator:
+            await self._obey(self.coordinator.start(self._now))
 
     def _say_now(self, control: ring_pb2.Control) -> None:
         """To everybody, this member included, which hears it in a turn of its own."""
@@ -383,11 +383,11 @@ class SessionDriver:
 
     async def _say(self, control: ring_pb2.Control) -> None:
         await self.channel.send(control)
-        await self._understand(self.machine.name, control)
+        await self._understand(self.follower.name, control)
 
     @property
     def _epoch(self) -> int:
-        return self.machine.proposal.epoch if self.machine.proposal else 0
+        return self.follower.proposal.epoch if self.follower.proposal else 0
 
     @property
     def _now(self) -> float:

@@ -71,11 +71,11 @@ class Scene:
 
     async def run(self, act: Callable[["Scene"], Awaitable[None]]) -> None:
         self.own = Own()
-        self.surroundings = NetworkMonitor(
+        self.monitor = NetworkMonitor(
             self.own, interfaces=lambda: self.interfaces, ask=self.ask, map_port=self.map_port
         )
-        self.surroundings.listen(Listener((SERVER,), self.hear))
-        running = asyncio.create_task(self.surroundings.run())
+        self.monitor.listen(Listener((SERVER,), self.hear))
+        running = asyncio.create_task(self.monitor.run())
         await act(self)
         running.cancel()
         await asyncio.wait([running])
@@ -100,7 +100,7 @@ def play(scene: Scene, act: Callable[[Scene], Awaitable[None]]) -> None:
 
 def test_classification_when_several_want_it_then_each_set_of_servers_is_asked_once() -> None:
     async def act(scene: Scene) -> None:
-        about = scene.surroundings.about
+        about = scene.monitor.about
         await asyncio.gather(about([SERVER]), about([SERVER]), about([SERVER, OTHER]))
         await about([SERVER])
         assert sorted(scene.asked, key=len) == [(SERVER,), (SERVER, OTHER)]
@@ -112,7 +112,7 @@ def test_classification_when_several_want_it_then_each_set_of_servers_is_asked_o
 
 def test_mapping_when_nothing_changes_then_it_is_kept_by_few_questions_and_nobody_is_told() -> None:
     async def act(scene: Scene) -> None:
-        await scene.surroundings.about([SERVER])
+        await scene.monitor.about([SERVER])
         await asyncio.sleep(100)
         assert 9 <= scene.own.sent <= 11
         assert (scene.told, scene.own.searches, len(scene.asked)) == (1, 0, 1)
@@ -122,7 +122,7 @@ def test_mapping_when_nothing_changes_then_it_is_kept_by_few_questions_and_nobod
 
 def test_mapping_when_it_is_another_then_links_search_and_the_network_is_classified_again() -> None:
     async def act(scene: Scene) -> None:
-        await scene.surroundings.about([SERVER])
+        await scene.monitor.about([SERVER])
         await asyncio.sleep(15)
         scene.own.seen = MOVED
         scene.nat = Nat(udp=True, mapped=MOVED, is_translated=True)
@@ -135,7 +135,7 @@ def test_mapping_when_it_is_another_then_links_search_and_the_network_is_classif
 
 def test_mapping_when_a_direct_path_has_died_then_it_is_looked_at_at_once() -> None:
     async def act(scene: Scene) -> None:
-        await scene.surroundings.about([SERVER])
+        await scene.monitor.about([SERVER])
         await asyncio.sleep(12)
         scene.own.seen = MOVED
         scene.own.on_path_died()
@@ -148,7 +148,7 @@ def test_mapping_when_a_direct_path_has_died_then_it_is_looked_at_at_once() -> N
 def test_udp_when_it_was_blocked_and_passes_again_then_the_network_is_classified_again() -> None:
     async def act(scene: Scene) -> None:
         scene.own.seen = None
-        await scene.surroundings.about([SERVER])
+        await scene.monitor.about([SERVER])
         await asyncio.sleep(25)
         assert len(scene.asked) == 1
         scene.own.seen = OUTSIDE
@@ -162,7 +162,7 @@ def test_udp_when_it_was_blocked_and_passes_again_then_the_network_is_classified
 
 def test_addresses_when_they_change_then_links_search_peers_hear_and_servers_are_asked_again() -> None:
     async def act(scene: Scene) -> None:
-        await scene.surroundings.about([SERVER])
+        await scene.monitor.about([SERVER])
         scene.interfaces = CAFE
         await asyncio.sleep(5)
         assert (scene.own.searches, scene.asked) == (1, [(SERVER,), (SERVER,)])
@@ -174,9 +174,9 @@ def test_addresses_when_they_change_then_links_search_peers_hear_and_servers_are
 def test_listener_when_it_has_gone_then_its_servers_are_not_asked_again() -> None:
     async def act(scene: Scene) -> None:
         mine = Listener((OTHER,), lambda: None)
-        scene.surroundings.listen(mine)
-        await scene.surroundings.about([OTHER])
-        scene.surroundings.unlisten(mine)
+        scene.monitor.listen(mine)
+        await scene.monitor.about([OTHER])
+        scene.monitor.unlisten(mine)
         scene.interfaces = CAFE
         await asyncio.sleep(5)
         assert scene.asked == [(OTHER,), (SERVER,)]
@@ -197,7 +197,7 @@ def test_router_when_it_forwards_a_port_then_its_outside_is_a_candidate_until_th
             given_up.append(port)
 
     async def act(scene: Scene) -> None:
-        await scene.surroundings.about([SERVER])
+        await scene.monitor.about([SERVER])
         await asyncio.sleep(1)
         assert scene.addresses() == [OUTSIDE, ("198.51.100.1", 7000)]
         scene.interfaces = CAFE
@@ -214,7 +214,7 @@ def test_router_when_there_is_none_or_it_fails_then_nothing_else_suffers() -> No
         raise Unavailable("no router here")
 
     async def act(scene: Scene) -> None:
-        await scene.surroundings.about([SERVER])
+        await scene.monitor.about([SERVER])
         await asyncio.sleep(1)
         assert scene.addresses() == [OUTSIDE]
 

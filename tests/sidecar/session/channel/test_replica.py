@@ -34,8 +34,8 @@ def keys(identity: Identity) -> dict[str, bytes]:
     return {"certificate": identity.der, "agreement": identity.agreement}
 
 
-def names(circle: Replica) -> list[str]:
-    return [member.name for member in circle.members]
+def names(replica: Replica) -> list[str]:
+    return [member.name for member in replica.members]
 
 
 def test_receive_when_message_comes_twice_then_told_once() -> None:
@@ -57,7 +57,7 @@ def test_receive_when_own_message_echoes_then_not_told() -> None:
 def test_receive_when_messages_come_in_any_order_then_each_is_told_once(seed: int) -> None:
     chance = random.Random(seed)
     host, anna, ben = three()
-    sent = {name: [circle.write(go(i)) for i in range(30)] for name, circle in (("host", host), ("anna", anna))}
+    sent = {name: [replica.write(go(i)) for i in range(30)] for name, replica in (("host", host), ("anna", anna))}
     mail = [(name, sealed) for name, batch in sent.items() for sealed in batch] * 3
     chance.shuffle(mail)
     told = [news for _, sealed in mail for news in ben.receive(sealed) or []]
@@ -110,9 +110,9 @@ def test_receive_when_member_was_removed_then_its_messages_are_denied_and_it_lea
     entry = host.write_news()
     assert anna.receive(entry) == [MemberRemoved("ben", "removed")]
     assert ben.receive(entry) == [MemberRemoved("ben", "removed")]
-    for circle in (host, anna):
+    for replica in (host, anna):
         with pytest.raises(Denied):
-            circle.receive(late)
+            replica.receive(late)
     assert ben.receive(anna.write(go(2))) is None  # sealed with a key that ben can't know
 
 
@@ -214,7 +214,7 @@ def test_attending_when_streams_end_and_return_then_each_change_is_told_once() -
     assert (host.returned([3]), host.departed([3])) == ([], [])
 
 
-def test_circle_when_flooded_then_bounded() -> None:
+def test_replica_when_flooded_then_bounded() -> None:
     host, anna, _ = three()
     stranger = Replica(
         identity=anna.identity, self_name="anna", log=replay(SESSION, host.log.entries), key=KEY, entropy=entropy("z")

@@ -51,7 +51,7 @@ async def formed(seated: Seated) -> Table:
         table.channel.joins(name)
         table.channel.says(name, capability(name))
     await table.settled()
-    table.seat.start()
+    table.driver.start()
     await table.settled()
     table.channel.says("bob", link("ada"))
     table.channel.says("cyd", link("bob"))
@@ -65,7 +65,7 @@ async def formed(seated: Seated) -> Table:
 async def test_host_when_all_measured_and_linked_then_it_plans_and_lets_fetch(seated: Seated) -> None:
     table = await formed(seated)
     assert {"candidates", "capability", "plan", "go"} <= set(table.channel.bodies())
-    assert table.stage.loaded or table.seat.machine.loaded
+    assert table.stage.loaded or table.driver.follower.loaded
 
 
 async def test_member_when_another_says_that_the_session_is_over_then_only_the_host_is_believed(seated: Seated) -> None:
@@ -92,8 +92,8 @@ async def test_member_when_another_decides_like_a_host_then_dropped(seated: Seat
         table.channel.says("bob", control)
     await table.settled()
     assert table.state is State.FORMING
-    assert table.seat.machine.proposal is None
-    assert table.seat.roster.trace == {}
+    assert table.driver.follower.proposal is None
+    assert table.driver.roster.trace == {}
 
 
 async def test_member_when_the_host_proposes_a_plan_that_is_none_then_it_goes_in_words(seated: Seated) -> None:
@@ -103,8 +103,8 @@ async def test_member_when_the_host_proposes_a_plan_that_is_none_then_it_goes_in
         table.channel.says("ada", ring_pb2.Control(epoch=1, plan=proposal))
         await table.settled()
         assert table.state is State.CLOSED
-        assert table.seat.machine.fault is not None
-        assert table.seat.machine.fault.code == "FAILED_PRECONDITION"
+        assert table.driver.follower.fault is not None
+        assert table.driver.follower.fault.code == "FAILED_PRECONDITION"
         assert table.channel.sent[-1].fault.kind == "failed"
 
 
@@ -147,8 +147,8 @@ async def test_member_when_the_host_is_gone_then_it_votes_and_follows_the_succes
     before = len(table.channel.sent)
     table.channel.succeeds("bob")
     await table.settled()
-    assert table.seat.machine.admitter == "bob"
-    assert table.seat.authority is None
+    assert table.driver.follower.admitter == "bob"
+    assert table.driver.coordinator is None
     assert "capability" in table.channel.bodies()[before:]
 
 
@@ -160,7 +160,7 @@ async def test_member_when_it_is_the_successor_then_it_plans_for_those_who_are_l
     table.channel.succeeds("bob")
     table.channel.says("cyd", capability("cyd"))
     await table.settled()
-    table.seat.start()
+    table.driver.start()
     table.channel.says("cyd", link("bob"))
     table.channel.says("cyd", link("ada"))  # on its way when ada was removed
     await table.settled()
@@ -171,28 +171,30 @@ async def test_member_when_it_is_the_successor_then_it_plans_for_those_who_are_l
     assert [one["name"] for one in json.loads(plans[-1].plan.problem_json)["members"]] == ["bob", "cyd"]
 
 
-async def test_member_when_it_is_removed_then_its_seat_closes(seated: Seated) -> None:
+async def test_member_when_it_is_removed_then_its_driver_closes(seated: Seated) -> None:
     table = await seated("cyd", "ada", "bob", "cyd")
     table.channel.remove("cyd", "removed")
     await table.settled()
     assert table.state is State.CLOSED
-    assert table.seat.machine.fault is not None
-    assert table.seat.machine.fault.code == "PERMISSION_DENIED"
+    assert table.driver.follower.fault is not None
+    assert table.driver.follower.fault.code == "PERMISSION_DENIED"
 
 
-async def test_seat_when_news_comes_quicker_than_it_can_be_handled_then_the_rest_waits_outside(seated: Seated) -> None:
+async def test_driver_when_news_comes_quicker_than_it_can_be_handled_then_the_rest_waits_outside(
+    seated: Seated,
+) -> None:
     table = await seated("cyd", "ada", "bob", "cyd")
     for _ in range(2000):
         table.channel.says("bob", link("cyd"))
     most = 0
     while not table.channel._news.empty():
-        most = max(most, table.seat._turns._queue.qsize())
+        most = max(most, table.driver._turns._queue.qsize())
         await asyncio.sleep(0)
     assert most <= MOST_NEWS_WAITING + 8
 
 
 @pytest.mark.fuzz
-async def test_seat_when_a_member_says_hostile_things_then_it_stays_as_it_is(seated: Seated) -> None:
+async def test_driver_when_a_member_says_hostile_things_then_it_stays_as_it_is(seated: Seated) -> None:
     table = await formed(seated)
     samples = [
         *(capability("bob"), link("cyd"), speech.progress(1, "fetching", 1, 2), speech.may_serve(1)),
@@ -218,11 +220,11 @@ async def test_seat_when_a_member_says_hostile_things_then_it_stays_as_it_is(sea
             await table.settled()
     await table.settled()
     assert (table.state, table.channel.members) == (state, members)
-    assert set(table.seat.roster.seen) == {"ada", "bob", "cyd"}
-    assert table.seat.authority is not None
-    assert len(table.seat.authority._links) <= 3
-    assert len(table.seat.roster.edges) <= 3
-    assert set(table.seat.authority._heard) <= {"ada", "bob", "cyd"}
+    assert set(table.driver.roster.seen) == {"ada", "bob", "cyd"}
+    assert table.driver.coordinator is not None
+    assert len(table.driver.coordinator._links) <= 3
+    assert len(table.driver.roster.edges) <= 3
+    assert set(table.driver.coordinator._heard) <= {"ada", "bob", "cyd"}
     epoch = table.epoch
     table.channel.remove("cyd", "left")  # whatever it told, the session can be planned again
     await table.settled()
@@ -236,7 +238,7 @@ async def test_network_when_it_changes_then_the_planner_hears_of_it_and_plans_un
 ) -> None:
     table = await formed(seated)
     table.network.network = {"udp": False}
-    table.seat.moved()
+    table.driver.moved()
     await table.settled()
     told = [json.loads(said.capability.member_json) for said in table.channel.sent if said.HasField("capability")]
     assert told[-1] == {**told[0], "udp": False}
@@ -244,7 +246,7 @@ async def test_network_when_it_changes_then_the_planner_hears_of_it_and_plans_un
     table.channel.remove("cyd", "left")  # plans anew
     await table.settled()
     await asyncio.sleep(0.3)
-    proposal = table.seat.machine.proposal
+    proposal = table.driver.follower.proposal
     assert proposal is not None
     assert {entry["name"]: entry.get("udp") for entry in proposal.problem["members"]}["ada"] is False
 
@@ -252,6 +254,6 @@ async def test_network_when_it_changes_then_the_planner_hears_of_it_and_plans_un
 async def test_network_when_it_is_as_before_then_nothing_is_said(seated: Seated) -> None:
     table = await seated("ada", "ada")
     before = table.channel.bodies().count("capability")
-    table.seat.moved()
+    table.driver.moved()
     await table.settled()
     assert table.channel.bodies().count("capability") == before

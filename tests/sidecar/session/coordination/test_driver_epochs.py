@@ -8,7 +8,7 @@ import pytest
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import Refused
-from kafila_sidecar.session.coordination import driver as seat_module
+from kafila_sidecar.session.coordination import driver as driver_module
 from kafila_sidecar.session.coordination import speech
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
 from kafila_sidecar.session.coordination.jobs import Progress
@@ -57,7 +57,7 @@ class Member(Table):
     def __init__(self) -> None:
         super().__init__("bob", *NAMES)
         self.diary = Diary()
-        self.seat._stage = self.diary
+        self.driver._stage = self.diary
 
     async def hears(self, *controls: ring_pb2.Control) -> None:
         for control in controls:
@@ -167,7 +167,7 @@ async def test_member_when_its_stage_breaks_then_it_goes_if_that_was_while_servi
     if not serves:
         bob.channel.says("cyd", ring_pb2.Control(goodbye=ring_pb2.Goodbye()))
         await bob.settled()
-    bob.seat.broken("INTERNAL", "bob can't serve what ada sent")
+    bob.driver.broken("INTERNAL", "bob can't serve what ada sent")
     await bob.settled()
     assert (bob.state is State.CLOSED) is serves
 
@@ -181,7 +181,7 @@ async def test_member_when_a_plan_is_told_again_for_a_latecomer_then_it_is_not_p
         checks.append(epoch)
         return await check_proposal(epoch, *args, **named)
 
-    monkeypatch.setattr(seat_module, "check_proposal", counted)
+    monkeypatch.setattr(driver_module, "check_proposal", counted)
     await ready(bob, 3)
     await bob.hears(await proposed(3), await proposed(2))
     assert checks == [3]
@@ -203,7 +203,7 @@ async def test_member_when_the_plan_is_of_another_measurement_of_it_then_it_goes
 
 
 @pytest.mark.parametrize("turns", [0, 1, 5, 50])
-async def test_seat_when_cancelled_at_any_moment_then_its_stage_is_stopped(turns: int) -> None:
+async def test_driver_when_cancelled_at_any_moment_then_its_stage_is_stopped(turns: int) -> None:
     table = Member()
     for _ in range(turns):
         await asyncio.sleep(0)

@@ -26,7 +26,7 @@ from tests.sidecar.session.party import NAMES, Party, formed, plan_for
 
 def test_session_when_everybody_measured_then_all_serve_the_same_epoch() -> None:
     party = formed()
-    assert {machine.state for machine in party.machines.values()} == {State.READY}
+    assert {follower.state for follower in party.machines.values()} == {State.READY}
     assert len(set(party.serving.values())) == 1
     assert sorted(party.loads) == sorted(NAMES)
 
@@ -38,7 +38,7 @@ def test_session_when_one_measurement_is_missing_then_nobody_plans() -> None:
     party.join("cyd")
     party.measure("cyd")
     assert party.proposals == []
-    assert party.authority.waiting_for() == ["bob"]
+    assert party.coordinator.waiting_for() == ["bob"]
 
 
 def test_session_when_links_stand_then_the_plan_carries_their_round_trips() -> None:
@@ -54,7 +54,7 @@ def test_session_when_links_stand_then_the_plan_carries_their_round_trips() -> N
 @pytest.mark.parametrize("seed", range(50))
 def test_session_when_decisions_overtake_each_other_then_all_serve(seed: int) -> None:
     party = formed(shuffle=Random(seed))
-    assert {machine.state for machine in party.machines.values()} == {State.READY}
+    assert {follower.state for follower in party.machines.values()} == {State.READY}
     assert set(party.serving) == set(NAMES)
 
 
@@ -116,7 +116,7 @@ def test_session_when_a_required_member_cant_come_any_more_then_it_ends_in_words
 def test_session_when_started_without_a_required_member_then_it_goes_on_without() -> None:
     party = Party(require=("zoe",))
     party.join("bob")
-    party._obey(party.authority.start(party.now))
+    party._obey(party.coordinator.start(party.now))
     for name in ("ada", "bob"):
         party.measure(name)
     assert party.proposals[-1].problem["require"] == []
@@ -133,10 +133,10 @@ def test_session_when_a_stage_dies_then_all_stop_naming_it_and_plan_again_withou
     assert [stage["member"] for stage in party.proposals[-1].stages] == ["ada", "cyd"]
 
 
-def test_machine_when_only_the_link_is_silent_then_it_waits_for_fifteen_seconds() -> None:
-    machine = formed().machines["ada"]
-    assert machine.handle_timer(20.0, {"bob": LINK_SILENT_S - 1}) == []
-    assert [type(o) for o in machine.handle_timer(20.0, {"bob": LINK_SILENT_S})] == [StopServing, Accuse]
+def test_follower_when_only_the_link_is_silent_then_it_waits_for_fifteen_seconds() -> None:
+    follower = formed().machines["ada"]
+    assert follower.handle_timer(20.0, {"bob": LINK_SILENT_S - 1}) == []
+    assert [type(o) for o in follower.handle_timer(20.0, {"bob": LINK_SILENT_S})] == [StopServing, Accuse]
 
 
 def test_session_when_started_early_then_those_present_form_it_and_a_latecomer_is_an_entry_point() -> None:
@@ -145,7 +145,7 @@ def test_session_when_started_early_then_those_present_form_it_and_a_latecomer_i
     party.join("bob")
     party.measure("bob")
     assert party.proposals == []
-    party._obey(party.authority.start(party.now))
+    party._obey(party.coordinator.start(party.now))
     party.pump()
     assert set(party.serving) == {"ada", "bob"}
     party.join("cyd")
@@ -155,26 +155,26 @@ def test_session_when_started_early_then_those_present_form_it_and_a_latecomer_i
     assert "cyd" not in party.loads
 
 
-def test_authority_when_a_member_stops_fetching_then_it_gives_up_and_names_it() -> None:
+def test_coordinator_when_a_member_stops_fetching_then_it_gives_up_and_names_it() -> None:
     party = Party()
-    authority = party.authority
+    coordinator = party.coordinator
     for name in NAMES[1:]:
-        authority.members_changed((*authority.members, name), 0.0)
+        coordinator.members_changed((*coordinator.members, name), 0.0)
     outputs: list[AuthorityOutput] = []
     for name in NAMES:
-        outputs += authority.measured(name, {}, 0.0)
+        outputs += coordinator.measured(name, {}, 0.0)
     ask = next(o for o in outputs if isinstance(o, ComputePlan))
-    authority.planned(ask.epoch, plan_for(ask.problem), 0.0)
+    coordinator.planned(ask.epoch, plan_for(ask.problem), 0.0)
     for pair in (("ada", "bob"), ("bob", "cyd"), ("ada", "cyd")):
-        outputs = authority.linked(*pair, "direct", 0.01, 0.0)
+        outputs = coordinator.linked(*pair, "direct", 0.01, 0.0)
     again = next(o for o in outputs if isinstance(o, ComputePlan))
-    outputs = authority.planned(again.epoch, plan_for(again.problem), 0.0)
+    outputs = coordinator.planned(again.epoch, plan_for(again.problem), 0.0)
     assert [type(o) for o in outputs] == [Propose, LetFetch]
-    authority.progressed("ada", again.epoch, "ready", 0.0)
-    authority.progressed("bob", again.epoch, "ready", 0.0)
-    authority.progressed("cyd", again.epoch, "fetching", 100.0)
-    assert authority.handle_timer(FETCH_SILENCE_S + 1) == []
-    gave_up = authority.handle_timer(100.0 + FETCH_SILENCE_S + FETCH_SILENCE_S / 4 + 1)
+    coordinator.progressed("ada", again.epoch, "ready", 0.0)
+    coordinator.progressed("bob", again.epoch, "ready", 0.0)
+    coordinator.progressed("cyd", again.epoch, "fetching", 100.0)
+    assert coordinator.handle_timer(FETCH_SILENCE_S + 1) == []
+    gave_up = coordinator.handle_timer(100.0 + FETCH_SILENCE_S + FETCH_SILENCE_S / 4 + 1)
     assert [(type(o), o.fault.member) for o in gave_up if isinstance(o, Dissolve)] == [(Dissolve, "cyd")]
 
 

@@ -25,8 +25,8 @@ async def ignore(_: Stream) -> None: ...
 class Machine:
     """A member's network, and the links that it wants."""
 
-    def __init__(self, circle: Replica, tasks: asyncio.TaskGroup) -> None:
-        self.circle = circle
+    def __init__(self, replica: Replica, tasks: asyncio.TaskGroup) -> None:
+        self.replica = replica
         self.endpoint = Endpoint.open(host="127.0.0.1")
         self.changes: list[tuple[str, bool]] = []
         self.links = Links(network=self, told=self._told, tasks=tasks)
@@ -40,16 +40,16 @@ class Machine:
         return {}
 
     async def dial(self, peer: str, candidates: Sequence[Candidate]) -> Link:
-        member = self.circle.log.now.members[peer]
-        return await self.connect(self.circle.keys.pair(member).link, member.fingerprint, peer, candidates)
+        member = self.replica.log.now.members[peer]
+        return await self.connect(self.replica.keys.pair(member).link, member.fingerprint, peer, candidates)
 
     async def connect(
         self, key: bytes, fingerprint: bytes, peer: str, candidates: Sequence[Candidate], deadline_s: float = DEADLINE_S
     ) -> Link:
         return await self.endpoint.connect(
-            session=self.circle.log.session,
+            session=self.replica.log.session,
             key=key,
-            me=self.circle.identity,
+            me=self.replica.identity,
             peer_name=peer,
             peer_fingerprint=fingerprint,
             candidates=candidates,
@@ -63,7 +63,7 @@ class Machine:
             if set(self.links.up) == set(peers):
                 return
             await asyncio.sleep(0.01)
-        raise AssertionError(f"{self.circle.self_name} has links to {sorted(self.links.up)}")
+        raise AssertionError(f"{self.replica.self_name} has links to {sorted(self.links.up)}")
 
     def _told(self, peer: str, link: Link | None, error: KafilaError | None) -> None:
         self.changes.append((peer, link is not None))
@@ -72,30 +72,30 @@ class Machine:
 @asynccontextmanager
 async def machines(village: Village) -> AsyncIterator[dict[str, Machine]]:
     async with asyncio.TaskGroup() as tasks:
-        all_of_them = {name: Machine(person.circle, tasks) for name, person in village.people.items()}
-        for machine in all_of_them.values():
+        all_of_them = {name: Machine(person.replica, tasks) for name, person in village.people.items()}
+        for follower in all_of_them.values():
             for name, other in all_of_them.items():
-                machine.links.learn(name, other.candidates())
-            machine.links.want(frozenset(all_of_them) - {machine.circle.self_name})
+                follower.links.learn(name, other.candidates())
+            follower.links.want(frozenset(all_of_them) - {follower.replica.self_name})
         try:
             yield all_of_them
         finally:
-            for machine in all_of_them.values():
-                await machine.links.close()
-                await machine.endpoint.close()
+            for follower in all_of_them.values():
+                await follower.links.close()
+                await follower.endpoint.close()
 
 
 async def test_link_when_its_member_is_kicked_then_closed_and_refused_while_others_stand() -> None:
     village = Village("anna", "eve")
     async with machines(village) as world:
         host, anna, eve = world.values()
-        for machine in world.values():
-            await machine.reached(*(name for name in world if name != machine.circle.self_name))
+        for follower in world.values():
+            await follower.reached(*(name for name in world if name != follower.replica.self_name))
         before = anna.links.to("host")
-        pairs = {name: (member, eve.circle.keys.pair(member)) for name, member in eve.circle.log.now.members.items()}
+        pairs = {name: (member, eve.replica.keys.pair(member)) for name, member in eve.replica.log.now.members.items()}
         village.do("host", village["host"].upkeep.remove("eve", "removed"))
-        for machine in (host, anna):
-            machine.links.forget([member.name for member in machine.circle.members])
+        for follower in (host, anna):
+            follower.links.forget([member.name for member in follower.replica.members])
         await host.reached("anna")
         await anna.reached("host")
         assert anna.links.to("host") is before
@@ -116,13 +116,13 @@ async def test_link_when_a_member_plays_another_with_all_keys_it_has_then_none_c
         host, anna, eve = world.values()
         await host.reached("anna", "eve")
         await anna.reached("host", "eve")
-        members = eve.circle.log.now.members
-        known = [eve.circle.keys.key, *(eve.circle.keys.pair(members[name]).link for name in ("host", "anna"))]
-        shared = host.circle.keys.pair(members["anna"]).link
-        assert shared == anna.circle.keys.pair(members["host"]).link
+        members = eve.replica.log.now.members
+        known = [eve.replica.keys.key, *(eve.replica.keys.pair(members[name]).link for name in ("host", "anna"))]
+        shared = host.replica.keys.pair(members["anna"]).link
+        assert shared == anna.replica.keys.pair(members["host"]).link
         assert shared not in known
         before = anna.links.to("host")
-        eve.circle.identity.fingerprint = host.circle.identity.fingerprint  # she says that she is the host
+        eve.replica.identity.fingerprint = host.replica.identity.fingerprint  # she says that she is the host
         for key in known:
             with pytest.raises(KafilaError):
                 await eve.connect(key, members["anna"].fingerprint, "anna", anna.candidates(), deadline_s=0.3)

@@ -21,8 +21,8 @@ def test_session_when_the_admitter_dies_then_the_next_in_order_succeeds_and_the_
     before = party.serving["bob"]
     party.kill("ada")
     party.advance(3.0)
-    assert party.authority.name == "bob"
-    assert {name: machine.admitter for name, machine in party.machines.items()} == {"bob": "bob", "cyd": "bob"}
+    assert party.coordinator.name == "bob"
+    assert {name: follower.admitter for name, follower in party.machines.items()} == {"bob": "bob", "cyd": "bob"}
     assert "ada" in party.stopped["cyd"].sentence
     assert party.closed == {}
     assert party.serving["bob"] == party.serving["cyd"] > before
@@ -32,7 +32,7 @@ def test_session_when_the_admitter_dies_then_the_next_in_order_succeeds_and_the_
 def test_session_when_the_admitter_leaves_then_the_next_in_order_succeeds() -> None:
     party = formed()
     party.leave("ada")
-    assert party.authority.name == "bob"
+    assert party.coordinator.name == "bob"
     assert party.serving["bob"] == party.serving["cyd"] > 1
     assert party.closed == {}
 
@@ -75,32 +75,32 @@ def test_session_when_the_successor_dies_too_then_the_one_after_it_takes_over_an
     party.kill("ada")
     party.kill("bob")
     party.advance(3.0)
-    assert party.authority.name == "cyd"
+    assert party.coordinator.name == "cyd"
     party.advance(LINK_SILENT_S)
     assert ("bob", "lost") in party.removed
     assert party.serving["cyd"] == party.serving["dan"]
     assert [stage["member"] for stage in party.proposals[-1].stages] == ["cyd", "dan"]
 
 
-def test_machine_when_the_admitter_is_heard_again_then_it_waits_for_its_plan_and_does_not_close() -> None:
+def test_follower_when_the_admitter_is_heard_again_then_it_waits_for_its_plan_and_does_not_close() -> None:
     party = formed()
-    machine = party.machines["cyd"]
-    machine.departed("ada", party.now)
-    outputs = machine.handle_timer(party.now + 3, {"ada": 3.0, "bob": 0.1})
+    follower = party.machines["cyd"]
+    follower.departed("ada", party.now)
+    outputs = follower.handle_timer(party.now + 3, {"ada": 3.0, "bob": 0.1})
     assert [type(output) for output in outputs] == [StopServing, Vote]
-    machine.heard("ada", party.now)
-    machine.returned("ada")
-    assert machine.handle_timer(party.now + TAKEOVER_DEADLINE_S + 1, {"ada": 0.1, "bob": 0.1}) == []
-    party._obey(party.authority.doubted("cyd", party.now))
+    follower.heard("ada", party.now)
+    follower.returned("ada")
+    assert follower.handle_timer(party.now + TAKEOVER_DEADLINE_S + 1, {"ada": 0.1, "bob": 0.1}) == []
+    party._obey(party.coordinator.doubted("cyd", party.now))
     party.pump()
     assert party.serving["cyd"] == party.serving["ada"]
 
 
-def test_machine_when_the_admitter_said_goodbye_then_its_late_messages_change_nothing() -> None:
-    machine = formed().machines["cyd"]
-    assert Vote("bob") in machine.left("ada", 0.0)
-    machine.heard("ada", 0.1)
-    assert machine.is_gone("ada")
+def test_follower_when_the_admitter_said_goodbye_then_its_late_messages_change_nothing() -> None:
+    follower = formed().machines["cyd"]
+    assert Vote("bob") in follower.left("ada", 0.0)
+    follower.heard("ada", 0.1)
+    assert follower.is_gone("ada")
 
 
 def test_member_when_accused_and_heard_then_it_stays_and_all_begin_anew() -> None:
@@ -135,10 +135,10 @@ def test_accuser_when_it_lies_again_and_again_then_it_is_removed_and_nobody_else
 def test_admitter_when_doubted_again_and_again_by_one_member_then_that_one_is_removed() -> None:
     party = formed()
     for _ in range(MOST_FALSE_ALARMS):
-        party._obey(party.authority.doubted("cyd", party.now))
+        party._obey(party.coordinator.doubted("cyd", party.now))
         party.pump()
     assert party.removed == [("cyd", "removed")]
-    assert party.authority.name == "ada"
+    assert party.coordinator.name == "ada"
 
 
 @pytest.mark.parametrize(("accused", "accuser"), [("ada", "bob"), ("zoe", "bob"), ("bob", "zoe"), ("bob", "bob")])
@@ -147,7 +147,7 @@ def test_accusation_when_it_makes_no_sense_then_nothing_is_kept(accused: str, ac
     party.accuse(accuser, accused)
     party.advance(HEARING_S)
     assert party.removed == []
-    assert party.authority._hearings.next_timer() is None
+    assert party.coordinator._hearings.next_timer() is None
 
 
 def test_member_when_it_stands_by_and_is_kicked_then_the_epoch_changes_all_the_same() -> None:
@@ -176,23 +176,23 @@ def test_member_when_it_fails_then_it_goes_and_the_others_serve_on() -> None:
     assert party.serving["ada"] == party.serving["cyd"]
 
 
-def test_machine_when_only_the_rendezvous_lost_somebody_then_it_is_no_death() -> None:
+def test_follower_when_only_the_rendezvous_lost_somebody_then_it_is_no_death() -> None:
     party = formed()
-    machine = party.machines["ada"]
-    machine.departed("bob", party.now)
-    assert machine.handle_timer(party.now + 60, {"bob": 0.1, "cyd": 0.1}) == []
+    follower = party.machines["ada"]
+    follower.departed("bob", party.now)
+    assert follower.handle_timer(party.now + 60, {"bob": 0.1, "cyd": 0.1}) == []
 
 
-def test_machine_when_the_rendezvous_misses_who_has_no_link_then_it_asks_and_the_answer_counts() -> None:
-    machine = Follower(name="dan", admitter="ada", members=("ada", "bob", "cyd", "dan"))
+def test_follower_when_the_rendezvous_misses_who_has_no_link_then_it_asks_and_the_answer_counts() -> None:
+    follower = Follower(name="dan", admitter="ada", members=("ada", "bob", "cyd", "dan"))
     for member in ("ada", "bob", "cyd"):
-        machine.departed(member, 10.0)
-        machine.heard(member, 10.1)  # was on its way
-    assert machine.handle_timer(10.0 + ASK_AFTER_S - 0.1, {}) == []
-    assert machine.handle_timer(10.0 + ASK_AFTER_S, {"bob": 0.1}) == [Ask("ada"), Ask("cyd")]
-    assert machine.handle_timer(10.0 + ASK_AFTER_S + 0.1, {"bob": 0.1}) == []
-    machine.heard("ada", 10.0 + ASK_AFTER_S + 0.2)
-    outputs = machine.handle_timer(10.0 + GONE_WITHOUT_LINK_S, {"bob": 0.1})
+        follower.departed(member, 10.0)
+        follower.heard(member, 10.1)  # was on its way
+    assert follower.handle_timer(10.0 + ASK_AFTER_S - 0.1, {}) == []
+    assert follower.handle_timer(10.0 + ASK_AFTER_S, {"bob": 0.1}) == [Ask("ada"), Ask("cyd")]
+    assert follower.handle_timer(10.0 + ASK_AFTER_S + 0.1, {"bob": 0.1}) == []
+    follower.heard("ada", 10.0 + ASK_AFTER_S + 0.2)
+    outputs = follower.handle_timer(10.0 + GONE_WITHOUT_LINK_S, {"bob": 0.1})
     assert [output.fault.member for output in outputs if isinstance(output, Accuse)] == ["cyd"]
-    assert not machine.is_gone("ada")
-    assert machine.handle_timer(99.0, {"bob": 0.1}) == []
+    assert not follower.is_gone("ada")
+    assert follower.handle_timer(99.0, {"bob": 0.1}) == []

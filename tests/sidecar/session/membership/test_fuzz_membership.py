@@ -24,10 +24,10 @@ def three() -> tuple[Replica, Replica, Replica]:
     return host, anna, ben
 
 
-def vote_of(circle: Replica) -> ring_pb2.Control:
-    sealed = circle.vote("anna")
+def vote_of(replica: Replica) -> ring_pb2.Control:
+    sealed = replica.vote("anna")
     assert sealed is not None
-    envelope = ring_pb2.Envelope.FromString(circle.keys.open(ring_pb2.Sealed.FromString(sealed), circle.members))
+    envelope = ring_pb2.Envelope.FromString(replica.keys.open(ring_pb2.Sealed.FromString(sealed), replica.members))
     return ring_pb2.Control.FromString(envelope.control)
 
 
@@ -38,7 +38,7 @@ def long_log() -> Log:
     village.do("host", village["host"].upkeep.lock(True))
     village.goodbye("host")
     village.join("carl", by="anna")
-    return village["anna"].circle.log
+    return village["anna"].replica.log
 
 
 def test_log_when_entries_are_hostile_then_none_gets_in() -> None:
@@ -71,7 +71,7 @@ def test_log_when_an_entry_is_changed_under_its_signature_then_refused(index: in
     assert fuzz(offer, [genuine.entry], seed=index, inputs=INPUTS // 7) >= 1
 
 
-def test_circle_when_sealed_messages_are_hostile_then_nothing_is_told() -> None:
+def test_replica_when_sealed_messages_are_hostile_then_nothing_is_told() -> None:
     host, anna, _ = three()
     samples = [anna.write(go(1)), anna.keys.seal_for(anna.members[0], anna._sign(go(2)), writer=1)]
     for sample in samples:
@@ -85,7 +85,7 @@ def test_circle_when_sealed_messages_are_hostile_then_nothing_is_told() -> None:
     assert len(host.log) == 3
 
 
-def test_circle_when_a_member_seals_hostile_envelopes_then_nothing_is_told_of_others() -> None:
+def test_replica_when_a_member_seals_hostile_envelopes_then_nothing_is_told_of_others() -> None:
     host, anna, _ = three()
     samples = [anna._sign(control) for control in (go(1), GOODBYE, anna._entries_since(0))]
 
@@ -98,21 +98,21 @@ def test_circle_when_a_member_seals_hostile_envelopes_then_nothing_is_told_of_ot
     assert len(host._seen) <= 2
 
 
-def test_circle_when_a_member_signs_hostile_controls_then_nobody_joins_goes_or_takes_over() -> None:
+def test_replica_when_a_member_signs_hostile_controls_then_nobody_joins_goes_or_takes_over() -> None:
     host, anna, ben = three()
     samples = [control.SerializeToString() for control in (vote_of(anna), GOODBYE, anna._entries_since(-1))]
 
     def receive(data: bytes) -> None:
         sealed = anna.write(parsed(ring_pb2.Control, data))
-        for circle in (host, ben):
-            circle.receive(sealed)
-            circle.take_letters()
-            assert circle.take_over() == []
-            assert len(circle._early_entries) <= KEPT_ENTRIES
+        for replica in (host, ben):
+            replica.receive(sealed)
+            replica.take_letters()
+            assert replica.take_over() == []
+            assert len(replica._early_entries) <= KEPT_ENTRIES
 
     assert fuzz(receive, samples) >= 1
-    for circle in (host, ben):
-        assert (circle.log.host, [member.name for member in circle.members]) == ("host", ["host", "anna", "ben"])
+    for replica in (host, ben):
+        assert (replica.log.host, [member.name for member in replica.members]) == ("host", ["host", "anna", "ben"])
 
 
 def test_rekey_when_hostile_then_it_gives_no_other_key() -> None:

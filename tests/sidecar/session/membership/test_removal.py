@@ -24,17 +24,17 @@ def test_kick_when_done_then_the_others_talk_on_and_the_kicked_one_reads_nothing
     eve = village["eve"]
     assert told(eve, MemberRemoved) == [MemberRemoved("eve", "removed")]
     before = list(eve.told)
-    village.send(village["anna"].circle.write(go(2)), ["eve"])
-    for letter in village["host"].circle.repeat_for(village["host"].circle.members[1]):
+    village.send(village["anna"].replica.write(go(2)), ["eve"])
+    for letter in village["host"].replica.repeat_for(village["host"].replica.members[1]):
         village.send(letter, ["eve"])
     assert eve.told == before
 
 
 def test_kick_when_done_then_the_kicked_one_is_not_heard_whatever_it_writes() -> None:
     village = Village("anna", "ben", "eve")
-    late = village["eve"].circle.write(go(1))
+    late = village["eve"].replica.write(go(1))
     kick(village, "eve")
-    eve = village["eve"].circle
+    eve = village["eve"].replica
     village.send(late, ["host", "anna", "ben"])
     village.send(eve.write(go(2)), ["host", "anna", "ben"])
     for name in ("host", "anna", "ben"):
@@ -44,7 +44,7 @@ def test_kick_when_done_then_the_kicked_one_is_not_heard_whatever_it_writes() ->
 
 def test_kick_when_done_then_pairs_that_stay_share_what_the_kicked_one_never_knew() -> None:
     village = Village("anna", "eve")
-    host, anna, eve = (village[name].circle for name in ("host", "anna", "eve"))
+    host, anna, eve = (village[name].replica for name in ("host", "anna", "eve"))
     before = host.keys.pair(host.members[1]).link
     kick(village, "eve")
     assert host.keys.pair(host.members[1]).link == anna.keys.pair(anna.members[0]).link == before
@@ -55,9 +55,9 @@ def test_kick_when_done_then_pairs_that_stay_share_what_the_kicked_one_never_kne
 
 def test_rejoin_when_kicked_with_the_same_certificate_then_refused() -> None:
     village = Village("eve")
-    eve = village["eve"].circle.identity
+    eve = village["eve"].replica.identity
     kick(village, "eve")
-    host = village["host"].circle
+    host = village["host"].replica
     with pytest.raises(KafilaError, match="admitted before"):
         host.admit(wish="zoe", certificate=eve.der, agreement=eve.agreement, mailbox=9)
     assert host.log.now.key_number == 2
@@ -86,7 +86,7 @@ def test_kick_when_its_news_was_lost_on_the_way_then_the_next_message_brings_it(
     village.say("anna", go(1))
     assert village["ben"].names == ["host", "anna", "ben"]
     assert told(village["ben"], MessageFrom) == [MessageFrom("anna", go(1))]
-    assert village["ben"].circle.keys.key == village["host"].circle.keys.key
+    assert village["ben"].replica.keys.key == village["host"].replica.keys.key
 
 
 def test_entry_when_a_member_passes_it_on_without_the_key_then_it_waits_for_the_whole_one() -> None:
@@ -94,8 +94,8 @@ def test_entry_when_a_member_passes_it_on_without_the_key_then_it_waits_for_the_
     village.deaf.add("ben")
     kick(village, "eve")
     village.deaf.discard("ben")
-    (entry,) = village["anna"].circle.log.entries[-1:]
-    anna, ben = village["anna"].circle, village["ben"].circle
+    (entry,) = village["anna"].replica.log.entries[-1:]
+    anna, ben = village["anna"].replica, village["ben"].replica
     for key in (b"", b"\x00", ring_pb2.Rekey(ephemeral=bytes(32)).SerializeToString()):
         bare = ring_pb2.SignedEntry(entry=entry.entry, signature=entry.signature, rekey=key)
         said = ring_pb2.Control(entries=ring_pb2.LogEntries(entries=[bare]))
@@ -111,24 +111,24 @@ def test_key_when_members_come_and_go_then_all_hold_the_same() -> None:
         village.join(f"guest{round_}")
         village.do("host", village["host"].upkeep.remove(f"guest{round_}", "left"))
         village.say(f"guest{round_}", go(round_))
-    assert isinstance(village["ben"].circle.log.last_change, Gone)
-    assert len({village[name].circle.keys.key for name in ("host", "anna", "ben")}) == 1
-    assert village["host"].circle.log.now.key_number == 9
+    assert isinstance(village["ben"].replica.log.last_change, Gone)
+    assert len({village[name].replica.keys.key for name in ("host", "anna", "ben")}) == 1
+    assert village["host"].replica.log.now.key_number == 9
     carl = village.join("carl")
-    assert carl.circle.keys.key == village["anna"].circle.keys.key
+    assert carl.replica.keys.key == village["anna"].replica.keys.key
     village.say("carl", go(99))
     assert MessageFrom("carl", go(99)) in village["ben"].told
 
 
-def test_circle_when_many_were_removed_then_nothing_of_them_is_kept() -> None:
+def test_replica_when_many_were_removed_then_nothing_of_them_is_kept() -> None:
     village = Village("anna")
     for number in range(30):
         village.join(f"guest{number}")
         village.say(f"guest{number}", go(number))
         kick(village, f"guest{number}")
     for name in ("host", "anna"):
-        circle = village[name].circle
-        assert len(circle._seen) <= 1
-        assert len(circle._behind) <= 1
-        assert len(circle.keys._pairs) <= 1
-        assert len(circle.keys._group) <= 4
+        replica = village[name].replica
+        assert len(replica._seen) <= 1
+        assert len(replica._behind) <= 1
+        assert len(replica.keys._pairs) <= 1
+        assert len(replica.keys._group) <= 4

@@ -19,7 +19,7 @@ NAMES = ("anna", "ben", "carl", "dora")
 
 
 def hosts(village: Village, *names: str) -> set[str]:
-    return {village[name].circle.log.host for name in names}
+    return {village[name].replica.log.host for name in names}
 
 
 def miss(village: Village, voters: tuple[str, ...], successor: str = "anna") -> None:
@@ -39,8 +39,8 @@ def test_host_when_it_leaves_then_who_joined_first_succeeds_it_and_the_session_g
     dora = village.join("dora", by="anna")
     village.say("dora", go(1))
     assert MessageFrom("dora", go(1)) in village["ben"].told
-    assert dora.circle.log.now.takeovers == 1
-    assert dora.circle.log.founder == "host"
+    assert dora.replica.log.now.takeovers == 1
+    assert dora.replica.log.founder == "host"
 
 
 def test_host_when_it_has_left_then_it_reads_and_writes_nothing_more() -> None:
@@ -49,11 +49,11 @@ def test_host_when_it_has_left_then_it_reads_and_writes_nothing_more() -> None:
     village.say("anna", go(1))
     assert told(village["host"], MessageFrom) == []
     assert MemberRemoved("host", "left") in village["host"].told
-    village.send(village["anna"].circle.write(go(2)), ["host"])
+    village.send(village["anna"].replica.write(go(2)), ["host"])
     assert told(village["host"], MessageFrom) == []
-    village.send(village["host"].circle.write(go(666)), ["anna", "ben"])
+    village.send(village["host"].replica.write(go(666)), ["anna", "ben"])
     assert {type(error) for name in ("anna", "ben") for error in village[name].refused} == {Denied}
-    assert village["host"].circle.keys.key != village["anna"].circle.keys.key
+    assert village["host"].replica.keys.key != village["anna"].replica.keys.key
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_host_when_one_member_lies_that_it_is_lost_then_it_stays_and_says_so(lia
         miss(village, (liar,), successor="anna" if liar != "carl" else "carl")
     assert hosts(village, "host", "anna", "ben", "carl") == {"host"}
     assert told(village["host"], Doubted) == [Doubted(liar)] * 5
-    assert village["host"].circle.log.now.key_number == 1
-    assert len(village["host"].circle.log) == 4
+    assert village["host"].replica.log.now.key_number == 1
+    assert len(village["host"].replica.log) == 4
 
 
 def test_votes_when_the_host_answered_them_then_they_are_void_for_good() -> None:
@@ -93,12 +93,12 @@ def test_votes_when_the_host_answered_them_then_they_are_void_for_good() -> None
     village = Village("anna", "ben", "carl")
     village.deaf.add("host")
     miss(village, ("ben",))
-    kept = village["anna"].circle._ballots._votes["ben"]
+    kept = village["anna"].replica._ballots._votes["ben"]
     village.deaf.discard("host")
     miss(village, ("carl",), successor="ben")  # whatever the host hears first, it answers
     village.do("anna", village["anna"].upkeep.vote("anna"))
     assert hosts(village, "host", "ben", "carl") == {"host"}
-    anna = village["anna"].circle
+    anna = village["anna"].replica
     ballots = [ring_pb2.Ballot(voter="ben", signature=kept[1])]
     for standing in (0, anna._ballots.standing):
         own = vote(anna.identity, anna.log.place, successor=anna.log.now.heirs[0], standing=standing)
@@ -113,21 +113,21 @@ def test_votes_when_the_host_answered_them_then_they_are_void_for_good() -> None
         assert hosts(village, "host", "ben", "carl") == {"host"}
 
 
-def forge(circle: Replica, proof: ring_pb2.TakenOver) -> bytes:
+def forge(replica: Replica, proof: ring_pb2.TakenOver) -> bytes:
     """A sealed entry by which a member takes over, whether it may or not."""
-    _, new_key = circle.keys.draw(circle.others)
+    _, new_key = replica.keys.draw(replica.others)
     taken = ring_pb2.TakenOver(rekey=rekey.digest(new_key))
     taken.MergeFrom(proof)
-    place = circle.log.place
+    place = replica.log.place
     entry = ring_pb2.LogEntry(index=place.index, previous=place.previous, session=place.session, taken_over=taken)
     data = entry.SerializeToString(deterministic=True)
-    signed = ring_pb2.SignedEntry(entry=data, signature=circle.identity.sign(b"log entry", data), rekey=new_key)
-    return circle.write(ring_pb2.Control(entries=ring_pb2.LogEntries(entries=[signed])))
+    signed = ring_pb2.SignedEntry(entry=data, signature=replica.identity.sign(b"log entry", data), rekey=new_key)
+    return replica.write(ring_pb2.Control(entries=ring_pb2.LogEntries(entries=[signed])))
 
 
 def test_succession_when_its_proof_is_none_then_nobody_follows() -> None:
     village = Village("anna", "ben", "carl")
-    ben, host = village["ben"].circle, village["host"].circle
+    ben, host = village["ben"].replica, village["host"].replica
     place = ben.log.place
     own = vote(ben.identity, place, successor=ben.log.now.members["ben"], standing=0)
     ballot = ring_pb2.Ballot(voter="ben", signature=own)
@@ -184,22 +184,22 @@ def test_succession_when_the_successor_is_lost_in_turn_then_the_next_one() -> No
     village.deaf.add("anna")
     miss(village, ("ben", "carl"), successor="ben")
     assert hosts(village, "ben", "carl") == {"ben"}
-    assert village["carl"].circle.log.now.takeovers == 2
+    assert village["carl"].replica.log.now.takeovers == 2
     village.goodbye("ben")
     assert village["carl"].names == ["carl"]
-    assert village["carl"].circle.is_admitter
+    assert village["carl"].replica.is_admitter
 
 
 def test_host_when_it_was_away_and_comes_back_then_it_is_a_removed_member() -> None:
     village = Village("anna", "ben")
     village.deaf.add("host")
     miss(village, ("anna", "ben"))
-    entries = village["anna"].circle.log.entries
+    entries = village["anna"].replica.log.entries
     village.deaf.discard("host")
-    news = village["anna"].circle._write(ring_pb2.Control(entries=ring_pb2.LogEntries(entries=entries)), 1)
+    news = village["anna"].replica._write(ring_pb2.Control(entries=ring_pb2.LogEntries(entries=entries)), 1)
     village.send(news, ["host"])
     assert told(village["host"], MemberRemoved) == [MemberRemoved("host", "lost")]
-    assert not village["host"].circle.is_admitter
+    assert not village["host"].replica.is_admitter
 
 
 def test_members_when_their_host_acted_while_the_others_replaced_it_then_whoever_hears_both_refuses() -> None:
@@ -211,8 +211,8 @@ def test_members_when_their_host_acted_while_the_others_replaced_it_then_whoever
         village.do(name, village[name].upkeep.vote("anna"))
     assert hosts(village, "anna", "ben", "carl") == {"anna"}
     village.deaf = set()
-    letter = village["anna"].circle._write(
-        ring_pb2.Control(entries=ring_pb2.LogEntries(entries=village["anna"].circle.log.entries)), 1
+    letter = village["anna"].replica._write(
+        ring_pb2.Control(entries=ring_pb2.LogEntries(entries=village["anna"].replica.log.entries)), 1
     )
     village.send(letter, ["dora", "host"])
     assert village.forked() == {"dora", "host"}
@@ -222,7 +222,7 @@ def test_members_when_their_host_acted_while_the_others_replaced_it_then_whoever
 def test_successor_when_it_signs_two_histories_then_forked_for_all() -> None:
     village = Village("anna", "ben", "carl")
     village.goodbye("host")
-    anna = village["anna"].circle
+    anna = village["anna"].replica
     twin = replay(SESSION, anna.log.entries)
     eve = make_identity()
     entry = admit(twin, anna.identity, name="eve", certificate=eve.der, agreement=eve.agreement, mailbox=9)
@@ -233,17 +233,17 @@ def test_successor_when_it_signs_two_histories_then_forked_for_all() -> None:
 
 def test_former_host_when_it_signs_on_then_denied_and_nobody_is_brought_down() -> None:
     village = Village("anna", "ben", "carl")
-    host = village["host"].circle
+    host = village["host"].replica
     twin = replay(SESSION, host.log.entries)
     eve = make_identity()
     entry = admit(twin, host.identity, name="eve", certificate=eve.der, agreement=eve.agreement, mailbox=9)
     village.goodbye("host")
-    carl = village["carl"].circle
+    carl = village["carl"].replica
     length = len(carl.log)
     for signed in (entry, *twin.entries):
         village.send(carl.write(ring_pb2.Control(entries=ring_pb2.LogEntries(entries=[signed]))), ["anna", "ben"])
     assert village.forked() == set()
-    assert len(village["anna"].circle.log) == len(village["ben"].circle.log) == length
+    assert len(village["anna"].replica.log) == len(village["ben"].replica.log) == length
     assert "eve" not in village["ben"].names
 
 
@@ -251,9 +251,9 @@ def test_log_when_replayed_over_a_succession_then_same_members_and_host() -> Non
     village = Village("anna", "ben")
     village.goodbye("host")
     village.join("carl", by="anna")
-    entries = village["anna"].circle.log.entries
+    entries = village["anna"].replica.log.entries
     copy = replay(SESSION, entries)
-    assert (copy.now, copy.founder) == (village["ben"].circle.log.now, "host")
+    assert (copy.now, copy.founder) == (village["ben"].replica.log.now, "host")
     shortened = Log(SESSION)
     for signed in entries[:3]:
         shortened.append(signed)
@@ -266,8 +266,8 @@ def test_take_over_when_two_are_entitled_then_the_second_forks() -> None:
     """Members voted for one, then lost it too and voted for another, while its entry was on its way."""
     village = Village("anna", "ben", "carl")
     village.deaf.add("host")
-    circles = {name: village[name].circle for name in ("anna", "ben", "carl")}
-    logs = {name: replay(SESSION, circle.log.entries) for name, circle in circles.items()}
+    circles = {name: village[name].replica for name in ("anna", "ben", "carl")}
+    logs = {name: replay(SESSION, replica.log.entries) for name, replica in circles.items()}
     entries = {}
     for name in ("anna", "ben"):
         place, heir = logs[name].place, logs[name].now.members[name]
@@ -288,5 +288,5 @@ def test_ballots_when_flooded_then_bounded_by_the_members() -> None:
     village.deaf.add("host")
     for number in range(50):
         miss(village, ("ben",), successor=("anna", "ben", "carl")[number % 3])
-    assert len(village["carl"].circle._ballots._votes) == 1
-    assert len(village["carl"].circle._early) == 0
+    assert len(village["carl"].replica._ballots._votes) == 1
+    assert len(village["carl"].replica._early) == 0

@@ -202,11 +202,11 @@ async def test_log_when_a_member_or_the_rendezvous_signs_its_own_then_nobody_bel
         host = await stage.host(address)
         anna, ben = await trio(stage, evil, host)
         eve = make_identity()
-        circle = anna.channel._circle
+        replica = anna.channel._replica
         entry = ring_pb2.LogEntry(
-            index=len(circle.log),
-            session=circle.log.session,
-            previous=circle.log.place.previous,
+            index=len(replica.log),
+            session=replica.log.session,
+            previous=replica.log.place.previous,
             admitted=ring_pb2.Admitted(name="eve", certificate=eve.der, agreement=eve.agreement, mailbox=9),
         ).SerializeToString(deterministic=True)
         for identity in (eve, anna.channel.identity):
@@ -288,13 +288,13 @@ async def test_member_when_flooded_with_junk_then_nothing_grows_and_it_still_hea
         await anna.channel.send(go(1))
         assert await host.hear(MessageFrom) == MessageFrom("anna", go(1))
         for person in (host, anna):
-            circle = person.channel._circle
-            assert len(circle._early) <= MOST_MESSAGES
-            assert circle._early.held_bytes <= MOST_BYTES
-            assert len(circle._seen) <= 2
-            assert len(circle.log) == 3
+            replica = person.channel._replica
+            assert len(replica._early) <= MOST_MESSAGES
+            assert replica._early.held_bytes <= MOST_BYTES
+            assert len(replica._seen) <= 2
+            assert len(replica.log) == 3
             assert len(person.channel._postbox.attending) <= MOST_ATTENDING
-            assert len(person.channel._poster._waiting) <= 256
+            assert len(person.channel._outbox._waiting) <= 256
         assert host.channel._reception is not None
         assert len(host.channel._reception._desk._exchanges) <= MOST_GUESSES
         await stage.end()
@@ -320,12 +320,12 @@ async def test_newcomer_when_the_host_gives_it_anothers_log_then_denied(stage: S
         offer = await approach(code=code_of(host), name="anna")
         reception, eve = host.channel._reception, make_identity()
         assert reception is not None
-        admit = host.channel._circle.admit
+        admit = host.channel._replica.admit
 
         def swap(**wish: object) -> object:
             return admit(**{**wish, "certificate": eve.der, "agreement": eve.agreement})  # type: ignore[arg-type]
 
-        host.channel._circle.admit = swap  # type: ignore[method-assign,assignment]
+        host.channel._replica.admit = swap  # type: ignore[method-assign,assignment]
         with pytest.raises(Denied, match="somebody else in this machine's place"):
             await offer.enrol(Local(tmp_path / "anna", VERSION, MLX_LM, lambda: None))
         await stage.end()

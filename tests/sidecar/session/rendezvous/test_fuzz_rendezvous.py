@@ -285,7 +285,7 @@ async def test_mail_when_hostile_then_nobody_joins_or_goes_and_nothing_grows(lay
     _, postbox = await attended()
     circles = dict(zip(("host", "anna"), two_members(), strict=True))
     writer = circles["anna" if reader == "host" else "host"]
-    channel = Channel(postbox=postbox, circle=circles[reader], open_desk=open_desk)
+    channel = Channel(postbox=postbox, replica=circles[reader], open_desk=open_desk)
     start = Newcomer(Code(7, ("ocean", "velvet", "lamp")), entropy("start")).start()
     parcels = [
         ring_pb2.Parcel(envelope=ring_pb2.Sealed.FromString(writer.write(go(1)))),
@@ -306,7 +306,7 @@ async def test_mail_when_hostile_then_nobody_joins_or_goes_and_nothing_grows(lay
         finish(channel._on_event(event))
         while channel._feed._unread:
             finish(channel._feed.next())
-        assert len(channel._poster._waiting) <= 256
+        assert len(channel._outbox._waiting) <= 256
         if channel._reception is not None:
             assert len(channel._reception._desk._exchanges) <= MOST_EXCHANGES
 
