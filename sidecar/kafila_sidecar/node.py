@@ -73,7 +73,7 @@ class Node:
             mlx=self._mlx, folder=self._config.data / "measurements", reserved=self._promised_bytes
         )
         self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
-        self._looking = self._tasks.create_task(self._monitor.run(), name="surroundings")
+        self._looking = self._tasks.create_task(self._monitor.run(), name="network monitor")
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -259,7 +259,7 @@ class Node:
         """An open session that this machine hosts."""
         session = self._find(wanted)
         session.check_open()
-        if not session.channel.is_admitter:
+        if not session.channel.is_host:
             raise Refused(f"only the host, {session.channel.host}, can {what}")
         return session
 

@@ -1,4 +1,4 @@
-"""This machine in one session: channel, seat and stage wired together, run, and shown as one snapshot."""
+"""This machine in one session: channel, driver and stage wired together, run, and shown as one snapshot."""
 
 import asyncio
 import json
@@ -91,20 +91,20 @@ class Participation:
     async def _run(self) -> None:
         self._reaching.start(self.driver.moved)
         running = asyncio.create_task(self.channel.run(), name=f"channel {self.id}")
-        seated = asyncio.create_task(self.driver.run(), name=f"seat {self.id}")
+        driving = asyncio.create_task(self.driver.run(), name=f"driver {self.id}")
         try:
-            await asyncio.wait((running, seated), return_when=asyncio.FIRST_COMPLETED)
-            self._close_by((running if running.done() else seated).exception())
-            await asyncio.wait((seated,), timeout=10)
+            await asyncio.wait((running, driving), return_when=asyncio.FIRST_COMPLETED)
+            self._close_by((running if running.done() else driving).exception())
+            await asyncio.wait((driving,), timeout=10)
             await self.channel.leave()
         finally:
             running.cancel()
-            seated.cancel()
-            await asyncio.wait((running, seated))
+            driving.cancel()
+            await asyncio.wait((running, driving))
             self._reaching.stop()
 
     def _close_by(self, error: BaseException | None) -> None:
-        """Closes the session by what ended it, if that was no ordinary end of the seat."""
+        """Closes the session by what ended it, if that was no ordinary end of the driver."""
         if error is None:
             return
         code, sentence = KafilaError.code, f"a bug at {self.channel.self_name} ended the session, its log says more"
@@ -198,7 +198,7 @@ class Participation:
         (entry, device), network = await asyncio.gather(self._measure(), self.entry())
         return {**entry, **network}, device
 
-    # ---- The network under the seat
+    # ---- The network under the driver
 
     def candidates(self) -> Sequence[Candidate]:
         return self._reaching.candidates()

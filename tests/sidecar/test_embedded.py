@@ -27,8 +27,8 @@ async def test_start_when_asked_twice_at_once_then_one_rendezvous_that_answers(t
         assert first == second
         assert first.fingerprint
         assert note
-        postbox = await open_room(first)
-        await postbox.aclose()
+        mailbox = await open_room(first)
+        await mailbox.aclose()
     with pytest.raises(Unavailable):
         await open_room(first)
 

@@ -16,7 +16,7 @@ from kafila_sidecar.session.coordination.states import State
 from tests.sidecar.session.driver_world import TERMS, PlayedChannel
 
 
-class Channel(PlayedChannel):
+class EndingChannel(PlayedChannel):
     """A channel that runs until it is left, or fails."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class NoReach:
         await asyncio.Event().wait()
 
 
-def participation(channel: Channel, folder: Path) -> Participation:
+def participation(channel: EndingChannel, folder: Path) -> Participation:
     async def measure() -> tuple[dict[str, Any], str]:
         await asyncio.Event().wait()
         raise AssertionError
@@ -76,11 +76,11 @@ def participation(channel: Channel, folder: Path) -> Participation:
 
 
 @pytest.fixture
-async def channel() -> Channel:
-    return Channel()
+async def channel() -> EndingChannel:
+    return EndingChannel()
 
 
-async def test_session_when_left_then_it_ends_without_a_fault(channel: Channel, tmp_path: Path) -> None:
+async def test_session_when_left_then_it_ends_without_a_fault(channel: EndingChannel, tmp_path: Path) -> None:
     session = participation(channel, tmp_path)
     running = asyncio.create_task(session.run())
     await asyncio.sleep(0.05)
@@ -91,7 +91,9 @@ async def test_session_when_left_then_it_ends_without_a_fault(channel: Channel, 
     assert channel.left == 1
 
 
-async def test_session_when_its_history_is_forked_then_it_closes_with_that(channel: Channel, tmp_path: Path) -> None:
+async def test_session_when_its_history_is_forked_then_it_closes_with_that(
+    channel: EndingChannel, tmp_path: Path
+) -> None:
     session = participation(channel, tmp_path)
     running = asyncio.create_task(session.run())
     await asyncio.sleep(0.05)
@@ -101,16 +103,16 @@ async def test_session_when_its_history_is_forked_then_it_closes_with_that(chann
         session.check_open()
 
 
-@pytest.mark.parametrize("place", ["channel", "seat", "leaving"])
+@pytest.mark.parametrize("place", ["channel", "driver", "leaving"])
 async def test_session_when_there_is_a_bug_then_it_closes_in_one_sentence_and_raises_nothing(
-    channel: Channel, tmp_path: Path, place: str
+    channel: EndingChannel, tmp_path: Path, place: str
 ) -> None:
     session = participation(channel, tmp_path)
     running = asyncio.create_task(session.run())
     await asyncio.sleep(0.05)
     if place == "channel":
         channel.break_down(ExceptionGroup("unhandled errors in a TaskGroup", [ZeroDivisionError()]))
-    elif place == "seat":
+    elif place == "driver":
         session.driver._turns.soon(lambda: cast(Any, 1 // 0))
     else:
         channel.leaves_with = ZeroDivisionError()
@@ -123,7 +125,7 @@ async def test_session_when_there_is_a_bug_then_it_closes_in_one_sentence_and_ra
         assert fault.value.code == "INTERNAL"
 
 
-async def test_session_when_cancelled_then_everything_of_it_ends(channel: Channel, tmp_path: Path) -> None:
+async def test_session_when_cancelled_then_everything_of_it_ends(channel: EndingChannel, tmp_path: Path) -> None:
     session = participation(channel, tmp_path)
     before = asyncio.all_tasks()
     running = asyncio.create_task(session.run())

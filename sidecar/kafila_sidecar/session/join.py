@@ -27,8 +27,8 @@ from kafila_sidecar.session.rendezvous.address import RendezvousAddress
 from kafila_sidecar.session.rendezvous.code import Code
 from kafila_sidecar.session.rendezvous.mailbox import Mailbox, enter_room, open_room
 
-ANSWER_DEADLINE_S = 10.0  # for each answer of the admitter's
-BUSY_DEADLINE_S, BUSY_PAUSE_S = 10.0, 0.5  # how long, and how often, a busy admitter is asked again
+ANSWER_DEADLINE_S = 10.0  # for each answer of the host's
+BUSY_DEADLINE_S, BUSY_PAUSE_S = 10.0, 0.5  # how long, and how often, a busy host is asked again
 
 Offer = Callable[[], ring_pb2.OfferBody]
 
@@ -36,7 +36,7 @@ Offer = Callable[[], ring_pb2.OfferBody]
 @dataclass(frozen=True, slots=True)
 class Local:
     """What this machine brings to every session: the versions that it runs, and a folder for this one's identity and
-    count of guesses. `may_admit` says why nobody may join now, or None, whenever this member is the admitter."""
+    count of guesses. `may_admit` says why nobody may join now, or None, whenever this member is the host."""
 
     folder: Path
     version: str
@@ -45,11 +45,11 @@ class Local:
 
 
 async def found(*, rendezvous: RendezvousAddress, terms: ring_pb2.SessionTerms, name: str, local: Local) -> Channel:
-    """Opens a room and becomes the session's host and admitter; `Channel.code` is what people pass on.
+    """Opens a room and becomes the session's host; `Channel.code` is what people pass on.
 
     Raises Unavailable when the rendezvous does not answer within 5 s, or what it refuses with.
     """
-    postbox = await open_room(rendezvous)
+    mailbox = await open_room(rendezvous)
     identity = make_identity()
     save_identity(identity, local.folder)
     log = found_log(
@@ -57,36 +57,36 @@ async def found(*, rendezvous: RendezvousAddress, terms: ring_pb2.SessionTerms, 
         session=secrets.token_bytes(SESSION_BYTES),
         terms=terms,
         name=names.fit(name, ()),
-        mailbox=postbox.place.mailbox,
+        mailbox=mailbox.place.mailbox,
     )
     key = secrets.token_bytes(KEY_BYTES)
     replica = Replica(identity=identity, self_name=log.host, log=log, key=key, entropy=os.urandom)
-    return _channel(postbox, replica, local)
+    return _channel(mailbox, replica, local)
 
 
 async def approach(*, code: Code, name: str) -> "Approach":
-    """Proves a code to the session's admitter and learns the session's terms; nothing is joined yet.
+    """Proves a code to the session's host and learns the session's terms; nothing is joined yet.
 
     Raises InvalidInput for a code without an address, NotFound when there is no such session, Denied for wrong words,
     Refused when the session takes nobody now, Unavailable when rendezvous or host don't answer.
     """
     if code.address is None:
         raise InvalidInput("the code names no rendezvous, and none is configured: set KAFILA_RENDEZVOUS=host:port")
-    postbox = await enter_room(code.address, code.room)
+    mailbox = await enter_room(code.address, code.room)
     try:
-        admitter = HostMailbox(postbox)
-        newcomer = await _prove(admitter, code)
+        host = HostMailbox(mailbox)
+        newcomer = await _prove(host, code)
     except BaseException:
-        await postbox.aclose()
+        await mailbox.aclose()
         raise
-    return Approach(admitter, newcomer, name)
+    return Approach(host, newcomer, name)
 
 
 class Approach:
     """A proved code: what the session is, before this machine takes part in it."""
 
-    def __init__(self, admitter: "HostMailbox", newcomer: Newcomer, name: str) -> None:
-        self._admitter = admitter
+    def __init__(self, host: "HostMailbox", newcomer: Newcomer, name: str) -> None:
+        self._host = host
         self._newcomer = newcomer
         self._name = name
         self.session = newcomer.offer.session
@@ -106,7 +106,7 @@ class Approach:
         )
         try:
             save_identity(identity, local.folder)
-            await self._admitter.exchange(self._newcomer, self._newcomer.enrol(body), until="admitted")
+            await self._host.exchange(self._newcomer, self._newcomer.enrol(body), until="admitted")
             admitted = self._newcomer.admitted
             log = replay(self.session, admitted.log)
             _check_own_entry(log.member(admitted.name), identity)
@@ -114,28 +114,28 @@ class Approach:
         except BaseException:
             await self.abandon()
             raise
-        return _channel(self._admitter.postbox, replica, local)
+        return _channel(self._host.mailbox, replica, local)
 
     async def abandon(self) -> None:
         """Gives the offer up."""
-        await self._admitter.postbox.aclose()
+        await self._host.mailbox.aclose()
 
 
 class HostMailbox:
     """Whoever answers newcomers in a room, as a newcomer finds it: the host, or its successor."""
 
-    def __init__(self, postbox: Mailbox) -> None:
-        self.postbox = postbox
-        self._mailbox: int | None = None  # known once somebody answered
+    def __init__(self, mailbox: Mailbox) -> None:
+        self.mailbox = mailbox
+        self._answering: int | None = None  # known once somebody answered
 
     async def exchange(self, newcomer: Newcomer, first: ring_pb2.Admission, *, until: str) -> None:
-        """Sends a step and answers the admitter's until the newcomer's state is `until`."""
+        """Sends a step and answers the host's until the newcomer's state is `until`."""
         step: ring_pb2.Admission | None = first
         try:
             while newcomer.state != until:
                 asked = self._asked()
                 if step is not None:
-                    await self.postbox.post(asked, ring_pb2.Parcel(admission=step).SerializeToString())
+                    await self.mailbox.post(asked, ring_pb2.Parcel(admission=step).SerializeToString())
                 async with asyncio.timeout(ANSWER_DEADLINE_S):
                     answer = await self._answer(asked)
                 step = newcomer.receive(answer)
@@ -147,36 +147,36 @@ class HostMailbox:
 
         One start goes to all and one answer is taken, so that however many there are, they get one guess.
         """
-        if self._mailbox is not None:
-            return [self._mailbox]
-        attending = self.postbox.attending
-        first = self.postbox.place.admitter
+        if self._answering is not None:
+            return [self._answering]
+        attending = self.mailbox.attending
+        first = self.mailbox.place.host
         asked = [first] if first in attending else sorted(attending)
         if not asked:
             raise Unavailable("the session's host is not connected to the rendezvous at present: try again later")
         return asked
 
     async def _answer(self, asked: list[int]) -> ring_pb2.Admission:
-        """The admitter's next step; raises Unavailable when it goes."""
+        """The host's next step; raises Unavailable when it goes."""
         while True:
-            event = await self.postbox.next()
+            event = await self.mailbox.next()
             if [event.departed] == asked:
                 raise Unavailable("the session's host lost its connection to the rendezvous: try again later")
             if event.mail.sender in asked:
                 admission = _admission(event)
                 if admission is not None:
-                    self._mailbox = event.mail.sender
+                    self._answering = event.mail.sender
                     return admission
 
 
-async def _prove(admitter: HostMailbox, code: Code) -> Newcomer:
-    """A newcomer that holds the offer; asks again for a while when the admitter is busy."""
+async def _prove(host: HostMailbox, code: Code) -> Newcomer:
+    """A newcomer that holds the offer; asks again for a while when the host is busy."""
     loop = asyncio.get_running_loop()
     until = loop.time() + BUSY_DEADLINE_S
     while True:
         newcomer = Newcomer(code, os.urandom)
         try:
-            await admitter.exchange(newcomer, newcomer.start(), until="offered")
+            await host.exchange(newcomer, newcomer.start(), until="offered")
         except HostBusy:
             if loop.time() >= until:
                 raise
@@ -198,15 +198,15 @@ def _check_own_entry(member: Member | None, identity: Identity) -> None:
         raise Denied("the session's log admits somebody else in this machine's place")
 
 
-def _channel(postbox: Mailbox, replica: Replica, local: Local) -> Channel:
-    """A channel that can open a desk: the host at once, others when they succeed it."""
+def _channel(mailbox: Mailbox, replica: Replica, local: Local) -> Channel:
+    """A channel that can admit: the host at once, others when they succeed it."""
 
     def may_admit() -> KafilaError | None:
         if replica.log.now.locked:
             return Refused(f"this session is locked: ask its host, {replica.log.host}, to unlock it")
         return local.may_admit()
 
-    def open_desk(code: Code, offer: Offer) -> HostAdmission:
+    def open_admission(code: Code, offer: Offer) -> HostAdmission:
         return HostAdmission(
             code=code,
             guesses=Guesses(FileGuesses(local.folder)),
@@ -216,4 +216,4 @@ def _channel(postbox: Mailbox, replica: Replica, local: Local) -> Channel:
             entropy=os.urandom,
         )
 
-    return Channel(postbox=postbox, replica=replica, open_desk=open_desk)
+    return Channel(mailbox=mailbox, replica=replica, open_admission=open_admission)

@@ -1,4 +1,4 @@
-"""Channels on loopback: a rendezvous, members that run, their news, and a wire that can be cut."""
+"""Channels on loopback: a rendezvous, members that run, their events, and a wire that can be cut."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ async def rendezvous(*, tls: bool) -> AsyncIterator[RendezvousAddress]:
 
 
 @dataclass
-class Person:
+class ChannelPerson:
     """A channel whose run and listener are tasks of the test."""
 
     channel: Channel
@@ -41,32 +41,32 @@ class Person:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def listen(self) -> None:
-        async for news in self.channel.events():
-            self.heard.append(news)
+        async for event in self.channel.events():
+            self.heard.append(event)
             self.changed.set()
 
     async def hear(self, kind: type[Kind], which: Callable[[Kind], bool] = lambda _: True) -> Kind:
-        """Waits for the first news of a kind, and takes it off the list."""
+        """Waits for the first event of a kind, and takes it off the list."""
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                for place, news in enumerate(self.heard):
-                    if isinstance(news, kind) and which(news):
+                for place, event in enumerate(self.heard):
+                    if isinstance(event, kind) and which(event):
                         del self.heard[place]
-                        return news
+                        return event
                 self.changed.clear()
                 await self.changed.wait()
 
 
-class Stage:
+class Company:
     """Starts people, and ends them when the test is over."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._people: list[tuple[Person, asyncio.Task[None]]] = []
+        self._people: list[tuple[ChannelPerson, asyncio.Task[None]]] = []
 
     async def host(
         self, address: RendezvousAddress, may_admit: Callable[[], KafilaError | None] = lambda: None
-    ) -> Person:
+    ) -> ChannelPerson:
         channel = await found(
             rendezvous=address,
             terms=TERMS,
@@ -75,14 +75,14 @@ class Stage:
         )
         return self._start(channel)
 
-    async def join(self, code: Code | None, name: str, version: str = VERSION) -> Person:
+    async def join(self, code: Code | None, name: str, version: str = VERSION) -> ChannelPerson:
         assert code is not None
         offer = await approach(code=code, name=name)
         channel = await offer.enrol(Local(self._folder / name, version, MLX_LM, lambda: None))
         return self._start(channel)
 
-    def _start(self, channel: Channel) -> Person:
-        person = Person(channel, asyncio.create_task(channel.run()))
+    def _start(self, channel: Channel) -> ChannelPerson:
+        person = ChannelPerson(channel, asyncio.create_task(channel.run()))
         self._people.append((person, asyncio.create_task(person.listen())))
         return person
 
@@ -94,7 +94,7 @@ class Stage:
             assert listener.done()
 
 
-class Wire:
+class CuttableWire:
     """A TCP forwarder in front of a server, which can be cut."""
 
     def __init__(self, target: RendezvousAddress) -> None:

@@ -1,4 +1,4 @@
-"""A seat with everything around it played by small real classes: the channel, the network, the stage."""
+"""A driver with everything around it played by small real classes: the channel, the network, the stage."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -34,7 +34,7 @@ def member(name: str, index: int) -> Member:
 
 
 class PlayedChannel:
-    """What a seat sees of a channel. A test changes the membership, and says what others say."""
+    """What a driver sees of a channel. A test changes the membership, and says what others say."""
 
     def __init__(self, me: str, *names: str) -> None:
         self.self_name = me
@@ -45,15 +45,15 @@ class PlayedChannel:
         self.sent: list[ring_pb2.Control] = []
         self.votes: list[str] = []
         self.removals: list[tuple[str, str]] = []
-        self._news: asyncio.Queue[Event] = asyncio.Queue()
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
 
     @property
-    def is_admitter(self) -> bool:
+    def is_host(self) -> bool:
         return self.host == self.self_name
 
     async def events(self) -> AsyncIterator[Event]:
         while True:
-            yield await self._news.get()
+            yield await self._events.get()
 
     async def send(self, control: ring_pb2.Control) -> None:
         self.sent.append(control)
@@ -71,9 +71,9 @@ class PlayedChannel:
 
     # ---- For the test
 
-    def tell(self, *news: Event) -> None:
-        for one in news:
-            self._news.put_nowait(one)
+    def tell(self, *events: Event) -> None:
+        for one in events:
+            self._events.put_nowait(one)
 
     def says(self, sender: str, control: ring_pb2.Control) -> None:
         self.tell(MessageFrom(sender, control))
@@ -93,7 +93,7 @@ class PlayedChannel:
 
 
 class NoNetwork:
-    """Links are never made; the seat is told of them by others."""
+    """Links are never made; the driver is told of them by others."""
 
     def __init__(self) -> None:
         self.network: dict[str, Any] = {}
@@ -129,8 +129,8 @@ class PlayedStage:
         self.faults.append(fault)
 
 
-class Table:
-    """One seat that runs."""
+class RunningDriver:
+    """One driver that runs."""
 
     def __init__(self, me: str, *names: str) -> None:
         self.channel = PlayedChannel(me, *names)

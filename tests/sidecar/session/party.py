@@ -8,9 +8,9 @@ from typing import Any
 from kafila_sidecar.session.coordination.coordinator import Coordinator, PlanningTerms
 from kafila_sidecar.session.coordination.effects import (
     Accuse,
-    AuthorityOutput,
     Closed,
     ComputePlan,
+    CoordinatorOutput,
     Dissolve,
     Fault,
     FollowerOutput,
@@ -41,10 +41,10 @@ def plan_for(problem: Any) -> dict[str, Any]:
     return {"admitted": True, "head": members[0], "order": members, "stages": stages}
 
 
-class Party:
+class CoreParty:
     """Everybody's cores and the wires between them; messages to one member may overtake each other.
 
-    The membership log is played: it names another admitter once more than half of the others voted for it.
+    The membership log is played: it names another host once more than half of the others voted for it.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Party:
         self.votes: dict[str, str] = {}
         self.removed: list[tuple[str, str]] = []
         self.mute: set[str] = set()  # members that are there, and say nothing
-        self.machines: dict[str, Follower] = {"ada": Follower(name="ada", admitter="ada", members=("ada",))}
+        self.machines: dict[str, Follower] = {"ada": Follower(name="ada", host="ada", members=("ada",))}
         self.links: set[frozenset[str]] = set()
         self.broken: set[frozenset[str]] = set()
         self.serving: dict[str, int] = {}
@@ -73,7 +73,7 @@ class Party:
 
     def join(self, name: str) -> None:
         members = (*self.coordinator.members, name)
-        self.machines[name] = Follower(name=name, admitter=self.coordinator.name, members=members)
+        self.machines[name] = Follower(name=name, host=self.coordinator.name, members=members)
         self._log(members)
 
     def measure(self, name: str) -> None:
@@ -136,8 +136,8 @@ class Party:
         self.pump()
 
     def _log(self, members: Sequence[str], *, anew: bool = False) -> None:
-        admitter = self.coordinator.name
-        self._tell(lambda follower: follower.members_changed(members, admitter, self.now))
+        host = self.coordinator.name
+        self._tell(lambda follower: follower.members_changed(members, host, self.now))
         self._obey(self.coordinator.members_changed(members, self.now, anew=anew))
         self.pump()
 
@@ -150,7 +150,7 @@ class Party:
     def _tell(self, call: Any) -> None:
         self._queue.extend((name, call) for name in self.machines)
 
-    def _obey(self, outputs: Sequence[AuthorityOutput]) -> None:
+    def _obey(self, outputs: Sequence[CoordinatorOutput]) -> None:
         for output in outputs:
             match output:
                 case ComputePlan(epoch, problem):
@@ -200,8 +200,8 @@ class Party:
                     self.closed[name] = fault
 
 
-def formed(**kwargs: Any) -> Party:
-    party = Party(**kwargs)
+def formed(**kwargs: Any) -> CoreParty:
+    party = CoreParty(**kwargs)
     party.measure("ada")
     for name in NAMES[1:]:
         party.join(name)

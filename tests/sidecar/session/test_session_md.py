@@ -64,7 +64,7 @@ def founded() -> Log:
     return found_log(DESK, session=SESSION, terms=TERMS, name="desk", mailbox=1)
 
 
-def desk() -> HostAdmission:
+def admission() -> HostAdmission:
     return HostAdmission(
         code=CODE,
         guesses=Guesses(MemoryStore()),
@@ -78,12 +78,12 @@ def desk() -> HostAdmission:
 # ---- Admission
 
 
-def test_admission_when_newcomer_and_admitter_talk_then_each_step_is_the_documents() -> None:
-    newcomer, admitter = Newcomer(CODE, drawn(b"n")), desk()
+def test_admission_when_newcomer_and_host_talk_then_each_step_is_the_documents() -> None:
+    newcomer, host = Newcomer(CODE, drawn(b"n")), admission()
 
     def answered(admission: ring_pb2.Admission | None) -> ring_pb2.Admission:
         assert admission is not None
-        answer = admitter.receive(2, admission, 0.0)
+        answer = host.receive(2, admission, 0.0)
         assert isinstance(answer, AdmissionAnswer)
         return answer.admission
 
@@ -114,7 +114,7 @@ def test_keys_when_derived_as_documented_then_they_confirm_as_the_code_does() ->
     keys = HKDF(algorithm=SHA256(), length=128, salt=salt, info=b"kafila admission keys").derive(DOC.hex("shared key"))
     assert keys == DOC.hex("keys")
     assert hmac.digest(keys[:32], salt, "sha256") == DOC.hex("confirm")[-32:]
-    assert hmac.digest(keys[32:64], salt, "sha256") == DOC.hex("admitter's confirmation")
+    assert hmac.digest(keys[32:64], salt, "sha256") == DOC.hex("host's confirmation")
 
 
 # ---- Log and keys
@@ -209,15 +209,15 @@ def terms(model: Any) -> PlanningTerms:
     )
 
 
-async def test_problem_when_the_admitter_knows_members_and_links_then_the_documents() -> None:
+async def test_problem_when_the_host_knows_members_and_links_then_the_documents() -> None:
     documented = DOC.json("problem")
-    admitter = Coordinator(name="desk", terms=terms(documented["model"]))
-    admitter.members_changed(["desk", "lab"], 0.0)
-    admitter.measured("desk", measured("desk", 0.02), 0.0)
-    (asked,) = admitter.measured("lab", measured("lab", 0.03), 0.0)
+    host = Coordinator(name="desk", terms=terms(documented["model"]))
+    host.members_changed(["desk", "lab"], 0.0)
+    host.measured("desk", measured("desk", 0.02), 0.0)
+    (asked,) = host.measured("lab", measured("lab", 0.03), 0.0)
     assert isinstance(asked, ComputePlan)
-    admitter.planned(1, await compute_plan(asked.problem), 0.0)
-    (again,) = admitter.linked("lab", "desk", "direct", 0.008, 0.0)
+    host.planned(1, await compute_plan(asked.problem), 0.0)
+    (again,) = host.linked("lab", "desk", "direct", 0.008, 0.0)
     assert again == ComputePlan(2, documented)
 
 

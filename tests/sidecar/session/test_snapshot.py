@@ -28,13 +28,13 @@ CHECKPOINT = SimpleNamespace(
 )
 
 
-class Seen:
+class ViewedSession:
     """A channel, a machine and a roster that a test changes, and the snapshot of them."""
 
     def __init__(self, model: str = "org/Model-1B") -> None:
         self.channel = PlayedChannel("bob", "ada", "bob", "cyd")
         self.channel.terms = ring_pb2.SessionTerms(model=model, members_wanted=4, context_tokens=64, concurrency=2)
-        self.follower = Follower(name="bob", admitter="ada", members=("ada", "bob", "cyd"))
+        self.follower = Follower(name="bob", host="ada", members=("ada", "bob", "cyd"))
         self.roster = Roster(("ada", "bob", "cyd"))
 
     def view(self) -> Any:
@@ -50,7 +50,7 @@ class Seen:
 
 
 def test_view_when_forming_then_members_in_order_and_who_is_missing() -> None:
-    shown = Seen().view()
+    shown = ViewedSession().view()
     assert [(m.name, m.role, m.present) for m in shown.members] == [
         ("ada", "host", True),
         ("bob", "member", True),
@@ -61,7 +61,7 @@ def test_view_when_forming_then_members_in_order_and_who_is_missing() -> None:
 
 
 def test_view_when_a_member_left_and_is_heard_again_then_present_follows() -> None:
-    seen = Seen()
+    seen = ViewedSession()
     seen.follower.departed("cyd", 0.0)
     seen.follower.handle_timer(9.0, {})
     assert [m.present for m in seen.view().members] == [True, True, False]
@@ -71,7 +71,7 @@ def test_view_when_a_member_left_and_is_heard_again_then_present_follows() -> No
 
 
 def test_view_when_planned_then_stages_and_hops_with_what_is_known() -> None:
-    seen = Seen()
+    seen = ViewedSession()
     seen.follower.proposed(Proposal(3, PROBLEM, PLAN))
     seen.roster.linked("bob", "ada", FormedLink("relay", 0.02, 0.1, 0.1))
     shown = seen.view()
@@ -87,7 +87,7 @@ def test_view_when_planned_then_stages_and_hops_with_what_is_known() -> None:
 
 @pytest.mark.parametrize(("epoch", "measured_s"), [(3, 0.5), (2, 0.0)])
 def test_view_when_there_is_a_trace_then_only_the_present_epochs_counts(epoch: int, measured_s: float) -> None:
-    seen = Seen()
+    seen = ViewedSession()
     seen.follower.proposed(Proposal(3, PROBLEM, PLAN))
     hop = {"from": "ada", "to": "bob", "measured_s": 0.5}
     seen.roster.measured({"epoch": epoch, "stages": [{"member": "bob", "measured_s": 0.5}], "hops": [hop]})
@@ -97,7 +97,7 @@ def test_view_when_there_is_a_trace_then_only_the_present_epochs_counts(epoch: i
 
 
 def test_view_when_closed_by_a_fault_then_it_says_so() -> None:
-    seen = Seen()
+    seen = ViewedSession()
     seen.follower.close(Fault("ada", "UNAVAILABLE", "ada was lost"))
     shown = seen.view()
     assert (shown.state, shown.failure, shown.failure_code) == ("closed", "ada was lost", "UNAVAILABLE")
@@ -110,7 +110,7 @@ def test_view_when_closed_by_a_fault_then_it_says_so() -> None:
 def test_stub_model_when_the_model_is_called_anything_then_its_name_is_one_that_ollama_takes(
     model: str, name: str
 ) -> None:
-    stub_model = Seen(model).view().vehicle
+    stub_model = ViewedSession(model).view().vehicle
     assert stub_model.name == f"kafila/session/{name}:303132"
     assert (stub_model.parameters["top_k"], stub_model.parameters["repeat_penalty"]) == (5.0, 1.0)
     assert (stub_model.architecture, stub_model.context_length, stub_model.parameter_count) == ("llama", 64, 7)

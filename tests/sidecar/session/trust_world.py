@@ -1,4 +1,4 @@
-"""What the tests of trust share: made randomness, a guess store in memory, circles of members."""
+"""What the tests of trust share: made randomness, a guess store in memory, replicas of members."""
 
 import hashlib
 import itertools

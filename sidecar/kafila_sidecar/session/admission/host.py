@@ -1,4 +1,4 @@
-"""The admitter's side of admission: one exchange for each newcomer's mailbox. No I/O, no clock.
+"""The host's side of admission: one exchange for each newcomer's mailbox. No I/O, no clock.
 
 Only who proved the code learns anything of the session, be it an offer or why it is refused. After `MOST_GUESSES`
 exchanges that nobody confirmed, joining pauses until there is a new code.
@@ -20,7 +20,7 @@ PROOF_TTL_S = 60.0
 MOST_EXCHANGES = 64
 MOST_GUESSES = 5  # of one code: 5 in 2^33 are one chance in 1.7 thousand million
 
-NEWCOMER_CONTEXT, ADMITTER_CONTEXT = b"kafila admission, newcomer", b"kafila admission, admitter"
+NEWCOMER_CONTEXT, HOST_CONTEXT = b"kafila admission, newcomer", b"kafila admission, admitter"
 
 # (state, step that came) -> next state. Any other pair ends the exchange.
 EXCHANGE = {("new", "start"): "challenged", ("challenged", "confirm"): "offered", ("offered", "enrol"): "enrolled"}
@@ -53,7 +53,7 @@ class AdmissionAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Enrol:
-    """A newcomer that proved the code asks to be admitted; answer with `Desk.admit` or `Desk.refuse`."""
+    """A newcomer that proved the code asks to be admitted; answer with `HostAdmission.admit` or `refuse`."""
 
     mailbox: int
     body: ring_pb2.EnrolBody
@@ -192,4 +192,4 @@ class HostAdmission:
 
 
 def _seal(pake: HostPake, body: Message, entropy: Entropy) -> ring_pb2.Sealed:
-    return Sealer(pake.keys.admitter_seal, ADMITTER_CONTEXT, entropy).seal(body.SerializeToString())
+    return Sealer(pake.keys.host_seal, HOST_CONTEXT, entropy).seal(body.SerializeToString())

@@ -14,7 +14,7 @@ from kafila_sidecar.errors import (
     Unavailable,
     from_code,
 )
-from kafila_sidecar.session.admission.host import ADMITTER_CONTEXT, NEWCOMER_CONTEXT
+from kafila_sidecar.session.admission.host import HOST_CONTEXT, NEWCOMER_CONTEXT
 from kafila_sidecar.session.admission.pake import PROTOCOL, WRONG_WORDS, Entropy, NewcomerPake
 from kafila_sidecar.session.membership.seal import Sealer
 from kafila_sidecar.session.rendezvous.code import Code
@@ -28,7 +28,7 @@ PAUSED = (
 
 
 class HostBusy(Unavailable):
-    """The admitter asks to try again in a moment, before this machine confirmed: trying again gives nothing away."""
+    """The host asks to try again in a moment, before this machine confirmed: trying again gives nothing away."""
 
 
 # (state, what happens) -> next state. Any other pair is refused.
@@ -42,7 +42,7 @@ NEWCOMER = {
 
 
 class Newcomer:
-    """One attempt to join; `offer` and `admitted` hold what the admitter sealed."""
+    """One attempt to join; `offer` and `admitted` hold what the host sealed."""
 
     def __init__(self, code: Code, entropy: Entropy) -> None:
         self.state = "new"
@@ -63,9 +63,9 @@ class Newcomer:
         return ring_pb2.Admission(enrol=sealer.seal(body.SerializeToString()))
 
     def receive(self, admission: ring_pb2.Admission) -> ring_pb2.Admission | None:
-        """Takes the admitter's step, returns the next one of ours if it is our turn.
+        """Takes the host's step, returns the next one of ours if it is our turn.
 
-        Raises Denied for wrong words, what the admitter refused with, or InvalidInput for nonsense.
+        Raises Denied for wrong words, what the host refused with, or InvalidInput for nonsense.
         """
         step = admission.WhichOneof("step") or "nothing"
         if step == "refusal":
@@ -85,8 +85,8 @@ class Newcomer:
         return None
 
     def _open(self, body: Body, sealed: ring_pb2.Sealed) -> Body:
-        """Fills `body` with what the admitter sealed; a wrong key means that the words differ."""
-        sealer = Sealer(self._pake.keys.admitter_seal, ADMITTER_CONTEXT, self._entropy)
+        """Fills `body` with what the host sealed; a wrong key means that the words differ."""
+        sealer = Sealer(self._pake.keys.host_seal, HOST_CONTEXT, self._entropy)
         try:
             body.MergeFromString(sealer.open(sealed))
         except DecodeError as error:

@@ -1,5 +1,5 @@
-"""A session's channel: control messages between members, and who they are. The asyncio driver of `circle` and, on the
-admitter, of `reception`.
+"""A session's channel: control messages between members, and who they are. The asyncio driver of `replica` and, on the
+host, of `reception`.
 
 Messages travel through the rendezvous and over every attached way; each member tells each of them once. Members that
 return get the latest ones again.
@@ -18,7 +18,7 @@ from kafila_sidecar.session.admission.host import AdmissionAnswer
 from kafila_sidecar.session.channel.events import Event, HostChanged, MemberJoined, RendezvousBack, RoomGone
 from kafila_sidecar.session.channel.gossip import Forward, Way
 from kafila_sidecar.session.channel.queue import EventQueue
-from kafila_sidecar.session.channel.reception import OpenDesk, Reception
+from kafila_sidecar.session.channel.reception import OpenAdmission, Reception
 from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.channel.upkeep import Acts, Upkeep
 from kafila_sidecar.session.membership.identity import Identity
@@ -39,13 +39,13 @@ LONGEST_ABSENCE_S = LONGEST_PAUSE_S + 3.0  # a member's next try to attend, and 
 class Channel:
     """Made by `client.found` and `client.Approach.enrol`; lives while `run` runs."""
 
-    def __init__(self, *, postbox: Mailbox, replica: Replica, open_desk: OpenDesk) -> None:
-        self._postbox = postbox
+    def __init__(self, *, mailbox: Mailbox, replica: Replica, open_admission: OpenAdmission) -> None:
+        self._mailbox = mailbox
         self._replica = replica
         self._upkeep = Upkeep(replica)
-        self._open_desk = open_desk
-        self._outbox = Outbox(postbox)
-        self._reception = self._open_reception() if replica.is_admitter else None
+        self._open_admission = open_admission
+        self._outbox = Outbox(mailbox)
+        self._reception = self._open_reception() if replica.is_host else None
         self._ways: dict[Forward, Way] = {}
         self._way_tasks: dict[Forward, asyncio.Task[None]] = {}
         self._feed = EventQueue()
@@ -95,29 +95,29 @@ class Channel:
     @property
     def rendezvous(self) -> Mailbox:
         """This member's mailbox there, through which it reaches the relay too."""
-        return self._postbox
+        return self._mailbox
 
     def link_key(self, member: Member) -> bytes:
         """What this member and that one share, for `Endpoint.connect`; 32 bytes that nobody else knows."""
         return self._replica.keys.pair(member).link
 
     @property
-    def is_admitter(self) -> bool:
-        return self._replica.is_admitter
+    def is_host(self) -> bool:
+        return self._replica.is_host
 
     @property
     def code(self) -> Code | None:
-        """By which newcomers join now; the admitter's only, and only while the room exists."""
+        """By which newcomers join now; the host's only, and only while the room exists."""
         return self._reception.code if self._reception and self._has_room else None
 
     def is_at(self, code: Code) -> bool:
         """Whether a code's number and address are those of this session's room."""
-        return self._has_room and (code.room, code.address) == (self._postbox.place.room, self._postbox.address)
+        return self._has_room and (code.room, code.address) == (self._mailbox.place.room, self._mailbox.address)
 
     @property
     def joining(self) -> str:
         """ "open", "locked", "unreachable" while the rendezvous does not answer or knows the room no more, or on the
-        admitter "paused": the code was guessed wrongly too often."""
+        host "paused": the code was guessed wrongly too often."""
         if self._replica.log.now.locked:
             return "locked"
         if not (self._attended and self._has_room):
@@ -138,14 +138,14 @@ class Channel:
         finally:
             self._group = None
             self._feed.end()
-            await self._postbox.aclose()
+            await self._mailbox.aclose()
         if self._fault:
             raise self._fault
 
     async def events(self) -> AsyncIterator[Event]:
-        """What happens, for one listener, until the channel ends. Unread news is bounded: keep reading."""
-        while (news := await self._feed.next()) is not None:
-            yield news
+        """What happens, for one listener, until the channel ends. Unread events are bounded: keep reading."""
+        while (event := await self._feed.next()) is not None:
+            yield event
 
     async def send(self, control: ring_pb2.Control) -> None:
         """To all other members, by every way there is; kept for a while when none is open.
@@ -157,11 +157,11 @@ class Channel:
     async def receive(self, sealed: bytes) -> None:
         """A sealed message that came over a link: told and passed on at first sight, else dropped."""
         try:
-            news = self._replica.receive(sealed)
-            if news is not None and is_for_all(sealed):
+            events = self._replica.receive(sealed)
+            if events is not None and is_for_all(sealed):
                 self._pass_on(sealed)
-            self._tell(news or [])
-            self._perform(self._upkeep.settle(news or []))
+            self._tell(events or [])
+            self._perform(self._upkeep.settle(events or []))
         except (Forked, Refused) as fault:
             self._fail(fault)
         except (Denied, InvalidInput) as error:
@@ -201,7 +201,7 @@ class Channel:
         self._closing.set()
         if self._group is None:
             self._feed.end()
-            await self._postbox.aclose()
+            await self._mailbox.aclose()
 
     # ---- What the host decides; each raises Refused on any other member
 
@@ -223,7 +223,7 @@ class Channel:
 
     def lock(self, locked: bool) -> None:
         """Takes nobody from now on, or again."""
-        if locked != self._replica.log.now.locked or not self.is_admitter:
+        if locked != self._replica.log.now.locked or not self.is_host:
             self._perform(self._upkeep.lock(locked))
 
     def vote(self, successor: str) -> None:
@@ -235,15 +235,15 @@ class Channel:
     def _perform(self, acts: Acts) -> None:
         for letter in acts.letters:
             self._spread(letter.sealed, letter.readers)
-        self._tell(acts.news)
+        self._tell(acts.events)
 
     async def _say_goodbye(self) -> None:
         self._spread(self._replica.write_goodbye(), self._replica.others)
         await self._outbox.emptied()
         for way in list(self._ways.values()):
             await way.emptied()
-        self._feed.end()  # the end of our own stream is no news
-        await self._postbox.leave()
+        self._feed.end()  # the end of our own stream is no event
+        await self._mailbox.leave()
 
     def _spread(self, sealed: bytes, members: Sequence[Member]) -> None:
         """By mail to these members, and by every way; what is for one member only by the ways that lead there."""
@@ -264,21 +264,21 @@ class Channel:
         for way in self._ways.values():
             way.put(sealed)
 
-    def _tell(self, news: Iterable[Event]) -> None:
-        for one in news:
+    def _tell(self, events: Iterable[Event]) -> None:
+        for one in events:
             self._feed.tell([one])
             if isinstance(one, MemberJoined):
                 self._look_round()  # its stream may have ended before its admission came to us
-            if isinstance(one, HostChanged) and self.is_admitter:
+            if isinstance(one, HostChanged) and self.is_host:
                 self._reception = self._open_reception()
 
     def _look_round(self) -> None:
         """Tells who is back and, unless others are still on their way back too, whose stream ended."""
         if not self._attended or self._closing.is_set():
             return
-        self._feed.tell(self._replica.returned(self._postbox.attending))
+        self._feed.tell(self._replica.returned(self._mailbox.attending))
         if self._loop.time() >= self._others_back_at:
-            self._feed.tell(self._replica.departed(self._postbox.attending))
+            self._feed.tell(self._replica.departed(self._mailbox.attending))
 
     def _fail(self, fault: KafilaError) -> None:
         self._fault = fault
@@ -288,7 +288,7 @@ class Channel:
 
     async def _attend(self) -> None:
         self._look_round()
-        async for sighting in sightings(self._postbox):
+        async for sighting in sightings(self._mailbox):
             if isinstance(sighting, rendezvous_pb2.Event):
                 await self._on_event(sighting)
                 continue
@@ -335,16 +335,16 @@ class Channel:
 
     def _on_newcomer(self, reception: Reception, mailbox: int, admission: ring_pb2.Admission) -> None:
         others = self._replica.others
-        news = reception.receive(mailbox, admission, self._loop.time())
-        if news:
-            self._perform(self._upkeep.admitted(others, news))
+        events = reception.receive(mailbox, admission, self._loop.time())
+        if events:
+            self._perform(self._upkeep.admitted(others, events))
 
     def _open_reception(self) -> Reception:
         return Reception(
             replica=self._replica,
-            room=self._postbox.place.room,
-            address=self._postbox.address,
-            open_desk=self._open_desk,
+            room=self._mailbox.place.room,
+            address=self._mailbox.address,
+            open_admission=self._open_admission,
             answer=self._answer,
         )
 

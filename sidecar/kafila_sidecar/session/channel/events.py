@@ -31,14 +31,14 @@ class MemberRemoved:
 
 @dataclass(frozen=True, slots=True)
 class HostChanged:
-    """A successor admits, plans and decides from here on, perhaps this member; the former admitter was removed."""
+    """A successor admits, plans and decides from here on, perhaps this member; the former host was removed."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Doubted:
-    """This member is the admitter, and the sender holds it to be lost."""
+    """This member is the host, and the sender holds it to be lost."""
 
     sender: str
 

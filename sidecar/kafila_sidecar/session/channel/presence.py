@@ -1,4 +1,4 @@
-"""Who attends the rendezvous, as news of coming and going."""
+"""Who attends the rendezvous, as events of coming and going."""
 
 from collections.abc import Container, Iterable
 

@@ -1,6 +1,6 @@
 """What a member does about the membership: remove, lock, vote, take over, catch up. No I/O, no clock.
 
-Each call changes the circle and returns what to send to whom, and what is news here.
+Each call changes the replica and returns what to send to whom, and what happened here.
 """
 
 from collections.abc import Iterable
@@ -22,13 +22,13 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class Acts:
-    """To be carried out in this order: letters, then news."""
+    """To be carried out in this order: letters, then events."""
 
     letters: list[Letter] = field(default_factory=list)
-    news: list[Event] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
 
     def __add__(self, other: "Acts") -> "Acts":
-        return Acts(self.letters + other.letters, self.news + other.news)
+        return Acts(self.letters + other.letters, self.events + other.events)
 
 
 class Upkeep:
@@ -43,18 +43,18 @@ class Upkeep:
         return Acts([Letter(self._replica.others, self._replica.write(control))])
 
     def remove(self, name: str, reason: str) -> Acts:
-        """Removes a member, which is told too; raises as `Circle.remove` does."""
+        """Removes a member, which is told too; raises as `Upkeep.remove` does."""
         others = self._replica.others
-        return self._news_for(others, self._replica.remove(name, reason))
+        return self._entries_for(others, self._replica.remove(name, reason))
 
     def lock(self, locked: bool) -> Acts:
-        """Raises as `Circle.lock` does."""
+        """Raises as `Upkeep.lock` does."""
         self._replica.lock(locked)
-        return self._news_for(self._replica.others, [])
+        return self._entries_for(self._replica.others, [])
 
-    def admitted(self, others: tuple[Member, ...], news: list[Event]) -> Acts:
+    def admitted(self, others: tuple[Member, ...], events: list[Event]) -> Acts:
         """Tells the others, as they were before, who was admitted."""
-        return self._news_for(others, news)
+        return self._entries_for(others, events)
 
     def vote(self, successor: str) -> Acts:
         """The host, and who joined before this successor, are lost to this member."""
@@ -63,7 +63,7 @@ class Upkeep:
             return Acts()
         others = self._replica.others
         # A vote is for one place in the log, so that the others have to be there too.
-        return Acts([Letter(others, self._replica.write_news()), Letter(others, sealed)]) + self.settle([])
+        return Acts([Letter(others, self._replica.write_entries()), Letter(others, sealed)]) + self.settle([])
 
     def settle(self, heard: Iterable[Event]) -> Acts:
         """What the latest messages call for."""
@@ -72,14 +72,14 @@ class Upkeep:
             match one:
                 case Doubted():
                     acts += self.write(self._replica.standing)
-                case MessageFrom(sender, control) if control.HasField("goodbye") and self._replica.is_admitter:
+                case MessageFrom(sender, control) if control.HasField("goodbye") and self._replica.is_host:
                     acts += self.remove(sender, "left")
         return acts + self._take_over() + self._vote_again() + self._catch_up()
 
     def _take_over(self) -> Acts:
         others = self._replica.others
-        news = self._replica.take_over()
-        return self._news_for(others, news) if news else Acts()
+        events = self._replica.take_over()
+        return self._entries_for(others, events) if events else Acts()
 
     def _vote_again(self) -> Acts:
         again = self._replica.vote_again()
@@ -93,5 +93,5 @@ class Upkeep:
             acts += self.write(ring_pb2.Control())  # whoever reads it sees how long our log is
         return acts
 
-    def _news_for(self, readers: tuple[Member, ...], news: list[Event]) -> Acts:
-        return Acts([Letter(readers, self._replica.write_news())], news)
+    def _entries_for(self, readers: tuple[Member, ...], events: list[Event]) -> Acts:
+        return Acts([Letter(readers, self._replica.write_entries())], events)

@@ -1,4 +1,4 @@
-"""What the admitter decides: when to plan, whether to plan again, when to fetch and when to serve.
+"""What the host decides: when to plan, whether to plan again, when to fetch and when to serve.
 
 No I/O and no clock: calls carry `now` in seconds of the driver's monotonic clock and return what to do.
 """
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafila_sidecar.session.coordination.effects import (
-    AuthorityOutput,
     ComputePlan,
+    CoordinatorOutput,
     Dissolve,
     Fault,
     Json,
@@ -24,7 +24,7 @@ from kafila_sidecar.session.coordination.liveness import Hearings
 MAX_ROUNDS = 3  # plans before the first fetch, each with the round trips measured by the one before
 MEASURE_DEADLINE_S = 120.0  # for everybody's measurement, from the moment the last one came
 LINK_DEADLINE_S = 45.0
-EPOCHS_PER_ADMITTER = 1 << 16
+EPOCHS_PER_HOST = 1 << 16
 FETCH_SILENCE_S = 120.0  # a member that neither fetches nor loads anything for so long is stuck
 
 
@@ -75,7 +75,7 @@ class Coordinator:
         self._ready: set[str] = set()
         self._asked: Json = {}  # the problem that the planner is working on
         self._hearings = Hearings()
-        self._epoch = takeovers * EPOCHS_PER_ADMITTER
+        self._epoch = takeovers * EPOCHS_PER_HOST
         self._round = 0
         self._phase = "forming"
         self._deadline: float | None = None
@@ -83,7 +83,7 @@ class Coordinator:
 
     # ---- Inputs
 
-    def members_changed(self, members: Sequence[str], now: float, *, anew: bool = False) -> list[AuthorityOutput]:
+    def members_changed(self, members: Sequence[str], now: float, *, anew: bool = False) -> list[CoordinatorOutput]:
         """The membership log grew. A lost stage means planning again with those who are left; `anew` too."""
         gone = set(self.members) - set(members)
         self.members = tuple(members)
@@ -97,12 +97,12 @@ class Coordinator:
             return self._plan(now, first_round=True)
         return self._maybe_advance(now)
 
-    def start(self, now: float) -> list[AuthorityOutput]:
+    def start(self, now: float) -> list[CoordinatorOutput]:
         """Go on with those who are present."""
         self.started = True
         return self._maybe_plan(now)
 
-    def measured(self, member: str, capability: Json, now: float) -> list[AuthorityOutput]:
+    def measured(self, member: str, capability: Json, now: float) -> list[CoordinatorOutput]:
         """A member's entry for the planner came."""
         newcomer = member not in self._capabilities
         self._capabilities[member] = capability
@@ -110,7 +110,7 @@ class Coordinator:
             return self._catch_up(self.proposal)
         return self._maybe_plan(now)
 
-    def planned(self, epoch: int, plan: Json, now: float) -> list[AuthorityOutput]:
+    def planned(self, epoch: int, plan: Json, now: float) -> list[CoordinatorOutput]:
         """The planner's answer to `ComputePlan`."""
         if epoch != self._epoch or self._phase != "planning":
             return []
@@ -123,7 +123,7 @@ class Coordinator:
         self._enter("linking", now, LINK_DEADLINE_S)
         return [Propose(self.proposal), *self._maybe_advance(now, replan=not settled)]
 
-    def linked(self, member: str, peer: str, path: str, rtt_s: float, now: float) -> list[AuthorityOutput]:
+    def linked(self, member: str, peer: str, path: str, rtt_s: float, now: float) -> list[CoordinatorOutput]:
         """An end of an edge reports that it stands, with its measured round trip in seconds."""
         pair = frozenset((member, peer))
         if not pair <= set(self.members):
@@ -135,7 +135,7 @@ class Coordinator:
         """An end of an edge reports that it is down."""
         self._links.pop(frozenset((member, peer)), None)
 
-    def progressed(self, member: str, epoch: int, doing: str, now: float) -> list[AuthorityOutput]:
+    def progressed(self, member: str, epoch: int, doing: str, now: float) -> list[CoordinatorOutput]:
         """A member fetches, loads, or holds its stage ("ready")."""
         self._heard[member] = now
         if self.proposal is None or epoch != self.proposal.epoch:
@@ -144,7 +144,7 @@ class Coordinator:
             self._ready.add(member)
         return self._maybe_advance(now)
 
-    def lost(self, member: str, reason: str) -> list[AuthorityOutput]:
+    def lost(self, member: str, reason: str) -> list[CoordinatorOutput]:
         """This member itself noticed that another is gone; the log says so, and `members_changed` follows."""
         return [Remove(member, reason)] if member in self.members and member != self.name else []
 
@@ -153,13 +153,13 @@ class Coordinator:
         if {member, by} <= set(self.members) - {self.name} and member != by:
             self._hearings.open(member, by, now)
 
-    def heard(self, member: str, now: float) -> list[AuthorityOutput]:
+    def heard(self, member: str, now: float) -> list[CoordinatorOutput]:
         """A member said something, whatever it was."""
         accuser = self._hearings.heard(member)
         return self._false_alarm(accuser, now) if accuser else []
 
-    def doubted(self, by: str, now: float) -> list[AuthorityOutput]:
-        """A member holds this one, the admitter, to be lost."""
+    def doubted(self, by: str, now: float) -> list[CoordinatorOutput]:
+        """A member holds this one, the host, to be lost."""
         return self._false_alarm(by, now) if by in self.members else []
 
     def next_timer(self) -> float | None:
@@ -167,13 +167,13 @@ class Coordinator:
         timers = (self._deadline, self._hearings.next_timer())
         return min((timer for timer in timers if timer is not None), default=None)
 
-    def handle_timer(self, now: float) -> list[AuthorityOutput]:
+    def handle_timer(self, now: float) -> list[CoordinatorOutput]:
         """Removes who was accused and not heard. A wait that outlived its deadline ends the session and names who was
         waited for."""
-        removals: list[AuthorityOutput] = [Remove(member, "lost") for member in self._hearings.due(now)]
+        removals: list[CoordinatorOutput] = [Remove(member, "lost") for member in self._hearings.due(now)]
         return removals + self._judge_deadline(now)
 
-    def _judge_deadline(self, now: float) -> list[AuthorityOutput]:
+    def _judge_deadline(self, now: float) -> list[CoordinatorOutput]:
         if self._deadline is None or now < self._deadline:
             return []
         waited = self.waiting_for()
@@ -184,7 +184,7 @@ class Coordinator:
         sentence = f"gave up {phase}: still waiting for {', '.join(waited) or 'the planner'}"
         return [Dissolve(Fault(waited[0] if waited else "", "DEADLINE_EXCEEDED", sentence))]
 
-    def _false_alarm(self, by: str, now: float) -> list[AuthorityOutput]:
+    def _false_alarm(self, by: str, now: float) -> list[CoordinatorOutput]:
         """Who raised it has ended its epoch, so that all begin another; who raises too many is removed."""
         if self._hearings.false_alarm(by):
             return [Remove(by, "removed")]
@@ -204,7 +204,7 @@ class Coordinator:
 
     # ---- Decisions
 
-    def _maybe_plan(self, now: float) -> list[AuthorityOutput]:
+    def _maybe_plan(self, now: float) -> list[CoordinatorOutput]:
         if self._phase not in ("forming", "measuring"):
             return []
         everybody = self.started or (self.terms.members_wanted and len(self.members) >= self.terms.members_wanted)
@@ -231,7 +231,7 @@ class Coordinator:
             " taken: create the session again, with names for --require that the machines have"
         )
 
-    def _plan(self, now: float, *, first_round: bool) -> list[AuthorityOutput]:
+    def _plan(self, now: float, *, first_round: bool) -> list[CoordinatorOutput]:
         self._epoch += 1
         self._round = 1 if first_round else self._round + 1
         self.proposal = None if first_round else self.proposal
@@ -239,7 +239,7 @@ class Coordinator:
         self._enter("planning", now, LINK_DEADLINE_S)
         return [ComputePlan(self._epoch, self._asked)]
 
-    def _maybe_advance(self, now: float, *, replan: bool = True) -> list[AuthorityOutput]:
+    def _maybe_advance(self, now: float, *, replan: bool = True) -> list[CoordinatorOutput]:
         if self.proposal is None:
             return []
         if self._phase == "linking" and not self._missing_links():
@@ -253,9 +253,9 @@ class Coordinator:
             return [LetServe(self.proposal.epoch)]
         return []
 
-    def _catch_up(self, proposal: Proposal) -> list[AuthorityOutput]:
+    def _catch_up(self, proposal: Proposal) -> list[CoordinatorOutput]:
         """A latecomer is an entry point at once: it hears the decisions that the others know."""
-        outputs: list[AuthorityOutput] = [Propose(proposal)]
+        outputs: list[CoordinatorOutput] = [Propose(proposal)]
         if self._phase in ("fetching", "ready"):
             outputs.append(LetFetch(proposal.epoch))
         if self._phase == "ready":

@@ -44,7 +44,7 @@ class Served:
 
 
 class Advice:
-    """What the admitter may tell people: one sentence on a better plan, when served times show one."""
+    """What the host may tell people: one sentence on a better plan, when served times show one."""
 
     def __init__(self) -> None:
         self.sentence = ""

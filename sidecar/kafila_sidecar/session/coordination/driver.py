@@ -1,6 +1,6 @@
-"""This machine's seat in one session: drives the two cores, and does what they ask for.
+"""One member's part in one session: drives the two cores, and does what they ask for.
 
-Everything that happens (news of the channel, a link that came up, a shard that is loaded, time) enters through one
+Everything that happens (events of the channel, a link that came up, a shard that is loaded, time) enters through one
 queue and is handled one at a time, so the cores never see two things at once.
 """
 
@@ -47,7 +47,7 @@ class SessionDriver:
         self.channel = channel
         self.roster = Roster(member.name for member in channel.members)
         self.follower = Follower(
-            name=channel.self_name, admitter=channel.host, members=[member.name for member in channel.members]
+            name=channel.self_name, host=channel.host, members=[member.name for member in channel.members]
         )
         self.links: Links | None = None
         self._network = network
@@ -59,7 +59,7 @@ class SessionDriver:
         self._told = Capabilities()
         self.advice = Advice()
         self._loop = asyncio.get_running_loop()
-        self.coordinator = self._make_coordinator() if channel.is_admitter else None
+        self.coordinator = self._make_coordinator() if channel.is_host else None
 
     # ---- From outside
 
@@ -81,11 +81,11 @@ class SessionDriver:
             await self._stage.stop(self.follower.fault or ev.Fault("", "UNAVAILABLE", "the session was left"))
 
     def start(self) -> None:
-        """Go on with those who are present; admitter only."""
+        """Go on with those who are present; host only."""
         self._turns.soon(self._start)
 
     def leave(self) -> None:
-        """Closes the session here; whoever runs the seat says goodbye on the channel afterwards."""
+        """Closes the session here; whoever runs the driver says goodbye on the channel afterwards."""
         self._turns.soon(lambda: self._do(self.follower.close(None)))
 
     def broken(self, code: str, sentence: str) -> None:
@@ -99,7 +99,7 @@ class SessionDriver:
             self._jobs.look(self._network.entry, self._looked)
 
     def tell(self, control: ring_pb2.Control) -> None:
-        """Sends something to everybody, from outside the seat's own turn."""
+        """Sends something to everybody, from outside the driver's own turn."""
         self._turns.soon(lambda: self._say(control))
 
     # ---- The loop
@@ -161,8 +161,8 @@ class SessionDriver:
         await self._heard(sender, said)
 
     async def _heard(self, sender: str, said: messages.Said) -> None:
-        """What only the admitter may say is dropped from anybody else."""
-        from_admitter = sender == self.follower.admitter
+        """What only the host may say is dropped from anybody else."""
+        from_host = sender == self.follower.host
         match said:
             case messages.Measured(entry, device, memory_bytes):
                 self.roster.measured_member(sender, device, memory_bytes)
@@ -188,17 +188,17 @@ class SessionDriver:
                 await self._gone(sender, self.follower.failed(fault, self._now))
             case messages.Goodbye() if sender != self.follower.name:
                 await self._gone(sender, self.follower.left(sender, self._now))
-            case messages.Over(fault) if from_admitter:
+            case messages.Over(fault) if from_host:
                 await self._do(self.follower.close(fault))
             case messages.Traced(trace) if self.follower.proposal and sender == self.follower.proposal.head:
                 self.roster.measured(trace)
                 if self.coordinator:
                     self._tasks.create_task(self.advice.take(self.follower.proposal, trace), name="correct")
-            case messages.Planned() if from_admitter:
+            case messages.Planned() if from_host:
                 await self._heard_plan(sender, said)
-            case messages.MayFetch(epoch) if from_admitter:
+            case messages.MayFetch(epoch) if from_host:
                 await self._do(self.follower.may_fetch(epoch))
-            case messages.MayServe(epoch) if from_admitter:
+            case messages.MayServe(epoch) if from_host:
                 await self._do(self.follower.may_serve(epoch))
 
     async def _heard_link(self, sender: str, peer: str, edge: FormedLink) -> None:
@@ -249,7 +249,7 @@ class SessionDriver:
 
     async def _host_changed(self) -> None:
         """Everybody tells the successor what it needs; it starts to decide when it is this member."""
-        if self.channel.is_admitter and self.coordinator is None:
+        if self.channel.is_host and self.coordinator is None:
             self.coordinator = self._make_coordinator()
         self._introduce()
         for peer, link in (self.links.up if self.links else {}).items():
@@ -296,7 +296,7 @@ class SessionDriver:
                 case ev.Closed(fault):
                     log.info("session_closed code=%s", fault.code if fault else "")
 
-    async def _obey(self, outputs: Sequence[ev.AuthorityOutput]) -> None:
+    async def _obey(self, outputs: Sequence[ev.CoordinatorOutput]) -> None:
         for output in outputs:
             match output:
                 case ev.ComputePlan(epoch, problem):

@@ -58,7 +58,7 @@ class Fault:
     sentence: str
 
 
-# ---- What the follower core (machine.py) asks its driver to do.
+# ---- What the follower asks its driver to do.
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """Tell everybody that the admitter is gone for this member, and who comes next in order."""
+    """Tell everybody that the host is gone for this member, and who comes next in order."""
 
     successor: str
 
@@ -131,7 +131,7 @@ class Closed:
 FollowerOutput = OpenLinks | LoadShard | Serve | StopServing | Report | Accuse | Ask | Vote | Closed
 
 
-# ---- What the authority core (authority.py) asks its driver to do.
+# ---- What the coordinator asks its driver to do.
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,4 +178,4 @@ class Dissolve:
     fault: Fault
 
 
-AuthorityOutput = ComputePlan | Propose | LetFetch | LetServe | Remove | Dissolve
+CoordinatorOutput = ComputePlan | Propose | LetFetch | LetServe | Remove | Dissolve

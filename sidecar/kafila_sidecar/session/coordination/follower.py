@@ -1,6 +1,6 @@
 """One member's view of a session, without I/O and without a clock of its own.
 
-The admitter's decisions (authority.py) arrive here as plain calls, on the admitter itself as on everybody else;
+The host's decisions (coordinator.py) arrive here as plain calls, on the host itself as on everybody else;
 each call returns what the driver has to do. `next_timer` and `handle_timer` bound every wait. Whether somebody is gone
 each member judges by itself; who belongs to the session only the membership log says.
 """
@@ -23,24 +23,24 @@ from kafila_sidecar.session.coordination.effects import (
 )
 from kafila_sidecar.session.coordination.states import State, Step, follow
 
-LINK_SILENT_AND_GONE_S = 1.5  # DESIGN 9: the rendezvous says it left and the link is silent: a death after about 2 s
+LINK_SILENT_AND_GONE_S = 1.5  # the rendezvous says it left and the link is silent: a death after about 2 s
 ASK_AFTER_S = 0.5  # a member that the rendezvous misses and this one has no link to is asked for by every other way
 GONE_WITHOUT_LINK_S = 2.0  # and it is dead if it did not answer by then: the rendezvous' word alone kills nobody
 LINK_SILENT_S = 15.0  # silence alone
-REPLAN_DEADLINE_S = 60.0  # how long a member waits for the admitter to plan again
-TAKEOVER_DEADLINE_S = 30.0  # how long it waits for the others to miss the admitter too, and for a successor
+REPLAN_DEADLINE_S = 60.0  # how long a member waits for the host to plan again
+TAKEOVER_DEADLINE_S = 30.0  # how long it waits for the others to miss the host too, and for a successor
 CHECK_EVERY_S = 0.25  # how often silence is looked at
 
 
 class Follower:
-    """Follows the admitter through the states of one session.
+    """Follows the host through the states of one session.
 
     Times are seconds of the driver's monotonic clock, always given as `now`.
     """
 
-    def __init__(self, *, name: str, admitter: str, members: Sequence[str]) -> None:
+    def __init__(self, *, name: str, host: str, members: Sequence[str]) -> None:
         self.name = name
-        self.admitter = admitter
+        self.host = host
         self.members: tuple[str, ...] = tuple(members)
         self.state = State.FORMING
         self.proposal: Proposal | None = None
@@ -56,12 +56,12 @@ class Follower:
         self._fetch_epoch = 0
         self._serve_epoch = 0
 
-    # ---- The admitter's decisions
+    # ---- The host's decisions
 
-    def members_changed(self, members: Sequence[str], admitter: str, now: float) -> list[FollowerOutput]:
-        """The membership log grew; it may name another admitter now."""
+    def members_changed(self, members: Sequence[str], host: str, now: float) -> list[FollowerOutput]:
+        """The membership log grew; it may name another host now."""
         gone = set(self.members) - set(members)
-        former, self.admitter, self.members = self.admitter, admitter, tuple(members)
+        former, self.host, self.members = self.host, host, tuple(members)
         self._departed = {member: since for member, since in self._departed.items() if member in members}
         self._heard_at = {member: at for member, at in self._heard_at.items() if member in members}
         self._left, self._gone = self._left & set(members), self._gone & set(members)
@@ -69,7 +69,7 @@ class Follower:
             return []
         if self.name not in members:
             return self.close(Fault(self.name, "PERMISSION_DENIED", f"{self.name} was removed from the session"))
-        if admitter != former:
+        if host != former:
             return self._succeeded(former, now)
         if self.proposal is None or self.state is State.REPLANNING:
             return []
@@ -79,15 +79,15 @@ class Follower:
         return [self._links()]
 
     def _succeeded(self, former: str, now: float) -> list[FollowerOutput]:
-        """There is a new admitter, which plans anew. While the session forms it just waits on for members."""
+        """There is a new host, which plans anew. While the session forms it just waits on for members."""
         self._takeover_by = None
         outputs: list[FollowerOutput] = []
         if self.state is not State.FORMING:
             outputs += self._end_epoch(_no_member(former), now)
-        return outputs + (self._miss_admitter(now) if self.admitter in self._gone else [])
+        return outputs + (self._miss_host(now) if self.host in self._gone else [])
 
     def everybody_came(self) -> list[FollowerOutput]:
-        """The admitter has everybody and every measurement, and plans."""
+        """The host has everybody and every measurement, and plans."""
         if self.state is State.FORMING:
             self.state = follow(self.state, Step.COMPLETE)
         return []
@@ -98,18 +98,18 @@ class Follower:
             return []
         outputs: list[FollowerOutput] = []
         if self.state in (State.FETCHING, State.READY):
-            outputs.append(StopServing(Fault(self.admitter, "UNAVAILABLE", "the session is being planned again")))
+            outputs.append(StopServing(Fault(self.host, "UNAVAILABLE", "the session is being planned again")))
         self.state = follow(self.state, Step.PROPOSED)
         self.proposal, self.loaded, self._replan_by = proposal, False, None
         return [*outputs, self._links(), *self._advance()]
 
     def may_fetch(self, epoch: int) -> list[FollowerOutput]:
-        """All links stand, says the admitter. Its decisions may overtake each other: an early one waits."""
+        """All links stand, says the host. Its decisions may overtake each other: an early one waits."""
         self._fetch_epoch = max(self._fetch_epoch, epoch)
         return self._advance()
 
     def may_serve(self, epoch: int) -> list[FollowerOutput]:
-        """Every stage is loaded, says the admitter."""
+        """Every stage is loaded, says the host."""
         self._serve_epoch = max(self._serve_epoch, epoch)
         return self._advance()
 
@@ -162,7 +162,7 @@ class Follower:
             return
         self._heard_at[member] = now
         self._gone.discard(member)
-        if member == self.admitter:
+        if member == self.host:
             self._takeover_by = None
 
     def left(self, member: str, now: float) -> list[FollowerOutput]:
@@ -199,10 +199,10 @@ class Follower:
         if self.state is State.CLOSED:
             return []
         if self._takeover_by is not None and now >= self._takeover_by:
-            sentence = f"{self.admitter}, the host, was lost, and too few members missed it for another to take over"
-            return self.close(Fault(self.admitter, "UNAVAILABLE", sentence))
+            sentence = f"{self.host}, the host, was lost, and too few members missed it for another to take over"
+            return self.close(Fault(self.host, "UNAVAILABLE", sentence))
         if self._replan_by is not None and now >= self._replan_by:
-            return self.close(Fault(self.admitter, "UNAVAILABLE", f"{self.admitter} did not plan again in time"))
+            return self.close(Fault(self.host, "UNAVAILABLE", f"{self.host} did not plan again in time"))
         outputs: list[FollowerOutput] = []
         for member in self.members:
             if self._is_due_to_ask(member, now, silent_s.get(member)):
@@ -211,7 +211,7 @@ class Follower:
             if member not in (self.name, *self._gone) and self._is_dead(member, now, silent_s.get(member)):
                 fault = Fault(member, "UNAVAILABLE", f"{member} was lost: its machine no longer answers")
                 outputs += self._lose(fault, now)
-                outputs += [] if member == self.admitter else [Accuse(self._epoch, fault, lost=True)]
+                outputs += [] if member == self.host else [Accuse(self._epoch, fault, lost=True)]
         return outputs
 
     def _is_dead(self, member: str, now: float, silent_s: float | None) -> bool:
@@ -241,20 +241,20 @@ class Follower:
         return OpenLinks(self.proposal.epoch, frozenset(peer for edge in mine for peer in edge if peer != self.name))
 
     def _lose(self, fault: Fault, now: float) -> list[FollowerOutput]:
-        """A member is gone: its stage ends the epoch, and so does the admitter, whom somebody has to succeed."""
+        """A member is gone: its stage ends the epoch, and so does the host, whom somebody has to succeed."""
         if fault.member in self._gone:
             return []
         self._gone.add(fault.member)
         outputs: list[FollowerOutput] = []
-        if self.proposal and (self.proposal.stage_of(fault.member) or fault.member == self.admitter):
+        if self.proposal and (self.proposal.stage_of(fault.member) or fault.member == self.host):
             outputs += self._end_epoch(fault, now)
-        return outputs + (self._miss_admitter(now) if self.admitter in self._gone else [])
+        return outputs + (self._miss_host(now) if self.host in self._gone else [])
 
-    def _miss_admitter(self, now: float) -> list[FollowerOutput]:
+    def _miss_host(self, now: float) -> list[FollowerOutput]:
         """Votes for who joined first of those who are there, perhaps this member itself."""
         if self._takeover_by is None:
             self._takeover_by = now + TAKEOVER_DEADLINE_S
-        heirs = [member for member in self.members if member != self.admitter and member not in self._gone]
+        heirs = [member for member in self.members if member != self.host and member not in self._gone]
         return [Vote(heirs[0])]
 
     def _end_epoch(self, fault: Fault, now: float) -> list[FollowerOutput]:

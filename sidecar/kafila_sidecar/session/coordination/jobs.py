@@ -1,4 +1,4 @@
-"""What takes a seat long: measuring, planning, loading. Each job ends in the seat's own turn."""
+"""What takes long: measuring, planning, loading. Each job ends in a turn of the driver's."""
 
 import asyncio
 import logging
@@ -29,7 +29,7 @@ class StageDriver(Protocol):
 
 
 class Jobs:
-    """Runs them in the seat's task group; `soon` queues what follows."""
+    """Runs them in the driver's task group; `soon` queues what follows."""
 
     def __init__(self, stage: StageDriver, tasks: asyncio.TaskGroup, soon: Soon) -> None:
         self._stage = stage

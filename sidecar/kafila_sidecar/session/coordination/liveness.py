@@ -1,4 +1,4 @@
-"""Accusations that a member is lost, as the admitter weighs them: the accused may show that it is there."""
+"""Accusations that a member is lost, as the host weighs them: the accused may show that it is there."""
 
 from collections import Counter
 from collections.abc import Iterable

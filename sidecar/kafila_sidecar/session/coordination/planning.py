@@ -30,10 +30,10 @@ async def compute_plan(problem: Json) -> dict[str, Any]:
 async def check_proposal(
     epoch: int, problem_json: str, plan_json: str, *, own: Sequence[Json], terms: PlanningTerms, compute: bool
 ) -> Proposal:
-    """The admitter's proposal, once this member has found nothing in it that differs from its own knowledge.
+    """The host's proposal, once this member has found nothing in it that differs from its own knowledge.
 
     own: this member's entries, as it told them; none before it measured. terms: the session's, with the sizes that it
-    read from the checkpoint itself. compute: false on the admitter, whose own plan comes back to it.
+    read from the checkpoint itself. compute: false on the host, whose own plan comes back to it.
 
     Raises: Refused when the measurement, the model, the terms or the plan are others.
     """

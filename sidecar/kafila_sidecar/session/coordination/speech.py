@@ -1,4 +1,4 @@
-"""What a seat says: from plain values to control messages. `controls` reads them."""
+"""What a member says: from plain values to control messages. `messages` reads them."""
 
 import json
 

@@ -19,7 +19,7 @@ class Step(StrEnum):
     """What moves a session on."""
 
     COMPLETE = "complete"  # everybody who is waited for has come and measured
-    PROPOSED = "proposed"  # the admitter's plan arrived and was checked
+    PROPOSED = "proposed"  # the host's plan arrived and was checked
     LINKED = "linked"  # every edge of the plan stands: weights may be fetched
     LOADED = "loaded"  # every stage holds its shard
     LOST = "lost"  # a member is gone

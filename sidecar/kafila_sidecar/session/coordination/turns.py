@@ -1,4 +1,4 @@
-"""The one queue through which everything enters a seat: news, links that changed, and what was put off."""
+"""The one queue through which everything enters a driver: events, links that changed, and what was put off."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -8,12 +8,12 @@ from kafila_sidecar.errors import KafilaError
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.session.channel.events import Event
 
-MOST_NEWS_WAITING = 32  # further news stays in the channel, which holds up those who bring it
+MOST_EVENTS_WAITING = 32  # further ones stay in the channel, which holds up those who bring them
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Something that has to happen in the seat's own turn."""
+    """Something that has to happen in a turn of its own."""
 
     run: Callable[[], Awaitable[None]]
 
@@ -35,7 +35,7 @@ class Turns:
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[Item] = asyncio.Queue()
-        self._room_for_news = asyncio.Semaphore(MOST_NEWS_WAITING)
+        self._room_for_events = asyncio.Semaphore(MOST_EVENTS_WAITING)
 
     def soon(self, run: Callable[[], Awaitable[None]]) -> None:
         """In a turn of its own."""
@@ -45,9 +45,9 @@ class Turns:
         self._queue.put_nowait(LinkChanged(peer, link, error))
 
     async def bring(self, items: AsyncIterator[Event]) -> None:
-        """Queues news as it comes, never more than `MOST_NEWS_WAITING` at once."""
+        """Queues events as they come, never more than `MOST_EVENTS_WAITING` at once."""
         async for item in items:
-            await self._room_for_news.acquire()
+            await self._room_for_events.acquire()
             self._queue.put_nowait(item)
 
     async def next(self, until: float) -> Item | None:
@@ -58,5 +58,5 @@ class Turns:
         except TimeoutError:
             return None
         if isinstance(item, Event):
-            self._room_for_news.release()
+            self._room_for_events.release()
         return item

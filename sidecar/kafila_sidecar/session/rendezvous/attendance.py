@@ -16,21 +16,21 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0  # before attending a lost rendezvous 
 Sighting = pb.Event | RendezvousLost | RendezvousBack | RoomGone
 
 
-async def sightings(postbox: Mailbox) -> AsyncIterator[Sighting]:
-    """Events of an attended postbox, with `RendezvousLost` and `RendezvousBack` where its stream broke.
+async def sightings(mailbox: Mailbox) -> AsyncIterator[Sighting]:
+    """Events of an attended mailbox, with `RendezvousLost` and `RendezvousBack` where its stream broke.
 
     Ends after `RoomGone`: the rendezvous forgot the room, or gave its number to others after a restart.
     """
     try:
         while True:
             try:
-                event = await postbox.next()
+                event = await mailbox.next()
             except (NotFound, Denied):
                 raise
             except KafilaError as error:
                 logger.info("rendezvous_lost code=%s", error.code)
                 yield RendezvousLost()
-                await _attend_again(postbox)
+                await _attend_again(mailbox)
                 yield RendezvousBack()
             else:
                 yield event
@@ -38,13 +38,13 @@ async def sightings(postbox: Mailbox) -> AsyncIterator[Sighting]:
         yield RoomGone()
 
 
-async def _attend_again(postbox: Mailbox) -> None:
+async def _attend_again(mailbox: Mailbox) -> None:
     """Tries for as long as the session lives, since members wait for nothing else to change."""
     pause_s = FIRST_PAUSE_S
     while True:
         await asyncio.sleep(pause_s)
         try:
-            await postbox.attend()
+            await mailbox.attend()
         except (NotFound, Denied):
             raise
         except KafilaError:

@@ -26,7 +26,7 @@ def three() -> tuple[Replica, Replica, Replica]:
     host = new_host()
     anna = newcomer(host, "anna")
     ben = newcomer(host, "ben")
-    anna.receive(host.write_news())
+    anna.receive(host.write_entries())
     return host, anna, ben
 
 
@@ -60,10 +60,10 @@ def test_receive_when_messages_come_in_any_order_then_each_is_told_once(seed: in
     sent = {name: [replica.write(go(i)) for i in range(30)] for name, replica in (("host", host), ("anna", anna))}
     mail = [(name, sealed) for name, batch in sent.items() for sealed in batch] * 3
     chance.shuffle(mail)
-    told = [news for _, sealed in mail for news in ben.receive(sealed) or []]
+    told = [event for _, sealed in mail for event in ben.receive(sealed) or []]
     assert len(told) == 60
     for name in sent:
-        epochs = [news.control.epoch for news in told if isinstance(news, MessageFrom) and news.sender == name]
+        epochs = [event.control.epoch for event in told if isinstance(event, MessageFrom) and event.sender == name]
         assert sorted(epochs) == list(range(30))
 
 
@@ -74,21 +74,21 @@ def test_receive_when_log_entries_come_in_any_order_then_same_members(order: tup
     entries = []
     for name in ("ben", "carl", "dora"):
         newcomer(host, name)
-        entries.append(host.write_news())
-    news = [one for place in order for one in anna.receive(entries[place]) or []]
+        entries.append(host.write_entries())
+    events = [one for place in order for one in anna.receive(entries[place]) or []]
     assert names(anna) == names(host)
-    assert [one.member.name for one in news if isinstance(one, MemberJoined)] == ["ben", "carl", "dora"]
+    assert [one.member.name for one in events if isinstance(one, MemberJoined)] == ["ben", "carl", "dora"]
 
 
 def test_receive_when_a_newcomers_message_is_quicker_than_its_admission_then_told_after_it() -> None:
     host = new_host()
     anna = newcomer(host, "anna")
     ben = newcomer(host, "ben")
-    entry = host.write_news()
+    entry = host.write_entries()
     assert anna.receive(ben.write(go(7))) is None
-    news = anna.receive(entry)
-    assert news is not None
-    assert [type(one) for one in news] == [MemberJoined, MessageFrom]
+    events = anna.receive(entry)
+    assert events is not None
+    assert [type(one) for one in events] == [MemberJoined, MessageFrom]
 
 
 def test_receive_when_message_was_written_before_its_reader_joined_then_not_told() -> None:
@@ -99,7 +99,7 @@ def test_receive_when_message_was_written_before_its_reader_joined_then_not_told
     unaware = anna.write(go(3))
     for sealed in (*early, unaware):
         assert ben.receive(sealed) == []
-    anna.receive(host.write_news())
+    anna.receive(host.write_entries())
     assert ben.receive(anna.write(go(4))) == [MessageFrom("anna", go(4))]
 
 
@@ -107,7 +107,7 @@ def test_receive_when_member_was_removed_then_its_messages_are_denied_and_it_lea
     host, anna, ben = three()
     late = ben.write(go(1))
     assert host.remove("ben", "removed") == [MemberRemoved("ben", "removed")]
-    entry = host.write_news()
+    entry = host.write_entries()
     assert anna.receive(entry) == [MemberRemoved("ben", "removed")]
     assert ben.receive(entry) == [MemberRemoved("ben", "removed")]
     for replica in (host, anna):
@@ -139,7 +139,7 @@ def test_receive_when_somebody_without_the_key_writes_then_denied() -> None:
         ben.receive(outsider.write(go(1)))
 
 
-def test_receive_when_a_member_that_is_not_admitter_makes_entries_then_log_stays() -> None:
+def test_receive_when_a_member_that_is_not_host_makes_entries_then_log_stays() -> None:
     host, anna, ben = three()
     forged = replay(SESSION, host.log.entries)
     with pytest.raises(Denied):
@@ -151,24 +151,24 @@ def test_receive_when_a_member_that_is_not_admitter_makes_entries_then_log_stays
     assert names(ben) == ["host", "anna", "ben"]
 
 
-def test_receive_when_admitter_forks_the_log_then_forked() -> None:
+def test_receive_when_host_forks_the_log_then_forked() -> None:
     host, anna, ben = three()
     twin = Replica(
         identity=host.identity, self_name="host", log=replay(SESSION, host.log.entries), key=KEY, entropy=entropy("y")
     )
     newcomer(host, "carl")
     newcomer(twin, "eve")
-    anna.receive(host.write_news())
+    anna.receive(host.write_entries())
     for _ in range(5):
         twin.write(go(0))
     with pytest.raises(Forked):
-        anna.receive(twin.write_news())
-    ben.receive(twin.write_news())
+        anna.receive(twin.write_entries())
+    ben.receive(twin.write_entries())
     with pytest.raises(Forked):
         ben.receive(host.write(ring_pb2.Control(entries=ring_pb2.LogEntries(entries=host.log.entries))))
 
 
-def test_members_when_not_the_admitter_admits_or_removes_then_refused() -> None:
+def test_members_when_not_the_host_admits_or_removes_then_refused() -> None:
     host, anna, _ = three()
     with pytest.raises(Refused, match="only the host, host,"):
         anna.remove("ben", "lost")
@@ -184,22 +184,22 @@ def test_repeat_when_a_member_was_away_then_it_misses_nothing_and_nothing_is_tol
     anna.receive(seen)
     missed = host.write(go(2))
     newcomer(host, "carl")
-    host.write_news()
+    host.write_entries()
     assert missed
-    news = [one for sealed in host.repeat_for(host.members[1]) for one in anna.receive(sealed) or []]
-    assert [one.control.epoch for one in news if isinstance(one, MessageFrom)] == [2]
+    events = [one for sealed in host.repeat_for(host.members[1]) for one in anna.receive(sealed) or []]
+    assert [one.control.epoch for one in events if isinstance(one, MessageFrom)] == [2]
     assert names(anna) == names(host)
 
 
 def test_repeat_when_member_joined_later_then_it_gets_nothing_from_before() -> None:
     host, anna, _ = three()
     anna.write(go(1))
-    circles = {"carl": newcomer(host, "carl")}
-    anna.receive(host.write_news())
+    replicas = {"carl": newcomer(host, "carl")}
+    anna.receive(host.write_entries())
     written_for_carl = anna.write(go(2))
     repeated = anna.repeat_for(anna.members[3])
     assert len(repeated) == 1
-    carl = circles["carl"]
+    carl = replicas["carl"]
     assert carl.receive(repeated[0]) == [MessageFrom("anna", go(2))]
     assert carl.receive(written_for_carl) is None
 

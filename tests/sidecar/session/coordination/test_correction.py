@@ -1,4 +1,4 @@
-"""What the admitter makes of the head's traces."""
+"""What the host makes of the head's traces."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The admitter's decisions and every member's view of them, joined by a pump with a hand-moved clock."""
+"""The host's decisions and every member's view of them, joined by a pump with a hand-moved clock."""
 
 from random import Random
 
@@ -11,8 +11,8 @@ from kafila_sidecar.session.coordination.coordinator import (
 )
 from kafila_sidecar.session.coordination.effects import (
     Accuse,
-    AuthorityOutput,
     ComputePlan,
+    CoordinatorOutput,
     Dissolve,
     Fault,
     LetFetch,
@@ -21,7 +21,7 @@ from kafila_sidecar.session.coordination.effects import (
 )
 from kafila_sidecar.session.coordination.follower import LINK_SILENT_S
 from kafila_sidecar.session.coordination.states import State, Step, follow
-from tests.sidecar.session.party import NAMES, Party, formed, plan_for
+from tests.sidecar.session.party import NAMES, CoreParty, formed, plan_for
 
 
 def test_session_when_everybody_measured_then_all_serve_the_same_epoch() -> None:
@@ -32,7 +32,7 @@ def test_session_when_everybody_measured_then_all_serve_the_same_epoch() -> None
 
 
 def test_session_when_one_measurement_is_missing_then_nobody_plans() -> None:
-    party = Party()
+    party = CoreParty()
     party.measure("ada")
     party.join("bob")
     party.join("cyd")
@@ -59,7 +59,7 @@ def test_session_when_decisions_overtake_each_other_then_all_serve(seed: int) ->
 
 
 def test_session_when_a_link_is_missing_then_no_weight_moves_and_the_error_names_the_pair() -> None:
-    party = Party()
+    party = CoreParty()
     party.broken.add(frozenset(("bob", "cyd")))
     party.measure("ada")
     for name in NAMES[1:]:
@@ -72,7 +72,7 @@ def test_session_when_a_link_is_missing_then_no_weight_moves_and_the_error_names
 
 
 def test_session_when_nobody_measures_then_it_gives_up_and_names_them() -> None:
-    party = Party()
+    party = CoreParty()
     party.measure("ada")
     party.join("bob")
     party.join("cyd")
@@ -83,7 +83,7 @@ def test_session_when_nobody_measures_then_it_gives_up_and_names_them() -> None:
 
 
 def test_session_when_a_member_leaves_before_it_measured_then_it_waits_for_another_without_a_deadline() -> None:
-    party = Party()
+    party = CoreParty()
     party.measure("ada")
     party.join("bob")
     party.measure("bob")
@@ -104,7 +104,7 @@ def test_session_when_the_model_is_too_large_then_everybody_hears_the_same_sente
 
 
 def test_session_when_a_required_member_cant_come_any_more_then_it_ends_in_words() -> None:
-    party = Party(require=("all", "bob", "zoe"))
+    party = CoreParty(require=("all", "bob", "zoe"))
     for name in NAMES[1:]:
         party.join(name)
     assert {fault.sentence.split(":")[0] for fault in party.closed.values() if fault} == {
@@ -114,7 +114,7 @@ def test_session_when_a_required_member_cant_come_any_more_then_it_ends_in_words
 
 
 def test_session_when_started_without_a_required_member_then_it_goes_on_without() -> None:
-    party = Party(require=("zoe",))
+    party = CoreParty(require=("zoe",))
     party.join("bob")
     party._obey(party.coordinator.start(party.now))
     for name in ("ada", "bob"):
@@ -140,7 +140,7 @@ def test_follower_when_only_the_link_is_silent_then_it_waits_for_fifteen_seconds
 
 
 def test_session_when_started_early_then_those_present_form_it_and_a_latecomer_is_an_entry_point() -> None:
-    party = Party(wanted=3)
+    party = CoreParty(wanted=3)
     party.measure("ada")
     party.join("bob")
     party.measure("bob")
@@ -156,11 +156,11 @@ def test_session_when_started_early_then_those_present_form_it_and_a_latecomer_i
 
 
 def test_coordinator_when_a_member_stops_fetching_then_it_gives_up_and_names_it() -> None:
-    party = Party()
+    party = CoreParty()
     coordinator = party.coordinator
     for name in NAMES[1:]:
         coordinator.members_changed((*coordinator.members, name), 0.0)
-    outputs: list[AuthorityOutput] = []
+    outputs: list[CoordinatorOutput] = []
     for name in NAMES:
         outputs += coordinator.measured(name, {}, 0.0)
     ask = next(o for o in outputs if isinstance(o, ComputePlan))

@@ -22,7 +22,7 @@ DEADLINE_S = 10.0
 async def ignore(_: Stream) -> None: ...
 
 
-class Machine:
+class LinkedMember:
     """A member's network, and the links that it wants."""
 
     def __init__(self, replica: Replica, tasks: asyncio.TaskGroup) -> None:
@@ -70,9 +70,9 @@ class Machine:
 
 
 @asynccontextmanager
-async def machines(village: Village) -> AsyncIterator[dict[str, Machine]]:
+async def linked_members(village: Village) -> AsyncIterator[dict[str, LinkedMember]]:
     async with asyncio.TaskGroup() as tasks:
-        all_of_them = {name: Machine(person.replica, tasks) for name, person in village.people.items()}
+        all_of_them = {name: LinkedMember(person.replica, tasks) for name, person in village.people.items()}
         for follower in all_of_them.values():
             for name, other in all_of_them.items():
                 follower.links.learn(name, other.candidates())
@@ -87,7 +87,7 @@ async def machines(village: Village) -> AsyncIterator[dict[str, Machine]]:
 
 async def test_link_when_its_member_is_kicked_then_closed_and_refused_while_others_stand() -> None:
     village = Village("anna", "eve")
-    async with machines(village) as world:
+    async with linked_members(village) as world:
         host, anna, eve = world.values()
         for follower in world.values():
             await follower.reached(*(name for name in world if name != follower.replica.self_name))
@@ -112,7 +112,7 @@ async def test_link_when_its_member_is_kicked_then_closed_and_refused_while_othe
 async def test_link_when_a_member_plays_another_with_all_keys_it_has_then_none_comes_up() -> None:
     """Eve is a member still, and knows the session's key and those of her own pairs."""
     village = Village("anna", "eve")
-    async with machines(village) as world:
+    async with linked_members(village) as world:
         host, anna, eve = world.values()
         await host.reached("anna", "eve")
         await anna.reached("host", "eve")
@@ -131,7 +131,7 @@ async def test_link_when_a_member_plays_another_with_all_keys_it_has_then_none_c
 
 async def test_links_when_a_peer_is_forgotten_then_its_candidates_are_too() -> None:
     village = Village("anna")
-    async with machines(village) as world:
+    async with linked_members(village) as world:
         host = world["host"]
         await host.reached("anna")
         host.links.forget(["host"])

@@ -20,7 +20,7 @@ GOODBYE = ring_pb2.Control(goodbye=ring_pb2.Goodbye(resignation=bytes(64)))
 def three() -> tuple[Replica, Replica, Replica]:
     host = new_host()
     anna, ben = newcomer(host, "anna"), newcomer(host, "ben")
-    anna.receive(host.write_news())
+    anna.receive(host.write_entries())
     return host, anna, ben
 
 

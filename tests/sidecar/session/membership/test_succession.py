@@ -187,7 +187,7 @@ def test_succession_when_the_successor_is_lost_in_turn_then_the_next_one() -> No
     assert village["carl"].replica.log.now.takeovers == 2
     village.goodbye("ben")
     assert village["carl"].names == ["carl"]
-    assert village["carl"].replica.is_admitter
+    assert village["carl"].replica.is_host
 
 
 def test_host_when_it_was_away_and_comes_back_then_it_is_a_removed_member() -> None:
@@ -196,10 +196,10 @@ def test_host_when_it_was_away_and_comes_back_then_it_is_a_removed_member() -> N
     miss(village, ("anna", "ben"))
     entries = village["anna"].replica.log.entries
     village.deaf.discard("host")
-    news = village["anna"].replica._write(ring_pb2.Control(entries=ring_pb2.LogEntries(entries=entries)), 1)
-    village.send(news, ["host"])
+    events = village["anna"].replica._write(ring_pb2.Control(entries=ring_pb2.LogEntries(entries=entries)), 1)
+    village.send(events, ["host"])
     assert told(village["host"], MemberRemoved) == [MemberRemoved("host", "lost")]
-    assert not village["host"].replica.is_admitter
+    assert not village["host"].replica.is_host
 
 
 def test_members_when_their_host_acted_while_the_others_replaced_it_then_whoever_hears_both_refuses() -> None:
@@ -266,17 +266,17 @@ def test_take_over_when_two_are_entitled_then_the_second_forks() -> None:
     """Members voted for one, then lost it too and voted for another, while its entry was on its way."""
     village = Village("anna", "ben", "carl")
     village.deaf.add("host")
-    circles = {name: village[name].replica for name in ("anna", "ben", "carl")}
-    logs = {name: replay(SESSION, replica.log.entries) for name, replica in circles.items()}
+    replicas = {name: village[name].replica for name in ("anna", "ben", "carl")}
+    logs = {name: replay(SESSION, replica.log.entries) for name, replica in replicas.items()}
     entries = {}
     for name in ("anna", "ben"):
         place, heir = logs[name].place, logs[name].now.members[name]
         ballots = [
-            ring_pb2.Ballot(voter=voter, signature=vote(circles[voter].identity, place, successor=heir, standing=0))
+            ring_pb2.Ballot(voter=voter, signature=vote(replicas[voter].identity, place, successor=heir, standing=0))
             for voter in ("ben", "carl")
         ]
         proof = ring_pb2.TakenOver(successor=name, reason="lost", ballots=ballots)
-        entries[name] = take_over(logs[name], circles[name].identity, proof=proof, new_key=b"")
+        entries[name] = take_over(logs[name], replicas[name].identity, proof=proof, new_key=b"")
     logs["carl"].append(entries["anna"])
     with pytest.raises(Forked):
         logs["carl"].append(entries["ben"])
