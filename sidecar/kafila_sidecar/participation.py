@@ -112,7 +112,7 @@ class Participation:
             code, sentence = error.code, str(error)
         else:
             log.error("session_failed id=%s", self.id, exc_info=error)
-        self.driver.follower.close(Fault(self.channel.self_name, code, sentence))
+        self.driver.abort(Fault(self.channel.self_name, code, sentence))
 
     @property
     def code(self) -> str:

@@ -24,7 +24,7 @@ def session_view(
 ) -> pb.Session:
     """Everything but the code and what only the stage knows."""
     terms = channel.terms
-    present = [name for name in roster.seen if not follower.is_gone(name)]
+    present = [name for name in roster.seen if not follower.liveness.is_gone(name)]
     stages = follower.proposal.stages if follower.proposal and follower.state is State.READY else []
     serving = {str(stage["member"]) for stage in stages}
     session = pb.Session(

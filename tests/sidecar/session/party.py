@@ -1,7 +1,7 @@
 """Everybody's session cores, joined by a pump with a hand-moved clock."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from random import Random
 from typing import Any
 
@@ -48,7 +48,13 @@ class CoreParty:
     """
 
     def __init__(
-        self, *, wanted: int = 3, blocks: int = 3, require: tuple[str, ...] = (), shuffle: Random | None = None
+        self,
+        *,
+        wanted: int = 3,
+        blocks: int = 3,
+        require: tuple[str, ...] = (),
+        shuffle: Random | None = None,
+        slow: Set[str] = frozenset(),
     ) -> None:
         self.now = 0.0
         self._terms = PlanningTerms(
@@ -69,6 +75,7 @@ class CoreParty:
         self.loads: list[str] = []
         self.dead: set[str] = set()
         self._shuffle = shuffle
+        self._slow = slow  # who never gets its shard loaded
         self._queue: deque[tuple[str, Any]] = deque()
 
     def join(self, name: str) -> None:
@@ -115,7 +122,7 @@ class CoreParty:
             self._obey(self.coordinator.handle_timer(self.now))
         for name, follower in list(self.machines.items()):
             for member in self.dead:
-                follower.departed(member, self.now - seconds)
+                follower.liveness.receive_departure(member, self.now - seconds)
             silent = dict.fromkeys(self.dead, seconds)
             self._do(name, follower.handle_timer(self.now, silent))
         self.pump()
@@ -130,7 +137,7 @@ class CoreParty:
 
     def accuse(self, accuser: str, accused: str) -> None:
         """A member's word; the accused hears of it and says something, if it can."""
-        self.coordinator.accused(accused, accuser, self.now)
+        self.coordinator.hearings.receive_accusation(accused, accuser, self.now)
         if accused in self.machines and accused not in self.mute:
             self._obey(self.coordinator.heard(accused, self.now))
         self.pump()
@@ -180,7 +187,8 @@ class CoreParty:
                             self._obey(self.coordinator.linked(name, peer, "direct", 0.01, self.now))
                 case LoadShard(proposal):
                     self.loads.append(name)
-                    self._do(name, self.machines[name].shard_loaded(proposal.epoch))
+                    if name not in self._slow:
+                        self._do(name, self.machines[name].shard_loaded(proposal.epoch))
                 case Report(epoch, doing):
                     self._obey(self.coordinator.progressed(name, epoch, doing, self.now))
                 case Serve(proposal):

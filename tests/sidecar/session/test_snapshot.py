@@ -62,11 +62,11 @@ def test_view_when_forming_then_members_in_order_and_who_is_missing() -> None:
 
 def test_view_when_a_member_left_and_is_heard_again_then_present_follows() -> None:
     seen = ViewedSession()
-    seen.follower.departed("cyd", 0.0)
+    seen.follower.liveness.receive_departure("cyd", 0.0)
     seen.follower.handle_timer(9.0, {})
     assert [m.present for m in seen.view().members] == [True, True, False]
     assert "2 more members" in seen.view().doing
-    seen.follower.heard("cyd", 10.0)
+    seen.follower.liveness.receive_message("cyd", 10.0)
     assert [m.present for m in seen.view().members] == [True, True, True]
 
 

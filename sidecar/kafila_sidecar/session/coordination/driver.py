@@ -47,7 +47,10 @@ class SessionDriver:
         self.channel = channel
         self.roster = Roster(member.name for member in channel.members)
         self.follower = Follower(
-            name=channel.self_name, host=channel.host, members=[member.name for member in channel.members]
+            name=channel.self_name,
+            host=channel.host,
+            members=[member.name for member in channel.members],
+            rendezvous_at=channel.founder if channel.terms.rendezvous_at_host else "",
         )
         self.links: Links | None = None
         self._network = network
@@ -88,6 +91,11 @@ class SessionDriver:
         """Closes the session here; whoever runs the driver says goodbye on the channel afterwards."""
         self._turns.soon(lambda: self._do(self.follower.close(None)))
 
+    def abort(self, fault: ev.Fault) -> None:
+        """Closes the session here by what went wrong around the driver, or in it."""
+        self.follower.close(fault)
+        self._turns.soon(self._nothing)
+
     def broken(self, code: str, sentence: str) -> None:
         """This member's stage failed while serving."""
         self._turns.soon(lambda: self._failed_in(State.READY, code, sentence))
@@ -105,15 +113,23 @@ class SessionDriver:
     # ---- The loop
 
     async def _turn(self) -> None:
-        timers = [self.follower.next_timer(self._now), self.coordinator.next_timer() if self.coordinator else None]
-        until = min((timer for timer in timers if timer is not None), default=self._now + 1.0)
-        await self._handle(await self._turns.next(until))
+        await self._handle(await self._turns.next(self._next_timer()))
         await self._on_timer()
         self._changed()
 
+    def _next_timer(self) -> float | None:
+        """When something is due, unless something happens before; None: nothing is waited for."""
+        timers = [self.follower.next_timer(self._now, self._silent_s)]
+        timers += [self.coordinator.next_timer()] if self.coordinator else []
+        return min((timer for timer in timers if timer is not None), default=None)
+
+    @property
+    def _silent_s(self) -> dict[str, float]:
+        """For each linked peer, how long nothing came from it."""
+        return {peer: link.silent_s() for peer, link in (self.links.up if self.links else {}).items()}
+
     async def _on_timer(self) -> None:
-        links = self.links.up if self.links else {}
-        await self._do(self.follower.handle_timer(self._now, {peer: link.silent_s() for peer, link in links.items()}))
+        await self._do(self.follower.handle_timer(self._now, self._silent_s))
         if self.coordinator:
             await self._obey(self.coordinator.handle_timer(self._now))
 
@@ -131,13 +147,13 @@ class SessionDriver:
             case events.Doubted(sender) if self.coordinator:
                 await self._obey(self.coordinator.doubted(sender, self._now))
             case events.MemberDeparted(name):
-                self.follower.departed(name, self._now)
+                self.follower.liveness.receive_departure(name, self._now)
             case events.MemberReturned(name):
-                self.follower.returned(name)
-            case events.RendezvousLost() if self.channel.terms.rendezvous_at_host:
-                self.follower.departed(self.channel.founder, self._now)
+                self.follower.liveness.receive_return(name)
+            case events.RendezvousLost():
+                self.follower.liveness.receive_rendezvous_lost(self._now)
             case events.RendezvousBack():
-                self.follower.returned(self.channel.founder)
+                self.follower.liveness.receive_rendezvous_back()
             case LinkChanged():
                 await self._link_changed(item.peer, item.link, item.error)
             case Call(run):
@@ -147,7 +163,7 @@ class SessionDriver:
 
     async def _message(self, sender: str, control: ring_pb2.Control) -> None:
         """Whatever a member says shows that it is there; what makes no sense is dropped."""
-        self.follower.heard(sender, self._now)
+        self.follower.liveness.receive_message(sender, self._now)
         if self.coordinator:
             await self._obey(self.coordinator.heard(sender, self._now))
         await self._understand(sender, control)
@@ -230,7 +246,7 @@ class SessionDriver:
         elif self.coordinator and sender == self.follower.name:
             await self._obey(self.coordinator.lost(member, "lost"))
         elif self.coordinator:
-            self.coordinator.accused(member, sender, self._now)
+            self.coordinator.hearings.receive_accusation(member, sender, self._now)
 
     async def _gone(self, sender: str, outputs: Sequence[ev.FollowerOutput]) -> None:
         """A member goes by its own word."""
@@ -267,7 +283,7 @@ class SessionDriver:
     async def _link_changed(self, peer: str, link: Link | None, error: KafilaError | None) -> None:
         if error is None:
             self._say_now(speech.link(self._epoch, peer, link))
-        elif not self.follower.is_gone(peer):
+        elif not self.follower.liveness.is_gone(peer):
             await self._do(self.follower.failed_here(error.code, f"{self.follower.name} can't reach {peer}: {error}"))
 
     # ---- What the cores ask for
@@ -349,6 +365,9 @@ class SessionDriver:
         """One teardown ends before the next set-up starts."""
         await self._jobs.stop_loading()
         await self._stage.stop(fault)
+
+    async def _nothing(self) -> None:
+        """The turn itself is what matters."""
 
     # ---- What happens here
 

@@ -50,8 +50,8 @@ class Turns:
             await self._room_for_events.acquire()
             self._queue.put_nowait(item)
 
-    async def next(self, until: float) -> Item | None:
-        """The next item; None at the loop's time `until`."""
+    async def next(self, until: float | None) -> Item | None:
+        """The next item; None at the loop's time `until`, if that comes first."""
         try:
             async with asyncio.timeout_at(until):
                 item = await self._queue.get()

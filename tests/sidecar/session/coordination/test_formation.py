@@ -19,8 +19,8 @@ from kafila_sidecar.session.coordination.effects import (
     Propose,
     StopServing,
 )
-from kafila_sidecar.session.coordination.follower import LINK_SILENT_S
-from kafila_sidecar.session.coordination.states import State, Step, follow
+from kafila_sidecar.session.coordination.liveness import LINK_SILENT_S
+from kafila_sidecar.session.coordination.states import Decision, Phase, State, Step, decide, follow
 from tests.sidecar.session.party import NAMES, CoreParty, formed, plan_for
 
 
@@ -183,3 +183,37 @@ def test_follow_when_a_step_has_no_place_then_it_raises() -> None:
         follow(State.READY, Step.LOADED)
     with pytest.raises(RuntimeError, match="closed"):
         follow(State.CLOSED, Step.CLOSE)
+
+
+@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("decision", Decision)
+def test_decide_when_a_host_is_done_with_a_phase_then_only_what_the_table_has(phase: Phase, decision: Decision) -> None:
+    """A plan can be made anew at any time after the first; what is closed stays closed."""
+    allowed = {
+        Phase.FORMING: {Decision.WAIT, Decision.MEASURE, Decision.DISSOLVE},
+        Phase.MEASURING: {Decision.WAIT, Decision.PLAN, Decision.DISSOLVE},
+        Phase.PLANNING: {Decision.PLAN, Decision.PROPOSE, Decision.DISSOLVE},
+        Phase.LINKING: {Decision.PLAN, Decision.FETCH, Decision.DISSOLVE},
+        Phase.FETCHING: {Decision.PLAN, Decision.SERVE, Decision.DISSOLVE},
+        Phase.READY: {Decision.PLAN},
+        Phase.CLOSED: set[Decision](),
+    }
+    if decision in allowed[phase]:
+        assert isinstance(decide(phase, decision), Phase)
+    else:
+        with pytest.raises(RuntimeError, match=f"{phase} can't decide to {decision}"):
+            decide(phase, decision)
+
+
+def test_coordinator_when_it_fetches_then_its_timer_is_the_silence_of_whoever_spoke_longest_ago() -> None:
+    party = CoreParty(slow={"cyd"})
+    party.measure("ada")
+    for name in NAMES[1:]:
+        party.join(name)
+        party.measure(name)
+    assert party.coordinator.waiting_for() == ["cyd"]
+    assert party.coordinator.next_timer() == FETCH_SILENCE_S
+    party.coordinator.progressed("cyd", party.proposals[-1].epoch, "fetching", 50.0)
+    assert party.coordinator.next_timer() == 50.0 + FETCH_SILENCE_S
+    assert party.coordinator.handle_timer(50.0 + FETCH_SILENCE_S - 0.1) == []
+    assert [type(output) for output in party.coordinator.handle_timer(50.0 + FETCH_SILENCE_S)] == [Dissolve]

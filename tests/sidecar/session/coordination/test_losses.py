@@ -4,14 +4,15 @@ import pytest
 
 from kafila_sidecar.session.coordination.coordinator import MEASURE_DEADLINE_S
 from kafila_sidecar.session.coordination.effects import Accuse, Ask, Remove, StopServing, Vote
-from kafila_sidecar.session.coordination.follower import (
+from kafila_sidecar.session.coordination.follower import Follower
+from kafila_sidecar.session.coordination.liveness import (
     ASK_AFTER_S,
     GONE_WITHOUT_LINK_S,
+    HEARING_S,
     LINK_SILENT_S,
+    MOST_FALSE_ALARMS,
     TAKEOVER_DEADLINE_S,
-    Follower,
 )
-from kafila_sidecar.session.coordination.liveness import HEARING_S, MOST_FALSE_ALARMS
 from kafila_sidecar.session.coordination.states import State
 from tests.sidecar.session.party import CoreParty, formed
 
@@ -85,11 +86,11 @@ def test_session_when_the_successor_dies_too_then_the_one_after_it_takes_over_an
 def test_follower_when_the_host_is_heard_again_then_it_waits_for_its_plan_and_does_not_close() -> None:
     party = formed()
     follower = party.machines["cyd"]
-    follower.departed("ada", party.now)
+    follower.liveness.receive_departure("ada", party.now)
     outputs = follower.handle_timer(party.now + 3, {"ada": 3.0, "bob": 0.1})
     assert [type(output) for output in outputs] == [StopServing, Vote]
-    follower.heard("ada", party.now)
-    follower.returned("ada")
+    follower.liveness.receive_message("ada", party.now)
+    follower.liveness.receive_return("ada")
     assert follower.handle_timer(party.now + TAKEOVER_DEADLINE_S + 1, {"ada": 0.1, "bob": 0.1}) == []
     party._obey(party.coordinator.doubted("cyd", party.now))
     party.pump()
@@ -99,8 +100,8 @@ def test_follower_when_the_host_is_heard_again_then_it_waits_for_its_plan_and_do
 def test_follower_when_the_host_said_goodbye_then_its_late_messages_change_nothing() -> None:
     follower = formed().machines["cyd"]
     assert Vote("bob") in follower.left("ada", 0.0)
-    follower.heard("ada", 0.1)
-    assert follower.is_gone("ada")
+    follower.liveness.receive_message("ada", 0.1)
+    assert follower.liveness.is_gone("ada")
 
 
 def test_member_when_accused_and_heard_then_it_stays_and_all_begin_anew() -> None:
@@ -147,7 +148,7 @@ def test_accusation_when_it_makes_no_sense_then_nothing_is_kept(accused: str, ac
     party.accuse(accuser, accused)
     party.advance(HEARING_S)
     assert party.removed == []
-    assert party.coordinator._hearings.next_timer() is None
+    assert party.coordinator.next_timer() is None
 
 
 def test_member_when_it_stands_by_and_is_kicked_then_the_epoch_changes_all_the_same() -> None:
@@ -179,20 +180,20 @@ def test_member_when_it_fails_then_it_goes_and_the_others_serve_on() -> None:
 def test_follower_when_only_the_rendezvous_lost_somebody_then_it_is_no_death() -> None:
     party = formed()
     follower = party.machines["ada"]
-    follower.departed("bob", party.now)
+    follower.liveness.receive_departure("bob", party.now)
     assert follower.handle_timer(party.now + 60, {"bob": 0.1, "cyd": 0.1}) == []
 
 
 def test_follower_when_the_rendezvous_misses_who_has_no_link_then_it_asks_and_the_answer_counts() -> None:
     follower = Follower(name="dan", host="ada", members=("ada", "bob", "cyd", "dan"))
     for member in ("ada", "bob", "cyd"):
-        follower.departed(member, 10.0)
-        follower.heard(member, 10.1)  # was on its way
+        follower.liveness.receive_departure(member, 10.0)
+        follower.liveness.receive_message(member, 10.1)  # was on its way
     assert follower.handle_timer(10.0 + ASK_AFTER_S - 0.1, {}) == []
     assert follower.handle_timer(10.0 + ASK_AFTER_S, {"bob": 0.1}) == [Ask("ada"), Ask("cyd")]
     assert follower.handle_timer(10.0 + ASK_AFTER_S + 0.1, {"bob": 0.1}) == []
-    follower.heard("ada", 10.0 + ASK_AFTER_S + 0.2)
+    follower.liveness.receive_message("ada", 10.0 + ASK_AFTER_S + 0.2)
     outputs = follower.handle_timer(10.0 + GONE_WITHOUT_LINK_S, {"bob": 0.1})
     assert [output.fault.member for output in outputs if isinstance(output, Accuse)] == ["cyd"]
-    assert not follower.is_gone("ada")
+    assert not follower.liveness.is_gone("ada")
     assert follower.handle_timer(99.0, {"bob": 0.1}) == []
