@@ -12,7 +12,7 @@ from kafila_sidecar.session.channel.events import Event, HostChanged, MemberJoin
 from kafila_sidecar.session.coordination.coordinator import PlanningTerms
 from kafila_sidecar.session.coordination.driver import SessionDriver
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
-from kafila_sidecar.session.coordination.jobs import Progress
+from kafila_sidecar.session.coordination.jobs import Progress, StageDriver
 from kafila_sidecar.session.coordination.states import State
 from kafila_sidecar.session.membership.members import Member
 
@@ -132,14 +132,16 @@ class PlayedStage:
 class RunningDriver:
     """One driver that runs."""
 
-    def __init__(self, me: str, *names: str) -> None:
+    def __init__(
+        self, me: str, *names: str, network: NoNetwork | None = None, stage: StageDriver | None = None
+    ) -> None:
         self.channel = PlayedChannel(me, *names)
         self.stage = PlayedStage()
-        self.network = NoNetwork()
+        self.network = network or NoNetwork()
         self.driver = SessionDriver(
             channel=self.channel,  # type: ignore[arg-type]
             network=self.network,
-            stage=self.stage,
+            stage=stage or self.stage,
             terms=TERMS,
             measure=self._measure,
             changed=lambda: None,

@@ -55,9 +55,8 @@ class BobsDriver(RunningDriver):
     """bob's driver; ada is the host."""
 
     def __init__(self) -> None:
-        super().__init__("bob", *NAMES)
         self.diary = Diary()
-        self.driver._stage = self.diary
+        super().__init__("bob", *NAMES, stage=self.diary)
 
     async def hears(self, *controls: ring_pb2.Control) -> None:
         for control in controls:
