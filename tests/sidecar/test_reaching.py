@@ -20,6 +20,7 @@ from kafila_sidecar.net.nat.monitor import NetworkMonitor
 from kafila_sidecar.net.udp import Received, UdpSocket, open_socket
 from kafila_sidecar.reaching import Reaching
 from kafila_sidecar.session import join
+from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress as Place
 from tests.sidecar.net.people import echo
@@ -51,13 +52,15 @@ class ReachedMember:
     def __init__(self, channel: Channel, passes: Passes) -> None:
         self.endpoint = Endpoint(lambda deliver: Filtered(deliver, passes), host=HOST, interfaces=interfaces)
         self.monitor = NetworkMonitor(self.endpoint, interfaces=interfaces)
-        self.reaching = Reaching(channel=channel, endpoint=self.endpoint, monitor=self.monitor, further=())
+        self.reaching = Reaching(
+            channel=channel, endpoint=self.endpoint, monitor=self.monitor, further=(), on_stream=echo
+        )
         self.channel = channel
         self.running = asyncio.create_task(channel.run())
 
     async def link(self, peer: "ReachedMember", deadline_s: float = 10.0) -> Link:
         candidates = peer.reaching.candidates()
-        return await self.reaching.link(peer.channel.self_name, candidates, deadline_s=deadline_s, on_stream=echo)
+        return await self.reaching.dial(peer.channel.self_name, candidates, deadline_s)
 
     async def close(self) -> None:
         self.reaching.stop()
@@ -72,7 +75,7 @@ def interfaces() -> list[Interface]:
 
 def local(folder: Path) -> join.Local:
     folder.mkdir()
-    return join.Local(folder=folder, version="1", mlx_lm_version="1", may_admit=lambda: None)
+    return join.Local(folder, Versions("1", planner=1, mlx_lm="1"))
 
 
 @dataclass
@@ -106,8 +109,8 @@ async def two_members(
         founded = await join.found(rendezvous=place, terms=terms, name="oak", local=local(folder / "oak"))
         oak = ReachedMember(founded, passes(serving.udp_ports[0]))
         assert founded.code is not None
-        approach = await join.approach(code=founded.code, name="elm")
-        elm = ReachedMember(await approach.enrol(local(folder / "elm")), passes(serving.udp_ports[0]))
+        approach = await join.approach(code=founded.code, name="elm", local=local(folder / "elm"))
+        elm = ReachedMember(await approach.enrol(), passes(serving.udp_ports[0]))
         for member in (oak, elm):
             member.reaching.start(lambda: None)
         while len(oak.channel.members) < 2:  # noqa: ASYNC110

@@ -11,16 +11,17 @@ from kafila_proto import ring_pb2
 from kafila_rendezvous.certificate import make_key_pair
 from kafila_rendezvous.config import RendezvousConfig
 from kafila_rendezvous.server import serve
-from kafila_sidecar.errors import KafilaError
+from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.channel.events import Event
-from kafila_sidecar.session.join import Local, approach, found
+from kafila_sidecar.session.join import Approach, Local, Patience, approach, found
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress
 from kafila_sidecar.session.rendezvous.code import Code
 
 PATIENCE_S = 10.0
-VERSION, MLX_LM = "1.0", "2.0"
-TERMS = ring_pb2.SessionTerms(model="m", members_wanted=3)
+PATIENT = Patience()
+VERSIONS = Versions("1.0", planner=1, mlx_lm="2.0")
+TERMS = ring_pb2.SessionTerms(model="m")  # for as many as like
 
 Kind = TypeVar("Kind")
 
@@ -29,6 +30,11 @@ Kind = TypeVar("Kind")
 async def rendezvous(*, tls: bool) -> AsyncIterator[RendezvousAddress]:
     async with serve(RendezvousConfig(port=0, key_pair=make_key_pair() if tls else None)) as serving:
         yield RendezvousAddress("127.0.0.1", serving.port, serving.fingerprint, insecure=not tls)
+
+
+async def knock(code: Code, name: str) -> Approach:
+    """Proves a code, and may join."""
+    return await approach(code=code, name=name, local=Local(Path("unused"), VERSIONS))
 
 
 @dataclass
@@ -65,21 +71,18 @@ class Company:
         self._people: list[tuple[ChannelPerson, asyncio.Task[None]]] = []
 
     async def host(
-        self, address: RendezvousAddress, may_admit: Callable[[], KafilaError | None] = lambda: None
+        self, address: RendezvousAddress, terms: ring_pb2.SessionTerms = TERMS, patience: Patience = PATIENT
     ) -> ChannelPerson:
-        channel = await found(
-            rendezvous=address,
-            terms=TERMS,
-            name="host",
-            local=Local(self._folder / "host", VERSION, MLX_LM, may_admit),
-        )
+        local = Local(self._folder / "host", VERSIONS, patience)
+        channel = await found(rendezvous=address, terms=terms, name="host", local=local)
         return self._start(channel)
 
-    async def join(self, code: Code | None, name: str, version: str = VERSION) -> ChannelPerson:
+    async def join(
+        self, code: Code | None, name: str, versions: Versions = VERSIONS, patience: Patience = PATIENT
+    ) -> ChannelPerson:
         assert code is not None
-        offer = await approach(code=code, name=name)
-        channel = await offer.enrol(Local(self._folder / name, version, MLX_LM, lambda: None))
-        return self._start(channel)
+        offer = await approach(code=code, name=name, local=Local(self._folder / name, versions, patience))
+        return self._start(await offer.enrol())
 
     def _start(self, channel: Channel) -> ChannelPerson:
         person = ChannelPerson(channel, asyncio.create_task(channel.run()))

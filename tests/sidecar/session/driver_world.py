@@ -1,7 +1,7 @@
 """A driver with everything around it played by small real classes: the channel, the network, the stage."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,12 +9,16 @@ from kafila_proto import ring_pb2
 from kafila_sidecar.net.candidates import HOST, Candidate
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.session.channel.events import Event, HostChanged, MemberJoined, MemberRemoved, MessageFrom
+from kafila_sidecar.session.coordination.changes import Change
 from kafila_sidecar.session.coordination.coordinator import PlanningTerms
 from kafila_sidecar.session.coordination.driver import SessionDriver
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
 from kafila_sidecar.session.coordination.jobs import Progress, StageDriver
+from kafila_sidecar.session.coordination.links import StandingLinks
 from kafila_sidecar.session.coordination.states import State
+from kafila_sidecar.session.coordination.turns import Turns
 from kafila_sidecar.session.membership.members import Member
+from kafila_sidecar.session.rendezvous.code import Code
 
 ENTRY = {"memory_bytes": 1e9, "mapping": "endpoint-independent", "filtering": "endpoint-independent", "rtt_s": 0.01}
 MODEL = {
@@ -44,6 +48,9 @@ class PlayedChannel:
         self.terms = ring_pb2.SessionTerms(model="m")
         self.sent: list[ring_pb2.Control] = []
         self.votes: list[str] = []
+        self.admits = True
+        self.joining = "open"
+        self.code: Code | None = None
         self.removals: list[tuple[str, str]] = []
         self._events: asyncio.Queue[Event] = asyncio.Queue()
 
@@ -66,8 +73,8 @@ class PlayedChannel:
         self.members = tuple(one for one in self.members if one.name != name)
         self.tell(MemberRemoved(name, reason))
 
-    def kick(self, name: str) -> None:
-        self.remove(name, "removed")
+    def end_admission(self) -> None:
+        self.admits = False
 
     # ---- For the test
 
@@ -98,6 +105,10 @@ class NoNetwork:
     def __init__(self) -> None:
         self.network: dict[str, Any] = {}
 
+    def start(self, changed: Callable[[], None]) -> None: ...
+
+    def stop(self) -> None: ...
+
     def candidates(self) -> Sequence[Candidate]:
         return [Candidate(HOST, "192.0.2.1", 4711, 1)]
 
@@ -116,6 +127,8 @@ class PlayedStage:
     loaded: list[int] = field(default_factory=list)
     serving: int = 0
     faults: list[Fault] = field(default_factory=list)
+    active_sequences: int = 0
+    weight_bytes: int = 0
 
     async def load(self, proposal: Proposal, progress: Progress) -> None:
         progress("loading", 0, 0)
@@ -138,15 +151,19 @@ class RunningDriver:
         self.channel = PlayedChannel(me, *names)
         self.stage = PlayedStage()
         self.network = network or NoNetwork()
+        self.turns = Turns()
+        self.changes: list[Change] = []
         self.driver = SessionDriver(
             channel=self.channel,  # type: ignore[arg-type]
             network=self.network,
+            standing=StandingLinks(),
             stage=stage or self.stage,
+            turns=self.turns,
             terms=TERMS,
             measure=self._measure,
-            changed=lambda: None,
+            changed=self.changes.append,
         )
-        self._running = asyncio.create_task(self.driver.run())
+        self.running = asyncio.create_task(self.driver.run())
 
     async def _measure(self) -> tuple[dict[str, Any], str]:
         return dict(ENTRY), "cpu"
@@ -167,7 +184,7 @@ class RunningDriver:
         return self.driver.follower.proposal.epoch
 
     async def end(self) -> None:
-        self._running.cancel()
-        await asyncio.wait([self._running])
-        if not self._running.cancelled() and (error := self._running.exception()):
+        self.running.cancel()
+        await asyncio.wait([self.running])
+        if not self.running.cancelled() and (error := self.running.exception()):
             raise error

@@ -20,9 +20,10 @@ from kafila_sidecar.measuring import network_entry
 from kafila_sidecar.net.nat.behaviour import Nat
 from kafila_sidecar.runtime.probe.probe import Cost, Measurement
 from kafila_sidecar.serving.trace import Circuit, RequestTrace
-from kafila_sidecar.session.admission.host import AdmissionAnswer, HostAdmission, Versions
+from kafila_sidecar.session.admission.host import AdmissionAnswer, HostAdmission
 from kafila_sidecar.session.admission.newcomer import Newcomer
 from kafila_sidecar.session.admission.pake import Guesses
+from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.coordination import messages
 from kafila_sidecar.session.coordination.coordinator import Coordinator, PlanningTerms
 from kafila_sidecar.session.coordination.effects import ComputePlan, Json, Proposal
@@ -68,7 +69,7 @@ def admission() -> HostAdmission:
     return HostAdmission(
         code=CODE,
         guesses=Guesses(MemoryStore()),
-        versions=Versions("", ""),
+        versions=Versions("1.0", planner=1, mlx_lm="0.32.2"),
         offer=lambda: ring_pb2.OfferBody(session=SESSION, terms=TERMS, host="desk", members_present=1),
         may_admit=lambda: None,
         entropy=drawn(b"a"),

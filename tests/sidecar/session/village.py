@@ -46,10 +46,9 @@ class Village:
 
     def join(self, name: str, by: str = "host") -> Villager:
         """Admits a newcomer, and tells the others."""
-        host = self[by]
-        others = host.replica.others
+        host, others = self[by], self[by].replica.others
         self.people[name] = Villager(newcomer(host.replica, name))
-        self.do(by, host.upkeep.admitted(others, []))
+        self.do(by, Acts([Letter(others, host.replica.write_entries())]))
         return self.people[name]
 
     def say(self, name: str, control: ring_pb2.Control) -> None:

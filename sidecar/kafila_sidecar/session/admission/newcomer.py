@@ -15,7 +15,8 @@ from kafila_sidecar.errors import (
     from_code,
 )
 from kafila_sidecar.session.admission.host import HOST_CONTEXT, NEWCOMER_CONTEXT
-from kafila_sidecar.session.admission.pake import PROTOCOL, WRONG_WORDS, Entropy, NewcomerPake
+from kafila_sidecar.session.admission.pake import WRONG_WORDS, Entropy, NewcomerPake
+from kafila_sidecar.session.admission.versions import PROTOCOLS, Protocols
 from kafila_sidecar.session.membership.seal import Sealer
 from kafila_sidecar.session.rendezvous.code import Code
 
@@ -44,17 +45,21 @@ NEWCOMER = {
 class Newcomer:
     """One attempt to join; `offer` and `admitted` hold what the host sealed."""
 
-    def __init__(self, code: Code, entropy: Entropy) -> None:
+    def __init__(self, code: Code, entropy: Entropy, protocols: Protocols = PROTOCOLS) -> None:
         self.state = "new"
         self.offer = ring_pb2.OfferBody()
         self.admitted = ring_pb2.AdmittedBody()
         self._entropy = entropy
+        self._protocols = protocols
         self._pake = NewcomerPake(code.password, code.room, entropy)
 
     def start(self) -> ring_pb2.Admission:
         """The first step."""
         self._advance("send start")
-        return ring_pb2.Admission(start=ring_pb2.PakeStart(protocol=PROTOCOL, message=self._pake.start()))
+        start = ring_pb2.PakeStart(protocol=self._protocols.newest, message=self._pake.start())
+        if self._protocols.oldest != self._protocols.newest:
+            start.oldest_protocol = self._protocols.oldest
+        return ring_pb2.Admission(start=start)
 
     def enrol(self, body: ring_pb2.EnrolBody) -> ring_pb2.Admission:
         """Takes the offer up."""
@@ -75,7 +80,10 @@ class Newcomer:
             raise from_code(refusal.code, refusal.sentence)
         self._advance(step)
         if step == "reply":
-            mac = self._pake.receive_reply(admission.reply.message)
+            spoken = admission.reply.protocol or self._protocols.newest
+            if not self._protocols.oldest <= spoken <= self._protocols.newest:
+                raise InvalidInput(f"the session's host goes on in protocol {spoken}, which this machine did not offer")
+            mac = self._pake.receive_reply(admission.reply.message, spoken)
             return ring_pb2.Admission(confirm=ring_pb2.PakeConfirm(mac=mac))
         if step == "offer":
             self._open(self.offer, admission.offer)

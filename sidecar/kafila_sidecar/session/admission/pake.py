@@ -24,7 +24,6 @@ from spake2.spake2 import SPAKEError
 
 from kafila_sidecar.errors import Denied, InvalidInput
 
-PROTOCOL = 1
 MESSAGE_BYTES = 33
 
 Entropy = Callable[[int], bytes]
@@ -107,11 +106,14 @@ class NewcomerPake:
         self._sent = bytes(self._spake.start())
         return self._sent
 
-    def receive_reply(self, message: bytes) -> bytes:
-        """Takes the host's message; returns this side's confirmation. Raises InvalidInput for a bad point."""
+    def receive_reply(self, message: bytes, protocol: int) -> bytes:
+        """Takes the host's message, and the protocol that both speak; returns this side's confirmation.
+
+        Raises InvalidInput for a bad point.
+        """
         self.state = _next(NEWCOMER, self.state, "reply")
         shared = _finish(self._spake, message)
-        self._keys = _derive(shared, self._room, self._sent, message)
+        self._keys = _derive(shared, protocol, self._room, self._sent, message)
         return self.keys.newcomer_mac
 
     def receive_mac(self, mac: bytes) -> None:
@@ -135,12 +137,13 @@ class HostPake:
     def keys(self) -> Keys:
         return _known(self._keys)
 
-    def receive_start(self, message: bytes) -> bytes:
-        """Takes the newcomer's message; returns the reply, 33 bytes. Counts a guess first."""
+    def receive_start(self, message: bytes, protocol: int) -> bytes:
+        """Takes the newcomer's message, and the protocol that both speak; returns the reply, 33 bytes. Counts a guess
+        first."""
         self.state = _next(HOST, self.state, "start")
         self._guesses.begin()
         reply = bytes(self._spake.start())
-        self._keys = _derive(_finish(self._spake, message), self._room, message, reply)
+        self._keys = _derive(_finish(self._spake, message), protocol, self._room, message, reply)
         return reply
 
     def receive_confirm(self, mac: bytes) -> bytes:
@@ -173,9 +176,9 @@ def _finish(spake: SPAKE2_A | SPAKE2_B, message: bytes) -> bytes:
         raise InvalidInput("a message of the proof is no point of its curve") from error
 
 
-def _derive(shared: bytes, room: int, newcomer_message: bytes, host_message: bytes) -> Keys:
+def _derive(shared: bytes, protocol: int, room: int, newcomer_message: bytes, host_message: bytes) -> Keys:
     """HKDF-SHA256 (RFC 5869) of SPAKE2's key, salted with the transcript's hash."""
-    transcript = b"kafila admission" + PROTOCOL.to_bytes(4, "big") + room.to_bytes(4, "big")
+    transcript = b"kafila admission" + protocol.to_bytes(4, "big") + room.to_bytes(4, "big")
     salt = hashlib.sha256(transcript + newcomer_message + host_message).digest()
     material: bytes = HKDF(algorithm=SHA256(), length=128, salt=salt, info=b"kafila admission keys").derive(shared)
     confirm_newcomer, confirm_host, seal_newcomer, seal_host = (

@@ -72,6 +72,11 @@ class RoomGone:
     """The rendezvous forgot this session's room or mailbox; from now on only links carry messages."""
 
 
+@dataclass(frozen=True, slots=True)
+class JoiningChanged:
+    """Newcomers get in again, or don't any more; `Channel.joining` says how it is now."""
+
+
 Event = (
     MessageFrom
     | MemberJoined
@@ -83,4 +88,5 @@ Event = (
     | RendezvousLost
     | RendezvousBack
     | RoomGone
+    | JoiningChanged
 )

@@ -1,8 +1,11 @@
 """What a member says: from plain values to control messages. `messages` reads them."""
 
 import json
+from collections.abc import Sequence
 
 from kafila_proto import ring_pb2
+from kafila_sidecar.net import candidates as reach
+from kafila_sidecar.net.candidates import Candidate
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
 
@@ -33,6 +36,21 @@ def may_fetch(epoch: int) -> ring_pb2.Control:
 
 def may_serve(epoch: int) -> ring_pb2.Control:
     return ring_pb2.Control(epoch=epoch, ready=ring_pb2.Ready())
+
+
+def ask(member: str) -> ring_pb2.Control:
+    """Whether a member is there."""
+    return ring_pb2.Control(ask=ring_pb2.Ask(member=member))
+
+
+def here() -> ring_pb2.Control:
+    """That this member is."""
+    return ring_pb2.Control()
+
+
+def candidates(own: Sequence[Candidate]) -> ring_pb2.Control:
+    """Where this member is reached."""
+    return ring_pb2.Control(candidates=reach.to_proto(own))
 
 
 def fault(told: Fault, kind: str, epoch: int = 0) -> ring_pb2.Control:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+LARGEST_SESSION = 64  # members; the planner's limit
 REASONS = ("left", "lost", "removed")
 
 

@@ -76,6 +76,7 @@ class Ballots:
 
     def __init__(self) -> None:
         self.standing = 0  # the host's latest
+        self.own = ""  # for whom this member voted, while it misses the host
         self._resignation = b""
         self._votes: dict[str, tuple[str, bytes]] = {}  # voter -> successor, signature
 
@@ -89,6 +90,10 @@ class Ballots:
         if number > self.standing:
             self.standing = number
             self._votes.clear()
+
+    def host_spoke(self) -> None:
+        """This member misses the host no more."""
+        self.own = ""
 
     def resigned(self, resignation: bytes) -> None:
         """The host says goodbye."""
@@ -108,7 +113,7 @@ class Ballots:
         """Votes were for the place before; a resignation may be for the new one."""
         self._votes.clear()
         if new_host:
-            self.standing, self._resignation = 0, b""
+            self.standing, self._resignation, self.own = 0, b"", ""
 
     def won(self, heir: Member, place: LogPlace, membership: Membership) -> ring_pb2.TakenOver | None:
         """The proof that `heir` is the successor now, if there is one."""

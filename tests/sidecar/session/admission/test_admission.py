@@ -14,16 +14,16 @@ from kafila_sidecar.session.admission.host import (
     AdmissionAnswer,
     Enrol,
     HostAdmission,
-    Versions,
 )
 from kafila_sidecar.session.admission.newcomer import PAUSED, HostBusy, Newcomer
 from kafila_sidecar.session.admission.pake import Guesses
+from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.rendezvous.code import Code
 from tests.sidecar.session.trust_world import MemoryStore, entropy
 
 CODE = Code(7, ("ocean", "velvet", "lamp"))
 OFFER = ring_pb2.OfferBody(session=bytes(16), host="host", members_present=1)
-BODY = ring_pb2.EnrolBody(name="anna", certificate=b"der", version="1.0", mlx_lm_version="2.0")
+BODY = ring_pb2.EnrolBody(name="anna", certificate=b"der", version="1.0", planner=1, mlx_lm_version="2.0", protocol=1)
 
 
 @dataclass
@@ -40,10 +40,10 @@ def admission(policy: Policy | None = None, guesses: Guesses | None = None) -> H
     return HostAdmission(
         code=CODE,
         guesses=guesses or Guesses(MemoryStore()),
-        versions=Versions("1.0", "2.0"),
+        versions=Versions("1.0", planner=1, mlx_lm="2.0"),
         offer=lambda: ring_pb2.OfferBody.FromString(OFFER.SerializeToString()),
         may_admit=policy or Policy(),
-        entropy=entropy("desk"),
+        entropy=entropy("host"),
     )
 
 
@@ -106,14 +106,14 @@ def test_admission_when_session_fills_up_after_the_offer_then_refused_at_enrolme
 
 
 @pytest.mark.parametrize(
-    ("kafila", "mlx_lm", "sentence"),
-    [("1.1", "2.0", "kafila 1.0, your machine 1.1"), ("1.0", "", "mlx-lm 2.0, your machine none")],
+    ("planner", "mlx_lm", "sentence"),
+    [(2, "2.0", "planner 1, your machine planner 2"), (1, "", "mlx-lm 2.0, your machine mlx-lm none")],
 )
-def test_admission_when_versions_differ_then_refused_with_both(kafila: str, mlx_lm: str, sentence: str) -> None:
+def test_admission_when_versions_differ_then_refused_with_both(planner: int, mlx_lm: str, sentence: str) -> None:
     host = admission()
     newcomer = offered(host)
     with pytest.raises(Refused, match=sentence):
-        pump(host, newcomer, newcomer.enrol(ring_pb2.EnrolBody(version=kafila, mlx_lm_version=mlx_lm)))
+        pump(host, newcomer, newcomer.enrol(ring_pb2.EnrolBody(planner=planner, mlx_lm_version=mlx_lm, protocol=1)))
 
 
 def test_admission_when_protocol_differs_then_refused_in_own_words_and_no_guess() -> None:
@@ -289,4 +289,4 @@ def test_admission_when_many_hold_offers_then_bounded() -> None:
             assert isinstance(outcome, AdmissionAnswer)
             step = newcomer.receive(outcome.admission)
     assert isinstance(refusal(host, CODE), HostBusy)
-    assert len(host._exchanges) == MOST_EXCHANGES
+    assert host.exchanges == MOST_EXCHANGES

@@ -14,17 +14,18 @@ from kafila_sidecar.session.admission.host import (
     NEWCOMER_CONTEXT,
     Enrol,
     HostAdmission,
-    Versions,
 )
 from kafila_sidecar.session.admission.newcomer import Newcomer
 from kafila_sidecar.session.admission.pake import Guesses
+from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.channel.replica import Replica
+from kafila_sidecar.session.channel.upkeep import Upkeep
 from kafila_sidecar.session.membership.identity import make_identity, public_key_of
 from kafila_sidecar.session.membership.log import replay
 from kafila_sidecar.session.membership.seal import Sealer
 from kafila_sidecar.session.rendezvous.address import parse_address
 from kafila_sidecar.session.rendezvous.code import Code, parse_code
-from tests.sidecar.session.trust_world import SESSION, MemoryStore, entropy, new_host, parsed
+from tests.sidecar.session.trust_world import SESSION, MemoryStore, entropy, new_host, parsed, wish
 from tests.support.fuzz import INPUTS, fuzz
 
 pytestmark = pytest.mark.fuzz
@@ -32,7 +33,13 @@ pytestmark = pytest.mark.fuzz
 CODE = Code(7, ("ocean", "velvet", "lamp"))
 IDENTITY = make_identity()
 BODY = ring_pb2.EnrolBody(
-    name="zoe", certificate=IDENTITY.der, agreement=IDENTITY.agreement, version="1", mlx_lm_version="1"
+    name="zoe",
+    certificate=IDENTITY.der,
+    agreement=IDENTITY.agreement,
+    version="1",
+    planner=1,
+    mlx_lm_version="1",
+    protocol=1,
 )
 
 
@@ -40,10 +47,10 @@ def admission() -> HostAdmission:
     return HostAdmission(
         code=CODE,
         guesses=Guesses(MemoryStore()),
-        versions=Versions("1", "1"),
+        versions=Versions("1", 1, "1"),
         offer=lambda: ring_pb2.OfferBody(session=SESSION),
         may_admit=lambda: None,
-        entropy=entropy("desk"),
+        entropy=entropy("host"),
     )
 
 
@@ -89,7 +96,7 @@ def test_admission_when_a_strangers_steps_are_hostile_then_nobody_is_enrolled() 
             host.renew(CODE)  # it would be paused for good after the first few guesses
         outcome = host.receive(number % 100, parsed(ring_pb2.Admission, data), float(number))
         assert not isinstance(outcome, Enrol)
-        assert len(host._exchanges) <= MOST_EXCHANGES
+        assert host.exchanges <= MOST_EXCHANGES
 
     fuzz(receive, said)
 
@@ -123,7 +130,7 @@ def test_admission_when_who_proved_the_code_enrols_with_hostile_bytes_then_typed
             raise InvalidInput("refused")
         body = outcome.body
         host.log = replay(SESSION, founded.entries)
-        host.admit(wish=body.name, certificate=body.certificate, agreement=body.agreement, mailbox=2)
+        Upkeep(host).admit(body, 2)
 
     assert fuzz(enrol, [BODY.SerializeToString()]) >= 1
 
@@ -159,7 +166,7 @@ def test_newcomer_when_the_host_seals_hostile_bytes_then_typed(
 ) -> None:
     newcomer, _ = conversation(admission())
     seal = Sealer(newcomer._pake.keys.host_seal, HOST_CONTEXT, entropy("seal"))
-    admitted, _ = new_host().admit(wish="zoe", certificate=IDENTITY.der, agreement=IDENTITY.agreement, mailbox=2)
+    admitted, _ = Upkeep(new_host()).admit(wish("zoe", IDENTITY), 2)
     samples = {
         "offer": ring_pb2.OfferBody(session=SESSION, confirm_mac=newcomer._pake.keys.host_mac),
         "admitted": admitted,

@@ -22,7 +22,7 @@ def sides(
 
 def test_proof_when_words_agree_then_keys_agree_and_no_guess_is_counted() -> None:
     newcomer, host, guesses = sides()
-    confirmation = newcomer.receive_reply(host.receive_start(newcomer.start()))
+    confirmation = newcomer.receive_reply(host.receive_start(newcomer.start(), 1), 1)
     assert guesses.count == 1
     newcomer.receive_mac(host.receive_confirm(confirmation))
     assert (newcomer.state, host.state) == ("proved", "proved")
@@ -35,7 +35,7 @@ def test_proof_when_words_agree_then_keys_agree_and_no_guess_is_counted() -> Non
 @pytest.mark.parametrize(("words", "room"), [(b"ocean-velvet-lump", 7), (b"", 7), (WORDS, 8)])
 def test_proof_when_words_or_room_differ_then_denied_and_counted(words: bytes, room: int) -> None:
     newcomer, host, guesses = sides(newcomer_words=words, newcomer_room=room)
-    confirmation = newcomer.receive_reply(host.receive_start(newcomer.start()))
+    confirmation = newcomer.receive_reply(host.receive_start(newcomer.start(), 1), 1)
     with pytest.raises(Denied):
         host.receive_confirm(confirmation)
     assert guesses.count == 1
@@ -46,7 +46,7 @@ def test_proof_when_words_or_room_differ_then_denied_and_counted(words: bytes, r
 def test_proof_when_newcomer_stops_after_the_reply_then_it_was_counted_before_the_reply_was_made() -> None:
     store = MemoryStore(4)
     newcomer, host, _ = sides(store=store)
-    host.receive_start(newcomer.start())
+    host.receive_start(newcomer.start(), 1)
     assert store.saved == [4, 5]
     assert Guesses(store).count == 5
 
@@ -54,14 +54,14 @@ def test_proof_when_newcomer_stops_after_the_reply_then_it_was_counted_before_th
 def test_proof_when_rendezvous_sits_in_the_middle_without_the_words_then_newcomer_is_not_fooled() -> None:
     newcomer, _, _ = sides()
     middle = HostPake(b"other-other-other", 7, Guesses(MemoryStore()), entropy("middle"))
-    newcomer.receive_reply(middle.receive_start(newcomer.start()))
+    newcomer.receive_reply(middle.receive_start(newcomer.start(), 1), 1)
     with pytest.raises(Denied):
         newcomer.receive_mac(middle.keys.host_mac)
 
 
 def test_proof_when_confirmation_is_reflected_then_denied() -> None:
     newcomer, host, _ = sides()
-    confirmation = newcomer.receive_reply(host.receive_start(newcomer.start()))
+    confirmation = newcomer.receive_reply(host.receive_start(newcomer.start(), 1), 1)
     with pytest.raises(Denied):
         newcomer.receive_mac(confirmation)
 
@@ -73,20 +73,20 @@ def test_proof_when_confirmation_is_reflected_then_denied() -> None:
 def test_start_when_message_is_no_point_then_invalid_and_counted(message: bytes) -> None:
     _, host, guesses = sides()
     with pytest.raises(InvalidInput):
-        host.receive_start(message)
+        host.receive_start(message, 1)
     assert guesses.count == 1
 
 
 def test_reply_when_own_message_comes_back_then_invalid() -> None:
     newcomer, _, _ = sides()
     with pytest.raises(InvalidInput):
-        newcomer.receive_reply(newcomer.start())
+        newcomer.receive_reply(newcomer.start(), 1)
 
 
 def test_machines_when_steps_come_out_of_order_then_invalid() -> None:
     newcomer, host, _ = sides()
     with pytest.raises(InvalidInput):
-        newcomer.receive_reply(bytes(33))
+        newcomer.receive_reply(bytes(33), 1)
     with pytest.raises(InvalidInput):
         newcomer.receive_mac(bytes(32))
     with pytest.raises(InvalidInput):
@@ -94,9 +94,9 @@ def test_machines_when_steps_come_out_of_order_then_invalid() -> None:
     first = newcomer.start()
     with pytest.raises(InvalidInput):
         newcomer.start()
-    host.receive_start(first)
+    host.receive_start(first, 1)
     with pytest.raises(InvalidInput):
-        host.receive_start(first)
+        host.receive_start(first, 1)
 
 
 def test_file_guesses_when_process_starts_again_then_count_goes_on(tmp_path: Path) -> None:
@@ -108,4 +108,4 @@ def test_file_guesses_when_process_starts_again_then_count_goes_on(tmp_path: Pat
     with pytest.raises(Refused):
         FileGuesses(folder).load()
     with pytest.raises(Refused):
-        FileGuesses(folder / "nowhere").save(1)
+        FileGuesses(folder / "guesses" / "below a file").save(1)

@@ -50,10 +50,10 @@ async def test_way_when_it_stalls_then_later_messages_are_lost_on_it_only() -> N
         way = Way(ignore)
         for _ in range(2 * MOST_WAITING):
             way.put(bytes(size))
-        assert way._queue.qsize() == most
+        assert way.waiting == most
         running = asyncio.create_task(way.run())
         await way.emptied()
-        assert way._waiting_bytes == 0
+        assert way.waiting_bytes == 0
         running.cancel()
 
 

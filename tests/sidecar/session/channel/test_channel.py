@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,8 @@ from kafila_proto import ring_pb2
 from kafila_rendezvous.certificate import make_key_pair
 from kafila_rendezvous.config import RendezvousConfig
 from kafila_rendezvous.server import serve
-from kafila_sidecar.errors import Denied, InvalidInput, KafilaError, NotFound, Refused, Unavailable
-from kafila_sidecar.session.channel import channel as channel_module
+from kafila_sidecar.errors import Denied, InvalidInput, NotFound, Refused, Unavailable
+from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.channel.events import (
     MemberDeparted,
     MemberJoined,
@@ -22,10 +23,19 @@ from kafila_sidecar.session.channel.events import (
     RendezvousLost,
     RoomGone,
 )
-from kafila_sidecar.session.join import Local, approach
+from kafila_sidecar.session.join import Patience
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress
 from kafila_sidecar.session.rendezvous.code import Code, parse_code
-from tests.sidecar.session.channel_world import TERMS, ChannelPerson, Company, CuttableWire, rendezvous
+from tests.sidecar.session.channel_world import (
+    PATIENT,
+    TERMS,
+    VERSIONS,
+    ChannelPerson,
+    Company,
+    CuttableWire,
+    knock,
+    rendezvous,
+)
 from tests.sidecar.session.trust_world import go
 
 
@@ -73,7 +83,7 @@ async def test_session_when_three_members_form_it_then_all_hear_all(company: Com
 async def test_code_when_passed_on_as_text_then_it_opens_the_session(company: Company) -> None:
     async with rendezvous(tls=True) as address:
         host = await company.host(address)
-        offer = await approach(code=parse_code(str(host.channel.code)), name="anna")
+        offer = await knock(parse_code(str(host.channel.code)), "anna")
         assert (offer.session, offer.host, offer.members_present) == (host.channel.session, "host", 1)
         assert offer.terms == TERMS
         await offer.abandon()
@@ -152,7 +162,7 @@ async def test_approach_when_words_are_wrong_then_denied_and_counted_on_disk(com
         assert code is not None
         wrong = Code(code.room, (*code.words[:2], "zoo" if code.words[2] != "zoo" else "zone"), address)
         with pytest.raises(Denied, match="words do not match"):
-            await approach(code=wrong, name="eve")
+            await knock(wrong, "eve")
         assert (tmp_path / "host" / "guesses").read_text() == "1"
         assert names(host) == ["host"]
         await company.end()
@@ -161,27 +171,25 @@ async def test_approach_when_words_are_wrong_then_denied_and_counted_on_disk(com
 async def test_approach_when_there_is_no_such_room_then_not_found(company: Company) -> None:
     async with rendezvous(tls=False) as address:
         with pytest.raises(NotFound, match="no session has the number 9"):
-            await approach(code=Code(9, ("ocean", "velvet", "lamp"), address), name="anna")
+            await knock(Code(9, ("ocean", "velvet", "lamp"), address), "anna")
 
 
 async def test_approach_when_code_has_no_address_then_invalid() -> None:
     with pytest.raises(InvalidInput, match="KAFILA_RENDEZVOUS"):
-        await approach(code=Code(9, ("ocean", "velvet", "lamp")), name="anna")
+        await knock(Code(9, ("ocean", "velvet", "lamp")), "anna")
 
 
 async def test_approach_when_session_is_full_then_refused_with_the_hosts_words(
     company: Company, tmp_path: Path
 ) -> None:
     async with rendezvous(tls=False) as address:
-        joined: list[KafilaError] = []
-        host = await company.host(address, may_admit=lambda: joined[0] if joined else None)
-        early = await approach(code=_code(host), name="ben")
+        host = await company.host(address, ring_pb2.SessionTerms(model="m", members_wanted=2))
+        early = await knock(_code(host), "ben")
         await company.join(host.channel.code, "anna")
-        joined.append(Refused("the session has its 2 members"))
-        with pytest.raises(Refused, match="has its 2 members"):
-            await approach(code=_code(host), name="carl")
-        with pytest.raises(Refused, match="has its 2 members"):
-            await early.enrol(Local(tmp_path / "carl", "1.0", "2.0", lambda: None))
+        with pytest.raises(Refused, match="full: all 2 members are in"):
+            await knock(_code(host), "carl")
+        with pytest.raises(Refused, match="full: all 2 members are in"):
+            await early.enrol()
         assert names(host) == ["host", "anna"]
         await company.end()
 
@@ -196,7 +204,7 @@ async def test_approach_when_session_is_locked_then_refused_until_it_is_unlocked
         host.channel.lock(True)
         assert host.channel.joining == "locked"
         with pytest.raises(Refused, match="is locked: ask its host, host,"):
-            await approach(code=_code(host), name="ben")
+            await knock(_code(host), "ben")
         host.channel.lock(False)
         await company.join(host.channel.code, "ben")
         await anna.hear(MemberJoined)
@@ -207,8 +215,10 @@ async def test_approach_when_session_is_locked_then_refused_until_it_is_unlocked
 async def test_enrol_when_versions_differ_then_refused_in_words(company: Company) -> None:
     async with rendezvous(tls=False) as address:
         host = await company.host(address)
-        with pytest.raises(Refused, match=r"kafila 1\.0, your machine 0\.9"):
-            await company.join(host.channel.code, "anna", version="0.9")
+        with pytest.raises(Refused, match="planner 1, your machine planner 2: update Kafila on the session's machines"):
+            await company.join(host.channel.code, "anna", Versions("2.0", planner=2, mlx_lm="2.0"))
+        await company.join(host.channel.code, "ben", replace(VERSIONS, kafila="1.1"))
+        assert names(host) == ["host", "ben"]
         await company.end()
 
 
@@ -218,7 +228,7 @@ async def test_approach_when_host_is_not_connected_then_unavailable(company: Com
         await host.channel.aclose()
         await asyncio.wait([host.run])
         with pytest.raises(Unavailable, match="host is not connected"):
-            await approach(code=_code(host), name="anna")
+            await knock(_code(host), "anna")
 
 
 @pytest.mark.parametrize("pinned", [True, False])
@@ -295,7 +305,9 @@ async def test_channel_when_the_rendezvous_forgets_the_room_then_it_says_so_and_
     await company.end()
 
 
-async def left_alone(company: Company) -> tuple[RendezvousConfig, ChannelPerson, ChannelPerson]:
+async def left_alone(
+    company: Company, patience: Patience = PATIENT
+) -> tuple[RendezvousConfig, ChannelPerson, ChannelPerson]:
     """Two members whose rendezvous has stopped, and how it is started again."""
     pair = make_key_pair()
     async with serve(RendezvousConfig(port=0, key_pair=pair)) as serving:
@@ -326,10 +338,9 @@ async def test_rendezvous_when_it_is_started_again_then_the_same_code_and_mailbo
 
 
 async def test_rendezvous_when_a_member_does_not_come_back_to_it_then_it_is_missed_after_a_while(
-    company: Company, monkeypatch: pytest.MonkeyPatch
+    company: Company,
 ) -> None:
-    monkeypatch.setattr(channel_module, "LONGEST_ABSENCE_S", 0.5)
-    again, host, anna = await left_alone(company)
+    again, host, anna = await left_alone(company, Patience(absence_s=0.5))
     await anna.hear(RendezvousLost)
     await anna.channel.aclose()
     async with serve(again):

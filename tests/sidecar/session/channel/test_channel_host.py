@@ -9,10 +9,9 @@ import pytest
 from kafila_sidecar.errors import Denied, InvalidInput, NotFound, Refused, Unavailable
 from kafila_sidecar.session.admission.host import MOST_GUESSES
 from kafila_sidecar.session.channel.events import HostChanged, MemberJoined, MemberRemoved, MessageFrom
-from kafila_sidecar.session.join import Local, approach
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress
 from kafila_sidecar.session.rendezvous.code import Code
-from tests.sidecar.session.channel_world import ChannelPerson, Company, rendezvous
+from tests.sidecar.session.channel_world import ChannelPerson, Company, knock, rendezvous
 from tests.sidecar.session.trust_world import go
 
 
@@ -47,14 +46,14 @@ async def test_kick_when_done_then_old_code_and_old_member_are_out_and_the_other
         host, anna, eve = people.values()
         old = code_of(host)
         with pytest.raises(Refused, match="only the host, host,"):
-            anna.channel.kick("eve")
+            anna.channel.remove("eve", "removed")
         with pytest.raises(InvalidInput):
-            host.channel.kick("host")
-        host.channel.kick("eve")
+            host.channel.remove("host", "removed")
+        host.channel.remove("eve", "removed")
         for person in (host, anna, eve):
             assert await person.hear(MemberRemoved) == MemberRemoved("eve", "removed")
         with pytest.raises(Denied, match="words do not match"):
-            await approach(code=old, name="eve")
+            await knock(old, "eve")
         await eve.channel.send(go(666))
         await anna.channel.send(go(1))
         assert await host.hear(MessageFrom) == MessageFrom("anna", go(1))
@@ -71,15 +70,15 @@ async def test_code_when_renewed_then_members_stay_and_only_the_new_words_open(
         people = await village(company, address, "anna")
         host, anna = people.values()
         old = code_of(host)
-        late = await approach(code=old, name="ben")
+        late = await knock(old, "ben")
         new = host.channel.new_code()
         assert (new.room, new.address) == (old.room, old.address)
         assert new.words != old.words
         assert anna.channel.is_at(new)
         with pytest.raises(Denied):
-            await approach(code=old, name="ben")
+            await knock(old, "ben")
         with pytest.raises(Denied, match="has a new code"):
-            await late.enrol(Local(tmp_path, "1.0", "2.0", lambda: None))
+            await late.enrol()
         with pytest.raises(Refused, match="only the host"):
             anna.channel.new_code()
         await company.join(new, "ben")
@@ -94,12 +93,12 @@ async def test_joining_when_guessed_at_then_paused_until_there_is_a_new_code(com
         for _ in range(MOST_GUESSES):
             assert host.channel.joining == "open"
             with pytest.raises(Denied):
-                await approach(code=wrong(code_of(host)), name="eve")
+                await knock(wrong(code_of(host)), "eve")
         assert host.channel.joining == "paused"
         assert (tmp_path / "host" / "guesses").read_text() == str(MOST_GUESSES)
         for code in (code_of(host), wrong(code_of(host))):
             with pytest.raises(Refused, match="ask its host for a new code"):
-                await approach(code=code, name="ben")
+                await knock(code, "ben")
         await company.join(host.channel.new_code(), "ben")
         await people["anna"].hear(MemberJoined)
         assert host.channel.joining == "open"
@@ -126,8 +125,8 @@ async def test_host_when_it_leaves_then_the_next_one_admits_by_a_code_of_its_own
             assert person.channel.host == "anna"
         assert ben.channel.code is None
         with pytest.raises(Denied):
-            await approach(code=old, name="carl")
-        offer = await approach(code=code_of(anna), name="carl")
+            await knock(old, "carl")
+        offer = await knock(code_of(anna), "carl")
         assert (offer.host, offer.members_present) == ("anna", 2)
         await offer.abandon()
         carl = await company.join(code_of(anna), "carl")
@@ -151,7 +150,7 @@ async def test_host_when_it_dies_then_the_others_vote_and_it_is_no_member_when_i
             assert await person.hear(HostChanged) == HostChanged("anna")
         assert [member.name for member in ben.channel.members] == ["anna", "ben"]
         with pytest.raises((Denied, Unavailable)):
-            await approach(code=old, name="host")
+            await knock(old, "host")
         back = await company.join(code_of(anna), "host")
         assert [member.name for member in back.channel.members] == ["anna", "ben", "host"]
         await company.end()
@@ -164,7 +163,7 @@ async def test_approach_when_all_members_are_gone_then_no_host(company: Company)
         for person in people.values():
             await person.channel.leave()
         with pytest.raises(NotFound):
-            await approach(code=code, name="ben")
+            await knock(code, "ben")
         await company.end()
 
 
@@ -177,5 +176,5 @@ async def test_lock_when_the_host_leaves_then_it_holds_under_the_successor(compa
         await ben.hear(HostChanged)
         assert anna.channel.joining == ben.channel.joining == "locked"
         with pytest.raises(Refused, match="is locked: ask its host, anna,"):
-            await approach(code=code_of(anna), name="carl")
+            await knock(code_of(anna), "carl")
         await company.end()

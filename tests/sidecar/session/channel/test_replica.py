@@ -14,12 +14,14 @@ from kafila_sidecar.session.channel.events import (
     MemberReturned,
     MessageFrom,
 )
+from kafila_sidecar.session.channel.presence import Presence
 from kafila_sidecar.session.channel.replica import KEPT_MESSAGES, Replica
+from kafila_sidecar.session.channel.upkeep import Upkeep
 from kafila_sidecar.session.channel.waiting import MOST_BYTES, MOST_MESSAGES
 from kafila_sidecar.session.membership.entries import admit
 from kafila_sidecar.session.membership.identity import Identity, make_identity
 from kafila_sidecar.session.membership.log import Forked, replay
-from tests.sidecar.session.trust_world import KEY, SESSION, entropy, go, new_host, newcomer
+from tests.sidecar.session.trust_world import KEY, SESSION, entropy, go, new_host, newcomer, wish
 
 
 def three() -> tuple[Replica, Replica, Replica]:
@@ -106,8 +108,9 @@ def test_receive_when_message_was_written_before_its_reader_joined_then_not_told
 def test_receive_when_member_was_removed_then_its_messages_are_denied_and_it_learns_why() -> None:
     host, anna, ben = three()
     late = ben.write(go(1))
-    assert host.remove("ben", "removed") == [MemberRemoved("ben", "removed")]
-    entry = host.write_entries()
+    acts = Upkeep(host).remove("ben", "removed")
+    assert acts.events == [MemberRemoved("ben", "removed")]
+    entry = acts.letters[0].sealed
     assert anna.receive(entry) == [MemberRemoved("ben", "removed")]
     assert ben.receive(entry) == [MemberRemoved("ben", "removed")]
     for replica in (host, anna):
@@ -171,11 +174,11 @@ def test_receive_when_host_forks_the_log_then_forked() -> None:
 def test_members_when_not_the_host_admits_or_removes_then_refused() -> None:
     host, anna, _ = three()
     with pytest.raises(Refused, match="only the host, host,"):
-        anna.remove("ben", "lost")
+        Upkeep(anna).remove("ben", "lost")
     with pytest.raises(Refused):
-        anna.admit(wish="eve", **keys(make_identity()), mailbox=9)
+        Upkeep(anna).admit(wish("eve", make_identity()), 9)
     with pytest.raises(InvalidInput):
-        host.remove("eve", "lost")
+        Upkeep(host).remove("eve", "lost")
 
 
 def test_repeat_when_a_member_was_away_then_it_misses_nothing_and_nothing_is_told_twice() -> None:
@@ -206,12 +209,24 @@ def test_repeat_when_member_joined_later_then_it_gets_nothing_from_before() -> N
 
 def test_attending_when_streams_end_and_return_then_each_change_is_told_once() -> None:
     host, _, _ = three()
-    assert (host.returned([2, 3, 77]), host.departed([2, 3, 77])) == ([], [])
-    assert (host.returned([2]), host.departed([2])) == ([], [MemberDeparted("ben")])
-    assert (host.returned([2]), host.departed([2])) == ([], [])
-    assert (host.returned([3]), host.departed([3])) == ([MemberReturned("ben")], [MemberDeparted("anna")])
-    host.remove("anna", "lost")
-    assert (host.returned([3]), host.departed([3])) == ([], [])
+    presence = Presence(absence_s=8.0)
+    assert presence.look(host.others, [2, 3, 77], 0.0) == []
+    assert presence.look(host.others, [2], 0.0) == [MemberDeparted("ben")]
+    assert presence.look(host.others, [2], 0.0) == []
+    assert presence.look(host.others, [3], 0.0) == [MemberReturned("ben"), MemberDeparted("anna")]
+    Upkeep(host).remove("anna", "lost")
+    presence.forget("anna")
+    assert presence.look(host.others, [3], 0.0) == []
+
+
+def test_attending_when_the_rendezvous_was_away_then_nobody_is_missed_before_all_could_be_back() -> None:
+    host, _, _ = three()
+    presence = Presence(absence_s=8.0)
+    presence.lose_rendezvous()
+    assert presence.look(host.others, [], 100.0) == []
+    assert presence.find_rendezvous(100.0) == 108.0
+    assert presence.look(host.others, [2], 107.9) == []
+    assert presence.look(host.others, [2], 108.0) == [MemberDeparted("ben")]
 
 
 def test_replica_when_flooded_then_bounded() -> None:

@@ -194,7 +194,7 @@ async def test_driver_when_events_come_quicker_than_it_can_be_handled_then_the_r
         driven.channel.says("bob", link("cyd"))
     most = 0
     while not driven.channel._events.empty():
-        most = max(most, driven.driver._turns._queue.qsize())
+        most = max(most, driven.turns._queue.qsize())
         await asyncio.sleep(0)
     assert most <= MOST_EVENTS_WAITING + 8
 
@@ -244,7 +244,7 @@ async def test_network_when_it_changes_then_the_planner_hears_of_it_and_plans_un
 ) -> None:
     driven = await formed(start_driver)
     driven.network.network = {"udp": False}
-    driven.driver.moved()
+    driven.turns.network_moved()
     await driven.settled()
     told = [json.loads(said.capability.member_json) for said in driven.channel.sent if said.HasField("capability")]
     assert told[-1] == {**told[0], "udp": False}
@@ -260,6 +260,6 @@ async def test_network_when_it_changes_then_the_planner_hears_of_it_and_plans_un
 async def test_network_when_it_is_as_before_then_nothing_is_said(start_driver: StartDriver) -> None:
     driven = await start_driver("ada", "ada")
     before = driven.channel.bodies().count("capability")
-    driven.driver.moved()
+    driven.turns.network_moved()
     await driven.settled()
     assert driven.channel.bodies().count("capability") == before

@@ -1,18 +1,18 @@
 """A member's driver from plan to plan: what it does and in which order, and that what is over stays over."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import Refused
-from kafila_sidecar.session.coordination import driver as driver_module
 from kafila_sidecar.session.coordination import speech
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
 from kafila_sidecar.session.coordination.jobs import Progress
-from kafila_sidecar.session.coordination.planning import check_proposal, compute_plan
+from kafila_sidecar.session.coordination.planning import compute_plan
 from kafila_sidecar.session.coordination.states import State
 from tests.sidecar.session.driver_world import ENTRY, TERMS, RunningDriver
 
@@ -21,6 +21,8 @@ NAMES = ("ada", "bob", "cyd")
 
 class Diary:
     """A stage that writes down what is asked of it; loading lasts until it is let go, or fails."""
+
+    active_sequences = weight_bytes = 0
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -49,6 +51,16 @@ class Diary:
         self.lines.append("stop")
         await self.may_stop.wait()
         self.lines.append("stopped")
+
+
+class CountingExecutor(ThreadPoolExecutor):
+    """Counts what is given to threads: nothing but plans."""
+
+    count = 0
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
+        self.count += 1
+        return super().submit(fn, *args, **kwargs)
 
 
 class BobsDriver(RunningDriver):
@@ -168,24 +180,21 @@ async def test_member_when_its_stage_breaks_then_it_goes_if_that_was_while_servi
     if not serves:
         bob.channel.says("cyd", ring_pb2.Control(goodbye=ring_pb2.Goodbye()))
         await bob.settled()
-    bob.driver.broken("INTERNAL", "bob can't serve what ada sent")
+    bob.turns.stage_broke("INTERNAL", "bob can't serve what ada sent")
     await bob.settled()
     assert (bob.state is State.CLOSED) is serves
 
 
 async def test_member_when_a_plan_is_told_again_for_a_latecomer_then_it_is_not_planned_again(
-    bob: BobsDriver, monkeypatch: pytest.MonkeyPatch
+    bob: BobsDriver,
 ) -> None:
-    checks: list[int] = []
-
-    async def counted(epoch: int, *args: Any, **named: Any) -> Proposal:
-        checks.append(epoch)
-        return await check_proposal(epoch, *args, **named)
-
-    monkeypatch.setattr(driver_module, "check_proposal", counted)
-    await ready(bob, 3)
-    await bob.hears(await proposed(3), await proposed(2))
-    assert checks == [3]
+    latest, older = await proposed(3), await proposed(2)
+    planning = CountingExecutor()
+    asyncio.get_running_loop().set_default_executor(planning)
+    bob.diary.may_load.set()
+    await bob.hears(latest, speech.may_fetch(3), speech.may_serve(3))
+    await bob.hears(latest, older)
+    assert planning.count == 1
     assert bob.state is State.READY
 
 
@@ -209,6 +218,6 @@ async def test_driver_when_cancelled_at_any_moment_then_its_stage_is_stopped(tur
     for _ in range(turns):
         await asyncio.sleep(0)
     began = turns > 0
-    driven._running.cancel()
-    await asyncio.wait([driven._running])
+    driven.running.cancel()
+    await asyncio.wait([driven.running])
     assert driven.diary.lines == (["stop", "stopped"] if began else [])

@@ -1,7 +1,7 @@
 """Links on loopback follow the membership: who is removed is unlinked at once, and gets no link again."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,7 +13,7 @@ from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.session.channel.replica import Replica
-from kafila_sidecar.session.coordination.links import Links
+from kafila_sidecar.session.coordination.links import Links, StandingLinks
 from tests.sidecar.session.village import Village
 
 DEADLINE_S = 10.0
@@ -29,7 +29,12 @@ class LinkedMember:
         self.replica = replica
         self.endpoint = Endpoint.open(host="127.0.0.1")
         self.changes: list[tuple[str, bool]] = []
-        self.links = Links(network=self, told=self._told, tasks=tasks)
+        self.standing = StandingLinks()
+        self.links = Links(network=self, standing=self.standing, told=self._told, tasks=tasks)
+
+    def start(self, changed: Callable[[], None]) -> None: ...
+
+    def stop(self) -> None: ...
 
     def candidates(self) -> Sequence[Candidate]:
         return self.endpoint.candidates()
@@ -60,10 +65,10 @@ class LinkedMember:
     async def reached(self, *peers: str) -> None:
         """Returns when exactly these links are up."""
         for _ in range(int(DEADLINE_S * 100)):
-            if set(self.links.up) == set(peers):
+            if set(self.standing.up) == set(peers):
                 return
             await asyncio.sleep(0.01)
-        raise AssertionError(f"{self.replica.self_name} has links to {sorted(self.links.up)}")
+        raise AssertionError(f"{self.replica.self_name} has links to {sorted(self.standing.up)}")
 
     def _told(self, peer: str, link: Link | None, error: KafilaError | None) -> None:
         self.changes.append((peer, link is not None))
@@ -91,14 +96,14 @@ async def test_link_when_its_member_is_kicked_then_closed_and_refused_while_othe
         host, anna, eve = world.values()
         for follower in world.values():
             await follower.reached(*(name for name in world if name != follower.replica.self_name))
-        before = anna.links.to("host")
+        before = anna.standing.to("host")
         pairs = {name: (member, eve.replica.keys.pair(member)) for name, member in eve.replica.log.now.members.items()}
         village.do("host", village["host"].upkeep.remove("eve", "removed"))
         for follower in (host, anna):
             follower.links.forget([member.name for member in follower.replica.members])
         await host.reached("anna")
         await anna.reached("host")
-        assert anna.links.to("host") is before
+        assert anna.standing.to("host") is before
         eve.links.want(frozenset())
         for name in ("host", "anna"):
             member, keys = pairs[name]
@@ -106,7 +111,7 @@ async def test_link_when_its_member_is_kicked_then_closed_and_refused_while_othe
             with pytest.raises(KafilaError):
                 await eve.connect(keys.link, member.fingerprint, name, world[name].candidates(), deadline_s=0.5)
             assert world[name].endpoint.strangers > strangers
-        assert set(host.links.up) == {"anna"}
+        assert set(host.standing.up) == {"anna"}
 
 
 async def test_link_when_a_member_plays_another_with_all_keys_it_has_then_none_comes_up() -> None:
@@ -121,12 +126,12 @@ async def test_link_when_a_member_plays_another_with_all_keys_it_has_then_none_c
         shared = host.replica.keys.pair(members["anna"]).link
         assert shared == anna.replica.keys.pair(members["host"]).link
         assert shared not in known
-        before = anna.links.to("host")
+        before = anna.standing.to("host")
         eve.replica.identity.fingerprint = host.replica.identity.fingerprint  # she says that she is the host
         for key in known:
             with pytest.raises(KafilaError):
                 await eve.connect(key, members["anna"].fingerprint, "anna", anna.candidates(), deadline_s=0.3)
-        assert anna.links.to("host") is before
+        assert anna.standing.to("host") is before
 
 
 async def test_links_when_a_peer_is_forgotten_then_its_candidates_are_too() -> None:

@@ -5,6 +5,7 @@ import pytest
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.session.channel.replica import KEPT_ENTRIES, Replica
+from kafila_sidecar.session.channel.upkeep import Upkeep
 from kafila_sidecar.session.channel.waiting import MOST_MESSAGES
 from kafila_sidecar.session.membership import rekey
 from kafila_sidecar.session.membership.log import Log, replay
@@ -25,8 +26,8 @@ def three() -> tuple[Replica, Replica, Replica]:
 
 
 def vote_of(replica: Replica) -> ring_pb2.Control:
-    sealed = replica.vote("anna")
-    assert sealed is not None
+    _, letter = Upkeep(replica).vote("anna").letters
+    sealed = letter.sealed
     envelope = ring_pb2.Envelope.FromString(replica.keys.open(ring_pb2.Sealed.FromString(sealed), replica.members))
     return ring_pb2.Control.FromString(envelope.control)
 
@@ -107,7 +108,7 @@ def test_replica_when_a_member_signs_hostile_controls_then_nobody_joins_goes_or_
         for replica in (host, ben):
             replica.receive(sealed)
             replica.take_letters()
-            assert replica.take_over() == []
+            assert Upkeep(replica).settle([]).events == []
             assert len(replica._early_entries) <= KEPT_ENTRIES
 
     assert fuzz(receive, samples) >= 1

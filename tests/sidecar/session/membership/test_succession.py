@@ -93,14 +93,14 @@ def test_votes_when_the_host_answered_them_then_they_are_void_for_good() -> None
     village = Village("anna", "ben", "carl")
     village.deaf.add("host")
     miss(village, ("ben",))
-    kept = village["anna"].replica._ballots._votes["ben"]
+    kept = village["anna"].replica.ballots._votes["ben"]
     village.deaf.discard("host")
     miss(village, ("carl",), successor="ben")  # whatever the host hears first, it answers
     village.do("anna", village["anna"].upkeep.vote("anna"))
     assert hosts(village, "host", "ben", "carl") == {"host"}
     anna = village["anna"].replica
     ballots = [ring_pb2.Ballot(voter="ben", signature=kept[1])]
-    for standing in (0, anna._ballots.standing):
+    for standing in (0, anna.ballots.standing):
         own = vote(anna.identity, anna.log.place, successor=anna.log.now.heirs[0], standing=standing)
         proof = ring_pb2.TakenOver(
             successor="anna",
@@ -288,5 +288,5 @@ def test_ballots_when_flooded_then_bounded_by_the_members() -> None:
     village.deaf.add("host")
     for number in range(50):
         miss(village, ("ben",), successor=("anna", "ben", "carl")[number % 3])
-    assert len(village["carl"].replica._ballots._votes) == 1
+    assert len(village["carl"].replica.ballots._votes) == 1
     assert len(village["carl"].replica._early) == 0

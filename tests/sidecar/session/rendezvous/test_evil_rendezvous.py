@@ -11,17 +11,17 @@ import pytest
 from kafila_proto import rendezvous_pb2 as pb
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import Denied, KafilaError
-from kafila_sidecar.session import join as joining
 from kafila_sidecar.session.admission.host import MOST_GUESSES
 from kafila_sidecar.session.admission.newcomer import Newcomer
 from kafila_sidecar.session.admission.pake import Guesses, HostPake
 from kafila_sidecar.session.channel.events import MemberDeparted, MemberJoined, MessageFrom
+from kafila_sidecar.session.channel.upkeep import Acts
 from kafila_sidecar.session.channel.waiting import MOST_BYTES, MOST_MESSAGES
-from kafila_sidecar.session.join import Local, approach
+from kafila_sidecar.session.join import Patience
 from kafila_sidecar.session.membership.identity import make_identity
 from kafila_sidecar.session.rendezvous.code import Code, draw_words
 from kafila_sidecar.session.rendezvous.mailbox import MOST_ATTENDING
-from tests.sidecar.session.channel_world import MLX_LM, VERSION, ChannelPerson, Company
+from tests.sidecar.session.channel_world import ChannelPerson, Company, knock
 from tests.sidecar.session.rendezvous.evil_rendezvous import EvilMail, EvilRendezvous, evil_rendezvous
 from tests.sidecar.session.trust_world import MemoryStore, go
 
@@ -107,12 +107,7 @@ async def test_admission_when_it_is_replayed_from_other_mailboxes_then_nobody_jo
 
 
 @pytest.mark.parametrize("step", ["start", "reply", "confirm", "offer", "enrol", "admitted"])
-async def test_admission_when_a_step_is_altered_then_nobody_joins(
-    company: Company, step: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(joining, "ANSWER_DEADLINE_S", 0.5)
-    monkeypatch.setattr(joining, "BUSY_DEADLINE_S", 0.0)
-
+async def test_admission_when_a_step_is_altered_then_nobody_joins(company: Company, step: str) -> None:
     def alter(mail: EvilMail) -> Iterable[EvilMail]:
         if mail.step != step:
             return [mail]
@@ -122,7 +117,7 @@ async def test_admission_when_a_step_is_altered_then_nobody_joins(
         host = await company.host(address)
         evil.meddle = alter
         with pytest.raises(KafilaError):
-            await company.join(host.channel.code, "anna")
+            await company.join(host.channel.code, "anna", patience=Patience(answer_s=0.5, busy_s=0.0))
         # The last answer is on its way when the host has admitted; a member that can't know of it is soon missed.
         assert names(host) == (["host"] if step != "admitted" else ["host", "anna"])
         await company.end()
@@ -138,14 +133,14 @@ async def test_newcomer_when_the_rendezvous_plays_the_host_then_it_is_not_fooled
         def answer(mail: EvilMail) -> Iterable[EvilMail]:
             parcel = ring_pb2.Parcel.FromString(mail.body).admission
             if mail.step == "start":
-                reply = ring_pb2.PakeReply(message=pake.receive_start(parcel.start.message))
+                reply = ring_pb2.PakeReply(message=pake.receive_start(parcel.start.message, 1))
                 return [EvilMail(fake, mail.sender, admission(ring_pb2.Admission(reply=reply)))]
             offer = ring_pb2.Sealed(nonce=bytes(12), ciphertext=bytes(200))
             return [EvilMail(fake, mail.sender, admission(ring_pb2.Admission(offer=offer)))]
 
         evil.meddle = answer
         with pytest.raises(Denied):
-            await approach(code=code_of(host), name="anna")
+            await knock(code_of(host), "anna")
         assert [mail.step for mail in evil.seen] == ["start", "confirm"]
         assert all(mail.to == fake for mail in evil.seen)
         await company.end()
@@ -165,14 +160,14 @@ async def test_newcomer_when_a_false_host_asks_it_to_try_again_then_one_guess_is
             said = ring_pb2.Parcel.FromString(mail.body).admission
             if said.HasField("start"):
                 pake = HostPake(b"guess", 7, Guesses(MemoryStore()), os.urandom)
-                reply = ring_pb2.PakeReply(message=pake.receive_start(said.start.message))
+                reply = ring_pb2.PakeReply(message=pake.receive_start(said.start.message, 1))
                 return [EvilMail(fake, mail.sender, admission(ring_pb2.Admission(reply=reply)))]
             guesses += said.HasField("confirm")
             return [EvilMail(fake, mail.sender, admission(ring_pb2.Admission(refusal=ring_pb2.Refusal(code=code))))]
 
         evil.meddle = answer
         with pytest.raises(KafilaError):
-            await approach(code=Code(7, ("ocean", "velvet", "lamp"), address), name="anna")
+            await knock(Code(7, ("ocean", "velvet", "lamp"), address), "anna")
     assert guesses == 1
 
 
@@ -223,8 +218,8 @@ async def test_log_when_the_rendezvous_withholds_an_entry_then_it_comes_with_the
     async with evil_rendezvous() as (evil, address):
         host = await company.host(address)
         _, ben = await trio(company, evil, host)
-        evil.meddle = lambda mail: [] if mail.to == ben.channel._mailbox.place.mailbox else [mail]
-        host.channel.kick("anna")
+        evil.meddle = lambda mail: [] if mail.to == ben.channel.rendezvous.place.mailbox else [mail]
+        host.channel.remove("anna", "removed")
         await settled()
         assert names(ben) == ["host", "anna", "ben"]
         evil.meddle = lambda mail: [mail]
@@ -293,10 +288,10 @@ async def test_member_when_flooded_with_junk_then_nothing_grows_and_it_still_hea
             assert replica._early.held_bytes <= MOST_BYTES
             assert len(replica._seen) <= 2
             assert len(replica.log) == 3
-            assert len(person.channel._mailbox.attending) <= MOST_ATTENDING
-            assert len(person.channel._outbox._waiting) <= 256
-        assert host.channel._reception is not None
-        assert len(host.channel._reception._admission._exchanges) <= MOST_GUESSES
+            assert len(person.channel.rendezvous.attending) <= MOST_ATTENDING
+            assert len(person.channel._delivery.outbox._waiting) <= 256
+        assert host.channel._reception._admission is not None
+        assert host.channel._reception._admission.exchanges <= MOST_GUESSES
         await company.end()
 
 
@@ -305,7 +300,7 @@ async def test_session_when_all_mail_is_read_then_it_holds_no_name_word_or_certi
         host = await company.host(address)
         anna, _ = await trio(company, evil, host)
         code, certificate = code_of(host), anna.channel.identity.der
-        host.channel.kick("anna")
+        host.channel.remove("anna", "removed")
         await settled()
         secrets = [b"anna", b"ben", b"host", certificate, certificate[20:60], *(w.encode() for w in code.words)]
         for mail in evil.seen:
@@ -313,19 +308,18 @@ async def test_session_when_all_mail_is_read_then_it_holds_no_name_word_or_certi
         await company.end()
 
 
-async def test_newcomer_when_the_host_gives_it_anothers_log_then_denied(company: Company, tmp_path: Path) -> None:
+async def test_newcomer_when_the_host_gives_it_anothers_log_then_denied(company: Company) -> None:
     """A host that admits somebody else in the newcomer's place is found out."""
     async with evil_rendezvous() as (_, address):
         host = await company.host(address)
-        offer = await approach(code=code_of(host), name="anna")
-        reception, eve = host.channel._reception, make_identity()
-        assert reception is not None
-        admit = host.channel._replica.admit
+        offer = await knock(code_of(host), "anna")
+        admit, eve = host.channel._upkeep.admit, make_identity()
 
-        def swap(**wish: object) -> object:
-            return admit(**{**wish, "certificate": eve.der, "agreement": eve.agreement})  # type: ignore[arg-type]
+        def swap(enrol: ring_pb2.EnrolBody, mailbox: int) -> tuple[ring_pb2.AdmittedBody, Acts]:
+            wish = ring_pb2.EnrolBody(name=enrol.name, certificate=eve.der, agreement=eve.agreement)
+            return admit(wish, mailbox)
 
-        host.channel._replica.admit = swap  # type: ignore[method-assign,assignment]
+        host.channel._upkeep.admit = swap  # type: ignore[method-assign]
         with pytest.raises(Denied, match="somebody else in this machine's place"):
-            await offer.enrol(Local(tmp_path / "anna", VERSION, MLX_LM, lambda: None))
+            await offer.enrol()
         await company.end()

@@ -14,9 +14,9 @@ from google.protobuf.message import DecodeError
 from kafila_proto import rendezvous_pb2 as pb
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import KafilaError, Unavailable
-from kafila_sidecar.session.admission.host import MOST_EXCHANGES, HostAdmission, Versions
+from kafila_sidecar.session.admission.host import MOST_EXCHANGES
 from kafila_sidecar.session.admission.newcomer import Newcomer
-from kafila_sidecar.session.admission.pake import Guesses
+from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.join import HostMailbox
@@ -257,17 +257,6 @@ async def test_room_when_its_rendezvous_is_hostile_then_typed_or_a_place_that_ma
     assert 0 < taken < CALLS
 
 
-def open_admission(code: Code, offer: Callable[[], ring_pb2.OfferBody]) -> HostAdmission:
-    return HostAdmission(
-        code=code,
-        guesses=Guesses(MemoryStore()),
-        versions=Versions("1", "1"),
-        offer=offer,
-        may_admit=lambda: None,
-        entropy=entropy("desk"),
-    )
-
-
 def two_members() -> tuple[Replica, Replica]:
     host = new_host()
     anna = newcomer(host, "anna")
@@ -285,7 +274,7 @@ async def test_mail_when_hostile_then_nobody_joins_or_goes_and_nothing_grows(lay
     _, mailbox = await attended()
     replicas = dict(zip(("host", "anna"), two_members(), strict=True))
     writer = replicas["anna" if reader == "host" else "host"]
-    channel = Channel(mailbox=mailbox, replica=replicas[reader], open_admission=open_admission)
+    channel = Channel(mailbox=mailbox, replica=replicas[reader], guesses=MemoryStore(), versions=Versions("1", 1, "1"))
     start = Newcomer(Code(7, ("ocean", "velvet", "lamp")), entropy("start")).start()
     parcels = [
         ring_pb2.Parcel(envelope=ring_pb2.Sealed.FromString(writer.write(go(1)))),
@@ -304,11 +293,11 @@ async def test_mail_when_hostile_then_nobody_joins_or_goes_and_nothing_grows(lay
             event = pb.Event.FromString(data)
         mailbox._note(event)
         finish(channel._on_event(event))
-        while channel._feed._unread:
-            finish(channel._feed.next())
-        assert len(channel._outbox._waiting) <= 256
-        if channel._reception is not None:
-            assert len(channel._reception._admission._exchanges) <= MOST_EXCHANGES
+        while channel._events._unread:
+            finish(channel._events.next())
+        assert len(channel._delivery.outbox._waiting) <= 256
+        if channel._reception._admission is not None:
+            assert channel._reception._admission.exchanges <= MOST_EXCHANGES
 
     whole = samples if layer == "event" else parcels
     taken = fuzz(read, [message.SerializeToString() for message in whole], errors=(DecodeError,))
@@ -320,7 +309,7 @@ async def test_mail_when_hostile_then_nobody_joins_or_goes_and_nothing_grows(lay
 @pytest.mark.fuzz
 async def test_hosts_answer_when_the_mail_is_hostile_then_typed() -> None:
     hostile, mailbox = await attended()
-    host = HostMailbox(mailbox)
+    host = HostMailbox(mailbox, answer_s=10.0)
     answer = Newcomer(Code(7, ("ocean", "velvet", "lamp")), entropy("start")).start()
 
     def read(data: bytes) -> None:
