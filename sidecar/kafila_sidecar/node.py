@@ -38,40 +38,43 @@ from kafila_sidecar.weights.checkpoint import Checkpoint, open_checkpoint
 
 @asynccontextmanager
 async def open_node(config: Config) -> AsyncIterator["Node"]:
-    """A node that runs; leaving it leaves every session, and waits until that is done."""
+    """A node that runs; leaving it, whatever the reason, leaves every session and waits until that is done."""
+    stack = AsyncExitStack()
+    try:
+        yield await _build(config, stack)
+    finally:
+        await stack.aclose()
+
+
+async def _build(config: Config, stack: AsyncExitStack) -> "Node":
+    """Every part before those that need it; the stack ends them the other way round."""
     config.data.mkdir(mode=0o700, parents=True, exist_ok=True)
     further = parse_servers(config.stun)
-    async with AsyncExitStack() as stack:
-        mlx = MlxThread(openblas=config.openblas)
-        stack.callback(mlx.close)
-        endpoint = Endpoint.open()
-        stack.push_async_callback(endpoint.close)
-        monitor = NetworkMonitor(
-            endpoint, map_port=partial(keep_mapped, Transport.UDP) if config.port_mapping else None
-        )
-        embedded = EmbeddedRendezvous(
-            folder=config.data / "rendezvous",
-            stack=await stack.enter_async_context(AsyncExitStack()),  # outlives sessions, which say goodbye through it
-            map_port=keep_mapped if config.port_mapping else None,
-        )
-        sessions, pending = Sessions(), PendingJoins()
-        measuring = Measuring(mlx=mlx, folder=config.data / "measurements", reserved=sessions.promised_bytes)
-        equipment = Equipment(
-            mlx=mlx,
-            endpoint=endpoint,
-            monitor=monitor,
-            further=further,
-            measuring=measuring,
-            traces=config.data / "traces",
-        )
-        async with asyncio.TaskGroup() as tasks:
-            looking = tasks.create_task(monitor.run(), name="network monitor")
-            try:
-                yield Node(config, equipment, embedded, sessions, pending, tasks)
-            finally:
-                sessions.leave_all()
-                looking.cancel()
-                await pending.close()
+    mlx = MlxThread(openblas=config.openblas)
+    stack.callback(mlx.close)
+    endpoint = Endpoint.open()
+    stack.push_async_callback(endpoint.close)
+    monitor = NetworkMonitor(endpoint, map_port=partial(keep_mapped, Transport.UDP) if config.port_mapping else None)
+    embedded = EmbeddedRendezvous(
+        folder=config.data / "rendezvous",
+        stack=await stack.enter_async_context(AsyncExitStack()),  # outlives sessions, which say goodbye through it
+        map_port=keep_mapped if config.port_mapping else None,
+    )
+    sessions, pending = Sessions(), PendingJoins()
+    measuring = Measuring(mlx=mlx, folder=config.data / "measurements", reserved=sessions.promised_bytes)
+    equipment = Equipment(
+        mlx=mlx,
+        endpoint=endpoint,
+        monitor=monitor,
+        further=further,
+        measuring=measuring,
+        traces=config.data / "traces",
+    )
+    tasks = await stack.enter_async_context(asyncio.TaskGroup())
+    stack.push_async_callback(pending.close)
+    stack.callback(tasks.create_task(monitor.run(), name="network monitor").cancel)
+    stack.callback(sessions.leave_all)
+    return Node(config, equipment, embedded, sessions, pending, tasks)
 
 
 class Node:

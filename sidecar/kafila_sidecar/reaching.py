@@ -19,7 +19,7 @@ from kafila_sidecar.net.nat.stun_servers import FoundServers, find_servers
 from kafila_sidecar.net.relay.driver import RelayAccess
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.coordination.effects import Json
-from kafila_sidecar.session.coordination.links import OPEN_DEADLINE_S
+from kafila_sidecar.session.driving.links import OPEN_DEADLINE_S
 from kafila_sidecar.session.membership.members import Member
 
 

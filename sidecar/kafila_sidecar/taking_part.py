@@ -20,10 +20,10 @@ from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.serving.stage import Stage
 from kafila_sidecar.serving.trace import TraceFile
 from kafila_sidecar.session.channel.channel import Channel
-from kafila_sidecar.session.coordination.driver import SessionDriver
 from kafila_sidecar.session.coordination.effects import Json
-from kafila_sidecar.session.coordination.links import StandingLinks
-from kafila_sidecar.session.coordination.turns import Turns
+from kafila_sidecar.session.driving.driver import SessionDriver
+from kafila_sidecar.session.driving.links import StandingLinks
+from kafila_sidecar.session.driving.turns import Turns
 from kafila_sidecar.session.rendezvous.code import Code
 from kafila_sidecar.session.terms import planning_terms
 from kafila_sidecar.watching import Changes

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from kafila_proto import sidecar_pb2 as pb
-from kafila_sidecar.session.coordination.changes import Change
+from kafila_sidecar.session.driving.changes import Change
 
 EVERYTHING = ~Change(0)
 

@@ -12,11 +12,11 @@ from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import Denied, KafilaError
 from kafila_sidecar.participation import Participation
 from kafila_sidecar.serving.stage import Stage
-from kafila_sidecar.session.coordination.changes import Change
-from kafila_sidecar.session.coordination.driver import SessionDriver
-from kafila_sidecar.session.coordination.links import StandingLinks
 from kafila_sidecar.session.coordination.states import State
-from kafila_sidecar.session.coordination.turns import Turns
+from kafila_sidecar.session.driving.changes import Change
+from kafila_sidecar.session.driving.driver import SessionDriver
+from kafila_sidecar.session.driving.links import StandingLinks
+from kafila_sidecar.session.driving.turns import Turns
 from kafila_sidecar.session.rendezvous.code import Code
 from kafila_sidecar.watching import Changes, Shown, Snapshots
 from tests.sidecar.session.driver_world import TERMS, NoNetwork, PlayedChannel, PlayedStage

@@ -27,7 +27,7 @@ from kafila_sidecar.session.rendezvous.mailbox import Mailbox, enter_room, open_
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class JoinDeadlines:
     """How long others are waited for, in seconds."""
 
     answer_s: float = 10.0  # for each answer of the host's
@@ -42,7 +42,7 @@ class Local:
 
     folder: Path
     versions: Versions
-    patience: Patience = Patience()
+    deadlines: JoinDeadlines = JoinDeadlines()
 
 
 async def found(*, rendezvous: RendezvousAddress, terms: ring_pb2.SessionTerms, name: str, local: Local) -> Channel:
@@ -74,7 +74,7 @@ async def approach(*, code: Code, name: str, local: Local) -> "Approach":
         raise InvalidInput("the code names no rendezvous, and none is configured: set KAFILA_RENDEZVOUS=host:port")
     mailbox = await enter_room(code.address, code.room)
     try:
-        host = HostMailbox(mailbox, local.patience.answer_s)
+        host = HostMailbox(mailbox, local.deadlines.answer_s)
         newcomer = await _prove(host, code, local)
         check_versions(session=told_by(newcomer.offer), newcomer=local.versions)
     except BaseException:
@@ -178,7 +178,7 @@ class HostMailbox:
 async def _prove(host: HostMailbox, code: Code, local: Local) -> Newcomer:
     """A newcomer that holds the offer; asks again for a while when the host is busy."""
     loop = asyncio.get_running_loop()
-    until = loop.time() + local.patience.busy_s
+    until = loop.time() + local.deadlines.busy_s
     while True:
         newcomer = Newcomer(code, os.urandom, local.versions.protocols)
         try:
@@ -186,7 +186,7 @@ async def _prove(host: HostMailbox, code: Code, local: Local) -> Newcomer:
         except HostBusy:
             if loop.time() >= until:
                 raise
-            await asyncio.sleep(local.patience.busy_pause_s)
+            await asyncio.sleep(local.deadlines.busy_pause_s)
         else:
             return newcomer
 
@@ -210,5 +210,5 @@ def _channel(mailbox: Mailbox, replica: Replica, local: Local) -> Channel:
         replica=replica,
         guesses=FileGuesses(local.folder),
         versions=local.versions,
-        absence_s=local.patience.absence_s,
+        absence_s=local.deadlines.absence_s,
     )

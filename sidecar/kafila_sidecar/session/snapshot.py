@@ -12,8 +12,8 @@ from kafila_sidecar.session.coordination.coordinator import Coordinator
 from kafila_sidecar.session.coordination.edges import predicted_path
 from kafila_sidecar.session.coordination.effects import Json
 from kafila_sidecar.session.coordination.follower import Follower
-from kafila_sidecar.session.coordination.roster import MemberView, Roster
 from kafila_sidecar.session.coordination.states import State
+from kafila_sidecar.session.driving.roster import MemberView, Roster
 from kafila_sidecar.weights.checkpoint import Checkpoint
 
 PARSER = "kafila"  # the pair of renderer and parser that every text model can honour

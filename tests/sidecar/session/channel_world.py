@@ -14,12 +14,12 @@ from kafila_rendezvous.server import serve
 from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.channel.events import Event
-from kafila_sidecar.session.join import Approach, Local, Patience, approach, found
+from kafila_sidecar.session.join import Approach, JoinDeadlines, Local, approach, found
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress
 from kafila_sidecar.session.rendezvous.code import Code
 
 PATIENCE_S = 10.0
-PATIENT = Patience()
+PATIENT = JoinDeadlines()
 VERSIONS = Versions("1.0", planner=1, mlx_lm="2.0")
 TERMS = ring_pb2.SessionTerms(model="m")  # for as many as like
 
@@ -71,17 +71,17 @@ class Company:
         self._people: list[tuple[ChannelPerson, asyncio.Task[None]]] = []
 
     async def host(
-        self, address: RendezvousAddress, terms: ring_pb2.SessionTerms = TERMS, patience: Patience = PATIENT
+        self, address: RendezvousAddress, terms: ring_pb2.SessionTerms = TERMS, deadlines: JoinDeadlines = PATIENT
     ) -> ChannelPerson:
-        local = Local(self._folder / "host", VERSIONS, patience)
+        local = Local(self._folder / "host", VERSIONS, deadlines)
         channel = await found(rendezvous=address, terms=terms, name="host", local=local)
         return self._start(channel)
 
     async def join(
-        self, code: Code | None, name: str, versions: Versions = VERSIONS, patience: Patience = PATIENT
+        self, code: Code | None, name: str, versions: Versions = VERSIONS, deadlines: JoinDeadlines = PATIENT
     ) -> ChannelPerson:
         assert code is not None
-        offer = await approach(code=code, name=name, local=Local(self._folder / name, versions, patience))
+        offer = await approach(code=code, name=name, local=Local(self._folder / name, versions, deadlines))
         return self._start(await offer.enrol())
 
     def _start(self, channel: Channel) -> ChannelPerson:

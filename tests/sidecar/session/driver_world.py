@@ -9,14 +9,14 @@ from kafila_proto import ring_pb2
 from kafila_sidecar.net.candidates import HOST, Candidate
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.session.channel.events import Event, HostChanged, MemberJoined, MemberRemoved, MessageFrom
-from kafila_sidecar.session.coordination.changes import Change
 from kafila_sidecar.session.coordination.coordinator import PlanningTerms
-from kafila_sidecar.session.coordination.driver import SessionDriver
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
-from kafila_sidecar.session.coordination.jobs import Progress, StageDriver
-from kafila_sidecar.session.coordination.links import StandingLinks
 from kafila_sidecar.session.coordination.states import State
-from kafila_sidecar.session.coordination.turns import Turns
+from kafila_sidecar.session.driving.changes import Change
+from kafila_sidecar.session.driving.driver import SessionDriver
+from kafila_sidecar.session.driving.jobs import Progress, StageDriver
+from kafila_sidecar.session.driving.links import StandingLinks
+from kafila_sidecar.session.driving.turns import Turns
 from kafila_sidecar.session.membership.members import Member
 from kafila_sidecar.session.rendezvous.code import Code
 

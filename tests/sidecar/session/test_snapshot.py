@@ -9,7 +9,7 @@ from kafila_proto import ring_pb2
 from kafila_sidecar.session.coordination.edges import FormedLink
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
 from kafila_sidecar.session.coordination.follower import Follower
-from kafila_sidecar.session.coordination.roster import Roster
+from kafila_sidecar.session.driving.roster import Roster
 from kafila_sidecar.session.snapshot import session_view
 from tests.sidecar.session.driver_world import PlayedChannel
 

@@ -23,7 +23,7 @@ from kafila_sidecar.session.channel.events import (
     RendezvousLost,
     RoomGone,
 )
-from kafila_sidecar.session.join import Patience
+from kafila_sidecar.session.join import JoinDeadlines
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress
 from kafila_sidecar.session.rendezvous.code import Code, parse_code
 from tests.sidecar.session.channel_world import (
@@ -306,7 +306,7 @@ async def test_channel_when_the_rendezvous_forgets_the_room_then_it_says_so_and_
 
 
 async def left_alone(
-    company: Company, patience: Patience = PATIENT
+    company: Company, deadlines: JoinDeadlines = PATIENT
 ) -> tuple[RendezvousConfig, ChannelPerson, ChannelPerson]:
     """Two members whose rendezvous has stopped, and how it is started again."""
     pair = make_key_pair()
@@ -340,7 +340,7 @@ async def test_rendezvous_when_it_is_started_again_then_the_same_code_and_mailbo
 async def test_rendezvous_when_a_member_does_not_come_back_to_it_then_it_is_missed_after_a_while(
     company: Company,
 ) -> None:
-    again, host, anna = await left_alone(company, Patience(absence_s=0.5))
+    again, host, anna = await left_alone(company, JoinDeadlines(absence_s=0.5))
     await anna.hear(RendezvousLost)
     await anna.channel.aclose()
     async with serve(again):

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kafila_sidecar.session.coordination.edges import FormedLink, predicted_path
-from kafila_sidecar.session.coordination.roster import Roster
+from kafila_sidecar.session.driving.roster import Roster
 
 STRICT, LOOSE = "address-and-port-dependent", "address-dependent"
 EI = "endpoint-independent"

@@ -17,7 +17,7 @@ from kafila_sidecar.session.admission.pake import Guesses, HostPake
 from kafila_sidecar.session.channel.events import MemberDeparted, MemberJoined, MessageFrom
 from kafila_sidecar.session.channel.upkeep import Acts
 from kafila_sidecar.session.channel.waiting import MOST_BYTES, MOST_MESSAGES
-from kafila_sidecar.session.join import Patience
+from kafila_sidecar.session.join import JoinDeadlines
 from kafila_sidecar.session.membership.identity import make_identity
 from kafila_sidecar.session.rendezvous.code import Code, draw_words
 from kafila_sidecar.session.rendezvous.mailbox import MOST_ATTENDING
@@ -117,7 +117,7 @@ async def test_admission_when_a_step_is_altered_then_nobody_joins(company: Compa
         host = await company.host(address)
         evil.meddle = alter
         with pytest.raises(KafilaError):
-            await company.join(host.channel.code, "anna", patience=Patience(answer_s=0.5, busy_s=0.0))
+            await company.join(host.channel.code, "anna", deadlines=JoinDeadlines(answer_s=0.5, busy_s=0.0))
         # The last answer is on its way when the host has admitted; a member that can't know of it is soon missed.
         assert names(host) == (["host"] if step != "admitted" else ["host", "anna"])
         await company.end()

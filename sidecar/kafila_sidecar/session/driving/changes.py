@@ -8,9 +8,9 @@ from operator import or_
 from typing import Any, Self
 
 from kafila_sidecar.session.channel.channel import Channel
-from kafila_sidecar.session.coordination.cores import Cores
-from kafila_sidecar.session.coordination.jobs import StageDriver
-from kafila_sidecar.session.coordination.roster import Roster
+from kafila_sidecar.session.driving.cores import Cores
+from kafila_sidecar.session.driving.jobs import StageDriver
+from kafila_sidecar.session.driving.roster import Roster
 
 
 class Change(Flag):

@@ -12,9 +12,9 @@ from kafila_sidecar.session.coordination import effects as ev
 from kafila_sidecar.session.coordination import speech
 from kafila_sidecar.session.coordination.coordinator import Coordinator, PlanningTerms
 from kafila_sidecar.session.coordination.follower import Follower
-from kafila_sidecar.session.coordination.jobs import Jobs, StageDriver
 from kafila_sidecar.session.coordination.states import State
-from kafila_sidecar.session.coordination.turns import Turns
+from kafila_sidecar.session.driving.jobs import Jobs, StageDriver
+from kafila_sidecar.session.driving.turns import Turns
 
 log = logging.getLogger(__name__)
 

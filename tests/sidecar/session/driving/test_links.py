@@ -13,7 +13,7 @@ from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.session.channel.replica import Replica
-from kafila_sidecar.session.coordination.links import Links, StandingLinks
+from kafila_sidecar.session.driving.links import Links, StandingLinks
 from tests.sidecar.session.village import Village
 
 DEADLINE_S = 10.0

@@ -12,8 +12,8 @@ from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.session.coordination import speech
 from kafila_sidecar.session.coordination.liveness import LINK_SILENT_S
 from kafila_sidecar.session.coordination.states import State
-from tests.sidecar.session.coordination.test_driver import capability, link
 from tests.sidecar.session.driver_world import NoNetwork, RunningDriver
+from tests.sidecar.session.driving.test_driver import capability, link
 from tests.sidecar.session.party import formed
 from tests.support.virtual_time import simulate
 

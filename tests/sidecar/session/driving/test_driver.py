@@ -14,7 +14,7 @@ from kafila_sidecar.session.channel.events import Doubted, MemberDeparted
 from kafila_sidecar.session.coordination import speech
 from kafila_sidecar.session.coordination.effects import Fault
 from kafila_sidecar.session.coordination.states import State
-from kafila_sidecar.session.coordination.turns import MOST_EVENTS_WAITING
+from kafila_sidecar.session.driving.turns import MOST_EVENTS_WAITING
 from tests.sidecar.session.driver_world import ENTRY, RunningDriver
 from tests.support.fuzz import INPUTS, mutations
 

@@ -11,9 +11,9 @@ from kafila_proto import ring_pb2
 from kafila_sidecar.errors import Refused
 from kafila_sidecar.session.coordination import speech
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
-from kafila_sidecar.session.coordination.jobs import Progress
 from kafila_sidecar.session.coordination.planning import compute_plan
 from kafila_sidecar.session.coordination.states import State
+from kafila_sidecar.session.driving.jobs import Progress
 from tests.sidecar.session.driver_world import ENTRY, TERMS, RunningDriver
 
 NAMES = ("ada", "bob", "cyd")

@@ -9,21 +9,22 @@ from kafila_proto import ring_pb2
 from kafila_sidecar.errors import InvalidInput, KafilaError
 from kafila_sidecar.session.coordination import effects as ev
 from kafila_sidecar.session.coordination import messages, speech
-from kafila_sidecar.session.coordination.capability import Capabilities
 from kafila_sidecar.session.coordination.coordinator import Coordinator, PlanningTerms
-from kafila_sidecar.session.coordination.cores import Cores
 from kafila_sidecar.session.coordination.edges import FormedLink
 from kafila_sidecar.session.coordination.follower import Follower
-from kafila_sidecar.session.coordination.links import Links
 from kafila_sidecar.session.coordination.planning import check_proposal
-from kafila_sidecar.session.coordination.roster import Roster
-from kafila_sidecar.session.coordination.turns import Turns
+from kafila_sidecar.session.driving.capability import Capabilities
+from kafila_sidecar.session.driving.cores import Cores
+from kafila_sidecar.session.driving.links import Links
+from kafila_sidecar.session.driving.roster import Roster
+from kafila_sidecar.session.driving.turns import Turns
 
 log = logging.getLogger(__name__)
 
 
-class Listener:
-    """Listens to one session's members, in the driver's turns. `served` hears the head's traces on the host."""
+class Dispatcher:
+    """Takes what one session's members say to the cores, in the driver's turns. `served` hears the head's traces, on the
+    host."""
 
     def __init__(
         self,

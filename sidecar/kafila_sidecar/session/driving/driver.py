@@ -16,19 +16,19 @@ from kafila_sidecar.session.channel import events
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.coordination import effects as ev
 from kafila_sidecar.session.coordination import speech
-from kafila_sidecar.session.coordination.capability import Capabilities
-from kafila_sidecar.session.coordination.changes import Change, Glance
 from kafila_sidecar.session.coordination.coordinator import Coordinator, PlanningTerms
-from kafila_sidecar.session.coordination.cores import Cores
 from kafila_sidecar.session.coordination.correction import Advice
 from kafila_sidecar.session.coordination.edges import predicted_path
 from kafila_sidecar.session.coordination.follower import Follower
-from kafila_sidecar.session.coordination.jobs import Jobs, Measure, StageDriver
-from kafila_sidecar.session.coordination.links import LinkMaker, Links, StandingLinks
-from kafila_sidecar.session.coordination.listener import Listener
-from kafila_sidecar.session.coordination.roster import Roster
 from kafila_sidecar.session.coordination.states import State
-from kafila_sidecar.session.coordination.turns import Call, Item, LinkChanged, NetworkMoved, Say, StageBroke, Turns
+from kafila_sidecar.session.driving.capability import Capabilities
+from kafila_sidecar.session.driving.changes import Change, Glance
+from kafila_sidecar.session.driving.cores import Cores
+from kafila_sidecar.session.driving.dispatcher import Dispatcher
+from kafila_sidecar.session.driving.jobs import Jobs, Measure, StageDriver
+from kafila_sidecar.session.driving.links import LinkMaker, Links, StandingLinks
+from kafila_sidecar.session.driving.roster import Roster
+from kafila_sidecar.session.driving.turns import Call, Item, LinkChanged, NetworkMoved, Say, StageBroke, Turns
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class SessionDriver:
         self._jobs = Jobs(stage, self._tasks, turns.soon)
         self._links = Links(network=network, standing=standing, told=turns.link_changed, tasks=self._tasks)
         self._cores = Cores(channel=channel, links=self._links, stage=stage, jobs=self._jobs, turns=turns, terms=terms)
-        self._listener = Listener(
+        self._dispatcher = Dispatcher(
             cores=self._cores,
             roster=self.roster,
             links=self._links,
@@ -143,7 +143,7 @@ class SessionDriver:
     async def _handle(self, item: Item | None) -> None:
         match item:
             case events.MessageFrom(sender, control):
-                await self._listener.hear(sender, control)
+                await self._dispatcher.hear(sender, control)
             case events.MemberJoined():
                 self._introduce()
                 await self._members_changed()
@@ -256,7 +256,7 @@ class SessionDriver:
     async def _say(self, control: ring_pb2.Control) -> None:
         """To everybody, this member included."""
         await self.channel.send(control)
-        await self._listener.understand(self.follower.name, control)
+        await self._dispatcher.understand(self.follower.name, control)
 
     def _glance(self) -> Glance:
         return Glance.at(self.channel, self._cores, self.roster, self._stage, self.advice.sentence)
