@@ -15,6 +15,7 @@ from kafila_sidecar.doctoring import examine
 from kafila_sidecar.embedded import EmbeddedRendezvous
 from kafila_sidecar.errors import NotFound, Refused
 from kafila_sidecar.measuring import Measuring
+from kafila_sidecar.models import OpenedModels
 from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.nat.monitor import NetworkMonitor
 from kafila_sidecar.net.nat.stun_servers import parse_servers
@@ -22,7 +23,6 @@ from kafila_sidecar.net.portmap.codec import Transport
 from kafila_sidecar.net.portmap.driver import keep_mapped
 from kafila_sidecar.pending import PendingJoin, PendingJoins
 from kafila_sidecar.runtime.mlx_thread import MlxThread
-from kafila_sidecar.runtime.shard.families import family_of
 from kafila_sidecar.serving import plans
 from kafila_sidecar.session import join as joining
 from kafila_sidecar.session.admission.versions import Versions
@@ -33,7 +33,7 @@ from kafila_sidecar.session.rendezvous.code import Code, parse_code
 from kafila_sidecar.session.terms import check_terms, make_terms
 from kafila_sidecar.sessions import Sessions
 from kafila_sidecar.taking_part import Equipment, take_part
-from kafila_sidecar.weights.checkpoint import Checkpoint, open_checkpoint
+from kafila_sidecar.weights.checkpoint import Checkpoint
 
 
 @asynccontextmanager
@@ -95,7 +95,7 @@ class Node:
         self._sessions = sessions
         self._pending = pending
         self._tasks = tasks
-        self._checkpoints: dict[tuple[str, str], Checkpoint] = {}
+        self._models = OpenedModels(config)
         self._versions = Versions(
             kafila=importlib.metadata.version("kafila"),
             planner=PLANNER_VERSION,
@@ -119,7 +119,7 @@ class Node:
             KafilaError: the model is unknown or not offered, the rendezvous can't be reached, the terms make no sense.
         """
         check_terms(request, LARGEST_SESSION)
-        checkpoint = await self._checkpoint(request.model)
+        checkpoint = await self._models.open(request.model)
         rendezvous = request.rendezvous or self._config.rendezvous
         address, note = (parse_address(rendezvous), "") if rendezvous else await self._embedded.start()
         terms = make_terms(request, checkpoint, rendezvous_at_host=not rendezvous)
@@ -143,7 +143,7 @@ class Node:
             return pb.Offer(session=joined.id, joined=True, model=joined.channel.terms.model, host=joined.channel.host)
         approach = await joining.approach(code=code, name=request.name or self._config.name, local=self._local())
         try:
-            checkpoint = await self._checkpoint(approach.terms.model, approach.terms.revision)
+            checkpoint = await self._models.open(approach.terms.model, approach.terms.revision)
             lend = await self._lend(request.memory_bytes)
         except BaseException:
             await approach.abandon()
@@ -245,7 +245,7 @@ class Node:
             session = self._sessions.find(request.session)
             own_name = session.channel.self_name
             return await plans.of_session(session.driver.follower.proposal, session.checkpoint, own_name)
-        checkpoint = await self._checkpoint(request.model)
+        checkpoint = await self._models.open(request.model)
         entry, _ = await self._equipment.measuring.member(checkpoint, lend_bytes=0)
         return await plans.of_model(checkpoint, {**entry, "name": self._config.name}, request)
 
@@ -269,22 +269,6 @@ class Node:
     def _local(self) -> joining.Local:
         """What this machine brings to a session."""
         return joining.Local(self._config.data / "sessions" / os.urandom(8).hex(), self._versions)
-
-    async def _checkpoint(self, model: str, revision: str | None = None) -> Checkpoint:
-        """Opened once; its architecture and quantisation are checked before anything else happens."""
-        known = self._checkpoints.get((model, revision or ""))
-        if known is not None and revision:
-            return known
-        checkpoint = await open_checkpoint(
-            model,
-            endpoint=self._config.hub,
-            token=self._config.hub_token,
-            cache=self._config.data / "models",
-            revision=revision or None,
-            hub_cache=self._config.hub_cache,
-        )
-        family_of(checkpoint.config)
-        return self._checkpoints.setdefault((model, checkpoint.revision), checkpoint)
 
     async def _lend(self, most_bytes: int) -> int:
         """What this machine lends to one more session: what is usable, less what its sessions hold or wait for."""

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class Dispatcher:
-    """Takes what one session's members say to the cores, in the driver's turns. `served` hears the head's traces, on the
+    """Takes what members say to the cores, in the driver's turns. `served` hears the head's traces, on the
     host."""
 
     def __init__(
