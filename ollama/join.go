@@ -100,7 +100,7 @@ func addSessionFlags(run *cobra.Command) {
 
 // checkMembership refuses the model of a session that this machine is not in: stock would try to pull it.
 func checkMembership(ctx context.Context, c *control, args []string) error {
-	if len(args) == 0 || !strings.HasPrefix(args[0], vehiclePrefix) {
+	if len(args) == 0 || !strings.HasPrefix(args[0], modelPrefix) {
 		return nil
 	}
 	open, err := c.open(ctx)

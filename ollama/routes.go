@@ -24,12 +24,12 @@ type method[Q, A proto.Message] func(context.Context, Q, ...grpc.CallOption) (A,
 
 // sessionRoutes are the control routes below /api/session/: the messages of sidecar.proto as JSON, with the field
 // names of that file. status and watch take `?session=`.
-func sessionRoutes(s *sidecar, f *fleet) http.Handler {
+func sessionRoutes(s *sidecar, models *sessionModels) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("POST /api/session/create", unary(s, followed(f, s.client.CreateSession)))
+	mux.Handle("POST /api/session/create", unary(s, followed(models, s.client.CreateSession)))
 	mux.Handle("POST /api/session/open", unary(s, s.client.OpenSession))
-	mux.Handle("POST /api/session/join", unary(s, followed(f, s.client.JoinSession)))
-	mux.Handle("POST /api/session/start", unary(s, followed(f, s.client.StartSession)))
+	mux.Handle("POST /api/session/join", unary(s, followed(models, s.client.JoinSession)))
+	mux.Handle("POST /api/session/start", unary(s, followed(models, s.client.StartSession)))
 	mux.Handle("POST /api/session/code", unary(s, s.client.NewCode))
 	mux.Handle("POST /api/session/lock", unary(s, s.client.Lock))
 	mux.Handle("POST /api/session/kick", unary(s, s.client.Kick))
@@ -38,7 +38,7 @@ func sessionRoutes(s *sidecar, f *fleet) http.Handler {
 	mux.Handle("POST /api/session/doctor", unary(s, s.client.Doctor))
 	mux.Handle("GET /api/session/list", list(s))
 	mux.Handle("GET /api/session/status", current(s))
-	mux.Handle("GET /api/session/watch", watch(s, f))
+	mux.Handle("GET /api/session/watch", watch(s, models))
 	mux.HandleFunc("/api/session/", func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusNotFound, "this server has no "+r.Method+" "+r.URL.Path+
 			": if it is older than the `ollama` command, start it anew")
@@ -46,12 +46,12 @@ func sessionRoutes(s *sidecar, f *fleet) http.Handler {
 	return guard(mux)
 }
 
-// followed has the fleet look after the session that a call gives.
-func followed[Q proto.Message](f *fleet, call method[Q, *pb.Session]) method[Q, *pb.Session] {
+// followed has the session models look after the session that a call gives.
+func followed[Q proto.Message](models *sessionModels, call method[Q, *pb.Session]) method[Q, *pb.Session] {
 	return func(ctx context.Context, request Q, options ...grpc.CallOption) (*pb.Session, error) {
 		session, err := call(ctx, request, options...)
 		if err == nil {
-			f.follow(session.Id)
+			models.follow(session.Id)
 		}
 		return session, err
 	}
@@ -128,7 +128,7 @@ func respond(s *sidecar, w http.ResponseWriter, r *http.Request, call func(conte
 
 // watch streams a session's changes, one JSON object a line, until it closes. The state `ready` is passed on once the
 // session's model can be asked here.
-func watch(s *sidecar, f *fleet) http.HandlerFunc {
+func watch(s *sidecar, models *sessionModels) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		err := s.await(r.Context())
 		var stream grpc.ServerStreamingClient[pb.Session]
@@ -138,7 +138,7 @@ func watch(s *sidecar, f *fleet) http.HandlerFunc {
 		for begun := false; ; begun = true {
 			var session *pb.Session
 			if err == nil {
-				session, err = nextChange(r.Context(), stream, f)
+				session, err = nextChange(r.Context(), stream, models)
 			}
 			if errors.Is(err, io.EOF) {
 				return
@@ -158,10 +158,10 @@ func watch(s *sidecar, f *fleet) http.HandlerFunc {
 	}
 }
 
-func nextChange(ctx context.Context, stream grpc.ServerStreamingClient[pb.Session], f *fleet) (*pb.Session, error) {
+func nextChange(ctx context.Context, stream grpc.ServerStreamingClient[pb.Session], models *sessionModels) (*pb.Session, error) {
 	session, err := stream.Recv()
 	if err == nil && session.State == ready {
-		err = f.ensure(ctx, session)
+		err = models.ensure(ctx, session)
 	}
 	return session, err
 }

@@ -22,8 +22,8 @@ func controlled(t *testing.T, s *scripted) (*control, *memoryStore, func()) {
 	t.Helper()
 	side, kill := runningSidecar(t, s)
 	memory, base := startMemoryStore(t)
-	f := newFleet(t.Context(), side.client, &store{client: api.NewClient(base, http.DefaultClient)})
-	server := httptest.NewServer(sessionRoutes(side, f))
+	models := newSessionModels(t.Context(), side.client, &store{client: api.NewClient(base, http.DefaultClient)})
+	server := httptest.NewServer(sessionRoutes(side, models))
 	t.Cleanup(server.Close)
 	address, err := url.Parse(server.URL)
 	if err != nil {
@@ -165,12 +165,12 @@ func TestUntilReady_whenInterrupted_tellsHowToLeave(t *testing.T) {
 
 func TestFollowed_whenTheCallFails_followsNothing(t *testing.T) {
 	side, _ := runningSidecar(t, &scripted{})
-	f := newFleet(t.Context(), side.client, nil)
-	call := followed(f, side.client.CreateSession)
+	models := newSessionModels(t.Context(), side.client, nil)
+	call := followed(models, side.client.CreateSession)
 	if _, err := call(t.Context(), &pb.CreateSessionRequest{}); err == nil {
 		t.Error("no error")
 	}
-	if len(f.following) != 0 {
-		t.Errorf("follows %v", f.following)
+	if len(models.following) != 0 {
+		t.Errorf("follows %v", models.following)
 	}
 }

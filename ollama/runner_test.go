@@ -17,13 +17,13 @@ import (
 	"github.com/ollama/ollama/ml"
 )
 
-// loadVehicle has upstream's own scheduler code start this test binary as the runner of a vehicle.
-func loadVehicle(t *testing.T, s *scripted) (llm.LlamaServer, func()) {
+// loadStub has upstream's own scheduler code start this test binary as the runner of a stub model.
+func loadStub(t *testing.T, s *scripted) (llm.LlamaServer, func()) {
 	t.Helper()
 	socket, kill := startScripted(t, s)
 	t.Setenv(socketVariable, socket)
 	t.Setenv(serverPidVariable, fmt.Sprint(os.Getpid()))
-	path := vehicleFile(t, readySession())
+	path := stubFile(t, readySession())
 	file, err := llm.LoadModel(path, 1024)
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func complete(ctx context.Context, server llm.LlamaServer, prompt string, each f
 
 func TestRunner_whenAnswered_passesEverythingOn(t *testing.T) {
 	s := &scripted{replies: []string{"Par", "is", "", "."}}
-	server, _ := loadVehicle(t, s)
+	server, _ := loadStub(t, s)
 	chunks, last, err := complete(t.Context(), server, "hello", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func TestRunner_whenChunksRepeat_isNotCutOff(t *testing.T) {
 	for name, chunk := range map[string]string{"words": "ha ", "blank lines": "\n"} {
 		t.Run(name, func(t *testing.T) {
 			said := append(strings.Split(strings.Repeat(chunk+"|", 100), "|"), "end")
-			server, _ := loadVehicle(t, &scripted{replies: said})
+			server, _ := loadStub(t, &scripted{replies: said})
 			chunks, last, err := complete(t.Context(), server, "hello", nil)
 			if err != nil || !last.Done || strings.Join(chunks, "") != strings.Repeat(chunk, 100)+"end" {
 				t.Errorf("%v, done %t, %d bytes", err, last.Done, len(strings.Join(chunks, "")))
@@ -95,7 +95,7 @@ func TestRunner_whenChunksRepeat_isNotCutOff(t *testing.T) {
 
 func TestRunner_whenAChunkIsHuge_cutsItBetweenCharacters(t *testing.T) {
 	huge := strings.Repeat("\x1e🐫\x01", 200_000) // every byte of it grows in JSON
-	server, _ := loadVehicle(t, &scripted{replies: []string{huge}})
+	server, _ := loadStub(t, &scripted{replies: []string{huge}})
 	chunks, last, err := complete(t.Context(), server, "hello", nil)
 	if err != nil || !last.Done || strings.Join(chunks, "") != huge {
 		t.Errorf("%v, done %t, %d bytes of %d", err, last.Done, len(strings.Join(chunks, "")), len(huge))
@@ -104,7 +104,7 @@ func TestRunner_whenAChunkIsHuge_cutsItBetweenCharacters(t *testing.T) {
 
 func TestRunner_whenRefused_keepsStatusAndSentence(t *testing.T) {
 	sentence := "the input length exceeds the context length"
-	server, _ := loadVehicle(t, &scripted{fails: status.Error(codes.InvalidArgument, sentence)})
+	server, _ := loadStub(t, &scripted{fails: status.Error(codes.InvalidArgument, sentence)})
 	_, _, err := complete(t.Context(), server, "hello", nil)
 	failed, ok := err.(api.StatusError)
 	if !ok || failed.StatusCode != 400 || failed.ErrorMessage != sentence {
@@ -119,7 +119,7 @@ func TestRunner_whenItFailsInMidAnswer_saysWhyAndLivesOn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &scripted{replies: []string{"Par"}, fails: status.Error(codes.Unavailable, sentence)}
-			server, _ := loadVehicle(t, s)
+			server, _ := loadStub(t, s)
 			chunks, last, err := complete(t.Context(), server, "no envelope", nil)
 			if err == nil || last.Done || !strings.Contains(err.Error(), "mini") || strings.Join(chunks, "") != "Par" {
 				t.Errorf("%v, done %t, %q", err, last.Done, chunks)
@@ -133,7 +133,7 @@ func TestRunner_whenItFailsInMidAnswer_saysWhyAndLivesOn(t *testing.T) {
 
 func TestRunner_whenAFramedAnswerFails_endsWithAnErrorFrame(t *testing.T) {
 	first := frame{Number: 1, Content: "Par"}.encode()
-	server, _ := loadVehicle(t, &scripted{replies: []string{first}, fails: status.Error(codes.Unavailable, "mini: lost")})
+	server, _ := loadStub(t, &scripted{replies: []string{first}, fails: status.Error(codes.Unavailable, "mini: lost")})
 	chunks, last, err := complete(t.Context(), server, envelopeStart+"{}"+envelopeEnd, nil)
 	if err != nil || last.Done || len(chunks) != 2 {
 		t.Fatalf("%v, done %t, %q", err, last.Done, chunks)
@@ -149,7 +149,7 @@ func TestRunner_whenAFramedAnswerFails_endsWithAnErrorFrame(t *testing.T) {
 
 func TestRunner_whenTheClientLeaves_cancelsTheSequence(t *testing.T) {
 	s := &scripted{replies: []string{"one"}, hangs: true, cancelled: make(chan struct{})}
-	server, _ := loadVehicle(t, s)
+	server, _ := loadStub(t, s)
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	_, _, err := complete(ctx, server, "hello", func(string) { leave() })
@@ -165,7 +165,7 @@ func TestRunner_whenTheClientLeaves_cancelsTheSequence(t *testing.T) {
 
 func TestRunner_whenTheSidecarDies_saysSo(t *testing.T) {
 	s := &scripted{replies: []string{frame{Number: 1, Content: "one"}.encode()}, hangs: true, cancelled: make(chan struct{})}
-	server, kill := loadVehicle(t, s)
+	server, kill := loadStub(t, s)
 	chunks, _, err := complete(t.Context(), server, envelopeStart+"{}"+envelopeEnd, func(text string) {
 		if !strings.Contains(text, "error") {
 			kill()
@@ -181,7 +181,7 @@ func TestRunner_whenTheSidecarDies_saysSo(t *testing.T) {
 }
 
 func TestRunner_whenAskedForEmbeddings_refusesInWords(t *testing.T) {
-	server, _ := loadVehicle(t, &scripted{})
+	server, _ := loadStub(t, &scripted{})
 	_, _, err := server.Embedding(t.Context(), "hello")
 	if err == nil || !strings.Contains(err.Error(), "embedding model") {
 		t.Errorf("%v", err)

@@ -44,13 +44,13 @@ func serveWith(original runE) runE {
 		}
 
 		ctx, cancel := context.WithCancel(cmd.Context())
-		f := newFleet(ctx, s.client, &store{client: api.NewClient(envconfig.Host(), http.DefaultClient)})
-		http.Handle("/api/session/", sessionRoutes(s, f))
+		models := newSessionModels(ctx, s.client, &store{client: api.NewClient(envconfig.Host(), http.DefaultClient)})
+		http.Handle("/api/session/", sessionRoutes(s, models))
 		var running sync.WaitGroup
 		running.Add(1)
 		go func() {
 			defer running.Done()
-			s.run(ctx, func() { go f.reconcile() })
+			s.run(ctx, func() { go models.reconcile() })
 		}()
 		err = original(cmd, args)
 		cancel()

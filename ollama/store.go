@@ -22,7 +22,7 @@ import (
 // unloadTimeout is how long stock may take to end an idle runner.
 const unloadTimeout = 5 * time.Second
 
-// A store registers vehicles in this member's own Ollama, through the same HTTP API that everybody uses.
+// A store registers stub models in this member's own Ollama, through the same HTTP API that everybody uses.
 type store struct {
 	client *api.Client
 }
@@ -63,15 +63,15 @@ func (s *store) awaitServer(ctx context.Context) error {
 	}
 }
 
-// register makes the session's model known under the vehicle's name, as `ollama create` would.
+// register makes the session's model known under the stub model's name, as `ollama create` would.
 func (s *store) register(ctx context.Context, session *pb.Session) error {
-	file, err := os.CreateTemp("", "kafila-vehicle-")
+	file, err := os.CreateTemp("", "kafila-stub-model-")
 	if err != nil {
 		return err
 	}
 	defer os.Remove(file.Name())
 	defer file.Close()
-	if err := writeVehicle(file, session); err != nil {
+	if err := writeStub(file, session); err != nil {
 		return err
 	}
 	digest, err := digestOf(file)
@@ -135,7 +135,7 @@ func (s *store) unload(ctx context.Context, name string) error {
 	return missingIsFine(s.generate(ctx, name, 0))
 }
 
-// How a vehicle is loaded.
+// How a stub model is loaded.
 type loading string
 
 const (
@@ -144,7 +144,7 @@ const (
 	loadedByStock loading = "by stock"
 )
 
-// state tells how the model is loaded: ours has the vehicle's context and no end.
+// state tells how the model is loaded: ours has the stub model's context and no end.
 func (s *store) state(ctx context.Context, name string, contextLength uint32) (loading, error) {
 	running, err := s.client.ListRunning(ctx)
 	if err != nil {
@@ -196,7 +196,7 @@ func (s *store) remove(ctx context.Context, name string) error {
 	return missingIsFine(s.client.Delete(ctx, &api.DeleteRequest{Model: name}))
 }
 
-// registered lists the vehicles that the store knows, of any session.
+// registered lists the stub models that the store knows, of any session.
 func (s *store) registered(ctx context.Context) ([]string, error) {
 	list, err := s.client.List(ctx)
 	if err != nil {
@@ -204,7 +204,7 @@ func (s *store) registered(ctx context.Context) ([]string, error) {
 	}
 	var names []string
 	for _, model := range list.Models {
-		if strings.HasPrefix(model.Name, vehiclePrefix) {
+		if strings.HasPrefix(model.Name, modelPrefix) {
 			names = append(names, model.Name)
 		}
 	}

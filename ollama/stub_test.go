@@ -13,21 +13,21 @@ import (
 	"kafila/ollama/pb"
 )
 
-func vehicleFile(t *testing.T, session *pb.Session) string {
+func stubFile(t *testing.T, session *pb.Session) string {
 	t.Helper()
-	file, err := os.Create(filepath.Join(t.TempDir(), "vehicle.gguf"))
+	file, err := os.Create(filepath.Join(t.TempDir(), "stub.gguf"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if err := writeVehicle(file, session); err != nil {
+	if err := writeStub(file, session); err != nil {
 		t.Fatal(err)
 	}
 	return file.Name()
 }
 
-func TestVehicle_whenWritten_isReadByUpstreamsDecoder(t *testing.T) {
-	path := vehicleFile(t, readySession())
+func TestStub_whenWritten_isReadByUpstreamsDecoder(t *testing.T) {
+	path := stubFile(t, readySession())
 	file, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
@@ -42,25 +42,25 @@ func TestVehicle_whenWritten_isReadByUpstreamsDecoder(t *testing.T) {
 		t.Errorf("context %d, embedding %d, blocks %d", kv.ContextLength(), kv.EmbeddingLength(), kv.BlockCount())
 	}
 	if len(model.Tensors().Items()) != 0 {
-		t.Error("the vehicle has tensors")
+		t.Error("the stub model has tensors")
 	}
 	if got := sessionOf(path); got != "s1" {
 		t.Errorf("sessionOf gave %q", got)
 	}
 }
 
-func TestVehicle_whenEqual_hasEqualBytes(t *testing.T) {
-	first, err := os.ReadFile(vehicleFile(t, readySession()))
+func TestStub_whenEqual_hasEqualBytes(t *testing.T) {
+	first, err := os.ReadFile(stubFile(t, readySession()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := os.ReadFile(vehicleFile(t, readySession()))
+	second, err := os.ReadFile(stubFile(t, readySession()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	more := readySession()
 	more.Concurrency = 4
-	third, err := os.ReadFile(vehicleFile(t, more))
+	third, err := os.ReadFile(stubFile(t, more))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,13 +71,13 @@ func TestVehicle_whenEqual_hasEqualBytes(t *testing.T) {
 		t.Error("another concurrency gave the same file, which stock would not load anew")
 	}
 	if len(first) > 2000 {
-		t.Errorf("the vehicle has %d bytes", len(first))
+		t.Errorf("the stub model has %d bytes", len(first))
 	}
 }
 
 // The stock server counts tokens with this vocabulary, and must never find a conversation too long.
-func TestVehicle_whenTokenized_countsNextToNothing(t *testing.T) {
-	model, err := llama.LoadModelFromFile(vehicleFile(t, readySession()), llama.ModelParams{VocabOnly: true})
+func TestStub_whenTokenized_countsNextToNothing(t *testing.T) {
+	model, err := llama.LoadModelFromFile(stubFile(t, readySession()), llama.ModelParams{VocabOnly: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestSessionOf_whenNotOurs_isEmpty(t *testing.T) {
 		t.Fatal(err)
 	}
 	large := filepath.Join(t.TempDir(), "large")
-	if err := os.WriteFile(large, make([]byte, vehicleLimitBytes+1), 0o600); err != nil {
+	if err := os.WriteFile(large, make([]byte, stubLimitBytes+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{small, large, filepath.Join(t.TempDir(), "missing"), t.TempDir(), ""} {

@@ -132,69 +132,69 @@ func (m *memoryStore) reload(name string, context int, keep time.Duration) {
 
 var adoptOnce sync.Once
 
-func fleetOf(t *testing.T, s *scripted) (*fleet, *memoryStore) {
+func modelsOf(t *testing.T, s *scripted) (*sessionModels, *memoryStore) {
 	t.Helper()
 	adoptOnce.Do(adoptScheduler)
 	side, _ := runningSidecar(t, s)
 	memory, base := startMemoryStore(t)
-	return newFleet(t.Context(), side.client, &store{client: api.NewClient(base, http.DefaultClient)}), memory
+	return newSessionModels(t.Context(), side.client, &store{client: api.NewClient(base, http.DefaultClient)}), memory
 }
 
-const vehicleName = "kafila/session/model:7"
+const stubName = "kafila/session/model:7"
 
-func TestFleet_ensure_registersOnceAndLoadsWithTheSessionsSlots(t *testing.T) {
-	f, memory := fleetOf(t, &scripted{})
+func TestSessionModels_ensure_registersOnceAndLoadsWithTheSessionsSlots(t *testing.T) {
+	models, memory := modelsOf(t, &scripted{})
 	before := envconfig.NumParallel()
 	for range 3 {
-		if err := f.ensure(t.Context(), readySession()); err != nil {
+		if err := models.ensure(t.Context(), readySession()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	request := memory.created[vehicleName]
+	request := memory.created[stubName]
 	if request.Renderer != "kafila" || request.Parser != "kafila-tools" || request.Parameters["temperature"] != 0.2 ||
 		request.Parameters["num_ctx"] != 4096.0 || request.Info["quantization_level"] != "BF16" {
 		t.Errorf("%+v", request)
 	}
-	if memory.slots[vehicleName] != 2 || memory.loads != 1 {
-		t.Errorf("%d slots, %d loads", memory.slots[vehicleName], memory.loads)
+	if memory.slots[stubName] != 2 || memory.loads != 1 {
+		t.Errorf("%d slots, %d loads", memory.slots[stubName], memory.loads)
 	}
 	if envconfig.NumParallel() != before {
 		t.Error("local models would get the session's slots")
 	}
 }
 
-func TestFleet_ensure_whenSomebodyRemovedTheModel_registersItAgain(t *testing.T) {
-	f, memory := fleetOf(t, &scripted{})
+func TestSessionModels_ensure_whenSomebodyRemovedTheModel_registersItAgain(t *testing.T) {
+	models, memory := modelsOf(t, &scripted{})
 	for range 2 {
-		if err := f.ensure(t.Context(), readySession()); err != nil {
+		if err := models.ensure(t.Context(), readySession()); err != nil {
 			t.Fatal(err)
 		}
-		if _, there := memory.created[vehicleName]; !there {
+		if _, there := memory.created[stubName]; !there {
 			t.Fatal("the model is not registered")
 		}
-		delete(memory.created, vehicleName)
+		delete(memory.created, stubName)
 	}
 	if memory.loads != 2 {
 		t.Errorf("%d loads", memory.loads)
 	}
 }
 
-func TestFleet_ensure_whenTheSessionChanged_loadsAnew(t *testing.T) {
-	f, memory := fleetOf(t, &scripted{})
-	if err := f.ensure(t.Context(), readySession()); err != nil {
+func TestSessionModels_ensure_whenTheSessionChanged_loadsAnew(t *testing.T) {
+	models, memory := modelsOf(t, &scripted{})
+	if err := models.ensure(t.Context(), readySession()); err != nil {
 		t.Fatal(err)
 	}
 	more := readySession()
 	more.Concurrency = 8
-	if err := f.ensure(t.Context(), more); err != nil {
+	if err := models.ensure(t.Context(), more); err != nil {
 		t.Fatal(err)
 	}
-	if memory.slots[vehicleName] != 8 {
-		t.Errorf("%d slots", memory.slots[vehicleName])
+	if memory.slots[stubName] != 8 {
+		t.Errorf("%d slots", memory.slots[stubName])
 	}
 }
 
-func TestFleet_ensure_whenStockLoadedItItsOwnWay_loadsAnewOnceIdle(t *testing.T) {
+func TestSessionModels_ensure_whenStockLoadedItItsOwnWay_loadsAnewOnceIdle(t *testing.T) {
 	const forever = 100 * 365 * 24 * time.Hour
 	for name, row := range map[string]struct {
 		context int
@@ -207,14 +207,14 @@ func TestFleet_ensure_whenStockLoadedItItsOwnWay_loadsAnewOnceIdle(t *testing.T)
 		"to end":          {4096, 5 * time.Minute, 0, 2},
 		"while answering": {2048, forever, 1, 1},
 	} {
-		f, memory := fleetOf(t, &scripted{})
-		if err := f.ensure(t.Context(), readySession()); err != nil {
+		models, memory := modelsOf(t, &scripted{})
+		if err := models.ensure(t.Context(), readySession()); err != nil {
 			t.Fatal(err)
 		}
-		memory.reload(vehicleName, row.context, row.keep)
+		memory.reload(stubName, row.context, row.keep)
 		session := readySession()
 		session.ActiveSequences = row.active
-		if err := f.ensure(t.Context(), session); err != nil {
+		if err := models.ensure(t.Context(), session); err != nil {
 			t.Fatal(err)
 		}
 		if memory.loads != row.loads {
@@ -223,40 +223,40 @@ func TestFleet_ensure_whenStockLoadedItItsOwnWay_loadsAnewOnceIdle(t *testing.T)
 	}
 }
 
-func TestFleet_whenTheSessionCloses_takesItsModelAway(t *testing.T) {
+func TestSessionModels_whenTheSessionCloses_takesItsModelAway(t *testing.T) {
 	gone := readySession()
 	gone.State = closed
-	f, memory := fleetOf(t, &scripted{sessions: []*pb.Session{readySession(), gone}})
-	f.watch("s1")
-	if names := memory.names(); len(names) != 0 || memory.loaded(vehicleName) || memory.loads != 1 {
+	models, memory := modelsOf(t, &scripted{sessions: []*pb.Session{readySession(), gone}})
+	models.watch("s1")
+	if names := memory.names(); len(names) != 0 || memory.loaded(stubName) || memory.loads != 1 {
 		t.Errorf("left: %v, loads %d", names, memory.loads)
 	}
 }
 
-func TestFleet_whenFollowedTwice_watchesOnceMore(t *testing.T) {
+func TestSessionModels_whenFollowedTwice_watchesOnceMore(t *testing.T) {
 	s := &scripted{sessions: []*pb.Session{readySession()}}
-	f, _ := fleetOf(t, s)
-	f.follow("s1")
-	f.follow("s1")
-	if !f.watchAgain("s1") || f.watchAgain("s1") {
-		t.Errorf("following: %v", f.following)
+	models, _ := modelsOf(t, s)
+	models.follow("s1")
+	models.follow("s1")
+	if !models.watchAgain("s1") || models.watchAgain("s1") {
+		t.Errorf("following: %v", models.following)
 	}
 }
 
-func TestFleet_reconcile_removesTheStaleAndKeepsTheRest(t *testing.T) {
-	f, memory := fleetOf(t, &scripted{sessions: []*pb.Session{readySession()}})
-	for _, name := range []string{"llama3:latest", vehicleName, "kafila/session/old:3"} {
+func TestSessionModels_reconcile_removesTheStaleAndKeepsTheRest(t *testing.T) {
+	models, memory := modelsOf(t, &scripted{sessions: []*pb.Session{readySession()}})
+	for _, name := range []string{"llama3:latest", stubName, "kafila/session/old:3"} {
 		memory.created[name] = api.CreateRequest{Model: name}
 	}
-	f.known["s3"] = &pb.Session{Id: "s3", Vehicle: &pb.StubModel{Name: "kafila/session/old:3"}}
-	f.reconcile()
-	if names := strings.Join(memory.names(), " "); names != vehicleName+" llama3:latest" {
+	models.known["s3"] = &pb.Session{Id: "s3", Vehicle: &pb.StubModel{Name: "kafila/session/old:3"}}
+	models.reconcile()
+	if names := strings.Join(memory.names(), " "); names != stubName+" llama3:latest" {
 		t.Errorf("left: %s", names)
 	}
-	if f.known["s3"] != nil {
+	if models.known["s3"] != nil {
 		t.Error("a stale session counts as registered")
 	}
-	for deadline := time.Now().Add(5 * time.Second); !memory.loaded(vehicleName); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Second); !memory.loaded(stubName); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the live session was not followed")
 		}

@@ -14,26 +14,26 @@ const (
 	sessionKey = "general.kafila.session"
 	// concurrencyKey makes the file another one, and so loaded anew, when the session takes more or fewer at once.
 	concurrencyKey = "general.kafila.concurrency"
-	// vehicleLimitBytes is well above any vehicle (1.2 kB) and below any model: larger files are not searched.
-	vehicleLimitBytes = 64 << 10
-	// vehiclePrefix begins the name of every vehicle; its host is no registry, so that nothing is ever pulled.
-	vehiclePrefix = "kafila/session/"
+	// stubLimitBytes is well above any stub model (1.2 kB) and below any model: larger files are not searched.
+	stubLimitBytes = 64 << 10
+	// modelPrefix begins the name of every stub model; its host is no registry, so that nothing is ever pulled.
+	modelPrefix = "kafila/session/"
 )
 
-// vehicleKV describes the model file by which stock Ollama knows a session's model: no tensors, and a vocabulary in
+// stubKV describes the model file by which stock Ollama knows a session's model: no tensors, and a vocabulary in
 // which any text is one unknown token, so that the stock server neither counts nor cuts prompts (the sidecar does,
 // exactly). Counts of 1 keep stock's memory estimates near zero; the context and embedding lengths are true.
-func vehicleKV(session *pb.Session) ggml.KV {
-	v := session.Vehicle
+func stubKV(session *pb.Session) ggml.KV {
+	model := session.Vehicle
 	return ggml.KV{
 		sessionKey:                               session.Id,
 		concurrencyKey:                           session.Concurrency,
 		"general.architecture":                   "llama",
 		"general.type":                           "model",
-		"general.name":                           v.Name,
+		"general.name":                           model.Name,
 		"llama.block_count":                      uint32(1),
-		"llama.context_length":                   v.ContextLength,
-		"llama.embedding_length":                 v.EmbeddingLength,
+		"llama.context_length":                   model.ContextLength,
+		"llama.embedding_length":                 model.EmbeddingLength,
 		"llama.feed_forward_length":              uint32(1),
 		"llama.attention.head_count":             uint32(1),
 		"llama.attention.head_count_kv":          uint32(1),
@@ -55,15 +55,15 @@ func vehicleKV(session *pb.Session) ggml.KV {
 	}
 }
 
-// writeVehicle writes the model file of a session; equal sessions give equal bytes.
-func writeVehicle(f *os.File, session *pb.Session) error {
-	return ggml.WriteGGUF(f, vehicleKV(session), nil)
+// writeStub writes the stub model's file of a session; equal sessions give equal bytes.
+func writeStub(f *os.File, session *pb.Session) error {
+	return ggml.WriteGGUF(f, stubKV(session), nil)
 }
 
 // sessionOf returns the id of the session that a model file stands for, or "" for any other file.
 func sessionOf(path string) string {
 	info, err := os.Stat(path)
-	if err != nil || info.Size() > vehicleLimitBytes {
+	if err != nil || info.Size() > stubLimitBytes {
 		return ""
 	}
 	file, err := gguf.Open(path)
