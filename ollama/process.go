@@ -93,10 +93,10 @@ func findProgram() ([]string, error) {
 			return []string{path}, nil
 		}
 	}
-	// -P keeps a folder named sidecar/ in the current directory from being taken for it.
-	const probe = `import importlib.util as u, sys; sys.exit(not (u.find_spec("kafila_proto") and u.find_spec("sidecar")))`
+	// -P keeps a folder of that name in the current directory from being taken for it.
+	const probe = `import importlib.util as u, sys; sys.exit(not (u.find_spec("kafila_proto") and u.find_spec("kafila_sidecar")))`
 	if python, err := exec.LookPath("python3"); err == nil && exec.Command(python, "-P", "-c", probe).Run() == nil {
-		return []string{python, "-P", "-m", "sidecar"}, nil
+		return []string{python, "-P", "-m", "kafila_sidecar"}, nil
 	}
 	return nil, errors.New("no Kafila sidecar was found, so this server has no sessions: " +
 		"run `pip install 'kafila[node]'`, or name the program in " + commandVariable)
