@@ -42,12 +42,6 @@ func present(session *pb.Session) map[string]bool {
 
 // arrival tells who came; whom the first look finds was there before.
 func arrival(before, session *pb.Session, member *pb.Member) string {
-	count := 0
-	for _, here := range present(session) {
-		if here {
-			count++
-		}
-	}
 	line := member.Name + " joined"
 	switch {
 	case member.Name == session.Self:
@@ -56,7 +50,7 @@ func arrival(before, session *pb.Session, member *pb.Member) string {
 		return member.Name + " is there"
 	}
 	if session.MembersWanted > 0 {
-		return fmt.Sprintf("%s: %d of %d members", line, count, session.MembersWanted)
+		return line + ": " + memberCount(session) + " members"
 	}
 	return line
 }

@@ -8,15 +8,11 @@ import (
 
 // Terms says what taking part means for this machine.
 func Terms(offer *pb.Offer) string {
-	people := fmt.Sprintf("%d there", offer.MembersPresent)
-	if offer.MembersWanted > 0 {
-		people = fmt.Sprintf("%d of %d there", offer.MembersPresent, offer.MembersWanted)
-	}
-	return fmt.Sprintf("This machine would join the session of %s (members: %s)\n"+
+	return fmt.Sprintf("This machine would join the session of %s (members: %s there)\n"+
 		"  model     %s\n"+
 		"  lends     up to %s of memory\n"+
 		"  downloads %s\n",
-		offer.Host, people, offer.Model, size(float64(offer.LendMemoryBytes)), downloads(offer))
+		offer.Host, ofWanted(offer.MembersPresent, offer.MembersWanted), offer.Model, size(float64(offer.LendMemoryBytes)), downloads(offer))
 }
 
 func downloads(offer *pb.Offer) string {

@@ -37,14 +37,19 @@ func runAs(s *pb.Session) string {
 }
 
 func memberCount(s *pb.Session) string {
-	here := 0
-	for _, is := range present(s) {
-		if is {
+	var here uint32
+	for _, member := range s.Members {
+		if member.Present {
 			here++
 		}
 	}
-	if s.MembersWanted == 0 {
+	return ofWanted(here, s.MembersWanted)
+}
+
+// ofWanted counts members, beside how many are waited for where that was said.
+func ofWanted(here, wanted uint32) string {
+	if wanted == 0 {
 		return fmt.Sprint(here)
 	}
-	return fmt.Sprintf("%d of %d", here, s.MembersWanted)
+	return fmt.Sprintf("%d of %d", here, wanted)
 }
