@@ -31,7 +31,10 @@ func New(server func(ctx context.Context, stock func() error) error) (*cobra.Com
 	}
 	appendVariables(serve, serveVariables)
 	addSessionFlags(run)
-	root.AddCommand(sessionCommand(run.PreRunE))
+	if err := addVersion(root); err != nil {
+		return nil, err
+	}
+	root.AddCommand(sessionCommand(run.PreRunE, root.Run))
 	return root, nil
 }
 
