@@ -3,7 +3,6 @@ package main
 import (
 	"go/parser"
 	"go/token"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -51,10 +50,18 @@ func TestRooms_importOnlyWhatTheDiagramAllows(t *testing.T) {
 	}
 }
 
-func TestRooms_allExist(t *testing.T) {
+func TestRooms_sayWhatTheyAreFor(t *testing.T) {
 	for room := range mayImport {
-		if info, err := os.Stat(room); err != nil || !info.IsDir() {
-			t.Errorf("%s is no folder", room)
+		files, err := filepath.Glob(filepath.Join(room, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := slices.ContainsFunc(files, func(file string) bool {
+			parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.PackageClauseOnly|parser.ParseComments)
+			return err == nil && parsed.Doc != nil
+		})
+		if !said {
+			t.Errorf("%s is no room, or doesn't say what for", room)
 		}
 	}
 }
