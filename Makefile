@@ -13,7 +13,7 @@ PYTEST  = $(PY) -m pytest
 export LD_LIBRARY_PATH := $(CURDIR)/$(DEPS)/lib:$(LD_LIBRARY_PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup deps build proto demo test check format test-long fuzz bench clean FORCE
+.PHONY: help setup deps build proto demo test test-race check format test-long fuzz bench clean FORCE
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -60,12 +60,16 @@ test: setup ## unit, exactness and end-to-end tests
 	@echo "== Python tests"
 	@$(PYTEST) -m "not long"
 
-check: $(BUILD)/python.done $(BUILD)/deps.done ## ruff, mypy, gofmt, go vet, generated code up to date
+test-race: $(BUILD)/deps.done ## Go tests under the race detector (the C++ part takes some 9 minutes the first time)
+	@cd ollama && $(GOENV) GORACE="suppressions=$(CURDIR)/.ci/race-suppressions" $(GO) test -race ./...
+
+check: $(BUILD)/python.done $(BUILD)/deps.done ## ruff, mypy, gofmt, go vet, staticcheck, generated code up to date
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
 	@unformatted=$$($$(dirname $(GO))/gofmt -l ollama); test -z "$$unformatted" || { echo "gofmt: $$unformatted"; exit 1; }
 	@cd ollama && $(GOENV) $(GO) vet ./...
+	@cd ollama && $(GOENV) $(GO) tool -modfile=../.ci/gotools/go.mod staticcheck -checks all,-ST1000 ./...
 	@PATH="$$(dirname $(GO)):$$PATH" .ci/proto --check
 
 format: ## ruff and gofmt write
