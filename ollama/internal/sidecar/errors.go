@@ -40,7 +40,7 @@ func Explain(err error) (int, string) {
 	st, ok := status.FromError(err)
 	switch {
 	case errors.Is(err, context.Canceled):
-		return 499, "the request was cancelled"
+		return httpStatus[codes.Canceled], "the request was cancelled"
 	case errors.Is(err, context.DeadlineExceeded), st.Message() == context.DeadlineExceeded.Error():
 		return http.StatusGatewayTimeout, "the Kafila sidecar did not answer in time: see the log of `ollama serve`"
 	case !ok:

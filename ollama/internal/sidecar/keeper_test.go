@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"kafila/ollama/internal/env"
 	"kafila/ollama/internal/fake"
 	"kafila/ollama/pb"
 )
@@ -129,28 +128,5 @@ func TestSidecar_whenNotFound_saysWhatToDo(t *testing.T) {
 	k.Run(t.Context(), func() { t.Error("started") })
 	if err := k.Await(t.Context()); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "install one") {
 		t.Errorf("%v", err)
-	}
-}
-
-func TestFindProgram_whenNamed_isThatOne(t *testing.T) {
-	t.Setenv(env.Sidecar, os.Args[0])
-	if found, err := findProgram(); err != nil || found[0] != os.Args[0] {
-		t.Errorf("%v, %v", found, err)
-	}
-	t.Setenv(env.Sidecar, "/nowhere/kafila-sidecar")
-	if _, err := findProgram(); err == nil || !strings.Contains(err.Error(), "/nowhere/kafila-sidecar") {
-		t.Errorf("%v", err)
-	}
-}
-
-func TestDataFolder(t *testing.T) {
-	t.Setenv("HOME", "/home/ann")
-	t.Setenv(env.Home, "")
-	if folder, _ := dataFolder(); folder != "/home/ann/.kafila" {
-		t.Error(folder)
-	}
-	t.Setenv(env.Home, "/data/kafila")
-	if folder, _ := dataFolder(); folder != "/data/kafila" {
-		t.Error(folder)
 	}
 }
