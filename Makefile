@@ -55,10 +55,11 @@ test: setup ## unit, exactness and end-to-end tests
 	@echo "== Python tests"
 	@$(PYTEST) -m "not long"
 
-check: $(BUILD)/python.done $(BUILD)/deps.done ## ruff, mypy, gofmt, go vet, generated code up to date
+check: $(BUILD)/python.done $(BUILD)/deps.done ## ruff, mypy, which way imports go, gofmt, go vet, generated code up to date
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
+	@PYTHONPATH=sidecar:planner:rendezvous:proto $(VENV)/bin/lint-imports --no-cache
 	@unformatted=$$($$(dirname $(GO))/gofmt -l ollama); test -z "$$unformatted" || { echo "gofmt: $$unformatted"; exit 1; }
 	@cd ollama && $(GOENV) $(GO) vet ./...
 	@PATH="$$(dirname $(GO)):$$PATH" .ci/proto --check

@@ -32,6 +32,14 @@ class Mapped:
         return Candidate(SERVER_REFLEXIVE, *self.outside, priority(SERVER_REFLEXIVE, LARGEST_LOCAL))
 
 
+@dataclass(frozen=True, slots=True)
+class MappingOffer:
+    """A router that maps ports when asked: by which protocol, and its own address outside where it said it."""
+
+    protocol: str  # "PCP", "NAT-PMP", "UPnP"
+    outside: str | None
+
+
 class PortMap:
     """One port of this machine's. `client` is its own address towards the router, `nonce` 12 random bytes.
 
