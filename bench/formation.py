@@ -114,7 +114,7 @@ class Times:
     handshake: float
 
 
-class Member:
+class FormingMember:
     """A member of a session, from the complete roster until its links stand."""
 
     def __init__(self, channel: Channel, line: Line) -> None:
@@ -180,7 +180,7 @@ async def one_round(path: str, delay_s: float) -> Times:
                     await member.close()
 
 
-async def formed(members: Sequence[Member], path: str) -> Times:
+async def formed(members: Sequence[FormingMember], path: str) -> Times:
     loop = asyncio.get_running_loop()
     start = loop.time()
     links = [link for links in await asyncio.gather(*(member.form() for member in members)) for link in links]
@@ -197,15 +197,15 @@ async def formed(members: Sequence[Member], path: str) -> Times:
     )
 
 
-async def roster(place: Place, folder: Path, line: Line) -> list[Member]:
+async def roster(place: Place, folder: Path, line: Line) -> list[FormingMember]:
     """Three members, admitted by code, each of which knows all three."""
     terms = ring_pb2.SessionTerms(model="none", revision="none", members_wanted=3, context_tokens=1, concurrency=1)
     channel = await join.found(rendezvous=place, terms=terms, name=NAMES[0], local=local(folder / NAMES[0]))
-    members = [Member(channel, line)]
+    members = [FormingMember(channel, line)]
     assert channel.code is not None
     for name in NAMES[1:]:
         approach = await join.approach(code=channel.code, name=name)
-        members.append(Member(await approach.enrol(local(folder / name)), line))
+        members.append(FormingMember(await approach.enrol(local(folder / name)), line))
     while any(len(member.channel.members) < len(NAMES) for member in members):  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     return members

@@ -42,7 +42,7 @@ Sending = tuple[bytes | memoryview, Source]
 
 
 @dataclass(slots=True)
-class End:
+class BoundEnd:
     """One member's end of a channel, at the address that it bound last."""
 
     source: Source
@@ -69,7 +69,7 @@ class RelayChannel:
     """Between two mailboxes of one room; `number` stands at the start of each of its datagrams."""
 
     number: int
-    ends: list[End | None] = field(default_factory=lambda: [None, None])
+    ends: list[BoundEnd | None] = field(default_factory=lambda: [None, None])
 
 
 EndKey = tuple[tuple[int, int, int], int]  # pair, side
@@ -90,7 +90,7 @@ class Relay:
         self._channels: dict[tuple[int, int, int], RelayChannel] = {}
         self._numbers: set[int] = set()
         self._routes: dict[tuple[int, Source], tuple[RelayChannel, int]] = {}
-        self._bound: OrderedDict[EndKey, End] = OrderedDict()  # the longest unheard of first
+        self._bound: OrderedDict[EndKey, BoundEnd] = OrderedDict()  # the longest unheard of first
         self._by_owner: Counter[str] = Counter()
         self._by_room: Counter[int] = Counter()
 
@@ -174,7 +174,7 @@ class Relay:
         other = self._bound.get((grant.pair, 1 - grant.side))
         return other is not None and other.source == source
 
-    def _has_room(self, grant: Grant, owner: str, known: End | None) -> bool:
+    def _has_room(self, grant: Grant, owner: str, known: BoundEnd | None) -> bool:
         limits = self._limits
         is_new = grant.pair not in self._channels
         return (
@@ -191,7 +191,7 @@ class Relay:
         if before is not None:
             del self._routes[channel.number, before.source]
             _less(self._by_owner, before.owner)
-        end = End(
+        end = BoundEnd(
             source=source,
             owner=owner,
             order=(grant.issue, number),

@@ -22,7 +22,7 @@ KEY = b"the session's sealing key: 32 by"
 
 
 @dataclass(frozen=True)
-class Person:
+class LinkPerson:
     """An Ed25519 key and its certificate, as a link wants them."""
 
     certificate: x509.Certificate
@@ -33,7 +33,7 @@ class Person:
         return hashlib.sha256(self.certificate.public_bytes(Encoding.DER)).digest()
 
 
-def person() -> Person:
+def person() -> LinkPerson:
     key = Ed25519PrivateKey.generate()
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kafila member")])
     certificate = (
@@ -42,10 +42,10 @@ def person() -> Person:
         .not_valid_after(datetime.datetime(9999, 12, 31))
         .sign(key, None)
     )
-    return Person(certificate, key)
+    return LinkPerson(certificate, key)
 
 
-def two_people() -> tuple[Person, Person]:
+def two_people() -> tuple[LinkPerson, LinkPerson]:
     """The one who dials (lower fingerprint), then the one who listens."""
     low, high = sorted((person(), person()), key=lambda p: p.fingerprint)
     return low, high
@@ -63,8 +63,8 @@ async def echo(stream: Stream) -> None:
 
 async def dial(
     endpoint: Endpoint,
-    me: Person,
-    peer: Person,
+    me: LinkPerson,
+    peer: LinkPerson,
     peer_endpoint: Endpoint,
     *,
     on_stream: OnStream = ignore,
@@ -86,7 +86,7 @@ async def dial(
 
 
 @dataclass
-class Linked:
+class LinkedPair:
     """Two members with a link between them; `dialler` is the end that dialled QUIC."""
 
     dialler: Link
@@ -96,7 +96,7 @@ class Linked:
 
 
 @asynccontextmanager
-async def linked(on_dialler: OnStream = ignore, on_listener: OnStream = ignore) -> AsyncIterator[Linked]:
+async def linked(on_dialler: OnStream = ignore, on_listener: OnStream = ignore) -> AsyncIterator[LinkedPair]:
     low, high = two_people()
     one, other = Endpoint.open(host="127.0.0.1"), Endpoint.open(host="127.0.0.1")
     try:
@@ -104,7 +104,7 @@ async def linked(on_dialler: OnStream = ignore, on_listener: OnStream = ignore) 
             dial(one, low, high, other, on_stream=on_dialler, name="listener"),
             dial(other, high, low, one, on_stream=on_listener, name="dialler"),
         )
-        yield Linked(here, there, one, other)
+        yield LinkedPair(here, there, one, other)
     finally:
         await one.close()
         await other.close()

@@ -25,7 +25,7 @@ from kafila_sidecar.net.nat.natcheck import NatCheck, Sending
 from kafila_sidecar.net.relay.driver import RelayAccess
 from kafila_sidecar.net.relay.end import Token
 from kafila_sidecar.net.udp import Received
-from tests.sidecar.net.people import KEY, SESSION, Person, ignore, person
+from tests.sidecar.net.people import KEY, SESSION, LinkPerson, ignore, person
 from tests.support.simnet import Host, Network
 
 PORTS = (3478, 3479)
@@ -38,7 +38,7 @@ PEOPLE = sorted((person() for _ in range(16)), key=lambda p: p.fingerprint)
 Deliver = Callable[[list[Received]], None]
 
 
-class Machine(Protocol):
+class AnyMachine(Protocol):
     """What members and the rendezvous run on: `simnet.Host`, or a network namespace."""
 
     name: str
@@ -47,7 +47,7 @@ class Machine(Protocol):
     def interfaces(self) -> list[Interface]: ...
 
 
-class Rendezvous:
+class SimRendezvous:
     """STUN at one or two addresses, the relay at the first, and signalling that takes as long and loses nothing.
 
     `open_at(address, port, deliver)` opens its sockets; `delay_s` is one way, of calls over TCP.
@@ -72,7 +72,7 @@ class Rendezvous:
         self._numbers = itertools.count(70_000)
 
     @classmethod
-    def simulated(cls, network: Network, *addresses: str) -> "Rendezvous":
+    def simulated(cls, network: Network, *addresses: str) -> "SimRendezvous":
         hosts = {address: Host(f"rendezvous {address}", (network.public, address)) for address in addresses}
         return cls(
             *addresses,
@@ -135,7 +135,7 @@ class Rendezvous:
 class Pipe:
     """The relay's stream, without gRPC."""
 
-    rendezvous: Rendezvous
+    rendezvous: SimRendezvous
     source: Source
     opened: Callable[[], None]
 
@@ -150,12 +150,12 @@ class Pipe:
 
 
 @dataclass
-class Member:
+class NetMember:
     """One machine: what the sidecar has, with a simulated socket below."""
 
-    rendezvous: Rendezvous
-    host: Machine
-    person: Person
+    rendezvous: SimRendezvous
+    host: AnyMachine
+    person: LinkPerson
     mailbox: int
     on_stream: OnStream = ignore
     known: dict[int, list[Candidate]] = field(default_factory=dict)  # by mailbox
@@ -170,7 +170,7 @@ class Member:
     async def classify(self) -> Nat:
         return await self.monitor.about([self.rendezvous.server])
 
-    async def link(self, peer: "Member", *, deadline_s: float = DEADLINE_S, udp: bool = True) -> Link:
+    async def link(self, peer: "NetMember", *, deadline_s: float = DEADLINE_S, udp: bool = True) -> Link:
         """This end of a link; the other end does the same."""
         return await self.endpoint.connect(
             session=SESSION,
@@ -189,13 +189,13 @@ class Member:
             udp=udp,
         )
 
-    def announce(self, peers: Iterable["Member"]) -> None:
+    def announce(self, peers: Iterable["NetMember"]) -> None:
         """Tells others where this one is."""
         candidates = self.endpoint.candidates()
         for peer in peers:
             self.rendezvous.signal(lambda peer=peer: peer.learn(self, candidates))  # type: ignore[misc]
 
-    def learn(self, peer: "Member", candidates: list[Candidate]) -> None:
+    def learn(self, peer: "NetMember", candidates: list[Candidate]) -> None:
         self.known[peer.mailbox] = candidates
         self.endpoint.announced(
             session=SESSION,
@@ -205,7 +205,7 @@ class Member:
             candidates=candidates,
         )
 
-    def listen(self, peer: "Member") -> None:
+    def listen(self, peer: "NetMember") -> None:
         """From now on the peer hears of other candidates."""
         self.monitor.listen(Listener((self.rendezvous.server,), lambda: self.announce([peer])))
 
@@ -221,7 +221,7 @@ class Member:
 class Classification:
     """Drives one classification on a machine, with a spare socket of its own."""
 
-    def __init__(self, host: Machine, own: OwnSocket, servers: Sequence[StunServer]) -> None:
+    def __init__(self, host: AnyMachine, own: OwnSocket, servers: Sequence[StunServer]) -> None:
         self._loop = asyncio.get_running_loop()
         self.done: asyncio.Future[Nat] = self._loop.create_future()
         self._own = own
@@ -257,7 +257,7 @@ class Classification:
             self._act(self._core.handle_timer(self._loop.time()))
 
 
-async def linked(a: Member, b: Member) -> tuple[tuple[Nat, Nat], tuple[Link, Link]]:
+async def linked(a: NetMember, b: NetMember) -> tuple[tuple[Nat, Nat], tuple[Link, Link]]:
     """Introduces two members as a session does, at once and again when candidates change, and links them."""
     for one, other in ((a, b), (b, a)):
         one.listen(other)

@@ -32,7 +32,7 @@ class Listener:
     changed: Callable[[], None]
 
 
-class Own(Protocol):
+class WatchedEndpoint(Protocol):
     """What this needs of the endpoint."""
 
     further: tuple[Candidate, ...]
@@ -50,7 +50,7 @@ class NetworkMonitor:
 
     def __init__(
         self,
-        own: Own,
+        own: WatchedEndpoint,
         *,
         interfaces: Callable[[], Iterable[Interface]] = system_interfaces,
         ask: Classify = classify,

@@ -14,7 +14,7 @@ from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.link.pathsize import PROBED_BYTES
 from kafila_sidecar.net.link.stream import MAX_MESSAGE_BYTES, SEND_BUFFER_BYTES, Stream
 from kafila_sidecar.net.link.streams import OnStream
-from tests.sidecar.net.people import KEY, SESSION, Person, dial, echo, ignore, linked, person, two_people
+from tests.sidecar.net.people import KEY, SESSION, LinkPerson, dial, echo, ignore, linked, person, two_people
 
 KIND = 7
 
@@ -156,7 +156,7 @@ async def test_wrong_certificate_when_shown_by_either_end_then_both_ends_refuse(
 class Impostor:
     """Somebody else's key under a member's name."""
 
-    def __init__(self, real: Person, fingerprint: bytes) -> None:
+    def __init__(self, real: LinkPerson, fingerprint: bytes) -> None:
         self.certificate = real.certificate
         self.private_key: Ed25519PrivateKey | None = real.private_key
         self.fingerprint = fingerprint

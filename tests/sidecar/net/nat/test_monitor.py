@@ -26,7 +26,7 @@ BEHIND_NAT = Nat(udp=True, mapping=Mapping.ENDPOINT_INDEPENDENT, mapped=OUTSIDE,
 HOME, CAFE = (Interface("eth0", True, ("192.168.1.2",)),), (Interface("wlan0", True, ("10.7.0.9",)),)
 
 
-class Own:
+class PlayedEndpoint:
     """The node's socket, with a server behind it that says `seen`; None: it is silent."""
 
     address: Address = ("::", 5000)
@@ -70,7 +70,7 @@ class Scene:
     told: int = 0
 
     async def run(self, act: Callable[["Scene"], Awaitable[None]]) -> None:
-        self.own = Own()
+        self.own = PlayedEndpoint()
         self.monitor = NetworkMonitor(
             self.own, interfaces=lambda: self.interfaces, ask=self.ask, map_port=self.map_port
         )

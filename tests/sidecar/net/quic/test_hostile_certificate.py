@@ -9,9 +9,9 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from kafila_sidecar.errors import Unavailable
 from kafila_sidecar.net.link.endpoint import Endpoint
-from tests.sidecar.net.people import Person, dial, echo, linked, person
-from tests.sidecar.net.quic.test_neighbour import HIGH, LOW, End, two_ends
-from tests.sidecar.net.wire import Wire
+from tests.sidecar.net.people import LinkPerson, dial, echo, linked, person
+from tests.sidecar.net.quic.test_neighbour import HIGH, LOW, QuicEnd, two_ends
+from tests.sidecar.net.wire import DatagramWire
 from tests.support import fuzz
 
 HANDSHAKES = max(1, fuzz.INPUTS // 100)  # each costs some ten milliseconds
@@ -27,7 +27,7 @@ class Shown:
         return self._der
 
 
-class Liar(Person):
+class Liar(LinkPerson):
     """Has its own key, another member's fingerprint, and shows what it likes."""
 
     def __init__(self, shown: bytes, claimed: bytes) -> None:
@@ -39,7 +39,7 @@ class Liar(Person):
         return bytes(self.__dict__["claimed"])
 
 
-def der_of(somebody: Person) -> bytes:
+def der_of(somebody: LinkPerson) -> bytes:
     return somebody.certificate.public_bytes(Encoding.DER)
 
 
@@ -50,9 +50,9 @@ def of_version_87(der: bytes) -> bytes:
     return changed
 
 
-def refused(shown: bytes, *, dials: bool) -> End:
+def refused(shown: bytes, *, dials: bool) -> QuicEnd:
     """The honest end of one handshake with a liar, who `dials` or listens."""
-    wire = Wire(delay_s=0.001)
+    wire = DatagramWire(delay_s=0.001)
     a, b = (
         two_ends(wire, dialler=Liar(shown, LOW.fingerprint))
         if dials
@@ -76,7 +76,7 @@ def test_handshake_when_the_certificate_has_a_version_that_there_is_not_then_fai
 
 def test_listener_when_a_liar_came_first_then_the_real_dialler_gets_through() -> None:
     honest = refused(of_version_87(der_of(LOW)), dials=True)
-    real = End(honest.wire, LOW, HIGH, honest.there, honest.here)
+    real = QuicEnd(honest.wire, LOW, HIGH, honest.there, honest.here)
     real.dial()
     assert honest.wire.run(5, until=lambda: real.is_established and honest.is_established)
 
