@@ -53,7 +53,7 @@ class Homes:
         listen, data = f"{self._server.address}:{RENDEZVOUS_PORT}", self.cluster.folder / "certificate"
         command = [sys.executable, "-m", "kafila_rendezvous", "--listen", listen, "--alternate", "10.9.0.2"]
         with self._server.inside():
-            return self.cluster._spawn("rendezvous", [*command, "--data", str(data)], {})
+            return self.cluster.spawn("rendezvous", [*command, "--data", str(data)], {})
 
     def restart_rendezvous(self) -> None:
         self._rendezvous.stop()

@@ -7,7 +7,7 @@ from kafila_rendezvous.config import RendezvousConfig
 from kafila_rendezvous.server import serve
 from kafila_sidecar.doctoring import examine
 from kafila_sidecar.errors import InvalidInput
-from kafila_sidecar.net.portmap.core import MappingOffer
+from kafila_sidecar.net.portmap.mapping import MappingOffer
 
 
 async def no_offer() -> None:

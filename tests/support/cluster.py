@@ -137,7 +137,7 @@ class Cluster:
     def start_rendezvous(self) -> None:
         port = free_port()
         address = f"127.0.0.1:{port}"
-        self._spawn(
+        self.spawn(
             "rendezvous",
             [sys.executable, "-m", "kafila_rendezvous", "--listen", address, "--insecure"],
             dict(os.environ),
@@ -148,7 +148,7 @@ class Cluster:
     def start_model_host(self, *folders: Path) -> None:
         port = free_port()
         command = [sys.executable, "-m", "tests.support.model_host", "--port", str(port), *map(str, folders)]
-        self._spawn("model-host", command, dict(os.environ))
+        self.spawn("model-host", command, dict(os.environ))
         self.hub = f"http://127.0.0.1:{port}"
         _wait_for_port(port)
 
@@ -169,13 +169,13 @@ class Cluster:
             "HF_ENDPOINT": self.hub,
             "OMP_NUM_THREADS": "2",
         }
-        process = self._spawn(name, [str(OLLAMA), "serve"], environment)
+        process = self.spawn(name, [str(OLLAMA), "serve"], environment)
         member = ClusterMember(name, f"127.0.0.1:{port}", environment, home, process)
         self.members.append(member)
         _wait_for_member(member)
         return member
 
-    def _spawn(self, name: str, command: list[str], environment: dict[str, str]) -> Process:
+    def spawn(self, name: str, command: list[str], environment: dict[str, str]) -> Process:
         log = self.folder / f"{name}.log"
         with log.open("ab") as out:
             popen = subprocess.Popen(

@@ -19,8 +19,7 @@ from kafila_rendezvous.errors import LimitReached, Malformed
 from kafila_rendezvous.pace import Pace
 from kafila_rendezvous.udp.token import TOKEN_BYTES, Grant, Tokens
 
-DATA, BIND, CHALLENGE, BOUND, REFUSED, UNBOUND = 8, 9, 10, 11, 12, 13
-FIRST, LAST = DATA, UNBOUND  # of the types: what RFC 9443 leaves free between STUN and DTLS
+DATA, BIND, CHALLENGE, BOUND, REFUSED, UNBOUND = 8, 9, 10, 11, 12, 13  # free between STUN and DTLS by RFC 9443
 HEADER_BYTES = 5  # type and channel, before each relayed datagram
 
 TRANSACTION_BYTES = 8
@@ -100,7 +99,7 @@ class Relay:
     def receive(self, datagram: bytes | memoryview, source: Source, now: float) -> Sending | None:
         """Takes one datagram; what is to be sent for it, if anything.
 
-        Raises Malformed for what is no datagram of this protocol, Exhausted when its sender asks too often.
+        Raises Malformed for what is no datagram of this protocol, LimitReached when its sender asks too often.
         """
         kind = datagram[0] if len(datagram) else 0
         if kind == DATA:

@@ -1,21 +1,18 @@
 """Members for the network tests: identities, and pairs of endpoints on loopback that are linked."""
 
 import asyncio
-import datetime
-import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.x509.oid import NameOID
 
 from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.net.link.streams import OnStream
+from kafila_sidecar.session.membership.identity import make_identity
 
 SESSION = bytes(range(16))
 KEY = b"the session's sealing key: 32 by"
@@ -23,26 +20,16 @@ KEY = b"the session's sealing key: 32 by"
 
 @dataclass(frozen=True)
 class LinkPerson:
-    """An Ed25519 key and its certificate, as a link wants them."""
+    """What a link wants of a member: a key, its certificate, and the fingerprint that it goes by."""
 
     certificate: x509.Certificate
     private_key: Ed25519PrivateKey
-
-    @property
-    def fingerprint(self) -> bytes:
-        return hashlib.sha256(self.certificate.public_bytes(Encoding.DER)).digest()
+    fingerprint: bytes
 
 
 def person() -> LinkPerson:
-    key = Ed25519PrivateKey.generate()
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kafila member")])
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(datetime.datetime(2020, 1, 1))
-        .not_valid_after(datetime.datetime(9999, 12, 31))
-        .sign(key, None)
-    )
-    return LinkPerson(certificate, key)
+    made = make_identity()
+    return LinkPerson(made.certificate, made.private_key, made.fingerprint)
 
 
 def two_people() -> tuple[LinkPerson, LinkPerson]:

@@ -19,9 +19,9 @@ from kafila_sidecar.net.link.endpoint import Endpoint, Socket
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.streams import OnStream
 from kafila_sidecar.net.nat.behaviour import Nat, StunServer
+from kafila_sidecar.net.nat.check import NatCheck, Sending
 from kafila_sidecar.net.nat.classify import OwnSocket
 from kafila_sidecar.net.nat.monitor import Listener, NetworkMonitor
-from kafila_sidecar.net.nat.natcheck import NatCheck, Sending
 from kafila_sidecar.net.relay.driver import RelayAccess
 from kafila_sidecar.net.relay.end import Token
 from kafila_sidecar.net.udp import Received

@@ -118,13 +118,6 @@ class Link:
         heard_at = self._core.heard_at
         return 0.0 if heard_at is None else max(0.0, (self._loop.time() if now is None else now) - heard_at)
 
-    async def silence(self, seconds: float) -> None:
-        """Returns once the peer has been silent for `seconds` (which should be well over the keepalive's 0.5 s)."""
-        while (left_s := seconds - self.silent_s()) > 0:
-            await asyncio.wait((self.closed,), timeout=left_s)
-            if self.closed.done():
-                await asyncio.sleep(max(0.0, seconds - self.silent_s()))
-
     async def open(self, kind: int) -> Stream:
         """A new stream to the peer; its `on_stream` gets it with this kind, 0–255. Raises LinkLost."""
         if self.closed.done():

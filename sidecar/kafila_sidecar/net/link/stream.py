@@ -18,7 +18,7 @@ _LENGTH = struct.Struct("!I")
 class StreamKind(IntEnum):
     """What a stream is for; its opener's first byte."""
 
-    ACTIVATIONS = 1  # frames (`frames`) to the next stage, one way
+    ACTIVATIONS = 1  # frames (RING.md) to the next stage, one way
     REQUEST = 2  # ring.proto: one Request, then Answers until the head finishes
     CONTROL = 3  # ring.proto: sealed Envelopes, both ways
 

@@ -1,4 +1,4 @@
-"""The driver of `natcheck`: one classification over the node's own socket and a spare one."""
+"""The driver of `check`: one classification over the node's own socket and a spare one."""
 
 import asyncio
 import os
@@ -8,7 +8,7 @@ from typing import Protocol
 from kafila_sidecar.net.candidates import Address, system_interfaces
 from kafila_sidecar.net.errors import BadDatagram
 from kafila_sidecar.net.nat.behaviour import Nat, StunServer
-from kafila_sidecar.net.nat.natcheck import NatCheck, Sending
+from kafila_sidecar.net.nat.check import NatCheck, Sending
 from kafila_sidecar.net.udp import Received, UdpSocket, open_socket
 
 Strays = Callable[[bytes, Address], bool]

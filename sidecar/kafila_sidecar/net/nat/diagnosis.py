@@ -8,7 +8,7 @@ from kafila_planner.model.reach import Reach, classify, is_direct
 from kafila_planner.model.types import Filtering, Mapping, Node, Objective
 from kafila_sidecar.net.candidates import Address
 from kafila_sidecar.net.nat.behaviour import Nat
-from kafila_sidecar.net.portmap.core import MappingOffer
+from kafila_sidecar.net.portmap.mapping import MappingOffer
 
 GOOD, NOTE, PROBLEM = "good", "note", "problem"
 CLOCK_TOLERANCE_S = (

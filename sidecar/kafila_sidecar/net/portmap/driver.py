@@ -12,8 +12,8 @@ from kafila_sidecar.net.candidates import Address
 from kafila_sidecar.net.errors import BadDatagram
 from kafila_sidecar.net.portmap import codec, upnp
 from kafila_sidecar.net.portmap.codec import SERVER_PORT, MappingFailed, PmpAddress, Transport
-from kafila_sidecar.net.portmap.core import LIFETIME_S, Mapped, MappingOffer, PortMap
 from kafila_sidecar.net.portmap.gateway import default_gateway
+from kafila_sidecar.net.portmap.mapping import LIFETIME_S, Mapped, MappingOffer, PortMap
 
 log = logging.getLogger(__name__)
 

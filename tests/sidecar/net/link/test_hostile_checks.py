@@ -40,8 +40,7 @@ def test_candidates_when_far_too_many_come_then_the_surplus_is_ignored() -> None
 
 def asked_and_answered() -> tuple[PunchEnd, list[bytes]]:
     """The dialling end with a check on its way, always of the same transaction, and what the listener may say."""
-    end = PunchEnd(DatagramWire(), dials=True, addresses=[A])
-    end.punch._transactions = lambda: bytes(range(12))
+    end = PunchEnd(DatagramWire(), dials=True, addresses=[A], transactions=lambda: bytes(range(12)))
     (first, _), *_ = end.punch.know([candidate(B)], end.wire.now)
     told = [stun.request(SECRET, stun.LISTENER, 5, bytes(range(12)), number) for number in (None, 3)]
     return end, [*told, stun.answer(SECRET, stun.parse(first), A), first]

@@ -26,14 +26,14 @@ def name(kind: Kind) -> str:
 
 
 def possible(one: Kind, other: Kind) -> str:
-    """What two boxes allow: DESIGN's pair rule, and the one case in which it is too careful."""
+    """What two boxes allow: the planner's pair rule, and the one case in which it is too careful."""
     (mapping, filtering), (other_mapping, other_filtering) = one, other
     filterings = {filtering, other_filtering}
     if mapping is other_mapping is EI:
         return "direct"
     if EI in (mapping, other_mapping):
-        anchor = filtering if mapping is EI else other_filtering
-        return "relay" if anchor is APD_FILTERING else "direct"
+        filtering_of_ei = filtering if mapping is EI else other_filtering
+        return "relay" if filtering_of_ei is APD_FILTERING else "direct"
     one_knows_its_port = Mapping.ADDRESS_DEPENDENT in (mapping, other_mapping)  # towards the other's address
     one_lets_in = Filtering.ENDPOINT_INDEPENDENT in filterings and APD_FILTERING not in filterings
     return "direct" if one_knows_its_port and one_lets_in else "relay"

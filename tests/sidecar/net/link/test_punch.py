@@ -1,6 +1,7 @@
 """Two punch cores joined by a simulated network with a hand-moved clock."""
 
 import os
+from collections.abc import Callable
 
 import pytest
 from aioice.stun import Class, Message, Method
@@ -31,15 +32,19 @@ class PunchEnd:
     """One punch core with the addresses that it has; it sends from the one that suits the target."""
 
     def __init__(
-        self, wire: DatagramWire, *, dials: bool, addresses: list[Address], sizes: tuple[int, ...] = ()
+        self,
+        wire: DatagramWire,
+        *,
+        dials: bool,
+        addresses: list[Address],
+        sizes: tuple[int, ...] = (),
+        transactions: Callable[[], bytes] = lambda: os.urandom(12),
     ) -> None:
         self.wire = wire
         self.addresses = addresses
         self.refused = 0
         self.known: list[Candidate] = []
-        self.punch = Punch(
-            secret=SECRET, dials=dials, until=wire.now + 10, transactions=lambda: os.urandom(12), sizes=sizes
-        )
+        self.punch = Punch(secret=SECRET, dials=dials, until=wire.now + 10, transactions=transactions, sizes=sizes)
         self.clocked = Clocked(wire, self.punch.next_timer, lambda: self.out(self.punch.handle_timer(wire.now)))
         for address in addresses:
             wire.attach(address, self.receive)

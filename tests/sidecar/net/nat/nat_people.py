@@ -10,7 +10,7 @@ from kafila_rendezvous.pace import Pace
 from kafila_rendezvous.udp.stun import SocketPlace, Stun
 from kafila_sidecar.net.candidates import Address
 from kafila_sidecar.net.nat.behaviour import StunServer
-from kafila_sidecar.net.nat.natcheck import NatCheck, Sending
+from kafila_sidecar.net.nat.check import NatCheck, Sending
 from kafila_sidecar.net.udp import Received
 from tests.support.hand_clock import Clocked, HandClock
 from tests.support.simnet import Host, Realm, SimSocket

@@ -6,7 +6,7 @@ from kafila_planner.model.reach import Reach
 from kafila_planner.model.types import Filtering, Mapping
 from kafila_sidecar.net.nat.behaviour import Nat
 from kafila_sidecar.net.nat.diagnosis import PROBLEM, Facts, Finding, Rendezvous, diagnose, judge, text
-from kafila_sidecar.net.portmap.core import MappingOffer
+from kafila_sidecar.net.portmap.mapping import MappingOffer
 
 EI, APD, F_EI, F_APD = (
     Mapping.ENDPOINT_INDEPENDENT,

@@ -16,7 +16,7 @@ from kafila_sidecar.net.nat.behaviour import Nat, StunServer
 from kafila_sidecar.net.nat.classify import OwnSocket, Strays
 from kafila_sidecar.net.nat.mapped import KEEP_S, TRIES, MappedAddress
 from kafila_sidecar.net.nat.monitor import Listener, NetworkMonitor
-from kafila_sidecar.net.portmap.core import Mapped
+from kafila_sidecar.net.portmap.mapping import Mapped
 from tests.support.virtual_time import simulate
 
 SERVER = StunServer("192.0.2.1", 3478, 3479)

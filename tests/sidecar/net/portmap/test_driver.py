@@ -10,9 +10,9 @@ from kafila_sidecar.errors import Unavailable
 from kafila_sidecar.net.candidates import Address, from_proto, to_proto
 from kafila_sidecar.net.portmap import upnp
 from kafila_sidecar.net.portmap.codec import Transport
-from kafila_sidecar.net.portmap.core import Mapped, MappingOffer
 from kafila_sidecar.net.portmap.driver import find_offer, keep_mapped
 from kafila_sidecar.net.portmap.gateway import default_gateway, parse_route_command, parse_routes
+from kafila_sidecar.net.portmap.mapping import Mapped, MappingOffer
 from tests.sidecar.net.portmap.routers import OUTSIDE, Answer, Igd, Pcp, Pmp, igd, router
 from tests.support import fuzz
 

@@ -27,16 +27,9 @@ class Shown:
         return self._der
 
 
-class Liar(LinkPerson):
+def liar(shown: bytes, claimed: bytes) -> LinkPerson:
     """Has its own key, another member's fingerprint, and shows what it likes."""
-
-    def __init__(self, shown: bytes, claimed: bytes) -> None:
-        super().__init__(cast(x509.Certificate, Shown(shown)), person().private_key)
-        object.__setattr__(self, "claimed", claimed)
-
-    @property
-    def fingerprint(self) -> bytes:
-        return bytes(self.__dict__["claimed"])
+    return LinkPerson(cast(x509.Certificate, Shown(shown)), person().private_key, claimed)
 
 
 def der_of(somebody: LinkPerson) -> bytes:
@@ -54,9 +47,9 @@ def refused(shown: bytes, *, dials: bool) -> QuicEnd:
     """The honest end of one handshake with a liar, who `dials` or listens."""
     wire = DatagramWire(delay_s=0.001)
     a, b = (
-        two_ends(wire, dialler=Liar(shown, LOW.fingerprint))
+        two_ends(wire, dialler=liar(shown, LOW.fingerprint))
         if dials
-        else two_ends(wire, listener=Liar(shown, HIGH.fingerprint))
+        else two_ends(wire, listener=liar(shown, HIGH.fingerprint))
     )
     a.dial()
     honest = b if dials else a
@@ -94,12 +87,12 @@ async def test_endpoint_when_a_liar_dials_then_only_its_own_link_fails() -> None
     asyncio.get_running_loop().set_exception_handler(lambda _, context: escaped.append(context))
     async with linked(on_listener=echo) as pair:
         listener = max((person() for _ in range(8)), key=lambda one: one.fingerprint)
-        liar = Liar(of_version_87(der_of(person())), bytes(32))
+        stranger = liar(of_version_87(der_of(person())), bytes(32))
         far = Endpoint.open(host="127.0.0.1")
         here = pair.listener_endpoint
         ends = await asyncio.gather(
-            dial(far, liar, listener, here, deadline_s=0.5),
-            dial(here, listener, liar, far, deadline_s=0.5),
+            dial(far, stranger, listener, here, deadline_s=0.5),
+            dial(here, listener, stranger, far, deadline_s=0.5),
             return_exceptions=True,
         )
         assert [type(end) for end in ends] == [Unavailable, Unavailable]

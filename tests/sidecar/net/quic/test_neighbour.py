@@ -3,6 +3,7 @@
 import os
 import random
 import struct
+from dataclasses import replace
 
 import pytest
 
@@ -92,18 +93,6 @@ def wide(wire: DatagramWire) -> tuple[QuicEnd, QuicEnd]:
     return a, b
 
 
-class Claims(LinkPerson):
-    """A key of its own under another member's fingerprint."""
-
-    def __init__(self, real: LinkPerson, claimed: LinkPerson) -> None:
-        super().__init__(real.certificate, real.private_key)
-        object.__setattr__(self, "claimed", claimed.fingerprint)
-
-    @property
-    def fingerprint(self) -> bytes:
-        return bytes(self.__dict__["claimed"])
-
-
 def test_handshake_when_nothing_is_lost_then_both_stand_after_one_and_a_half_round_trips() -> None:
     wire = DatagramWire(delay_s=0.05)
     start = wire.now
@@ -141,9 +130,9 @@ def test_certificate_when_not_the_rosters_then_both_ends_end_unpinned(liar: str)
     wire = DatagramWire()
     stranger = person()
     if liar == "dialler":
-        a, b = two_ends(wire, dialler=Claims(stranger, LOW))
+        a, b = two_ends(wire, dialler=replace(stranger, fingerprint=LOW.fingerprint))
     else:
-        a, b = two_ends(wire, listener=Claims(stranger, HIGH))
+        a, b = two_ends(wire, listener=replace(stranger, fingerprint=HIGH.fingerprint))
     a.dial()
     wire.run(2)
     assert not a.is_established
@@ -155,7 +144,10 @@ def test_certificate_when_not_the_rosters_then_both_ends_end_unpinned(liar: str)
 
 def test_listener_when_a_stranger_has_dialled_before_then_the_member_still_gets_through() -> None:
     wire = DatagramWire()
-    stranger, b = QuicEnd(wire, Claims(person(), LOW), HIGH, A, B), QuicEnd(wire, HIGH, LOW, B, A)
+    stranger, b = (
+        QuicEnd(wire, replace(person(), fingerprint=LOW.fingerprint), HIGH, A, B),
+        QuicEnd(wire, HIGH, LOW, B, A),
+    )
     stranger.dial()
     wire.run(1)
     assert stranger.ended is not None
@@ -270,7 +262,7 @@ def test_path_when_it_changes_then_round_trip_and_window_start_again_and_no_byte
     wire.run(0.02)
     assert a.largest_sent == 8900
     a.core.follow_path(is_new=True, datagram_bytes=1200)
-    assert a.core.connection.smoothed_rtt_s is None
+    assert not a.core.connection._loss._rtt_initialized
     a.largest_sent = 0
     a.write(0, message[1_500_000:], is_last=True)
     assert wire.run(20, until=lambda: len(b.got(0)) == len(message))

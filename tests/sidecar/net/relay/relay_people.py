@@ -32,8 +32,12 @@ class RelayServer:
 
     def restart(self) -> None:
         self.tokens = Tokens(secret=self._chance.randbytes(32), ttl_s=self._ttl_s, bytes_per_s=10**7)
+        self.keep(RendezvousLimits())
+
+    def keep(self, limits: RendezvousLimits) -> None:
+        """From now on other limits, with no channel yet."""
         pace = Pace(per_s=1e6, burst=10**6, salt=b"")
-        self.relay = Relay(tokens=self.tokens, limits=RendezvousLimits(), pace=pace, entropy=self._chance.randbytes)
+        self.relay = Relay(tokens=self.tokens, limits=limits, pace=pace, entropy=self._chance.randbytes)
 
     def token(self, mailbox: int, peer: int) -> Token:
         token, key = self.tokens.issue(serial=1, mailbox=mailbox, peer=peer, now=self._clock.now)

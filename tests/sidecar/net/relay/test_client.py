@@ -6,6 +6,7 @@ import random
 import pytest
 
 from kafila_planner.model.types import Filtering, Mapping
+from kafila_rendezvous.config import RendezvousLimits
 from kafila_sidecar.net.candidates import RELAYED, Address
 from kafila_sidecar.net.relay.client import (
     FIRST_BYTES,
@@ -176,10 +177,10 @@ def test_move_when_the_relay_is_reached_elsewhere_then_bound_there() -> None:
 
 def test_refusal_when_the_relay_has_no_room_then_said_and_tried_again() -> None:
     pair = Pair()
-    pair.server.relay._limits = type(pair.server.relay._limits)(relay_channels=0)
+    pair.server.keep(RendezvousLimits(relay_channels=0))
     pair.clock.run(3)
     assert "no room" in pair.alice.core.describe(pair.paths[0])
-    pair.server.relay._limits = type(pair.server.relay._limits)()
+    pair.server.keep(RendezvousLimits())
     pair.form()
     assert pair.passes(b"hello")
 

@@ -20,8 +20,8 @@ from kafila_sidecar.net.candidates import (
 )
 from kafila_sidecar.net.errors import BadDatagram
 from kafila_sidecar.net.nat.behaviour import Nat, StunServer
+from kafila_sidecar.net.nat.check import NatCheck, Sending
 from kafila_sidecar.net.nat.mapped import MappedAddress
-from kafila_sidecar.net.nat.natcheck import NatCheck, Sending
 from tests.sidecar.net.nat.nat_people import INSIDE, OWN_PORT, PORTS, Asker, PlainStunHost, StunHost
 from tests.support import fuzz
 from tests.support.hand_clock import HandClock
