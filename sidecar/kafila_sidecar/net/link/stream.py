@@ -125,6 +125,11 @@ class Stream:
         """The name of the member at the other end."""
         return self._carrier.peer
 
+    @property
+    def unacknowledged(self) -> int:
+        """Bytes that are held here until the peer has confirmed them."""
+        return self._carrier.unacknowledged(self.stream_id)
+
     async def send(self, *parts: bytes | memoryview) -> None:
         """Sends the parts as one message, at most 64 MiB; waits while more than 4 MiB are unacknowledged.
 
@@ -236,7 +241,7 @@ class Stream:
                 self.reset()
 
     async def _drain(self) -> None:
-        while self._failure is None and self._carrier.unacknowledged(self.stream_id) > SEND_BUFFER_BYTES:
+        while self._failure is None and self.unacknowledged > SEND_BUFFER_BYTES:
             self._drained.clear()
             await self._drained.wait()
 

@@ -258,8 +258,8 @@ async def test_stranger_when_it_sends_garbage_then_it_is_ignored_and_the_link_st
 async def silent(link: Link, seconds: float, *, within_s: float) -> None:
     """Returns once the peer has been silent for so long; raises TimeoutError."""
     async with asyncio.timeout(within_s):
-        while link.silent_s() < seconds:
-            await asyncio.sleep(0.01)
+        while (left_s := seconds - link.silent_s()) > 0:
+            await asyncio.wait((link.closed,), timeout=left_s)
 
 
 async def test_peer_when_it_dies_without_a_word_then_its_silence_is_noticed_within_two_seconds() -> None:
@@ -353,7 +353,7 @@ async def test_send_when_nobody_reads_then_it_waits_and_memory_stays_bounded() -
 
         flooding = asyncio.create_task(flood())
         await asyncio.sleep(1.0)
-        held = pair.dialler.unacknowledged(stream.stream_id)
+        held = stream.unacknowledged
         assert not flooding.done()
         assert held <= SEND_BUFFER_BYTES + (1 << 20)
         assert sent <= 10  # one window at the reader, one buffer here, and the message on its way
