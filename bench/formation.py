@@ -35,7 +35,7 @@ from kafila_sidecar.net.candidates import Address, Interface, from_proto, to_pro
 from kafila_sidecar.net.link.endpoint import Endpoint  # noqa: E402
 from kafila_sidecar.net.link.link import Link  # noqa: E402
 from kafila_sidecar.net.nat.behaviour import Nat, StunServer  # noqa: E402
-from kafila_sidecar.net.nat.classify import OwnSocket  # noqa: E402
+from kafila_sidecar.net.nat.classify import OwnSocket, classify  # noqa: E402
 from kafila_sidecar.net.nat.monitor import NetworkMonitor  # noqa: E402
 from kafila_sidecar.net.udp import Received, UdpSocket, open_socket  # noqa: E402
 from kafila_sidecar.reaching import Reaching  # noqa: E402
@@ -44,7 +44,6 @@ from kafila_sidecar.session.channel.channel import Channel  # noqa: E402
 from kafila_sidecar.session.channel.events import MessageFrom  # noqa: E402
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress as Place  # noqa: E402
 from tests.sidecar.net.people import ignore  # noqa: E402
-from tests.sidecar.net.simworld import Classification  # noqa: E402
 
 NAMES = ("ada", "bob", "cyd")
 HOST = "127.0.0.1"
@@ -165,7 +164,9 @@ class FormingMember:
         return self._loop.time() - start
 
     async def _ask(self, own: OwnSocket, servers: Sequence[StunServer]) -> Nat:
-        return await Classification(self._line, own, servers).done
+        return await classify(
+            own, servers, interfaces=self._line.interfaces, open_spare=lambda deliver: self._line.open(0, deliver)
+        )
 
 
 async def one_round(path: str, delay_s: float) -> Times:

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from kafila_sidecar.net.candidates import Interface, system_interfaces
-from kafila_sidecar.net.link.endpoint import Socket
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream
-from kafila_sidecar.net.udp import UdpSocket, open_socket
+from kafila_sidecar.net.udp import Socket, UdpSocket, open_socket
 from tests.sidecar.net.simworld import PEOPLE, Deliver, NetMember, SimRendezvous, linked
 from tests.support.natlab import Behaviour, NatLab, Router, Space, missing
 

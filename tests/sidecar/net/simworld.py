@@ -14,17 +14,15 @@ from kafila_rendezvous.udp.relay import Relay, Source
 from kafila_rendezvous.udp.stun import SocketPlace, Stun
 from kafila_rendezvous.udp.token import Tokens
 from kafila_sidecar.net.candidates import Address, Candidate, Interface
-from kafila_sidecar.net.errors import BadDatagram
-from kafila_sidecar.net.link.endpoint import Endpoint, Socket
+from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.streams import OnStream
 from kafila_sidecar.net.nat.behaviour import Nat, StunServer
-from kafila_sidecar.net.nat.check import NatCheck, Sending
-from kafila_sidecar.net.nat.classify import OwnSocket
+from kafila_sidecar.net.nat.classify import OwnSocket, classify
 from kafila_sidecar.net.nat.monitor import Listener, NetworkMonitor
 from kafila_sidecar.net.relay.driver import RelayAccess
 from kafila_sidecar.net.relay.end import Token
-from kafila_sidecar.net.udp import Received
+from kafila_sidecar.net.udp import Received, Socket
 from tests.sidecar.net.people import KEY, SESSION, LinkPerson, ignore, person
 from tests.support.simnet import Host, Network
 
@@ -215,46 +213,12 @@ class NetMember:
         await self.endpoint.close()
 
     async def _ask(self, own: OwnSocket, servers: Sequence[StunServer]) -> Nat:
-        return await Classification(self.host, own, servers).done
-
-
-class Classification:
-    """Drives one classification on a machine, with a spare socket of its own."""
-
-    def __init__(self, host: AnyMachine, own: OwnSocket, servers: Sequence[StunServer]) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.done: asyncio.Future[Nat] = self._loop.create_future()
-        self._own = own
-        local = frozenset(address for interface in host.interfaces() for address in interface.addresses)
-        self._core = NatCheck(servers, local=local, entropy=lambda: os.urandom(12), now=self._loop.time())
-        self._spare = host.open(SPARE_PORT, self._deliver)
-        own.hear(self._take)
-        self._act(self._core.handle_timer(self._loop.time()))
-
-    def _deliver(self, batch: list[Received]) -> None:
-        for datagram, source in batch:
-            self._take(datagram, source)
-
-    def _take(self, datagram: bytes, source: Address) -> bool:
-        try:
-            self._act(self._core.receive(datagram, source, self._loop.time()))
-        except BadDatagram:
-            return False
-        return True
-
-    def _act(self, sendings: Sequence[Sending]) -> None:
-        for is_own, datagram, target in sendings:
-            (self._own if is_own else self._spare).send((datagram,), target)
-        if self._core.nat is not None and not self.done.done():
-            self._own.hear(None)
-            self._spare.close()
-            self.done.set_result(self._core.nat)
-        elif (due := self._core.next_timer()) is not None:
-            self._loop.call_at(due, self._fire)
-
-    def _fire(self) -> None:
-        if self._core.nat is None:
-            self._act(self._core.handle_timer(self._loop.time()))
+        return await classify(
+            own,
+            servers,
+            interfaces=self.host.interfaces,
+            open_spare=lambda deliver: self.host.open(SPARE_PORT, deliver),
+        )
 
 
 async def linked(a: NetMember, b: NetMember) -> tuple[tuple[Nat, Nat], tuple[Link, Link]]:

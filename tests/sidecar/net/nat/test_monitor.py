@@ -1,4 +1,4 @@
-"""What a node keeps of its surroundings, on a loop with simulated time."""
+"""What a node knows of the network around it and keeps true, in simulated time."""
 
 import asyncio
 import itertools
@@ -61,7 +61,7 @@ def answer(asked: bytes, seen: Address) -> Message:
 
 @dataclass
 class Scene:
-    """A node's surroundings under way."""
+    """A monitor that runs, with what the network does to it."""
 
     interfaces: Sequence[Interface] = HOME
     nat: Nat = BEHIND_NAT
