@@ -47,7 +47,6 @@ from tests.sidecar.net.people import ignore  # noqa: E402
 
 NAMES = ("ada", "bob", "cyd")
 HOST = "127.0.0.1"
-DELAYS_S = (0.0, 0.05)  # one way
 WANTED_S = {("direct", 0.0): 0.5, ("direct", 0.05): 1.0, ("relay", 0.0): 1.0, ("relay", 0.05): 2.0}
 PAPER_S = {"direct": 1.3, "relay": 20.8}
 DEADLINE_S = 20.0

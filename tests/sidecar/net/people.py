@@ -78,7 +78,6 @@ class LinkedPair:
 
     dialler: Link
     listener: Link
-    dialler_endpoint: Endpoint
     listener_endpoint: Endpoint
 
 
@@ -91,7 +90,7 @@ async def linked(on_dialler: OnStream = ignore, on_listener: OnStream = ignore) 
             dial(one, low, high, other, on_stream=on_dialler, name="listener"),
             dial(other, high, low, one, on_stream=on_listener, name="dialler"),
         )
-        yield LinkedPair(here, there, one, other)
+        yield LinkedPair(here, there, other)
     finally:
         await one.close()
         await other.close()

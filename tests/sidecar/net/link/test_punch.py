@@ -24,6 +24,9 @@ from tests.support.hand_clock import Clocked
 
 A: Address = ("10.0.0.1", 1000)
 B: Address = ("10.0.0.2", 2000)
+NEAR: Address = ("10.0.0.2", 2)  # the listener, directly
+RELAY: Address = ("30.0.0.2", 2)  # and by way of the relay
+AWAY: Address = ("30.0.0.1", 1)  # the dialler, by way of the relay
 SECRET = stun.pair_secret(b"session", b"k" * 32, b"a" * 32, b"b" * 32)
 OTHER = stun.pair_secret(b"session", b"j" * 32, b"a" * 32, b"b" * 32)
 
@@ -160,31 +163,30 @@ def test_path_when_several_answer_then_host_wins_over_reflexive_over_relayed() -
     assert b.target == ("30.0.0.1", 1)
 
 
+def beside_a_relay(wire: DatagramWire, *known: Candidate) -> tuple[PunchEnd, PunchEnd]:
+    """Two ends whose direct path is cut while the relayed one works; the listener knows of `known`."""
+    a, b = PunchEnd(wire, dials=True, addresses=[A, AWAY]), PunchEnd(wire, dials=False, addresses=[NEAR, RELAY])
+    wire.cut |= {(A, NEAR), (NEAR, A)}
+    a.add(candidate(RELAY, RELAYED), candidate(NEAR, HOST))
+    b.add(*known)
+    return a, b
+
+
 def test_path_when_relayed_at_first_and_direct_later_then_a_search_finds_the_direct_one() -> None:
     wire = DatagramWire()
-    near, relay = ("10.0.0.2", 2), ("30.0.0.2", 2)
-    a = PunchEnd(wire, dials=True, addresses=[A, ("30.0.0.1", 1)])
-    b = PunchEnd(wire, dials=False, addresses=[near, relay])
-    wire.cut |= {(A, near), (near, A)}
-    a.add(candidate(relay, RELAYED), candidate(near, HOST))
-    b.add(candidate(A))
+    a, b = beside_a_relay(wire, candidate(A))
     wire.run(15)
-    assert a.target == relay
+    assert a.target == RELAY
     wire.cut.clear()
     wire.run(17)  # the searches begin 2, 6, 14 and 30 s after the relayed path was taken
-    assert (a.target, b.target) == (near, A)
+    assert (a.target, b.target) == (NEAR, A)
 
 
 def test_searches_when_the_path_stays_relayed_then_they_become_rare_and_never_end() -> None:
     wire = DatagramWire()
-    near, relay = ("10.0.0.2", 2), ("30.0.0.2", 2)
-    a = PunchEnd(wire, dials=True, addresses=[A, ("30.0.0.1", 1)])
-    b = PunchEnd(wire, dials=False, addresses=[near, relay])
-    wire.cut |= {(A, near), (near, A)}
-    a.add(candidate(relay, RELAYED), candidate(near, HOST))
-    b.add(candidate(A), candidate(("30.0.0.1", 1), RELAYED))
+    a, b = beside_a_relay(wire, candidate(A), candidate(AWAY, RELAYED))
     wire.run(200)
-    tried = wire.record(near)
+    tried = wire.record(NEAR)
     before = wire.sent
     wire.run(600)
     assert tried == []  # cut
@@ -192,22 +194,17 @@ def test_searches_when_the_path_stays_relayed_then_they_become_rare_and_never_en
     assert 0 < wire.sent - before - kept < 2 * 12 * 10  # ten searches of a few checks from each end
     wire.cut.clear()
     wire.run(66)
-    assert (a.target, b.target) == (near, A)
+    assert (a.target, b.target) == (NEAR, A)
 
 
 def test_path_when_the_relayed_one_answers_first_then_direct_ones_have_their_chance() -> None:
     wire = DatagramWire(delay_s=0.05)
-    near, relay = ("10.0.0.2", 2), ("30.0.0.2", 2)
-    a = PunchEnd(wire, dials=True, addresses=[A, ("30.0.0.1", 1)])
-    b = PunchEnd(wire, dials=False, addresses=[near, relay])
-    wire.cut |= {(A, near), (near, A)}
-    a.add(candidate(relay, RELAYED), candidate(near, HOST))
-    b.add(candidate(A), candidate(("30.0.0.1", 1), RELAYED))
+    a, b = beside_a_relay(wire, candidate(A), candidate(AWAY, RELAYED))
     wire.run(0.15)
     wire.cut.clear()
     assert not both_selected(a, b)
     assert wire.run(0.4, until=lambda: both_selected(a, b))
-    assert (a.target, b.target) == (near, A)
+    assert (a.target, b.target) == (NEAR, A)
 
 
 def test_path_when_only_the_relay_answers_then_it_is_taken_after_a_moment() -> None:
