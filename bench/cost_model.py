@@ -21,6 +21,7 @@ from typing import Any
 
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.probe.probe import Cost, cost_of, probe
+from kafila_sidecar.runtime.probe.rounds import Readings
 from kafila_sidecar.runtime.shard.families import dtype_of
 from kafila_sidecar.runtime.shard.shard import Shard
 
@@ -121,7 +122,7 @@ def serve(folder: Path, count: int, cost: Cost) -> list[Row]:
 
 def probe_beside_real(folder: Path, counts: tuple[int, ...]) -> list[Row]:
     """Rounds of made-up blocks and head, then real ones."""
-    from kafila_sidecar.runtime.probe.readings import Readings, begin, each_once, stages_of
+    from kafila_sidecar.runtime.probe.readings import begin, each_once, stages_of
     from kafila_sidecar.runtime.probe.synthetic import CheckpointShape
 
     config = read_config(folder)
