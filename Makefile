@@ -10,6 +10,7 @@ GOENV   = CPLUS_INCLUDE_PATH="$(CURDIR)/ollama/include:$(CURDIR)/$(DEPS)/usr/inc
 KAFILA_VERSION := $(shell .ci/version)
 OLLAMA_VERSION := $(shell sed -n 's|^.*github.com/ollama/ollama v||p' ollama/go.mod | head -n 1)
 PYTEST  = $(PY) -m pytest
+RECORDING = $(if $(RECORD),--record)
 export LD_LIBRARY_PATH := $(CURDIR)/$(DEPS)/lib:$(LD_LIBRARY_PATH)
 
 .DEFAULT_GOAL := help
@@ -82,12 +83,12 @@ test-long: setup ## the whole random cases and grids; minutes
 fuzz: setup ## every decoder of bytes from outside, a million hostile inputs each
 	@KAFILA_FUZZ_INPUTS=1000000 $(PYTEST) -m fuzz --timeout 0
 
-bench: setup ## this machine: the ring beside one process, forming, links, the planner, the cost model
-	@$(PY) bench/ring.py
-	@$(PY) bench/formation.py
-	@$(PY) bench/link.py
-	@$(PY) bench/planner.py
-	@$(PY) -m bench.cost_model
+bench: setup ## this machine: ring beside one process, forming, links, planner, cost model (RECORD=1 keeps the figures)
+	@$(PY) bench/ring.py $(RECORDING)
+	@$(PY) bench/formation.py $(RECORDING)
+	@$(PY) bench/link.py $(RECORDING)
+	@$(PY) bench/planner.py $(RECORDING)
+	@$(PY) -m bench.cost_model $(RECORDING)
 
 clean: ## forget what was built
 	rm -rf $(BUILD) $(VENV)
