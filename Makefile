@@ -17,7 +17,7 @@ export LD_LIBRARY_PATH := $(CURDIR)/$(DEPS)/lib:$(LD_LIBRARY_PATH)
 .PHONY: help setup deps build proto demo test test-race check format test-long fuzz bench clean FORCE
 
 help: ## what can be made
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
 $(BUILD)/deps.done: .ci/deps
 	@mkdir -p $(BUILD)
@@ -73,6 +73,11 @@ check: $(BUILD)/python.done $(BUILD)/deps.done ## ruff, mypy, gofmt, go vet, sta
 	@cd ollama && $(GOENV) $(GO) tool -modfile=../.ci/gotools/go.mod staticcheck -checks all,-ST1000 ./...
 	@PATH="$$(dirname $(GO)):$$PATH" .ci/proto --check
 
+.PHONY: check-coverage
+check-coverage: $(BUILD)/python.done $(BUILD)/deps.done ## how much of the Python code the quick tests run, as a table
+	@$(PY) -m coverage run -m pytest -m "not long and not e2e"
+	@$(PY) -m coverage report
+
 format: ## ruff and gofmt write
 	@$(VENV)/bin/ruff check --fix . ; $(VENV)/bin/ruff format .
 	@$$(dirname $(GO))/gofmt -w ollama
@@ -90,5 +95,9 @@ bench: setup ## this machine: ring beside one process, forming, links, planner, 
 	@$(PY) bench/planner.py $(RECORDING)
 	@$(PY) -m bench.cost_model $(RECORDING)
 
+.PHONY: wheel
+wheel: $(BUILD)/python.done ## sdist and wheel in dist/, tried in a fresh environment (FULL=1: the sidecar too)
+	@.ci/wheel $(if $(FULL),--full)
+
 clean: ## forget what was built
-	rm -rf $(BUILD) $(VENV)
+	rm -rf $(BUILD) $(VENV) dist
