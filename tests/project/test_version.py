@@ -15,11 +15,13 @@ AUTHOR = ("-c", "user.name=Somebody", "-c", "user.email=somebody@localhost")
 
 
 class Tree:
-    """A source tree with our pyproject.toml, at first without git."""
+    """A source tree with what tells our version, at first without git."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        shutil.copy(ROOT / "pyproject.toml", folder)
+        (folder / ".ci").mkdir()
+        for file in ("pyproject.toml", ".ci/version"):
+            shutil.copy(ROOT / file, folder / file)
 
     def git(self, *arguments: str) -> None:
         subprocess.run(["git", *AUTHOR, *arguments], cwd=self._folder, check=True, capture_output=True)
@@ -29,7 +31,10 @@ class Tree:
         self.git("commit", "--allow-empty", "-m", "a change")
 
     def version(self) -> str:
-        return _output([sys.executable, "-m", "setuptools_scm"], self._folder)
+        """What the Python package and the Go build both say."""
+        package = _output([sys.executable, "-m", "setuptools_scm"], self._folder)
+        assert _output([".ci/version"], self._folder) == package
+        return package
 
 
 def _output(command: list[str], folder: Path) -> str:
@@ -56,6 +61,26 @@ def test_version_when_a_tag_is_checked_out_then_is_the_tag(tree: Tree) -> None:
     tree.git("init")
     tree.commit()
     tree.git("tag", "v1.2.3")
+    assert tree.version() == "1.2.3"
+
+
+def test_version_when_commits_follow_a_candidate_then_counts_them_towards_the_next(tree: Tree) -> None:
+    tree.git("init")
+    tree.commit()
+    tree.git("tag", "-a", "v2.0rc9", "-m", "a candidate")
+    tree.commit()
+    assert re.fullmatch(r"2\.0rc10\.dev1\+g[0-9a-f]{9}", tree.version())
+
+
+def test_version_when_a_tag_names_no_version_then_does_not_follow_it(tree: Tree) -> None:
+    tree.git("init")
+    tree.commit()
+    tree.git("tag", "nightly-2026.11.28")
+    assert re.fullmatch(r"0\.1\.0\.dev1\+g[0-9a-f]{9}", tree.version())
+
+
+def test_version_when_the_tree_is_an_sdist_then_is_the_one_it_was_built_with(tree: Tree, tmp_path: Path) -> None:
+    (tmp_path / "PKG-INFO").write_text("Metadata-Version: 2.4\nName: kafila\nVersion: 1.2.3\n", encoding="utf-8")
     assert tree.version() == "1.2.3"
 
 
