@@ -1,6 +1,6 @@
 """How long three members need from the complete roster until all hops of their ring stand.
 
-    python bench/formation.py [--rounds 7] [--json]
+    python bench/formation.py [--rounds 7] [--json] [--record]
 
 Real rendezvous, real admission, real links over loopback, in this process; no model. Four cases: all direct and all
 relayed, at no delay and at 100 ms round trip. Delay is put on in this process: each member's datagrams are held back
@@ -29,6 +29,7 @@ from kafila_proto import ring_pb2
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from bench.record import add_record_option, record  # noqa: E402
 from kafila_rendezvous.config import RendezvousConfig  # noqa: E402
 from kafila_rendezvous.server import serve  # noqa: E402
 from kafila_sidecar.net.candidates import Address, Interface, from_proto, to_proto  # noqa: E402
@@ -245,12 +246,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_record_option(parser)
     options = parser.parse_args()
     results = {}
     for (path, delay_s), wanted_s in WANTED_S.items():
         rounds = [asyncio.run(one_round(path, delay_s)) for _ in range(options.rounds)]
         parts = {part: median(getattr(one, part) for one in rounds) for part in (field.name for field in fields(Times))}
         results[f"{path} at {2000 * delay_s:.0f} ms"] = {**parts, "wanted": wanted_s, "paper": PAPER_S[path]}
+    if options.record:
+        record("formation", {"rounds": options.rounds, **results})
     if options.json:
         print(json.dumps(results))
         return
