@@ -1,14 +1,12 @@
 """Everything this machine does for Kafila: its sessions, its one UDP socket, its one MLX thread."""
 
 import asyncio
-import importlib.metadata
 import os
 import shutil
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
 
-from kafila_planner.version import PLANNER_VERSION
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.config import Config
 from kafila_sidecar.doctoring import examine
@@ -25,7 +23,6 @@ from kafila_sidecar.pending import PendingJoin, PendingJoins
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.serving import plans
 from kafila_sidecar.session import join as joining
-from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.membership.members import LARGEST_SESSION
 from kafila_sidecar.session.rendezvous.address import parse_address
@@ -33,6 +30,7 @@ from kafila_sidecar.session.rendezvous.code import Code, parse_code
 from kafila_sidecar.session.terms import check_terms, make_terms
 from kafila_sidecar.sessions import Sessions
 from kafila_sidecar.taking_part import Equipment, take_part
+from kafila_sidecar.versions import own_versions
 from kafila_sidecar.weights.checkpoint import Checkpoint
 
 
@@ -96,11 +94,7 @@ class Node:
         self._pending = pending
         self._tasks = tasks
         self._models = OpenedModels(config)
-        self._versions = Versions(
-            kafila=importlib.metadata.version("kafila"),
-            planner=PLANNER_VERSION,
-            mlx_lm=importlib.metadata.version("mlx-lm"),
-        )
+        self._versions = own_versions()
 
     # ---- Sessions
 

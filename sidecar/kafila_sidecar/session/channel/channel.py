@@ -17,16 +17,7 @@ from kafila_sidecar.errors import Denied, InvalidInput, KafilaError, Refused
 from kafila_sidecar.session.admission.pake import GuessStore
 from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.channel.delivery import Delivery
-from kafila_sidecar.session.channel.events import (
-    Event,
-    HostChanged,
-    JoiningChanged,
-    MemberJoined,
-    MemberRemoved,
-    RendezvousBack,
-    RendezvousLost,
-    RoomGone,
-)
+from kafila_sidecar.session.channel.events import Event, HostChanged, JoiningChanged, MemberJoined, MemberRemoved
 from kafila_sidecar.session.channel.gossip import Forward
 from kafila_sidecar.session.channel.presence import Presence
 from kafila_sidecar.session.channel.queue import EventQueue
@@ -37,7 +28,13 @@ from kafila_sidecar.session.membership.identity import Identity
 from kafila_sidecar.session.membership.log import Forked
 from kafila_sidecar.session.membership.members import Member
 from kafila_sidecar.session.membership.seal import is_for_all
-from kafila_sidecar.session.rendezvous.attendance import LONGEST_PAUSE_S, sightings
+from kafila_sidecar.session.rendezvous.attendance import (
+    LONGEST_PAUSE_S,
+    RendezvousBack,
+    RendezvousLost,
+    RoomGone,
+    sightings,
+)
 from kafila_sidecar.session.rendezvous.code import Code
 from kafila_sidecar.session.rendezvous.mailbox import Mailbox
 

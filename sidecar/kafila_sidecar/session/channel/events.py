@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.session.membership.members import Member
+from kafila_sidecar.session.rendezvous.attendance import RendezvousBack, RendezvousLost, RoomGone
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,21 +56,6 @@ class MemberReturned:
     """A departed member attends the rendezvous again; it gets the latest control messages once more."""
 
     name: str
-
-
-@dataclass(frozen=True, slots=True)
-class RendezvousLost:
-    """The rendezvous does not answer. Messages wait, or travel over links."""
-
-
-@dataclass(frozen=True, slots=True)
-class RendezvousBack:
-    """The rendezvous answers again, and the mailbox is the same."""
-
-
-@dataclass(frozen=True, slots=True)
-class RoomGone:
-    """The rendezvous forgot this session's room or mailbox; from now on only links carry messages."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from kafila_sidecar.session.driving.jobs import Jobs, Measure, StageDriver
 from kafila_sidecar.session.driving.links import LinkMaker, Links, StandingLinks
 from kafila_sidecar.session.driving.roster import Roster
 from kafila_sidecar.session.driving.turns import Call, Item, LinkChanged, NetworkMoved, Say, StageBroke, Turns
+from kafila_sidecar.session.rendezvous.attendance import RendezvousBack, RendezvousLost
 
 log = logging.getLogger(__name__)
 
@@ -157,9 +158,9 @@ class SessionDriver:
                 self.follower.liveness.receive_departure(name, self._now)
             case events.MemberReturned(name):
                 self.follower.liveness.receive_return(name)
-            case events.RendezvousLost():
+            case RendezvousLost():
                 self.follower.liveness.receive_rendezvous_lost(self._now)
-            case events.RendezvousBack():
+            case RendezvousBack():
                 self.follower.liveness.receive_rendezvous_back()
             case LinkChanged(peer, link, error):
                 await self._link_changed(peer, link, error)

@@ -3,15 +3,31 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 
 from kafila_proto import rendezvous_pb2 as pb
 from kafila_sidecar.errors import Denied, KafilaError, NotFound
-from kafila_sidecar.session.channel.events import RendezvousBack, RendezvousLost, RoomGone
 from kafila_sidecar.session.rendezvous.mailbox import Mailbox
 
 logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0  # before attending a lost rendezvous again
+
+
+@dataclass(frozen=True, slots=True)
+class RendezvousLost:
+    """The rendezvous does not answer. Messages wait, or travel over links."""
+
+
+@dataclass(frozen=True, slots=True)
+class RendezvousBack:
+    """The rendezvous answers again, and the mailbox is the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoomGone:
+    """The rendezvous forgot this session's room or mailbox; from now on only links carry messages."""
+
 
 Sighting = pb.Event | RendezvousLost | RendezvousBack | RoomGone
 

@@ -19,12 +19,10 @@ from kafila_sidecar.session.channel.events import (
     MemberRemoved,
     MemberReturned,
     MessageFrom,
-    RendezvousBack,
-    RendezvousLost,
-    RoomGone,
 )
 from kafila_sidecar.session.join import JoinDeadlines
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress
+from kafila_sidecar.session.rendezvous.attendance import RendezvousBack, RendezvousLost, RoomGone
 from kafila_sidecar.session.rendezvous.code import Code, parse_code
 from tests.sidecar.session.channel_world import (
     PATIENT,
