@@ -90,8 +90,8 @@ class Engine:
         self._ring = ring
         self._proposal = proposal
         self._ended = ended
-        self._context_tokens = int(proposal.problem["context_tokens"])
-        self._slots = Slots(int(proposal.problem["concurrency"]))
+        self._context_tokens = proposal.problem.context_tokens
+        self._slots = Slots(proposal.problem.concurrency)
         self._numbers = count(1)
         self._text_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="text")
         self._releases: set[asyncio.Task[None]] = set()

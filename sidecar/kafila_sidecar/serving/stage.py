@@ -83,7 +83,7 @@ class Stage:
         if stage is None:
             return
         is_head = proposal.head == self._name
-        start, end = int(stage["start"]), int(stage["end"])
+        start, end = stage.start, stage.end
         names = self._checkpoint.shard(start=start, end=end, head=is_head)
         await self._checkpoint.fetch(names, progress=lambda here, wanted: progress("fetching", here, wanted))
         progress("loading", 0, 0)
@@ -226,7 +226,7 @@ class Stage:
 
     def _serve_as_head(self, proposal: Proposal, shard: Shard) -> None:
         assert self._tokenizer is not None
-        alone = len(proposal.stages) == 1
+        alone = len(proposal.plan.stages) == 1
         self._ring = Ring(epoch=proposal.epoch, hop=None if alone else self._hop(proposal))
         self._engine = Engine(
             shard=shard,
@@ -239,14 +239,14 @@ class Stage:
 
     def _make_worker(self, proposal: Proposal, shard: Shard) -> Worker:
         hop, problem = self._hop(proposal), proposal.problem
-        most = SEQUENCES_IN_CHANGE * int(problem["concurrency"])
+        most = SEQUENCES_IN_CHANGE * problem.concurrency
         return Worker(
             epoch=proposal.epoch,
             shard=shard,
             mlx=self._mlx,
             hop=hop,
             is_last=hop.peer == proposal.head,
-            bounds=Bounds(sequences=most, tokens=int(problem["context_tokens"])),
+            bounds=Bounds(sequences=most, tokens=problem.context_tokens),
         )
 
     def _hop(self, proposal: Proposal) -> HopSender:
@@ -282,7 +282,7 @@ class Stage:
     def _request_ended(self, trace: RequestTrace, reason: str) -> None:
         assert self._proposal is not None
         rtt_s = {frozenset((self._name, peer)): link.rtt_s for peer, link in self._links().up.items()}
-        rtt_s |= {frozenset(edge["between"]): float(edge["rtt_s"]) for edge in self._proposal.problem["edges"]}
+        rtt_s |= {frozenset(edge.between): edge.rtt_s for edge in self._proposal.problem.edges if edge.rtt_s}
         self._traced(trace.record(reason=reason, link_rtt_s=rtt_s))
 
 

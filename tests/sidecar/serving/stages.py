@@ -17,6 +17,7 @@ from kafila_sidecar.serving.stage import Stage
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
 from kafila_sidecar.weights.checkpoint import open_checkpoint
 from tests.sidecar.net.people import KEY, SESSION, Person, person
+from tests.support.plans import plan_of, problem_of, stage
 
 BLOCKS = 6
 CONTEXT = 256
@@ -104,17 +105,9 @@ class Party:
 
 
 def plan(epoch: int, cuts: Sequence[int], order: Sequence[str], concurrency: int) -> Proposal:
-    stages = [
-        {"member": name, "start": start, "end": end, "cost_s": 0.001, "resident_bytes": 1000}
-        for name, (start, end) in zip(order, pairwise(cuts), strict=True)
-    ]
-    hops = [
-        {"from": here, "to": there, "path": "direct", "cost_s": 0.0005}
-        for here, there in zip(order, [*order[1:], order[0]], strict=True)
-        if here != there
-    ]
-    problem = {"context_tokens": CONTEXT, "concurrency": concurrency, "edges": []}
-    return Proposal(epoch, problem, {"head": order[0], "stages": stages, "hops": hops, "circuit_s": 0.01})
+    stages = [stage(name, start, end) for name, (start, end) in zip(order, pairwise(cuts), strict=True)]
+    problem = problem_of(*NAMES, context_tokens=CONTEXT, concurrency=concurrency)
+    return Proposal(epoch, problem, plan_of(stages))
 
 
 @asynccontextmanager
@@ -123,7 +116,7 @@ async def party(folder: Path, data: Path, *names: str) -> AsyncIterator[Party]:
     checkpoint = await open_checkpoint(str(folder), endpoint="http://127.0.0.1:9", token=None, cache=data)
     mlx = MlxThread()
 
-    def stage(member: Member) -> Stage:
+    def make_stage(member: Member) -> Stage:
         return Stage(
             name=member.name,
             checkpoint=checkpoint,
@@ -134,7 +127,7 @@ async def party(folder: Path, data: Path, *names: str) -> AsyncIterator[Party]:
             verdict_s=0.3,
         )
 
-    made = Party([Member(name, stage) for name in names], mlx)
+    made = Party([Member(name, make_stage) for name in names], mlx)
     try:
         for one, other in combinations(made.members, 2):
             await asyncio.gather(one.dial(other), other.dial(one))

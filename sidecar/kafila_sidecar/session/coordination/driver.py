@@ -7,7 +7,9 @@ queue and is handled one at a time, so the cores never see two things at once.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 
+from kafila_planner import Refusal
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import InvalidInput, KafilaError, Refused
 from kafila_sidecar.net import candidates as reach
@@ -301,9 +303,9 @@ class SessionDriver:
             match output:
                 case ev.ComputePlan(epoch, problem):
                     await self._do(self.follower.everybody_came())
-                    self._jobs.plan(problem, lambda plan, epoch=epoch: self._planned(epoch, plan))  # type: ignore[misc]
-                case ev.Propose(proposal):
-                    self._say_now(speech.plan(proposal))
+                    self._jobs.plan(epoch, problem, partial(self._planned, epoch))
+                case ev.Propose(proposal, problem):
+                    self._say_now(speech.plan(proposal, problem))
                 case ev.LetFetch(epoch):
                     self._say_now(speech.may_fetch(epoch))
                 case ev.LetServe(epoch):
@@ -322,9 +324,9 @@ class SessionDriver:
         except Refused as error:  # the log is full
             await self._failed_here(error.code, str(error))
 
-    async def _planned(self, epoch: int, plan: ev.Json) -> None:
+    async def _planned(self, epoch: int, made: ev.Proposal | Refusal) -> None:
         if self.coordinator:
-            await self._obey(self.coordinator.planned(epoch, plan, self._now))
+            await self._obey(self.coordinator.planned(epoch, made, self._now))
 
     def _load(self, proposal: ev.Proposal) -> None:
         self._jobs.load(

@@ -12,7 +12,7 @@ from kafila_sidecar.session.coordination import driver as driver_module
 from kafila_sidecar.session.coordination import speech
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
 from kafila_sidecar.session.coordination.jobs import Progress
-from kafila_sidecar.session.coordination.planning import check_proposal, compute_plan
+from kafila_sidecar.session.coordination.planning import check_proposal, propose
 from kafila_sidecar.session.coordination.states import State
 from tests.sidecar.session.driver_world import ENTRY, TERMS, Table
 
@@ -83,7 +83,9 @@ async def proposed(epoch: int, names: tuple[str, ...] = NAMES, **changes: Any) -
         "members": [{**ENTRY, "name": name} for name in names],
         **changes,
     }
-    return speech.plan(Proposal(epoch, problem, await compute_plan(problem)))
+    made = await propose(epoch, problem)
+    assert isinstance(made, Proposal)
+    return speech.plan(made, problem)
 
 
 async def ready(bob: Member, epoch: int) -> None:
