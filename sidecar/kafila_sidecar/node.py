@@ -242,13 +242,15 @@ class Node:
         """What this machine's network does, see `doctoring.examine`."""
         return await examine(rendezvous=request.rendezvous or self._config.rendezvous, stun=self._config.stun)
 
-    async def generate(self, request: pb.GenerateRequest) -> AsyncGenerator[pb.GenerateReply, None]:
-        """One completion, see `Stage.generate`."""
+    def generate(self, request: pb.GenerateRequest) -> AsyncGenerator[pb.GenerateReply, None]:
+        """One completion, see `Stage.generate`.
+
+        Raises:
+            KafilaError: no such session, or it is over.
+        """
         session = self._find(request.session)
         session.check_open()
-        async with aclosing(session.stage.generate(request)) as replies:
-            async for reply in replies:
-                yield reply
+        return session.stage.generate(request)
 
     # ---- Private
 

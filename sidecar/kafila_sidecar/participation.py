@@ -102,6 +102,7 @@ class Participation:
             seated.cancel()
             await asyncio.wait((running, seated))
             self._reaching.stop()
+            await self.stage.close()
 
     def _close_by(self, error: BaseException | None) -> None:
         """Closes the session by what ended it, if that was no ordinary end of the seat."""

@@ -57,6 +57,10 @@ class RequestTrace:
         """The request left the queue."""
         self._started = now
 
+    @property
+    def has_begun(self) -> bool:
+        return self._started is not None
+
     def absorbed(self, sent_bytes: int) -> None:
         """A chunk of the prompt went out, up to the last stage's caches."""
         self._absorbed_bytes += sent_bytes

@@ -13,7 +13,7 @@ from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream, StreamKind
 from kafila_sidecar.runtime.mlx_thread import MlxThread
-from kafila_sidecar.serving.stage import Stage
+from kafila_sidecar.serving.stage import Stage, StageLimits
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
 from kafila_sidecar.weights.checkpoint import open_checkpoint
 from tests.sidecar.net.people import KEY, SESSION, Person, person
@@ -22,6 +22,7 @@ from tests.support.plans import plan_of, problem_of, stage
 BLOCKS = 6
 CONTEXT = 256
 NAMES = ("ada", "bob", "cyd", "dan")
+LIMITS = StageLimits(verdict_s=0.3)
 STOP = Fault("", "UNAVAILABLE", "the session is being planned again")
 
 
@@ -93,6 +94,9 @@ class Party:
     async def stop(self, fault: Fault = STOP) -> None:
         await asyncio.gather(*(member.stage.stop(fault) for member in self.members))
 
+    async def close(self) -> None:
+        await asyncio.gather(*(member.stage.close() for member in self.members))
+
     @property
     def held(self) -> dict[str, int]:
         return {member.name: member.stage.active_sequences for member in self.members}
@@ -111,7 +115,7 @@ def plan(epoch: int, cuts: Sequence[int], order: Sequence[str], concurrency: int
 
 
 @asynccontextmanager
-async def party(folder: Path, data: Path, *names: str) -> AsyncIterator[Party]:
+async def party(folder: Path, data: Path, *names: str, limits: StageLimits = LIMITS) -> AsyncIterator[Party]:
     """Members of these names, all linked with each other."""
     checkpoint = await open_checkpoint(str(folder), endpoint="http://127.0.0.1:9", token=None, cache=data)
     mlx = MlxThread()
@@ -124,7 +128,7 @@ async def party(folder: Path, data: Path, *names: str) -> AsyncIterator[Party]:
             links=lambda: member.links,
             traced=member.traces.append,
             broken=lambda code, sentence: member.broken.append((code, sentence)),
-            verdict_s=0.3,
+            limits=limits,
         )
 
     made = Party([Member(name, make_stage) for name in names], mlx)
@@ -133,6 +137,7 @@ async def party(folder: Path, data: Path, *names: str) -> AsyncIterator[Party]:
             await asyncio.gather(one.dial(other), other.dial(one))
         yield made
         await made.stop()
+        await made.close()
     finally:
         for member in made.members:
             await member.endpoint.close()

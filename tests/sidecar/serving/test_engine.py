@@ -3,15 +3,17 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kafila_proto import sidecar_pb2 as pb
-from kafila_sidecar.errors import Exhausted, InvalidInput
-from kafila_sidecar.serving import slots as slots_module
-from tests.sidecar.serving.stages import CONTEXT, NAMES, Party, answer, ask, party, refusal
+from kafila_sidecar.errors import Exhausted, InvalidInput, TimedOut
+from kafila_sidecar.serving.engine import EngineLimits
+from tests.sidecar.serving.stages import CONTEXT, LIMITS, NAMES, Party, answer, ask, party, refusal
 
 pytestmark = pytest.mark.mlx
 
@@ -29,10 +31,17 @@ async def ring(request: pytest.FixtureRequest, tiny: Path, tmp_path: Path) -> As
         yield made
 
 
+@asynccontextmanager
+async def serving(folder: Path, data: Path, limits: EngineLimits) -> AsyncIterator[Party]:
+    """Four members, of whom three hold a stage; the engine takes on what `limits` says."""
+    async with party(folder, data, *NAMES, limits=replace(LIMITS, engine=limits)) as made:
+        await made.serve(RINGS["three"], NAMES[:3])
+        yield made
+
+
 @pytest.fixture
 async def three(tiny: Path, tmp_path: Path) -> AsyncIterator[Party]:
-    async with party(tiny, tmp_path, *NAMES) as made:
-        await made.serve(RINGS["three"], NAMES[:3])
+    async with serving(tiny, tmp_path, EngineLimits()) as made:
         yield made
 
 
@@ -85,12 +94,10 @@ async def test_generate_when_two_at_once_then_both_as_if_alone(ring: Party) -> N
     await ring.until_free()
 
 
-async def test_generate_when_the_prompt_is_long_then_its_chunks_give_the_same_text(
-    three: Party, tiny: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kafila_sidecar.serving.engine.PREFILL_CHUNK_TOKENS", 16)
+async def test_generate_when_the_prompt_is_long_then_its_chunks_give_the_same_text(tiny: Path, tmp_path: Path) -> None:
     prompt = "a long story " * 12
-    text, last = await answer(three["ada"], ask(prompt, **VARIED))
+    async with serving(tiny, tmp_path, EngineLimits(prefill_chunk_tokens=16)) as three:
+        text, last = await answer(three["ada"], ask(prompt, **VARIED))
     assert last.prompt_tokens == len(prompt)
     assert text == greedy(tiny, prompt, 12)
 
@@ -155,15 +162,39 @@ async def test_generate_when_nonsense_then_invalid_at_the_head_and_elsewhere(
     assert not any(three.held.values())
 
 
-async def test_generate_when_the_queue_is_full_then_refused(three: Party, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slots_module, "MAX_WAITING", 2)
-    running = [asyncio.ensure_future(answer(three["ada"], ask(num_predict=100))) for _ in range(5)]
-    done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_EXCEPTION)
-    refused = [one.exception() for one in done if one.exception()]
-    assert [type(error) for error in refused] == [Exhausted]
-    texts = {task.result()[0] for task in running if (await asyncio.wait([task])) and not task.exception()}
-    assert len(texts) == 1
+async def test_generate_when_the_queue_is_full_then_refused(tiny: Path, tmp_path: Path) -> None:
+    async with serving(tiny, tmp_path, EngineLimits(most_waiting=2)) as three:
+        running = [asyncio.ensure_future(answer(three["ada"], ask(num_predict=100))) for _ in range(5)]
+        done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_EXCEPTION)
+        refused = [one.exception() for one in done if one.exception()]
+        assert [type(error) for error in refused] == [Exhausted]
+        texts = {task.result()[0] for task in running if (await asyncio.wait([task])) and not task.exception()}
+        assert len(texts) == 1
+        await three.until_free()
+
+
+async def test_generate_when_no_sequence_comes_free_then_it_times_out_and_those_that_run_go_on(
+    tiny: Path, tmp_path: Path
+) -> None:
+    async with serving(tiny, tmp_path, EngineLimits(wait_deadline_s=0.05)) as three:
+        running = [three["ada"].stage.generate(ask(num_predict=-1)) for _ in range(2)]
+        for one in running:
+            await anext(one)
+        assert isinstance(await refusal(three["bob"], ask()), TimedOut)
+        for one in running:
+            await anext(one)
+            await one.aclose()
+        await three.until_free()
+
+
+async def test_generate_when_its_caller_reads_slowly_then_the_answer_is_made_and_waits(three: Party) -> None:
+    slow = three["ada"].stage.generate(ask(num_predict=30, **VARIED))
+    first = await anext(slow)
     await three.until_free()
+    rest = [reply async for reply in slow]
+    assert rest[-1].output_tokens == 30
+    whole, _ = await answer(three["ada"], ask(num_predict=30, **VARIED))
+    assert first.text + "".join(reply.text for reply in rest) == whole
 
 
 @pytest.mark.parametrize("name", ["ada", "bob", "dan"])
@@ -193,11 +224,11 @@ async def test_generate_when_cancelled_at_any_moment_then_no_stage_keeps_the_seq
     assert three["bob"].broken == three["cyd"].broken == []
 
 
-async def test_trace_when_a_request_ends_then_its_numbers_add_up(three: Party, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafila_sidecar.serving.engine.PREFILL_CHUNK_TOKENS", 8)
-    await answer(three["bob"], ask("x" * 20, num_predict=10))
-    await three.until_free()
-    (trace,) = three["ada"].traces
+async def test_trace_when_a_request_ends_then_its_numbers_add_up(tiny: Path, tmp_path: Path) -> None:
+    async with serving(tiny, tmp_path, EngineLimits(prefill_chunk_tokens=8)) as three:
+        await answer(three["bob"], ask("x" * 20, num_predict=10))
+        await three.until_free()
+        (trace,) = three["ada"].traces
     assert (trace["prompt_tokens"], trace["output_tokens"], trace["ended"]) == (20, 10, "length")
     assert [stage["member"] for stage in trace["stages"]] == list(NAMES[:3])
     assert all(stage["measured_s"] > 0 for stage in trace["stages"])

@@ -11,13 +11,12 @@ from kafila_proto import ring_pb2
 from kafila_sidecar.errors import KafilaError, Unavailable
 from kafila_sidecar.net.errors import PeerReset
 from kafila_sidecar.net.link.stream import StreamKind
-from kafila_sidecar.runtime.shard.shard import Shard
-from kafila_sidecar.serving import stage as stage_module
+from kafila_sidecar.serving.engine import EngineLimits
 from kafila_sidecar.serving.hop import frame_of
 from kafila_sidecar.serving.wire import encode
 from kafila_sidecar.session.coordination.effects import Fault
 from tests.sidecar.serving.rings import state
-from tests.sidecar.serving.stages import NAMES, Party, answer, ask, party, plan, refusal
+from tests.sidecar.serving.stages import LIMITS, NAMES, Party, answer, ask, party, plan, refusal
 
 pytestmark = pytest.mark.mlx
 
@@ -28,6 +27,14 @@ ENDLESS = ask(num_predict=-1)
 @pytest.fixture
 async def linked(tiny: Path, tmp_path: Path) -> AsyncIterator[Party]:
     async with party(tiny, tmp_path, *NAMES) as made:
+        yield made
+
+
+@pytest.fixture
+async def chunky(tiny: Path, tmp_path: Path) -> AsyncIterator[Party]:
+    """Members that send prompts in many small chunks."""
+    limits = replace(LIMITS, engine=EngineLimits(prefill_chunk_tokens=4))
+    async with party(tiny, tmp_path, *NAMES, limits=limits) as made:
         yield made
 
 
@@ -63,12 +70,14 @@ async def test_stop_when_answers_run_then_all_end_with_the_fault_and_nothing_is_
             await linked.stop(fault)
             errors = await asyncio.gather(*tasks)
         assert [(type(error), str(error)) for error in errors] == [(Unavailable, fault.sentence)] * 4
-        assert all(member.stage.weight_bytes == 0 for member in linked.members)
         assert not any(linked.held.values())
         assert str(await refusal(linked["cyd"], ask())) == fault.sentence
         await linked.serve((0, 2, 4, 6), ("ada", "bob", "cyd"))
         assert (await answer(linked["dan"], ask()))[1].done
     assert [member.broken for member in linked.members] == [[], [], [], []]
+    await linked.stop()
+    await linked.close()
+    assert all(member.stage.weight_bytes == 0 for member in linked.members)
 
 
 async def test_stop_when_only_the_asker_stops_then_its_client_hears_and_the_head_frees_the_sequence(
@@ -90,21 +99,18 @@ async def test_stop_when_the_head_is_alone_then_running_answers_end_too(linked: 
         assert {str(error) for error in await asyncio.gather(*tasks)} == {LOST.sentence}
 
 
-async def test_stop_when_a_long_prompt_is_on_its_way_then_nobody_is_to_blame(
-    linked: Party, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kafila_sidecar.serving.engine.PREFILL_CHUNK_TOKENS", 4)
-    await linked.serve((0, 2, 4, 6), ("ada", "bob", "cyd"))
+async def test_stop_when_a_long_prompt_is_on_its_way_then_nobody_is_to_blame(chunky: Party) -> None:
+    await chunky.serve((0, 2, 4, 6), ("ada", "bob", "cyd"))
     for pause in (0.0, 0.002, 0.01, 0.03):
-        task = asyncio.create_task(refusal(linked["ada"], ask("x" * 250, num_predict=-1)))
+        task = asyncio.create_task(refusal(chunky["ada"], ask("x" * 250, num_predict=-1)))
         await asyncio.sleep(pause)
-        await linked.stop(LOST)
+        await chunky.stop(LOST)
         assert str(await task) == LOST.sentence
-        await linked.serve((0, 2, 4, 6), ("ada", "bob", "cyd"))
-    assert [member.broken for member in linked.members] == [[], [], [], []]
+        await chunky.serve((0, 2, 4, 6), ("ada", "bob", "cyd"))
+    assert [member.broken for member in chunky.members] == [[], [], [], []]
 
 
-async def test_stop_when_a_load_is_under_way_then_its_shard_is_freed_before_stop_returns(linked: Party) -> None:
+async def test_close_when_a_load_is_under_way_then_its_shard_is_freed_before_close_returns(linked: Party) -> None:
     proposal = plan(1, (0, 6), ("ada",), 2)
     stage = linked["ada"].stage
     for turns in (1, 5, 20, 100):
@@ -114,6 +120,7 @@ async def test_stop_when_a_load_is_under_way_then_its_shard_is_freed_before_stop
         loading.cancel()
         await asyncio.wait([loading])
         await stage.stop(LOST)
+        await stage.close()
         assert stage.weight_bytes == 0
     await stage.load(proposal, lambda *_: None)
     assert stage.weight_bytes > 0
@@ -151,9 +158,12 @@ async def test_link_when_it_breaks_and_then_it_is_known_who_was_lost_then_that_i
 async def test_stage_when_its_model_fails_then_the_session_hears_and_the_client_does_not_wait(linked: Party) -> None:
     await linked.serve((0, 2, 4, 6), ("ada", "bob", "cyd"))
     await answer(linked["ada"], ask())
-    shard = linked["cyd"].stage._shard
-    assert isinstance(shard, Shard)
-    shard.width = 7  # every state is refused from now on
+    await linked.stop()
+    proposal = plan(2, (0, 2, 4, 6), ("ada", "bob", "cyd"), 2)
+    short = replace(proposal, problem=replace(proposal.problem, context_tokens=20))
+    for member in linked.members:
+        await member.stage.load(proposal, lambda *_: None)
+        member.stage.serve(short if member.name == "cyd" else proposal)
     async with asyncio.timeout(3):
         await refusal(linked["bob"], ask())
     assert [code for code, _ in linked["cyd"].broken] == ["INVALID_ARGUMENT"]
@@ -173,9 +183,7 @@ async def test_frames_when_from_anybody_but_the_stage_before_then_denied(linked:
     assert [member.broken for member in linked.members] == [[], [], [], []]
 
 
-async def test_frames_when_they_come_before_the_stage_serves_then_they_wait_for_it(
-    linked: Party, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_frames_when_they_come_before_the_stage_serves_then_they_wait_for_it(linked: Party) -> None:
     proposal = plan(1, (0, 3, 6), ("ada", "bob"), 2)
     for member in linked.members:
         await member.stage.load(proposal, lambda *_: None)
@@ -185,11 +193,13 @@ async def test_frames_when_they_come_before_the_stage_serves_then_they_wait_for_
     assert not asking.done()
     linked["bob"].stage.serve(proposal)
     assert (await asking)[1].done
-    await linked.stop()
-    monkeypatch.setattr(stage_module, "SERVE_DEADLINE_S", 0.05)
-    stream = await linked["ada"].links.to("bob").open(StreamKind.ACTIVATIONS)
-    with pytest.raises(PeerReset):
-        await stream.receive(2)
+
+
+async def test_frames_when_the_stage_does_not_serve_in_time_then_they_are_refused(tiny: Path, tmp_path: Path) -> None:
+    async with party(tiny, tmp_path, "ada", "bob", limits=replace(LIMITS, serve_deadline_s=0.05)) as made:
+        stream = await made["ada"].links.to("bob").open(StreamKind.ACTIVATIONS)
+        with pytest.raises(PeerReset):
+            await stream.receive(2)
 
 
 async def test_request_when_the_member_is_not_the_head_or_plans_again_then_refused(linked: Party) -> None:
