@@ -57,6 +57,19 @@ def test_shard_when_closed_then_its_weights_are_gone(folder: Path) -> None:
     assert mx.get_active_memory() <= before
 
 
+@pytest.mark.parametrize("first", [(0, 6, True), (0, 2, True), (0, 4, False), (3, 6, False), (4, 4, False)], ids=str)
+@pytest.mark.parametrize("then", [(0, 3, True), (2, 5, False), (0, 6, True)], ids=str)
+def test_shard_when_it_takes_over_from_another_then_bit_for_bit_as_if_loaded_anew(
+    folder: Path, first: tuple[int, int, bool], then: tuple[int, int, bool]
+) -> None:
+    anew, over = load_shard(folder, *then), load_shard(folder, *then, before=load_shard(folder, *first))
+    state = pack(mx.random.normal((1, 5, anew.width)), 0)
+    is_head = then[2]
+    sent = [shard.embed_and_blocks(1, PROMPT) if is_head else shard.run_blocks(1, state) for shard in (anew, over)]
+    assert bytes(sent[1].payload) == bytes(sent[0].payload)
+    assert over.weight_bytes == anew.weight_bytes
+
+
 def test_shard_when_loaded_then_holds_its_own_tensors_and_no_more(folder: Path) -> None:
     before = mx.get_active_memory()
     shard = load_shard(folder, 2, 4, head=False)

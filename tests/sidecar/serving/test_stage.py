@@ -1,6 +1,8 @@
 """Stages from one epoch to the next: load, serve, stop, serve another plan; and what links may bring meanwhile."""
 
 import asyncio
+import json
+import shutil
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -60,6 +62,43 @@ async def test_stage_when_planned_again_then_the_same_text_from_another_ring(lin
         for name in NAMES:
             assert (await answer(linked[name], ask()))[0] == expected
         await linked.until_free()
+
+
+async def test_blocks_when_a_member_keeps_them_then_they_are_not_read_again(tiny: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(tiny, tmp_path / "model"))
+    async with party(folder, tmp_path, *NAMES) as made:
+        await made.serve((0, 2, 4, 6), ("ada", "bob", "cyd"))
+        expected, _ = await answer(made["ada"], ask())
+        await made.stop()
+        spoil(folder, keep=("model.layers.4.", "model.layers.5."))
+        await made.serve((0, 2, 6), ("ada", "bob"))  # two of its four blocks are new to bob
+        assert (await answer(made["dan"], ask()))[0] == expected
+        await made.until_free()
+        await made.stop()
+        await made.serve((0, 1, 4, 6), ("ada", "bob", "cyd"))  # bob gives two back, and block 1 is new to it
+        assert (await answer(made["dan"], ask()))[0] != expected
+
+
+def spoil(folder: Path, *, keep: tuple[str, ...]) -> None:
+    """Makes every number in a checkpoint's files that is not of these tensors no number."""
+    for path in folder.glob("*.safetensors"):
+        data = bytearray(path.read_bytes())
+        start = 8 + int.from_bytes(data[:8], "little")
+        for name, entry in json.loads(data[8:start]).items():
+            if name != "__metadata__" and not name.startswith(keep):
+                begin, end = (start + offset for offset in entry["data_offsets"])
+                data[begin:end] = b"\xff" * (end - begin)
+        path.write_bytes(data)
+
+
+async def test_blocks_when_another_stage_has_them_now_then_a_member_that_stands_by_frees_them(linked: Party) -> None:
+    await linked.serve((0, 3, 6), ("ada", "bob"))
+    held = linked["bob"].stage.weight_bytes
+    await linked.stop()
+    assert linked["bob"].stage.weight_bytes == held > 0
+    await linked.serve((0, 6), ("ada",))
+    assert (await answer(linked["bob"], ask()))[1].done
+    assert linked["bob"].stage.weight_bytes == 0
 
 
 async def test_stop_when_answers_run_then_all_end_with_the_fault_and_nothing_is_left(linked: Party) -> None:
