@@ -27,8 +27,8 @@ from kafila_sidecar.pending import PendingJoin, PendingJoins
 from kafila_sidecar.reaching import Reaching
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.families import family_of
-from kafila_sidecar.serving import plans
 from kafila_sidecar.session import join as joining
+from kafila_sidecar.session import plans
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.lookup import find_session
 from kafila_sidecar.session.rendezvous.address import parse_address

@@ -24,7 +24,7 @@ SEQUENCES_IN_CHANGE = 2  # times the concurrency: a sequence may begin at a stag
 VERDICT_S = 3.0  # a death is noticed after about 2 s (session/coordination)
 
 
-class Verdict:
+class EpochEnd:
     """How an epoch ended, once it has."""
 
     def __init__(self, wait_s: float = VERDICT_S) -> None:
@@ -57,7 +57,7 @@ class Epoch:
     name: str
     proposal: Proposal
     link_to: Callable[[str], Link]
-    verdict: Verdict
+    end: EpochEnd
     engine: Engine | None = None
     ring: Ring | None = None
     worker: Worker | None = None
@@ -78,7 +78,7 @@ class Epoch:
             async with self._head_asked(request) as replies:
                 yield replies
         except (LinkLost, PeerReset) as error:
-            raise await self.verdict.explain(error) from None
+            raise await self.end.explain(error) from None
 
     def taker_for(self, peer: str) -> Ring | Worker:
         """Who takes the frames that a peer sends.
@@ -102,7 +102,7 @@ class Epoch:
 
     async def close(self, fault: KafilaError) -> None:
         """Running answers end with `fault`; returns when no sequence is left here."""
-        self.verdict.give(fault)
+        self.end.give(fault)
         if self.ring is not None:
             self.ring.fail(fault)
         if self.worker is not None:
@@ -132,13 +132,13 @@ def begin(
     requests: RequestTable | None,
     mlx: MlxThread,
     link_to: Callable[[str], Link],
-    verdict: Verdict,
+    end: EpochEnd,
     ended: Ended,
     limits: EngineLimits,
 ) -> Epoch:
     """The epoch of a member that holds `shard`, or none; the head has `requests` too. Every stage is loaded."""
     if shard is None:
-        return Epoch(name, proposal, link_to, verdict)
+        return Epoch(name, proposal, link_to, end)
     peer = proposal.next_after(name)
     hop = HopSender(peer=peer, open_stream=lambda: link_to(peer).open(StreamKind.ACTIVATIONS))
     if proposal.head == name and requests is not None:
@@ -149,12 +149,12 @@ def begin(
             ring=ring,
             proposal=proposal,
             requests=requests,
-            explain=verdict.explain,
+            explain=end.explain,
             ended=ended,
             limits=limits,
         )
-        return Epoch(name, proposal, link_to, verdict, engine=engine, ring=ring)
+        return Epoch(name, proposal, link_to, end, engine=engine, ring=ring)
     problem = proposal.problem
     bounds = Bounds(sequences=SEQUENCES_IN_CHANGE * problem.concurrency, tokens=problem.context_tokens)
     worker = Worker(epoch=proposal.epoch, shard=shard, mlx=mlx, hop=hop, is_last=peer == proposal.head, bounds=bounds)
-    return Epoch(name, proposal, link_to, verdict, worker=worker)
+    return Epoch(name, proposal, link_to, end, worker=worker)

@@ -15,7 +15,7 @@ from kafila_sidecar.runtime.text.tokenizer import Tokenizer
 from kafila_sidecar.serving import epoch as epochs
 from kafila_sidecar.serving import remote
 from kafila_sidecar.serving.engine import EngineLimits
-from kafila_sidecar.serving.epoch import Epoch, Verdict
+from kafila_sidecar.serving.epoch import Epoch, EpochEnd
 from kafila_sidecar.serving.holding import Holding
 from kafila_sidecar.serving.intake import Intake
 from kafila_sidecar.serving.requests import Replies, RequestTable
@@ -69,7 +69,7 @@ class Stage:
         self._traced = traced
         self._broken = broken
         self._limits = limits or StageLimits()
-        self._holding = Holding(mlx=mlx, folder=checkpoint.small_files)
+        self._holding = Holding(mlx)
         self._requests: RequestTable | None = None
         self._epoch: Epoch | None = None
         self._serving = asyncio.Event()
@@ -92,9 +92,10 @@ class Stage:
         await self._checkpoint.fetch(names, progress=lambda here, wanted: progress("fetching", here, wanted))
         progress("loading", 0, 0)
         files = self._checkpoint.files_for(names)
-        await self._holding.hold(files, start=stage.start, end=stage.end, head=is_head)
+        folder = self._checkpoint.small_files
+        await self._holding.hold(folder, files, start=stage.start, end=stage.end, head=is_head)
         if is_head and self._requests is None:
-            tokenizer = await self._mlx.run(Tokenizer.load, self._checkpoint.small_files)
+            tokenizer = await self._mlx.run(Tokenizer.load, folder)
             context_tokens = proposal.problem.context_tokens
             self._requests = RequestTable(Intake(tokenizer=tokenizer, mlx=self._mlx, context_tokens=context_tokens))
 
@@ -110,7 +111,7 @@ class Stage:
             requests=self._requests,
             mlx=self._mlx,
             link_to=lambda peer: self._links().to(peer),
-            verdict=Verdict(self._limits.verdict_s),
+            end=EpochEnd(self._limits.verdict_s),
             ended=lambda trace, reason: self._request_ended(proposal, trace, reason),
             limits=self._limits.engine,
         )

@@ -12,7 +12,7 @@ from kafila_sidecar.runtime.shard.state import HiddenState
 from kafila_sidecar.serving.hop import SEND_DEADLINE_S, HopSender
 from kafila_sidecar.serving.ring import DECODE_DEADLINE_S, Ring
 from kafila_sidecar.serving.worker import Bounds, Worker
-from tests.sidecar.serving.streams import OnStream, Wire
+from tests.sidecar.serving.streams import OnStream, StreamWire
 
 T = TypeVar("T")
 
@@ -83,7 +83,7 @@ class Round:
         names = [HEAD, *(f"w{i}" for i in range(1, workers + 1))]
         self.errors: list[BaseException] = []
         self.wires = [
-            Wire(here, there, self._noting(self._takes(i + 1)))
+            StreamWire(here, there, self._noting(self._takes(i + 1)))
             for i, (here, there) in enumerate(zip(names, [*names[1:], HEAD], strict=True))
         ]
         hops = [

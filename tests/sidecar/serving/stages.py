@@ -26,7 +26,7 @@ LIMITS = StageLimits(verdict_s=0.3)
 STOP = Fault("", "UNAVAILABLE", "the session is being planned again")
 
 
-class Links:
+class MemberLinks:
     """One member's links by peer name, as session/links.py shows them."""
 
     def __init__(self) -> None:
@@ -39,12 +39,12 @@ class Links:
             raise Unavailable(f"there is no link to {peer} right now") from None
 
 
-class Member:
+class StageMember:
     """One stage with what a participation gives it."""
 
-    def __init__(self, name: str, stage: Callable[["Member"], Stage]) -> None:
+    def __init__(self, name: str, stage: Callable[["StageMember"], Stage]) -> None:
         self.name = name
-        self.links = Links()
+        self.links = MemberLinks()
         self.person: Person = person()
         self.endpoint = Endpoint.open(host="127.0.0.1")
         self.traces: list[dict[str, Any]] = []
@@ -57,7 +57,7 @@ class Member:
         elif stream.kind == StreamKind.REQUEST:
             await self.stage.answer(stream)
 
-    async def dial(self, peer: "Member") -> None:
+    async def dial(self, peer: "StageMember") -> None:
         self.links.up[peer.name] = await self.endpoint.connect(
             session=SESSION,
             key=KEY,
@@ -70,16 +70,16 @@ class Member:
         )
 
 
-class Party:
+class StageParty:
     """Members that are linked; `serve` loads and serves one plan, `replan` stops it and serves another."""
 
-    def __init__(self, members: Sequence[Member], mlx: MlxThread) -> None:
+    def __init__(self, members: Sequence[StageMember], mlx: MlxThread) -> None:
         self.members = members
         self.mlx = mlx
         self._by_name = {member.name: member for member in members}
         self._epoch = 0
 
-    def __getitem__(self, name: str) -> Member:
+    def __getitem__(self, name: str) -> StageMember:
         return self._by_name[name]
 
     async def serve(self, cuts: Sequence[int], order: Sequence[str], *, concurrency: int = 2) -> Proposal:
@@ -115,12 +115,12 @@ def plan(epoch: int, cuts: Sequence[int], order: Sequence[str], concurrency: int
 
 
 @asynccontextmanager
-async def party(folder: Path, data: Path, *names: str, limits: StageLimits = LIMITS) -> AsyncIterator[Party]:
+async def party(folder: Path, data: Path, *names: str, limits: StageLimits = LIMITS) -> AsyncIterator[StageParty]:
     """Members of these names, all linked with each other."""
     checkpoint = await open_checkpoint(str(folder), endpoint="http://127.0.0.1:9", token=None, cache=data)
     mlx = MlxThread()
 
-    def make_stage(member: Member) -> Stage:
+    def make_stage(member: StageMember) -> Stage:
         return Stage(
             name=member.name,
             checkpoint=checkpoint,
@@ -131,7 +131,7 @@ async def party(folder: Path, data: Path, *names: str, limits: StageLimits = LIM
             limits=limits,
         )
 
-    made = Party([Member(name, make_stage) for name in names], mlx)
+    made = StageParty([StageMember(name, make_stage) for name in names], mlx)
     try:
         for one, other in combinations(made.members, 2):
             await asyncio.gather(one.dial(other), other.dial(one))
@@ -150,7 +150,7 @@ def ask(prompt: str = "once upon a time", **options: Any) -> pb.GenerateRequest:
     return pb.GenerateRequest(prompt=prompt, options=pb.Options(**given), truncate=True)
 
 
-async def answer(member: Member, request: pb.GenerateRequest) -> tuple[str, pb.GenerateReply]:
+async def answer(member: StageMember, request: pb.GenerateRequest) -> tuple[str, pb.GenerateReply]:
     """The whole text of an answer, and its last reply."""
     texts: list[str] = []
     last = pb.GenerateReply()
@@ -160,7 +160,7 @@ async def answer(member: Member, request: pb.GenerateRequest) -> tuple[str, pb.G
     return "".join(texts), last
 
 
-async def refusal(member: Member, request: pb.GenerateRequest) -> KafilaError:
+async def refusal(member: StageMember, request: pb.GenerateRequest) -> KafilaError:
     """What a request is refused with."""
     try:
         await answer(member, request)

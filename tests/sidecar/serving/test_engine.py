@@ -13,7 +13,7 @@ import pytest
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import Exhausted, InvalidInput, TimedOut
 from kafila_sidecar.serving.engine import EngineLimits
-from tests.sidecar.serving.stages import CONTEXT, LIMITS, NAMES, Party, answer, ask, party, refusal
+from tests.sidecar.serving.stages import CONTEXT, LIMITS, NAMES, StageParty, answer, ask, party, refusal
 
 pytestmark = pytest.mark.mlx
 
@@ -23,7 +23,7 @@ RINGS: dict[str, Sequence[int]] = {"one": (0, 6), "two": (0, 2, 6), "three": (0,
 
 
 @pytest.fixture(params=list(RINGS.values()), ids=list(RINGS))
-async def ring(request: pytest.FixtureRequest, tiny: Path, tmp_path: Path) -> AsyncIterator[Party]:
+async def ring(request: pytest.FixtureRequest, tiny: Path, tmp_path: Path) -> AsyncIterator[StageParty]:
     """A party that serves over one, two or three stages."""
     names = NAMES[: len(request.param) - 1]
     async with party(tiny, tmp_path, *names) as made:
@@ -32,7 +32,7 @@ async def ring(request: pytest.FixtureRequest, tiny: Path, tmp_path: Path) -> As
 
 
 @asynccontextmanager
-async def serving(folder: Path, data: Path, limits: EngineLimits) -> AsyncIterator[Party]:
+async def serving(folder: Path, data: Path, limits: EngineLimits) -> AsyncIterator[StageParty]:
     """Four members, of whom three hold a stage; the engine takes on what `limits` says."""
     async with party(folder, data, *NAMES, limits=replace(LIMITS, engine=limits)) as made:
         await made.serve(RINGS["three"], NAMES[:3])
@@ -40,7 +40,7 @@ async def serving(folder: Path, data: Path, limits: EngineLimits) -> AsyncIterat
 
 
 @pytest.fixture
-async def three(tiny: Path, tmp_path: Path) -> AsyncIterator[Party]:
+async def three(tiny: Path, tmp_path: Path) -> AsyncIterator[StageParty]:
     async with serving(tiny, tmp_path, EngineLimits()) as made:
         yield made
 
@@ -61,7 +61,7 @@ def greedy(folder: Path, prompt: str, count: int, *, chat: bool = False) -> str:
     return "".join(step.text for step in steps)
 
 
-async def test_generate_when_greedy_then_the_text_of_the_whole_model(ring: Party, tiny: Path) -> None:
+async def test_generate_when_greedy_then_the_text_of_the_whole_model(ring: StageParty, tiny: Path) -> None:
     text, last = await answer(ring["ada"], ask(PROMPT, num_predict=40, **VARIED))
     assert text == greedy(tiny, PROMPT, 40)
     assert last.done
@@ -71,14 +71,16 @@ async def test_generate_when_greedy_then_the_text_of_the_whole_model(ring: Party
     await ring.until_free()
 
 
-async def test_generate_when_a_chat_then_the_template_is_applied_and_the_text_framed(ring: Party, tiny: Path) -> None:
+async def test_generate_when_a_chat_then_the_template_is_applied_and_the_text_framed(
+    ring: StageParty, tiny: Path
+) -> None:
     raw = "\x02kafila1 " + json.dumps({"messages": [{"role": "user", "content": PROMPT}]}) + "\x03"
     text, _ = await answer(ring["ada"], ask(raw, num_predict=20, **VARIED))
     frames = [json.loads(frame) for frame in text.split("\x1e")[1:]]
     assert "".join(frame["c"] for frame in frames) == greedy(tiny, PROMPT, 20, chat=True)
 
 
-async def test_generate_when_asked_at_another_member_then_the_same_answer(three: Party) -> None:
+async def test_generate_when_asked_at_another_member_then_the_same_answer(three: StageParty) -> None:
     expected, _ = await answer(three["ada"], ask())
     for name in NAMES[1:]:  # two stages and one that stands by
         text, last = await answer(three[name], ask())
@@ -86,7 +88,7 @@ async def test_generate_when_asked_at_another_member_then_the_same_answer(three:
     await three.until_free()
 
 
-async def test_generate_when_two_at_once_then_both_as_if_alone(ring: Party) -> None:
+async def test_generate_when_two_at_once_then_both_as_if_alone(ring: StageParty) -> None:
     prompts = ("once upon a time", "the capital of France")
     alone = [(await answer(ring["ada"], ask(prompt, num_predict=25, **VARIED)))[0] for prompt in prompts]
     both = await asyncio.gather(*(answer(ring["ada"], ask(prompt, num_predict=25, **VARIED)) for prompt in prompts))
@@ -102,7 +104,7 @@ async def test_generate_when_the_prompt_is_long_then_its_chunks_give_the_same_te
     assert text == greedy(tiny, prompt, 12)
 
 
-async def test_generate_when_a_stop_string_comes_then_the_text_ends_before_it(three: Party) -> None:
+async def test_generate_when_a_stop_string_comes_then_the_text_ends_before_it(three: StageParty) -> None:
     whole, _ = await answer(three["ada"], ask(num_predict=30, **VARIED))
     stop = whole[6:8]
     text, last = await answer(three["ada"], ask(num_predict=30, stop=[stop, "never said"], **VARIED))
@@ -112,21 +114,21 @@ async def test_generate_when_a_stop_string_comes_then_the_text_ends_before_it(th
     await three.until_free()
 
 
-async def test_generate_when_the_answer_may_have_one_token_then_one(three: Party) -> None:
+async def test_generate_when_the_answer_may_have_one_token_then_one(three: StageParty) -> None:
     text, last = await answer(three["ada"], ask(num_predict=1))
     assert (last.output_tokens, last.done_reason) == (1, pb.DONE_REASON_LENGTH)
     whole, _ = await answer(three["ada"], ask())
     assert whole.startswith(text)
 
 
-async def test_generate_when_the_context_is_full_then_it_ends(three: Party) -> None:
+async def test_generate_when_the_context_is_full_then_it_ends(three: StageParty) -> None:
     text, last = await answer(three["ada"], ask("x" * (CONTEXT - 3), num_predict=-1))
     assert (last.prompt_tokens, last.output_tokens) == (CONTEXT - 3, 3)
     assert last.done_reason == pb.DONE_REASON_LENGTH
     assert text
 
 
-async def test_generate_when_the_prompt_is_too_long_then_cut_or_refused(three: Party) -> None:
+async def test_generate_when_the_prompt_is_too_long_then_cut_or_refused(three: StageParty) -> None:
     for wanted, room in ((12, 12), (-1, CONTEXT // 4)):
         _, last = await answer(three["ada"], ask("x" * 500, num_predict=wanted))
         assert (last.prompt_tokens, last.output_tokens) == (CONTEXT - room, room)
@@ -137,7 +139,7 @@ async def test_generate_when_the_prompt_is_too_long_then_cut_or_refused(three: P
     assert "exceeds the context length" in str(refused)
 
 
-async def test_generate_when_num_ctx_is_tiny_then_it_still_answers(three: Party) -> None:
+async def test_generate_when_num_ctx_is_tiny_then_it_still_answers(three: StageParty) -> None:
     _, last = await answer(three["ada"], ask(num_ctx=1))
     assert (last.prompt_tokens, last.output_tokens) == (3, 1)
 
@@ -155,7 +157,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("request_", REFUSED.values(), ids=REFUSED.keys())
 async def test_generate_when_nonsense_then_invalid_at_the_head_and_elsewhere(
-    three: Party, request_: pb.GenerateRequest
+    three: StageParty, request_: pb.GenerateRequest
 ) -> None:
     for name in ("ada", "cyd"):
         assert isinstance(await refusal(three[name], request_), InvalidInput)
@@ -187,7 +189,7 @@ async def test_generate_when_no_sequence_comes_free_then_it_times_out_and_those_
         await three.until_free()
 
 
-async def test_generate_when_its_caller_reads_slowly_then_the_answer_is_made_and_waits(three: Party) -> None:
+async def test_generate_when_its_caller_reads_slowly_then_the_answer_is_made_and_waits(three: StageParty) -> None:
     slow = three["ada"].stage.generate(ask(num_predict=30, **VARIED))
     first = await anext(slow)
     await three.until_free()
@@ -198,7 +200,9 @@ async def test_generate_when_its_caller_reads_slowly_then_the_answer_is_made_and
 
 
 @pytest.mark.parametrize("name", ["ada", "bob", "dan"])
-async def test_generate_when_closed_after_any_reply_then_no_stage_keeps_the_sequence(three: Party, name: str) -> None:
+async def test_generate_when_closed_after_any_reply_then_no_stage_keeps_the_sequence(
+    three: StageParty, name: str
+) -> None:
     for replies in range(4):
         generation = three[name].stage.generate(ask(num_predict=100))
         for _ in range(replies):
@@ -209,7 +213,9 @@ async def test_generate_when_closed_after_any_reply_then_no_stage_keeps_the_sequ
 
 
 @pytest.mark.parametrize("name", ["ada", "bob"])
-async def test_generate_when_cancelled_at_any_moment_then_no_stage_keeps_the_sequence(three: Party, name: str) -> None:
+async def test_generate_when_cancelled_at_any_moment_then_no_stage_keeps_the_sequence(
+    three: StageParty, name: str
+) -> None:
     for turns in (*range(0, 60, 3), 90, 150, 300):
         task = asyncio.create_task(answer(three[name], ask(num_predict=100)))
         for _ in range(turns):
@@ -241,7 +247,7 @@ async def test_trace_when_a_request_ends_then_its_numbers_add_up(tiny: Path, tmp
     assert [hop["bytes"] for hop in trace["hops"]] == [29 * width, 29 * width, 13 * width]
 
 
-async def test_trace_when_cancelled_or_refused_then_it_says_so(three: Party) -> None:
+async def test_trace_when_cancelled_or_refused_then_it_says_so(three: StageParty) -> None:
     generation = three["ada"].stage.generate(ask(num_predict=100))
     await anext(generation)
     await generation.aclose()

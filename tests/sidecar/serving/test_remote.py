@@ -16,7 +16,7 @@ from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.serving import remote
 from tests.sidecar.serving.rings import settle
-from tests.sidecar.serving.streams import Wire
+from tests.sidecar.serving.streams import StreamWire
 
 REQUEST = pb.GenerateRequest(prompt="once")
 
@@ -65,13 +65,13 @@ def head() -> Head:
 
 
 @pytest.fixture
-async def wire(head: Head) -> AsyncIterator[Wire]:
-    made = Wire("asker", "head", head.serve)
+async def wire(head: Head) -> AsyncIterator[StreamWire]:
+    made = StreamWire("asker", "head", head.serve)
     yield made
     await made.end()
 
 
-async def ask(wire: Wire, epoch: int = 4) -> Stream:
+async def ask(wire: StreamWire, epoch: int = 4) -> Stream:
     return await remote.ask(cast(Link, wire), REQUEST, epoch)
 
 
@@ -89,7 +89,7 @@ async def read_on(replies: remote.RemoteReplies) -> list[str]:
 
 
 async def test_request_when_answered_then_every_reply_in_order_and_the_generation_closed(
-    head: Head, wire: Wire
+    head: Head, wire: StreamWire
 ) -> None:
     assert await read(await ask(wire)) == ["0", "1", "2", ""]
     await settle()
@@ -98,7 +98,9 @@ async def test_request_when_answered_then_every_reply_in_order_and_the_generatio
 
 
 @pytest.mark.parametrize("error", [Exhausted("512 requests wait"), InvalidInput("num_ctx is -1"), TimedOut("late")])
-async def test_request_when_refused_then_the_same_error_arrives(head: Head, wire: Wire, error: KafilaError) -> None:
+async def test_request_when_refused_then_the_same_error_arrives(
+    head: Head, wire: StreamWire, error: KafilaError
+) -> None:
     head.ends_with = error
     with pytest.raises(type(error), match=str(error)):
         await read(await ask(wire))
@@ -108,7 +110,7 @@ async def test_request_when_refused_then_the_same_error_arrives(head: Head, wire
 
 
 async def test_request_when_the_head_has_a_bug_then_it_arrives_as_internal_and_is_raised_there(
-    head: Head, wire: Wire
+    head: Head, wire: StreamWire
 ) -> None:
     head.ends_with = ZeroDivisionError("oops")
     with pytest.raises(KafilaError, match="bug") as refused:
@@ -120,7 +122,7 @@ async def test_request_when_the_head_has_a_bug_then_it_arrives_as_internal_and_i
 
 @pytest.mark.parametrize("replies", [0, 1, 3])
 async def test_request_when_the_asker_resets_then_the_generation_is_closed(
-    head: Head, wire: Wire, replies: int
+    head: Head, wire: StreamWire, replies: int
 ) -> None:
     head.count = 10**9
     stream = await ask(wire)
@@ -133,7 +135,7 @@ async def test_request_when_the_asker_resets_then_the_generation_is_closed(
     assert all(task.done() for task in wire.served)
 
 
-async def test_request_when_the_link_is_lost_then_both_ends_hear(head: Head, wire: Wire) -> None:
+async def test_request_when_the_link_is_lost_then_both_ends_hear(head: Head, wire: StreamWire) -> None:
     head.count = 10**9
     source = remote.RemoteReplies(await ask(wire))
     await source.next()
@@ -144,7 +146,7 @@ async def test_request_when_the_link_is_lost_then_both_ends_hear(head: Head, wir
     assert head.closed == 1
 
 
-async def test_ask_when_the_link_is_down_then_unavailable(wire: Wire) -> None:
+async def test_ask_when_the_link_is_down_then_unavailable(wire: StreamWire) -> None:
     wire.down = True
     with pytest.raises(Unavailable):
         await ask(wire)
@@ -158,7 +160,7 @@ async def test_ask_when_cancelled_while_sending_then_the_stream_is_given_up() ->
         with pytest.raises(PeerReset):
             await stream.receive(5)
 
-    class Stalled(Wire):
+    class Stalled(StreamWire):
         async def open(self, kind: int = 1) -> Stream:
             stream = await super().open(kind)
             self.ends[-1][0].stalled = True
@@ -190,14 +192,16 @@ async def test_replies_when_the_head_sends_nonsense_or_ends_early_then_a_typed_e
         if message is not None:
             await stream.send(message)
 
-    wire = Wire("asker", "head", serve)
+    wire = StreamWire("asker", "head", serve)
     with pytest.raises(error):
         await read(await ask(wire))
     await wire.end()
 
 
 @pytest.mark.parametrize("message", [b"\xff\xff", ring_pb2.Request(generate=b"\xff").SerializeToString()])
-async def test_answer_when_the_request_can_not_be_read_then_refused(head: Head, wire: Wire, message: bytes) -> None:
+async def test_answer_when_the_request_can_not_be_read_then_refused(
+    head: Head, wire: StreamWire, message: bytes
+) -> None:
     stream = await wire.open()
     await stream.send(message)
     with pytest.raises(PeerReset):
@@ -205,7 +209,7 @@ async def test_answer_when_the_request_can_not_be_read_then_refused(head: Head, 
     assert [type(error) for error in head.errors] == [InvalidInput]
 
 
-async def test_answer_when_no_request_comes_then_it_waits_no_longer(head: Head, wire: Wire) -> None:
+async def test_answer_when_no_request_comes_then_it_waits_no_longer(head: Head, wire: StreamWire) -> None:
     head.request_deadline_s = 0.02
     stream = await wire.open()
     with pytest.raises(PeerReset):
@@ -217,7 +221,7 @@ async def test_replies_when_the_head_says_nothing_then_it_times_out() -> None:
     async def silent(stream: Stream) -> None:
         await asyncio.Event().wait()
 
-    wire = Wire("asker", "head", silent)
+    wire = StreamWire("asker", "head", silent)
     with pytest.raises(TimedOut):
         await remote.RemoteReplies(await ask(wire), silence_deadline_s=0.02).next()
     await wire.end()
