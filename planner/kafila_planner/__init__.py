@@ -5,19 +5,39 @@ apart by names, so every member that computes the plan gets the same one. For th
 `math.fsum` or one by one, never by `sum`, whose rounding differs between versions of Python.
 """
 
-from kafila_planner.errors import BadProblem
-from kafila_planner.json.decode import member_from_json, problem_from_json
+from kafila_planner.errors import BadInput, BadPlan, BadProblem
+from kafila_planner.json.decode_plan import plan_from_json
+from kafila_planner.json.decode_problem import member_from_json, problem_from_json
 from kafila_planner.json.encode import plan_to_json, problem_to_json
-from kafila_planner.model.types import Plan, Problem, Refusal
+from kafila_planner.model.types import (
+    Idle,
+    MeasuredEdge,
+    Model,
+    Node,
+    Plan,
+    PlannedHop,
+    PlannedStage,
+    Problem,
+    Refusal,
+)
 from kafila_planner.plan import make_plan
 
 __all__ = [
+    "BadInput",
+    "BadPlan",
     "BadProblem",
+    "Idle",
+    "MeasuredEdge",
+    "Model",
+    "Node",
     "Plan",
+    "PlannedHop",
+    "PlannedStage",
     "Problem",
     "Refusal",
     "make_plan",
     "member_from_json",
+    "plan_from_json",
     "plan_to_json",
     "problem_from_json",
     "problem_to_json",

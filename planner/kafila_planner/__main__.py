@@ -8,7 +8,7 @@ import json
 import sys
 
 from kafila_planner.errors import BadProblem
-from kafila_planner.json.decode import problem_from_json
+from kafila_planner.json.decode_problem import problem_from_json
 from kafila_planner.json.encode import plan_to_json
 from kafila_planner.model.types import Refusal
 from kafila_planner.plan import make_plan

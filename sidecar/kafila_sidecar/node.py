@@ -21,8 +21,8 @@ from kafila_sidecar.net.portmap.codec import Transport
 from kafila_sidecar.net.portmap.driver import keep_mapped
 from kafila_sidecar.pending import PendingJoin, PendingJoins
 from kafila_sidecar.runtime.mlx_thread import MlxThread
-from kafila_sidecar.serving import plans
 from kafila_sidecar.session import join as joining
+from kafila_sidecar.session import plans
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.membership.members import LARGEST_SESSION
 from kafila_sidecar.session.rendezvous.address import parse_address
@@ -247,16 +247,15 @@ class Node:
         """What this machine's network does, see `doctoring.examine`."""
         return await examine(rendezvous=request.rendezvous or self._config.rendezvous, stun=self._config.stun)
 
-    async def generate(self, request: pb.GenerateRequest) -> AsyncGenerator[pb.GenerateReply, None]:
-        """One completion, see `Stage.generate`."""
+    def generate(self, request: pb.GenerateRequest) -> AsyncGenerator[pb.GenerateReply, None]:
+        """One completion, see `Stage.generate`.
+
+        Raises:
+            KafilaError: no such session, or it is over.
+        """
         session = self._sessions.find(request.session)
         session.check_open()
-        async with aclosing(session.stage.generate(request)) as replies:
-            try:
-                async for reply in replies:
-                    yield reply
-            finally:
-                session.driver.look()  # a request less
+        return session.stage.generate(request)
 
     # ---- Private
 

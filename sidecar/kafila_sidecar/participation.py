@@ -74,6 +74,7 @@ class Participation:
             running.cancel()
             driving.cancel()
             await asyncio.wait((running, driving))
+            await self.stage.close()
 
     def _close_by(self, error: BaseException | None) -> None:
         """Closes the session by what ended it, if that was no ordinary end of the driver."""
@@ -105,7 +106,7 @@ class Participation:
         """What the plan reckons with here beyond the weights that are loaded: caches, and weights to come."""
         proposal = self.driver.follower.proposal
         stage = proposal.stage_of(self.channel.self_name) if proposal else None
-        return max(0, int(stage["resident_bytes"]) - self.stage.weight_bytes) if stage else 0
+        return max(0, stage.resident_bytes - self.stage.weight_bytes) if stage else 0
 
     def check_open(self) -> None:
         """Raises the fault that closed the session, as a KafilaError."""

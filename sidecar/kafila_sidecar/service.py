@@ -67,11 +67,11 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
         return await _answer(context, self._node.doctor, request)
 
     async def WatchSession(self, request: pb.SessionRequest, context: Context) -> AsyncGenerator[pb.Session, None]:
-        async for session in _stream(context, self._node.watch(request)):
+        async for session in _stream(context, self._node.watch, request):
             yield session
 
     async def Generate(self, request: pb.GenerateRequest, context: Context) -> AsyncGenerator[pb.GenerateReply, None]:
-        async for reply in _stream(context, self._node.generate(request)):
+        async for reply in _stream(context, self._node.generate, request):
             yield reply
 
 
@@ -83,9 +83,11 @@ async def _answer(context: Context, call: Callable[..., Awaitable[T]], *argument
         raise
 
 
-async def _stream(context: Context, source: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+async def _stream(
+    context: Context, call: Callable[..., AsyncGenerator[T, None]], *arguments: Any
+) -> AsyncGenerator[T, None]:
     try:
-        async with aclosing(source):
+        async with aclosing(call(*arguments)) as source:
             async for item in source:
                 yield item
     except Exception as error:

@@ -141,6 +141,9 @@ class PlayedStage:
         self.serving = 0
         self.faults.append(fault)
 
+    async def close(self) -> None:
+        self.weight_bytes = 0
+
 
 class RunningDriver:
     """One driver that runs."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence, Set
 from random import Random
 from typing import Any
 
+from kafila_planner import Refusal, problem_from_json
 from kafila_sidecar.session.coordination.coordinator import Coordinator, PlanningTerms
 from kafila_sidecar.session.coordination.effects import (
     Accuse,
@@ -28,17 +29,18 @@ from kafila_sidecar.session.coordination.effects import (
 )
 from kafila_sidecar.session.coordination.follower import Follower
 from kafila_sidecar.session.coordination.states import State
+from tests.support.plans import MODEL, plan_of, stage
 
 NAMES = ("ada", "bob", "cyd")
 
 
-def plan_for(problem: Any) -> dict[str, Any]:
+def plan_for(asked: ComputePlan) -> Proposal | Refusal:
     """One block a member, in the order of the problem."""
-    members = [member["name"] for member in problem["members"]]
-    if problem["model"]["blocks"] > 100:
-        return {"admitted": False, "reason": "too large", "undersized": members[-1], "suggestions": ["a smaller model"]}
-    stages = [{"member": name, "start": i, "end": i + 1} for i, name in enumerate(members)]
-    return {"admitted": True, "head": members[0], "order": members, "stages": stages}
+    problem = problem_from_json({**asked.problem, "model": {**MODEL, **asked.problem["model"]}})
+    members = [member.name for member in problem.members]
+    if problem.model.blocks > 100:
+        return Refusal("too large", members[-1], 1, ("a smaller model",))
+    return Proposal(asked.epoch, problem, plan_of([stage(name, i, i + 1) for i, name in enumerate(members)]))
 
 
 class CoreParty:
@@ -160,8 +162,8 @@ class CoreParty:
     def _obey(self, outputs: Sequence[CoordinatorOutput]) -> None:
         for output in outputs:
             match output:
-                case ComputePlan(epoch, problem):
-                    self._obey(self.coordinator.planned(epoch, plan_for(problem), self.now))
+                case ComputePlan(epoch):
+                    self._obey(self.coordinator.planned(epoch, plan_for(output), self.now))
                 case Propose(proposal):
                     self.proposals.append(proposal)
                     self._tell(lambda follower, p=proposal: follower.proposed(p))

@@ -1,10 +1,12 @@
 """A session as its snapshot shows it."""
 
+import json
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from kafila_planner import plan_to_json
 from kafila_proto import ring_pb2
 from kafila_sidecar.session.coordination.edges import FormedLink
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
@@ -12,17 +14,10 @@ from kafila_sidecar.session.coordination.follower import Follower
 from kafila_sidecar.session.driving.roster import Roster
 from kafila_sidecar.session.snapshot import session_view
 from tests.sidecar.session.driver_world import PlayedChannel
+from tests.support.plans import plan_of, problem_of, stage
 
-STAGES = [
-    {"member": "ada", "start": 0, "end": 2, "cost_s": 0.01, "resident_bytes": 2000.0},
-    {"member": "bob", "start": 2, "end": 4, "cost_s": None, "resident_bytes": 1000.0},
-]
-HOPS = [
-    {"from": "ada", "to": "bob", "path": "direct", "cost_s": 0.002},
-    {"from": "bob", "to": "ada", "path": "direct", "cost_s": None},
-]
-PLAN = {"head": "ada", "stages": STAGES, "hops": HOPS, "tokens_per_s_one_user": None}
-PROBLEM: dict[str, Any] = {"members": [{"name": "ada"}, {"name": "bob"}], "edges": []}
+STAGES = [stage("ada", 0, 2, cost_s=0.01, resident_bytes=2000), stage("bob", 2, 4, cost_s=None)]
+PROPOSAL = Proposal(3, problem_of("ada", "bob"), plan_of(STAGES, hop_s=(0.002, None)))
 CHECKPOINT = SimpleNamespace(
     config={"model_type": "llama", "hidden_size": 8}, parameters=7, quantization="F32", generation_config={"top_k": 5}
 )
@@ -72,9 +67,10 @@ def test_view_when_a_member_left_and_is_heard_again_then_present_follows() -> No
 
 def test_view_when_planned_then_stages_and_hops_with_what_is_known() -> None:
     seen = ViewedSession()
-    seen.follower.proposed(Proposal(3, PROBLEM, PLAN))
+    seen.follower.proposed(PROPOSAL)
     seen.roster.linked("bob", "ada", FormedLink("relay", 0.02, 0.1, 0.1))
     shown = seen.view()
+    assert json.loads(shown.plan_json) == plan_to_json(PROPOSAL.plan)
     assert [(s.member, s.start, s.end, s.head, s.resident_bytes, s.predicted_s) for s in shown.stages] == [
         ("ada", 0, 2, True, 2000, 0.01),
         ("bob", 2, 4, False, 1000, 0.0),
@@ -88,7 +84,7 @@ def test_view_when_planned_then_stages_and_hops_with_what_is_known() -> None:
 @pytest.mark.parametrize(("epoch", "measured_s"), [(3, 0.5), (2, 0.0)])
 def test_view_when_there_is_a_trace_then_only_the_present_epochs_counts(epoch: int, measured_s: float) -> None:
     seen = ViewedSession()
-    seen.follower.proposed(Proposal(3, PROBLEM, PLAN))
+    seen.follower.proposed(PROPOSAL)
     hop = {"from": "ada", "to": "bob", "measured_s": 0.5}
     seen.roster.measured({"epoch": epoch, "stages": [{"member": "bob", "measured_s": 0.5}], "hops": [hop]})
     shown = seen.view()

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kafila_planner import Plan, Refusal
 from kafila_sidecar.session.coordination.effects import (
     ComputePlan,
     CoordinatorOutput,
@@ -95,7 +96,7 @@ class Coordinator:
         self._links = {edge: link for edge, link in self._links.items() if edge <= set(members)}
         if self._phase in (Phase.FORMING, Phase.MEASURING, Phase.CLOSED):
             return self._maybe_plan(now)
-        lost_stage = self.proposal and gone & {str(stage["member"]) for stage in self.proposal.stages}
+        lost_stage = self.proposal and gone & set(self.proposal.plan.order)
         if lost_stage or self._phase is Phase.PLANNING or anew:
             return self._plan(now, first_round=True)
         return self._maybe_advance(now)
@@ -113,17 +114,17 @@ class Coordinator:
             return self._catch_up(self.proposal)
         return self._maybe_plan(now)
 
-    def planned(self, epoch: int, plan: Json, now: float) -> list[CoordinatorOutput]:
+    def planned(self, epoch: int, made: Proposal | Refusal, now: float) -> list[CoordinatorOutput]:
         """The planner's answer to `ComputePlan`."""
         if epoch != self._epoch or self._phase is not Phase.PLANNING:
             return []
-        if not plan["admitted"]:
-            return self._dissolve(Fault(str(plan.get("undersized") or ""), "FAILED_PRECONDITION", _refusal(plan)), now)
+        if isinstance(made, Refusal):
+            return self._dissolve(Fault(made.undersized, "FAILED_PRECONDITION", _refusal(made)), now)
         self._ready.clear()
-        settled = self._same_ring(plan)
-        self.proposal = Proposal(epoch, self._asked, plan)
+        settled = self._same_ring(made.plan)
+        self.proposal = made
         self._decide(Decision.PROPOSE, now, LINK_DEADLINE_S)
-        return [Propose(self.proposal), *self._maybe_advance(now, replan=not settled)]
+        return [Propose(made, self._asked), *self._maybe_advance(now, replan=not settled)]
 
     def linked(self, member: str, peer: str, path: str, rtt_s: float, now: float) -> list[CoordinatorOutput]:
         """An end of an edge reports that it stands, with its measured round trip in seconds."""
@@ -240,7 +241,7 @@ class Coordinator:
         if self.proposal is None:
             return []
         if self._phase is Phase.LINKING and not self._missing_links():
-            if replan and self._round < MAX_ROUNDS and self._problem() != self.proposal.problem:
+            if replan and self._round < MAX_ROUNDS and self._problem() != self._asked:
                 return self._plan(now, first_round=False)
             self._decide(Decision.FETCH, now)
             self._heard = dict.fromkeys(self.members, now)
@@ -252,7 +253,7 @@ class Coordinator:
 
     def _catch_up(self, proposal: Proposal) -> list[CoordinatorOutput]:
         """A latecomer is an entry point at once: it hears the decisions that the others know."""
-        outputs: list[CoordinatorOutput] = [Propose(proposal)]
+        outputs: list[CoordinatorOutput] = [Propose(proposal, self._asked)]
         if self._phase in (Phase.FETCHING, Phase.READY):
             outputs.append(LetFetch(proposal.epoch))
         if self._phase is Phase.READY:
@@ -274,12 +275,13 @@ class Coordinator:
 
     def _stage_members(self) -> list[str]:
         assert self.proposal is not None
-        return [str(stage["member"]) for stage in self.proposal.stages]
+        return list(self.proposal.plan.order)
 
-    def _same_ring(self, plan: Json) -> bool:
+    def _same_ring(self, plan: Plan) -> bool:
         """Measured round trips changed nothing that would move a block or a hop."""
-        cuts = [(s["member"], s["start"], s["end"]) for s in plan["stages"]]
-        return self.proposal is not None and cuts == [(s["member"], s["start"], s["end"]) for s in self.proposal.stages]
+        cuts = [(stage.member, stage.start, stage.end) for stage in plan.stages]
+        former = self.proposal.plan.stages if self.proposal else ()
+        return cuts == [(stage.member, stage.start, stage.end) for stage in former]
 
     def _problem(self) -> Json:
         """The planner's input, from what everybody measured; the same bytes whoever builds it."""
@@ -292,6 +294,5 @@ class Coordinator:
         }
 
 
-def _refusal(plan: Json) -> str:
-    hints = [str(hint) for hint in plan.get("suggestions", [])]
-    return str(plan["reason"]) + (f": {hints[0]}" if hints else "")
+def _refusal(refusal: Refusal) -> str:
+    return ": ".join((refusal.reason, *refusal.suggestions[:1]))

@@ -62,7 +62,7 @@ class Follower:
             return self._succeeded(former, now)
         if self.proposal is None or self.state is State.REPLANNING:
             return []
-        lost = gone & {str(stage["member"]) for stage in self.proposal.stages}
+        lost = gone & set(self.proposal.plan.order)
         if lost:
             return self._end_epoch(_no_member(min(lost)), now)
         return [self._links()]

@@ -3,11 +3,12 @@
 import json
 from collections.abc import Sequence
 
+from kafila_planner import plan_to_json
 from kafila_proto import ring_pb2
 from kafila_sidecar.net import candidates as reach
 from kafila_sidecar.net.candidates import Candidate
 from kafila_sidecar.net.link.link import Link
-from kafila_sidecar.session.coordination.effects import Fault, Proposal
+from kafila_sidecar.session.coordination.effects import Fault, Json, Proposal
 
 
 def link(epoch: int, peer: str, up: Link | None) -> ring_pb2.Control:
@@ -25,8 +26,9 @@ def progress(epoch: int, doing: str, here_bytes: int = 0, total_bytes: int = 0) 
     return ring_pb2.Control(epoch=epoch, progress=said)
 
 
-def plan(proposal: Proposal) -> ring_pb2.Control:
-    said = ring_pb2.PlanProposal(problem_json=json.dumps(proposal.problem), plan_json=json.dumps(proposal.plan))
+def plan(proposal: Proposal, problem: Json) -> ring_pb2.Control:
+    """`problem`: the proposal's, as its members and the terms told it."""
+    said = ring_pb2.PlanProposal(problem_json=json.dumps(problem), plan_json=json.dumps(plan_to_json(proposal.plan)))
     return ring_pb2.Control(epoch=proposal.epoch, plan=said)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
+from kafila_planner import Refusal
 from kafila_sidecar.errors import Refused
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.coordination import effects as ev
@@ -103,9 +104,9 @@ class Cores:
             match output:
                 case ev.ComputePlan(epoch, problem):
                     await self.do(self.follower.everybody_came())
-                    self._jobs.plan(problem, partial(self._planned, epoch))
-                case ev.Propose(proposal):
-                    self._turns.say(speech.plan(proposal))
+                    self._jobs.plan(epoch, problem, partial(self._planned, epoch))
+                case ev.Propose(proposal, problem):
+                    self._turns.say(speech.plan(proposal, problem))
                 case ev.LetFetch(epoch):
                     self._turns.say(speech.may_fetch(epoch))
                 case ev.LetServe(epoch):
@@ -125,9 +126,9 @@ class Cores:
             started=self.follower.state is not State.FORMING,
         )
 
-    async def _planned(self, epoch: int, plan: ev.Json) -> None:
+    async def _planned(self, epoch: int, made: ev.Proposal | Refusal) -> None:
         if self.coordinator:
-            await self.obey(self.coordinator.planned(epoch, plan, asyncio.get_running_loop().time()))
+            await self.obey(self.coordinator.planned(epoch, made, asyncio.get_running_loop().time()))
 
     def _load(self, proposal: ev.Proposal) -> None:
         self._jobs.load(

@@ -43,12 +43,12 @@ def test_session_when_one_measurement_is_missing_then_nobody_plans() -> None:
 
 def test_session_when_links_stand_then_the_plan_carries_their_round_trips() -> None:
     last = formed().proposals[-1]
-    assert {tuple(edge["between"]) for edge in last.problem["edges"]} == {
+    assert {edge.between for edge in last.problem.edges} == {
         ("ada", "bob"),
         ("ada", "cyd"),
         ("bob", "cyd"),
     }
-    assert all(edge["rtt_s"] == 0.01 for edge in last.problem["edges"])
+    assert all(edge.rtt_s == 0.01 for edge in last.problem.edges)
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -119,7 +119,7 @@ def test_session_when_started_without_a_required_member_then_it_goes_on_without(
     party._obey(party.coordinator.start(party.now))
     for name in ("ada", "bob"):
         party.measure(name)
-    assert party.proposals[-1].problem["require"] == []
+    assert party.proposals[-1].problem.require == frozenset()
 
 
 def test_session_when_a_stage_dies_then_all_stop_naming_it_and_plan_again_without_it() -> None:
@@ -130,7 +130,7 @@ def test_session_when_a_stage_dies_then_all_stop_naming_it_and_plan_again_withou
     assert "bob" in party.stopped["ada"].sentence
     assert "bob" in party.stopped["cyd"].sentence
     assert party.serving["ada"] == party.serving["cyd"] > before
-    assert [stage["member"] for stage in party.proposals[-1].stages] == ["ada", "cyd"]
+    assert party.proposals[-1].plan.order == ("ada", "cyd")
 
 
 def test_follower_when_only_the_link_is_silent_then_it_waits_for_fifteen_seconds() -> None:
@@ -164,11 +164,11 @@ def test_coordinator_when_a_member_stops_fetching_then_it_gives_up_and_names_it(
     for name in NAMES:
         outputs += coordinator.measured(name, {}, 0.0)
     ask = next(o for o in outputs if isinstance(o, ComputePlan))
-    coordinator.planned(ask.epoch, plan_for(ask.problem), 0.0)
+    coordinator.planned(ask.epoch, plan_for(ask), 0.0)
     for pair in (("ada", "bob"), ("bob", "cyd"), ("ada", "cyd")):
         outputs = coordinator.linked(*pair, "direct", 0.01, 0.0)
     again = next(o for o in outputs if isinstance(o, ComputePlan))
-    outputs = coordinator.planned(again.epoch, plan_for(again.problem), 0.0)
+    outputs = coordinator.planned(again.epoch, plan_for(again), 0.0)
     assert [type(o) for o in outputs] == [Propose, LetFetch]
     coordinator.progressed("ada", again.epoch, "ready", 0.0)
     coordinator.progressed("bob", again.epoch, "ready", 0.0)

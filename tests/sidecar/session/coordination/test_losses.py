@@ -27,7 +27,7 @@ def test_session_when_the_host_dies_then_the_next_in_order_succeeds_and_the_rest
     assert "ada" in party.stopped["cyd"].sentence
     assert party.closed == {}
     assert party.serving["bob"] == party.serving["cyd"] > before
-    assert [stage["member"] for stage in party.proposals[-1].stages] == ["bob", "cyd"]
+    assert party.proposals[-1].plan.order == ("bob", "cyd")
 
 
 def test_session_when_the_host_leaves_then_the_next_in_order_succeeds() -> None:
@@ -80,7 +80,7 @@ def test_session_when_the_successor_dies_too_then_the_one_after_it_takes_over_an
     party.advance(LINK_SILENT_S)
     assert ("bob", "lost") in party.removed
     assert party.serving["cyd"] == party.serving["dan"]
-    assert [stage["member"] for stage in party.proposals[-1].stages] == ["cyd", "dan"]
+    assert party.proposals[-1].plan.order == ("cyd", "dan")
 
 
 def test_follower_when_the_host_is_heard_again_then_it_waits_for_its_plan_and_does_not_close() -> None:
@@ -130,7 +130,7 @@ def test_accuser_when_it_lies_again_and_again_then_it_is_removed_and_nobody_else
         party.accuse("cyd", "bob")
     assert party.removed == [("cyd", "removed")]
     assert "cyd" in party.closed
-    assert [stage["member"] for stage in party.proposals[-1].stages] == ["ada", "bob"]
+    assert party.proposals[-1].plan.order == ("ada", "bob")
 
 
 def test_host_when_doubted_again_and_again_by_one_member_then_that_one_is_removed() -> None:

@@ -254,7 +254,7 @@ async def test_network_when_it_changes_then_the_planner_hears_of_it_and_plans_un
     await asyncio.sleep(0.3)
     proposal = driven.driver.follower.proposal
     assert proposal is not None
-    assert {entry["name"]: entry.get("udp") for entry in proposal.problem["members"]}["ada"] is False
+    assert {member.name: member.udp for member in proposal.problem.members}["ada"] is False
 
 
 async def test_network_when_it_is_as_before_then_nothing_is_said(start_driver: StartDriver) -> None:

@@ -11,7 +11,7 @@ from kafila_proto import ring_pb2
 from kafila_sidecar.errors import Refused
 from kafila_sidecar.session.coordination import speech
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
-from kafila_sidecar.session.coordination.planning import compute_plan
+from kafila_sidecar.session.coordination.planning import propose
 from kafila_sidecar.session.coordination.states import State
 from kafila_sidecar.session.driving.jobs import Progress
 from tests.sidecar.session.driver_world import ENTRY, TERMS, RunningDriver
@@ -94,7 +94,9 @@ async def proposed(epoch: int, names: tuple[str, ...] = NAMES, **changes: Any) -
         "members": [{**ENTRY, "name": name} for name in names],
         **changes,
     }
-    return speech.plan(Proposal(epoch, problem, await compute_plan(problem)))
+    made = await propose(epoch, problem)
+    assert isinstance(made, Proposal)
+    return speech.plan(made, problem)
 
 
 async def ready(bob: BobsDriver, epoch: int) -> None:
