@@ -52,7 +52,7 @@ class PlayedChannel:
         self.joining = "open"
         self.code: Code | None = None
         self.removals: list[tuple[str, str]] = []
-        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self.untold: asyncio.Queue[Event] = asyncio.Queue()
 
     @property
     def is_host(self) -> bool:
@@ -60,7 +60,7 @@ class PlayedChannel:
 
     async def events(self) -> AsyncIterator[Event]:
         while True:
-            yield await self._events.get()
+            yield await self.untold.get()
 
     async def send(self, control: ring_pb2.Control) -> None:
         self.sent.append(control)
@@ -80,7 +80,7 @@ class PlayedChannel:
 
     def tell(self, *events: Event) -> None:
         for one in events:
-            self._events.put_nowait(one)
+            self.untold.put_nowait(one)
 
     def says(self, sender: str, control: ring_pb2.Control) -> None:
         self.tell(MessageFrom(sender, control))

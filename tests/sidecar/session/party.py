@@ -83,10 +83,10 @@ class CoreParty:
     def join(self, name: str) -> None:
         members = (*self.coordinator.members, name)
         self.machines[name] = Follower(name=name, host=self.coordinator.name, members=members)
-        self._log(members)
+        self.write_log(members)
 
     def measure(self, name: str) -> None:
-        self._obey(self.coordinator.measured(name, {"memory_bytes": 1}, self.now))
+        self.obey(self.coordinator.measured(name, {"memory_bytes": 1}, self.now))
         self.pump()
 
     def kill(self, name: str) -> None:
@@ -100,7 +100,7 @@ class CoreParty:
         if name == self.coordinator.name:
             self.succeed()
         else:
-            self._obey(self.coordinator.lost(name, "left"))
+            self.obey(self.coordinator.lost(name, "left"))
         self.pump()
 
     def succeed(self) -> None:
@@ -112,21 +112,21 @@ class CoreParty:
         started = self.machines[heir].state is not State.FORMING
         self.coordinator = Coordinator(name=heir, terms=self._terms, takeovers=self.takeovers, started=started)
         self.votes = {}
-        self._log(members)
+        self.write_log(members)
         for name in self.machines:
             self.measure(name)
         for one, other in [sorted(pair) for pair in self.links if not pair & (self.dead | {former.name})]:
-            self._obey(self.coordinator.linked(one, other, "direct", 0.01, self.now))
+            self.obey(self.coordinator.linked(one, other, "direct", 0.01, self.now))
 
     def advance(self, seconds: float) -> None:
         self.now += seconds
         if self.coordinator.name not in self.dead:
-            self._obey(self.coordinator.handle_timer(self.now))
+            self.obey(self.coordinator.handle_timer(self.now))
         for name, follower in list(self.machines.items()):
             for member in self.dead:
                 follower.liveness.receive_departure(member, self.now - seconds)
             silent = dict.fromkeys(self.dead, seconds)
-            self._do(name, follower.handle_timer(self.now, silent))
+            self.do(name, follower.handle_timer(self.now, silent))
         self.pump()
 
     def pump(self) -> None:
@@ -135,19 +135,19 @@ class CoreParty:
             self._queue.rotate(-index)
             target, call = self._queue.popleft()
             if target in self.machines:
-                self._do(target, call(self.machines[target]))
+                self.do(target, call(self.machines[target]))
 
     def accuse(self, accuser: str, accused: str) -> None:
         """A member's word; the accused hears of it and says something, if it can."""
         self.coordinator.hearings.receive_accusation(accused, accuser, self.now)
         if accused in self.machines and accused not in self.mute:
-            self._obey(self.coordinator.heard(accused, self.now))
+            self.obey(self.coordinator.heard(accused, self.now))
         self.pump()
 
-    def _log(self, members: Sequence[str], *, anew: bool = False) -> None:
+    def write_log(self, members: Sequence[str], *, anew: bool = False) -> None:
         host = self.coordinator.name
         self._tell(lambda follower: follower.members_changed(members, host, self.now))
-        self._obey(self.coordinator.members_changed(members, self.now, anew=anew))
+        self.obey(self.coordinator.members_changed(members, self.now, anew=anew))
         self.pump()
 
     def _vote(self, voter: str, successor: str) -> None:
@@ -159,11 +159,11 @@ class CoreParty:
     def _tell(self, call: Any) -> None:
         self._queue.extend((name, call) for name in self.machines)
 
-    def _obey(self, outputs: Sequence[CoordinatorOutput]) -> None:
+    def obey(self, outputs: Sequence[CoordinatorOutput]) -> None:
         for output in outputs:
             match output:
                 case ComputePlan(epoch):
-                    self._obey(self.coordinator.planned(epoch, plan_for(output), self.now))
+                    self.obey(self.coordinator.planned(epoch, plan_for(output), self.now))
                 case Propose(proposal):
                     self.proposals.append(proposal)
                     self._tell(lambda follower, p=proposal: follower.proposed(p))
@@ -174,11 +174,11 @@ class CoreParty:
                 case Remove(member, reason):
                     self.removed.append((member, reason))
                     left = tuple(m for m in self.coordinator.members if m != member)
-                    self._log(left, anew=reason == "removed")
+                    self.write_log(left, anew=reason == "removed")
                 case Dissolve(fault):
                     self._tell(lambda follower, f=fault: follower.close(f))
 
-    def _do(self, name: str, outputs: Sequence[FollowerOutput]) -> None:
+    def do(self, name: str, outputs: Sequence[FollowerOutput]) -> None:
         for output in outputs:
             match output:
                 case OpenLinks(_, peers):
@@ -186,20 +186,20 @@ class CoreParty:
                         pair = frozenset((name, peer))
                         if pair not in self.broken and not pair & self.dead:
                             self.links.add(pair)
-                            self._obey(self.coordinator.linked(name, peer, "direct", 0.01, self.now))
+                            self.obey(self.coordinator.linked(name, peer, "direct", 0.01, self.now))
                 case LoadShard(proposal):
                     self.loads.append(name)
                     if name not in self._slow:
-                        self._do(name, self.machines[name].shard_loaded(proposal.epoch))
+                        self.do(name, self.machines[name].shard_loaded(proposal.epoch))
                 case Report(epoch, doing):
-                    self._obey(self.coordinator.progressed(name, epoch, doing, self.now))
+                    self.obey(self.coordinator.progressed(name, epoch, doing, self.now))
                 case Serve(proposal):
                     self.serving[name] = proposal.epoch
                 case StopServing(fault):
                     self.serving.pop(name, None)
                     self.stopped[name] = fault
                 case Accuse(_, fault, True) if name == self.coordinator.name:
-                    self._obey(self.coordinator.lost(fault.member, "lost"))
+                    self.obey(self.coordinator.lost(fault.member, "lost"))
                 case Accuse(_, fault, True):
                     self.accuse(name, fault.member)
                 case Accuse(_, fault, False):

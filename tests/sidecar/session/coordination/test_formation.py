@@ -88,7 +88,7 @@ def test_session_when_a_member_leaves_before_it_measured_then_it_waits_for_anoth
     party.join("bob")
     party.measure("bob")
     party.join("cyd")
-    party._log(("ada", "bob"))
+    party.write_log(("ada", "bob"))
     party.advance(MEASURE_DEADLINE_S + 1)
     assert set(party.closed) == {"cyd"}
     party.join("dan")
@@ -116,7 +116,7 @@ def test_session_when_a_required_member_cant_come_any_more_then_it_ends_in_words
 def test_session_when_started_without_a_required_member_then_it_goes_on_without() -> None:
     party = CoreParty(require=("zoe",))
     party.join("bob")
-    party._obey(party.coordinator.start(party.now))
+    party.obey(party.coordinator.start(party.now))
     for name in ("ada", "bob"):
         party.measure(name)
     assert party.proposals[-1].problem.require == frozenset()
@@ -145,7 +145,7 @@ def test_session_when_started_early_then_those_present_form_it_and_a_latecomer_i
     party.join("bob")
     party.measure("bob")
     assert party.proposals == []
-    party._obey(party.coordinator.start(party.now))
+    party.obey(party.coordinator.start(party.now))
     party.pump()
     assert set(party.serving) == {"ada", "bob"}
     party.join("cyd")

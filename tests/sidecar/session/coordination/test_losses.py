@@ -92,7 +92,7 @@ def test_follower_when_the_host_is_heard_again_then_it_waits_for_its_plan_and_do
     follower.liveness.receive_message("ada", party.now)
     follower.liveness.receive_return("ada")
     assert follower.handle_timer(party.now + TAKEOVER_DEADLINE_S + 1, {"ada": 0.1, "bob": 0.1}) == []
-    party._obey(party.coordinator.doubted("cyd", party.now))
+    party.obey(party.coordinator.doubted("cyd", party.now))
     party.pump()
     assert party.serving["cyd"] == party.serving["ada"]
 
@@ -136,7 +136,7 @@ def test_accuser_when_it_lies_again_and_again_then_it_is_removed_and_nobody_else
 def test_host_when_doubted_again_and_again_by_one_member_then_that_one_is_removed() -> None:
     party = formed()
     for _ in range(MOST_FALSE_ALARMS):
-        party._obey(party.coordinator.doubted("cyd", party.now))
+        party.obey(party.coordinator.doubted("cyd", party.now))
         party.pump()
     assert party.removed == [("cyd", "removed")]
     assert party.coordinator.name == "ada"
@@ -160,14 +160,14 @@ def test_member_when_it_stands_by_and_is_kicked_then_the_epoch_changes_all_the_s
     party.measure("cyd")
     before = party.serving["ada"]
     assert "cyd" not in party.loads
-    party._obey([Remove("cyd", "removed")])
+    party.obey([Remove("cyd", "removed")])
     assert party.serving["ada"] == party.serving["bob"] > before
     assert "cyd" in party.closed
 
 
 def test_member_when_it_fails_then_it_goes_and_the_others_serve_on() -> None:
     party = formed()
-    party._do("bob", party.machines["bob"].failed_here("RESOURCE_EXHAUSTED", "bob's disk is full"))
+    party.do("bob", party.machines["bob"].failed_here("RESOURCE_EXHAUSTED", "bob's disk is full"))
     party.pump()
     fault = party.closed["bob"]
     assert fault is not None

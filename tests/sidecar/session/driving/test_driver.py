@@ -193,7 +193,7 @@ async def test_driver_when_events_come_quicker_than_it_can_be_handled_then_the_r
     for _ in range(2000):
         driven.channel.says("bob", link("cyd"))
     most = 0
-    while not driven.channel._events.empty():
+    while not driven.channel.untold.empty():
         most = max(most, driven.turns._queue.qsize())
         await asyncio.sleep(0)
     assert most <= MOST_EVENTS_WAITING + 8

@@ -25,6 +25,10 @@ def three() -> tuple[Replica, Replica, Replica]:
     return host, anna, ben
 
 
+def entries_of(replica: Replica, start: int) -> ring_pb2.Control:
+    return ring_pb2.Control(entries=ring_pb2.LogEntries(entries=replica.log.entries[start:]))
+
+
 def vote_of(replica: Replica) -> ring_pb2.Control:
     _, letter = Upkeep(replica).vote("anna").letters
     sealed = letter.sealed
@@ -88,7 +92,7 @@ def test_replica_when_sealed_messages_are_hostile_then_nothing_is_told() -> None
 
 def test_replica_when_a_member_seals_hostile_envelopes_then_nothing_is_told_of_others() -> None:
     host, anna, _ = three()
-    samples = [anna._sign(control) for control in (go(1), GOODBYE, anna._entries_since(0))]
+    samples = [anna._sign(control) for control in (go(1), GOODBYE, entries_of(anna, 1))]
 
     def receive(data: bytes) -> None:
         for one in host.receive(anna.keys.seal(data, number=1)) or []:
@@ -101,7 +105,7 @@ def test_replica_when_a_member_seals_hostile_envelopes_then_nothing_is_told_of_o
 
 def test_replica_when_a_member_signs_hostile_controls_then_nobody_joins_goes_or_takes_over() -> None:
     host, anna, ben = three()
-    samples = [control.SerializeToString() for control in (vote_of(anna), GOODBYE, anna._entries_since(-1))]
+    samples = [control.SerializeToString() for control in (vote_of(anna), GOODBYE, entries_of(anna, 0))]
 
     def receive(data: bytes) -> None:
         sealed = anna.write(parsed(ring_pb2.Control, data))

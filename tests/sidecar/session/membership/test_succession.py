@@ -133,7 +133,7 @@ def test_succession_when_its_proof_is_none_then_nobody_follows() -> None:
     ballot = ring_pb2.Ballot(voter="ben", signature=own)
     stranger = make_identity()
     strange = vote(stranger, place, successor=ben.log.now.members["ben"], standing=0)
-    earlier = ben.log._place(2)
+    earlier = replay(SESSION, ben.log.entries[:2]).place
     proofs = {
         "no votes": {"reason": "lost"},
         "no reason": {"reason": "", "ballots": [ballot]},
