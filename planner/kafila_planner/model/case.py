@@ -3,9 +3,10 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from kafila_planner.model.chain import Chain, chain_of
+from kafila_planner.model.chain import Chain
 from kafila_planner.model.cost import Prices, batch_sizes, prices_at, relative_prices, tier_of
-from kafila_planner.model.partition import Device
+from kafila_planner.model.cutting import chain_of
+from kafila_planner.model.device import Device
 from kafila_planner.model.reach import RoundTrips, links_of
 from kafila_planner.model.types import Node, Problem, Tier
 

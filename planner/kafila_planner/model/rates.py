@@ -49,8 +49,7 @@ def stage_costs(case: Case, layout: Layout, prices: Prices) -> list[float]:
     read = case.chain.read
     devices = case.devices(layout.order, prices)
     return [
-        device.fixed_s + (read[end] - read[start]) * device.per_byte_s
-        for device, (start, end) in zip(devices, layout.spans(), strict=True)
+        device.cost_s(read[end] - read[start]) for device, (start, end) in zip(devices, layout.spans(), strict=True)
     ]
 
 

@@ -66,7 +66,7 @@ def _stages(case: Case, layout: Layout, costs: list[float] | None) -> tuple[Plan
             end=case.chain.cuts[end],
             cost_s=None if costs is None else costs[place],
             resident_bytes=_resident_bytes(case, place == 0, start, end),
-            limit_blocks=_limit_blocks(case, member, place == 0, start),
+            limit_blocks=case.chain.limit_blocks(start, case.room(member, place == 0)),
         )
         for place, (member, (start, end)) in enumerate(zip(layout.order, layout.spans(), strict=True))
     )
@@ -77,13 +77,6 @@ def _resident_bytes(case: Case, is_head: bool, start: int, end: int) -> int:
     problem = case.problem
     head = problem.model.head_held_bytes if is_head else 0
     return case.chain.held[end] - case.chain.held[start] + head + problem.reserve_bytes + problem.prefill_peak_bytes
-
-
-def _limit_blocks(case: Case, member: int, is_head: bool, start: int) -> int:
-    """The most blocks it could hold in this role; where they are unequal, counted from the stage's start."""
-    chain, room = case.chain, case.room(member, is_head)
-    first = 0 if chain.equal else start
-    return chain.cuts[chain.reach(first, room)] - chain.cuts[first]
 
 
 def _hop(case: Case, a: int, b: int) -> PlannedHop:

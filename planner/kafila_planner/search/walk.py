@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from math import fsum
 
-from kafila_planner.ring.tour import cheapest_place, cheapest_ring, good_ring, improved, ring_weight
+from kafila_planner.ring.tour import Ring, cheapest_place, cheapest_ring, good_ring, improved, ring_weight
 from kafila_planner.search.pool import Pool, SearchBudget, least_bound, mask_of, members_of
 
 SEEDS = 12
@@ -21,8 +21,6 @@ BEGINNINGS = 8
 
 LOOKED_ROUND = 16
 """How many sets' changes are all tried in the end."""
-
-Ring = tuple[int, ...]
 
 
 class Walk:
