@@ -21,8 +21,10 @@ from kafila_planner.model.types import (
     Refusal,
 )
 from kafila_planner.plan import make_plan
+from kafila_planner.version import PLANNER_VERSION
 
 __all__ = [
+    "PLANNER_VERSION",
     "BadInput",
     "BadPlan",
     "BadProblem",
