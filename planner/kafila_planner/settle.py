@@ -62,7 +62,7 @@ def takes_all(problem: Problem) -> bool:
 
 def _chosen(case: Case, surplus: tuple[str, ...], budget: SearchBudget | None) -> Settled | Shortage:
     """`latency` and `throughput`."""
-    found = None if case.links.priced else _priced_or(case, surplus, budget)
+    found = None if case.round_trips.priced else _priced_or(case, surplus, budget)
     found = found or _searched(case, surplus, budget)
     return found or shortage(case, range(len(case.members)), range(len(case.members)))
 
@@ -81,7 +81,7 @@ def _priced_or(case: Case, surplus: tuple[str, ...], budget: SearchBudget | None
     So the rings of members who all know theirs are searched with it, those with each other member without, and what
     promises most is taken. None if those who know theirs can't hold the model by themselves.
     """
-    trusted = case.links.with_known_trips()
+    trusted = case.round_trips.with_known_trips()
     if not case.required <= set(trusted):
         return None
     known = _searched(case_of(case.problem, [case.names[member] for member in trusted]), surplus, budget)

@@ -32,7 +32,7 @@ def ring_ps(case: Case, order: Sequence[int]) -> int | None:
     """The paper's ring cost: the sum of round trips, None if one is not known."""
     total = 0
     for a, b in hops(order):
-        rtt = case.links.rtt_ps[a][b]
+        rtt = case.round_trips.rtt_ps[a][b]
         if rtt is None:
             return None
         total += rtt

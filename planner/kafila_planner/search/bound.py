@@ -14,7 +14,7 @@ from kafila_planner.model.chain import steps
 from kafila_planner.model.cost import Prices
 
 
-class Row(NamedTuple):
+class MemberSpeed(NamedTuple):
     """A member at one batch size. Amounts are in the chain's units.
 
     `least_s`: its stage with the least that everybody takes. `spare`: how much more it can hold. `rate`: amount a
@@ -50,7 +50,7 @@ class Speeds:
 
     batch: int
     amounts: Amounts
-    rows: tuple[Row, ...]
+    members: tuple[MemberSpeed, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +98,14 @@ def _amounts(case: Case, most: Callable[[Sequence[int]], tuple[float, ...]]) -> 
 
 
 def speeds_of(amounts: Amounts, prices: Prices) -> Speeds:
-    rows = (_row(amounts, prices, member) for member in range(len(amounts.most)))
-    return Speeds(prices.batch, amounts, tuple(sorted(rows, key=lambda row: (row.per_s, row.bit))))
+    members = (_speed(amounts, prices, member) for member in range(len(amounts.most)))
+    return Speeds(prices.batch, amounts, tuple(sorted(members, key=lambda one: (one.per_s, one.bit))))
 
 
-def _row(amounts: Amounts, prices: Prices, member: int) -> Row:
+def _speed(amounts: Amounts, prices: Prices, member: int) -> MemberSpeed:
     per_s = prices.per_byte[member] * amounts.unit_bytes
     can_lead = amounts.most_as_head[member] >= amounts.least
-    return Row(
+    return MemberSpeed(
         bit=1 << member,
         least_s=prices.fixed[member] + amounts.least * per_s,
         per_s=per_s,
@@ -125,7 +125,7 @@ def bound_of(mask: int, speeds: Speeds) -> LowerBound | None:
         return None
     compute, total_rate, work, spares = 0.0, 0.0, float(speeds.amounts.total), 0.0
     least_head = least_head_work = least_loss = math.inf
-    for bit, least_s, per_s, spare, rate, fixed_work, head_s, head_work, head_loss in speeds.rows:
+    for bit, least_s, per_s, spare, rate, fixed_work, head_s, head_work, head_loss in speeds.members:
         if mask & bit:
             share = spare if spares + spare < spare_needed else max(0.0, spare_needed - spares)
             spares += spare

@@ -93,7 +93,7 @@ def _exact(pool: Pool, ring: Ring) -> Ring:
 def _ring_from_anchor(case: Case, members: Sequence[int], found: Ring) -> Ring:
     """From the anchor, if it is in the set. Where no exact ring can be had, the one that was found."""
     start = case.anchor if case.anchor in members else members[0]
-    if len(members) > EXACT_TO and case.links.priced:
+    if len(members) > EXACT_TO and case.round_trips.priced:
         place = found.index(start)
         ring = (*found[place:], *found[:place])
         return min(ring, (start, *reversed(ring[1:])))

@@ -72,8 +72,8 @@ def pool_of(case: Case) -> Pool:
         required=mask_of(case.required),
         prices=prices,
         speeds=tuple(speeds_of(amounts, one) for one in prices),
-        weights=case.links.weights(),
-        rtt_unit=case.links.rtt_unit() if case.links.priced else 0,
+        weights=case.round_trips.weights(),
+        rtt_unit=case.round_trips.rtt_unit() if case.round_trips.priced else 0,
         states=tuple(map(case.chain.states, case.room_bytes)),
     )
 
@@ -130,7 +130,7 @@ def best_of_ring(
             return
         prices = pool.prices[place]
         goal = Goal(pool.users, prices.batch, network)
-        heads = sorted((row.head_s, row.bit, row.head_work) for row in pool.speeds[place].rows if mask & row.bit)
+        heads = sorted((one.head_s, one.bit, one.head_work) for one in pool.speeds[place].members if mask & one.bit)
         for head_s, bit, head_work in heads:
             head = bit.bit_length() - 1
             reached = bound.with_head(pool.users, prices.batch, network, head_s, head_work)
