@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from kafila_sidecar.weights.fetching.fetch import Fetcher, Progress, count
+from kafila_sidecar.weights.fetching.fetch import PIECE_BYTES, Fetcher, Progress, count
 from kafila_sidecar.weights.fetching.transfer import Patience
 from kafila_sidecar.weights.format.layout import (
     activation_dtype,
@@ -83,20 +83,19 @@ class Checkpoint:
 async def open_checkpoint(
     model: str,
     *,
-    endpoint: str,
-    token: str | None,
+    hub: Hub,
     cache: Path,
     revision: str | None = None,
     hub_cache: Path | None = None,
     patience: Patience | None = None,
+    piece_bytes: int = PIECE_BYTES,
 ) -> Checkpoint:
     """Resolves `model` and reads its headers, fetching both where they are not in `cache` yet.
 
     `model` is a Hub repository id or the absolute path of a folder; `revision` (as another member's checkpoint has
     it) asks for exactly that one. Raises InvalidInput, NotFound, Denied, Refused, Unavailable, TimedOut.
     """
-    source = await resolve(model, endpoint=endpoint, token=token, cache=cache, revision=revision, hub_cache=hub_cache)
+    source = await resolve(model, hub=hub, cache=cache, revision=revision, hub_cache=hub_cache)
     store = Store(source.folder, whole=source.whole)
-    hub = Hub(endpoint=endpoint, token=token)
-    fetcher = Fetcher(hub=hub, source=source, store=store, patience=patience or Patience())
+    fetcher = Fetcher(hub=hub, source=source, store=store, patience=patience or Patience(), piece_bytes=piece_bytes)
     return Checkpoint(source=source, store=store, fetcher=fetcher, manifest=await fetcher.manifest())

@@ -13,9 +13,10 @@ import pytest
 
 from kafila_sidecar.errors import Denied, NotFound, Refused, Unavailable
 from kafila_sidecar.weights.checkpoint import Checkpoint, open_checkpoint
-from kafila_sidecar.weights.fetching import fetch
+from kafila_sidecar.weights.fetching.fetch import PIECE_BYTES
 from kafila_sidecar.weights.fetching.transfer import Changed, Patience
 from kafila_sidecar.weights.format.manifest import HostileHeader
+from kafila_sidecar.weights.providers.hub import Hub
 from tests.support.model_host import Faults, ModelHost
 
 Make = Callable[..., Path]
@@ -25,8 +26,9 @@ WEIGHTS = ".safetensors"
 FILES = "-of-"  # in the names of weight files, and not in that of their index
 
 
-async def opened(host: ModelHost, cache: Path, token: str | None = None) -> Checkpoint:
-    return await open_checkpoint(REPO, endpoint=host.endpoint, token=token, cache=cache, patience=QUICK)
+async def opened(host: ModelHost, cache: Path, token: str | None = None, piece_bytes: int = PIECE_BYTES) -> Checkpoint:
+    hub = Hub(endpoint=host.endpoint, token=token)
+    return await open_checkpoint(REPO, hub=hub, cache=cache, patience=QUICK, piece_bytes=piece_bytes)
 
 
 def everything(checkpoint: Checkpoint) -> frozenset[str]:
@@ -185,13 +187,10 @@ async def test_changed_file_is_noticed_and_fetched_anew_by_the_next_start(
     assert_true_to(folder, again, everything(again))
 
 
-async def test_cancelled_fetch_keeps_what_came_and_can_go_on(
-    checkpoint_folder: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fetch, "PIECE_BYTES", 32768)
+async def test_cancelled_fetch_keeps_what_came_and_can_go_on(checkpoint_folder: Make, tmp_path: Path) -> None:
     folder = checkpoint_folder(width=128)
     with ModelHost({REPO: folder}) as host:
-        checkpoint = await opened(host, tmp_path)
+        checkpoint = await opened(host, tmp_path, piece_bytes=32768)
         host.faults = Faults(only=FILES, rate_bytes_per_s=1e6)
         enough = asyncio.Event()
 

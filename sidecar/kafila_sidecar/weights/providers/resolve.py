@@ -45,13 +45,7 @@ class Listing:
 
 
 async def resolve(
-    model: str,
-    *,
-    endpoint: str,
-    token: str | None,
-    cache: Path,
-    revision: str | None = None,
-    hub_cache: Path | None = None,
+    model: str, *, hub: Hub, cache: Path, revision: str | None = None, hub_cache: Path | None = None
 ) -> Source:
     """The Source of `model`: a Hub repository id, or the absolute path of a folder.
 
@@ -66,7 +60,7 @@ async def resolve(
     shelf = HubCache(hub_cache)
     if known is not None:
         return source_of(model, known, cache, shelf, small_bytes=0)
-    async with Hub(endpoint=endpoint, token=token) as hub:
+    with hub:
         listing = await listed(hub, model, revision, shelf)
         small_bytes = await fetch_small(hub, model, listing, cache / model / listing.revision, shelf)
     return source_of(model, listing, cache, shelf, small_bytes)
