@@ -59,7 +59,7 @@ def test_chat_when_streamed_then_chunks_add_up_to_the_same_answer(member: Member
 
 REFERENCE = """
 import json, sys
-from sidecar.runtime.mlx_thread import prefer_openblas
+from kafila_sidecar.runtime.mlx_thread import prefer_openblas
 prefer_openblas()
 from mlx_lm import load, stream_generate
 from mlx_lm.sample_utils import make_sampler

@@ -121,7 +121,7 @@ def test_file_with_holes_keeps_the_name_partial(tmp_path: Path) -> None:
 
 
 def test_folder_is_written_by_one_process_at_a_time(tmp_path: Path) -> None:
-    wait = "import sys\nfrom pathlib import Path\nfrom sidecar.weights.store import Store\n"
+    wait = "import sys\nfrom pathlib import Path\nfrom kafila_sidecar.weights.store.store import Store\n"
     wait += "with Store(Path(sys.argv[1])).writing():\n print('locked', flush=True)\n sys.stdin.read()"
     command = [sys.executable, "-c", wait, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
