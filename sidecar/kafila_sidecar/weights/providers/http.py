@@ -78,6 +78,7 @@ class HostSession(requests.Session):
         """Refuses to go on unencrypted from an encrypted host."""
         target = super().get_redirect_target(resp)
         if target is not None and self._origin[0] == "https" and urlsplit(target).scheme not in ("https", ""):
+            resp.close()
             raise Unavailable(f"{self.endpoint} redirects to an unencrypted address: refused")
         return target
 
