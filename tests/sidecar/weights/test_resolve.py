@@ -142,7 +142,6 @@ REFUSED: dict[str, tuple[str, Any, type[Exception], str]] = {
     "architecture that is a path": ("config.json", {"model_type": "../x"}, Refused, "model_type"),
     "foreign quantisation": ("config.json", {"quantization_config": {"quant_method": "gptq"}}, Refused, "gptq"),
     "improper file": ("model.safetensors.index.json", {"weight_map": {"a": "../x.safetensors"}}, Refused, "improper"),
-    "no weights": ("model.safetensors.index.json", {"weight_map": {}}, Refused, "no safetensors"),
 }
 
 

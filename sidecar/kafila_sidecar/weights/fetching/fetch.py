@@ -62,7 +62,7 @@ class Fetcher:
                     layouts |= await self._headers(
                         file for file in self._source.weight_files if file.name not in layouts
                     )
-        return make_manifest(layouts[name] for name in sorted(layouts))
+        return make_manifest((layouts[name] for name in sorted(layouts)), self._source.tensor_files)
 
     def _held_layouts(self) -> dict[str, FileLayout]:
         layouts = [held_layout(self._store, file.name) for file in self._source.weight_files]

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -22,7 +22,7 @@ from kafila_sidecar.weights.providers.source import (
     Source,
     WeightFile,
     read_config,
-    weight_names,
+    weight_files,
 )
 from kafila_sidecar.weights.store.journal import room_on_disk
 from kafila_sidecar.weights.tasks import tasks
@@ -138,11 +138,12 @@ def recorded(folder: Path) -> Listing | None:
 def source_of(model: str, listing: Listing, cache: Path, shelf: HubCache, small_bytes: int) -> Source:
     folder = cache / model / listing.revision
     config = read_config(model, folder)
-    names = weight_names(model, folder, listing.sizes)
+    chosen = weight_files(model, folder, listing.sizes)
     cached = shelf.files(model, listing.revision)
-    whole = {name: cached[name] for name in names if name in cached and fits(cached[name], listing.sizes.get(name))}
-    files = tuple(WeightFile(name, listing.sizes.get(name), listing.digests.get(name)) for name in names)
-    return Source(model, listing.revision, config, folder, small_bytes, folder, files, whole)
+    here = (name for name in chosen.names if name in cached)
+    whole = {name: cached[name] for name in here if fits(cached[name], listing.sizes.get(name))}
+    files = tuple(WeightFile(name, listing.sizes.get(name), listing.digests.get(name)) for name in chosen.names)
+    return Source(model, listing.revision, config, folder, small_bytes, folder, files, whole, chosen.tensors)
 
 
 def fits(path: Path, size_bytes: int | None) -> bool:
@@ -155,19 +156,16 @@ def folder_source(model: str, revision: str | None) -> Source:
     if not folder.is_dir():
         raise NotFound(f"there is no folder {model} on this machine: every member needs it at the same path")
     config = read_config(model, folder)
-    names = weight_names(model, folder, [path.name for path in folder.glob("*.safetensors")])
-    whole = {name: folder / name for name in names}
-    for name, path in whole.items():
-        if not path.is_file():
-            raise NotFound(f"{model} has no {name}, which its index lists: copy the folder again")
-    found = folder_revision(folder, names)
+    chosen = weight_files(model, folder, [path.name for path in folder.glob("*.safetensors") if path.is_file()])
+    whole = {name: folder / name for name in chosen.names}
+    found = folder_revision(folder, chosen.names)
     if revision not in (None, found):
         raise Refused(f"{model} on this machine is not the one of the session: copy the session host's folder here")
     files = tuple(WeightFile(name, path.stat().st_size) for name, path in whole.items())
-    return Source(model, found, config, folder, 0, folder, files, whole)
+    return Source(model, found, config, folder, 0, folder, files, whole, chosen.tensors)
 
 
-def folder_revision(folder: Path, names: list[str]) -> str:
+def folder_revision(folder: Path, names: Iterable[str]) -> str:
     """A digest of configuration and weight headers, in the length of a commit."""
     digest = hashlib.sha256((folder / CONFIG).read_bytes())
     for name in names:
