@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from kafila_sidecar.errors import Refused
 from kafila_sidecar.weights.fetching.fetch import PIECE_BYTES, Fetcher, Progress, count
 from kafila_sidecar.weights.fetching.transfer import Patience
 from kafila_sidecar.weights.format.layout import (
@@ -19,6 +20,9 @@ from kafila_sidecar.weights.providers.hub import Hub
 from kafila_sidecar.weights.providers.resolve import resolve
 from kafila_sidecar.weights.providers.source import GENERATION_CONFIG, Source, read_optional_json
 from kafila_sidecar.weights.store.store import Store
+
+FETCH_ROUNDS = 3
+"""How often what came is read, found damaged and fetched again, before the disk is blamed."""
 
 
 class Checkpoint:
@@ -67,10 +71,16 @@ class Checkpoint:
     async def fetch(self, names: Iterable[str], *, progress: Progress | None = None) -> None:
         """Brings the named tensors here, and no other byte; `progress` is told (bytes here, bytes wanted).
 
-        May be cancelled at any time and called again: it goes on where it stopped. Raises Refused (disk too small or
-        full, a file damaged or changed at the host, another process fetching), Denied, NotFound, Unavailable.
+        What has changed on disk since it came is fetched again. May be cancelled at any time and called again: it goes
+        on where it stopped. Raises Refused (disk too small or full, a file damaged or changed at the host, another
+        process fetching, a disk that doesn't keep what is written), Denied, NotFound, Unavailable.
         """
-        await self._fetcher.tensors(self.manifest, names, progress)
+        wanted = frozenset(names)
+        for _ in range(FETCH_ROUNDS):
+            await self._fetcher.tensors(self.manifest, wanted, progress)
+            if not await self._fetcher.damaged(self.manifest, wanted):
+                return
+        raise Refused(f"the disk under {self.folder} doesn't keep what is written: check it, or set KAFILA_HOME")
 
     def files_for(self, names: Iterable[str]) -> dict[Path, frozenset[str]]:
         """Which of the named tensors to load from which file, `.partial` ones among them.

@@ -277,3 +277,26 @@ async def test_same_model_opened_and_fetched_twice_at_once_comes_once(checkpoint
         assert sum(checkpoint.fetched_bytes for checkpoint in both) == both[0].shard_bytes(names)
     for checkpoint in both:
         assert checkpoint.files_for(names)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+async def test_byte_in_the_store_when_it_changes_then_its_request_alone_is_fetched_again(
+    checkpoint_folder: Make, tmp_path: Path, whole: bool
+) -> None:
+    folder = checkpoint_folder(width=64)
+    with ModelHost({REPO: folder}) as host:
+        checkpoint = await opened(host, tmp_path, piece_bytes=4096)
+        names = everything(checkpoint) if whole else checkpoint.shard(start=1, end=3, head=False)
+        await checkpoint.fetch(names)
+        tensor = max((checkpoint.manifest.tensors[name] for name in names), key=lambda tensor: tensor.size_bytes)
+        (path,) = (path for path in checkpoint.files_for([tensor.name]))
+        with path.open("r+b") as file:
+            file.seek(tensor.start)
+            first = file.read(1)
+            file.seek(tensor.start)
+            file.write(bytes([first[0] ^ 1]))
+        sent = host.sent_bytes(WEIGHTS)
+        again = await opened(host, tmp_path)
+        await again.fetch(names)
+        assert 0 < host.sent_bytes(WEIGHTS) - sent <= 4096
+    assert_true_to(folder, again, names)

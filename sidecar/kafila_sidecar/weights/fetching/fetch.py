@@ -22,6 +22,7 @@ from kafila_sidecar.weights.format.ranges import Ranges, pieces
 from kafila_sidecar.weights.providers.hub import FilePlace, Hub
 from kafila_sidecar.weights.providers.source import Source, WeightFile
 from kafila_sidecar.weights.store.store import Store, StoreBusy
+from kafila_sidecar.weights.store.verify import damaged
 from kafila_sidecar.weights.tasks import tasks
 from kafila_sidecar.weights.threads import Stop, in_thread
 
@@ -96,8 +97,9 @@ class Fetcher:
 
     def _keep_header(self, layout: FileLayout, known: Known, content: bytes) -> None:
         self._store.begin(layout.name, known.size_bytes, known.etag)
-        self._store.write(layout.name, 0, content)
-        self._store.note(layout.name, 0, layout.header_bytes)
+        writer = self._store.writer(layout.name, 0)
+        writer.write(content)
+        writer.settle()
         self.header_bytes += layout.header_bytes
 
     def _collected(self, download: Download, stop: Stop) -> bytes:
@@ -115,6 +117,18 @@ class Fetcher:
             if self._store.missing(wanted):
                 async with locked(self._store):
                     await self._fetch(wanted, progress)
+
+    async def damaged(self, manifest: Manifest, names: Iterable[str]) -> int:
+        """Reads the named tensors and forgets bytes that have changed on disk since they came; how many these are.
+
+        Raises Busy if another process fetches meanwhile.
+        """
+        wanted = byte_ranges(manifest, names)
+        async with self._one_at_a_time:
+            if all(held is None or not held.sums for held in map(self._store.held, wanted)):
+                return 0  # nothing that we wrote: a folder, or the Hub's own cache
+            async with locked(self._store):
+                return await in_thread(lambda _: damaged(self._store, wanted))
 
     async def _fetch(self, wanted: Mapping[str, Ranges], progress: Progress | None) -> None:
         missing = self._store.missing(wanted)
@@ -164,20 +178,15 @@ class Fetcher:
 
     async def _to_disk(self, download: Download, report: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
-        file, noted = download.place.file, download.at
+        writer = self._store.writer(download.place.file, download.at)
 
         def keep(data: bytes) -> None:
-            self._store.write(file, download.at, data)
+            writer.write(data)
             with self._counting:
                 self.fetched_bytes += len(data)
             loop.call_soon_threadsafe(report)
 
-        def settle() -> None:
-            nonlocal noted
-            self._store.note(file, noted, download.at)
-            noted = download.at
-
-        await in_thread(lambda stop: transfer(self._hub, download, keep, settle, self._patience, stop))
+        await in_thread(lambda stop: transfer(self._hub, download, keep, writer.settle, self._patience, stop))
 
     def _place(self, file: str) -> FilePlace:
         return FilePlace(self._source.model, self._source.revision, file)
