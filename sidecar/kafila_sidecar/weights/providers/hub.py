@@ -3,13 +3,14 @@
 import asyncio
 import json
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import requests
 
@@ -28,6 +29,8 @@ LONGEST_WAIT_S = 60.0
 MAX_SMALL_BYTES = 64 << 20
 READ_BYTES = 1 << 18
 """At most, at once."""
+REPO = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
+"""A repository's id."""
 PASSING = {408, 425, 429, 500, 502, 503, 504}
 """Statuses that another try may cure."""
 
@@ -80,6 +83,18 @@ class Hub:
             case {"sha": str(), "siblings": list()}:
                 return dict(described)
         raise Unavailable(f"{self.endpoint} does not answer like a model host: check HF_ENDPOINT")
+
+    async def search(self, words: str, most: int) -> list[str]:
+        """Ids of repositories with safetensors weights whose names go with `words`, the most used first."""
+        asked = urlencode({"search": words, "filter": "safetensors", "sort": "downloads", "limit": most})
+        body = await self._whole(f"{self.endpoint}/api/models?{asked}", f"models called {words}")
+        try:
+            found = json.loads(body)
+        except (ValueError, RecursionError):
+            found = None
+        entries = found if isinstance(found, list) else []
+        ids = [entry.get("id") for entry in entries[:most] if isinstance(entry, dict)]
+        return [name for name in ids if isinstance(name, str) and REPO.fullmatch(name)]
 
     async def small_file(self, place: FilePlace) -> bytes:
         """Raises NotFound, Denied, Unavailable or TimedOut; Unavailable too for a file over 64 MiB."""

@@ -1,6 +1,7 @@
 """From what a person calls a model to its Source: asks the Hub, fetches the small files, or reads a local folder."""
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import logging
@@ -12,10 +13,11 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
-from kafila_sidecar.errors import InvalidInput, NotFound, Refused, TimedOut, Unavailable
+from kafila_sidecar.errors import InvalidInput, KafilaError, NotFound, Refused, TimedOut, Unavailable
 from kafila_sidecar.weights.format.manifest import PREFIX_BYTES, header_span
-from kafila_sidecar.weights.providers.hub import FilePlace, Hub
+from kafila_sidecar.weights.providers.hub import REPO, FilePlace, Hub
 from kafila_sidecar.weights.providers.hub_cache import HubCache
+from kafila_sidecar.weights.providers.names import alike, is_short, known_as
 from kafila_sidecar.weights.providers.source import (
     CONFIG,
     SMALL_FILES,
@@ -29,8 +31,8 @@ from kafila_sidecar.weights.tasks import tasks
 
 log = logging.getLogger(__name__)
 
-REPO = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
 COMMIT = re.compile(r"[0-9a-f]{40,64}")
+MOST_SUGGESTIONS = 3
 RECORD = "source.json"
 """In a revision's folder: what the repository lists. Written when the small files are complete."""
 
@@ -54,6 +56,10 @@ async def resolve(
     """
     if model.startswith("/"):
         return await asyncio.to_thread(folder_source, model, revision)
+    if named := known_as(model):
+        model = named.repo
+    if is_short(model):
+        raise InvalidInput(f"{model[:80]!r} is not in the list of short names{meant(alike(model))}")
     if not REPO.fullmatch(model) or not (revision is None or COMMIT.fullmatch(revision)):
         raise InvalidInput(f"{model[:200]!r} is no model: give a repository id like org/name, or an absolute path")
     known = None if revision is None else recorded(cache / model / revision)
@@ -61,9 +67,28 @@ async def resolve(
     if known is not None:
         return source_of(model, known, cache, shelf, small_bytes=0)
     with hub:
-        listing = await listed(hub, model, revision, shelf)
+        listing = await found(hub, model, revision, shelf)
         small_bytes = await fetch_small(hub, model, listing, cache / model / listing.revision, shelf)
     return source_of(model, listing, cache, shelf, small_bytes)
+
+
+async def found(hub: Hub, repo: str, revision: str | None, shelf: HubCache) -> Listing:
+    """As `listed`; a name that nobody has is looked for at the Hub, which may know better ones."""
+    try:
+        return await listed(hub, repo, revision, shelf)
+    except NotFound as error:
+        others: list[str] = []
+        with contextlib.suppress(KafilaError):
+            others = await hub.search(repo.rpartition("/")[2], MOST_SUGGESTIONS)
+        if not others:
+            raise
+        raise NotFound(f"{error}{meant(others)}") from None
+
+
+def meant(names: Iterable[str]) -> str:
+    """The end of a sentence about a name that nobody has."""
+    shown = ", ".join(names)
+    return f"; did you mean {shown}?" if shown else ": `ollama session models` shows it"
 
 
 async def listed(hub: Hub, repo: str, revision: str | None, shelf: HubCache) -> Listing:
