@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafila_sidecar.errors import Refused
@@ -154,6 +154,7 @@ def test_full_disk_is_told_in_words(tmp_path: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
+@settings(deadline=None)  # the disk decides
 @given(st.lists(st.tuples(st.integers(0, 99), st.integers(1, 30)), max_size=8), st.integers(0, 99))
 def test_byte_when_it_changes_on_disk_then_noticed_and_only_what_came_with_it_is_missing(
     spans: list[tuple[int, int]], victim: int
