@@ -15,6 +15,7 @@ from kafila_sidecar.weights.format.layout import (
     quantization,
     shard_tensors,
 )
+from kafila_sidecar.weights.format.local import check_file
 from kafila_sidecar.weights.format.manifest import Manifest
 from kafila_sidecar.weights.providers.hub import Hub
 from kafila_sidecar.weights.providers.resolve import resolve
@@ -85,9 +86,12 @@ class Checkpoint:
     def files_for(self, names: Iterable[str]) -> dict[Path, frozenset[str]]:
         """Which of the named tensors to load from which file, `.partial` ones among them.
 
-        Raises Refused for a tensor that is not wholly here.
+        Raises Refused for a tensor that is not wholly here, or a file that is another one by now.
         """
-        return self._store.files_for(self.manifest.tensors[name] for name in names)
+        files = self._store.files_for(self.manifest.tensors[name] for name in names)
+        for path, held in files.items():
+            check_file(path, (self.manifest.tensors[name] for name in held))
+        return files
 
 
 async def open_checkpoint(

@@ -197,3 +197,24 @@ async def test_local_folder_that_is_missing_or_incomplete_is_not_found(checkpoin
     next(iter(folder.glob("*-of-*"))).unlink()
     with pytest.raises(NotFound, match="which its index lists"):
         await resolve(str(folder), hub=Hub(endpoint=NOWHERE), cache=tmp_path)
+
+
+@pytest.mark.parametrize("change", ["other tensors", "another dtype", "no file of this format", "gone"])
+async def test_local_folder_when_it_changes_after_it_was_opened_then_refused_before_loading(
+    checkpoint_folder: Make, tmp_path: Path, change: str
+) -> None:
+    folder, other = checkpoint_folder(files=1), checkpoint_folder(files=1, width=16)
+    checkpoint = await open_checkpoint(str(folder), hub=Hub(endpoint=NOWHERE), cache=tmp_path)
+    files = await everything(checkpoint)
+    (path,) = files
+    match change:
+        case "other tensors":
+            path.write_bytes(next(other.glob(f"*{path.suffix}")).read_bytes())
+        case "another dtype":
+            path.write_bytes(path.read_bytes().replace(b'"BF16"', b'"F16" '))
+        case "no file of this format":
+            path.write_bytes(b"\xff" * 100)
+        case _:
+            path.unlink()
+    with pytest.raises(Refused, match=path.name):
+        checkpoint.files_for(next(iter(files.values())))
