@@ -39,7 +39,7 @@ class Faults:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class AnsweredRequest:
     """One request for a file, as it was answered."""
 
     method: str
@@ -67,7 +67,7 @@ class ModelHost:
     digests: bool = True  # whether the description tells the SHA-256 of weight files
     port: int = 0
     faults: Faults = field(default_factory=Faults)
-    seen: list[Seen] = field(default_factory=list)
+    seen: list[AnsweredRequest] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -114,7 +114,7 @@ class ModelHost:
     def sent_bytes(self, suffix: str = "") -> int:
         return sum(count for file, count in self.counts().items() if file.endswith(suffix))
 
-    def note(self, request: Seen) -> None:
+    def note(self, request: AnsweredRequest) -> None:
         with self._lock:
             self.seen.append(request)
 
@@ -327,7 +327,7 @@ class Handler(BaseHTTPRequestHandler):
     def note(self, repo: str, file: str, cdn: bool, status: int, sent_bytes: int) -> None:
         agent = self.headers.get("User-Agent", "")
         asked = self.headers.get("Range")
-        self.host.note(Seen(self.command, repo, file, asked, self.token(), agent, cdn, status, sent_bytes))
+        self.host.note(AnsweredRequest(self.command, repo, file, asked, self.token(), agent, cdn, status, sent_bytes))
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from kafila_sidecar.serving.stage import Stage
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
 from kafila_sidecar.weights.checkpoint import open_checkpoint
 from kafila_sidecar.weights.providers.hub import Hub
-from tests.sidecar.net.people import KEY, SESSION, Person, person
+from tests.sidecar.net.people import KEY, SESSION, LinkPerson, person
 
 BLOCKS = 6
 CONTEXT = 256
@@ -44,7 +44,7 @@ class Member:
     def __init__(self, name: str, stage: Callable[["Member"], Stage]) -> None:
         self.name = name
         self.links = Links()
-        self.person: Person = person()
+        self.person: LinkPerson = person()
         self.endpoint = Endpoint.open(host="127.0.0.1")
         self.traces: list[dict[str, Any]] = []
         self.broken: list[tuple[str, str]] = []
