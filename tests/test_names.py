@@ -10,7 +10,6 @@ FOLDERS = ("sidecar", "planner", "rendezvous", "tests", "bench")
 
 TWICE = {
     "Channel",
-    "Device",
     "Links",
     "Mail",
     "Member",
@@ -19,7 +18,6 @@ TWICE = {
     "Person",
     "PlayedChannel",
     "Ring",
-    "Row",
     "Server",
     "Stage",
     "Wire",

@@ -30,8 +30,7 @@ def main(argv: list[str] | None = None) -> None:
     logging.basicConfig(
         level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
     )
-    for chatty in ("httpx2", "httpcore2"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+    logging.getLogger("urllib3").setLevel(logging.ERROR)  # it shows addresses, which may be signed
     logging.getLogger("quic").setLevel(logging.ERROR)  # it warns of every packet of a stranger
     config = Config.read(os.environ, socket_path=options.socket, data=options.data.absolute())
     try:

@@ -16,6 +16,7 @@ from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.serving.stage import Stage, StageLimits
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
 from kafila_sidecar.weights.checkpoint import open_checkpoint
+from kafila_sidecar.weights.providers.hub import Hub
 from tests.sidecar.net.people import KEY, SESSION, LinkPerson, person
 from tests.support.plans import plan_of, problem_of, stage
 
@@ -117,7 +118,7 @@ def plan(epoch: int, cuts: Sequence[int], order: Sequence[str], concurrency: int
 @asynccontextmanager
 async def party(folder: Path, data: Path, *names: str, limits: StageLimits = LIMITS) -> AsyncIterator[StageParty]:
     """Members of these names, all linked with each other."""
-    checkpoint = await open_checkpoint(str(folder), endpoint="http://127.0.0.1:9", token=None, cache=data)
+    checkpoint = await open_checkpoint(str(folder), hub=Hub(endpoint="http://127.0.0.1:9"), cache=data)
     mlx = MlxThread()
 
     def make_stage(member: StageMember) -> Stage:
