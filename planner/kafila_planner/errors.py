@@ -1,12 +1,8 @@
 """What is wrong with JSON that the planner can't read. A problem without a plan is no error: see `types.Refusal`."""
 
-from typing import ClassVar
-
 
 class BadInput(Exception):
     """The JSON is not what it should be. The message is one sentence that names the field and whose it is."""
-
-    code: ClassVar[str] = "INVALID_ARGUMENT"
 
 
 class BadProblem(BadInput):

@@ -16,7 +16,8 @@ from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.serving.stage import Stage, StageLimits
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
 from kafila_sidecar.weights.checkpoint import open_checkpoint
-from tests.sidecar.net.people import KEY, SESSION, Person, person
+from kafila_sidecar.weights.providers.hub import Hub
+from tests.sidecar.net.people import KEY, SESSION, LinkPerson, person
 from tests.support.plans import plan_of, problem_of, stage
 
 BLOCKS = 6
@@ -45,7 +46,7 @@ class StageMember:
     def __init__(self, name: str, stage: Callable[["StageMember"], Stage]) -> None:
         self.name = name
         self.links = MemberLinks()
-        self.person: Person = person()
+        self.person: LinkPerson = person()
         self.endpoint = Endpoint.open(host="127.0.0.1")
         self.traces: list[dict[str, Any]] = []
         self.broken: list[tuple[str, str]] = []
@@ -117,7 +118,7 @@ def plan(epoch: int, cuts: Sequence[int], order: Sequence[str], concurrency: int
 @asynccontextmanager
 async def party(folder: Path, data: Path, *names: str, limits: StageLimits = LIMITS) -> AsyncIterator[StageParty]:
     """Members of these names, all linked with each other."""
-    checkpoint = await open_checkpoint(str(folder), endpoint="http://127.0.0.1:9", token=None, cache=data)
+    checkpoint = await open_checkpoint(str(folder), hub=Hub(endpoint="http://127.0.0.1:9"), cache=data)
     mlx = MlxThread()
 
     def make_stage(member: StageMember) -> Stage:

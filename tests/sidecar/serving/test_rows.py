@@ -11,6 +11,7 @@ from kafila_sidecar.measuring import Measuring
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.serving.worker import Bounds
 from kafila_sidecar.weights.checkpoint import Checkpoint, open_checkpoint
+from kafila_sidecar.weights.providers.hub import Hub
 from tests.sidecar.serving.rings import Round
 
 pytestmark = pytest.mark.mlx
@@ -40,7 +41,7 @@ async def test_plan_when_made_of_what_members_tell_then_its_batch_is_one_that_th
     tiny: Path, tmp_path: Path
 ) -> None:
     mlx = MlxThread()
-    checkpoint = await open_checkpoint(str(tiny), endpoint="http://127.0.0.1:9", token=None, cache=tmp_path)
+    checkpoint = await open_checkpoint(str(tiny), hub=Hub(endpoint="http://127.0.0.1:9"), cache=tmp_path)
     entry, _ = await Measuring(mlx=mlx, folder=tmp_path, reserved=lambda: 0).member(checkpoint, lend_bytes=0)
     mlx.close()
     most_rows = await rows_in_a_run()
