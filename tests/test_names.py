@@ -10,17 +10,14 @@ FOLDERS = ("sidecar", "planner", "rendezvous", "tests", "bench")
 
 TWICE = {
     "Channel",
-    "Links",
     "Mail",
     "Member",
     "Node",
-    "Party",
     "Person",
     "PlayedChannel",
     "Ring",
     "Server",
     "Stage",
-    "Wire",
 }
 """Still to be renamed; nothing may come in here, and what is mended goes out."""
 

@@ -30,10 +30,10 @@ class EpochEnd:
     def __init__(self, wait_s: float = VERDICT_S) -> None:
         self._wait_s = wait_s
         self._given = asyncio.Event()
-        self._fault: KafilaError | None = None
+        self.fault: KafilaError | None = None
 
     def give(self, fault: KafilaError) -> None:
-        self._fault = fault
+        self.fault = fault
         self._given.set()
 
     async def explain(self, error: Exception) -> Exception:
@@ -46,7 +46,7 @@ class EpochEnd:
                 await self._given.wait()
         except TimeoutError:
             return error
-        return self._fault or error
+        return self.fault or error
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,8 @@ class Epoch:
         """The stream ends with the epoch."""
         self.streams.add(stream)
         try:
+            if self.end.fault is not None:
+                stream.reset()
             yield
         finally:
             self.streams.discard(stream)
