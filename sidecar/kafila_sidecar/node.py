@@ -35,7 +35,7 @@ from kafila_sidecar.weights.checkpoint import Checkpoint
 
 
 @asynccontextmanager
-async def open_node(config: Config) -> AsyncIterator["Node"]:
+async def open_node(config: Config) -> AsyncIterator["LocalNode"]:
     """A node that runs; leaving it, whatever the reason, leaves every session and waits until that is done."""
     stack = AsyncExitStack()
     try:
@@ -44,7 +44,7 @@ async def open_node(config: Config) -> AsyncIterator["Node"]:
         await stack.aclose()
 
 
-async def _build(config: Config, stack: AsyncExitStack) -> "Node":
+async def _build(config: Config, stack: AsyncExitStack) -> "LocalNode":
     """Every part before those that need it; the stack ends them the other way round."""
     config.data.mkdir(mode=0o700, parents=True, exist_ok=True)
     further = parse_servers(config.stun)
@@ -72,10 +72,10 @@ async def _build(config: Config, stack: AsyncExitStack) -> "Node":
     stack.push_async_callback(pending.close)
     stack.callback(tasks.create_task(monitor.run(), name="network monitor").cancel)
     stack.callback(sessions.leave_all)
-    return Node(config, equipment, embedded, sessions, pending, tasks)
+    return LocalNode(config, equipment, embedded, sessions, pending, tasks)
 
 
-class Node:
+class LocalNode:
     """Answers what the person on this machine asks for. Made by `open_node`."""
 
     def __init__(
