@@ -32,9 +32,8 @@ def main(argv: list[str] | None = None) -> None:
     )
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # it shows addresses, which may be signed
     logging.getLogger("quic").setLevel(logging.ERROR)  # it warns of every packet of a stranger
-    config = Config.read(os.environ, socket_path=options.socket, data=options.data.absolute())
     try:
-        asyncio.run(run(config))
+        asyncio.run(run(Config.read(os.environ, socket_path=options.socket, data=options.data.absolute())))
     except (KafilaError, OSError) as error:
         sys.exit(f"kafila-sidecar: {error}")
 

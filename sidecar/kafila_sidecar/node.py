@@ -13,7 +13,7 @@ from kafila_sidecar.doctoring import examine
 from kafila_sidecar.embedded import EmbeddedRendezvous
 from kafila_sidecar.errors import NotFound, Refused
 from kafila_sidecar.measuring import Measuring
-from kafila_sidecar.models import OpenedModels
+from kafila_sidecar.models import KeptModels, OpenedModels
 from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.nat.monitor import NetworkMonitor
 from kafila_sidecar.net.nat.stun_servers import parse_servers
@@ -32,6 +32,7 @@ from kafila_sidecar.sessions import Sessions
 from kafila_sidecar.taking_part import Equipment, take_part
 from kafila_sidecar.versions import own_versions
 from kafila_sidecar.weights.checkpoint import Checkpoint
+from kafila_sidecar.weights.store.library import Library
 
 
 @asynccontextmanager
@@ -93,7 +94,9 @@ class LocalNode:
         self._sessions = sessions
         self._pending = pending
         self._tasks = tasks
-        self._models = OpenedModels(config)
+        library = Library(config.models, limit_bytes=config.weights_limit_bytes)
+        self._models = OpenedModels(config, library)
+        self._kept = KeptModels(config, library, self._models)
         self._versions = own_versions()
 
     # ---- Sessions
@@ -242,6 +245,24 @@ class LocalNode:
         checkpoint = await self._models.open(request.model)
         entry, _ = await self._equipment.measuring.member(checkpoint, lend_bytes=0)
         return await plans.of_model(checkpoint, {**entry, "name": self._config.name}, request)
+
+    # ---- Models and weights
+
+    async def list_models(self) -> pb.ListModelsReply:
+        """The short names that `create` takes."""
+        return await asyncio.to_thread(self._kept.named)
+
+    async def list_weights(self) -> pb.ListWeightsReply:
+        """The weights on this disk."""
+        return await asyncio.to_thread(self._kept.kept)
+
+    async def remove_weights(self, request: pb.RemoveWeightsRequest) -> pb.FreedReply:
+        """Raises NotFound for a model that is not here, Refused for one that a session uses."""
+        return await asyncio.to_thread(self._kept.remove, request)
+
+    async def prune_weights(self, request: pb.PruneWeightsRequest) -> pb.FreedReply:
+        """Removes what nobody has used for so long."""
+        return await asyncio.to_thread(self._kept.prune, request)
 
     async def doctor(self, request: pb.DoctorRequest) -> pb.DoctorReply:
         """What this machine's network does, see `doctoring.examine`."""

@@ -57,7 +57,8 @@ class Participation:
         """Until the session is closed; raises nothing but cancellation, since the snapshot says what went wrong, and
         the node has other sessions."""
         try:
-            await self._run()
+            with self.checkpoint.in_use():
+                await self._run()
         except Exception as error:  # noqa: BLE001  # a bug ends this session only
             self._close_by(error)
         self._changes.note(Change.STATE)

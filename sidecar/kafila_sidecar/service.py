@@ -63,6 +63,18 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
     async def Plan(self, request: pb.PlanRequest, context: Context) -> pb.PlanReply:
         return await _answer(context, self._node.plan, request)
 
+    async def ListModels(self, request: pb.ListModelsRequest, context: Context) -> pb.ListModelsReply:
+        return await _answer(context, self._node.list_models)
+
+    async def ListWeights(self, request: pb.ListWeightsRequest, context: Context) -> pb.ListWeightsReply:
+        return await _answer(context, self._node.list_weights)
+
+    async def RemoveWeights(self, request: pb.RemoveWeightsRequest, context: Context) -> pb.FreedReply:
+        return await _answer(context, self._node.remove_weights, request)
+
+    async def PruneWeights(self, request: pb.PruneWeightsRequest, context: Context) -> pb.FreedReply:
+        return await _answer(context, self._node.prune_weights, request)
+
     async def Doctor(self, request: pb.DoctorRequest, context: Context) -> pb.DoctorReply:
         return await _answer(context, self._node.doctor, request)
 

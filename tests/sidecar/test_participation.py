@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -21,7 +21,7 @@ from kafila_sidecar.session.rendezvous.code import Code
 from kafila_sidecar.watching import Changes, Shown, Snapshots
 from tests.sidecar.session.driver_world import TERMS, NoNetwork, PlayedChannel, PlayedStage
 
-CHECKPOINT = SimpleNamespace(config={}, parameters=7, quantization="F32", generation_config={})
+CHECKPOINT = SimpleNamespace(config={}, parameters=7, quantization="F32", generation_config={}, in_use=nullcontext)
 
 
 class EndingChannel(PlayedChannel):

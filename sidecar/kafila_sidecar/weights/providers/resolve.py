@@ -168,7 +168,9 @@ def source_of(model: str, listing: Listing, cache: Path, shelf: HubCache, small_
     here = (name for name in chosen.names if name in cached)
     whole = {name: cached[name] for name in here if fits(cached[name], listing.sizes.get(name))}
     files = tuple(WeightFile(name, listing.sizes.get(name), listing.digests.get(name)) for name in chosen.names)
-    return Source(model, listing.revision, config, folder, small_bytes, folder, files, whole, chosen.tensors)
+    return Source(
+        model, listing.revision, config, folder, small_bytes, folder, files, whole, tensor_files=chosen.tensors
+    )
 
 
 def fits(path: Path, size_bytes: int | None) -> bool:
@@ -187,7 +189,7 @@ def folder_source(model: str, revision: str | None) -> Source:
     if revision not in (None, found):
         raise Refused(f"{model} on this machine is not the one of the session: copy the session host's folder here")
     files = tuple(WeightFile(name, path.stat().st_size) for name, path in whole.items())
-    return Source(model, found, config, folder, 0, folder, files, whole, chosen.tensors)
+    return Source(model, found, config, folder, 0, folder, files, whole, is_local=True, tensor_files=chosen.tensors)
 
 
 def folder_revision(folder: Path, names: Iterable[str]) -> str:

@@ -40,8 +40,8 @@ class WeightFile:
 class Source:
     """A checkpoint at one revision, its small files read.
 
-    `revision` is a commit, or for a folder a digest of configuration and weight headers. `folder` is where its
-    weights go; those in `whole` (by file name) are complete on this machine already.
+    `revision` is a commit, or for a folder a digest of configuration and weight headers. `folder` is where its weights
+    go, unless it is somebody else's (`is_local`); those in `whole` (by file name) are complete on this machine already.
     """
 
     model: str
@@ -52,6 +52,7 @@ class Source:
     folder: Path
     weight_files: tuple[WeightFile, ...]
     whole: Mapping[str, Path] = field(default_factory=dict)
+    is_local: bool = False
     tensor_files: Mapping[str, str] = field(default_factory=dict)  # the index's word where two files hold one tensor
 
 
