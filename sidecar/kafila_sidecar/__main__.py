@@ -24,7 +24,9 @@ def main(argv: list[str] | None = None) -> None:
     )
     parser.add_argument("--version", action=ShowVersions, nargs=0, help="show what runs here and exit")
     parser.add_argument("--socket", type=Path, required=True, help="unix socket to serve on (made with mode 0600)")
-    parser.add_argument("--data", type=Path, default=default_data(os.environ), help="folder for weights and what else is kept")
+    parser.add_argument(
+        "--data", type=Path, default=default_data(os.environ), help="folder for weights and what else is kept"
+    )
     parser.add_argument("--log-level", default=os.environ.get("KAFILA_LOG_LEVEL", "INFO"))
     options = parser.parse_args(argv)
     logging.basicConfig(

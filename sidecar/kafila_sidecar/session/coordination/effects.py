@@ -80,7 +80,7 @@ class Serve:
 
 @dataclass(frozen=True, slots=True)
 class StopServing:
-    """End the epoch: running requests fail with `fault`; loaded blocks stay until the next plan says which are needed."""
+    """End the epoch: running requests fail with `fault`; loaded blocks stay, the next plan may need them."""
 
     fault: Fault
 
