@@ -1,5 +1,5 @@
-// Package control is the command line's end of /api/session: the one HTTP client of the session routes. It imports only
-// sessionapi and env.
+// Package control is the command line's end of /api/session: the one HTTP client of the session routes. It imports
+// sessionapi, env and home.
 package control
 
 import (
@@ -22,6 +22,7 @@ import (
 	"github.com/ollama/ollama/envconfig"
 
 	"kafila/ollama/internal/env"
+	"kafila/ollama/internal/home"
 	"kafila/ollama/internal/sessionapi"
 	"kafila/ollama/pb"
 )
@@ -40,9 +41,14 @@ func New(base *url.URL, token string) *Client {
 	return &Client{base: base, token: token}
 }
 
-// FromEnvironment is a client of the server that OLLAMA_HOST names.
+// FromEnvironment is a client of the server that OLLAMA_HOST names, with the token that was set for it, else the owner's.
 func FromEnvironment() *Client {
-	return New(envconfig.Host(), os.Getenv(env.Token))
+	base := envconfig.Host()
+	token := os.Getenv(env.Token)
+	if token == "" && mayHaveOwnersToken(base) {
+		token = home.ReadToken()
+	}
+	return New(base, token)
 }
 
 // Post makes a call that changes something.

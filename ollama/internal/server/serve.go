@@ -22,6 +22,7 @@ import (
 
 	"kafila/ollama/internal/env"
 	"kafila/ollama/internal/envelope"
+	"kafila/ollama/internal/home"
 	"kafila/ollama/internal/sidecar"
 )
 
@@ -46,7 +47,7 @@ func Serve(ctx context.Context, stock func() error) error {
 
 	ctx, cancel := context.WithCancel(ctx)
 	models := NewSessionModels(ctx, keeper.Client(), api.NewClient(envconfig.Host(), http.DefaultClient), scheduler)
-	http.Handle("/api/session/", Routes(keeper, models, os.Getenv(env.Token))) // stock serves http.DefaultServeMux
+	http.Handle("/api/session/", Routes(keeper, models, accessOfOwner())) // stock serves http.DefaultServeMux
 	var running sync.WaitGroup
 	running.Add(1)
 	go func() {
@@ -57,6 +58,15 @@ func Serve(ctx context.Context, stock func() error) error {
 	cancel()
 	running.Wait()
 	return err
+}
+
+// accessOfOwner leaves a token in the owner's home. Without one the server runs on, and says so to who asks.
+func accessOfOwner() Access {
+	token, err := home.KeepToken()
+	if err != nil {
+		slog.Warn("owner_token_not_kept", "error", err)
+	}
+	return Access{Owner: token, Remote: os.Getenv(env.Token), Lacking: err}
 }
 
 // tellRunners leaves in the environment what the runners that the scheduler starts have to know.

@@ -15,6 +15,9 @@ import (
 	"kafila/ollama/pb"
 )
 
+// Token is the owner's.
+const Token = "the owner's token"
+
 // A Server serves the session routes.
 type Server struct {
 	URL    *url.URL
@@ -35,13 +38,13 @@ func Start(t *testing.T, s *fake.Sidecar) *Server {
 	side := always{pb.NewSidecarClient(conn)}
 	memory, ollama := fake.StartOllama(t)
 	models := server.NewSessionModels(t.Context(), side.client, ollama, &server.Scheduler{})
-	serving := httptest.NewServer(server.Routes(side, models, ""))
+	serving := httptest.NewServer(server.Routes(side, models, server.Access{Owner: Token}))
 	t.Cleanup(serving.Close)
 	address, err := url.Parse(serving.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Server{URL: address, Client: control.New(address, ""), Ollama: memory, Kill: kill}
+	return &Server{URL: address, Client: control.New(address, Token), Ollama: memory, Kill: kill}
 }
 
 // always is a sidecar that is taken for running, whether it is or not.

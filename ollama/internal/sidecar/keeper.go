@@ -1,4 +1,4 @@
-// Package sidecar finds the sidecar's program, keeps it running, and dials it. It imports only env.
+// Package sidecar finds the sidecar's program, keeps it running, and dials it. It imports env and home.
 package sidecar
 
 import (
