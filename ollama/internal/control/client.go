@@ -36,6 +36,11 @@ type Client struct {
 	token string
 }
 
+// NotOwner is what somebody hears who is not the server's owner and has no token.
+type NotOwner string
+
+func (n NotOwner) Error() string { return string(n) }
+
 // New is a client of the server at base; token may be empty.
 func New(base *url.URL, token string) *Client {
 	return &Client{base: base, token: token}
@@ -121,7 +126,11 @@ func (c *Client) do(ctx context.Context, method, route string, query url.Values,
 	if err != nil {
 		return nil, err
 	}
-	if sentence := sessionapi.ErrorIn(said); sentence != "" {
+	switch sentence := sessionapi.ErrorIn(said); {
+	case sentence == "":
+	case answer.StatusCode == http.StatusUnauthorized:
+		return nil, NotOwner(sentence)
+	default:
 		return nil, errors.New(sentence)
 	}
 	return nil, fmt.Errorf("%s is another Ollama, which knows no sessions (it answers %s): stop it and run this one's "+

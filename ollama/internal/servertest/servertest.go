@@ -1,5 +1,5 @@
 // Package servertest gives tests a server: the session routes in front of a fake sidecar and a fake Ollama store. It
-// imports server, control and fake, and only tests import it.
+// imports server, control, seal and fake, and only tests import it.
 package servertest
 
 import (
@@ -10,6 +10,7 @@ import (
 
 	"kafila/ollama/internal/control"
 	"kafila/ollama/internal/fake"
+	"kafila/ollama/internal/seal"
 	"kafila/ollama/internal/server"
 	"kafila/ollama/internal/sidecar"
 	"kafila/ollama/pb"
@@ -37,7 +38,7 @@ func Start(t *testing.T, s *fake.Sidecar) *Server {
 	t.Cleanup(func() { conn.Close() })
 	side := always{pb.NewSidecarClient(conn)}
 	memory, ollama := fake.StartOllama(t)
-	models := server.NewSessionModels(t.Context(), side.client, ollama, &server.Scheduler{})
+	models := server.NewSessionModels(t.Context(), side.client, ollama, &server.Scheduler{}, seal.New())
 	serving := httptest.NewServer(server.Routes(side, models, server.Access{Owner: Token}))
 	t.Cleanup(serving.Close)
 	address, err := url.Parse(serving.URL)
