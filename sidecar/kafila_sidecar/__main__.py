@@ -17,26 +17,36 @@ STOP_GRACE_S = 2.0  # for calls, while sessions are being left
 STOP_DEADLINE_S = 10  # then the system ends this process, whatever MLX is busy with
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     """Parses the command line and runs."""
     parser = argparse.ArgumentParser(
         prog="kafila-sidecar", description="Runs this machine's part of Kafila sessions; `ollama serve` starts it."
     )
+    parser.add_argument("--version", action=ShowVersions, nargs=0, help="show what runs here and exit")
     parser.add_argument("--socket", type=Path, required=True, help="unix socket to serve on (made with mode 0600)")
     parser.add_argument("--data", type=Path, default=default_data(os.environ), help="folder for weights and keys")
     parser.add_argument("--log-level", default=os.environ.get("KAFILA_LOG_LEVEL", "INFO"))
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     logging.basicConfig(
         level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
     )
-    for chatty in ("httpx2", "httpcore2"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+    logging.getLogger("urllib3").setLevel(logging.ERROR)  # it shows addresses, which may be signed
     logging.getLogger("quic").setLevel(logging.ERROR)  # it warns of every packet of a stranger
     config = Config.read(os.environ, socket_path=options.socket, data=options.data.absolute())
     try:
         asyncio.run(run(config))
     except (KafilaError, OSError) as error:
         sys.exit(f"kafila-sidecar: {error}")
+
+
+class ShowVersions(argparse.Action):
+    """`--version`; reads the versions only when asked."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from kafila_sidecar.versions import versions
+
+        print(versions())
+        parser.exit()
 
 
 async def run(config: Config) -> None:

@@ -15,8 +15,8 @@ from kafila_rendezvous.server import Serving, serve
 from kafila_sidecar.errors import KafilaError, from_code
 from kafila_sidecar.net.candidates import host_candidates, system_interfaces
 from kafila_sidecar.net.portmap.codec import Transport
-from kafila_sidecar.net.portmap.core import Mapped
 from kafila_sidecar.net.portmap.driver import Told
+from kafila_sidecar.net.portmap.mapping import Mapped
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress
 
 log = logging.getLogger(__name__)

@@ -279,11 +279,10 @@ class Node:
             return known
         checkpoint = await open_checkpoint(
             model,
-            endpoint=self._config.hub,
-            token=self._config.hub_token,
+            hub=self._config.hub.hub(),
             cache=self._config.data / "models",
             revision=revision or None,
-            hub_cache=self._config.hub_cache,
+            hub_cache=self._config.hub.cache,
         )
         family_of(checkpoint.config)
         return self._checkpoints.setdefault((model, checkpoint.revision), checkpoint)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.cluster import OLLAMA
-from tests.support.fork import Server, eventually
+from tests.support.fork import OllamaServer, eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(not OLLAMA.exists(), reason="make build has not been run")]
 
@@ -22,36 +22,36 @@ MODEL = "kafila/session/echo:s1"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    running = Server(tmp_path_factory.mktemp("models"))
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OllamaServer]:
+    running = OllamaServer(tmp_path_factory.mktemp("models"))
     yield running
     running.end()
 
 
 @pytest.fixture
-def own_server(tmp_path: Path) -> Iterator[Server]:
-    running = Server(tmp_path)
+def own_server(tmp_path: Path) -> Iterator[OllamaServer]:
+    running = OllamaServer(tmp_path)
     yield running
     running.end()
 
 
-def manifest_of(server: Server) -> dict[str, Any]:
+def manifest_of(server: OllamaServer) -> dict[str, Any]:
     path = Path(server.env["OLLAMA_MODELS"]) / "manifests" / "kafila" / "session" / "echo" / "s1"
     manifest: dict[str, Any] = json.loads(path.read_text())
     return manifest
 
 
-def stub_of(server: Server) -> bytes:
+def stub_of(server: OllamaServer) -> bytes:
     """The session's stub model, as anybody can read it who can read the store."""
     layer = next(layer for layer in manifest_of(server)["layers"] if layer["mediaType"].endswith("image.model"))
     return blob(server, layer["digest"]).read_bytes()
 
 
-def blob(server: Server, digest: str) -> Path:
+def blob(server: OllamaServer, digest: str) -> Path:
     return Path(server.env["OLLAMA_MODELS"]) / "blobs" / digest.replace(":", "-")
 
 
-def plant(server: Server, name: str, stub: bytes) -> None:
+def plant(server: OllamaServer, name: str, stub: bytes) -> None:
     """A model with this file in the store, as a pull from a registry leaves it."""
     digest = "sha256:" + hashlib.sha256(stub).hexdigest()
     blob(server, digest).write_bytes(stub)
@@ -69,11 +69,11 @@ def forged(stub: bytes) -> bytes:
     return re.sub(rb"[0-9a-f]{64}", b"0" * 64, stub)
 
 
-def names(server: Server) -> list[str]:
+def names(server: OllamaServer) -> list[str]:
     return sorted(model["name"] for model in server.get("/api/tags")["models"])
 
 
-def asked(server: Server) -> int:
+def asked(server: OllamaServer) -> int:
     """How many answers the sidecar has begun and ended."""
     return server.sequences.read_text().count("\n") if server.sequences.exists() else 0
 
@@ -82,7 +82,7 @@ def private(name: str) -> dict[str, Any]:
     return {"model": name, "messages": [{"role": "user", "content": "a private question"}], "stream": False}
 
 
-def test_model_when_its_marker_is_forged_is_refused_in_words_and_asks_nobody(server: Server) -> None:
+def test_model_when_its_marker_is_forged_is_refused_in_words_and_asks_nobody(server: OllamaServer) -> None:
     plant(server, "llama3", forged(stub_of(server)))
     assert forged(stub_of(server)) != stub_of(server), "the marker carries no secret"
     before = asked(server)
@@ -97,7 +97,7 @@ def test_model_when_its_marker_is_forged_is_refused_in_words_and_asks_nobody(ser
     assert names(server) == [MODEL]
 
 
-def refusal(server: Server, path: str, body: dict[str, Any]) -> tuple[int, str]:
+def refusal(server: OllamaServer, path: str, body: dict[str, Any]) -> tuple[int, str]:
     """As Ollama or as OpenAI words it."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
     connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
@@ -107,7 +107,7 @@ def refusal(server: Server, path: str, body: dict[str, Any]) -> tuple[int, str]:
     return answer.status, said if isinstance(said, str) else said["message"]
 
 
-def test_copies_when_somebody_makes_them_are_refused(server: Server, tmp_path: Path) -> None:
+def test_copies_when_somebody_makes_them_are_refused(server: OllamaServer, tmp_path: Path) -> None:
     stub = stub_of(server)
     digest = "sha256:" + hashlib.sha256(stub).hexdigest()
     modelfile = tmp_path / "Modelfile"
@@ -136,7 +136,7 @@ def test_copies_when_somebody_makes_them_are_refused(server: Server, tmp_path: P
     assert names(server) == [MODEL]
 
 
-def test_pull_and_push_of_a_sessions_model_never_ask_the_network(server: Server) -> None:
+def test_pull_and_push_of_a_sessions_model_never_ask_the_network(server: OllamaServer) -> None:
     for command in (["pull", MODEL], ["push", MODEL], ["pull", "kafila/session/gone:s7"]):
         failed = server.run(*command, check=False)
         assert (failed.returncode, "session" in failed.stderr) == (1, True), (command, failed.stderr)
@@ -149,7 +149,7 @@ def test_pull_and_push_of_a_sessions_model_never_ask_the_network(server: Server)
     assert "pulling manifest" not in log
 
 
-def test_delete_of_a_sessions_model_says_to_leave_instead(server: Server) -> None:
+def test_delete_of_a_sessions_model_says_to_leave_instead(server: OllamaServer) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
     connection.request("DELETE", "/api/delete", json.dumps({"model": MODEL}), {"Content-Type": "application/json"})
     answer = connection.getresponse()
@@ -160,7 +160,7 @@ def test_delete_of_a_sessions_model_says_to_leave_instead(server: Server) -> Non
     assert names(server) == [MODEL]
 
 
-def test_rm_of_a_sessions_model_at_a_terminal_asks_whether_to_leave(own_server: Server) -> None:
+def test_rm_of_a_sessions_model_at_a_terminal_asks_whether_to_leave(own_server: OllamaServer) -> None:
     for answer, left in (("n", False), ("y", True)):
         ours, theirs = pty.openpty()
         removing = subprocess.Popen(
@@ -174,14 +174,14 @@ def test_rm_of_a_sessions_model_at_a_terminal_asks_whether_to_leave(own_server: 
     eventually(lambda: names(own_server) == [], seconds=5)
 
 
-def test_session_when_it_ends_leaves_no_copy_of_its_model(own_server: Server) -> None:
+def test_session_when_it_ends_leaves_no_copy_of_its_model(own_server: OllamaServer) -> None:
     plant(own_server, "mine", stub_of(own_server))
     assert names(own_server) == [MODEL, "mine:latest"]
     own_server.run("session", "leave")
     eventually(lambda: names(own_server) == [], seconds=5)
 
 
-def test_runner_when_anybody_but_the_server_asks_refuses(server: Server) -> None:
+def test_runner_when_anybody_but_the_server_asks_refuses(server: OllamaServer) -> None:
     runner = next(process for process in server.family() if process.cmdline()[1:2] == ["runner"])
     port = int(runner.cmdline()[-1])
     body = json.dumps({"Prompt": "one two", "Options": {}})

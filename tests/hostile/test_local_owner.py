@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.cluster import OLLAMA
-from tests.support.fork import Server, eventually
+from tests.support.fork import OllamaServer, eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(not OLLAMA.exists(), reason="make build has not been run")]
 
@@ -70,13 +70,15 @@ made.serve_forever()
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    running = Server(tmp_path_factory.mktemp("owner"))
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OllamaServer]:
+    running = OllamaServer(tmp_path_factory.mktemp("owner"))
     yield running
     running.end()
 
 
-def heard(server: Server, asked: list[tuple[str, dict[str, Any] | None]], **headers: str) -> list[tuple[int, str]]:
+def heard(
+    server: OllamaServer, asked: list[tuple[str, dict[str, Any] | None]], **headers: str
+) -> list[tuple[int, str]]:
     """What another user's program hears."""
     arguments = [f"http://127.0.0.1:{server.port}", json.dumps(asked), json.dumps(headers)]
     command = [sys.executable, "-c", BECOME + STRANGER, *arguments]
@@ -85,7 +87,7 @@ def heard(server: Server, asked: list[tuple[str, dict[str, Any] | None]], **head
     return [(status, said) for status, said in json.loads(done.stdout)]
 
 
-def test_session_routes_when_another_user_asks_tell_nothing_and_change_nothing(server: Server) -> None:
+def test_session_routes_when_another_user_asks_tell_nothing_and_change_nothing(server: OllamaServer) -> None:
     before = server.get("/api/session/list")
     answers = heard(server, ROUTES)
     assert {status for status, _ in answers} == {401}
@@ -99,18 +101,18 @@ def test_session_routes_when_another_user_asks_tell_nothing_and_change_nothing(s
     assert server.get("/api/session/list") == before
 
 
-def test_session_routes_when_another_user_guesses_a_token_refuse(server: Server) -> None:
+def test_session_routes_when_another_user_guesses_a_token_refuse(server: OllamaServer) -> None:
     token = (Path(server.env["KAFILA_HOME"]) / "token").read_text().strip()
     for guess in ("", token[:-1], token + "0", token.upper() + "x", "0" * len(token)):
         assert heard(server, [("/api/session/list", None)], Authorization=f"Bearer {guess}")[0][0] == 401, guess
 
 
-def test_stock_routes_when_another_user_asks_answer_as_stock_does(server: Server) -> None:
+def test_stock_routes_when_another_user_asks_answer_as_stock_does(server: OllamaServer) -> None:
     answers = heard(server, [("/api/version", None), ("/api/tags", None)])
     assert [status for status, _ in answers] == [200, 200]
 
 
-def test_commands_when_another_user_types_them_say_what_to_do(server: Server) -> None:
+def test_commands_when_another_user_types_them_say_what_to_do(server: OllamaServer) -> None:
     who: dict[str, Any] = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
     env = {"OLLAMA_HOST": f"127.0.0.1:{server.port}", "HOME": "/nonexistent", "PATH": os.environ["PATH"]}
     for command in (["session", "list"], ["session", "code"], ["run", "--session", "1-ocean-velvet-lamp", "hi"]):
@@ -124,7 +126,7 @@ def test_commands_when_another_user_types_them_say_what_to_do(server: Server) ->
 
 
 def test_token_when_the_server_starts_again_is_the_same_and_the_owners_alone(tmp_path: Path) -> None:
-    first = Server(tmp_path)
+    first = OllamaServer(tmp_path)
     token = Path(first.env["KAFILA_HOME"]) / "token"
     made, mode = token.read_text(), token.stat().st_mode & 0o777
     first.process.terminate()
@@ -138,7 +140,7 @@ def test_token_when_the_server_starts_again_is_the_same_and_the_owners_alone(tmp
         first.end()
 
 
-def test_token_when_another_user_holds_the_port_stays_at_home(server: Server) -> None:
+def test_token_when_another_user_holds_the_port_stays_at_home(server: OllamaServer) -> None:
     """A program of another user that listens where the server would be gets no token."""
     held = subprocess.Popen([sys.executable, "-c", BECOME + TRAP], cwd="/", stdout=subprocess.PIPE, text=True)
     try:

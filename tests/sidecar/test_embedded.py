@@ -11,7 +11,7 @@ from kafila_sidecar import embedded as embedded_module
 from kafila_sidecar.embedded import EmbeddedRendezvous, _note
 from kafila_sidecar.errors import KafilaError, Unavailable
 from kafila_sidecar.net.portmap.codec import Transport
-from kafila_sidecar.net.portmap.core import Mapped
+from kafila_sidecar.net.portmap.mapping import Mapped
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress
 from kafila_sidecar.session.rendezvous.mailbox import open_room
 

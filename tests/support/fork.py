@@ -20,7 +20,7 @@ from tests.support.cluster import OLLAMA, ROOT, free_port, owner_headers
 ECHO = ROOT / "tests" / "support" / "echo_sidecar.py"
 
 
-class Server:
+class OllamaServer:
     """`ollama serve` with a home of its own, on a port of its own."""
 
     def __init__(self, folder: Path) -> None:

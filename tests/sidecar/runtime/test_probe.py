@@ -13,7 +13,6 @@ from kafila_sidecar.errors import Refused, TimedOut
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.probe.host_lock import HostLock
 from kafila_sidecar.runtime.probe.probe import (
-    HEAD,
     Cost,
     Measurement,
     cost_of,
@@ -22,6 +21,7 @@ from kafila_sidecar.runtime.probe.probe import (
     probe,
     spread,
 )
+from kafila_sidecar.runtime.probe.rounds import HEAD
 from tests.support.tiny import SHAPE
 
 pytestmark = pytest.mark.mlx

@@ -16,7 +16,8 @@ from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.serving.stage import Stage
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
 from kafila_sidecar.weights.checkpoint import open_checkpoint
-from tests.sidecar.net.people import KEY, SESSION, Person, person
+from kafila_sidecar.weights.providers.hub import Hub
+from tests.sidecar.net.people import KEY, SESSION, LinkPerson, person
 
 BLOCKS = 6
 CONTEXT = 256
@@ -43,7 +44,7 @@ class Member:
     def __init__(self, name: str, stage: Callable[["Member"], Stage]) -> None:
         self.name = name
         self.links = Links()
-        self.person: Person = person()
+        self.person: LinkPerson = person()
         self.endpoint = Endpoint.open(host="127.0.0.1")
         self.traces: list[dict[str, Any]] = []
         self.broken: list[tuple[str, str]] = []
@@ -120,7 +121,7 @@ def plan(epoch: int, cuts: Sequence[int], order: Sequence[str], concurrency: int
 @asynccontextmanager
 async def party(folder: Path, data: Path, *names: str) -> AsyncIterator[Party]:
     """Members of these names, all linked with each other."""
-    checkpoint = await open_checkpoint(str(folder), endpoint="http://127.0.0.1:9", token=None, cache=data)
+    checkpoint = await open_checkpoint(str(folder), hub=Hub(endpoint="http://127.0.0.1:9"), cache=data)
     mlx = MlxThread()
 
     def stage(member: Member) -> Stage:

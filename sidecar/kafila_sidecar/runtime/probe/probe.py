@@ -15,19 +15,16 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafila_sidecar.errors import Refused
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.probe.host_lock import HostLock
+from kafila_sidecar.runtime.probe.rounds import HEAD, Readings, Round
 
-if TYPE_CHECKING:
-    from kafila_sidecar.runtime.probe.readings import Readings, Round
-
-    Reader = Callable[[Mapping[str, Any], str], Readings]
+Reader = Callable[[Mapping[str, Any], str], Readings]
 
 ATTEMPTS = 2
-HEAD = 0  # in a round: the head, beside the numbers of blocks run at a time
 MOST_SPREAD = 1.0  # of the median: readings that differ by more say nothing
 FASTEST_BYTES_PER_S = 1e14  # ten times the memory of any machine there is
 FORMAT = 2  # of the files in the cache
@@ -89,7 +86,7 @@ async def probe(
     *,
     cache: Path,
     lock: HostLock | None = None,
-    read: "Reader | None" = None,
+    read: Reader | None = None,
 ) -> Measurement:
     """Measures, or takes from `cache` what was measured before; the memory is read anew.
 
@@ -110,7 +107,7 @@ async def probe(
     return Measurement(cost=cost, memory_bytes=await thread.run(_memory))
 
 
-async def _measured(thread: MlxThread, read: "Reader", config: Mapping[str, Any], dtype: str, device: str) -> Cost:
+async def _measured(thread: MlxThread, read: Reader, config: Mapping[str, Any], dtype: str, device: str) -> Cost:
     doubts: list[str] = []
     for _ in range(ATTEMPTS):
         cost = cost_of(await thread.run(read, config, dtype), device=device, dtype=dtype)
@@ -121,7 +118,7 @@ async def _measured(thread: MlxThread, read: "Reader", config: Mapping[str, Any]
     raise Refused(f"this member's speed can't be measured ({doubts[0]}): stop what else runs on it and try again")
 
 
-def cost_of(readings: "Readings", *, device: str, dtype: str) -> Cost:
+def cost_of(readings: Readings, *, device: str, dtype: str) -> Cost:
     """The lines through the median times of each number of blocks, and the head's."""
     times = {batch: _medians(rounds) for batch, rounds in readings.rounds_s.items()}
     head_s = {batch: seconds.pop(HEAD) for batch, seconds in times.items() if HEAD in seconds}
@@ -139,7 +136,7 @@ def cost_of(readings: "Readings", *, device: str, dtype: str) -> Cost:
     )
 
 
-def _medians(rounds: "Sequence[Round]") -> dict[int, float]:
+def _medians(rounds: Sequence[Round]) -> dict[int, float]:
     counts = dict.fromkeys(count for seconds in rounds for count in seconds)
     return {count: statistics.median(seconds[count] for seconds in rounds if count in seconds) for count in counts}
 
@@ -215,7 +212,7 @@ def _memory() -> int:
     return usable_bytes()
 
 
-def _read(config: Mapping[str, Any], dtype: str) -> "Readings":
+def _read(config: Mapping[str, Any], dtype: str) -> Readings:
     from kafila_sidecar.runtime.probe.readings import read
 
     return read(config, dtype)

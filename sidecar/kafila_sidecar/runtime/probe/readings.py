@@ -6,13 +6,13 @@ block, the fewer of them, and the fewer batch sizes, are run.
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 from kafila_sidecar.errors import Refused
 from kafila_sidecar.runtime.memory import usable_bytes
-from kafila_sidecar.runtime.probe.probe import HEAD
+from kafila_sidecar.runtime.probe.rounds import HEAD, Readings, Round
 from kafila_sidecar.runtime.probe.synthetic import CheckpointShape
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
@@ -31,21 +31,8 @@ PREFILL_S = 0.1  # a prefill that takes this long tells enough
 SEQUENCE = 1
 
 T = TypeVar("T")
-Round = Mapping[int, float]  # seconds by the number of blocks run at a time, HEAD among them
 
 clock = time.perf_counter
-
-
-@dataclass(frozen=True, slots=True)
-class Readings:
-    """Seconds as read, by batch size, one entry a round.
-
-    block_bytes: of one block's weights. flops_per_s: 2 · weights · tokens of a prefill over its seconds.
-    """
-
-    block_bytes: int
-    rounds_s: Mapping[int, tuple[Round, ...]]
-    flops_per_s: float
 
 
 def read(config: Mapping[str, Any], dtype: str) -> Readings:

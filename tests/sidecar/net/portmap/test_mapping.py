@@ -11,7 +11,7 @@ from kafila_sidecar.net.candidates import from_proto, to_proto
 from kafila_sidecar.net.errors import BadDatagram
 from kafila_sidecar.net.portmap import codec
 from kafila_sidecar.net.portmap.codec import Transport
-from kafila_sidecar.net.portmap.core import AGAIN_AFTER_S, Mapped, PortMap
+from kafila_sidecar.net.portmap.mapping import AGAIN_AFTER_S, Mapped, PortMap
 from tests.sidecar.net.portmap.routers import OUTSIDE, Pcp, Pmp
 from tests.support import fuzz
 
@@ -78,7 +78,6 @@ def test_map_when_the_router_speaks_both_then_one_mapping_by_pcp() -> None:
 def test_map_when_nothing_answers_then_silent_after_three_sendings() -> None:
     run = Run(None)
     run.until(10)
-    assert run.core.is_silent
     assert run.core.next_timer() is None
     assert sorted(set(run.at)) == [0, 0.25, 0.75]
 
@@ -98,7 +97,7 @@ def test_map_when_the_router_refuses_then_said_and_asked_again_after_minutes(rou
     assert run.core.mapped is None
     assert run.core.refusal == "the router maps no port: it maps no ports for this machine"
     asked = len(run.at)
-    router._refuses = 0
+    router.refuses = 0
     run.until(AGAIN_AFTER_S + 11)
     assert run.core.mapped is not None
     assert len(run.at) - asked <= 3
@@ -130,7 +129,7 @@ def test_map_when_the_router_has_no_address_outside_then_nothing_is_mapped(outsi
     run = Run(router.answer)
     run.until(10)
     assert run.core.mapped is None
-    assert run.core.is_silent
+    assert run.core.next_timer() is None
     assert router.ports == {}
 
 
@@ -144,7 +143,7 @@ def test_map_when_what_pcp_grants_is_no_place_then_nothing_is_mapped(place: int,
     run = Run(answer)
     run.until(10)
     assert run.core.mapped is None
-    assert run.core.is_silent
+    assert run.core.next_timer() is None
 
 
 def test_map_when_nat_pmp_grants_port_zero_then_nothing_is_mapped_and_it_is_said() -> None:

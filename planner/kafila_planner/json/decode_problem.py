@@ -1,7 +1,9 @@
-"""The JSON interface, in. Sizes of blocks may be one number for all blocks or a list with one entry a block."""
+"""The JSON interface, in: problems. Sizes of blocks may be one number for all blocks or a list, an entry a block."""
 
 from kafila_planner.errors import BadProblem
 from kafila_planner.json.fields import (
+    MOST_BLOCKS,
+    MOST_MEMBERS,
     REQUIRED,
     Fields,
     Reader,
@@ -73,9 +75,7 @@ MEMBER_FIELDS = [
 EDGE_FIELDS = ("between", "rtt_s", "path")
 
 DEFAULT_CONTEXT_TOKENS = 4096
-MOST_BLOCKS = 4096
-"""No checkpoint comes near; a larger number would only eat this machine's memory."""
-MOST_MEMBERS = 64
+MOST_EDGES = MOST_MEMBERS * (MOST_MEMBERS - 1) // 2
 
 NAT: dict[str, tuple[Mapping, Filtering]] = {
     "permissive": (Mapping.ENDPOINT_INDEPENDENT, Filtering.ENDPOINT_INDEPENDENT),
@@ -108,7 +108,7 @@ def problem_from_json(obj: object) -> Problem:
         prompt_tokens=fields.get("prompt_tokens", whole(1), None),
         require=require,
         exclude=exclude,
-        edges=_edges(fields.get("edges", listed(lambda _fields, _name, value: value), ()), names),
+        edges=_edges(fields.get("edges", listed(lambda _fields, _name, value: value, MOST_EDGES), ()), names),
     )
 
 

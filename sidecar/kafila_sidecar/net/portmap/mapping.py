@@ -32,17 +32,24 @@ class Mapped:
         return Candidate(SERVER_REFLEXIVE, *self.outside, priority(SERVER_REFLEXIVE, LARGEST_LOCAL))
 
 
+@dataclass(frozen=True, slots=True)
+class MappingOffer:
+    """A router that maps ports when asked: by which protocol, and its own address outside where it said it."""
+
+    protocol: str  # "PCP", "NAT-PMP", "UPnP"
+    outside: str | None
+
+
 class PortMap:
     """One port of this machine's. `client` is its own address towards the router, `nonce` 12 random bytes.
 
-    `mapped` is what stands, `refusal` why nothing does. `is_silent`: the router speaks neither protocol.
+    `mapped` is what stands, `refusal` why nothing does.
     """
 
     def __init__(self, *, transport: Transport, port: int, client: str, nonce: bytes, now: float) -> None:
         self.mapped: Mapped | None = None
         self.refusal: str | None = None
         self.outside: str | None = None  # the router's address, as NAT-PMP says it
-        self.is_silent = False
         self._transport, self._port, self._client, self._nonce = transport, port, client, nonce
         self._wished = port
         self._is_pmp = False  # which protocol is used, once that is known
@@ -151,7 +158,7 @@ class PortMap:
             self._use_pmp(now)
             return self.handle_timer(now)
         if self._asks_both:
-            self.is_silent, self._due = True, None
+            self._due = None
         else:
             self._refused("it has stopped answering", now)
         return []

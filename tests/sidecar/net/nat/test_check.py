@@ -3,6 +3,7 @@
 import itertools
 import os
 import random
+from collections.abc import Sequence
 
 import pytest
 from aioice.stun import Class, Message, Method, parse_message
@@ -19,11 +20,12 @@ from kafila_sidecar.net.candidates import (
 )
 from kafila_sidecar.net.errors import BadDatagram
 from kafila_sidecar.net.nat.behaviour import Nat, StunServer
+from kafila_sidecar.net.nat.check import NatCheck, Sending
 from kafila_sidecar.net.nat.mapped import MappedAddress
-from kafila_sidecar.net.nat.natcheck import NatCheck, Sending
-from tests.sidecar.net.nat.nat_people import INSIDE, PORTS, Asker, PlainServer, Server
-from tests.sidecar.net.simnat import Internet, Router
+from tests.sidecar.net.nat.nat_people import INSIDE, OWN_PORT, PORTS, Asker, PlainStunHost, StunHost
 from tests.support import fuzz
+from tests.support.hand_clock import HandClock
+from tests.support.simnet import LAN_DELAY_S, Box, Host, Network, Packet, Realm
 
 EI, AD, APD = Mapping.ENDPOINT_INDEPENDENT, Mapping.ADDRESS_DEPENDENT, Mapping.ADDRESS_AND_PORT_DEPENDENT
 F_EI, F_AD, F_APD = Filtering.ENDPOINT_INDEPENDENT, Filtering.ADDRESS_DEPENDENT, Filtering.ADDRESS_AND_PORT_DEPENDENT
@@ -32,9 +34,23 @@ ONE, TWO = ("192.0.2.1",), ("192.0.2.1", "192.0.2.2")
 OUTSIDE = "203.0.113.9"
 
 
-def classified(net: Internet, via: Internet | Router, *servers: StunServer, host: str = INSIDE) -> Nat:
-    asker = Asker(net, via, servers, host)
-    assert net.run(10, until=lambda: asker.core.nat is not None), "it never came to an end"
+class Internet:
+    """A simulated internet with a clock of its own."""
+
+    def __init__(self, *, delay_s: float = 0.01, jitter_s: float = 0.0, loss: float = 0.0, seed: int = 1) -> None:
+        self.clock = HandClock()
+        self.public = Network(clock=self.clock, delay_s=delay_s, jitter_s=jitter_s, loss=loss, seed=seed).public
+
+    def box(self, *, mapping: Mapping = EI, filtering: Filtering = F_APD) -> Box:
+        return Box(self.public, OUTSIDE, mapping=mapping, filtering=filtering)
+
+    def server(self, *hosts: str, dead: Sequence[SocketPlace] = ()) -> StunHost:
+        return StunHost(self.clock, self.public, *hosts, dead=dead)
+
+
+def classified(net: Internet, realm: Realm, *servers: StunServer, host: str = INSIDE) -> Nat:
+    asker = Asker(net.clock, realm, servers, host)
+    assert net.clock.run(10, until=lambda: asker.core.nat is not None), "it never came to an end"
     assert asker.core.next_timer() is None
     assert asker.core.nat is not None
     return asker.core.nat
@@ -46,14 +62,14 @@ def test_nat_when_the_server_has_two_addresses_then_both_values_are_exact(
     mapping: Mapping, filtering: Filtering, delay_s: float
 ) -> None:
     net = Internet(delay_s=delay_s)
-    server = Server(net, *TWO)
-    started_at = net.now
-    nat = classified(net, Router(net, OUTSIDE, mapping=mapping, filtering=filtering), server.told)
+    server = net.server(*TWO)
+    started_at = net.clock.now
+    nat = classified(net, net.box(mapping=mapping, filtering=filtering).inner, server.told)
     assert (nat.udp, nat.mapping, nat.filtering) == (True, mapping, filtering)
     assert not nat.mapping_is_assumed
     assert not nat.filtering_is_assumed
-    assert nat.rtt_s == pytest.approx(2 * delay_s)
-    assert net.now - started_at < (0.35 if delay_s < 0.01 else 1.2)
+    assert nat.rtt_s == pytest.approx(2 * delay_s + LAN_DELAY_S)
+    assert net.clock.now - started_at < (0.35 if delay_s < 0.01 else 1.2)
 
 
 @pytest.mark.parametrize(("mapping", "filtering"), KINDS)
@@ -61,7 +77,7 @@ def test_nat_when_the_server_has_one_address_then_what_it_can_not_see_is_assumed
     mapping: Mapping, filtering: Filtering
 ) -> None:
     net = Internet()
-    nat = classified(net, Router(net, OUTSIDE, mapping=mapping, filtering=filtering), Server(net, *ONE).told)
+    nat = classified(net, net.box(mapping=mapping, filtering=filtering).inner, net.server(*ONE).told)
     assert (nat.mapping, nat.mapping_is_assumed) == ((APD, False) if mapping is APD else (EI, True))
     assert (nat.filtering, nat.filtering_is_assumed) == ((F_APD, False) if filtering is F_APD else (F_AD, True))
 
@@ -69,8 +85,8 @@ def test_nat_when_the_server_has_one_address_then_what_it_can_not_see_is_assumed
 @pytest.mark.parametrize("mapping", [EI, AD, APD])
 def test_nat_when_a_further_server_is_asked_then_the_mapping_is_settled(mapping: Mapping) -> None:
     net = Internet()
-    servers = (Server(net, *ONE).told, PlainServer(net, "198.51.100.3").named)
-    nat = classified(net, Router(net, OUTSIDE, mapping=mapping), *servers)
+    servers = (net.server(*ONE).told, PlainStunHost(net.public, "198.51.100.3").named)
+    nat = classified(net, net.box(mapping=mapping).inner, *servers)
     assert (nat.mapping, nat.mapping_is_assumed) == (mapping, False)
 
 
@@ -79,7 +95,7 @@ def test_nat_when_a_foreign_server_says_its_other_address_then_it_alone_suffices
     mapping: Mapping, filtering: Filtering
 ) -> None:
     net = Internet()
-    nat = classified(net, Router(net, OUTSIDE, mapping=mapping, filtering=filtering), Server(net, *TWO).named)
+    nat = classified(net, net.box(mapping=mapping, filtering=filtering).inner, net.server(*TWO).named)
     assert (nat.mapping, nat.filtering) == (mapping, filtering)
 
 
@@ -89,31 +105,33 @@ def test_nat_when_datagrams_are_lost_and_overtake_each_other_then_never_more_tha
     mapping: Mapping, filtering: Filtering, seed: int
 ) -> None:
     net = Internet(delay_s=0.03, jitter_s=0.04, loss=0.1, seed=seed)
-    nat = classified(net, Router(net, OUTSIDE, mapping=mapping, filtering=filtering), Server(net, *TWO).told)
+    nat = classified(net, net.box(mapping=mapping, filtering=filtering).inner, net.server(*TWO).told)
     assert (nat.mapping, nat.filtering) == (mapping, filtering)
 
 
 def test_nat_when_only_one_place_of_a_server_answers_then_the_mapping_is_unknown() -> None:
     net = Internet()
-    server = Server(net, *TWO, dead=[SocketPlace(0, 1), SocketPlace(1, 0), SocketPlace(1, 1)])
-    nat = classified(net, Router(net, OUTSIDE), server.told)
+    server = net.server(*TWO, dead=[SocketPlace(0, 1), SocketPlace(1, 0), SocketPlace(1, 1)])
+    nat = classified(net, net.box().inner, server.told)
     assert (nat.udp, nat.mapping, nat.filtering) == (True, Mapping.UNKNOWN, Filtering.UNKNOWN)
 
 
 def test_nat_when_the_second_address_is_silent_then_it_is_not_taken_for_fine() -> None:
     net = Internet()
-    server = Server(net, *TWO, dead=[SocketPlace(1, 0), SocketPlace(1, 1)])
-    nat = classified(net, Router(net, OUTSIDE, filtering=F_EI), server.told)
+    server = net.server(*TWO, dead=[SocketPlace(1, 0), SocketPlace(1, 1)])
+    nat = classified(net, net.box(filtering=F_EI).inner, server.told)
     assert nat.mapping is Mapping.UNKNOWN
     assert (nat.filtering, nat.filtering_is_assumed) == (F_AD, True)
 
 
 def test_nat_when_udp_is_blocked_then_says_so_within_three_seconds() -> None:
     net = Internet()
-    started_at = net.now
-    nat = classified(net, Router(net, OUTSIDE, blocks_udp=True), Server(net, *ONE).told)
+    started_at = net.clock.now
+    box = net.box()
+    box.blocks_udp = True
+    nat = classified(net, box.inner, net.server(*ONE).told)
     assert nat == Nat(udp=False, silent=((ONE[0], PORTS[0]),))
-    assert net.now - started_at <= 3
+    assert net.clock.now - started_at <= 3
 
 
 def test_nat_when_nobody_can_be_asked_then_nothing_is_known() -> None:
@@ -122,62 +140,62 @@ def test_nat_when_nobody_can_be_asked_then_nothing_is_known() -> None:
 
 def test_nat_when_one_further_server_is_dead_then_it_delays_nothing_that_is_settled() -> None:
     net = Internet()
-    started_at = net.now
-    nat = classified(net, Router(net, OUTSIDE), Server(net, *TWO).told, StunServer("192.0.2.99", 3478))
+    started_at = net.clock.now
+    nat = classified(net, net.box().inner, net.server(*TWO).told, StunServer("192.0.2.99", 3478))
     assert (nat.mapping, nat.silent) == (EI, (("192.0.2.99", 3478),))
-    assert net.now - started_at < 0.5
+    assert net.clock.now - started_at < 0.5
 
 
 def test_nat_when_a_further_server_knows_no_change_request_then_its_answers_open_nothing() -> None:
     net = Internet()
-    nat = classified(net, Router(net, OUTSIDE, filtering=F_EI), PlainServer(net, "198.51.100.3").named)
+    nat = classified(net, net.box(filtering=F_EI).inner, PlainStunHost(net.public, "198.51.100.3").named)
     assert (nat.mapping, nat.filtering) == (Mapping.UNKNOWN, Filtering.UNKNOWN)
     assert nat.mapped is not None
 
 
 def test_nat_when_the_rendezvous_is_inside_too_then_the_servers_outside_decide() -> None:
     net = Internet()
-    router = Router(net, OUTSIDE, mapping=APD)
-    inner = Server(router, "10.0.0.9")
-    outer = [PlainServer(net, host).named for host in ("198.51.100.3", "198.51.100.4")]
-    nat = classified(net, router, inner.told, *outer)
+    home = net.box(mapping=APD).inner
+    inner = StunHost(net.clock, home, "10.0.0.9")
+    outer = [PlainStunHost(net.public, host).named for host in ("198.51.100.3", "198.51.100.4")]
+    nat = classified(net, home, inner.told, *outer)
     assert (nat.mapping, nat.is_translated) == (APD, True)
-    alone = classified(net, router, inner.told)
+    alone = classified(net, home, inner.told)
     assert (alone.mapping, alone.mapping_is_assumed, alone.is_translated) == (EI, True, False)
 
 
 def test_nat_when_there_is_no_router_then_open_and_not_translated() -> None:
     net = Internet()
-    nat = classified(net, net, Server(net, *TWO).told, host=OUTSIDE)
+    nat = classified(net, net.public, net.server(*TWO).told, host=OUTSIDE)
     assert (nat.mapping, nat.filtering, nat.is_translated) == (EI, F_EI, False)
     assert nat.candidate() is None
 
 
 def test_candidate_when_translated_then_it_is_the_address_of_the_own_socket() -> None:
     net = Internet()
-    router = Router(net, OUTSIDE)
-    nat = classified(net, router, Server(net, *TWO).told)
+    home = net.box().inner
+    nat = classified(net, home, net.server(*TWO).told)
     assert nat.mapped is not None
     wanted = Candidate(SERVER_REFLEXIVE, *nat.mapped, priority(SERVER_REFLEXIVE, LARGEST_LOCAL))
     assert nat.candidate() == wanted
     reached: list[bytes] = []
-    router.bind((INSIDE, 1111), lambda data, source: reached.append(data))
-    net.send(b"hello", (TWO[0], PORTS[0]), nat.mapped)
-    net.run(1)
+    Host("own", (home, INSIDE)).open(OWN_PORT, lambda batch: reached.extend(data for data, _ in batch))
+    net.public.carry(Packet((TWO[0], PORTS[0]), nat.mapped, b"hello"))
+    net.clock.run(1)
     assert reached == [b"hello"]
 
 
 def test_nat_when_behind_two_routers_then_the_stricter_of_each_counts() -> None:
     net = Internet()
-    outer = Router(net, OUTSIDE, mapping=AD, filtering=F_EI)
-    inner = Router(outer, "100.64.0.7", mapping=EI, filtering=F_APD)
-    nat = classified(net, inner, Server(net, *TWO).told)
+    outer = net.box(mapping=AD, filtering=F_EI)
+    inner = Box(outer.inner, "100.64.0.7", mapping=EI, filtering=F_APD)
+    nat = classified(net, inner.inner, net.server(*TWO).told)
     assert (nat.mapping, nat.filtering) == (AD, F_APD)
 
 
 def test_nat_when_ipv6_only_with_a_firewall_then_no_translation_is_seen() -> None:
     net = Internet()
-    nat = classified(net, net, Server(net, "2001:db8::1", "2001:db8::2").told, host="2001:db8:5::5")
+    nat = classified(net, net.public, net.server("2001:db8::1", "2001:db8::2").told, host="2001:db8:5::5")
     assert (nat.mapping, nat.is_translated, nat.udp) == (EI, False, True)
 
 
@@ -268,12 +286,12 @@ def test_check_when_answers_to_its_questions_are_hostile_then_typed_and_no_place
 @pytest.mark.fuzz
 def test_check_when_bytes_from_strangers_come_then_typed_errors_and_the_same_result() -> None:
     net = Internet()
-    server = Server(net, *TWO)
-    asker = Asker(net, Router(net, OUTSIDE), [server.told])
+    server = net.server(*TWO)
+    asker = Asker(net.clock, net.box().inner, [server.told])
     held = len(asker.core._probes)
     strangers = [answer(Message(Method.BINDING, Class.REQUEST, os.urandom(12)), (OUTSIDE, 7))]
-    assert fuzz.fuzz(lambda data: asker.core.receive(data, (TWO[0], PORTS[0]), net.now), strangers) == 0
+    assert fuzz.fuzz(lambda data: asker.core.receive(data, (TWO[0], PORTS[0]), net.clock.now), strangers) == 0
     assert len(asker.core._probes) == held
-    assert net.run(5, until=lambda: asker.core.nat is not None)
+    assert net.clock.run(5, until=lambda: asker.core.nat is not None)
     assert asker.core.nat is not None
     assert (asker.core.nat.mapping, asker.core.nat.filtering) == (EI, F_APD)

@@ -1,7 +1,7 @@
-"""The best of every subset, order, head, batch size and division, within a budget of counted states."""
+"""Equal blocks: the best of every subset, head, batch size and division, within a budget of counted states."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from kafila_planner.ring.tour import ring_weights
 from kafila_planner.search.pool import (
@@ -13,27 +13,11 @@ from kafila_planner.search.pool import (
     least_bound,
     members_of,
 )
-from kafila_planner.search.sequences import SequenceSearch
 from kafila_planner.search.twins import is_first_choice, twins_of
 
-FLOORS_TO = 12
-"""Unequal blocks: members up to which every subset gets a lower bound beforehand."""
 
-
-def exact_search(pool: Pool, budget: SearchBudget, known: list[FoundLayout]) -> list[FoundLayout]:
-    """All best layouts, those known among them; empty if no set can hold the model.
-
-    Exact unless the budget is spent: then the best until then.
-    """
-    known_s = min((found.seconds for found in known), default=math.inf)
-    if pool.case.chain.equal:
-        return equals([*known, *_sets(pool, budget, known_s)])
-    floors = _floors(pool, budget) if len(pool.case.members) <= FLOORS_TO else None
-    return equals([*known, *SequenceSearch(pool, budget, known_s, floors).run()])
-
-
-def _sets(pool: Pool, budget: SearchBudget, known_s: float) -> Iterator[FoundLayout]:
-    """Equal blocks: the cheapest ring of a set is best, whatever its order. The layouts are in no order yet.
+def search_sets(pool: Pool, budget: SearchBudget, known_s: float) -> Iterator[FoundLayout]:
+    """The cheapest ring of a set is best, whatever its order. The layouts are in no order yet.
 
     Subsets are tried in the order of a lower bound, until it passes the best found.
     """
@@ -50,8 +34,8 @@ def _sets(pool: Pool, budget: SearchBudget, known_s: float) -> Iterator[FoundLay
             yield found
 
 
-def _floors(pool: Pool, budget: SearchBudget) -> list[float] | None:
-    """For each set the least bound of those that contain it."""
+def floors_of(pool: Pool, budget: SearchBudget) -> list[float] | None:
+    """For each set the least bound of those that contain it; None where the budget is too small for that."""
     if not _affordable(pool, budget):
         return None
     size = len(pool.case.members)
@@ -75,10 +59,3 @@ def _bounds(pool: Pool, rings: list[int]) -> list[float]:
         least_bound(pool, mask, weight) if mask and mask & pool.required == pool.required else math.inf
         for mask, weight in enumerate(rings)
     ]
-
-
-def equals(found: Iterable[FoundLayout]) -> list[FoundLayout]:
-    """Those of the best rank."""
-    found = list(found)
-    best = min((one.rank for one in found), default=None)
-    return [one for one in found if one.rank == best]
