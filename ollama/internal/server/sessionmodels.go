@@ -163,6 +163,9 @@ func (m *SessionModels) ensure(ctx context.Context, session *pb.Session) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if err := m.nameIsFreeLocked(session); err != nil {
+		return err
+	}
 	old := m.known[session.Id]
 	if old != nil && old.Concurrency == session.Concurrency && proto.Equal(old.Vehicle, session.Vehicle) {
 		names, err := m.store.registered(ctx)
@@ -186,6 +189,18 @@ func (m *SessionModels) ensure(ctx context.Context, session *pb.Session) error {
 	}
 	m.known[session.Id] = session
 	slog.Info("session_model_loaded", "session", session.Id, "name", session.Vehicle.Name, "slots", session.Concurrency)
+	return nil
+}
+
+// nameIsFreeLocked keeps one session from taking what is asked of another: whoever opens a session chooses its id, and so
+// how the name of its model ends.
+func (m *SessionModels) nameIsFreeLocked(session *pb.Session) error {
+	for id, other := range m.known {
+		if id != session.Id && sessionapi.SameModel(other.Vehicle.Name, session.Vehicle.Name) {
+			return fmt.Errorf("another session here has a model called %s: leave that one first (%s), or this one",
+				session.Vehicle.Name, sessionapi.Title(other))
+		}
+	}
 	return nil
 }
 

@@ -202,3 +202,23 @@ func TestSessionModels_removeCopies_leavesSessionsModelsAndWhatOthersMade(t *tes
 		t.Errorf("left: %s", names)
 	}
 }
+
+func TestSessionModels_ensure_whenAnotherSessionHasTheName_leavesItToThatOne(t *testing.T) {
+	models, memory := modelsOf(t, &fake.Sidecar{})
+	if err := models.ensure(t.Context(), fake.ReadySession()); err != nil {
+		t.Fatal(err)
+	}
+	before, _ := memory.Created(fake.ModelName)
+	second := fake.ReadySession()
+	second.Id, second.Vehicle.Name = "s2", "kafila/session/MODEL:7"
+	if err := models.ensure(t.Context(), second); err == nil || !strings.Contains(err.Error(), "7-ocean-velvet-lamp") {
+		t.Errorf("%v", err)
+	}
+	if after, _ := memory.Created(fake.ModelName); after.Files["session.gguf"] != before.Files["session.gguf"] || models.known["s2"] != nil {
+		t.Error("the second session took the name")
+	}
+	models.forget("s1")
+	if err := models.ensure(t.Context(), second); err != nil {
+		t.Errorf("once the name is free: %v", err)
+	}
+}
