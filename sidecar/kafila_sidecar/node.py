@@ -30,7 +30,7 @@ from kafila_sidecar.runtime.shard.families import family_of
 from kafila_sidecar.serving import plans
 from kafila_sidecar.session import join as joining
 from kafila_sidecar.session.channel.channel import Channel
-from kafila_sidecar.session.lookup import find_session
+from kafila_sidecar.session.lookup import find_session, session_of_id
 from kafila_sidecar.session.rendezvous.address import parse_address
 from kafila_sidecar.session.rendezvous.code import Code, parse_code
 from kafila_sidecar.session.terms import check_terms, make_terms, planning_terms
@@ -243,8 +243,8 @@ class Node:
         return await examine(rendezvous=request.rendezvous or self._config.rendezvous, stun=self._config.stun)
 
     async def generate(self, request: pb.GenerateRequest) -> AsyncGenerator[pb.GenerateReply, None]:
-        """One completion, see `Stage.generate`."""
-        session = self._find(request.session)
+        """One completion, see `Stage.generate`. A model stands for one session, so only a whole id names it here."""
+        session = session_of_id(request.session, list(self._sessions.values()))
         session.check_open()
         async with aclosing(session.stage.generate(request)) as replies:
             async for reply in replies:

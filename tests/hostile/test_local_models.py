@@ -84,7 +84,6 @@ def private(name: str) -> dict[str, Any]:
 
 def test_model_when_its_marker_is_forged_is_refused_in_words_and_asks_nobody(server: OllamaServer) -> None:
     plant(server, "llama3", forged(stub_of(server)))
-    assert forged(stub_of(server)) != stub_of(server), "the marker carries no secret"
     before = asked(server)
     for path in ("/api/chat", "/api/generate", "/v1/chat/completions"):
         status, sentence = refusal(server, path, private("llama3") | {"prompt": "a private question"})
@@ -95,6 +94,7 @@ def test_model_when_its_marker_is_forged_is_refused_in_words_and_asks_nobody(ser
     assert (said.returncode, "did not make it" in said.stderr, said.stdout.strip()) == (1, True, "")
     server.run("rm", "llama3")
     assert names(server) == [MODEL]
+    assert forged(stub_of(server)) != stub_of(server), "the marker carries no secret"
 
 
 def refusal(server: OllamaServer, path: str, body: dict[str, Any]) -> tuple[int, str]:
