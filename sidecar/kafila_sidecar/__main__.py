@@ -52,7 +52,7 @@ class ShowVersions(argparse.Action):
 
 async def run(config: Config) -> None:
     """Serves until standard input ends (the parent is gone) or SIGTERM or SIGINT comes."""
-    from kafila_sidecar.node import Node
+    from kafila_sidecar.node import open_node
     from kafila_sidecar.service import start_server
 
     stop = asyncio.Event()
@@ -60,7 +60,7 @@ async def run(config: Config) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     _watch_parent(loop, stop)
-    async with Node(config) as node:
+    async with open_node(config) as node:
         server = await start_server(node, config.socket)
         log.info("sidecar_ready")
         try:

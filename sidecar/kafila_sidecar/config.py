@@ -20,7 +20,7 @@ class Config:
     stun: str  # KAFILA_STUN: further STUN servers, host:port,...
     port_mapping: bool  # whether routers are asked to forward ports; KAFILA_PORT_MAPPING
     name: str  # this machine's name for people
-    openblas: bool  # DESIGN 12: a quick BLAS on Linux CPUs
+    openblas: bool  # a quick BLAS on Linux CPUs
 
     @classmethod
     def read(cls, environment: Mapping[str, str], *, socket_path: Path, data: Path) -> "Config":

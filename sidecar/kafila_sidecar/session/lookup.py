@@ -40,7 +40,7 @@ def find_session(wanted: str, sessions: Sequence[S]) -> S:
     raise NotFound(f"this machine is in no session {name}: `ollama session list` shows those it is in")
 
 
-def session_of_id(wanted: str, sessions: Sequence[S]) -> S:
+def session_with_id(wanted: str, sessions: Sequence[S]) -> S:
     """The session with this very id: what programs name it by, and no person's way of calling it will do.
 
     Raises NotFound where there is none.

@@ -44,12 +44,19 @@ def build(config: Mapping[str, Any]) -> tuple[Family, Module]:
 
 
 def load_part(
-    config: Mapping[str, Any], files: Mapping[Path, Collection[str]], *, start: int, end: int, head: bool
+    config: Mapping[str, Any],
+    files: Mapping[Path, Collection[str]],
+    *,
+    start: int,
+    end: int,
+    head: bool,
+    kept: Weights,
 ) -> tuple[Family, Module]:
     """The Model with the blocks [start, end), and embedding, norm and unembedding if `head`, evaluated.
 
     files: which tensors are to be taken from which safetensors file; what else stands in a file (a hole, in a sparse
-    one) becomes lazy zeros, that `sanitize()` may handle and nobody evaluates.
+    one) becomes lazy zeros, that `sanitize()` may handle and nobody evaluates. kept: arrays of this checkpoint that are
+    in memory already, by mlx-lm's names; those of other parts are dropped first, ours stand in for what the files have.
 
     Raises: Refused when a tensor of ours is missing or doesn't fit the configuration.
     """
@@ -61,7 +68,9 @@ def load_part(
         return family.holds(name, start=start, end=end, head=head, tied=family.tied(config))
 
     weights = _sanitised(model, _read(files, ours))
-    weights = {name: array for name, array in weights.items() if ours(name)}
+    weights = {name: kept.pop(name, array) for name, array in weights.items() if ours(name)}
+    kept.clear()
+    mx.clear_cache()
     strip_absent(model, family, start=start, end=end, head=head)
     _quantise(model, config, weights)
     _fill(model, weights)

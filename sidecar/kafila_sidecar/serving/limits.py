@@ -1,7 +1,5 @@
-"""One request as the head runs it: what to generate, within which limits."""
+"""Within which limits a request is answered, and what is refused before anything is computed. Pure."""
 
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +9,7 @@ from kafila_sidecar.session.terms import SMALLEST_CONTEXT_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
-class RequestLimits:
+class AnswerLimits:
     """How long the sequence may become. context_tokens bounds prompt and answer together."""
 
     context_tokens: int
@@ -23,7 +21,7 @@ class RequestLimits:
         return full or (self.output_tokens is not None and output_tokens >= self.output_tokens)
 
 
-def limits_of(options: pb.Options, session_context_tokens: int) -> RequestLimits:
+def limits_of(options: pb.Options, session_context_tokens: int) -> AnswerLimits:
     """The request's own limits, never above the session's. As in Ollama, num_predict limits when it is above 0.
 
     Raises:
@@ -34,7 +32,7 @@ def limits_of(options: pb.Options, session_context_tokens: int) -> RequestLimits
         if options.num_ctx < 1:
             raise InvalidInput(f"the option num_ctx is {options.num_ctx}: it must be 1 or more")
         context = min(context, max(options.num_ctx, SMALLEST_CONTEXT_TOKENS))
-    return RequestLimits(context, options.num_predict if options.num_predict > 0 else None)
+    return AnswerLimits(context, options.num_predict if options.num_predict > 0 else None)
 
 
 def refuse_unsupported(request: pb.GenerateRequest) -> None:
@@ -50,13 +48,3 @@ def refuse_unsupported(request: pb.GenerateRequest) -> None:
 def given_options(options: pb.Options) -> dict[str, Any]:
     """The options that the request sets, by Ollama's names."""
     return {field.name: value for field, value in options.ListFields()}
-
-
-def now() -> float:
-    """Seconds on this process's monotonic clock."""
-    return time.monotonic()
-
-
-def chunks(tokens: Sequence[int], size: int) -> list[Sequence[int]]:
-    """The prompt in pieces of at most `size` tokens; at least one, since a prompt is not empty."""
-    return [tokens[i : i + size] for i in range(0, len(tokens), size)]

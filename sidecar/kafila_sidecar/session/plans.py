@@ -1,13 +1,24 @@
 """A plan with the alternatives beside it, before anything is fetched."""
 
 import json
-from typing import Any
+from dataclasses import replace
 
+from kafila_planner import (
+    BadProblem,
+    Plan,
+    PlannedStage,
+    Problem,
+    Refusal,
+    plan_to_json,
+    problem_from_json,
+    problem_to_json,
+)
+from kafila_planner.model.types import Objective
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import Refused
 from kafila_sidecar.session.coordination.effects import Json, Proposal
 from kafila_sidecar.session.coordination.planning import compute_plan
-from kafila_sidecar.session.terms import OBJECTIVES, beside_weights, context_for
+from kafila_sidecar.session.terms import beside_weights, context_for
 from kafila_sidecar.weights.checkpoint import Checkpoint
 
 
@@ -29,7 +40,7 @@ async def of_model(checkpoint: Checkpoint, member: Json, request: pb.PlanRequest
         Refused: the measurements can't be planned with.
     """
     context_tokens = context_for(checkpoint, request.context_tokens)
-    problem: dict[str, Any] = {
+    told = {
         "model": checkpoint.sizes,
         "context_tokens": context_tokens,
         "concurrency": request.concurrency or 1,
@@ -37,23 +48,27 @@ async def of_model(checkpoint: Checkpoint, member: Json, request: pb.PlanRequest
         "members": [member],
         **beside_weights(checkpoint, context_tokens),
     }
+    try:
+        problem = problem_from_json(told)
+    except BadProblem as error:
+        raise Refused(f"the session can't be planned: {error}") from None
     return await _reply(problem, await compute_plan(problem), checkpoint, member["name"])
 
 
-async def _reply(problem: Json, plan: Json, checkpoint: Checkpoint, own_name: str) -> pb.PlanReply:
-    alternatives = {name: await compute_plan({**problem, "objective": name}) for name in OBJECTIVES}
+async def _reply(problem: Problem, plan: Plan | Refusal, checkpoint: Checkpoint, own_name: str) -> pb.PlanReply:
+    others = {objective: await compute_plan(replace(problem, objective=objective)) for objective in Objective}
     return pb.PlanReply(
-        plan_json=json.dumps(plan),
-        problem_json=json.dumps(problem),
-        alternatives_json={name: json.dumps(other) for name, other in alternatives.items()},
-        download_bytes=_downloads(plan, checkpoint, own_name),
+        plan_json=json.dumps(plan_to_json(plan)),
+        problem_json=json.dumps(problem_to_json(problem)),
+        alternatives_json={objective.value: json.dumps(plan_to_json(other)) for objective, other in others.items()},
+        download_bytes=_downloads(plan, checkpoint, own_name) if isinstance(plan, Plan) else {},
     )
 
 
-def _downloads(plan: Json, checkpoint: Checkpoint, own_name: str) -> dict[str, int]:
+def _downloads(plan: Plan, checkpoint: Checkpoint, own_name: str) -> dict[str, int]:
     """Bytes that each stage has to bring here, by member: what is missing on this machine; of the others, who may have
     some of it, the whole stage; nothing where everybody has the folder."""
-    wanted = {stage["member"]: _tensors(stage, plan, checkpoint) for stage in plan.get("stages", [])}
+    wanted = {stage.member: _tensors(stage, plan, checkpoint) for stage in plan.stages}
     is_folder = checkpoint.model.startswith("/")
     return {
         member: checkpoint.download_bytes(names) if is_folder or member == own_name else checkpoint.shard_bytes(names)
@@ -61,6 +76,5 @@ def _downloads(plan: Json, checkpoint: Checkpoint, own_name: str) -> dict[str, i
     }
 
 
-def _tensors(stage: Json, plan: Json, checkpoint: Checkpoint) -> frozenset[str]:
-    is_head = stage["member"] == plan["head"]
-    return checkpoint.shard(start=stage["start"], end=stage["end"], head=is_head)
+def _tensors(stage: PlannedStage, plan: Plan, checkpoint: Checkpoint) -> frozenset[str]:
+    return checkpoint.shard(start=stage.start, end=stage.end, head=stage.member == plan.head)

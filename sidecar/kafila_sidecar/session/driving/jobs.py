@@ -1,13 +1,14 @@
-"""What takes a seat long: measuring, planning, loading. Each job ends in the seat's own turn."""
+"""What takes long: measuring, planning, loading. Each job ends in a turn of the driver's."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from kafila_planner import Refusal
 from kafila_sidecar.errors import KafilaError
 from kafila_sidecar.session.coordination.effects import Fault, Json, Proposal
-from kafila_sidecar.session.coordination.planning import compute_plan
+from kafila_sidecar.session.coordination.planning import propose
 
 log = logging.getLogger(__name__)
 
@@ -23,13 +24,17 @@ Measure = Callable[[], Awaitable[tuple[Json, str]]]
 class StageDriver(Protocol):
     """This machine's part in the present epoch; serving/stage.py is the one."""
 
+    @property
+    def active_sequences(self) -> int: ...
+    @property
+    def weight_bytes(self) -> int: ...
     async def load(self, proposal: Proposal, progress: Progress) -> None: ...
     def serve(self, proposal: Proposal) -> None: ...
     async def stop(self, fault: Fault) -> None: ...
 
 
 class Jobs:
-    """Runs them in the seat's task group; `soon` queues what follows."""
+    """Runs them in the driver's task group; `soon` queues what follows."""
 
     def __init__(self, stage: StageDriver, tasks: asyncio.TaskGroup, soon: Soon) -> None:
         self._stage = stage
@@ -68,15 +73,12 @@ class Jobs:
             self._looking.cancel()
         self._looking = self._tasks.create_task(work(), name="look at the network")
 
-    def plan(self, problem: Json, done: Callable[[Json], Awaitable[None]]) -> None:
-        """A problem that can't be planned is a plan that is not admitted."""
+    def plan(self, epoch: int, problem: Json, done: Callable[[Proposal | Refusal], Awaitable[None]]) -> None:
+        """The plan of a problem, off the event loop."""
 
         async def work() -> None:
-            try:
-                plan: Json = await compute_plan(problem)
-            except KafilaError as error:
-                plan = {"admitted": False, "reason": str(error), "undersized": None}
-            self._soon(lambda: done(plan))
+            made = await propose(epoch, problem)
+            self._soon(lambda: done(made))
 
         self._tasks.create_task(work(), name="plan")
 

@@ -1,7 +1,7 @@
 """Links on loopback follow the membership: who is removed is unlinked at once, and gets no link again."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,7 +13,7 @@ from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.session.channel.replica import Replica
-from kafila_sidecar.session.coordination.links import Links
+from kafila_sidecar.session.driving.links import Links, StandingLinks
 from tests.sidecar.session.village import Village
 
 DEADLINE_S = 10.0
@@ -22,14 +22,19 @@ DEADLINE_S = 10.0
 async def ignore(_: Stream) -> None: ...
 
 
-class Machine:
+class LinkedMember:
     """A member's network, and the links that it wants."""
 
     def __init__(self, replica: Replica, tasks: asyncio.TaskGroup) -> None:
         self.replica = replica
         self.endpoint = Endpoint.open(host="127.0.0.1")
         self.changes: list[tuple[str, bool]] = []
-        self.links = Links(network=self, told=self._told, tasks=tasks)
+        self.standing = StandingLinks()
+        self.links = Links(network=self, standing=self.standing, told=self._told, tasks=tasks)
+
+    def start(self, changed: Callable[[], None]) -> None: ...
+
+    def stop(self) -> None: ...
 
     def candidates(self) -> Sequence[Candidate]:
         return self.endpoint.candidates()
@@ -60,19 +65,19 @@ class Machine:
     async def reached(self, *peers: str) -> None:
         """Returns when exactly these links are up."""
         for _ in range(int(DEADLINE_S * 100)):
-            if set(self.links.up) == set(peers):
+            if set(self.standing.up) == set(peers):
                 return
             await asyncio.sleep(0.01)
-        raise AssertionError(f"{self.replica.self_name} has links to {sorted(self.links.up)}")
+        raise AssertionError(f"{self.replica.self_name} has links to {sorted(self.standing.up)}")
 
     def _told(self, peer: str, link: Link | None, error: KafilaError | None) -> None:
         self.changes.append((peer, link is not None))
 
 
 @asynccontextmanager
-async def machines(village: Village) -> AsyncIterator[dict[str, Machine]]:
+async def linked_members(village: Village) -> AsyncIterator[dict[str, LinkedMember]]:
     async with asyncio.TaskGroup() as tasks:
-        all_of_them = {name: Machine(person.replica, tasks) for name, person in village.people.items()}
+        all_of_them = {name: LinkedMember(person.replica, tasks) for name, person in village.people.items()}
         for follower in all_of_them.values():
             for name, other in all_of_them.items():
                 follower.links.learn(name, other.candidates())
@@ -87,18 +92,18 @@ async def machines(village: Village) -> AsyncIterator[dict[str, Machine]]:
 
 async def test_link_when_its_member_is_kicked_then_closed_and_refused_while_others_stand() -> None:
     village = Village("anna", "eve")
-    async with machines(village) as world:
+    async with linked_members(village) as world:
         host, anna, eve = world.values()
         for follower in world.values():
             await follower.reached(*(name for name in world if name != follower.replica.self_name))
-        before = anna.links.to("host")
+        before = anna.standing.to("host")
         pairs = {name: (member, eve.replica.keys.pair(member)) for name, member in eve.replica.log.now.members.items()}
         village.do("host", village["host"].upkeep.remove("eve", "removed"))
         for follower in (host, anna):
             follower.links.forget([member.name for member in follower.replica.members])
         await host.reached("anna")
         await anna.reached("host")
-        assert anna.links.to("host") is before
+        assert anna.standing.to("host") is before
         eve.links.want(frozenset())
         for name in ("host", "anna"):
             member, keys = pairs[name]
@@ -106,13 +111,13 @@ async def test_link_when_its_member_is_kicked_then_closed_and_refused_while_othe
             with pytest.raises(KafilaError):
                 await eve.connect(keys.link, member.fingerprint, name, world[name].candidates(), deadline_s=0.5)
             assert world[name].endpoint.strangers > strangers
-        assert set(host.links.up) == {"anna"}
+        assert set(host.standing.up) == {"anna"}
 
 
 async def test_link_when_a_member_plays_another_with_all_keys_it_has_then_none_comes_up() -> None:
     """Eve is a member still, and knows the session's key and those of her own pairs."""
     village = Village("anna", "eve")
-    async with machines(village) as world:
+    async with linked_members(village) as world:
         host, anna, eve = world.values()
         await host.reached("anna", "eve")
         await anna.reached("host", "eve")
@@ -121,17 +126,17 @@ async def test_link_when_a_member_plays_another_with_all_keys_it_has_then_none_c
         shared = host.replica.keys.pair(members["anna"]).link
         assert shared == anna.replica.keys.pair(members["host"]).link
         assert shared not in known
-        before = anna.links.to("host")
+        before = anna.standing.to("host")
         eve.replica.identity.fingerprint = host.replica.identity.fingerprint  # she says that she is the host
         for key in known:
             with pytest.raises(KafilaError):
                 await eve.connect(key, members["anna"].fingerprint, "anna", anna.candidates(), deadline_s=0.3)
-        assert anna.links.to("host") is before
+        assert anna.standing.to("host") is before
 
 
 async def test_links_when_a_peer_is_forgotten_then_its_candidates_are_too() -> None:
     village = Village("anna")
-    async with machines(village) as world:
+    async with linked_members(village) as world:
         host = world["host"]
         await host.reached("anna")
         host.links.forget(["host"])

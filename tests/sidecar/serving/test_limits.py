@@ -4,25 +4,24 @@ import pytest
 
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import InvalidInput
-from kafila_sidecar.serving.request import RequestLimits, chunks, given_options, limits_of, refuse_unsupported
+from kafila_sidecar.serving.engine import chunks
+from kafila_sidecar.serving.limits import AnswerLimits, given_options, limits_of, refuse_unsupported
 
 
 @pytest.mark.parametrize(
     ("options", "wanted"),
     [
-        (pb.Options(), RequestLimits(100, None)),
-        (pb.Options(num_ctx=0), RequestLimits(100, None)),
-        (pb.Options(num_ctx=50), RequestLimits(50, None)),
-        (pb.Options(num_ctx=1000), RequestLimits(100, None)),
-        (pb.Options(num_ctx=1), RequestLimits(4, None)),
-        (pb.Options(num_predict=7), RequestLimits(100, 7)),
-        (pb.Options(num_predict=0), RequestLimits(100, None)),
-        (pb.Options(num_predict=-1), RequestLimits(100, None)),
+        (pb.Options(), AnswerLimits(100, None)),
+        (pb.Options(num_ctx=0), AnswerLimits(100, None)),
+        (pb.Options(num_ctx=50), AnswerLimits(50, None)),
+        (pb.Options(num_ctx=1000), AnswerLimits(100, None)),
+        (pb.Options(num_ctx=1), AnswerLimits(4, None)),
+        (pb.Options(num_predict=7), AnswerLimits(100, 7)),
+        (pb.Options(num_predict=0), AnswerLimits(100, None)),
+        (pb.Options(num_predict=-1), AnswerLimits(100, None)),
     ],
 )
-def test_limits_when_options_are_given_then_never_above_the_sessions(
-    options: pb.Options, wanted: RequestLimits
-) -> None:
+def test_limits_when_options_are_given_then_never_above_the_sessions(options: pb.Options, wanted: AnswerLimits) -> None:
     assert limits_of(options, 100) == wanted
 
 
@@ -33,7 +32,7 @@ def test_limits_when_the_context_is_negative_then_refused_by_name() -> None:
 
 @pytest.mark.parametrize(("total", "output", "stops"), [(99, 5, False), (100, 5, True), (50, 6, False), (50, 7, True)])
 def test_reason_to_stop_when_context_or_answer_is_full_then_true(total: int, output: int, stops: bool) -> None:
-    assert RequestLimits(100, 7).reason_to_stop(total, output) is stops
+    assert AnswerLimits(100, 7).reason_to_stop(total, output) is stops
 
 
 @pytest.mark.parametrize("field", [{"images": 1}, {"format": "json"}, {"logprobs": True}])

@@ -17,6 +17,11 @@ class MemberView:
     fetched_bytes: int = 0
     total_bytes: int = 0
 
+    @property
+    def shown(self) -> tuple[str, str, int, int, int]:
+        """All of it, as it is now."""
+        return self.doing, self.device, self.usable_memory_bytes, self.fetched_bytes, self.total_bytes
+
 
 class Roster:
     """Members in the order of joining."""
@@ -55,6 +60,9 @@ class Roster:
             self.edges.pop(frozenset((one, other)), None)
         elif one in self._seen and other in self._seen:
             self.edges[frozenset((one, other))] = edge
+
+    def is_linked(self, one: str, other: str) -> bool:
+        return frozenset((one, other)) in self.edges
 
     def measured(self, trace: Mapping[str, Any]) -> None:
         """The head's record of its latest request."""

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 from kafila_sidecar.errors import KafilaError, Unavailable
@@ -19,24 +20,56 @@ Told = Callable[[str, Link | None, KafilaError | None], None]
 
 
 class LinkMaker(Protocol):
-    """Makes this session's links; the node's endpoint behind it."""
+    """Makes this session's links; `reaching.Reaching`."""
 
+    def start(self, changed: Callable[[], None]) -> None: ...
+    def stop(self) -> None: ...
     def candidates(self) -> Sequence[Candidate]: ...
     def announced(self, peer: str, candidates: Sequence[Candidate]) -> None: ...
     async def entry(self) -> Json: ...
     async def dial(self, peer: str, candidates: Sequence[Candidate]) -> Link: ...
 
 
-class Links:
-    """One session's links by peer name; `told(peer, link, error)` hears of every change."""
+class StandingLinks:
+    """One session's links that stand now, by peer name."""
 
-    def __init__(self, *, network: LinkMaker, told: Told, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self) -> None:
+        self._up: dict[str, Link] = {}
+
+    def to(self, peer: str) -> Link:
+        """The link to a peer.
+
+        Raises: Unavailable while it is down.
+        """
+        try:
+            return self._up[peer]
+        except KeyError:
+            raise Unavailable(f"there is no link to {peer} right now: try again in a moment") from None
+
+    @property
+    def up(self) -> Mapping[str, Link]:
+        return self._up
+
+    @contextmanager
+    def standing(self, peer: str, link: Link) -> Iterator[None]:
+        """The link stands meanwhile."""
+        self._up[peer] = link
+        try:
+            yield
+        finally:
+            self._up.pop(peer, None)
+
+
+class Links:
+    """Keeps one session's links up; `told(peer, link, error)` hears of every change."""
+
+    def __init__(self, *, network: LinkMaker, standing: StandingLinks, told: Told, tasks: asyncio.TaskGroup) -> None:
         self._network = network
+        self._standing = standing
         self._told = told
         self._tasks = tasks
         self._wanted: frozenset[str] = frozenset()
         self._keepers: dict[str, asyncio.Task[None]] = {}
-        self._up: dict[str, Link] = {}
         self._candidates: dict[str, asyncio.Future[Sequence[Candidate]]] = {}
 
     def learn(self, peer: str, candidates: Sequence[Candidate]) -> None:
@@ -60,20 +93,6 @@ class Links:
         self.want(self._wanted & frozenset(members))
         self._candidates = {peer: known for peer, known in self._candidates.items() if peer in members}
 
-    def to(self, peer: str) -> Link:
-        """The link to a peer.
-
-        Raises: Unavailable while it is down.
-        """
-        try:
-            return self._up[peer]
-        except KeyError:
-            raise Unavailable(f"there is no link to {peer} right now: try again in a moment") from None
-
-    @property
-    def up(self) -> Mapping[str, Link]:
-        return self._up
-
     async def close(self) -> None:
         """Closes all links and waits until they are down."""
         keepers = list(self._keepers.values())
@@ -89,12 +108,11 @@ class Links:
             if link is None:
                 return
             try:
-                self._up[peer] = link
-                while not link.closed.done():
-                    self._told(peer, link, None)
-                    await link.moved()
+                with self._standing.standing(peer, link):
+                    while not link.closed.done():
+                        self._told(peer, link, None)
+                        await link.moved()
             finally:
-                self._up.pop(peer, None)
                 await link.close()
             log.info("link_down peer=%s", peer)
             self._told(peer, None, None)
