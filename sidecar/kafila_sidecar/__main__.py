@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kafila_sidecar.config import Config, default_data
 from kafila_sidecar.errors import KafilaError
+from kafila_sidecar.foreign import HarmlessFormatter
 
 log = logging.getLogger("kafila_sidecar")
 
@@ -29,9 +30,9 @@ def main(argv: list[str] | None = None) -> None:
     )
     parser.add_argument("--log-level", default=os.environ.get("KAFILA_LOG_LEVEL", "INFO"))
     options = parser.parse_args(argv)
-    logging.basicConfig(
-        level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
-    )
+    told = logging.StreamHandler(sys.stderr)
+    told.setFormatter(HarmlessFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=options.log_level.upper(), handlers=[told])
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # it shows addresses, which may be signed
     logging.getLogger("quic").setLevel(logging.ERROR)  # it warns of every packet of a stranger
     try:

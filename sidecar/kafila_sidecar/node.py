@@ -269,12 +269,12 @@ class LocalNode:
         return await examine(rendezvous=request.rendezvous or self._config.rendezvous, stun=self._config.stun)
 
     def generate(self, request: pb.GenerateRequest) -> AsyncGenerator[pb.GenerateReply, None]:
-        """One completion, see `Stage.generate`.
+        """One completion, see `Stage.generate`. A model stands for one session, so only its whole id names it here.
 
         Raises:
             KafilaError: no such session, or it is over.
         """
-        session = self._sessions.find(request.session)
+        session = self._sessions.with_id(request.session)
         session.check_open()
         return session.stage.generate(request)
 

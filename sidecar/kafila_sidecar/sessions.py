@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from kafila_sidecar.errors import Refused
 from kafila_sidecar.participation import Participation
-from kafila_sidecar.session.lookup import find_session
+from kafila_sidecar.session.lookup import find_session, session_with_id
 from kafila_sidecar.session.rendezvous.code import Code
 
 KEPT_CLOSED = 16  # sessions that are over and can still say why
@@ -31,6 +31,10 @@ class Sessions:
     def find(self, wanted: str) -> Participation:
         """What a person calls a session; see `find_session`."""
         return find_session(wanted, list(self))
+
+    def with_id(self, wanted: str) -> Participation:
+        """The session with this very id, which programs name it by; see `session_with_id`."""
+        return session_with_id(wanted, list(self))
 
     def hosted(self, wanted: str, what: str) -> Participation:
         """An open session that this machine hosts; raises Refused for another's, which can't do `what`."""
