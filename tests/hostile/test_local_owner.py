@@ -127,12 +127,12 @@ def test_commands_when_another_user_types_them_say_what_to_do(server: OllamaServ
 
 def test_token_when_the_server_starts_again_is_the_same_and_the_owners_alone(tmp_path: Path) -> None:
     first = OllamaServer(tmp_path)
-    token = Path(first.env["KAFILA_HOME"]) / "token"
-    made, mode = token.read_text(), token.stat().st_mode & 0o777
-    first.process.terminate()
-    first.process.wait(10)
-    first.process = subprocess.Popen([OLLAMA, "serve"], env=first.env, stdout=first.log, stderr=first.log)
     try:
+        token = Path(first.env["KAFILA_HOME"]) / "token"
+        made, mode = token.read_text(), token.stat().st_mode & 0o777
+        first.process.terminate()
+        first.process.wait(10)
+        first.process = subprocess.Popen([OLLAMA, "serve"], env=first.env, stdout=first.log, stderr=first.log)
         eventually(lambda: first.get("/api/version"), seconds=20)
         assert (token.read_text(), mode) == (made, 0o600)
         assert first.run("session", "list").returncode == 0
