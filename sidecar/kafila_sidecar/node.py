@@ -27,6 +27,7 @@ from kafila_sidecar.pending import PendingJoin, PendingJoins
 from kafila_sidecar.reaching import Reaching
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.families import family_of
+from kafila_sidecar.runtime.text.tokenizer import Tokenizer
 from kafila_sidecar.serving import plans
 from kafila_sidecar.session import join as joining
 from kafila_sidecar.session.channel.channel import Channel
@@ -101,6 +102,7 @@ class Node:
         """
         check_terms(request, LARGEST_SESSION)
         checkpoint = await self._checkpoint(request.model)
+        await asyncio.to_thread(_try_text, checkpoint)
         rendezvous = request.rendezvous or self._config.rendezvous
         address, note = (parse_address(rendezvous), "") if rendezvous else await self._embedded.start()
         terms = make_terms(request, checkpoint, rendezvous_at_host=not rendezvous)
@@ -337,6 +339,11 @@ class Node:
         folder = self._config.data / "sessions" / os.urandom(8).hex()
         folder.mkdir(mode=0o700, parents=True)
         return folder
+
+
+def _try_text(checkpoint: Checkpoint) -> None:
+    """Raises Refused for a tokenizer or chat template that can't be used, before anybody loads a weight."""
+    Tokenizer.load(checkpoint.small_files).check()
 
 
 def _may_admit(holder: list[Participation], wanted: int) -> KafilaError | None:

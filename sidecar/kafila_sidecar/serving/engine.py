@@ -19,10 +19,11 @@ from kafila_sidecar.runtime.footprint import PREFILL_CHUNK_TOKENS
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
+from kafila_sidecar.runtime.text.decoding import TextStream
 from kafila_sidecar.runtime.text.options import resolve
 from kafila_sidecar.runtime.text.sample import Sampler
 from kafila_sidecar.runtime.text.stop import StopStrings
-from kafila_sidecar.runtime.text.tokenizer import TextStream, Tokenizer
+from kafila_sidecar.runtime.text.tokenizer import Tokenizer
 from kafila_sidecar.serving.prompt import ChatPrompt, Framer, PlainPrompt, parse_prompt
 from kafila_sidecar.serving.request import (
     RequestLimits,
@@ -138,7 +139,7 @@ class Engine:
             number=number,
             prompt=tokens,
             limits=limits,
-            sampler=await self._on_shard(Sampler, options, tokens),
+            sampler=await self._on_shard(Sampler, options, tokens, self._tokenizer.size, self._tokenizer.gaps),
             text=self._tokenizer.stream(after_raw_prompt=not is_chat),
             stops=StopStrings(request.options.stop),
             framer=Framer(framed=is_chat),

@@ -17,7 +17,8 @@ from kafila_sidecar.weights.format.layout import (
 from kafila_sidecar.weights.format.manifest import Manifest
 from kafila_sidecar.weights.providers.hub import Hub
 from kafila_sidecar.weights.providers.resolve import resolve
-from kafila_sidecar.weights.providers.source import GENERATION_CONFIG, Source, read_optional_json
+from kafila_sidecar.weights.providers.small_files import GENERATION_CONFIG, read_optional_json
+from kafila_sidecar.weights.providers.source import Source
 from kafila_sidecar.weights.store.store import Store
 
 
