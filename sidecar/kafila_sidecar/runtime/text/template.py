@@ -56,7 +56,7 @@ class ChatTemplate:
         Raises: InvalidInput when the template refuses it, or fails.
         """
         variables = {name: own(token) for name, token in (special_tokens or {}).items()} | dict(settings or {})
-        given = [{**message, "role": _role(message.get("role"))} for message in messages]
+        given = [_for_templates(message) for message in messages]
         try:
             text = self._template.render(
                 **variables, messages=given, tools=list(tools) or None, documents=None, add_generation_prompt=True
@@ -147,8 +147,12 @@ class _Namespace(Namespace):
         super().__setitem__(name, value)
 
 
-def _role(role: Any) -> Any:
-    return own(role) if role in _ROLES else role
+def _for_templates(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message as templates see it: a well-known role counts as theirs, and thoughts go by both names they have."""
+    role = message.get("role")
+    made = {**message, "role": own(role) if role in _ROLES else role}
+    thoughts = message.get("reasoning_content")
+    return made if thoughts is None else {"thinking": thoughts, **made}
 
 
 def _raise(message: str) -> NoReturn:
