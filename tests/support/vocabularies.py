@@ -21,7 +21,9 @@ TEXT = [
     "you are a helpful assistant. user system tool hello hello hello",
 ] * 20
 START, END, TOOL = "<|im_start|>", "<|im_end|>", "<|tool|>"
-CONTROL = [START, END, TOOL]
+ANSWER = "<|answer|>"
+"""For checkpoints that say given ids, see saying.py."""
+CONTROL = [START, END, TOOL, ANSWER]
 """Special tokens of all of them."""
 MARKUP = ["<think>", "</think>", "<tool_call>"]
 """Added tokens that are not special ones; the template speaks of the first two."""
