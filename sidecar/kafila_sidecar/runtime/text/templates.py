@@ -1,6 +1,6 @@
 """The chat templates of a checkpoint: found where repositories keep them, and tried before anybody needs them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,6 +112,14 @@ class Templates:
             messages = [{**message, "content": _parts(message.get("content", ""))} for message in messages]
         template = self.tool_use if tools else self.default
         return template.render(messages, tools, self.special_tokens, settings)
+
+    def trials(self, settings: Mapping[str, Any]) -> Iterator[OwnText]:
+        """Renderings of harmless conversations of each sort that it takes."""
+        system = [_message("system", _SYSTEM_PROBE, False)] if self.takes_system else []
+        conversation = [*system, _user(_PROBE)]
+        yield self.render(conversation, (), settings)
+        if self.reads_tools:
+            yield self.render(conversation[-1:], [_TOOL], settings)
 
 
 @dataclass(frozen=True, slots=True)

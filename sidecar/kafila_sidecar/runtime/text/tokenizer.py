@@ -80,12 +80,13 @@ class Tokenizer:
             return
         if self.templates.fault:
             raise Refused(f"{self.templates.fault}: choose another model")
-        text = self.templates.render([{"role": "user", "content": "Hello"}], (), self._settings)
-        if self._encoder.encode_apart(text) != self.backend.encode(_plain(text), add_special_tokens=False).ids:
-            raise Refused(
-                "the model's chat template makes control tokens in a way that can't be told from what people write: "
-                "choose another model"
-            )
+        for text in self.templates.trials(self._settings):
+            plain = "".join((text,))
+            if self._encoder.encode_apart(text) != self.backend.encode(plain, add_special_tokens=False).ids:
+                raise Refused(
+                    "the model's chat template makes control tokens in a way that can't be told from what people "
+                    "write: choose another model"
+                )
 
     def encode(self, text: str) -> list[int]:
         """A raw prompt's ids, begun with the model's own first token unless the text has it already. Control tokens in
@@ -180,7 +181,3 @@ def _first_token(files: TokenizerFiles) -> tuple[str, int] | None:
     first = files.special_tokens.get("bos_token", "")
     number, put = files.backend.token_to_id(first), files.backend.encode("").ids
     return (first, number) if number is not None and put[:1] == [number] else None
-
-
-def _plain(text: OwnText) -> str:
-    return "".join((text,))
