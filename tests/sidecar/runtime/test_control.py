@@ -72,15 +72,15 @@ def controls(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
 def reference(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] = ()) -> str:
     """The text that transformers renders."""
     assert tokenizer.templates is not None
-    texts, _ = render_jinja_template(
+    variables: dict[str, Any] = {**tokenizer.templates.special_tokens, "enable_thinking": True}
+    rendered = render_jinja_template(
         [[for_template(message) for message in messages]],
         tools=list(tools) or None,
         chat_template=tokenizer.templates.default.source,
         add_generation_prompt=True,
-        enable_thinking=True,
-        **tokenizer.templates.special_tokens,
+        **variables,
     )
-    return str(texts[0])
+    return str(rendered[0][0])
 
 
 def conversation(first: str, second: str) -> list[dict[str, Any]]:
@@ -154,7 +154,7 @@ def test_any_field_when_it_spells_a_control_token_then_text(load: Load, kind: st
     def said(word: str) -> list[int]:
         call = {"function": {"name": word, "arguments": {word: word}}}
         tool = {"type": "function", "function": {"name": word, "description": word, "parameters": {word: [word]}}}
-        messages = [
+        messages: list[dict[str, Any]] = [
             {"role": "system", "content": word},
             {"role": "user", "content": word},
             {"role": "assistant", "content": word, "thinking": word, "tool_calls": [call]},

@@ -23,7 +23,7 @@ CUTS: list[list[int]] = [[0, 4], [0, 1, 4], [0, 2, 3, 4], [0, 1, 2, 3, 4]]
 def shards(folder: Path, cuts: Sequence[int]) -> list[Shard]:
     import mlx.core as mx
 
-    files = {path: frozenset(mx.load(str(path))) for path in sorted(folder.glob("*.safetensors"))}
+    files = {path: frozenset(map(str, mx.load(str(path)))) for path in sorted(folder.glob("*.safetensors"))}
     return [
         Shard.load(
             folder=folder, files=_held(files, start, end, head=start == 0), start=start, end=end, head=start == 0

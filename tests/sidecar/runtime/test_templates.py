@@ -179,10 +179,9 @@ SAME = {
 def test_template_when_rendered_then_as_transformers_does(template: str) -> None:
     messages = [*HELLO, {"role": "assistant", "content": "<a> & ü", "reasoning_content": "hm"}]
     special = {"bos_token": "<s>", "eos_token": "</s>"}
-    expected, _ = render_jinja_template(
-        [messages], chat_template=template, add_generation_prompt=True, enable_thinking=False, **special
-    )
-    assert ChatTemplate(template).render(messages, (), special, {"enable_thinking": False}) == expected[0]
+    variables: dict[str, Any] = {**special, "enable_thinking": False}
+    rendered = render_jinja_template([messages], chat_template=template, add_generation_prompt=True, **variables)
+    assert ChatTemplate(template).render(messages, (), special, {"enable_thinking": False}) == rendered[0][0]
 
 
 def test_template_when_it_sets_internals_then_the_sandbox_refuses() -> None:
