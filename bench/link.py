@@ -1,6 +1,6 @@
 """One link between two processes on this machine: set-up, round trips, and bulk in one direction.
 
-    python bench/link.py [--json]
+    python bench/link.py [--json] [--record]
 
 Prints the median time to set a link up, median and 99th percentile of a message there and back, and MB/s of 8 MB
 messages. Loopback has no delay, so this is what the code itself costs.
@@ -12,8 +12,10 @@ import json
 import multiprocessing
 import os
 import statistics
+import sys
 import time
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.net.candidates import from_proto, to_proto
@@ -21,6 +23,10 @@ from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.session.membership.identity import Identity, make_identity
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.record import add_record_option, record
 
 SESSION, KEY = os.urandom(16), b"not secret: this is a benchmark."
 LINKS = 7
@@ -113,6 +119,7 @@ async def measure(pipe: Connection) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_record_option(parser)
     arguments = parser.parse_args()
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
@@ -120,6 +127,8 @@ def main() -> None:
     other.start()
     results = asyncio.run(measure(here))
     other.join(10)
+    if arguments.record:
+        record("link", results)
     if arguments.json:
         print(json.dumps(results))
         return

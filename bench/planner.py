@@ -1,17 +1,20 @@
-"""How long the planner takes: `python bench/planner.py`. Ends with 1 if a limit is passed.
+"""How long the planner takes: `python bench/planner.py [--record]`. Ends with 1 if a limit is passed.
 
 Seconds of one core (`time.process_time`), since the planner waits for nothing and the machine may be busy.
 """
 
+import argparse
 import random
 import sys
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "planner"))
 
-from kafila_planner import make_plan, problem_from_json
-from kafila_planner.model.types import Objective, Plan
+from bench.record import add_record_option, record
+from kafila_planner import Plan, make_plan, problem_from_json
+from kafila_planner.model.types import Objective
 
 LIMITS_S = {8: 0.05, 16: 2.0, 64: 5.0}
 """Seconds for so many members, each objective."""
@@ -20,17 +23,23 @@ ROUNDS = 3
 """The median of these counts."""
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add_record_option(parser)
+    options = parser.parse_args(argv)
     print(f"{'members':>7} {'objective':>10} {'blocks':>8} {'seconds':>9} {'limit':>6}  search, members used")
-    late = 0
+    late, figures = 0, {}
     for size, limit_s in LIMITS_S.items():
         for objective in Objective:
             for equal in (True, False):
                 seconds, plan = timed(fleet(size, objective, equal))
                 late += seconds > limit_s
                 kind = "equal" if equal else "unequal"
+                figures[f"{size}_{objective}_{kind}_s"] = seconds
                 outcome = f"{plan.search}, {len(plan.order)}" if isinstance(plan, Plan) else "not admitted"
                 print(f"{size:>7} {objective:>10} {kind:>8} {seconds:>9.4f} {limit_s:>6}  {outcome}")
+    if options.record:
+        record("planner", figures)
     return 1 if late else 0
 
 

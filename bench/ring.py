@@ -1,6 +1,6 @@
 """Tokens a second of one mlx-lm process and of a ring of three on this machine, in one run, with the same sampler.
 
-    python bench/ring.py [--tokens 64] [--rounds 3] [--dtype f32]
+    python bench/ring.py [--tokens 64] [--rounds 3] [--dtype f32] [--record]
 
 Both answer the same prompts greedily, in turn, so that a drifting machine hits both alike. Printed: the medians, their
 ratio, and a token's time in the ring split into compute, hops, head, rest. Wanted (issue on the first answer): within
@@ -23,6 +23,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from bench.record import add_record_option, record  # noqa: E402
 from tests.e2e.conftest import NAMES, form  # noqa: E402
 from tests.support.cluster import Cluster, make_cluster  # noqa: E402
 from tests.support.smollm2 import smollm2_folder  # noqa: E402
@@ -53,6 +54,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32")
+    add_record_option(parser)
     options = parser.parse_args()
     folder = smollm2_folder(dtype=options.dtype)
     with (
@@ -64,7 +66,9 @@ def main() -> None:
         ask_ring(cluster, session, 4)
         one(4)
         rounds = [(one(options.tokens), ask_ring(cluster, session, options.tokens)) for _ in range(options.rounds)]
-    report(rounds)
+    figures = report(rounds)
+    if options.record:
+        record(f"ring {options.dtype}", {"tokens": options.tokens, "rounds": options.rounds, **figures})
 
 
 @contextmanager
@@ -109,7 +113,8 @@ def ask_ring(cluster: Cluster, session: dict[str, Any], tokens: int) -> dict[str
     return trace
 
 
-def report(rounds: list[tuple[dict[str, float], dict[str, Any]]]) -> None:
+def report(rounds: list[tuple[dict[str, float], dict[str, Any]]]) -> dict[str, float]:
+    """Prints the medians; returns those that are worth keeping."""
     single_s = median(one["median_s"] for one, _ in rounds)
     circuit_s = median(trace["circuit_s"] for _, trace in rounds)
     hops_s = median(trace["network_s"] for _, trace in rounds)
@@ -125,6 +130,14 @@ def report(rounds: list[tuple[dict[str, float], dict[str, Any]]]) -> None:
     print(f"  rest           {(circuit_s - sum(stages) - hops_s) * 1e3:7.2f} ms   (queues of threads)")
     print(f"ratio ring/one   {median(ratios):.2f}  (pairs: {', '.join(f'{ratio:.2f}' for ratio in ratios)})")
     print(f"bound 1.15 x (one + hops) = {bound_s * 1e3:.2f} ms: {'met' if circuit_s <= bound_s else 'NOT met'}")
+    return {
+        "one_process_s": single_s,
+        "ring_s": circuit_s,
+        "head_stage_s": stages[0],
+        "other_stages_s": sum(stages[1:]),
+        "hops_s": hops_s,
+        "ratio": median(ratios),
+    }
 
 
 if __name__ == "__main__":

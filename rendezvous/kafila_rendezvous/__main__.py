@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import contextlib
+import importlib.metadata
 import logging
 import signal
 import socket
@@ -10,13 +11,13 @@ import sys
 from pathlib import Path
 
 from kafila_rendezvous.certificate import KeyPair, keep_key_pair, read_key_pair
-from kafila_rendezvous.config import DEFAULT_FOLDER, DEFAULT_PORT, WILDCARDS, RendezvousConfig
+from kafila_rendezvous.config import DEFAULT_FOLDER, DEFAULT_PORT, PROTOCOL, WILDCARDS, RendezvousConfig
 from kafila_rendezvous.errors import CannotServe, RendezvousError
 from kafila_rendezvous.server import Serving, serve
 
 
 def main() -> None:
-    """Exit status 0 after SIGINT or SIGTERM, 2 when it can't serve."""
+    """Exit status 0 after SIGINT, SIGTERM or --version, 2 when it can't serve."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     with contextlib.suppress(KeyboardInterrupt):
         try:
@@ -65,6 +66,7 @@ def _own_address() -> str:
 
 def _config(arguments: list[str]) -> RendezvousConfig:
     parser = argparse.ArgumentParser(prog="kafila-rendezvous", description="Introduces the members of Kafila sessions.")
+    parser.add_argument("--version", action="store_true", help="the version, and that of the protocol")
     parser.add_argument("--listen", default=f"0.0.0.0:{DEFAULT_PORT}", metavar="HOST:PORT", help="default: %(default)s")
     parser.add_argument(
         "--udp", type=int, metavar="PORT", help="for STUN and relay, and the port after it; default: as --listen"
@@ -85,6 +87,9 @@ def _config(arguments: list[str]) -> RendezvousConfig:
         help="keeps the certificate; default: %(default)s",
     )
     options = parser.parse_args(arguments)
+    if options.version:
+        print(f"kafila-rendezvous {importlib.metadata.version('kafila')}, protocol {PROTOCOL}")
+        sys.exit()
     host, port = _host_and_port(options.listen)
     return RendezvousConfig(
         host=host, port=port, udp_port=options.udp, alternate=options.alternate, key_pair=_key_pair(options)

@@ -40,7 +40,7 @@ class Unknown(RendezvousError):
 
 
 class LimitReached(RendezvousError):
-    """A limit of `config.Limits` is reached."""
+    """A limit of `RendezvousLimits` is reached."""
 
     code = "RESOURCE_EXHAUSTED"
 

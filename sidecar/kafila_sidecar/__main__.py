@@ -17,20 +17,20 @@ STOP_GRACE_S = 2.0  # for calls, while sessions are being left
 STOP_DEADLINE_S = 10  # then the system ends this process, whatever MLX is busy with
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     """Parses the command line and runs."""
     parser = argparse.ArgumentParser(
         prog="kafila-sidecar", description="Runs this machine's part of Kafila sessions; `ollama serve` starts it."
     )
+    parser.add_argument("--version", action=ShowVersions, nargs=0, help="show what runs here and exit")
     parser.add_argument("--socket", type=Path, required=True, help="unix socket to serve on (made with mode 0600)")
     parser.add_argument("--data", type=Path, default=default_data(os.environ), help="folder for weights and keys")
     parser.add_argument("--log-level", default=os.environ.get("KAFILA_LOG_LEVEL", "INFO"))
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     logging.basicConfig(
         level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
     )
-    for chatty in ("httpx2", "httpcore2"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+    logging.getLogger("urllib3").setLevel(logging.ERROR)  # it shows addresses, which may be signed
     logging.getLogger("quic").setLevel(logging.ERROR)  # it warns of every packet of a stranger
     config = Config.read(os.environ, socket_path=options.socket, data=options.data.absolute())
     try:
@@ -39,9 +39,19 @@ def main() -> None:
         sys.exit(f"kafila-sidecar: {error}")
 
 
+class ShowVersions(argparse.Action):
+    """`--version`; reads the versions only when asked."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from kafila_sidecar.versions import versions
+
+        print(versions())
+        parser.exit()
+
+
 async def run(config: Config) -> None:
     """Serves until standard input ends (the parent is gone) or SIGTERM or SIGINT comes."""
-    from kafila_sidecar.node import Node
+    from kafila_sidecar.node import open_node
     from kafila_sidecar.service import start_server
 
     stop = asyncio.Event()
@@ -49,7 +59,7 @@ async def run(config: Config) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     _watch_parent(loop, stop)
-    async with Node(config) as node:
+    async with open_node(config) as node:
         server = await start_server(node, config.socket)
         log.info("sidecar_ready")
         try:

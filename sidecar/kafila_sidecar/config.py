@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-DEFAULT_HUB = "https://huggingface.co"
+from kafila_sidecar.weights.providers.settings import HubSettings, read_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,27 +15,20 @@ class Config:
 
     socket: Path
     data: Path  # identities, weights, measurements, traces
-    hub: str  # the model host, HF_ENDPOINT
-    hub_token: str | None  # HF_TOKEN; goes to the model host only
-    hub_cache: Path  # an existing Hub cache is honoured
+    hub: HubSettings  # the model host
     rendezvous: str  # KAFILA_RENDEZVOUS; empty: the host of a session embeds one
     stun: str  # KAFILA_STUN: further STUN servers, host:port,...
     port_mapping: bool  # whether routers are asked to forward ports; KAFILA_PORT_MAPPING
     name: str  # this machine's name for people
-    openblas: bool  # DESIGN 12: a quick BLAS on Linux CPUs
+    openblas: bool  # a quick BLAS on Linux CPUs
 
     @classmethod
     def read(cls, environment: Mapping[str, str], *, socket_path: Path, data: Path) -> "Config":
-        """Settings from the environment, with the Hub's own names for the Hub's own things."""
-        home = Path(
-            environment.get("HF_HOME") or Path(environment.get("HOME", "~")).expanduser() / ".cache/huggingface"
-        )
+        """Settings from the environment."""
         return cls(
             socket=socket_path,
             data=data,
-            hub=environment.get("HF_ENDPOINT") or DEFAULT_HUB,
-            hub_token=environment.get("HF_TOKEN") or None,
-            hub_cache=Path(environment.get("HF_HUB_CACHE") or home / "hub"),
+            hub=read_settings(environment),
             rendezvous=environment.get("KAFILA_RENDEZVOUS", ""),
             stun=environment.get("KAFILA_STUN", ""),
             port_mapping=environment.get("KAFILA_PORT_MAPPING", "1") != "0",

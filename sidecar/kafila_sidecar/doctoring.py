@@ -15,11 +15,12 @@ from kafila_sidecar.net.nat.behaviour import Nat, StunServer
 from kafila_sidecar.net.nat.classify import OwnSocket, SoleSocket, classify
 from kafila_sidecar.net.nat.stun_servers import find_servers, parse_servers
 from kafila_sidecar.net.portmap.driver import find_offer
+from kafila_sidecar.net.portmap.mapping import MappingOffer
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress as Place
 from kafila_sidecar.session.rendezvous.address import parse_address
 from kafila_sidecar.session.rendezvous.dial import CALL_DEADLINE_S, answered, dial
 
-AskRouter = Callable[[], Awaitable[diagnosis.Offer | None]]
+AskRouter = Callable[[], Awaitable[MappingOffer | None]]
 
 LARGEST_CLOCK_ERROR_S = 1e9  # some 30 years
 GREETINGS = 3  # the quickest counts

@@ -15,8 +15,8 @@ from kafila_rendezvous.server import Serving, serve
 from kafila_sidecar.errors import KafilaError, from_code
 from kafila_sidecar.net.candidates import host_candidates, system_interfaces
 from kafila_sidecar.net.portmap.codec import Transport
-from kafila_sidecar.net.portmap.core import Mapped
 from kafila_sidecar.net.portmap.driver import Told
+from kafila_sidecar.net.portmap.mapping import Mapped
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress
 
 log = logging.getLogger(__name__)
@@ -28,11 +28,27 @@ MapPort = Callable[[Transport, int, Told], Awaitable[None]]
 """Has the router forward a port until cancelled and tells what stands; returns when it offers nothing."""
 
 
+def best_address() -> str:
+    """The address that others would most likely use."""
+    found = [candidate.address for candidate in host_candidates(1, system_interfaces(), ipv6=False)]
+    return next((address for address in found if not ip_address(address).is_loopback), "127.0.0.1")
+
+
 class EmbeddedRendezvous:
     """Started with the first session that needs it; serves until `stack` is closed."""
 
-    def __init__(self, *, folder: Path, stack: AsyncExitStack, map_port: MapPort | None) -> None:
-        """`map_port` None: the router is not asked."""
+    def __init__(
+        self,
+        *,
+        folder: Path,
+        stack: AsyncExitStack,
+        map_port: MapPort | None,
+        own_address: Callable[[], str] = best_address,
+        patience_s: float = MAPPING_PATIENCE_S,
+    ) -> None:
+        """`map_port` None: the router is not asked. `own_address`: where others would reach this machine."""
+        self._own_address = own_address
+        self._patience_s = patience_s
         self._folder = folder
         self._stack = stack
         self._map_port = map_port
@@ -50,7 +66,7 @@ class EmbeddedRendezvous:
         async with self._starting:
             if self._address is None:
                 self._address = await self._serve()
-        return self._address, _note(self._address, self._outside.outside if self._outside else None)
+        return self._address, rendezvous_note(self._address, self._outside.outside if self._outside else None)
 
     async def _serve(self) -> RendezvousAddress:
         try:
@@ -58,7 +74,7 @@ class EmbeddedRendezvous:
             serving = await self._stack.enter_async_context(serve(config))
         except RendezvousError as error:
             raise from_code(error.code, str(error)) from error
-        address = RendezvousAddress(_best_address(), serving.port, serving.fingerprint)
+        address = RendezvousAddress(self._own_address(), serving.port, serving.fingerprint)
         is_behind_a_router = ip_address(address.host).is_private and not ip_address(address.host).is_loopback
         if is_behind_a_router and self._map_port is not None:
             await self._have_mapped(serving, self._map_port)
@@ -78,7 +94,7 @@ class EmbeddedRendezvous:
         self._mapping = [tcp, *(asyncio.create_task(keeping) for keeping in udp)]
         self._stack.push_async_callback(self._stop_mapping)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(answered.wait(), MAPPING_PATIENCE_S)
+            await asyncio.wait_for(answered.wait(), self._patience_s)
 
     async def _stop_mapping(self) -> None:
         for task in self._mapping:
@@ -93,13 +109,7 @@ async def _keep(mapping: Awaitable[None]) -> None:
         log.info("port_mapping_failed code=%s", error.code)
 
 
-def _best_address() -> str:
-    """The address that others would most likely use."""
-    found = [candidate.address for candidate in host_candidates(1, system_interfaces(), ipv6=False)]
-    return next((address for address in found if not ip_address(address).is_loopback), "127.0.0.1")
-
-
-def _note(address: RendezvousAddress, outside: tuple[str, int] | None) -> str:
+def rendezvous_note(address: RendezvousAddress, outside: tuple[str, int] | None) -> str:
     host = address.host
     if outside is not None and ip_address(outside[0]).is_global:
         elsewhere = RendezvousAddress(*outside, address.fingerprint)

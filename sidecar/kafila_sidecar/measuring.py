@@ -6,6 +6,7 @@ from pathlib import Path
 from kafila_sidecar.net.nat.behaviour import Nat
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.probe.probe import probe
+from kafila_sidecar.serving.scheduler import MOST_ROWS_A_RUN
 from kafila_sidecar.session.coordination.effects import Json
 from kafila_sidecar.weights.checkpoint import Checkpoint
 
@@ -33,7 +34,7 @@ class Measuring:
             TimedOut: other members on this machine measure for too long.
         """
         dtype = _DTYPES[checkpoint.activation_dtype]
-        measured = await probe(self._mlx, checkpoint.config, dtype, cache=self._folder)
+        measured = await probe(self._mlx, checkpoint.config, dtype, most_rows=MOST_ROWS_A_RUN, cache=self._folder)
         memory_bytes = max(0, measured.memory_bytes - self._reserved())
         entry = {
             **measured.member_json(),

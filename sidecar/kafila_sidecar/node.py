@@ -1,98 +1,111 @@
 """Everything this machine does for Kafila: its sessions, its one UDP socket, its one MLX thread."""
 
 import asyncio
-import importlib.metadata
-import logging
 import os
 import shutil
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
-from pathlib import Path
-from typing import Self
 
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.config import Config
 from kafila_sidecar.doctoring import examine
 from kafila_sidecar.embedded import EmbeddedRendezvous
-from kafila_sidecar.errors import KafilaError, NotFound, Refused
+from kafila_sidecar.errors import NotFound, Refused
 from kafila_sidecar.measuring import Measuring
+from kafila_sidecar.models import OpenedModels
 from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.nat.monitor import NetworkMonitor
 from kafila_sidecar.net.nat.stun_servers import parse_servers
 from kafila_sidecar.net.portmap.codec import Transport
 from kafila_sidecar.net.portmap.driver import keep_mapped
-from kafila_sidecar.participation import Participation
 from kafila_sidecar.pending import PendingJoin, PendingJoins
-from kafila_sidecar.reaching import Reaching
 from kafila_sidecar.runtime.mlx_thread import MlxThread
-from kafila_sidecar.runtime.shard.families import family_of
 from kafila_sidecar.runtime.text.tokenizer import Tokenizer
-from kafila_sidecar.serving import plans
 from kafila_sidecar.session import join as joining
+from kafila_sidecar.session import plans
 from kafila_sidecar.session.channel.channel import Channel
-from kafila_sidecar.session.lookup import find_session
+from kafila_sidecar.session.membership.members import LARGEST_SESSION
 from kafila_sidecar.session.rendezvous.address import parse_address
 from kafila_sidecar.session.rendezvous.code import Code, parse_code
-from kafila_sidecar.session.terms import check_terms, make_terms, planning_terms
-from kafila_sidecar.weights.checkpoint import Checkpoint, open_checkpoint
-
-log = logging.getLogger(__name__)
-
-LARGEST_SESSION = 64  # members; the planner's limit
-KEPT_CLOSED = 16  # sessions that are over and can still say why
+from kafila_sidecar.session.terms import check_terms, make_terms
+from kafila_sidecar.sessions import Sessions
+from kafila_sidecar.taking_part import Equipment, take_part
+from kafila_sidecar.versions import own_versions
+from kafila_sidecar.weights.checkpoint import Checkpoint
 
 
-class Node:
-    """Use as an async context manager; leaving it leaves every session."""
+@asynccontextmanager
+async def open_node(config: Config) -> AsyncIterator["LocalNode"]:
+    """A node that runs; leaving it, whatever the reason, leaves every session and waits until that is done."""
+    stack = AsyncExitStack()
+    try:
+        yield await _build(config, stack)
+    finally:
+        await stack.aclose()
 
-    def __init__(self, config: Config) -> None:
+
+async def _build(config: Config, stack: AsyncExitStack) -> "LocalNode":
+    """Every part before those that need it; the stack ends them the other way round."""
+    config.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    further = parse_servers(config.stun)
+    mlx = MlxThread(openblas=config.openblas)
+    stack.callback(mlx.close)
+    endpoint = Endpoint.open()
+    stack.push_async_callback(endpoint.close)
+    monitor = NetworkMonitor(endpoint, map_port=partial(keep_mapped, Transport.UDP) if config.port_mapping else None)
+    embedded = EmbeddedRendezvous(
+        folder=config.data / "rendezvous",
+        stack=await stack.enter_async_context(AsyncExitStack()),  # outlives sessions, which say goodbye through it
+        map_port=keep_mapped if config.port_mapping else None,
+    )
+    sessions, pending = Sessions(), PendingJoins()
+    measuring = Measuring(mlx=mlx, folder=config.data / "measurements", reserved=sessions.promised_bytes)
+    equipment = Equipment(
+        mlx=mlx,
+        endpoint=endpoint,
+        monitor=monitor,
+        further=further,
+        measuring=measuring,
+        traces=config.data / "traces",
+    )
+    tasks = await stack.enter_async_context(asyncio.TaskGroup())
+    stack.push_async_callback(pending.close)
+    stack.callback(tasks.create_task(monitor.run(), name="network monitor").cancel)
+    stack.callback(sessions.leave_all)
+    return LocalNode(config, equipment, embedded, sessions, pending, tasks)
+
+
+class LocalNode:
+    """Answers what the person on this machine asks for. Made by `open_node`."""
+
+    def __init__(
+        self,
+        config: Config,
+        equipment: Equipment,
+        embedded: EmbeddedRendezvous,
+        sessions: Sessions,
+        pending: PendingJoins,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
         self._config = config
-        self._mlx = MlxThread(openblas=config.openblas)
-        self._sessions: dict[str, Participation] = {}
-        self._offers = PendingJoins()
-        self._stack = AsyncExitStack()
-        self._checkpoints: dict[tuple[str, str], Checkpoint] = {}
-        self._version = importlib.metadata.version("kafila")
-        self._mlx_lm_version = importlib.metadata.version("mlx-lm")
-
-    async def __aenter__(self) -> Self:
-        self._config.data.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._further = parse_servers(self._config.stun)
-        self._stack.callback(self._mlx.close)
-        self._endpoint = Endpoint.open()
-        self._stack.push_async_callback(self._endpoint.close)
-        map_port = partial(keep_mapped, Transport.UDP) if self._config.port_mapping else None
-        self._monitor = NetworkMonitor(self._endpoint, map_port=map_port)
-        outlives_sessions = await self._stack.enter_async_context(AsyncExitStack())  # they say goodbye through it
-        self._embedded = EmbeddedRendezvous(
-            folder=self._config.data / "rendezvous",
-            stack=outlives_sessions,
-            map_port=keep_mapped if self._config.port_mapping else None,
-        )
-        self._measuring = Measuring(
-            mlx=self._mlx, folder=self._config.data / "measurements", reserved=self._promised_bytes
-        )
-        self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
-        self._looking = self._tasks.create_task(self._monitor.run(), name="surroundings")
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.leave_all()
-        self._looking.cancel()
-        self._stack.push_async_callback(self._offers.close)
-        await self._stack.aclose()
+        self._equipment = equipment
+        self._embedded = embedded
+        self._sessions = sessions
+        self._pending = pending
+        self._tasks = tasks
+        self._models = OpenedModels(config)
+        self._versions = own_versions()
 
     # ---- Sessions
 
     def leave_all(self) -> None:
         """Begins to leave every session; leaving the node waits until that is done."""
-        for session in self._sessions.values():
-            session.driver.leave()
+        self._sessions.leave_all()
 
     async def hello(self) -> pb.HelloReply:
-        device, usable = await self._measuring.device()
-        return pb.HelloReply(version=self._version, pid=os.getpid(), device=device, usable_memory_bytes=usable)
+        device, usable = await self._equipment.measuring.device()
+        return pb.HelloReply(version=self._versions.kafila, pid=os.getpid(), device=device, usable_memory_bytes=usable)
 
     async def create(self, request: pb.CreateSessionRequest) -> pb.Session:
         """Opens a session as its host.
@@ -101,20 +114,14 @@ class Node:
             KafilaError: the model is unknown or not offered, the rendezvous can't be reached, the terms make no sense.
         """
         check_terms(request, LARGEST_SESSION)
-        checkpoint = await self._checkpoint(request.model)
+        checkpoint = await self._models.open(request.model)
         await asyncio.to_thread(_try_text, checkpoint)
         rendezvous = request.rendezvous or self._config.rendezvous
         address, note = (parse_address(rendezvous), "") if rendezvous else await self._embedded.start()
         terms = make_terms(request, checkpoint, rendezvous_at_host=not rendezvous)
-        holder: list[Participation] = []
-        channel = await joining.found(
-            rendezvous=address,
-            terms=terms,
-            name=request.name or self._config.name,
-            local=self._local(holder, terms.members_wanted),
-        )
-        holder.append(self._participation(channel, checkpoint, request.memory_bytes, note=note))
-        return self._take_part(holder[0])
+        name = request.name or self._config.name
+        channel = await joining.found(rendezvous=address, terms=terms, name=name, local=self._local())
+        return self._take_part(channel, checkpoint, request.memory_bytes, note=note)
 
     async def open(self, request: pb.OpenSessionRequest) -> pb.Offer:
         """Proves a code and says what joining would mean.
@@ -127,17 +134,17 @@ class Node:
         rendezvous = request.rendezvous or self._config.rendezvous
         if rendezvous:
             code = code.at(parse_address(rendezvous))
-        joined = next((s for s in self._sessions.values() if s.is_open and s.is_opened_by(code)), None)
+        joined = self._sessions.opened_by(code)
         if joined is not None:
             return pb.Offer(session=joined.id, joined=True, model=joined.channel.terms.model, host=joined.channel.host)
-        approach = await joining.approach(code=code, name=request.name or self._config.name)
+        approach = await joining.approach(code=code, name=request.name or self._config.name, local=self._local())
         try:
-            checkpoint = await self._checkpoint(approach.terms.model, approach.terms.revision)
+            checkpoint = await self._models.open(approach.terms.model, approach.terms.revision)
             lend = await self._lend(request.memory_bytes)
         except BaseException:
             await approach.abandon()
             raise
-        await self._offers.keep(PendingJoin(approach, checkpoint, request.memory_bytes, spoken))
+        await self._pending.keep(PendingJoin(approach, checkpoint, request.memory_bytes, spoken))
         whole = list(checkpoint.manifest.tensors)
         return pb.Offer(
             session=approach.session.hex(),
@@ -149,7 +156,7 @@ class Node:
             download_bytes=min(checkpoint.download_bytes(whole), lend),
             free_disk_bytes=shutil.disk_usage(self._config.data).free,
             folder=str(checkpoint.folder),
-            offer_ttl_s=PendingJoins.TTL_S,
+            offer_ttl_s=self._pending.ttl_s,
         )
 
     async def join(self, request: pb.JoinSessionRequest) -> pb.Session:
@@ -158,11 +165,9 @@ class Node:
         Raises:
             KafilaError: there is no such offer, or the host does not admit this machine any more.
         """
-        offer = self._offers.take(request.session)
-        holder: list[Participation] = []
-        channel = await offer.approach.enrol(self._local(holder, offer.approach.terms.members_wanted))
-        holder.append(self._participation(channel, offer.checkpoint, offer.memory_bytes, typed=offer.code))
-        return self._take_part(holder[0])
+        offer = self._pending.take(request.session)
+        channel = await offer.approach.enrol()
+        return self._take_part(channel, offer.checkpoint, offer.memory_bytes, typed=offer.code)
 
     async def start(self, request: pb.SessionRequest) -> pb.Session:
         """Goes on with those who are present.
@@ -170,7 +175,7 @@ class Node:
         Raises:
             KafilaError: no such session, or this machine is not its host.
         """
-        session = self._hosted(request.session, "start this session")
+        session = self._sessions.hosted(request.session, "start this session")
         session.driver.start()
         return session.snapshot()
 
@@ -180,7 +185,7 @@ class Node:
         Raises:
             KafilaError: no such session, or this machine is not its host.
         """
-        session = self._hosted(request.session, "give this session a new code")
+        session = self._sessions.hosted(request.session, "give this session a new code")
         session.channel.new_code()
         return session.told()
 
@@ -190,7 +195,7 @@ class Node:
         Raises:
             KafilaError: no such session, or this machine is not its host.
         """
-        session = self._hosted(request.session, "lock this session")
+        session = self._sessions.hosted(request.session, "lock this session")
         session.channel.lock(request.locked)
         return session.told()
 
@@ -200,17 +205,17 @@ class Node:
         Raises:
             KafilaError: no such session or member, or this machine is not its host.
         """
-        session = self._hosted(request.session, "remove members")
+        session = self._sessions.hosted(request.session, "remove members")
         if request.member == session.channel.self_name:
             raise Refused("the host can't remove itself: leave the session instead")
         if request.member not in {member.name for member in session.channel.members}:
             raise NotFound(f"{request.member[:40]!r} is not a member of this session")
-        session.channel.kick(request.member)
+        session.channel.remove(request.member, "removed")
         return session.told()
 
     async def leave(self, request: pb.SessionRequest) -> pb.LeaveSessionReply:
         """Leaves and waits until it is done."""
-        session = self._find(request.session)
+        session = self._sessions.find(request.session)
         session.driver.leave()
         async with aclosing(session.watch()) as snapshots:
             async for _ in snapshots:
@@ -218,13 +223,13 @@ class Node:
         return pb.LeaveSessionReply()
 
     async def list_sessions(self) -> pb.ListSessionsReply:
-        return pb.ListSessionsReply(sessions=[session.snapshot() for session in self._sessions.values()])
+        return pb.ListSessionsReply(sessions=[session.snapshot() for session in self._sessions])
 
     async def watch(self, request: pb.SessionRequest) -> AsyncGenerator[pb.Session, None]:
         """Snapshots of one session, see `Participation.watch`."""
-        async with aclosing(self._find(request.session).watch()) as snapshots:
-            async for snapshot in snapshots:
-                yield snapshot
+        async with aclosing(self._sessions.find(request.session).watch()) as snapshots:
+            async for shown in snapshots:
+                yield shown.session
 
     async def plan(self, request: pb.PlanRequest) -> pb.PlanReply:
         """The plan of a session, or for a model on this machine alone, with the alternatives beside it.
@@ -233,101 +238,52 @@ class Node:
             KafilaError: no such session or model, or nothing to plan with yet.
         """
         if request.session:
-            session = self._find(request.session)
+            session = self._sessions.find(request.session)
             own_name = session.channel.self_name
             return await plans.of_session(session.driver.follower.proposal, session.checkpoint, own_name)
-        checkpoint = await self._checkpoint(request.model)
-        entry, _ = await self._measuring.member(checkpoint, lend_bytes=0)
+        checkpoint = await self._models.open(request.model)
+        entry, _ = await self._equipment.measuring.member(checkpoint, lend_bytes=0)
         return await plans.of_model(checkpoint, {**entry, "name": self._config.name}, request)
 
     async def doctor(self, request: pb.DoctorRequest) -> pb.DoctorReply:
         """What this machine's network does, see `doctoring.examine`."""
         return await examine(rendezvous=request.rendezvous or self._config.rendezvous, stun=self._config.stun)
 
-    async def generate(self, request: pb.GenerateRequest) -> AsyncGenerator[pb.GenerateReply, None]:
-        """One completion, see `Stage.generate`."""
-        session = self._find(request.session)
+    def generate(self, request: pb.GenerateRequest) -> AsyncGenerator[pb.GenerateReply, None]:
+        """One completion, see `Stage.generate`.
+
+        Raises:
+            KafilaError: no such session, or it is over.
+        """
+        session = self._sessions.find(request.session)
         session.check_open()
-        async with aclosing(session.stage.generate(request)) as replies:
-            async for reply in replies:
-                yield reply
+        return session.stage.generate(request)
 
     # ---- Private
 
-    def _find(self, wanted: str) -> Participation:
-        return find_session(wanted, list(self._sessions.values()))
-
-    def _hosted(self, wanted: str, what: str) -> Participation:
-        """An open session that this machine hosts."""
-        session = self._find(wanted)
-        session.check_open()
-        if not session.channel.is_admitter:
-            raise Refused(f"only the host, {session.channel.host}, can {what}")
-        return session
-
-    def _local(self, holder: list[Participation], members_wanted: int) -> joining.Local:
-        """What this machine brings to a session; the holder gets the participation once there is one."""
-        return joining.Local(
-            folder=self._fresh_folder(),
-            version=self._version,
-            mlx_lm_version=self._mlx_lm_version,
-            may_admit=lambda: _may_admit(holder, members_wanted),
-        )
-
-    async def _checkpoint(self, model: str, revision: str | None = None) -> Checkpoint:
-        """Opened once; its architecture and quantisation are checked before anything else happens."""
-        known = self._checkpoints.get((model, revision or ""))
-        if known is not None and revision:
-            return known
-        checkpoint = await open_checkpoint(
-            model,
-            endpoint=self._config.hub,
-            token=self._config.hub_token,
-            cache=self._config.data / "models",
-            revision=revision or None,
-            hub_cache=self._config.hub_cache,
-        )
-        family_of(checkpoint.config)
-        return self._checkpoints.setdefault((model, checkpoint.revision), checkpoint)
+    def _local(self) -> joining.Local:
+        """What this machine brings to a session."""
+        return joining.Local(self._config.data / "sessions" / os.urandom(8).hex(), self._versions)
 
     async def _lend(self, most_bytes: int) -> int:
         """What this machine lends to one more session: what is usable, less what its sessions hold or wait for."""
         usable: int
-        _, usable = await self._measuring.device()
+        _, usable = await self._equipment.measuring.device()
         return min(usable, most_bytes) if most_bytes else usable
 
-    def _promised_bytes(self) -> int:
-        """What the plans of open sessions gave to this machine and is not in memory yet; what is, counts as taken."""
-        return sum(session.promised_bytes for session in self._sessions.values() if session.is_open)
-
-    def _participation(
-        self,
-        channel: Channel,
-        checkpoint: Checkpoint,
-        memory_bytes: int,
-        *,
-        typed: str = "",
-        note: str = "",
-    ) -> Participation:
-        return Participation(
+    def _take_part(
+        self, channel: Channel, checkpoint: Checkpoint, lend_bytes: int, *, typed: str = "", note: str = ""
+    ) -> pb.Session:
+        session = take_part(
+            self._equipment,
             channel=channel,
             checkpoint=checkpoint,
-            reaching=Reaching(channel=channel, endpoint=self._endpoint, monitor=self._monitor, further=self._further),
-            mlx=self._mlx,
-            terms=planning_terms(channel.terms, checkpoint),
-            measure=lambda: self._measuring.member(checkpoint, lend_bytes=memory_bytes),
-            traces=self._config.data / "traces",
+            lend_bytes=lend_bytes,
             typed=typed,
-            spoken=self._spoken,
             note=note,
+            spoken=self._spoken,
         )
-
-    def _take_part(self, session: Participation) -> pb.Session:
-        self._sessions[session.id] = session
-        closed = [key for key, other in self._sessions.items() if not other.is_open]
-        for key in closed[: max(0, len(closed) - KEPT_CLOSED)]:
-            del self._sessions[key]
-        self._tasks.create_task(session.run(), name=f"session {session.id}")
+        self._sessions.run(session, self._tasks)
         return session.snapshot()
 
     def _spoken(self, code: Code) -> str:
@@ -335,22 +291,7 @@ class Node:
         configured = bool(self._config.rendezvous) and parse_address(self._config.rendezvous) == code.address
         return code.short if configured else str(code)
 
-    def _fresh_folder(self) -> Path:
-        folder = self._config.data / "sessions" / os.urandom(8).hex()
-        folder.mkdir(mode=0o700, parents=True)
-        return folder
-
 
 def _try_text(checkpoint: Checkpoint) -> None:
     """Raises Refused for a tokenizer or chat template that can't be used, before anybody loads a weight."""
     Tokenizer.load(checkpoint.small_files).check()
-
-
-def _may_admit(holder: list[Participation], wanted: int) -> KafilaError | None:
-    """Why a newcomer can't join now."""
-    if not holder or not holder[0].is_open:
-        return Refused("this session is closed: ask for a new code")
-    present = len(holder[0].channel.members)
-    if present >= (wanted or LARGEST_SESSION):
-        return Refused(f"this session is full: all {present} members are in")
-    return None

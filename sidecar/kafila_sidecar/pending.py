@@ -2,11 +2,12 @@
 
 import asyncio
 from dataclasses import dataclass
-from typing import ClassVar
 
 from kafila_sidecar.errors import NotFound
 from kafila_sidecar.session.join import Approach
 from kafila_sidecar.weights.checkpoint import Checkpoint
+
+OFFER_TTL_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +23,15 @@ class PendingJoin:
 class PendingJoins:
     """By session id; a newer offer of the same session replaces the older."""
 
-    TTL_S: ClassVar[float] = 300.0
-
-    def __init__(self) -> None:
+    def __init__(self, ttl_s: float = OFFER_TTL_S) -> None:
+        self.ttl_s = ttl_s
         self._open: dict[str, tuple[PendingJoin, asyncio.TimerHandle]] = {}
         self._lapsing: set[asyncio.Task[None]] = set()
 
     async def keep(self, offer: PendingJoin) -> None:
         key = offer.approach.session.hex()
         await self._drop(key)
-        timer = asyncio.get_running_loop().call_later(self.TTL_S, self._lapse, key)
+        timer = asyncio.get_running_loop().call_later(self.ttl_s, self._lapse, key)
         self._open[key] = (offer, timer)
 
     def take(self, session: str) -> PendingJoin:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import OLLAMA, Cluster, Member, make_cluster
+from tests.support.cluster import OLLAMA, Cluster, ClusterMember, make_cluster
 from tests.support.smollm2 import smollm2_folder
 
 SMOLLM2 = "kafila/SmolLM2-135M-Instruct-f32"
@@ -35,7 +35,7 @@ def session(cluster: Cluster) -> dict[str, Any]:
     return form(cluster, SMOLLM2)
 
 
-def create(member: Member, model: str, *options: str) -> tuple[str, "subprocess.Popen[str]"]:
+def create(member: ClusterMember, model: str, *options: str) -> tuple[str, "subprocess.Popen[str]"]:
     """`ollama session create`: the code, and the command that goes on until the session is ready."""
     process = start(member, "session", "create", model, *options)
     assert process.stdout is not None
@@ -47,7 +47,7 @@ def create(member: Member, model: str, *options: str) -> tuple[str, "subprocess.
     raise AssertionError(f"no code was printed:\n{shown}")
 
 
-def start(member: Member, *arguments: str) -> "subprocess.Popen[str]":
+def start(member: ClusterMember, *arguments: str) -> "subprocess.Popen[str]":
     """The member's command line, running."""
     return subprocess.Popen(
         [str(OLLAMA), *arguments],

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import NAMES, until
-from tests.support.cluster import Cluster, Member
+from tests.support.cluster import Cluster, ClusterMember
 from tests.support.smollm2 import smollm2_folder
 
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
@@ -22,7 +22,7 @@ Session = dict[str, Any]
 
 
 @pytest.fixture(params=range(3), ids=NAMES)
-def member(request: pytest.FixtureRequest, cluster: Cluster, session: Session) -> Member:
+def member(request: pytest.FixtureRequest, cluster: Cluster, session: Session) -> ClusterMember:
     return cluster.members[int(request.param)]
 
 
@@ -39,7 +39,7 @@ def test_session_when_ready_then_every_block_is_on_one_stage_and_every_member_ha
     assert all(hop["path"] == "direct" for hop in session["hops"])
 
 
-def test_chat_when_asked_at_any_member_then_it_says_paris(member: Member, session: Session) -> None:
+def test_chat_when_asked_at_any_member_then_it_says_paris(member: ClusterMember, session: Session) -> None:
     body = {"model": model_of(session), "messages": QUESTION, "stream": False, "options": GREEDY}
     status, answer = member.request("/api/chat", body)
     assert (status, answer["done_reason"]) == (200, "stop")
@@ -48,7 +48,7 @@ def test_chat_when_asked_at_any_member_then_it_says_paris(member: Member, sessio
     assert answer["eval_count"] >= 8
 
 
-def test_chat_when_streamed_then_chunks_add_up_to_the_same_answer(member: Member, session: Session) -> None:
+def test_chat_when_streamed_then_chunks_add_up_to_the_same_answer(member: ClusterMember, session: Session) -> None:
     body = {"model": model_of(session), "messages": QUESTION, "options": GREEDY}
     status, lines = member.request("/api/chat", body)
     assert status == 200
@@ -59,7 +59,7 @@ def test_chat_when_streamed_then_chunks_add_up_to_the_same_answer(member: Member
 
 REFERENCE = """
 import json, sys
-from sidecar.runtime.mlx_thread import prefer_openblas
+from kafila_sidecar.runtime.mlx_thread import prefer_openblas
 prefer_openblas()
 from mlx_lm import load, stream_generate
 from mlx_lm.sample_utils import make_sampler
@@ -83,14 +83,14 @@ def test_answers_when_the_model_is_split_over_three_machines_then_they_are_those
         assert cluster.members[1].request("/api/chat", body)[1]["message"]["content"] == expected
 
 
-def test_generate_when_asked_raw_then_the_text_is_continued(member: Member, session: Session) -> None:
+def test_generate_when_asked_raw_then_the_text_is_continued(member: ClusterMember, session: Session) -> None:
     body = {"model": model_of(session), "prompt": "Once upon a", "raw": True, "stream": False}
     status, answer = member.request("/api/generate", body | {"options": {**GREEDY, "num_predict": 5}})
     assert (status, answer["done_reason"], answer["eval_count"]) == (200, "length", 5)
     assert answer["response"].startswith(" time")
 
 
-def test_generate_when_streamed_then_it_ends_with_done(member: Member, session: Session) -> None:
+def test_generate_when_streamed_then_it_ends_with_done(member: ClusterMember, session: Session) -> None:
     body = {"model": model_of(session), "prompt": "What is the capital of France?", "options": GREEDY}
     status, lines = member.request("/api/generate", body)
     assert status == 200
@@ -98,7 +98,7 @@ def test_generate_when_streamed_then_it_ends_with_done(member: Member, session: 
     assert lines[-1]["done"]
 
 
-def test_openai_chat_when_asked_then_it_says_paris(member: Member, session: Session) -> None:
+def test_openai_chat_when_asked_then_it_says_paris(member: ClusterMember, session: Session) -> None:
     body = {"model": model_of(session), "messages": QUESTION, "temperature": 0}
     status, answer = member.request("/v1/chat/completions", body)
     assert status == 200
@@ -106,7 +106,9 @@ def test_openai_chat_when_asked_then_it_says_paris(member: Member, session: Sess
     assert answer["usage"]["completion_tokens"] >= 8
 
 
-def test_lists_when_a_session_is_ready_then_its_model_is_an_ordinary_one(member: Member, session: Session) -> None:
+def test_lists_when_a_session_is_ready_then_its_model_is_an_ordinary_one(
+    member: ClusterMember, session: Session
+) -> None:
     name = model_of(session)
     assert name in [model["name"] for model in member.request("/api/tags")[1]["models"]]
     assert name in [model["name"] for model in member.request("/api/ps")[1]["models"]]
@@ -116,14 +118,14 @@ def test_lists_when_a_session_is_ready_then_its_model_is_an_ordinary_one(member:
     assert name in member.ollama("list").stdout
 
 
-def test_stop_when_a_stop_string_comes_then_the_answer_ends_before_it(member: Member, session: Session) -> None:
+def test_stop_when_a_stop_string_comes_then_the_answer_ends_before_it(member: ClusterMember, session: Session) -> None:
     options = {**GREEDY, "stop": ["France"]}
     body = {"model": model_of(session), "messages": QUESTION, "stream": False, "options": options}
     _, answer = member.request("/api/chat", body)
     assert answer["message"]["content"] == "The capital of "
 
 
-def test_seed_when_the_same_then_the_sampled_answer_is_the_same(member: Member, session: Session) -> None:
+def test_seed_when_the_same_then_the_sampled_answer_is_the_same(member: ClusterMember, session: Session) -> None:
     options = {"temperature": 1.5, "seed": 11, "num_predict": 12, "top_k": 0, "top_p": 1.0}
     body = {"model": model_of(session), "messages": QUESTION, "stream": False, "options": options}
     first, second = (member.request("/api/chat", body)[1]["message"]["content"] for _ in range(2))
@@ -134,7 +136,7 @@ def test_seed_when_the_same_then_the_sampled_answer_is_the_same(member: Member, 
 def test_two_prompts_when_at_once_then_both_answer(cluster: Cluster, session: Session) -> None:
     answers: dict[str, str] = {}
 
-    def ask(member: Member, content: str) -> None:
+    def ask(member: ClusterMember, content: str) -> None:
         body = {"model": model_of(session), "messages": [{"role": "user", "content": content}], "options": GREEDY}
         answers[member.name] = member.request("/api/chat", body | {"stream": False})[1]["message"]["content"]
 
@@ -149,7 +151,7 @@ def test_two_prompts_when_at_once_then_both_answer(cluster: Cluster, session: Se
 
 
 def test_client_when_it_goes_away_then_every_stage_frees_the_sequence(
-    member: Member, cluster: Cluster, session: Session
+    member: ClusterMember, cluster: Cluster, session: Session
 ) -> None:
     body = {"model": model_of(session), "messages": COUNT, "options": {**GREEDY, "num_predict": 800}}
     call = urllib.request.Request(
@@ -162,20 +164,22 @@ def test_client_when_it_goes_away_then_every_stage_frees_the_sequence(
     until(lambda: not any(one.session().get("active_sequences") for one in cluster.members), 1.0, 0.02)
 
 
-def test_prompt_when_longer_than_the_context_then_truncate_false_is_refused(member: Member, session: Session) -> None:
+def test_prompt_when_longer_than_the_context_then_truncate_false_is_refused(
+    member: ClusterMember, session: Session
+) -> None:
     body = {"model": model_of(session), "prompt": "word " * 3000, "truncate": False, "stream": False}
     status, answer = member.request("/api/generate", body)
     assert (status, answer["error"]) == (400, "the input length exceeds the context length")
 
 
-def test_run_when_already_a_member_then_it_answers_without_asking(member: Member, session: Session) -> None:
+def test_run_when_already_a_member_then_it_answers_without_asking(member: ClusterMember, session: Session) -> None:
     done = member.ollama("run", "--session", member.session()["code"], "What is the capital of France?")
     assert done.returncode == 0, done.stderr
     assert "Paris" in done.stdout
 
 
 def test_status_when_an_answer_was_given_then_every_member_shows_measured_times(
-    member: Member, session: Session
+    member: ClusterMember, session: Session
 ) -> None:
     until(lambda: all(stage.get("measured_s") for stage in member.session()["stages"]), 5)
     shown = member.ollama("session", "status")

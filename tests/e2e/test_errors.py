@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import create, start, until
-from tests.support.cluster import Cluster, Member, free_port, kill, make_cluster
+from tests.support.cluster import Cluster, ClusterMember, free_port, kill, make_cluster
 from tests.support.tiny_gguf import write_tiny_gguf
 
 TINY = "kafila/tiny"
@@ -40,7 +40,7 @@ def wrong(code: str) -> str:
     return f"{number}-{first}-{second}-{'zoo' if last != 'zoo' else 'abandon'}"
 
 
-def session_open(member: Member, code: str) -> tuple[int, str]:
+def session_open(member: ClusterMember, code: str) -> tuple[int, str]:
     status, answer = member.request("/api/session/open", {"code": code}, timeout_s=30)
     return status, str(answer["error"])
 

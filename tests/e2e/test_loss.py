@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.conftest import NAMES, form, until
-from tests.support.cluster import Cluster, Member, kill, make_cluster
+from tests.support.cluster import Cluster, ClusterMember, kill, make_cluster
 
 TINY = "kafila/tiny"
 LONG = {"temperature": 0, "num_predict": 900, "stop": ["never said"]}
@@ -32,7 +32,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 class Client(threading.Thread):
     """Streams one answer and keeps what ended it."""
 
-    def __init__(self, member: Member, model: str) -> None:
+    def __init__(self, member: ClusterMember, model: str) -> None:
         super().__init__(daemon=True)
         self.member, self.model = member, model
         self.chunks = 0

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from kafila_sidecar.net.candidates import Interface, system_interfaces
-from kafila_sidecar.net.link.endpoint import Socket
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream
-from kafila_sidecar.net.udp import UdpSocket, open_socket
-from tests.sidecar.net.simworld import PEOPLE, Deliver, Member, Rendezvous, linked
+from kafila_sidecar.net.udp import Socket, UdpSocket, open_socket
+from tests.sidecar.net.simworld import PEOPLE, Deliver, NetMember, SimRendezvous, linked
 from tests.support.natlab import Behaviour, NatLab, Router, Space, missing
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "none")
@@ -29,7 +28,7 @@ KIND = 7
 
 
 @dataclass
-class Machine:
+class NamespaceMachine:
     """A namespace as members use it."""
 
     name: str
@@ -70,21 +69,21 @@ def lab() -> Iterator[Lab]:
 
 
 @pytest.fixture
-async def rendezvous(lab: Lab) -> AsyncIterator[Rendezvous]:
+async def rendezvous(lab: Lab) -> AsyncIterator[SimRendezvous]:
     def open_at(address: str, port: int, deliver: Deliver) -> Socket:
         with lab.rendezvous.inside():
             return UdpSocket(open_socket(address, port), deliver)
 
-    made = Rendezvous("10.9.0.1", "10.9.0.2", delay_s=0.0005, open_at=open_at)
+    made = SimRendezvous("10.9.0.1", "10.9.0.2", delay_s=0.0005, open_at=open_at)
     yield made
     made.close()
 
 
-def member(rendezvous: Rendezvous, space: Space, i: int) -> Member:
-    return Member(rendezvous, Machine(f"m{i}", space), PEOPLE[i], mailbox=i)
+def member(rendezvous: SimRendezvous, space: Space, i: int) -> NetMember:
+    return NetMember(rendezvous, NamespaceMachine(f"m{i}", space), PEOPLE[i], mailbox=i)
 
 
-async def close(*members: Member) -> None:
+async def close(*members: NetMember) -> None:
     for one in members:
         await one.close()
 
@@ -100,7 +99,7 @@ async def until(condition: Callable[[], bool], within_s: float) -> None:
             await asyncio.sleep(0.02)
 
 
-class Talk:
+class LabTalk:
     """Numbered messages to a peer that echoes them, one after the other."""
 
     def __init__(self, link: Link) -> None:
@@ -133,7 +132,7 @@ class Talk:
     ids=lambda behaviour: behaviour.name.lower(),
 )
 async def test_pair_when_behind_two_kernel_nats_then_the_path_is_the_predicted_one(
-    dialler: Behaviour, listener: Behaviour, lab: Lab, rendezvous: Rendezvous
+    dialler: Behaviour, listener: Behaviour, lab: Lab, rendezvous: SimRendezvous
 ) -> None:
     members = [member(rendezvous, lab.home(b, i)[1], i) for i, b in enumerate((dialler, listener))]
     nats, links = await linked(*members)
@@ -148,26 +147,26 @@ async def test_pair_when_behind_two_kernel_nats_then_the_path_is_the_predicted_o
 
 
 async def test_udp_when_a_router_drops_it_all_then_the_relay_is_reached_by_stream(
-    lab: Lab, rendezvous: Rendezvous
+    lab: Lab, rendezvous: SimRendezvous
 ) -> None:
     members = [member(rendezvous, lab.home(b, i)[1], i) for i, b in enumerate((Behaviour.BLOCKED, ORDINARY))]
     members[1].on_stream = echo
     _, links = await linked(*members)
     assert links[0].path == "relay"
-    talk = Talk(links[0])
+    talk = LabTalk(links[0])
     await until(lambda: talk.answered > 20, 10)
     await talk.stop()
     await close(*members)
 
 
 async def test_relayed_path_when_the_router_gets_other_rules_then_it_becomes_direct_and_no_byte_is_lost(
-    lab: Lab, rendezvous: Rendezvous
+    lab: Lab, rendezvous: SimRendezvous
 ) -> None:
     router, space = lab.home(RESTRICTIVE, 0)
     members = [member(rendezvous, space, 0), member(rendezvous, lab.home(ORDINARY, 1)[1], 1)]
     members[1].on_stream = echo
     _, links = await linked(*members)
-    talk = Talk(links[0])
+    talk = LabTalk(links[0])
     await asyncio.sleep(1)
     assert links[0].path == "relay"
     router.behave(PERMISSIVE)
@@ -181,13 +180,13 @@ async def test_relayed_path_when_the_router_gets_other_rules_then_it_becomes_dir
 @pytest.mark.parametrize("filtering", [PERMISSIVE, ORDINARY], ids=["permissive", "ordinary"])
 @pytest.mark.parametrize("moved", [0, 1], ids=["dialler", "listener"])
 async def test_rebinding_when_in_the_middle_of_a_stream_then_it_goes_unnoticed(
-    moved: int, filtering: Behaviour, lab: Lab, rendezvous: Rendezvous
+    moved: int, filtering: Behaviour, lab: Lab, rendezvous: SimRendezvous
 ) -> None:
     homes = [lab.home(filtering, i) for i in (0, 1)]
     members = [member(rendezvous, space, i) for i, (_, space) in enumerate(homes)]
     members[1].on_stream = echo
     _, links = await linked(*members)
-    talk = Talk(links[0])
+    talk = LabTalk(links[0])
     await asyncio.sleep(1)
     assert links[0].path == "direct"
     router = homes[moved][0]

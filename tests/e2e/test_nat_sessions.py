@@ -14,7 +14,7 @@ import pytest
 
 from kafila_rendezvous.certificate import keep_key_pair
 from tests.e2e.conftest import NAMES, SMOLLM2, start, until
-from tests.support.cluster import Cluster, Member, Process
+from tests.support.cluster import Cluster, ClusterMember, Process
 from tests.support.natlab import Behaviour, NatLab, Router, Space, missing
 from tests.support.smollm2 import smollm2_folder
 
@@ -53,25 +53,25 @@ class Homes:
         listen, data = f"{self._server.address}:{RENDEZVOUS_PORT}", self.cluster.folder / "certificate"
         command = [sys.executable, "-m", "kafila_rendezvous", "--listen", listen, "--alternate", "10.9.0.2"]
         with self._server.inside():
-            return self.cluster._spawn("rendezvous", [*command, "--data", str(data)], {})
+            return self.cluster.spawn("rendezvous", [*command, "--data", str(data)], {})
 
     def restart_rendezvous(self) -> None:
         self._rendezvous.stop()
         self._rendezvous = self._start_rendezvous()
 
     @property
-    def members(self) -> list[Member]:
+    def members(self) -> list[ClusterMember]:
         return self.cluster.members
 
-    def request(self, member: Member, path: str, body: Any = None) -> Any:
+    def request(self, member: ClusterMember, path: str, body: Any = None) -> Any:
         with self.spaces[member.name].inside():
             return member.request(path, body)[1]
 
-    def start(self, member: Member, *arguments: str) -> "subprocess.Popen[str]":
+    def start(self, member: ClusterMember, *arguments: str) -> "subprocess.Popen[str]":
         with self.spaces[member.name].inside():
             return start(member, *arguments)
 
-    def session(self, member: Member) -> dict[str, Any]:
+    def session(self, member: ClusterMember) -> dict[str, Any]:
         sessions = self.request(member, "/api/session/list").get("sessions", [])
         return next((session for session in sessions if session["state"] != "closed"), {})
 
@@ -110,7 +110,7 @@ class Homes:
             self.start(member, "session", "leave").communicate(timeout=30)
             until(lambda member=member: not self.session(member), 20)  # type: ignore[misc]
 
-    def chat(self, member: Member, messages: Any, tokens: int) -> str:
+    def chat(self, member: ClusterMember, messages: Any, tokens: int) -> str:
         model = self.session(member)["vehicle"]["name"]
         options = {"temperature": 0, "num_predict": tokens}
         body = {"model": model, "messages": messages, "stream": False, "options": options}

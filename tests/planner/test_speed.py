@@ -14,4 +14,4 @@ def test_planner_when_timed_then_within_its_limits(capsys: pytest.CaptureFixture
     assert spec.loader is not None
     bench = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(bench)
-    assert bench.main() == 0, capsys.readouterr().out
+    assert bench.main([]) == 0, capsys.readouterr().out

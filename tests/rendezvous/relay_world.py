@@ -17,7 +17,7 @@ ALICE, BOB = ("198.51.100.1", 4001), ("198.51.100.2", 4002)
 BYTES_PER_S = 1_000_000
 
 
-class World:
+class RelayWorld:
     """`bind` does the whole exchange and returns the channel's number; None when it is refused."""
 
     def __init__(self, *, burst: int = 10_000, ttl_s: float = 3600.0, **limits: int) -> None:
@@ -30,11 +30,11 @@ class World:
             entropy=chance.randbytes,
         )
 
-    def member(self, mailbox: int, peer: int, now: float = 0.0, serial: int = 1) -> "Member":
+    def member(self, mailbox: int, peer: int, now: float = 0.0, serial: int = 1) -> "TokenHolder":
         token, key = self.tokens.issue(serial=serial, mailbox=mailbox, peer=peer, now=now)
-        return Member(token, key)
+        return TokenHolder(token, key)
 
-    def bind(self, member: "Member", source: Source, now: float = 0.0) -> int | None:
+    def bind(self, member: "TokenHolder", source: Source, now: float = 0.0) -> int | None:
         answer = self.ask(member.request(bytes(16)), source, now)
         assert answer[0] == 10, answer.hex()
         answer = self.ask(member.request(answer[9:]), source, now)
@@ -52,7 +52,7 @@ class World:
 
 
 @dataclass
-class Member:
+class TokenHolder:
     token: bytes
     key: bytes
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))

@@ -1,11 +1,14 @@
 """`kafila-rendezvous` as a process."""
 
 import asyncio
+import importlib.metadata
 import signal
 import sys
 from pathlib import Path
 
 import pytest
+
+from kafila_rendezvous.config import PROTOCOL
 
 
 async def start(*arguments: str) -> asyncio.subprocess.Process:
@@ -32,6 +35,13 @@ async def test_rendezvous_when_started_plain_then_prints_what_to_set_and_stops_o
     out, log = await asyncio.wait_for(process.communicate(), 10)
     assert process.returncode == 0
     assert b"127.0.0.1" not in out + log
+
+
+async def test_rendezvous_when_asked_for_its_version_then_says_it_and_the_protocols_and_serves_nothing() -> None:
+    process = await start("--version")
+    out, err = await asyncio.wait_for(process.communicate(), 20)
+    said = f"kafila-rendezvous {importlib.metadata.version('kafila')}, protocol {PROTOCOL}"
+    assert (process.returncode, out.decode().strip(), err) == (0, said, b"")
 
 
 @pytest.mark.parametrize(

@@ -15,14 +15,14 @@ from kafila_proto import rendezvous_pb2_grpc as pb_grpc
 from kafila_rendezvous.config import RendezvousConfig, RendezvousLimits
 from kafila_rendezvous.errors import CannotServe
 from kafila_rendezvous.server import serve
-from tests.rendezvous.relay_world import Member
+from tests.rendezvous.relay_world import TokenHolder
 from tests.rendezvous.test_server import channel, stub_of
 from tests.rendezvous.test_udp import ask, caller
 
 Ask = Callable[[bytes], Awaitable[bytes]]
 
 
-async def tokens(stub: pb_grpc.RendezvousStub) -> tuple[pb.CreateReply, list[Member]]:
+async def tokens(stub: pb_grpc.RendezvousStub) -> tuple[pb.CreateReply, list[TokenHolder]]:
     room = await stub.Create(pb.CreateRequest(protocol=1))
     guest = await stub.Join(pb.JoinRequest(protocol=1, room=room.room))
     members = []
@@ -30,11 +30,11 @@ async def tokens(stub: pb_grpc.RendezvousStub) -> tuple[pb.CreateReply, list[Mem
         reply = await stub.Relay(pb.RelayRequest(room=room.room, mailbox=mailbox, secret=secret, peer=peer))
         assert reply.ttl_s == 3600
         assert reply.bytes_per_s > 0
-        members.append(Member(reply.token, reply.key))
+        members.append(TokenHolder(reply.token, reply.key))
     return room, members
 
 
-async def bind(member: Member, asks: Ask) -> int:
+async def bind(member: TokenHolder, asks: Ask) -> int:
     challenge = await asks(member.request(bytes(16)))
     bound = await asks(member.request(challenge[9:]))
     assert bound[0] == 11

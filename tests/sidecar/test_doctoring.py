@@ -7,15 +7,15 @@ from kafila_rendezvous.config import RendezvousConfig
 from kafila_rendezvous.server import serve
 from kafila_sidecar.doctoring import examine
 from kafila_sidecar.errors import InvalidInput
-from kafila_sidecar.net.nat.diagnosis import Offer
+from kafila_sidecar.net.portmap.mapping import MappingOffer
 
 
 async def no_offer() -> None:
     return None
 
 
-async def an_offer() -> Offer:
-    return Offer("NAT-PMP", "8.8.4.4")
+async def an_offer() -> MappingOffer:
+    return MappingOffer("NAT-PMP", "8.8.4.4")
 
 
 async def test_examine_when_the_rendezvous_answers_then_everything_is_measured() -> None:

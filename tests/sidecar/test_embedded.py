@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kafila_sidecar import embedded as embedded_module
-from kafila_sidecar.embedded import EmbeddedRendezvous, _note
+from kafila_sidecar.embedded import EmbeddedRendezvous, rendezvous_note
 from kafila_sidecar.errors import KafilaError, Unavailable
 from kafila_sidecar.net.portmap.codec import Transport
-from kafila_sidecar.net.portmap.core import Mapped
+from kafila_sidecar.net.portmap.mapping import Mapped
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress
 from kafila_sidecar.session.rendezvous.mailbox import open_room
 
@@ -27,8 +26,8 @@ async def test_start_when_asked_twice_at_once_then_one_rendezvous_that_answers(t
         assert first == second
         assert first.fingerprint
         assert note
-        postbox = await open_room(first)
-        await postbox.aclose()
+        mailbox = await open_room(first)
+        await mailbox.aclose()
     with pytest.raises(Unavailable):
         await open_room(first)
 
@@ -54,13 +53,10 @@ async def test_start_when_its_key_can_not_be_kept_then_a_typed_error(tmp_path: P
 def test_note_when_the_address_is_known_then_it_says_who_can_reach_it(
     host: str, outside: tuple[str, int] | None, says: str
 ) -> None:
-    assert says in _note(RendezvousAddress(host, 7770, "abcdefghij"), outside)
+    assert says in rendezvous_note(RendezvousAddress(host, 7770, "abcdefghij"), outside)
 
 
-async def test_start_when_the_router_forwards_ports_then_asked_for_all_and_given_up_in_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(embedded_module, "_best_address", lambda: "192.168.1.5")
+async def test_start_when_the_router_forwards_ports_then_asked_for_all_and_given_up_in_the_end(tmp_path: Path) -> None:
     asked: list[tuple[Transport, int]] = []
     given_up: list[int] = []
 
@@ -73,7 +69,9 @@ async def test_start_when_the_router_forwards_ports_then_asked_for_all_and_given
             given_up.append(port)
 
     async with AsyncExitStack() as stack:
-        embedded = EmbeddedRendezvous(folder=tmp_path / "rendezvous", stack=stack, map_port=router)
+        embedded = EmbeddedRendezvous(
+            folder=tmp_path / "rendezvous", stack=stack, map_port=router, own_address=lambda: "192.168.1.5"
+        )
         address, note = await embedded.start()
         assert address.host == "192.168.1.5"
         assert f"@8.8.8.8:7000#{address.fingerprint}" in note
@@ -83,17 +81,18 @@ async def test_start_when_the_router_forwards_ports_then_asked_for_all_and_given
 
 
 @pytest.mark.parametrize("silent", [True, False])
-async def test_start_when_the_router_offers_nothing_then_it_goes_on_soon(
-    silent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(embedded_module, "_best_address", lambda: "192.168.1.5")
-    monkeypatch.setattr(embedded_module, "MAPPING_PATIENCE_S", 0.1)
-
+async def test_start_when_the_router_offers_nothing_then_it_goes_on_soon(silent: bool, tmp_path: Path) -> None:
     async def router(transport: Transport, port: int, told: Callable[[Mapped | None], None]) -> None:
         if silent:
             await asyncio.Event().wait()
         raise Unavailable("the router is in a bad mood")
 
     async with asyncio.timeout(5), AsyncExitStack() as stack:
-        embedded = EmbeddedRendezvous(folder=tmp_path / "rendezvous", stack=stack, map_port=router)
+        embedded = EmbeddedRendezvous(
+            folder=tmp_path / "rendezvous",
+            stack=stack,
+            map_port=router,
+            own_address=lambda: "192.168.1.5",
+            patience_s=0.1,
+        )
         assert "this network only" in (await embedded.start())[1]

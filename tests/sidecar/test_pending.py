@@ -43,9 +43,8 @@ async def test_keep_when_a_newer_one_comes_then_the_older_is_given_up() -> None:
     assert newer.abandoned == 1
 
 
-async def test_offer_when_nobody_takes_it_then_it_lapses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PendingJoins, "TTL_S", 0.01)
-    offers, approach = PendingJoins(), PlayedApproach()
+async def test_offer_when_nobody_takes_it_then_it_lapses() -> None:
+    offers, approach = PendingJoins(ttl_s=0.01), PlayedApproach()
     await offers.keep(offer(approach))
     await asyncio.sleep(0.05)
     assert approach.abandoned == 1

@@ -20,6 +20,7 @@ from kafila_sidecar.net.nat.monitor import NetworkMonitor
 from kafila_sidecar.net.udp import Received, UdpSocket, open_socket
 from kafila_sidecar.reaching import Reaching
 from kafila_sidecar.session import join
+from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress as Place
 from tests.sidecar.net.people import echo
@@ -45,19 +46,21 @@ class Filtered:
         self._udp.close()
 
 
-class Member:
+class ReachedMember:
     """What the sidecar wires for one session, without a model."""
 
     def __init__(self, channel: Channel, passes: Passes) -> None:
         self.endpoint = Endpoint(lambda deliver: Filtered(deliver, passes), host=HOST, interfaces=interfaces)
         self.monitor = NetworkMonitor(self.endpoint, interfaces=interfaces)
-        self.reaching = Reaching(channel=channel, endpoint=self.endpoint, monitor=self.monitor, further=())
+        self.reaching = Reaching(
+            channel=channel, endpoint=self.endpoint, monitor=self.monitor, further=(), on_stream=echo
+        )
         self.channel = channel
         self.running = asyncio.create_task(channel.run())
 
-    async def link(self, peer: "Member", deadline_s: float = 10.0) -> Link:
+    async def link(self, peer: "ReachedMember", deadline_s: float = 10.0) -> Link:
         candidates = peer.reaching.candidates()
-        return await self.reaching.link(peer.channel.self_name, candidates, deadline_s=deadline_s, on_stream=echo)
+        return await self.reaching.dial(peer.channel.self_name, candidates, deadline_s)
 
     async def close(self) -> None:
         self.reaching.stop()
@@ -72,11 +75,11 @@ def interfaces() -> list[Interface]:
 
 def local(folder: Path) -> join.Local:
     folder.mkdir()
-    return join.Local(folder=folder, version="1", mlx_lm_version="1", may_admit=lambda: None)
+    return join.Local(folder, Versions("1", planner=1, mlx_lm="1"))
 
 
 @dataclass
-class Server:
+class ReachedServer:
     """A rendezvous that can be stopped and started again on the same ports, with the same certificate."""
 
     config: RendezvousConfig = field(
@@ -95,19 +98,19 @@ class Server:
 
 @asynccontextmanager
 async def two_members(
-    folder: Path, passes: Callable[[int], Passes], server: Server | None = None
-) -> AsyncIterator[tuple[Member, Member]]:
+    folder: Path, passes: Callable[[int], Passes], server: ReachedServer | None = None
+) -> AsyncIterator[tuple[ReachedMember, ReachedMember]]:
     """`passes` gets the rendezvous' first UDP port and says what members may send to."""
-    server = server or Server()
+    server = server or ReachedServer()
     serving = await server.start()
     async with server.running:
         place = Place(HOST, serving.port, serving.fingerprint)
         terms = ring_pb2.SessionTerms(model="none", revision="none", members_wanted=2, context_tokens=1, concurrency=1)
         founded = await join.found(rendezvous=place, terms=terms, name="oak", local=local(folder / "oak"))
-        oak = Member(founded, passes(serving.udp_ports[0]))
+        oak = ReachedMember(founded, passes(serving.udp_ports[0]))
         assert founded.code is not None
-        approach = await join.approach(code=founded.code, name="elm")
-        elm = Member(await approach.enrol(local(folder / "elm")), passes(serving.udp_ports[0]))
+        approach = await join.approach(code=founded.code, name="elm", local=local(folder / "elm"))
+        elm = ReachedMember(await approach.enrol(), passes(serving.udp_ports[0]))
         for member in (oak, elm):
             member.reaching.start(lambda: None)
         while len(oak.channel.members) < 2:  # noqa: ASYNC110
@@ -143,7 +146,7 @@ async def test_link_when_firewalls_let_through_much_or_little_then_bytes_flow_by
 async def test_relayed_link_when_the_rendezvous_is_started_again_then_no_byte_is_lost(
     udp: bool, tmp_path: Path
 ) -> None:
-    server = Server()
+    server = ReachedServer()
     ports: list[int] = []
 
     def only_to_relay(port: int) -> Passes:

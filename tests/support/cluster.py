@@ -54,7 +54,7 @@ class Process:
 
 
 @dataclass(slots=True)
-class Member:
+class ClusterMember:
     """One `ollama serve` with its sidecar."""
 
     name: str
@@ -121,7 +121,7 @@ class Cluster:
     folder: Path
     rendezvous: str = ""
     hub: str = ""
-    members: list[Member] = field(default_factory=list)
+    members: list[ClusterMember] = field(default_factory=list)
     _stack: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> "Cluster":
@@ -137,7 +137,7 @@ class Cluster:
     def start_rendezvous(self) -> None:
         port = free_port()
         address = f"127.0.0.1:{port}"
-        self._spawn(
+        self.spawn(
             "rendezvous",
             [sys.executable, "-m", "kafila_rendezvous", "--listen", address, "--insecure"],
             dict(os.environ),
@@ -148,11 +148,11 @@ class Cluster:
     def start_model_host(self, *folders: Path) -> None:
         port = free_port()
         command = [sys.executable, "-m", "tests.support.model_host", "--port", str(port), *map(str, folders)]
-        self._spawn("model-host", command, dict(os.environ))
+        self.spawn("model-host", command, dict(os.environ))
         self.hub = f"http://127.0.0.1:{port}"
         _wait_for_port(port)
 
-    def start_member(self, name: str) -> Member:
+    def start_member(self, name: str) -> ClusterMember:
         """Starts `ollama serve` with its own home and port; returns once it answers."""
         home = self.folder / name
         home.mkdir(parents=True, exist_ok=True)
@@ -169,13 +169,13 @@ class Cluster:
             "HF_ENDPOINT": self.hub,
             "OMP_NUM_THREADS": "2",
         }
-        process = self._spawn(name, [str(OLLAMA), "serve"], environment)
-        member = Member(name, f"127.0.0.1:{port}", environment, home, process)
+        process = self.spawn(name, [str(OLLAMA), "serve"], environment)
+        member = ClusterMember(name, f"127.0.0.1:{port}", environment, home, process)
         self.members.append(member)
         _wait_for_member(member)
         return member
 
-    def _spawn(self, name: str, command: list[str], environment: dict[str, str]) -> Process:
+    def spawn(self, name: str, command: list[str], environment: dict[str, str]) -> Process:
         log = self.folder / f"{name}.log"
         with log.open("ab") as out:
             popen = subprocess.Popen(
@@ -217,7 +217,7 @@ def _wait_for_port(port: int) -> None:
     raise TimeoutError(f"nothing listens on port {port} after {START_DEADLINE_S:.0f} s")
 
 
-def _wait_for_member(member: Member) -> None:
+def _wait_for_member(member: ClusterMember) -> None:
     deadline = time.monotonic() + START_DEADLINE_S
     while time.monotonic() < deadline:
         if member.process.popen.poll() is not None:

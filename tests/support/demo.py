@@ -13,7 +13,7 @@ import threading
 import time
 from typing import Any
 
-from tests.support.cluster import OLLAMA, ROOT, Cluster, Member, make_cluster
+from tests.support.cluster import OLLAMA, ROOT, Cluster, ClusterMember, make_cluster
 from tests.support.smollm2 import smollm2_folder
 
 REPOSITORY = "kafila/SmolLM2-135M-Instruct-f32"
@@ -65,7 +65,7 @@ def show(cluster: Cluster) -> None:
 class Create:
     """`ollama session create`, running until the session is ready."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: ClusterMember) -> None:
         command = ["session", "create", REPOSITORY, "--members", "3", "--context", "2048", "--concurrency", "2",
                    "--require", "all", "--objective", "paper"]  # fmt: skip
         say(f"a session, opened at {member.name}: ollama {' '.join(command)}")
@@ -106,7 +106,7 @@ class Create:
         self._code.set()
 
 
-def quiet(member: Member, *arguments: str, stdout: int = subprocess.DEVNULL) -> "subprocess.Popen[bytes]":
+def quiet(member: ClusterMember, *arguments: str, stdout: int = subprocess.DEVNULL) -> "subprocess.Popen[bytes]":
     """The member's command line, without its progress: the first member's stands for all."""
     return subprocess.Popen(
         [str(OLLAMA), *arguments],

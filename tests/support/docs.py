@@ -28,6 +28,10 @@ class Document:
         """A JSON example as it is written."""
         return self._block("json", name)
 
+    def paths(self) -> list[str]:
+        """The files of the project that it names, wildcards among them."""
+        return re.findall(r"`([\w*-]+(?:/[\w*-]+)*\.(?:py|md|proto))[`]", self._text)
+
     def _block(self, kind: str, name: str) -> str:
         found = re.search(rf"^```{kind} {re.escape(name)}\n(.*?)^```$", self._text, re.DOTALL | re.MULTILINE)
         assert found is not None, f"{self._path} has no {kind} example {name}"

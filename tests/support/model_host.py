@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 PIECE = 1 << 18
 """Bytes written at once."""
@@ -39,7 +39,7 @@ class Faults:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class AnsweredRequest:
     """One request for a file, as it was answered."""
 
     method: str
@@ -67,7 +67,7 @@ class ModelHost:
     digests: bool = True  # whether the description tells the SHA-256 of weight files
     port: int = 0
     faults: Faults = field(default_factory=Faults)
-    seen: list[Seen] = field(default_factory=list)
+    seen: list[AnsweredRequest] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -114,7 +114,7 @@ class ModelHost:
     def sent_bytes(self, suffix: str = "") -> int:
         return sum(count for file, count in self.counts().items() if file.endswith(suffix))
 
-    def note(self, request: Seen) -> None:
+    def note(self, request: AnsweredRequest) -> None:
         with self._lock:
             self.seen.append(request)
 
@@ -182,6 +182,8 @@ class Handler(BaseHTTPRequestHandler):
         path = unquote(urlsplit(self.path).path).strip("/")
         if path == "_counts":
             return self.answer_json(200, self.host.counts())
+        if path == "api/models":
+            return self.answer_search(parse_qs(urlsplit(self.path).query))
         if path.startswith("api/models/"):
             return self.answer_info(path.removeprefix("api/models/"))
         if path.startswith("_cdn/"):
@@ -205,6 +207,11 @@ class Handler(BaseHTTPRequestHandler):
             gated = "manual" if repo in self.host.gated else False
             info = {"id": repo, "sha": self.host.revisions[repo], "private": False, "gated": gated, "siblings": files}
             self.answer_json(200, tree if what == "tree" else info)
+
+    def answer_search(self, query: Mapping[str, list[str]]) -> None:
+        words, most = query["search"][0].lower(), int(query["limit"][0])
+        names = [repo for repo in self.host.folders if words in repo.lower()]
+        self.answer_json(200, [{"id": repo, "modelId": repo} for repo in names[:most]])
 
     def known(self, repo: str, revision: str) -> bool:
         if repo not in self.host.folders:
@@ -320,7 +327,7 @@ class Handler(BaseHTTPRequestHandler):
     def note(self, repo: str, file: str, cdn: bool, status: int, sent_bytes: int) -> None:
         agent = self.headers.get("User-Agent", "")
         asked = self.headers.get("Range")
-        self.host.note(Seen(self.command, repo, file, asked, self.token(), agent, cdn, status, sent_bytes))
+        self.host.note(AnsweredRequest(self.command, repo, file, asked, self.token(), agent, cdn, status, sent_bytes))
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""A simulated internet: hosts behind RFC 4787 boxes, with delay, loss and reorder, on the running loop's clock.
+"""A simulated internet: hosts behind RFC 4787 boxes, with delay, loss and reorder, on a loop's or a hand-moved clock.
 
 A realm is one address space: the public internet, or what is inside a box. A box translates between its inside realm
 and the one that it stands in, so boxes nest. Only whole datagrams exist; what is lost, filtered or unroutable is gone.
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kafila_planner.model.types import Filtering, Mapping
 from kafila_sidecar.net.candidates import Address, Interface
@@ -30,12 +30,30 @@ Door = Callable[[Packet], None]
 """Takes what is sent to one IP address of a realm."""
 
 
-class Network:
-    """The public realm, and the chances of the whole simulation. Delays are one way, in seconds."""
+class Clock(Protocol):
+    """An event loop, or `hand_clock.HandClock`."""
 
-    def __init__(self, *, delay_s: float = 0.001, jitter_s: float = 0.0, loss: float = 0.0, seed: int = 1) -> None:
+    def time(self) -> float: ...
+    def call_later(self, delay_s: float, action: Callable[[Packet], None], packet: Packet, /) -> object: ...
+
+
+class Network:
+    """The public realm, and the chances of the whole simulation. Delays are one way, in seconds.
+
+    `clock` is the running event loop unless given.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock | None = None,
+        delay_s: float = 0.001,
+        jitter_s: float = 0.0,
+        loss: float = 0.0,
+        seed: int = 1,
+    ) -> None:
         self.chance = random.Random(seed)
-        self.loop = asyncio.get_running_loop()
+        self.clock: Clock = clock or asyncio.get_running_loop()
         self.public = Realm(self, delay_s=delay_s, jitter_s=jitter_s, loss=loss)
         self.sent: Counter[str] = Counter()  # datagrams that hosts sent, by the host's name
 
@@ -71,7 +89,7 @@ class Realm:
     def deliver(self, packet: Packet, door: Door) -> None:
         chance = self.network.chance
         if chance.random() >= self.loss:
-            self.network.loop.call_later(self.delay_s + chance.random() * self.jitter_s, door, packet)
+            self.network.clock.call_later(self.delay_s + chance.random() * self.jitter_s, door, packet)
 
 
 class Hairpin(Enum):
@@ -202,7 +220,7 @@ class Box:
 
     @property
     def _now(self) -> float:
-        return self._outer.network.loop.time()
+        return self._outer.network.clock.time()
 
 
 class Firewall:

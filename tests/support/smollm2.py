@@ -35,7 +35,6 @@ BLOCK_NAMES = {
     "ffn_down": "mlp.down_proj",
 }
 OTHER_NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm"}
-SPECIAL_ROLES = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
 CONTROL_TOKEN = 3
 """GGUF's token type of a special token."""
 

@@ -96,7 +96,7 @@ class RoomMailbox:
             self._put(event)
 
     def take(self, stream: int) -> list[Event]:
-        """All that waits. Raises Superseded for an old stream, Exhausted for one that fell behind."""
+        """All that waits. Raises Superseded for an old stream, LimitReached for one that fell behind."""
         if stream != self.stream:
             raise Superseded("a newer stream attends this mailbox")
         if self._overrun:

@@ -19,7 +19,7 @@ class Meter:
         self._counts: Counter[Hashable] = Counter()
 
     def count(self, key: Hashable, now: float) -> None:
-        """Raises Exhausted when the key has used up its minute."""
+        """Raises LimitReached when the key has used up its minute."""
         if now >= self._window_end:
             self._counts.clear()
             self._window_end = now + WINDOW_S

@@ -118,7 +118,7 @@ class Rooms:
         return stream
 
     def take(self, key: Key, stream: int) -> list[Event]:
-        """What waits for a stream. Raises Unknown, Superseded or Exhausted when the stream has to end."""
+        """What waits for a stream. Raises Unknown, Superseded or LimitReached when the stream has to end."""
         return self._mailbox(key).take(stream)
 
     def detach(self, key: Key, stream: int, now: float) -> None:

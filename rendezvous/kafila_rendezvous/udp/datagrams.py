@@ -58,7 +58,7 @@ class Datagrams:
     # ---- Streams
 
     def open_stream(self, host: str, deliver: Callable[[bytes], None]) -> Source:
-        """A stream from the IP address `host`. Raises Exhausted when that has too many."""
+        """A stream from the IP address `host`. Raises LimitReached when that has too many."""
         owner = limited(host)
         if self._streams_by_owner[owner] >= self._limits.relay_streams_per_address:
             raise LimitReached(f"your address has {self._limits.relay_streams_per_address} relay streams open already")

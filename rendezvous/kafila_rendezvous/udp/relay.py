@@ -19,8 +19,7 @@ from kafila_rendezvous.errors import LimitReached, Malformed
 from kafila_rendezvous.pace import Pace
 from kafila_rendezvous.udp.token import TOKEN_BYTES, Grant, Tokens
 
-DATA, BIND, CHALLENGE, BOUND, REFUSED, UNBOUND = 8, 9, 10, 11, 12, 13
-FIRST, LAST = DATA, UNBOUND  # of the types: what RFC 9443 leaves free between STUN and DTLS
+DATA, BIND, CHALLENGE, BOUND, REFUSED, UNBOUND = 8, 9, 10, 11, 12, 13  # free between STUN and DTLS by RFC 9443
 HEADER_BYTES = 5  # type and channel, before each relayed datagram
 
 TRANSACTION_BYTES = 8
@@ -42,7 +41,7 @@ Sending = tuple[bytes | memoryview, Source]
 
 
 @dataclass(slots=True)
-class End:
+class BoundEnd:
     """One member's end of a channel, at the address that it bound last."""
 
     source: Source
@@ -69,7 +68,7 @@ class RelayChannel:
     """Between two mailboxes of one room; `number` stands at the start of each of its datagrams."""
 
     number: int
-    ends: list[End | None] = field(default_factory=lambda: [None, None])
+    ends: list[BoundEnd | None] = field(default_factory=lambda: [None, None])
 
 
 EndKey = tuple[tuple[int, int, int], int]  # pair, side
@@ -90,7 +89,7 @@ class Relay:
         self._channels: dict[tuple[int, int, int], RelayChannel] = {}
         self._numbers: set[int] = set()
         self._routes: dict[tuple[int, Source], tuple[RelayChannel, int]] = {}
-        self._bound: OrderedDict[EndKey, End] = OrderedDict()  # the longest unheard of first
+        self._bound: OrderedDict[EndKey, BoundEnd] = OrderedDict()  # the longest unheard of first
         self._by_owner: Counter[str] = Counter()
         self._by_room: Counter[int] = Counter()
 
@@ -100,7 +99,7 @@ class Relay:
     def receive(self, datagram: bytes | memoryview, source: Source, now: float) -> Sending | None:
         """Takes one datagram; what is to be sent for it, if anything.
 
-        Raises Malformed for what is no datagram of this protocol, Exhausted when its sender asks too often.
+        Raises Malformed for what is no datagram of this protocol, LimitReached when its sender asks too often.
         """
         kind = datagram[0] if len(datagram) else 0
         if kind == DATA:
@@ -174,7 +173,7 @@ class Relay:
         other = self._bound.get((grant.pair, 1 - grant.side))
         return other is not None and other.source == source
 
-    def _has_room(self, grant: Grant, owner: str, known: End | None) -> bool:
+    def _has_room(self, grant: Grant, owner: str, known: BoundEnd | None) -> bool:
         limits = self._limits
         is_new = grant.pair not in self._channels
         return (
@@ -191,7 +190,7 @@ class Relay:
         if before is not None:
             del self._routes[channel.number, before.source]
             _less(self._by_owner, before.owner)
-        end = End(
+        end = BoundEnd(
             source=source,
             owner=owner,
             order=(grant.issue, number),

@@ -49,7 +49,7 @@ class Stun:
     def receive(self, datagram: bytes, source: Address, place: SocketPlace, now: float) -> StunAnswer:
         """Answers a Binding request that came to the socket `place`.
 
-        Raises Malformed for what is none, and Exhausted when its sender asks too often; neither is answered.
+        Raises Malformed for what is none, and LimitReached when its sender asks too often; neither is answered.
         """
         if not self._pace.allows(limited(source[0]), now):
             raise LimitReached("STUN requests come too fast from this address")

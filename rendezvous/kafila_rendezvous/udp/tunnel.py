@@ -11,7 +11,7 @@ WAITING_DATAGRAMS = 256  # for a slow reader; more are lost, as they would be on
 
 
 class RelayTunnel:
-    """One caller's. Raises Exhausted when its address has too many; `close` it in the end."""
+    """One caller's. Raises LimitReached when its address has too many; `close` it in the end."""
 
     def __init__(self, datagrams: Datagrams, host: str) -> None:
         self._datagrams = datagrams

@@ -25,7 +25,7 @@ MAX_CANDIDATES = 32  # of one member; a machine with more useful addresses keeps
 # Interfaces of container engines and hypervisors: their addresses mean nothing on another machine.
 _VIRTUAL = ("docker", "veth", "br-", "virbr", "vmnet", "vboxnet", "cni", "flannel", "cali", "lxc", "podman", "kube")
 
-# Where the relay's channels have their made-up addresses (`relay_client`); nobody else may name one of them.
+# Where the relay's channels have their made-up addresses (`relay.client`); nobody else may name one of them.
 _DISCARD_ONLY = ipaddress.ip_network("100::/64")
 
 # Local preferences, RFC 8445 section 5.1.2.1: larger is tried first.

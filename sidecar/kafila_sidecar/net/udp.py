@@ -12,6 +12,7 @@ import struct
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 from kafila_sidecar.errors import Unavailable
 from kafila_sidecar.net.candidates import Address
@@ -42,6 +43,23 @@ _ANCILLARY_BYTES = socket.CMSG_SPACE(4)
 _REFUSED_OFFLOAD = {errno.EIO, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOPROTOOPT, errno.EMSGSIZE}
 
 Received = tuple[bytes, Address]
+
+
+class Socket(Protocol):
+    """What others need of a socket of this node's: a `UdpSocket`, or one of a simulated network."""
+
+    @property
+    def takes_ipv6(self) -> bool: ...
+    @property
+    def forbids_fragments(self) -> bool: ...
+    @property
+    def address(self) -> Address: ...
+    def send(self, datagrams: Sequence[bytes], target: Address) -> None: ...
+    def close(self) -> None: ...
+
+
+OpenSocket = Callable[[Callable[[list[Received]], None]], Socket]
+"""Opens one that hands over each batch of datagrams with their sources."""
 
 
 def open_socket(host: str | None, port: int) -> socket.socket:

@@ -4,7 +4,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from kafila_sidecar.weights.fetching.fetch import Fetcher, Progress, count
+from kafila_sidecar.errors import Refused
+from kafila_sidecar.small_files import GENERATION_CONFIG, read_optional_json
+from kafila_sidecar.weights.fetching.fetch import PIECE_BYTES, Fetcher, Progress, count
 from kafila_sidecar.weights.fetching.transfer import Patience
 from kafila_sidecar.weights.format.layout import (
     activation_dtype,
@@ -14,12 +16,15 @@ from kafila_sidecar.weights.format.layout import (
     quantization,
     shard_tensors,
 )
+from kafila_sidecar.weights.format.local import check_file
 from kafila_sidecar.weights.format.manifest import Manifest
 from kafila_sidecar.weights.providers.hub import Hub
 from kafila_sidecar.weights.providers.resolve import resolve
-from kafila_sidecar.weights.providers.small_files import GENERATION_CONFIG, read_optional_json
 from kafila_sidecar.weights.providers.source import Source
 from kafila_sidecar.weights.store.store import Store
+
+FETCH_ROUNDS = 3
+"""How often what came is read, found damaged and fetched again, before the disk is blamed."""
 
 
 class Checkpoint:
@@ -68,36 +73,44 @@ class Checkpoint:
     async def fetch(self, names: Iterable[str], *, progress: Progress | None = None) -> None:
         """Brings the named tensors here, and no other byte; `progress` is told (bytes here, bytes wanted).
 
-        May be cancelled at any time and called again: it goes on where it stopped. Raises Refused (disk too small or
-        full, a file damaged or changed at the host, another process fetching), Denied, NotFound, Unavailable.
+        What has changed on disk since it came is fetched again. May be cancelled at any time and called again: it goes
+        on where it stopped. Raises Refused (disk too small or full, a file damaged or changed at the host, another
+        process fetching, a disk that doesn't keep what is written), Denied, NotFound, Unavailable.
         """
-        await self._fetcher.tensors(self.manifest, names, progress)
+        wanted = frozenset(names)
+        for _ in range(FETCH_ROUNDS):
+            await self._fetcher.tensors(self.manifest, wanted, progress)
+            if not await self._fetcher.damaged(self.manifest, wanted):
+                return
+        raise Refused(f"the disk under {self.folder} doesn't keep what is written: check it, or set KAFILA_HOME")
 
     def files_for(self, names: Iterable[str]) -> dict[Path, frozenset[str]]:
         """Which of the named tensors to load from which file, `.partial` ones among them.
 
-        Raises Refused for a tensor that is not wholly here.
+        Raises Refused for a tensor that is not wholly here, or a file that is another one by now.
         """
-        return self._store.files_for(self.manifest.tensors[name] for name in names)
+        files = self._store.files_for(self.manifest.tensors[name] for name in names)
+        for path, held in files.items():
+            check_file(path, (self.manifest.tensors[name] for name in held))
+        return files
 
 
 async def open_checkpoint(
     model: str,
     *,
-    endpoint: str,
-    token: str | None,
+    hub: Hub,
     cache: Path,
     revision: str | None = None,
     hub_cache: Path | None = None,
     patience: Patience | None = None,
+    piece_bytes: int = PIECE_BYTES,
 ) -> Checkpoint:
     """Resolves `model` and reads its headers, fetching both where they are not in `cache` yet.
 
     `model` is a Hub repository id or the absolute path of a folder; `revision` (as another member's checkpoint has
     it) asks for exactly that one. Raises InvalidInput, NotFound, Denied, Refused, Unavailable, TimedOut.
     """
-    source = await resolve(model, endpoint=endpoint, token=token, cache=cache, revision=revision, hub_cache=hub_cache)
+    source = await resolve(model, hub=hub, cache=cache, revision=revision, hub_cache=hub_cache)
     store = Store(source.folder, whole=source.whole)
-    hub = Hub(endpoint=endpoint, token=token)
-    fetcher = Fetcher(hub=hub, source=source, store=store, patience=patience or Patience())
+    fetcher = Fetcher(hub=hub, source=source, store=store, patience=patience or Patience(), piece_bytes=piece_bytes)
     return Checkpoint(source=source, store=store, fetcher=fetcher, manifest=await fetcher.manifest())

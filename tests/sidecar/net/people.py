@@ -1,51 +1,38 @@
 """Members for the network tests: identities, and pairs of endpoints on loopback that are linked."""
 
 import asyncio
-import datetime
-import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.x509.oid import NameOID
 
 from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.net.link.streams import OnStream
+from kafila_sidecar.session.membership.identity import make_identity
 
 SESSION = bytes(range(16))
 KEY = b"the session's sealing key: 32 by"
 
 
 @dataclass(frozen=True)
-class Person:
-    """An Ed25519 key and its certificate, as a link wants them."""
+class LinkPerson:
+    """What a link wants of a member: a key, its certificate, and the fingerprint that it goes by."""
 
     certificate: x509.Certificate
     private_key: Ed25519PrivateKey
-
-    @property
-    def fingerprint(self) -> bytes:
-        return hashlib.sha256(self.certificate.public_bytes(Encoding.DER)).digest()
+    fingerprint: bytes
 
 
-def person() -> Person:
-    key = Ed25519PrivateKey.generate()
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kafila member")])
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(datetime.datetime(2020, 1, 1))
-        .not_valid_after(datetime.datetime(9999, 12, 31))
-        .sign(key, None)
-    )
-    return Person(certificate, key)
+def person() -> LinkPerson:
+    made = make_identity()
+    return LinkPerson(made.certificate, made.private_key, made.fingerprint)
 
 
-def two_people() -> tuple[Person, Person]:
+def two_people() -> tuple[LinkPerson, LinkPerson]:
     """The one who dials (lower fingerprint), then the one who listens."""
     low, high = sorted((person(), person()), key=lambda p: p.fingerprint)
     return low, high
@@ -63,8 +50,8 @@ async def echo(stream: Stream) -> None:
 
 async def dial(
     endpoint: Endpoint,
-    me: Person,
-    peer: Person,
+    me: LinkPerson,
+    peer: LinkPerson,
     peer_endpoint: Endpoint,
     *,
     on_stream: OnStream = ignore,
@@ -86,17 +73,16 @@ async def dial(
 
 
 @dataclass
-class Linked:
+class LinkedPair:
     """Two members with a link between them; `dialler` is the end that dialled QUIC."""
 
     dialler: Link
     listener: Link
-    dialler_endpoint: Endpoint
     listener_endpoint: Endpoint
 
 
 @asynccontextmanager
-async def linked(on_dialler: OnStream = ignore, on_listener: OnStream = ignore) -> AsyncIterator[Linked]:
+async def linked(on_dialler: OnStream = ignore, on_listener: OnStream = ignore) -> AsyncIterator[LinkedPair]:
     low, high = two_people()
     one, other = Endpoint.open(host="127.0.0.1"), Endpoint.open(host="127.0.0.1")
     try:
@@ -104,7 +90,7 @@ async def linked(on_dialler: OnStream = ignore, on_listener: OnStream = ignore) 
             dial(one, low, high, other, on_stream=on_dialler, name="listener"),
             dial(other, high, low, one, on_stream=on_listener, name="dialler"),
         )
-        yield Linked(here, there, one, other)
+        yield LinkedPair(here, there, other)
     finally:
         await one.close()
         await other.close()

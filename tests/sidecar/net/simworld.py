@@ -14,18 +14,16 @@ from kafila_rendezvous.udp.relay import Relay, Source
 from kafila_rendezvous.udp.stun import SocketPlace, Stun
 from kafila_rendezvous.udp.token import Tokens
 from kafila_sidecar.net.candidates import Address, Candidate, Interface
-from kafila_sidecar.net.errors import BadDatagram
-from kafila_sidecar.net.link.endpoint import Endpoint, Socket
+from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.streams import OnStream
 from kafila_sidecar.net.nat.behaviour import Nat, StunServer
-from kafila_sidecar.net.nat.classify import OwnSocket
+from kafila_sidecar.net.nat.classify import OwnSocket, classify
 from kafila_sidecar.net.nat.monitor import Listener, NetworkMonitor
-from kafila_sidecar.net.nat.natcheck import NatCheck, Sending
 from kafila_sidecar.net.relay.driver import RelayAccess
 from kafila_sidecar.net.relay.end import Token
-from kafila_sidecar.net.udp import Received
-from tests.sidecar.net.people import KEY, SESSION, Person, ignore, person
+from kafila_sidecar.net.udp import Received, Socket
+from tests.sidecar.net.people import KEY, SESSION, LinkPerson, ignore, person
 from tests.support.simnet import Host, Network
 
 PORTS = (3478, 3479)
@@ -38,7 +36,7 @@ PEOPLE = sorted((person() for _ in range(16)), key=lambda p: p.fingerprint)
 Deliver = Callable[[list[Received]], None]
 
 
-class Machine(Protocol):
+class AnyMachine(Protocol):
     """What members and the rendezvous run on: `simnet.Host`, or a network namespace."""
 
     name: str
@@ -47,7 +45,7 @@ class Machine(Protocol):
     def interfaces(self) -> list[Interface]: ...
 
 
-class Rendezvous:
+class SimRendezvous:
     """STUN at one or two addresses, the relay at the first, and signalling that takes as long and loses nothing.
 
     `open_at(address, port, deliver)` opens its sockets; `delay_s` is one way, of calls over TCP.
@@ -72,7 +70,7 @@ class Rendezvous:
         self._numbers = itertools.count(70_000)
 
     @classmethod
-    def simulated(cls, network: Network, *addresses: str) -> "Rendezvous":
+    def simulated(cls, network: Network, *addresses: str) -> "SimRendezvous":
         hosts = {address: Host(f"rendezvous {address}", (network.public, address)) for address in addresses}
         return cls(
             *addresses,
@@ -135,7 +133,7 @@ class Rendezvous:
 class Pipe:
     """The relay's stream, without gRPC."""
 
-    rendezvous: Rendezvous
+    rendezvous: SimRendezvous
     source: Source
     opened: Callable[[], None]
 
@@ -150,12 +148,12 @@ class Pipe:
 
 
 @dataclass
-class Member:
+class NetMember:
     """One machine: what the sidecar has, with a simulated socket below."""
 
-    rendezvous: Rendezvous
-    host: Machine
-    person: Person
+    rendezvous: SimRendezvous
+    host: AnyMachine
+    person: LinkPerson
     mailbox: int
     on_stream: OnStream = ignore
     known: dict[int, list[Candidate]] = field(default_factory=dict)  # by mailbox
@@ -170,7 +168,7 @@ class Member:
     async def classify(self) -> Nat:
         return await self.monitor.about([self.rendezvous.server])
 
-    async def link(self, peer: "Member", *, deadline_s: float = DEADLINE_S, udp: bool = True) -> Link:
+    async def link(self, peer: "NetMember", *, deadline_s: float = DEADLINE_S, udp: bool = True) -> Link:
         """This end of a link; the other end does the same."""
         return await self.endpoint.connect(
             session=SESSION,
@@ -189,13 +187,13 @@ class Member:
             udp=udp,
         )
 
-    def announce(self, peers: Iterable["Member"]) -> None:
+    def announce(self, peers: Iterable["NetMember"]) -> None:
         """Tells others where this one is."""
         candidates = self.endpoint.candidates()
         for peer in peers:
             self.rendezvous.signal(lambda peer=peer: peer.learn(self, candidates))  # type: ignore[misc]
 
-    def learn(self, peer: "Member", candidates: list[Candidate]) -> None:
+    def learn(self, peer: "NetMember", candidates: list[Candidate]) -> None:
         self.known[peer.mailbox] = candidates
         self.endpoint.announced(
             session=SESSION,
@@ -205,7 +203,7 @@ class Member:
             candidates=candidates,
         )
 
-    def listen(self, peer: "Member") -> None:
+    def listen(self, peer: "NetMember") -> None:
         """From now on the peer hears of other candidates."""
         self.monitor.listen(Listener((self.rendezvous.server,), lambda: self.announce([peer])))
 
@@ -215,49 +213,15 @@ class Member:
         await self.endpoint.close()
 
     async def _ask(self, own: OwnSocket, servers: Sequence[StunServer]) -> Nat:
-        return await Classification(self.host, own, servers).done
+        return await classify(
+            own,
+            servers,
+            interfaces=self.host.interfaces,
+            open_spare=lambda deliver: self.host.open(SPARE_PORT, deliver),
+        )
 
 
-class Classification:
-    """Drives one classification on a machine, with a spare socket of its own."""
-
-    def __init__(self, host: Machine, own: OwnSocket, servers: Sequence[StunServer]) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.done: asyncio.Future[Nat] = self._loop.create_future()
-        self._own = own
-        local = frozenset(address for interface in host.interfaces() for address in interface.addresses)
-        self._core = NatCheck(servers, local=local, entropy=lambda: os.urandom(12), now=self._loop.time())
-        self._spare = host.open(SPARE_PORT, self._deliver)
-        own.hear(self._take)
-        self._act(self._core.handle_timer(self._loop.time()))
-
-    def _deliver(self, batch: list[Received]) -> None:
-        for datagram, source in batch:
-            self._take(datagram, source)
-
-    def _take(self, datagram: bytes, source: Address) -> bool:
-        try:
-            self._act(self._core.receive(datagram, source, self._loop.time()))
-        except BadDatagram:
-            return False
-        return True
-
-    def _act(self, sendings: Sequence[Sending]) -> None:
-        for is_own, datagram, target in sendings:
-            (self._own if is_own else self._spare).send((datagram,), target)
-        if self._core.nat is not None and not self.done.done():
-            self._own.hear(None)
-            self._spare.close()
-            self.done.set_result(self._core.nat)
-        elif (due := self._core.next_timer()) is not None:
-            self._loop.call_at(due, self._fire)
-
-    def _fire(self) -> None:
-        if self._core.nat is None:
-            self._act(self._core.handle_timer(self._loop.time()))
-
-
-async def linked(a: Member, b: Member) -> tuple[tuple[Nat, Nat], tuple[Link, Link]]:
+async def linked(a: NetMember, b: NetMember) -> tuple[tuple[Nat, Nat], tuple[Link, Link]]:
     """Introduces two members as a session does, at once and again when candidates change, and links them."""
     for one, other in ((a, b), (b, a)):
         one.listen(other)

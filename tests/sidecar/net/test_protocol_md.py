@@ -1,5 +1,6 @@
 """docs/protocol.md's hex examples are what both sides of the relay, and STUN, send and take."""
 
+import pytest
 from aioice.stun import Class, Message, Method
 
 from kafila_rendezvous.config import RendezvousLimits
@@ -11,7 +12,7 @@ from kafila_rendezvous.udp.token import Tokens
 from kafila_sidecar.net.candidates import Address
 from kafila_sidecar.net.relay.client import ChannelBound, RelayClient, Send
 from kafila_sidecar.net.relay.end import Token
-from tests.support.docs import Document
+from tests.support.docs import ROOT, Document
 
 example = Document("docs/protocol.md").hex
 SERVER, MEMBER = ("192.0.2.1", 7770), ("198.51.100.7", 40_000)
@@ -57,3 +58,11 @@ def test_mailbox_secret_when_made_then_the_documents_and_known_again() -> None:
     secrets = Secrets(key_from(b"p" * 32))
     assert secrets.make(serial=1, room=7, mailbox=2) == example("mailbox secret")
     assert secrets.serial_in(example("mailbox secret"), room=7, mailbox=2) == 1
+
+
+@pytest.mark.parametrize("document", ["docs/protocol.md", "proto/RING.md"])
+def test_document_when_it_names_files_of_the_project_then_they_are_there(document: str) -> None:
+    named = Document(document).paths()
+    assert named
+    places = (ROOT, (ROOT / document).parent)
+    assert [path for path in named if not any(list(place.glob(path)) for place in places)] == []

@@ -29,7 +29,7 @@ class NoOffload(socket.socket):
         return super().sendmsg(buffers, ancillary, flags, address)
 
 
-class Full(socket.socket):
+class FullBuffer(socket.socket):
     """A socket whose send buffer is full until `room` is set."""
 
     room = False
@@ -128,8 +128,8 @@ async def test_batch_when_many_datagrams_wait_then_a_wakeup_takes_a_bounded_numb
 
 async def test_send_when_the_buffer_is_full_then_datagrams_wait_in_order_up_to_a_bound() -> None:
     receiver = Collector(bound(socket.socket))
-    full = bound(Full)
-    assert isinstance(full, Full)
+    full = bound(FullBuffer)
+    assert isinstance(full, FullBuffer)
     sender = Collector(full)
     datagrams = [b"%04d" % i for i in range(MAX_UNSENT + 10)]
     for datagram in datagrams:

@@ -8,7 +8,6 @@ underneath. What the relay carries is unwrapped here and then treated alike, wit
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
 
 from kafila_sidecar.errors import InvalidInput, KafilaError, Unavailable
 from kafila_sidecar.net import stun
@@ -30,7 +29,7 @@ from kafila_sidecar.net.quic.connection import CID_BYTES, TlsIdentity
 from kafila_sidecar.net.relay.client import FIRST_BYTES as RELAY
 from kafila_sidecar.net.relay.client import is_path
 from kafila_sidecar.net.relay.driver import RelayAccess, Relaying
-from kafila_sidecar.net.udp import Received, UdpSocket, open_socket
+from kafila_sidecar.net.udp import OpenSocket, Received, UdpSocket, open_socket
 
 log = logging.getLogger(__name__)
 
@@ -43,22 +42,6 @@ _LONG_HEADER_CID = 6  # first byte, version, length of the destination connectio
 
 Strays = Callable[[bytes, Address], bool]
 """Takes a STUN message that belongs to no link; true when it was waited for."""
-
-
-class Socket(Protocol):
-    """What the endpoint needs of its socket (`udp.UdpSocket`)."""
-
-    @property
-    def takes_ipv6(self) -> bool: ...
-    @property
-    def forbids_fragments(self) -> bool: ...
-    @property
-    def address(self) -> Address: ...
-    def send(self, datagrams: Sequence[bytes], target: Address) -> None: ...
-    def close(self) -> None: ...
-
-
-OpenSocket = Callable[[Callable[[list[Received]], None]], Socket]
 
 
 class Endpoint:

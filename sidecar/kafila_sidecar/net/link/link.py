@@ -70,7 +70,9 @@ class Link:
         self._path_died = path_died
         self._announced: tuple[Candidate, ...] = ()  # by the peer
         self._relayed: tuple[Candidate, ...] = ()  # our own channel at the relay, once it is bound
-        self._streams = Streams(self, on_stream)
+        self._streams = Streams(
+            self._core, peer=peer, serve=on_stream, send_now=self._send_now, send_soon=self._pump_soon
+        )
         self._timer: asyncio.TimerHandle | None = None
         self._pump_is_due = False
         self._path_used: tuple[Address | None, int] = (None, SAFE_BYTES)
@@ -118,21 +120,11 @@ class Link:
         heard_at = self._core.heard_at
         return 0.0 if heard_at is None else max(0.0, (self._loop.time() if now is None else now) - heard_at)
 
-    async def silence(self, seconds: float) -> None:
-        """Returns once the peer has been silent for `seconds` (which should be well over the keepalive's 0.5 s)."""
-        while (left_s := seconds - self.silent_s()) > 0:
-            await asyncio.wait((self.closed,), timeout=left_s)
-            if self.closed.done():
-                await asyncio.sleep(max(0.0, seconds - self.silent_s()))
-
     async def open(self, kind: int) -> Stream:
         """A new stream to the peer; its `on_stream` gets it with this kind, 0–255. Raises LinkLost."""
         if self.closed.done():
             raise LinkLost(self.closed.result().sentence)
-        stream_id = self._core.connection.get_next_available_stream_id()
-        stream = self._streams.add(stream_id)
-        stream.announce(kind)
-        return stream
+        return self._streams.open(kind)
 
     async def close(self, reason: str = "") -> None:
         """Tells the peer, ends every stream here, and returns when the handlers have ended."""
@@ -202,32 +194,6 @@ class Link:
         self._flush()
         self._end(Ending("closed here", reason or f"the link to {self.peer} was closed here"))
 
-    # ---- For streams (`stream.Carrier`).
-
-    def write(self, stream_id: int, data: bytes | memoryview, *, is_last: bool, flush: bool) -> None:
-        self._core.connection.send_stream_data(stream_id, data, is_last)  # type: ignore[arg-type]  # it takes views
-        if flush:
-            self._flush()
-            self._arm()
-        else:
-            self._pump_soon()
-
-    def unacknowledged(self, stream_id: int) -> int:
-        return self._core.connection.unacknowledged(stream_id)
-
-    def consumed(self, stream_id: int, total: int) -> None:
-        if stream_id in self._streams.live and self._core.credit.consume(stream_id, total):
-            self._pump_soon()
-
-    def give_up(self, stream_id: int) -> None:
-        self._core.connection.stop_quietly(stream_id, quic.GIVEN_UP)
-        self._core.credit.drop(stream_id)
-        self._pump_soon()
-
-    def retire(self, stream_id: int) -> None:
-        self._streams.live.pop(stream_id, None)
-        self._core.credit.drop(stream_id)
-
     # ---- Private.
 
     def _handle(self, event: quic.Event) -> None:
@@ -235,22 +201,13 @@ class Link:
             case Established():
                 self._ready_at = self._loop.time()
                 self.ready.set_result(None)
-            case StreamData(stream_id, data, is_last):
-                self._feed(stream_id, data, is_last)
-            case StreamGone(stream_id, is_reset):
-                if stream := self._streams.live.get(stream_id):
-                    stream.peer_gave_up(is_reset=is_reset)
+            case StreamData():
+                self._streams.came(event)
+            case StreamGone():
+                self._streams.gone(event)
             case Ended(kind, detail):
                 self._flush()  # a close that the core decided on
                 self._end(Ending(kind, f"the link to {self.peer} is lost: {detail}"))
-
-    def _feed(self, stream_id: int, data: bytes, is_last: bool) -> None:
-        stream = self._streams.live.get(stream_id)
-        if stream is None:
-            if self._core.connection.is_ours(stream_id):
-                return  # over already, on both sides
-            stream = self._streams.add(stream_id)
-        self._streams.feed(stream, data, is_last=is_last)
 
     def _know(self) -> None:
         self._send_checks(self._punch.know((*self._announced, *self._relayed), self._loop.time()))
@@ -288,6 +245,10 @@ class Link:
             return
         if datagrams := self._core.datagrams(self._loop.time()):
             self._send(datagrams, selected.target)
+
+    def _send_now(self) -> None:
+        self._flush()
+        self._arm()
 
     def _pump_soon(self) -> None:
         if not self._pump_is_due:

@@ -6,7 +6,7 @@ answered. The dialler prefers the highest priority, nominates it with a rising n
 link lives: that keeps NAT bindings open, measures the round trip, and shows when a path has died. The listener follows
 the nomination, also to a new address of the dialler behind a NAT that rebound.
 
-The relayed candidate is the node's own channel at the relay (`relay_client`), not announced by the peer. It is chosen
+The relayed candidate is the node's own channel at the relay (`relay.client`), not announced by the peer. It is chosen
 when direct paths had their chance, and looked behind from then on (`search`).
 """
 

@@ -18,7 +18,7 @@ _LENGTH = struct.Struct("!I")
 class StreamKind(IntEnum):
     """What a stream is for; its opener's first byte."""
 
-    ACTIVATIONS = 1  # frames (`frames`) to the next stage, one way
+    ACTIVATIONS = 1  # frames (RING.md) to the next stage, one way
     REQUEST = 2  # ring.proto: one Request, then Answers until the head finishes
     CONTROL = 3  # ring.proto: sealed Envelopes, both ways
 
@@ -124,6 +124,11 @@ class Stream:
     def peer(self) -> str:
         """The name of the member at the other end."""
         return self._carrier.peer
+
+    @property
+    def unacknowledged(self) -> int:
+        """Bytes that are held here until the peer has confirmed them."""
+        return self._carrier.unacknowledged(self.stream_id)
 
     async def send(self, *parts: bytes | memoryview) -> None:
         """Sends the parts as one message, at most 64 MiB; waits while more than 4 MiB are unacknowledged.
@@ -236,7 +241,7 @@ class Stream:
                 self.reset()
 
     async def _drain(self) -> None:
-        while self._failure is None and self._carrier.unacknowledged(self.stream_id) > SEND_BUFFER_BYTES:
+        while self._failure is None and self.unacknowledged > SEND_BUFFER_BYTES:
             self._drained.clear()
             await self._drained.wait()
 

@@ -1,11 +1,12 @@
-"""The streams of one link that live, and the tasks that serve those which the peer opened."""
+"""The streams of one link that live, what they take from its connection, and the tasks that serve the peer's."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
 from kafila_sidecar.errors import KafilaError
-from kafila_sidecar.net.link.stream import Carrier, Stream
+from kafila_sidecar.net.link.stream import Stream
+from kafila_sidecar.net.quic.neighbour import GIVEN_UP, Neighbour, StreamData, StreamGone
 
 log = logging.getLogger(__name__)
 
@@ -13,27 +14,51 @@ OnStream = Callable[[Stream], Awaitable[None]]
 
 
 class Streams:
-    """`serve` runs as a task for each stream that the peer opens, once its kind has come."""
+    """`serve` runs as a task for each stream that the peer opens, once its kind has come.
 
-    def __init__(self, carrier: Carrier, serve: OnStream) -> None:
+    `send_now` sends what the connection holds, `send_soon` sees to it before the loop waits again.
+    """
+
+    def __init__(
+        self,
+        core: Neighbour,
+        *,
+        peer: str,
+        serve: OnStream,
+        send_now: Callable[[], None],
+        send_soon: Callable[[], None],
+    ) -> None:
+        self.peer = peer
         self.live: dict[int, Stream] = {}
-        self._carrier = carrier
+        self._core = core
         self._serve = serve
+        self._send_now, self._send_soon = send_now, send_soon
         self._loop = asyncio.get_running_loop()
         self._handlers: set[asyncio.Task[None]] = set()
 
-    def add(self, stream_id: int) -> Stream:
-        stream = self.live[stream_id] = Stream(self._carrier, stream_id)
-        self._carrier.consumed(stream_id, 0)
+    def open(self, kind: int) -> Stream:
+        """A new stream to the peer."""
+        stream = self._add(self._core.connection.get_next_available_stream_id())
+        stream.announce(kind)
         return stream
 
-    def feed(self, stream: Stream, data: bytes, *, is_last: bool) -> None:
+    def came(self, event: StreamData) -> None:
         """Bytes from the peer, in order."""
-        stream.feed(data, is_last=is_last)
+        stream = self.live.get(event.stream_id)
+        if stream is None:
+            if self._core.connection.is_ours(event.stream_id):
+                return  # over already, on both sides
+            stream = self._add(event.stream_id)
+        stream.feed(event.data, is_last=event.is_last)
         if stream.kind is None and stream.take_kind():
             task = self._loop.create_task(self._run(stream), name=f"stream {stream.stream_id} from {stream.peer}")
             self._handlers.add(task)
             task.add_done_callback(self._handlers.discard)
+
+    def gone(self, event: StreamGone) -> None:
+        """The peer gave one up."""
+        if stream := self.live.get(event.stream_id):
+            stream.peer_gave_up(is_reset=event.is_reset)
 
     def acknowledged(self) -> None:
         """Senders that wait may look again."""
@@ -53,6 +78,35 @@ class Streams:
             task.cancel()
         if handlers:
             await asyncio.wait(handlers)
+
+    # ---- For each stream (`stream.Carrier`).
+
+    def write(self, stream_id: int, data: bytes | memoryview, *, is_last: bool, flush: bool) -> None:
+        self._core.connection.send_stream_data(stream_id, data, is_last)  # type: ignore[arg-type]  # it takes views
+        (self._send_now if flush else self._send_soon)()
+
+    def unacknowledged(self, stream_id: int) -> int:
+        return self._core.connection.unacknowledged(stream_id)
+
+    def consumed(self, stream_id: int, total: int) -> None:
+        if stream_id in self.live and self._core.credit.consume(stream_id, total):
+            self._send_soon()
+
+    def give_up(self, stream_id: int) -> None:
+        self._core.connection.stop_quietly(stream_id, GIVEN_UP)
+        self._core.credit.drop(stream_id)
+        self._send_soon()
+
+    def retire(self, stream_id: int) -> None:
+        self.live.pop(stream_id, None)
+        self._core.credit.drop(stream_id)
+
+    # ---- Private.
+
+    def _add(self, stream_id: int) -> Stream:
+        stream = self.live[stream_id] = Stream(self, stream_id)
+        self.consumed(stream_id, 0)
+        return stream
 
     async def _run(self, stream: Stream) -> None:
         """A handler that returns has finished its stream; one that fails, or is cancelled, resets it."""

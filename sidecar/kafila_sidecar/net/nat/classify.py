@@ -1,15 +1,15 @@
-"""The driver of `natcheck`: one classification over the node's own socket and a spare one."""
+"""The driver of `check`: one classification over the node's own socket and a spare one."""
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from kafila_sidecar.net.candidates import Address, system_interfaces
+from kafila_sidecar.net.candidates import Address, Interface, system_interfaces
 from kafila_sidecar.net.errors import BadDatagram
 from kafila_sidecar.net.nat.behaviour import Nat, StunServer
-from kafila_sidecar.net.nat.natcheck import NatCheck, Sending
-from kafila_sidecar.net.udp import Received, UdpSocket, open_socket
+from kafila_sidecar.net.nat.check import NatCheck, Sending
+from kafila_sidecar.net.udp import OpenSocket, Received, Socket, UdpSocket, open_socket
 
 Strays = Callable[[bytes, Address], bool]
 """Takes a STUN message that belongs to no link; true when it was waited for."""
@@ -25,14 +25,25 @@ class OwnSocket(Protocol):
         """From now on `strays` gets each STUN response that belongs to no link; None: nobody does."""
 
 
-async def classify(own: OwnSocket, servers: Sequence[StunServer]) -> Nat:
+def open_anywhere(deliver: Callable[[list[Received]], None]) -> Socket:
+    """A socket at a free port. Raises Unavailable."""
+    return UdpSocket(open_socket(None, 0), deliver)
+
+
+async def classify(
+    own: OwnSocket,
+    servers: Sequence[StunServer],
+    *,
+    interfaces: Callable[[], Iterable[Interface]] = system_interfaces,
+    open_spare: OpenSocket = open_anywhere,
+) -> Nat:
     """Takes a round trip or two where nothing is lost or kept out, 2.5 s where no server answers.
 
     `servers` are of one family. One classification at a time uses `own`. Raises Unavailable when no spare socket can
     be opened.
     """
-    local = frozenset(address for interface in system_interfaces() for address in interface.addresses)
-    classification = _Classification(own, servers, local)
+    local = frozenset(address for interface in interfaces() for address in interface.addresses)
+    classification = _Classification(own, servers, local, open_spare)
     try:
         return await classification.done
     finally:
@@ -44,7 +55,7 @@ class SoleSocket:
 
     def __init__(self) -> None:
         self._strays: Strays | None = None
-        self._udp = UdpSocket(open_socket(None, 0), self._deliver)
+        self._udp = open_anywhere(self._deliver)
 
     @property
     def port(self) -> int:
@@ -66,12 +77,14 @@ class SoleSocket:
 
 
 class _Classification:
-    def __init__(self, own: OwnSocket, servers: Sequence[StunServer], local: frozenset[str]) -> None:
+    def __init__(
+        self, own: OwnSocket, servers: Sequence[StunServer], local: frozenset[str], open_spare: OpenSocket
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self.done: asyncio.Future[Nat] = self._loop.create_future()
         self._own = own
         self._timer: asyncio.TimerHandle | None = None
-        self._spare = UdpSocket(open_socket(None, 0), self._deliver)
+        self._spare = open_spare(self._deliver)
         self._check = NatCheck(servers, local=local, entropy=lambda: os.urandom(12), now=self._loop.time())
         own.hear(self._take)
         self._on_timer()

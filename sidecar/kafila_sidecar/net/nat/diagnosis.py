@@ -8,6 +8,7 @@ from kafila_planner.model.reach import Reach, classify, is_direct
 from kafila_planner.model.types import Filtering, Mapping, Node, Objective
 from kafila_sidecar.net.candidates import Address
 from kafila_sidecar.net.nat.behaviour import Nat
+from kafila_sidecar.net.portmap.mapping import MappingOffer
 
 GOOD, NOTE, PROBLEM = "good", "note", "problem"
 CLOCK_TOLERANCE_S = (
@@ -36,14 +37,6 @@ class Rendezvous:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """A router that maps ports when asked: by which protocol, and its own address outside where it said it."""
-
-    protocol: str  # "PCP", "NAT-PMP", "UPnP"
-    outside: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class Facts:
     """All that was measured."""
 
@@ -51,7 +44,7 @@ class Facts:
     rendezvous: Rendezvous | None  # None: none is configured
     nat: Nat
     unresolved: tuple[str, ...] = ()  # names of STUN servers that led nowhere
-    mapping_offer: Offer | None = None
+    mapping_offer: MappingOffer | None = None
 
 
 @dataclass(frozen=True, slots=True)

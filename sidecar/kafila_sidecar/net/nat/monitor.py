@@ -15,7 +15,7 @@ from kafila_sidecar.net.nat.behaviour import Nat, StunServer
 from kafila_sidecar.net.nat.classify import OwnSocket, Strays, classify
 from kafila_sidecar.net.nat.mapped import MappedAddress
 from kafila_sidecar.net.nat.watch import LOOK_EVERY_S, NetworkWatch
-from kafila_sidecar.net.portmap.core import Mapped
+from kafila_sidecar.net.portmap.mapping import Mapped
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class Listener:
     changed: Callable[[], None]
 
 
-class Own(Protocol):
+class WatchedEndpoint(Protocol):
     """What this needs of the endpoint."""
 
     further: tuple[Candidate, ...]
@@ -50,7 +50,7 @@ class NetworkMonitor:
 
     def __init__(
         self,
-        own: Own,
+        own: WatchedEndpoint,
         *,
         interfaces: Callable[[], Iterable[Interface]] = system_interfaces,
         ask: Classify = classify,

@@ -10,11 +10,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from kafila_sidecar.errors import Unavailable
 from kafila_sidecar.net.candidates import Address
 from kafila_sidecar.net.errors import BadDatagram
-from kafila_sidecar.net.nat.diagnosis import Offer
 from kafila_sidecar.net.portmap import codec, upnp
 from kafila_sidecar.net.portmap.codec import SERVER_PORT, MappingFailed, PmpAddress, Transport
-from kafila_sidecar.net.portmap.core import LIFETIME_S, Mapped, PortMap
 from kafila_sidecar.net.portmap.gateway import default_gateway
+from kafila_sidecar.net.portmap.mapping import LIFETIME_S, Mapped, MappingOffer, PortMap
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +45,7 @@ async def keep_mapped(
         await _keep_upnp(device, transport, port, told)
 
 
-async def find_offer(*, router: Address | None = None, find_upnp: FindUpnp = upnp.find_router) -> Offer | None:
+async def find_offer(*, router: Address | None = None, find_upnp: FindUpnp = upnp.find_router) -> MappingOffer | None:
     """Who would map ports if asked; asks for nothing that changes anything."""
     if router is None and (host := await asyncio.to_thread(default_gateway)):
         router = (host, SERVER_PORT)
@@ -56,11 +55,11 @@ async def find_offer(*, router: Address | None = None, find_upnp: FindUpnp = upn
     if device is None:
         return None
     with contextlib.suppress(Unavailable):
-        return Offer("UPnP", await device.outside())
+        return MappingOffer("UPnP", await device.outside())
     return None
 
 
-async def _offer_of(router: Address) -> Offer | None:
+async def _offer_of(router: Address) -> MappingOffer | None:
     """A PCP router answers NAT-PMP's question as one of an unknown version, so one question finds both."""
     with _connected(router) as sock:
         for wait_s in OFFER_WAITS_S:
@@ -72,9 +71,9 @@ async def _offer_of(router: Address) -> Offer | None:
                 continue
             match answer:
                 case PmpAddress(0, host):
-                    return Offer("NAT-PMP", host)
+                    return MappingOffer("NAT-PMP", host)
                 case MappingFailed(is_pcp=True):
-                    return Offer("PCP", None)
+                    return MappingOffer("PCP", None)
     return None
 
 

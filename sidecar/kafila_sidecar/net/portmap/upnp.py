@@ -11,7 +11,7 @@ from typing import Any
 from kafila_sidecar.errors import Unavailable
 from kafila_sidecar.net.candidates import is_port, unusable
 from kafila_sidecar.net.portmap.codec import Transport
-from kafila_sidecar.net.portmap.core import LIFETIME_S, Mapped
+from kafila_sidecar.net.portmap.mapping import LIFETIME_S, Mapped
 
 log = logging.getLogger(__name__)
 

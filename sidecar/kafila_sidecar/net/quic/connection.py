@@ -96,10 +96,6 @@ class PinnedConnection(QuicConnection):
         """Why the connection is over, known as soon as either side closes."""
         return self._close_event
 
-    @property
-    def smoothed_rtt_s(self) -> float | None:
-        return self._loss._rtt_smoothed if self._loss._rtt_initialized else None
-
     def use_datagram_bytes(self, size_bytes: int) -> None:
         """From now on packets may be this large."""
         self._max_datagram_size = size_bytes
@@ -224,7 +220,7 @@ def _check_private_names() -> None:
             "_write_stream_limits _write_connection_limits _on_max_stream_data_delivery _on_connection_limit_delivery "
             "_local_max_data _local_max_streams_bidi _local_max_streams_uni _max_datagram_size",
         ),
-        *_missing(connection._loss, "_rtt_smoothed _rtt_initialized _rtt_min _pto_count _pacer _cc"),
+        *_missing(connection._loss, "_rtt_initialized _rtt_min _pto_count _pacer _cc"),
         *_missing(stream.sender, "_buffer_start _buffer_stop reset"),
         *_missing(stream.receiver, "stop is_finished highest_offset"),
         *_missing(tls.Context(is_client=True), "_request_client_certificate _peer_certificate"),

@@ -33,7 +33,7 @@ SendTo = Callable[[Sequence[bytes], Address], None]
 
 
 class RelayTransport(Protocol):
-    """The relay over the rendezvous' TLS connection (`relay_stream.RelayStream`)."""
+    """The relay over the rendezvous' TLS connection (`stream.RelayStream`)."""
 
     def send(self, datagrams: Sequence[bytes]) -> None: ...
     async def run(self) -> None: ...

@@ -14,20 +14,18 @@ import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafila_sidecar.errors import Refused
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.probe.host_lock import HostLock
+from kafila_sidecar.runtime.probe.rounds import HEAD, Readings, Round
 
-if TYPE_CHECKING:
-    from kafila_sidecar.runtime.probe.readings import Readings, Round
-
-    Reader = Callable[[Mapping[str, Any], str], Readings]
+Reader = Callable[[Mapping[str, Any], str], Readings]
 
 ATTEMPTS = 2
-HEAD = 0  # in a round: the head, beside the numbers of blocks run at a time
 MOST_SPREAD = 1.0  # of the median: readings that differ by more say nothing
 FASTEST_BYTES_PER_S = 1e14  # ten times the memory of any machine there is
 FORMAT = 2  # of the files in the cache
@@ -87,13 +85,15 @@ async def probe(
     config: Mapping[str, Any],
     dtype: str,
     *,
+    most_rows: int,
     cache: Path,
     lock: HostLock | None = None,
-    read: "Reader | None" = None,
+    read: Reader | None = None,
 ) -> Measurement:
     """Measures, or takes from `cache` what was measured before; the memory is read anew.
 
     config: the checkpoint's config.json. dtype: of its floating-point weights, "float32", "bfloat16" or "float16".
+    most_rows: sequences in one run of a stage; no more are measured, since the planner plans with what is told.
     lock: keeps members on this machine from measuring each other; one for all of them unless given.
     read: takes the readings, on the MLX thread.
 
@@ -101,16 +101,16 @@ async def probe(
     machine take too long.
     """
     device = await thread.run(_device)
-    path = cache / f"{_key(device, config, dtype)}.json"
+    path = cache / f"{_key(device, config, dtype, most_rows)}.json"
     cost = _stored(path)
     if cost is None:
         async with lock or HostLock():
-            cost = await _measured(thread, read or _read, config, dtype, device)
+            cost = await _measured(thread, read or partial(_read, most_rows=most_rows), config, dtype, device)
         _store(path, cost)
     return Measurement(cost=cost, memory_bytes=await thread.run(_memory))
 
 
-async def _measured(thread: MlxThread, read: "Reader", config: Mapping[str, Any], dtype: str, device: str) -> Cost:
+async def _measured(thread: MlxThread, read: Reader, config: Mapping[str, Any], dtype: str, device: str) -> Cost:
     doubts: list[str] = []
     for _ in range(ATTEMPTS):
         cost = cost_of(await thread.run(read, config, dtype), device=device, dtype=dtype)
@@ -121,7 +121,7 @@ async def _measured(thread: MlxThread, read: "Reader", config: Mapping[str, Any]
     raise Refused(f"this member's speed can't be measured ({doubts[0]}): stop what else runs on it and try again")
 
 
-def cost_of(readings: "Readings", *, device: str, dtype: str) -> Cost:
+def cost_of(readings: Readings, *, device: str, dtype: str) -> Cost:
     """The lines through the median times of each number of blocks, and the head's."""
     times = {batch: _medians(rounds) for batch, rounds in readings.rounds_s.items()}
     head_s = {batch: seconds.pop(HEAD) for batch, seconds in times.items() if HEAD in seconds}
@@ -139,7 +139,7 @@ def cost_of(readings: "Readings", *, device: str, dtype: str) -> Cost:
     )
 
 
-def _medians(rounds: "Sequence[Round]") -> dict[int, float]:
+def _medians(rounds: Sequence[Round]) -> dict[int, float]:
     counts = dict.fromkeys(count for seconds in rounds for count in seconds)
     return {count: statistics.median(seconds[count] for seconds in rounds if count in seconds) for count in counts}
 
@@ -175,9 +175,9 @@ def doubts_of(cost: Cost) -> list[str]:
     return doubts
 
 
-def _key(device: str, config: Mapping[str, Any], dtype: str) -> str:
+def _key(device: str, config: Mapping[str, Any], dtype: str, most_rows: int) -> str:
     relevant = {name: value for name, value in config.items() if name not in _IRRELEVANT}
-    text = json.dumps([FORMAT, device, dtype, relevant], sort_keys=True, default=str)
+    text = json.dumps([FORMAT, device, dtype, most_rows, relevant], sort_keys=True, default=str)
     return f"probe-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
 
 
@@ -215,7 +215,7 @@ def _memory() -> int:
     return usable_bytes()
 
 
-def _read(config: Mapping[str, Any], dtype: str) -> "Readings":
+def _read(config: Mapping[str, Any], dtype: str, *, most_rows: int) -> Readings:
     from kafila_sidecar.runtime.probe.readings import read
 
-    return read(config, dtype)
+    return read(config, dtype, most_rows=most_rows)

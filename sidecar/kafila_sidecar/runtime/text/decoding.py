@@ -26,7 +26,7 @@ _FIRST_DIFFERS = frozenset({"Metaspace", "WordPiece"})
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2}|\+[0-9A-Fa-f])>", re.ASCII)  # as Rust's parser of hexadecimal numbers reads it
 
 
-class Step(Protocol):
+class DecodeStep(Protocol):
     """One step of a decoder, for one answer."""
 
     def feed(self, text: str) -> list[str]:
@@ -137,7 +137,7 @@ class WithoutStart:
 class TextStream:
     """Token ids of one answer to text, whole characters at a time."""
 
-    def __init__(self, token: Callable[[int], str | None], steps: Iterable[Step]) -> None:
+    def __init__(self, token: Callable[[int], str | None], steps: Iterable[DecodeStep]) -> None:
         self._token = token
         self._steps = list(steps)
 
@@ -158,7 +158,7 @@ class Decoding:
     """How one tokenizer's tokens become text. `makers` take whether the text begins here, or goes on from a prompt."""
 
     token: Callable[[int], str | None]
-    makers: tuple[Callable[[bool], Step], ...]
+    makers: tuple[Callable[[bool], DecodeStep], ...]
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> "Decoding":
@@ -177,7 +177,7 @@ class Decoding:
         return TextStream(self.token, [make(at_start) for make in self.makers])
 
 
-def _makers(tokenizer: Tokenizer) -> Iterator[Callable[[bool], Step]]:
+def _makers(tokenizer: Tokenizer) -> Iterator[Callable[[bool], DecodeStep]]:
     if tokenizer.decoder is None:
         yield lambda at_start: Spaced(at_start=at_start)
         return
@@ -203,7 +203,7 @@ def _makers(tokenizer: Tokenizer) -> Iterator[Callable[[bool], Step]]:
                 raise Refused(f"the checkpoint's tokenizer has a decoder that is not known ({kind}): choose another")
 
 
-def _token_by_token(step: Mapping[str, Any]) -> Callable[[bool], Step]:
+def _token_by_token(step: Mapping[str, Any]) -> Callable[[bool], DecodeStep]:
     alone = Tokenizer.from_str(
         json.dumps({"model": {"type": "WordLevel", "vocab": {}, "unk_token": ""}, "decoder": step})
     )
@@ -211,12 +211,12 @@ def _token_by_token(step: Mapping[str, Any]) -> Callable[[bool], Step]:
     return lambda at_start: TokenByToken(alone.decoder, known, at_start=at_start)
 
 
-def _character_bytes() -> Callable[[bool], Step]:
+def _character_bytes() -> Callable[[bool], DecodeStep]:
     known: dict[str, bytes] = {}
     return lambda _: CharacterBytes(known)
 
 
-def _without_start(content: str, most: int) -> Callable[[bool], Step]:
+def _without_start(content: str, most: int) -> Callable[[bool], DecodeStep]:
     return lambda at_start: WithoutStart(content, most if at_start else 0)
 
 
@@ -235,7 +235,7 @@ def _flat(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from _flat(inner)
 
 
-def _through(steps: list[Step], texts: list[str]) -> list[str]:
+def _through(steps: list[DecodeStep], texts: list[str]) -> list[str]:
     for step in steps:
         texts = [made for text in texts for made in step.feed(text)]
     return texts

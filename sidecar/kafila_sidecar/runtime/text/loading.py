@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from kafila_sidecar.errors import Refused
 from kafila_sidecar.runtime.shard.families import refuse_foreign_code
-from kafila_sidecar.weights.providers.small_files import (
+from kafila_sidecar.small_files import (
     CONFIG,
     GENERATION_CONFIG,
     SPECIAL_TOKENS_MAP,

@@ -8,7 +8,7 @@ from typing import Any
 from kafila_sidecar.errors import InvalidInput, Refused
 from kafila_sidecar.runtime.text.provenance import OwnText
 from kafila_sidecar.runtime.text.template import ChatTemplate
-from kafila_sidecar.weights.providers.small_files import (
+from kafila_sidecar.small_files import (
     CHAT_TEMPLATE,
     MORE_TEMPLATES,
     MOST_TEMPLATES,

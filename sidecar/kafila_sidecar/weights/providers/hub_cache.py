@@ -6,7 +6,7 @@ Its layout: `models--ORG--NAME/refs/main` holds a commit, `…/snapshots/COMMIT/
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafila_sidecar.weights.providers.small_files import MORE_TEMPLATES
+from kafila_sidecar.small_files import MORE_TEMPLATES
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,17 @@
 """What a checkpoint is made of, wherever it comes from; and what its small files may say."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from kafila_sidecar.errors import Refused
-from kafila_sidecar.weights.providers.small_files import CONFIG, INDEX, SMALL_FILES, read_json
+from kafila_sidecar.small_files import CONFIG, INDEX, SMALL_FILES, read_json
+from kafila_sidecar.weights.providers.files import WeightFiles, choose
 
 CODE_KEYS = {"auto_map", "model_file", "trust_remote_code", "custom_pipelines", "custom_generate"}
 """Keys by which a checkpoint asks for code of its own to be run."""
-WEIGHT_FILE = re.compile(r"[A-Za-z0-9][\w.-]{0,200}\.safetensors", re.ASCII)
 MODEL_TYPE = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
 
 
@@ -40,6 +40,7 @@ class Source:
     folder: Path
     weight_files: tuple[WeightFile, ...]
     whole: Mapping[str, Path] = field(default_factory=dict)
+    tensor_files: Mapping[str, str] = field(default_factory=dict)  # the index's word where two files hold one tensor
 
 
 def read_config(model: str, folder: Path) -> dict[str, Any]:
@@ -71,17 +72,7 @@ def refuse_code(model: str, file: str, content: Any) -> None:
             unread += value.values()
 
 
-def weight_names(model: str, small_files: Path, listed: Iterable[str]) -> list[str]:
-    """Names of the weight files: the index's where there is one, else `model*.safetensors` of those `listed`."""
+def weight_files(model: str, small_files: Path, listed: Collection[str]) -> WeightFiles:
+    """The checkpoint's weight files, of those `listed`. Raises as `choose` and `read_json` do."""
     index = small_files / INDEX
-    if index.is_file():
-        weight_map = read_json(model, index).get("weight_map")
-        names = set(weight_map.values()) if isinstance(weight_map, dict) else set()
-    else:
-        names = {name for name in listed if name.startswith("model") and name.endswith(".safetensors")}
-    if not names:
-        raise Refused(f"{model} has no safetensors weights: choose a checkpoint in that format")
-    for name in names:
-        if not isinstance(name, str) or not WEIGHT_FILE.fullmatch(name):
-            raise Refused(f"{model} has a weight file with the improper name {str(name)[:80]!r}")
-    return sorted(names)
+    return choose(model, listed, read_json(model, index) if index.is_file() else None)

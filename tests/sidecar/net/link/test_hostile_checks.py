@@ -11,13 +11,13 @@ from kafila_sidecar.net import stun
 from kafila_sidecar.net.candidates import PEER_REFLEXIVE
 from kafila_sidecar.net.errors import BadDatagram
 from kafila_sidecar.net.link.punch import MAX_CHECKED, MAX_LEARNT, Punch
-from tests.sidecar.net.link.test_punch import SECRET, A, B, End, candidate, two_ends
-from tests.sidecar.net.wire import Wire
+from tests.sidecar.net.link.test_punch import SECRET, A, B, PunchEnd, candidate, two_ends
+from tests.sidecar.net.wire import DatagramWire
 from tests.support import fuzz
 
 
 def test_learnt_addresses_when_a_flood_is_replayed_then_they_stay_few_and_the_path_stands() -> None:
-    wire = Wire()
+    wire = DatagramWire()
     a, b = two_ends(wire)
     a.add(candidate(B))
     b.add(candidate(A))
@@ -31,17 +31,16 @@ def test_learnt_addresses_when_a_flood_is_replayed_then_they_stay_few_and_the_pa
 
 
 def test_candidates_when_far_too_many_come_then_the_surplus_is_ignored() -> None:
-    wire = Wire()
+    wire = DatagramWire()
     a, _ = two_ends(wire)
     for i in range(5):
         a.add(*(candidate((f"10.{i}.0.{j}", 9)) for j in range(32)))
     assert len(a.punch.describe().split("; ")) == MAX_CHECKED
 
 
-def asked_and_answered() -> tuple[End, list[bytes]]:
+def asked_and_answered() -> tuple[PunchEnd, list[bytes]]:
     """The dialling end with a check on its way, always of the same transaction, and what the listener may say."""
-    end = End(Wire(), dials=True, addresses=[A])
-    end.punch._transactions = lambda: bytes(range(12))
+    end = PunchEnd(DatagramWire(), dials=True, addresses=[A], transactions=lambda: bytes(range(12)))
     (first, _), *_ = end.punch.know([candidate(B)], end.wire.now)
     told = [stun.request(SECRET, stun.LISTENER, 5, bytes(range(12)), number) for number in (None, 3)]
     return end, [*told, stun.answer(SECRET, stun.parse(first), A), first]

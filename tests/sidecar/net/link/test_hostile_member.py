@@ -6,8 +6,8 @@ import pytest
 from aioquic import tls
 from aioquic.buffer import encode_uint_var
 
-from tests.sidecar.net.quic.test_neighbour import End, established
-from tests.sidecar.net.wire import Wire
+from tests.sidecar.net.quic.test_neighbour import QuicEnd, established
+from tests.sidecar.net.wire import DatagramWire
 from tests.support import fuzz
 
 PACKETS = max(1, fuzz.INPUTS // 50)  # many of them end a connection, and a handshake costs some ten milliseconds
@@ -44,11 +44,11 @@ FRAMES = {
 }
 
 
-class Hostile:
+class HostileMember:
     """A link whose far end is honest; `say` sends any payload in a packet that decrypts."""
 
     def __init__(self, *, dials: bool) -> None:
-        a, b = established(Wire(delay_s=0.001))
+        a, b = established(DatagramWire(delay_s=0.001))
         self._end, self.honest = (a, b) if dials else (b, a)
         self._numbers = itertools.count(_FIRST_NUMBER)
 
@@ -61,7 +61,7 @@ class Hostile:
         pump(honest)
 
 
-def pump(end: End) -> None:
+def pump(end: QuicEnd) -> None:
     """Sends into the void."""
     while (event := end.core.next_event()) is not None:
         end.events.append(event)
@@ -70,7 +70,7 @@ def pump(end: End) -> None:
 
 @pytest.mark.parametrize("name", FRAMES)
 def test_frame_when_well_formed_then_the_far_end_takes_the_packet(name: str) -> None:
-    hostile = Hostile(dials=True)
+    hostile = HostileMember(dials=True)
     heard_at = hostile.honest.core.heard_at
     hostile.say(FRAMES[name])
     assert hostile.honest.core.heard_at != heard_at
@@ -79,7 +79,7 @@ def test_frame_when_well_formed_then_the_far_end_takes_the_packet(name: str) -> 
 @pytest.mark.fuzz
 @pytest.mark.parametrize("dials", [True, False])
 def test_link_when_a_member_says_hostile_frames_then_at_most_its_own_link_ends(dials: bool) -> None:
-    hostile = Hostile(dials=dials)
+    hostile = HostileMember(dials=dials)
     ended = 0
 
     def read(payload: bytes) -> None:
@@ -90,7 +90,7 @@ def test_link_when_a_member_says_hostile_frames_then_at_most_its_own_link_ends(d
         assert len(core.connection._streams) <= 300
         if hostile.honest.ended is not None:
             ended += 1
-            hostile = Hostile(dials=dials)
+            hostile = HostileMember(dials=dials)
         hostile.honest.events = [event for event in hostile.honest.events if event is hostile.honest.ended]
 
     whole = [*FRAMES.values(), b"".join(FRAMES.values())]

@@ -3,6 +3,8 @@
 import asyncio
 import os
 import socket
+from dataclasses import replace
+from typing import cast
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -11,10 +13,11 @@ from kafila_sidecar.errors import Unavailable
 from kafila_sidecar.net import stun
 from kafila_sidecar.net.errors import BadFrame, LinkLost, PeerReset, ReceiveTimedOut, Unpinned
 from kafila_sidecar.net.link.endpoint import Endpoint
+from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.pathsize import PROBED_BYTES
 from kafila_sidecar.net.link.stream import MAX_MESSAGE_BYTES, SEND_BUFFER_BYTES, Stream
 from kafila_sidecar.net.link.streams import OnStream
-from tests.sidecar.net.people import KEY, SESSION, Person, dial, echo, ignore, linked, person, two_people
+from tests.sidecar.net.people import KEY, SESSION, dial, echo, ignore, linked, person, two_people
 
 KIND = 7
 
@@ -140,12 +143,12 @@ async def test_wrong_certificate_when_shown_by_either_end_then_both_ends_refuse(
     low, high = two_people()
     other_key = person()
     # The impostor knows the session's key and claims the member's fingerprint, but holds another certificate.
-    claimed_low = Impostor(other_key, low.fingerprint) if impostor == "dialler" else low
-    claimed_high = Impostor(other_key, high.fingerprint) if impostor == "listener" else high
+    claimed_low = replace(other_key, fingerprint=low.fingerprint) if impostor == "dialler" else low
+    claimed_high = replace(other_key, fingerprint=high.fingerprint) if impostor == "listener" else high
     one, other = Endpoint.open(host="127.0.0.1"), Endpoint.open(host="127.0.0.1")
     results = await asyncio.gather(
-        dial(one, claimed_low, high, other, deadline_s=0.7),  # type: ignore[arg-type]
-        dial(other, claimed_high, low, one, deadline_s=0.7),  # type: ignore[arg-type]
+        dial(one, claimed_low, high, other, deadline_s=0.7),
+        dial(other, claimed_high, low, one, deadline_s=0.7),
         return_exceptions=True,
     )
     assert [type(result) for result in results] == [Unpinned, Unpinned]
@@ -153,22 +156,12 @@ async def test_wrong_certificate_when_shown_by_either_end_then_both_ends_refuse(
     await other.close()
 
 
-class Impostor:
-    """Somebody else's key under a member's name."""
-
-    def __init__(self, real: Person, fingerprint: bytes) -> None:
-        self.certificate = real.certificate
-        self.private_key: Ed25519PrivateKey | None = real.private_key
-        self.fingerprint = fingerprint
-
-
 async def test_missing_client_certificate_when_dialling_then_the_listener_refuses() -> None:
     low, high = two_people()
     one, other = Endpoint.open(host="127.0.0.1"), Endpoint.open(host="127.0.0.1")
-    nobody = Impostor(low, low.fingerprint)
-    nobody.private_key = None  # without a key, TLS sends an empty certificate list
+    nobody = replace(low, private_key=cast(Ed25519PrivateKey, None))  # so TLS sends an empty certificate list
     results = await asyncio.gather(
-        dial(one, nobody, high, other, deadline_s=0.7),  # type: ignore[arg-type]
+        dial(one, nobody, high, other, deadline_s=0.7),
         dial(other, high, low, one, deadline_s=0.7),
         return_exceptions=True,
     )
@@ -262,11 +255,18 @@ async def test_stranger_when_it_sends_garbage_then_it_is_ignored_and_the_link_st
         assert pair.listener_endpoint.strangers >= 5
 
 
+async def silent(link: Link, seconds: float, *, within_s: float) -> None:
+    """Returns once the peer has been silent for so long; raises TimeoutError."""
+    async with asyncio.timeout(within_s):
+        while (left_s := seconds - link.silent_s()) > 0:
+            await asyncio.wait((link.closed,), timeout=left_s)
+
+
 async def test_peer_when_it_dies_without_a_word_then_its_silence_is_noticed_within_two_seconds() -> None:
     async with linked() as pair:
         start = asyncio.get_running_loop().time()
         pair.listener_endpoint._udp.close()  # a killed process: the socket goes, nothing is said
-        await asyncio.wait_for(pair.dialler.silence(1.5), 5)
+        await silent(pair.dialler, 1.5, within_s=5)
         assert asyncio.get_running_loop().time() - start < 2.0
         assert pair.dialler.silent_s() >= 1.5
         assert not pair.dialler.closed.done()
@@ -275,7 +275,7 @@ async def test_peer_when_it_dies_without_a_word_then_its_silence_is_noticed_with
 async def test_peer_when_it_lives_and_says_nothing_then_keepalives_bound_its_silence() -> None:
     async with linked() as pair:
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(pair.dialler.silence(0.9), 1.6)
+            await silent(pair.dialler, 0.9, within_s=1.6)
 
 
 async def test_stream_when_the_peer_resets_it_then_whoever_waits_learns_at_once_and_the_link_stands() -> None:
@@ -353,7 +353,7 @@ async def test_send_when_nobody_reads_then_it_waits_and_memory_stays_bounded() -
 
         flooding = asyncio.create_task(flood())
         await asyncio.sleep(1.0)
-        held = pair.dialler.unacknowledged(stream.stream_id)
+        held = stream.unacknowledged
         assert not flooding.done()
         assert held <= SEND_BUFFER_BYTES + (1 << 20)
         assert sent <= 10  # one window at the reader, one buffer here, and the message on its way

@@ -8,7 +8,7 @@ import pytest
 from kafila_planner.model.reach import classify, is_direct
 from kafila_planner.model.types import Filtering, Mapping, Node, Objective
 from kafila_sidecar.net.nat.behaviour import Nat
-from tests.sidecar.net.simworld import PEOPLE, Member, Rendezvous, linked
+from tests.sidecar.net.simworld import PEOPLE, NetMember, SimRendezvous, linked
 from tests.support.simnet import Box, Host, Network
 from tests.support.virtual_time import simulate
 
@@ -26,14 +26,14 @@ def name(kind: Kind) -> str:
 
 
 def possible(one: Kind, other: Kind) -> str:
-    """What two boxes allow: DESIGN's pair rule, and the one case in which it is too careful."""
+    """What two boxes allow: the planner's pair rule, and the one case in which it is too careful."""
     (mapping, filtering), (other_mapping, other_filtering) = one, other
     filterings = {filtering, other_filtering}
     if mapping is other_mapping is EI:
         return "direct"
     if EI in (mapping, other_mapping):
-        anchor = filtering if mapping is EI else other_filtering
-        return "relay" if anchor is APD_FILTERING else "direct"
+        filtering_of_ei = filtering if mapping is EI else other_filtering
+        return "relay" if filtering_of_ei is APD_FILTERING else "direct"
     one_knows_its_port = Mapping.ADDRESS_DEPENDENT in (mapping, other_mapping)  # towards the other's address
     one_lets_in = Filtering.ENDPOINT_INDEPENDENT in filterings and APD_FILTERING not in filterings
     return "direct" if one_knows_its_port and one_lets_in else "relay"
@@ -60,11 +60,11 @@ def predicted(one: Nat, other: Nat) -> str:
 async def pair(one: Kind, other: Kind, *, delay_s: float, loss: float, addresses: int = 2) -> tuple[str, str]:
     """The predicted and the achieved path of a dialler behind `one` and a listener behind `other`."""
     network = Network(delay_s=delay_s, jitter_s=delay_s / 4, loss=loss)
-    rendezvous = Rendezvous.simulated(network, *("192.0.2.1", "192.0.2.2")[:addresses])
+    rendezvous = SimRendezvous.simulated(network, *("192.0.2.1", "192.0.2.2")[:addresses])
     members = []
     for i, (mapping, filtering) in enumerate((one, other)):
         box = Box(network.public, f"198.51.100.{i}", mapping=mapping, filtering=filtering, preserves_ports=i == 0)
-        members.append(Member(rendezvous, Host(f"m{i}", (box.inner, "192.168.1.2")), PEOPLE[i], mailbox=i))
+        members.append(NetMember(rendezvous, Host(f"m{i}", (box.inner, "192.168.1.2")), PEOPLE[i], mailbox=i))
     nats, links = await linked(*members)
     if links[0].path != possible(one, other):  # a direct path may come a moment after the link
         await asyncio.wait_for(links[0].moved(), 6)

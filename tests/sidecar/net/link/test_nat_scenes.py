@@ -11,7 +11,7 @@ from kafila_sidecar.errors import Unavailable
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream
 from tests.sidecar.net.people import ignore
-from tests.sidecar.net.simworld import PEOPLE, Member, Rendezvous, linked
+from tests.sidecar.net.simworld import PEOPLE, NetMember, SimRendezvous, linked
 from tests.support.simnet import Box, Firewall, Hairpin, Host, Network, Realm
 from tests.support.virtual_time import simulate
 
@@ -21,29 +21,29 @@ KIND = 7
 
 
 @dataclass
-class World:
+class NatWorld:
     """A network with its rendezvous, and members by the order in which they dial."""
 
     network: Network
-    rendezvous: Rendezvous
+    rendezvous: SimRendezvous
     hosts: dict[int, Host] = field(default_factory=dict)
 
-    def member(self, i: int, *places: tuple[Realm, str]) -> Member:
+    def member(self, i: int, *places: tuple[Realm, str]) -> NetMember:
         self.hosts[i] = Host(f"m{i}", *places)
-        return Member(self.rendezvous, self.hosts[i], PEOPLE[i], mailbox=i)
+        return NetMember(self.rendezvous, self.hosts[i], PEOPLE[i], mailbox=i)
 
-    def home(self, i: int, **box: object) -> tuple[Box, Member]:
+    def home(self, i: int, **box: object) -> tuple[Box, NetMember]:
         """A member alone behind a router of its own."""
         router = Box(self.network.public, f"198.51.100.{i}", **box)  # type: ignore[arg-type]
         return router, self.member(i, (router.inner, "192.168.1.2"))
 
 
-def world(*addresses: str, delay_s: float = 0.02, loss: float = 0.0) -> World:
+def world(*addresses: str, delay_s: float = 0.02, loss: float = 0.0) -> NatWorld:
     network = Network(delay_s=delay_s, loss=loss)
-    return World(network, Rendezvous.simulated(network, *(addresses or ("192.0.2.1", "192.0.2.2"))))
+    return NatWorld(network, SimRendezvous.simulated(network, *(addresses or ("192.0.2.1", "192.0.2.2"))))
 
 
-async def paths(a: Member, b: Member) -> tuple[str, str]:
+async def paths(a: NetMember, b: NetMember) -> tuple[str, str]:
     """How two members reach each other, after a moment for better paths."""
     _, (one, other) = await linked(a, b)
     await asyncio.sleep(4)
@@ -83,7 +83,7 @@ class Talk:
 Scene = Callable[[Link, "Talk"], Awaitable[None]]
 
 
-async def talking(a: Member, b: Member, scene: Scene) -> None:
+async def talking(a: NetMember, b: NetMember, scene: Scene) -> None:
     """Links two members, lets them talk, and runs the scene meanwhile."""
     b.on_stream = Talk.answer
     _, (link, other) = await linked(a, b)

@@ -1,6 +1,7 @@
 """Two punch cores joined by a simulated network with a hand-moved clock."""
 
 import os
+from collections.abc import Callable
 
 import pytest
 from aioice.stun import Class, Message, Method
@@ -18,25 +19,35 @@ from kafila_sidecar.net.candidates import (
 from kafila_sidecar.net.errors import BadDatagram
 from kafila_sidecar.net.link.pathsize import PROBED_BYTES, SAFE_BYTES
 from kafila_sidecar.net.link.punch import PATIENCE_S, Datagram, Punch
-from tests.sidecar.net.wire import Clocked, Wire
+from tests.sidecar.net.wire import DatagramWire
+from tests.support.hand_clock import Clocked
 
 A: Address = ("10.0.0.1", 1000)
 B: Address = ("10.0.0.2", 2000)
+NEAR: Address = ("10.0.0.2", 2)  # the listener, directly
+RELAY: Address = ("30.0.0.2", 2)  # and by way of the relay
+AWAY: Address = ("30.0.0.1", 1)  # the dialler, by way of the relay
 SECRET = stun.pair_secret(b"session", b"k" * 32, b"a" * 32, b"b" * 32)
 OTHER = stun.pair_secret(b"session", b"j" * 32, b"a" * 32, b"b" * 32)
 
 
-class End:
+class PunchEnd:
     """One punch core with the addresses that it has; it sends from the one that suits the target."""
 
-    def __init__(self, wire: Wire, *, dials: bool, addresses: list[Address], sizes: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self,
+        wire: DatagramWire,
+        *,
+        dials: bool,
+        addresses: list[Address],
+        sizes: tuple[int, ...] = (),
+        transactions: Callable[[], bytes] = lambda: os.urandom(12),
+    ) -> None:
         self.wire = wire
         self.addresses = addresses
         self.refused = 0
         self.known: list[Candidate] = []
-        self.punch = Punch(
-            secret=SECRET, dials=dials, until=wire.now + 10, transactions=lambda: os.urandom(12), sizes=sizes
-        )
+        self.punch = Punch(secret=SECRET, dials=dials, until=wire.now + 10, transactions=transactions, sizes=sizes)
         self.clocked = Clocked(wire, self.punch.next_timer, lambda: self.out(self.punch.handle_timer(wire.now)))
         for address in addresses:
             wire.attach(address, self.receive)
@@ -70,11 +81,13 @@ def candidate(address: Address, kind: str = HOST, local: int = 65535) -> Candida
     return Candidate(kind, *address, priority(kind, local))
 
 
-def two_ends(wire: Wire, sizes: tuple[int, ...] = ()) -> tuple[End, End]:
-    return End(wire, dials=True, addresses=[A], sizes=sizes), End(wire, dials=False, addresses=[B], sizes=sizes)
+def two_ends(wire: DatagramWire, sizes: tuple[int, ...] = ()) -> tuple[PunchEnd, PunchEnd]:
+    return PunchEnd(wire, dials=True, addresses=[A], sizes=sizes), PunchEnd(
+        wire, dials=False, addresses=[B], sizes=sizes
+    )
 
 
-def both_selected(a: End, b: End) -> bool:
+def both_selected(a: PunchEnd, b: PunchEnd) -> bool:
     return a.target is not None and b.target is not None
 
 
@@ -89,7 +102,7 @@ def both_selected(a: End, b: End) -> bool:
 )
 def test_path_when_both_check_then_both_select_it(delay_s: float, jitter_s: float, loss: float) -> None:
     for seed in range(20):
-        wire = Wire(delay_s=delay_s, jitter_s=jitter_s, loss=loss, seed=seed)
+        wire = DatagramWire(delay_s=delay_s, jitter_s=jitter_s, loss=loss, seed=seed)
         a, b = two_ends(wire)
         a.add(candidate(B))
         b.add(candidate(A))
@@ -98,7 +111,7 @@ def test_path_when_both_check_then_both_select_it(delay_s: float, jitter_s: floa
 
 
 def test_path_when_nothing_is_lost_then_it_takes_one_and_a_half_round_trips() -> None:
-    wire = Wire(delay_s=0.05)
+    wire = DatagramWire(delay_s=0.05)
     a, b = two_ends(wire)
     a.add(candidate(B))
     b.add(candidate(A))
@@ -110,7 +123,7 @@ def test_path_when_nothing_is_lost_then_it_takes_one_and_a_half_round_trips() ->
 
 
 def test_path_when_one_end_knows_no_candidate_then_it_learns_the_others_address() -> None:
-    wire = Wire()
+    wire = DatagramWire()
     a, b = two_ends(wire)
     b.add()
     a.add(candidate(B))
@@ -120,7 +133,7 @@ def test_path_when_one_end_knows_no_candidate_then_it_learns_the_others_address(
 
 
 def test_path_when_only_our_own_checks_get_through_then_nothing_is_selected() -> None:
-    wire = Wire()
+    wire = DatagramWire()
     a, b = two_ends(wire)
     wire.cut.add((B, A))  # B hears A and answers into the void
     a.add(candidate(B))
@@ -132,10 +145,10 @@ def test_path_when_only_our_own_checks_get_through_then_nothing_is_selected() ->
 
 
 def test_path_when_several_answer_then_host_wins_over_reflexive_over_relayed() -> None:
-    wire = Wire()
+    wire = DatagramWire()
     far, near, relay = ("20.0.0.2", 2), ("10.0.0.2", 2), ("30.0.0.2", 2)
-    a = End(wire, dials=True, addresses=[A, ("20.0.0.1", 1), ("30.0.0.1", 1)])
-    b = End(wire, dials=False, addresses=[far, near, relay])
+    a = PunchEnd(wire, dials=True, addresses=[A, ("20.0.0.1", 1), ("30.0.0.1", 1)])
+    b = PunchEnd(wire, dials=False, addresses=[far, near, relay])
     a.add(candidate(relay, RELAYED), candidate(far, SERVER_REFLEXIVE), candidate(near, HOST))
     b.add(candidate(A))
     wire.run(1)
@@ -150,31 +163,30 @@ def test_path_when_several_answer_then_host_wins_over_reflexive_over_relayed() -
     assert b.target == ("30.0.0.1", 1)
 
 
+def beside_a_relay(wire: DatagramWire, *known: Candidate) -> tuple[PunchEnd, PunchEnd]:
+    """Two ends whose direct path is cut while the relayed one works; the listener knows of `known`."""
+    a, b = PunchEnd(wire, dials=True, addresses=[A, AWAY]), PunchEnd(wire, dials=False, addresses=[NEAR, RELAY])
+    wire.cut |= {(A, NEAR), (NEAR, A)}
+    a.add(candidate(RELAY, RELAYED), candidate(NEAR, HOST))
+    b.add(*known)
+    return a, b
+
+
 def test_path_when_relayed_at_first_and_direct_later_then_a_search_finds_the_direct_one() -> None:
-    wire = Wire()
-    near, relay = ("10.0.0.2", 2), ("30.0.0.2", 2)
-    a = End(wire, dials=True, addresses=[A, ("30.0.0.1", 1)])
-    b = End(wire, dials=False, addresses=[near, relay])
-    wire.cut |= {(A, near), (near, A)}
-    a.add(candidate(relay, RELAYED), candidate(near, HOST))
-    b.add(candidate(A))
+    wire = DatagramWire()
+    a, b = beside_a_relay(wire, candidate(A))
     wire.run(15)
-    assert a.target == relay
+    assert a.target == RELAY
     wire.cut.clear()
     wire.run(17)  # the searches begin 2, 6, 14 and 30 s after the relayed path was taken
-    assert (a.target, b.target) == (near, A)
+    assert (a.target, b.target) == (NEAR, A)
 
 
 def test_searches_when_the_path_stays_relayed_then_they_become_rare_and_never_end() -> None:
-    wire = Wire()
-    near, relay = ("10.0.0.2", 2), ("30.0.0.2", 2)
-    a = End(wire, dials=True, addresses=[A, ("30.0.0.1", 1)])
-    b = End(wire, dials=False, addresses=[near, relay])
-    wire.cut |= {(A, near), (near, A)}
-    a.add(candidate(relay, RELAYED), candidate(near, HOST))
-    b.add(candidate(A), candidate(("30.0.0.1", 1), RELAYED))
+    wire = DatagramWire()
+    a, b = beside_a_relay(wire, candidate(A), candidate(AWAY, RELAYED))
     wire.run(200)
-    tried = wire.record(near)
+    tried = wire.record(NEAR)
     before = wire.sent
     wire.run(600)
     assert tried == []  # cut
@@ -182,29 +194,24 @@ def test_searches_when_the_path_stays_relayed_then_they_become_rare_and_never_en
     assert 0 < wire.sent - before - kept < 2 * 12 * 10  # ten searches of a few checks from each end
     wire.cut.clear()
     wire.run(66)
-    assert (a.target, b.target) == (near, A)
+    assert (a.target, b.target) == (NEAR, A)
 
 
 def test_path_when_the_relayed_one_answers_first_then_direct_ones_have_their_chance() -> None:
-    wire = Wire(delay_s=0.05)
-    near, relay = ("10.0.0.2", 2), ("30.0.0.2", 2)
-    a = End(wire, dials=True, addresses=[A, ("30.0.0.1", 1)])
-    b = End(wire, dials=False, addresses=[near, relay])
-    wire.cut |= {(A, near), (near, A)}
-    a.add(candidate(relay, RELAYED), candidate(near, HOST))
-    b.add(candidate(A), candidate(("30.0.0.1", 1), RELAYED))
+    wire = DatagramWire(delay_s=0.05)
+    a, b = beside_a_relay(wire, candidate(A), candidate(AWAY, RELAYED))
     wire.run(0.15)
     wire.cut.clear()
     assert not both_selected(a, b)
     assert wire.run(0.4, until=lambda: both_selected(a, b))
-    assert (a.target, b.target) == (near, A)
+    assert (a.target, b.target) == (NEAR, A)
 
 
 def test_path_when_only_the_relay_answers_then_it_is_taken_after_a_moment() -> None:
-    wire = Wire(delay_s=0.01)
+    wire = DatagramWire(delay_s=0.01)
     relay = ("30.0.0.2", 2)
-    a = End(wire, dials=True, addresses=[("30.0.0.1", 1)])
-    b = End(wire, dials=False, addresses=[relay])
+    a = PunchEnd(wire, dials=True, addresses=[("30.0.0.1", 1)])
+    b = PunchEnd(wire, dials=False, addresses=[relay])
     a.add(candidate(relay, RELAYED))
     b.add(candidate(("30.0.0.1", 1), RELAYED))
     start = wire.now
@@ -213,10 +220,10 @@ def test_path_when_only_the_relay_answers_then_it_is_taken_after_a_moment() -> N
 
 
 def test_path_when_its_round_trip_is_long_then_it_is_not_taken_for_dead_between_check_and_answer() -> None:
-    wire = Wire(delay_s=0.25)
+    wire = DatagramWire(delay_s=0.25)
     slow, relay = ("10.0.0.2", 2), ("30.0.0.2", 2)
-    a = End(wire, dials=True, addresses=[A, ("30.0.0.1", 1)])
-    b = End(wire, dials=False, addresses=[slow, relay])
+    a = PunchEnd(wire, dials=True, addresses=[A, ("30.0.0.1", 1)])
+    b = PunchEnd(wire, dials=False, addresses=[slow, relay])
     a.add(candidate(relay, RELAYED), candidate(slow, HOST))
     b.add(candidate(A), candidate(("30.0.0.1", 1), RELAYED))
     wire.run(3)
@@ -228,7 +235,7 @@ def test_path_when_its_round_trip_is_long_then_it_is_not_taken_for_dead_between_
 
 
 def test_path_when_the_peers_quic_comes_from_a_new_address_then_it_is_checked_at_once() -> None:
-    wire = Wire()
+    wire = DatagramWire()
     a, b = two_ends(wire)
     a.add(candidate(B))
     b.add(candidate(A))
@@ -243,7 +250,7 @@ def test_path_when_the_peers_quic_comes_from_a_new_address_then_it_is_checked_at
 
 
 def test_candidates_when_the_peer_announces_others_then_the_old_ones_are_forgotten_except_the_path_in_use() -> None:
-    wire = Wire()
+    wire = DatagramWire()
     a, b = two_ends(wire)
     old, new = ("10.0.0.7", 7), ("10.0.0.8", 8)
     a.out(a.punch.know([candidate(B), candidate(old)], wire.now))
@@ -255,10 +262,10 @@ def test_candidates_when_the_peer_announces_others_then_the_old_ones_are_forgott
 
 
 def test_path_when_it_dies_and_the_others_were_given_up_long_ago_then_they_are_checked_again() -> None:
-    wire = Wire()
+    wire = DatagramWire()
     near, far = ("10.0.0.2", 2), ("20.0.0.2", 2)
-    a = End(wire, dials=True, addresses=[A, ("20.0.0.1", 1)])
-    b = End(wire, dials=False, addresses=[near, far])
+    a = PunchEnd(wire, dials=True, addresses=[A, ("20.0.0.1", 1)])
+    b = PunchEnd(wire, dials=False, addresses=[near, far])
     wire.cut |= {(A, near), (near, A)}
     a.add(candidate(near), candidate(far))
     b.add(candidate(A))
@@ -270,7 +277,7 @@ def test_path_when_it_dies_and_the_others_were_given_up_long_ago_then_they_are_c
 
 
 def test_path_when_one_end_comes_late_then_its_first_check_is_answered_by_a_check_at_once() -> None:
-    wire = Wire(delay_s=0.02)
+    wire = DatagramWire(delay_s=0.02)
     a, b = two_ends(wire)
     wire.attach(A, lambda data, source: None)
     b.add(candidate(A))
@@ -282,7 +289,7 @@ def test_path_when_one_end_comes_late_then_its_first_check_is_answered_by_a_chec
 
 @pytest.mark.parametrize("moved", ["dialler", "listener"])
 def test_path_when_a_nat_rebinds_on_either_side_then_the_other_end_follows(moved: str) -> None:
-    wire = Wire(delay_s=0.02)
+    wire = DatagramWire(delay_s=0.02)
     a, b = two_ends(wire)
     inside, outside = (A, ("192.0.2.1", 7)) if moved == "dialler" else (B, ("192.0.2.1", 7))
     wire.translate(inside, outside)
@@ -304,7 +311,7 @@ def test_path_when_a_nat_rebinds_on_either_side_then_the_other_end_follows(moved
 
 
 def test_checks_when_nobody_answers_then_they_end_and_stay_few() -> None:
-    wire = Wire()
+    wire = DatagramWire()
     a, _ = two_ends(wire)
     a.add(candidate(("10.0.0.9", 9)))
     wire.run(60)
@@ -313,7 +320,7 @@ def test_checks_when_nobody_answers_then_they_end_and_stay_few() -> None:
 
 
 def test_checks_when_the_path_stands_then_one_a_second_keeps_it() -> None:
-    wire = Wire()
+    wire = DatagramWire()
     a, b = two_ends(wire)
     a.add(candidate(B))
     b.add(candidate(A))
@@ -324,7 +331,7 @@ def test_checks_when_the_path_stands_then_one_a_second_keeps_it() -> None:
 
 
 def test_answer_when_it_comes_from_another_address_then_it_counts_for_nothing() -> None:
-    wire = Wire()
+    wire = DatagramWire()
     a, _ = two_ends(wire)
     asked = a.punch.know([candidate(B)], wire.now)
     forged = stun.answer(SECRET, stun.parse(asked[0][0]), A)
@@ -343,7 +350,7 @@ def test_answer_when_it_comes_from_another_address_then_it_counts_for_nothing() 
     ],
 )
 def test_message_when_not_the_peers_then_bad_datagram_and_no_growth(datagram: bytes) -> None:
-    wire = Wire()
+    wire = DatagramWire()
     a, _ = two_ends(wire)
     with pytest.raises(BadDatagram):
         a.punch.receive(stun.parse(datagram), ("10.6.6.6", 6), wire.now)
@@ -351,10 +358,10 @@ def test_message_when_not_the_peers_then_bad_datagram_and_no_growth(datagram: by
 
 
 def test_choice_when_an_old_one_is_replayed_then_the_listener_does_not_follow() -> None:
-    wire = Wire()
+    wire = DatagramWire()
     far, near, a_far = ("20.0.0.2", 2), ("10.0.0.2", 2), ("20.0.0.1", 1)
-    a = End(wire, dials=True, addresses=[A, a_far])
-    b = End(wire, dials=False, addresses=[far, near])
+    a = PunchEnd(wire, dials=True, addresses=[A, a_far])
+    b = PunchEnd(wire, dials=False, addresses=[far, near])
     recorded = wire.record(far)
     a.add(candidate(far, SERVER_REFLEXIVE))
     b.add(candidate(a_far))
@@ -376,7 +383,7 @@ def test_choice_when_an_old_one_is_replayed_then_the_listener_does_not_follow() 
 def test_size_when_the_path_carries_less_or_more_then_the_largest_that_fits_is_found(
     path_bytes: int, found_bytes: int
 ) -> None:
-    wire = Wire()
+    wire = DatagramWire()
     wire.largest_bytes = path_bytes
     a, b = two_ends(wire, PROBED_BYTES)
     a.add(candidate(B))
@@ -386,7 +393,7 @@ def test_size_when_the_path_carries_less_or_more_then_the_largest_that_fits_is_f
 
 
 def test_size_when_the_path_starts_to_carry_less_then_the_safe_size_is_used_again() -> None:
-    wire = Wire()
+    wire = DatagramWire()
     a, b = two_ends(wire, PROBED_BYTES)
     a.add(candidate(B))
     b.add(candidate(A))

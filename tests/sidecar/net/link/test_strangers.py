@@ -12,7 +12,7 @@ from kafila_sidecar.net.candidates import Address, is_usable
 from kafila_sidecar.net.nat.mapped import MappedAddress
 from kafila_sidecar.net.udp import Received
 from tests.sidecar.net.people import echo
-from tests.sidecar.net.simworld import NODE_PORT, PEOPLE, Member, Rendezvous, linked
+from tests.sidecar.net.simworld import NODE_PORT, PEOPLE, NetMember, SimRendezvous, linked
 from tests.support import fuzz
 from tests.support.simnet import Box, Host, Network, SimSocket
 from tests.support.virtual_time import simulate
@@ -42,12 +42,12 @@ class Tapped(Host):
 def test_endpoint_when_hostile_datagrams_come_from_everywhere_then_its_link_stands(mapping: Mapping) -> None:
     async def scene() -> None:
         network = Network()
-        rendezvous = Rendezvous.simulated(network, "192.0.2.1", "192.0.2.2")
+        rendezvous = SimRendezvous.simulated(network, "192.0.2.1", "192.0.2.2")
         hosts = [
             Tapped(f"m{i}", (Box(network.public, f"198.51.100.{i}", mapping=mapping).inner, "192.168.1.2"))
             for i in range(2)
         ]
-        a, b = (Member(rendezvous, host, PEOPLE[i], mailbox=i, on_stream=echo) for i, host in enumerate(hosts))
+        a, b = (NetMember(rendezvous, host, PEOPLE[i], mailbox=i, on_stream=echo) for i, host in enumerate(hosts))
         _, (link, _) = await linked(a, b)
         stream = await link.open(7)
         await stream.send(bytes(5000))

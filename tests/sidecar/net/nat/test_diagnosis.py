@@ -5,7 +5,8 @@ import pytest
 from kafila_planner.model.reach import Reach
 from kafila_planner.model.types import Filtering, Mapping
 from kafila_sidecar.net.nat.behaviour import Nat
-from kafila_sidecar.net.nat.diagnosis import PROBLEM, Facts, Finding, Offer, Rendezvous, diagnose, judge, text
+from kafila_sidecar.net.nat.diagnosis import PROBLEM, Facts, Finding, Rendezvous, diagnose, judge, text
+from kafila_sidecar.net.portmap.mapping import MappingOffer
 
 EI, APD, F_EI, F_APD = (
     Mapping.ENDPOINT_INDEPENDENT,
@@ -32,7 +33,7 @@ def facts(
     addresses: tuple[str, ...] = ("192.168.1.5",),
     rendezvous: Rendezvous | None = NEAR,
     unresolved: tuple[str, ...] = (),
-    offer: Offer | None = None,
+    offer: MappingOffer | None = None,
 ) -> Facts:
     return Facts(addresses=addresses, rendezvous=rendezvous, nat=nat, unresolved=unresolved, mapping_offer=offer)
 
@@ -115,13 +116,13 @@ def test_clock_when_off_by_this_then(ahead_s: float, level: str, words: str) -> 
         (("192.168.1.5",), None, "this network"),
         (("192.168.1.5", "2a00:1450::5"), None, "this network"),
         (("8.8.4.4",), None, "everybody"),
-        (("192.168.1.5",), Offer("NAT-PMP", "8.8.4.4"), "everybody"),
-        (("192.168.1.5",), Offer("UPnP", "100.64.0.7"), "this network"),
-        (("192.168.1.5",), Offer("PCP", None), "this network"),
+        (("192.168.1.5",), MappingOffer("NAT-PMP", "8.8.4.4"), "everybody"),
+        (("192.168.1.5",), MappingOffer("UPnP", "100.64.0.7"), "this network"),
+        (("192.168.1.5",), MappingOffer("PCP", None), "this network"),
     ],
 )
 def test_rendezvous_here_when_these_addresses_are_known_then_reached_by(
-    addresses: tuple[str, ...], offer: Offer | None, here: str
+    addresses: tuple[str, ...], offer: MappingOffer | None, here: str
 ) -> None:
     about = facts(addresses=addresses, offer=offer, rendezvous=None)
     assert judge(about).rendezvous_here == here

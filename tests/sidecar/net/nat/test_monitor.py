@@ -1,4 +1,4 @@
-"""What a node keeps of its surroundings, on a loop with simulated time."""
+"""What a node knows of the network around it and keeps true, in simulated time."""
 
 import asyncio
 import itertools
@@ -16,7 +16,7 @@ from kafila_sidecar.net.nat.behaviour import Nat, StunServer
 from kafila_sidecar.net.nat.classify import OwnSocket, Strays
 from kafila_sidecar.net.nat.mapped import KEEP_S, TRIES, MappedAddress
 from kafila_sidecar.net.nat.monitor import Listener, NetworkMonitor
-from kafila_sidecar.net.portmap.core import Mapped
+from kafila_sidecar.net.portmap.mapping import Mapped
 from tests.support.virtual_time import simulate
 
 SERVER = StunServer("192.0.2.1", 3478, 3479)
@@ -26,7 +26,7 @@ BEHIND_NAT = Nat(udp=True, mapping=Mapping.ENDPOINT_INDEPENDENT, mapped=OUTSIDE,
 HOME, CAFE = (Interface("eth0", True, ("192.168.1.2",)),), (Interface("wlan0", True, ("10.7.0.9",)),)
 
 
-class Own:
+class PlayedEndpoint:
     """The node's socket, with a server behind it that says `seen`; None: it is silent."""
 
     address: Address = ("::", 5000)
@@ -61,7 +61,7 @@ def answer(asked: bytes, seen: Address) -> Message:
 
 @dataclass
 class Scene:
-    """A node's surroundings under way."""
+    """A monitor that runs, with what the network does to it."""
 
     interfaces: Sequence[Interface] = HOME
     nat: Nat = BEHIND_NAT
@@ -70,7 +70,7 @@ class Scene:
     told: int = 0
 
     async def run(self, act: Callable[["Scene"], Awaitable[None]]) -> None:
-        self.own = Own()
+        self.own = PlayedEndpoint()
         self.monitor = NetworkMonitor(
             self.own, interfaces=lambda: self.interfaces, ask=self.ask, map_port=self.map_port
         )

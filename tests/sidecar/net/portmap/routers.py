@@ -19,7 +19,7 @@ class Pmp:
         self.ports: dict[tuple[int, int], int] = {}
         self.outside = OUTSIDE
         self.asked = 0
-        self._taken, self._lifetime_s, self._refuses = taken, lifetime_s, refuses
+        self._taken, self._lifetime_s, self.refuses = taken, lifetime_s, refuses
 
     def answer(self, asked: bytes) -> bytes | None:
         self.asked += 1
@@ -31,8 +31,8 @@ class Pmp:
         if lifetime_s == 0:
             self.ports.pop((opcode, inner), None)
             return struct.pack("!BBHIHHI", 0, 128 + opcode, 0, 99, inner, 0, 0)
-        if self._refuses:
-            return struct.pack("!BBHIHHI", 0, 128 + opcode, self._refuses, 99, inner, 0, 0)
+        if self.refuses:
+            return struct.pack("!BBHIHHI", 0, 128 + opcode, self.refuses, 99, inner, 0, 0)
         outer = wished + 1000 if wished in self._taken else wished
         self.ports[opcode, inner] = outer
         return struct.pack("!BBHIHHI", 0, 128 + opcode, 0, 99, inner, outer, min(lifetime_s, self._lifetime_s))
@@ -43,7 +43,7 @@ class Pcp:
 
     def __init__(self, *, lifetime_s: int = 7200, refuses: int = 0, also: Pmp | None = None) -> None:
         self.ports: dict[tuple[int, int], tuple[bytes, int]] = {}
-        self._lifetime_s, self._refuses, self._also = lifetime_s, refuses, also
+        self._lifetime_s, self.refuses, self._also = lifetime_s, refuses, also
 
     def answer(self, asked: bytes) -> bytes | None:
         if asked[0] != 2:
@@ -54,7 +54,7 @@ class Pcp:
         assert opcode == 1
         assert client == bytes(10) + b"\xff\xff\x7f\x00\x00\x01"
         nonce, protocol, inner, wished, _ = struct.unpack_from("!12sB3xHH16s", asked, 24)
-        result = self._refuses
+        result = self.refuses
         if lifetime_s == 0 and self.ports.get((protocol, inner), (nonce, 0))[0] == nonce:
             self.ports.pop((protocol, inner), None)
         elif not result:

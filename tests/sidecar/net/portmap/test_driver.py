@@ -8,12 +8,11 @@ import pytest
 
 from kafila_sidecar.errors import Unavailable
 from kafila_sidecar.net.candidates import Address, from_proto, to_proto
-from kafila_sidecar.net.nat.diagnosis import Offer
 from kafila_sidecar.net.portmap import upnp
 from kafila_sidecar.net.portmap.codec import Transport
-from kafila_sidecar.net.portmap.core import Mapped
 from kafila_sidecar.net.portmap.driver import find_offer, keep_mapped
 from kafila_sidecar.net.portmap.gateway import default_gateway, parse_route_command, parse_routes
+from kafila_sidecar.net.portmap.mapping import Mapped, MappingOffer
 from tests.sidecar.net.portmap.routers import OUTSIDE, Answer, Igd, Pcp, Pmp, igd, router
 from tests.support import fuzz
 
@@ -48,10 +47,10 @@ async def test_keep_when_a_router_maps_then_told_and_given_up_at_the_end(
 
 @pytest.mark.parametrize(
     ("answer", "offer"),
-    [(Pmp().answer, Offer("NAT-PMP", OUTSIDE)), (Pcp().answer, Offer("PCP", None))],
+    [(Pmp().answer, MappingOffer("NAT-PMP", OUTSIDE)), (Pcp().answer, MappingOffer("PCP", None))],
 )
 async def test_offer_when_a_router_is_asked_then_its_protocol_and_nothing_is_mapped(
-    answer: Answer, offer: Offer
+    answer: Answer, offer: MappingOffer
 ) -> None:
     async with router(answer) as where:
         assert await find_offer(router=where) == offer

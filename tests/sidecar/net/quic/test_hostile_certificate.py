@@ -9,15 +9,15 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from kafila_sidecar.errors import Unavailable
 from kafila_sidecar.net.link.endpoint import Endpoint
-from tests.sidecar.net.people import Person, dial, echo, linked, person
-from tests.sidecar.net.quic.test_neighbour import HIGH, LOW, End, two_ends
-from tests.sidecar.net.wire import Wire
+from tests.sidecar.net.people import LinkPerson, dial, echo, linked, person
+from tests.sidecar.net.quic.test_neighbour import HIGH, LOW, QuicEnd, two_ends
+from tests.sidecar.net.wire import DatagramWire
 from tests.support import fuzz
 
 HANDSHAKES = max(1, fuzz.INPUTS // 100)  # each costs some ten milliseconds
 
 
-class Shown:
+class ShownCertificate:
     """In place of a certificate."""
 
     def __init__(self, der: bytes) -> None:
@@ -27,19 +27,12 @@ class Shown:
         return self._der
 
 
-class Liar(Person):
+def liar(shown: bytes, claimed: bytes) -> LinkPerson:
     """Has its own key, another member's fingerprint, and shows what it likes."""
-
-    def __init__(self, shown: bytes, claimed: bytes) -> None:
-        super().__init__(cast(x509.Certificate, Shown(shown)), person().private_key)
-        object.__setattr__(self, "claimed", claimed)
-
-    @property
-    def fingerprint(self) -> bytes:
-        return bytes(self.__dict__["claimed"])
+    return LinkPerson(cast(x509.Certificate, ShownCertificate(shown)), person().private_key, claimed)
 
 
-def der_of(somebody: Person) -> bytes:
+def der_of(somebody: LinkPerson) -> bytes:
     return somebody.certificate.public_bytes(Encoding.DER)
 
 
@@ -50,13 +43,13 @@ def of_version_87(der: bytes) -> bytes:
     return changed
 
 
-def refused(shown: bytes, *, dials: bool) -> End:
+def refused(shown: bytes, *, dials: bool) -> QuicEnd:
     """The honest end of one handshake with a liar, who `dials` or listens."""
-    wire = Wire(delay_s=0.001)
+    wire = DatagramWire(delay_s=0.001)
     a, b = (
-        two_ends(wire, dialler=Liar(shown, LOW.fingerprint))
+        two_ends(wire, dialler=liar(shown, LOW.fingerprint))
         if dials
-        else two_ends(wire, listener=Liar(shown, HIGH.fingerprint))
+        else two_ends(wire, listener=liar(shown, HIGH.fingerprint))
     )
     a.dial()
     honest = b if dials else a
@@ -76,7 +69,7 @@ def test_handshake_when_the_certificate_has_a_version_that_there_is_not_then_fai
 
 def test_listener_when_a_liar_came_first_then_the_real_dialler_gets_through() -> None:
     honest = refused(of_version_87(der_of(LOW)), dials=True)
-    real = End(honest.wire, LOW, HIGH, honest.there, honest.here)
+    real = QuicEnd(honest.wire, LOW, HIGH, honest.there, honest.here)
     real.dial()
     assert honest.wire.run(5, until=lambda: real.is_established and honest.is_established)
 
@@ -94,12 +87,12 @@ async def test_endpoint_when_a_liar_dials_then_only_its_own_link_fails() -> None
     asyncio.get_running_loop().set_exception_handler(lambda _, context: escaped.append(context))
     async with linked(on_listener=echo) as pair:
         listener = max((person() for _ in range(8)), key=lambda one: one.fingerprint)
-        liar = Liar(of_version_87(der_of(person())), bytes(32))
+        stranger = liar(of_version_87(der_of(person())), bytes(32))
         far = Endpoint.open(host="127.0.0.1")
         here = pair.listener_endpoint
         ends = await asyncio.gather(
-            dial(far, liar, listener, here, deadline_s=0.5),
-            dial(here, listener, liar, far, deadline_s=0.5),
+            dial(far, stranger, listener, here, deadline_s=0.5),
+            dial(here, listener, stranger, far, deadline_s=0.5),
             return_exceptions=True,
         )
         assert [type(end) for end in ends] == [Unavailable, Unavailable]

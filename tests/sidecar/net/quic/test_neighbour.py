@@ -3,6 +3,7 @@
 import os
 import random
 import struct
+from dataclasses import replace
 
 import pytest
 
@@ -11,9 +12,10 @@ from kafila_sidecar.net.quic import neighbour as core
 from kafila_sidecar.net.quic.connection import IDLE_TIMEOUT_S
 from kafila_sidecar.net.quic.credit import LINK_WINDOW_BYTES, STREAM_WINDOW_BYTES
 from kafila_sidecar.net.quic.neighbour import Ended, Established, Event, Neighbour, StreamData, StreamGone
-from tests.sidecar.net.people import Person, person, two_people
-from tests.sidecar.net.wire import Clocked, Wire
+from tests.sidecar.net.people import LinkPerson, person, two_people
+from tests.sidecar.net.wire import DatagramWire
 from tests.support import fuzz
+from tests.support.hand_clock import Clocked
 
 NAME = b"pairname"
 A: Address = ("10.0.0.1", 1)
@@ -21,10 +23,12 @@ B: Address = ("10.0.0.2", 2)
 LOW, HIGH = two_people()
 
 
-class End:
+class QuicEnd:
     """One core on the wire, with everything that it said and got."""
 
-    def __init__(self, wire: Wire, me: Person, peer: Person, here: Address, there: Address, name: bytes = NAME) -> None:
+    def __init__(
+        self, wire: DatagramWire, me: LinkPerson, peer: LinkPerson, here: Address, there: Address, name: bytes = NAME
+    ) -> None:
         self.wire, self.here, self.there = wire, here, there
         self.core = Neighbour(me=me, peer_fingerprint=peer.fingerprint, pair_name=name)
         self.events: list[Event] = []
@@ -68,20 +72,20 @@ class End:
         return next((event for event in self.events if isinstance(event, Ended)), None)
 
 
-def two_ends(wire: Wire, dialler: Person = LOW, listener: Person = HIGH) -> tuple[End, End]:
+def two_ends(wire: DatagramWire, dialler: LinkPerson = LOW, listener: LinkPerson = HIGH) -> tuple[QuicEnd, QuicEnd]:
     """Each end expects LOW and HIGH, whoever is really there."""
-    a, b = End(wire, dialler, HIGH, A, B), End(wire, listener, LOW, B, A)
+    a, b = QuicEnd(wire, dialler, HIGH, A, B), QuicEnd(wire, listener, LOW, B, A)
     return a, b
 
 
-def established(wire: Wire) -> tuple[End, End]:
+def established(wire: DatagramWire) -> tuple[QuicEnd, QuicEnd]:
     a, b = two_ends(wire)
     a.dial()
     assert wire.run(10, until=lambda: a.is_established and b.is_established)
     return a, b
 
 
-def wide(wire: Wire) -> tuple[End, End]:
+def wide(wire: DatagramWire) -> tuple[QuicEnd, QuicEnd]:
     """Established on a path with large datagrams, so that a flood costs few packets."""
     a, b = established(wire)
     for end in (a, b):
@@ -89,20 +93,8 @@ def wide(wire: Wire) -> tuple[End, End]:
     return a, b
 
 
-class Claims(Person):
-    """A key of its own under another member's fingerprint."""
-
-    def __init__(self, real: Person, claimed: Person) -> None:
-        super().__init__(real.certificate, real.private_key)
-        object.__setattr__(self, "claimed", claimed.fingerprint)
-
-    @property
-    def fingerprint(self) -> bytes:
-        return bytes(self.__dict__["claimed"])
-
-
 def test_handshake_when_nothing_is_lost_then_both_stand_after_one_and_a_half_round_trips() -> None:
-    wire = Wire(delay_s=0.05)
+    wire = DatagramWire(delay_s=0.05)
     start = wire.now
     established(wire)
     assert wire.now - start == pytest.approx(0.2, abs=0.01)  # the dialler waits for the welcome: two round trips
@@ -113,7 +105,7 @@ def test_bytes_when_datagrams_are_lost_and_reordered_then_they_arrive_whole_and_
     loss: float, jitter_s: float
 ) -> None:
     for seed in range(4):
-        wire = Wire(delay_s=0.02, jitter_s=jitter_s, loss=loss, seed=seed)
+        wire = DatagramWire(delay_s=0.02, jitter_s=jitter_s, loss=loss, seed=seed)
         a, b = established(wire)
         there, back = random.Random(seed).randbytes(100_000), random.Random(-seed).randbytes(50_000)
         a.write(0, there, is_last=True)
@@ -124,7 +116,7 @@ def test_bytes_when_datagrams_are_lost_and_reordered_then_they_arrive_whole_and_
 
 def test_welcome_when_data_of_the_listener_overtakes_it_then_established_still_comes_first() -> None:
     for seed in range(20):
-        wire = Wire(delay_s=0.02, jitter_s=0.03, loss=0.2, seed=seed)
+        wire = DatagramWire(delay_s=0.02, jitter_s=0.03, loss=0.2, seed=seed)
         a, b = two_ends(wire)
         a.dial()
         assert wire.run(10, until=lambda b=b: b.is_established)  # type: ignore[misc]
@@ -135,12 +127,12 @@ def test_welcome_when_data_of_the_listener_overtakes_it_then_established_still_c
 
 @pytest.mark.parametrize("liar", ["dialler", "listener"])
 def test_certificate_when_not_the_rosters_then_both_ends_end_unpinned(liar: str) -> None:
-    wire = Wire()
+    wire = DatagramWire()
     stranger = person()
     if liar == "dialler":
-        a, b = two_ends(wire, dialler=Claims(stranger, LOW))
+        a, b = two_ends(wire, dialler=replace(stranger, fingerprint=LOW.fingerprint))
     else:
-        a, b = two_ends(wire, listener=Claims(stranger, HIGH))
+        a, b = two_ends(wire, listener=replace(stranger, fingerprint=HIGH.fingerprint))
     a.dial()
     wire.run(2)
     assert not a.is_established
@@ -151,36 +143,39 @@ def test_certificate_when_not_the_rosters_then_both_ends_end_unpinned(liar: str)
 
 
 def test_listener_when_a_stranger_has_dialled_before_then_the_member_still_gets_through() -> None:
-    wire = Wire()
-    stranger, b = End(wire, Claims(person(), LOW), HIGH, A, B), End(wire, HIGH, LOW, B, A)
+    wire = DatagramWire()
+    stranger, b = (
+        QuicEnd(wire, replace(person(), fingerprint=LOW.fingerprint), HIGH, A, B),
+        QuicEnd(wire, HIGH, LOW, B, A),
+    )
     stranger.dial()
     wire.run(1)
     assert stranger.ended is not None
-    member = End(wire, LOW, HIGH, A, B)
+    member = QuicEnd(wire, LOW, HIGH, A, B)
     member.dial()
     assert wire.run(2, until=lambda: member.is_established and b.is_established)
 
 
 def test_dialler_when_it_tries_again_then_the_listener_takes_the_new_attempt() -> None:
-    wire = Wire()
+    wire = DatagramWire()
     first, b = two_ends(wire)
     first.dial()
     wire.run(0.012)  # the first flight has arrived, the answer is under way
-    again = End(wire, LOW, HIGH, A, B)
+    again = QuicEnd(wire, LOW, HIGH, A, B)
     again.dial()
     assert wire.run(2, until=lambda: again.is_established and b.is_established)
 
 
 def test_listener_when_the_first_packet_names_another_pair_then_it_does_not_answer() -> None:
-    wire = Wire()
-    a, b = End(wire, LOW, HIGH, A, B, name=b"another!"), End(wire, HIGH, LOW, B, A)
+    wire = DatagramWire()
+    a, b = QuicEnd(wire, LOW, HIGH, A, B, name=b"another!"), QuicEnd(wire, HIGH, LOW, B, A)
     a.dial()
     wire.run(1)
     assert not b.core.is_started
 
 
 def test_peer_when_it_falls_silent_then_the_connection_ends_after_the_idle_timeout() -> None:
-    wire = Wire()
+    wire = DatagramWire()
     a, _ = established(wire)
     wire.run(3)
     wire.cut |= {(A, B), (B, A)}
@@ -195,7 +190,7 @@ def test_peer_when_it_falls_silent_then_the_connection_ends_after_the_idle_timeo
 
 
 def test_peers_when_nobody_says_anything_then_few_keepalives_hold_the_silence_under_a_second() -> None:
-    wire = Wire()
+    wire = DatagramWire()
     a, b = established(wire)
     wire.run(1)
     before, longest_s = wire.sent, 0.0
@@ -208,7 +203,7 @@ def test_peers_when_nobody_says_anything_then_few_keepalives_hold_the_silence_un
 
 
 def test_peer_when_it_closes_then_the_other_end_learns_the_reason_at_once() -> None:
-    wire = Wire()
+    wire = DatagramWire()
     a, b = established(wire)
     a.core.close(core.CLOSED, "going home")
     a.pump()
@@ -218,7 +213,7 @@ def test_peer_when_it_closes_then_the_other_end_learns_the_reason_at_once() -> N
 
 
 def test_stream_when_given_up_then_the_peer_learns_it_and_credit_comes_back() -> None:
-    wire = Wire()
+    wire = DatagramWire()
     a, b = wide(wire)
     for stream_id in range(0, 80, 4):  # together far over the link's window
         b.core.credit.consume(stream_id, 0)
@@ -235,7 +230,7 @@ def test_stream_when_given_up_then_the_peer_learns_it_and_credit_comes_back() ->
 
 
 def test_unread_stream_when_flooded_then_the_peer_stops_at_one_window() -> None:
-    wire = Wire(delay_s=0.002)
+    wire = DatagramWire(delay_s=0.002)
     a, b = wide(wire)
     b.core.credit.consume(0, 0)
     for _ in range(12):
@@ -249,7 +244,7 @@ def test_unread_stream_when_flooded_then_the_peer_stops_at_one_window() -> None:
 
 
 def test_unread_streams_when_many_are_flooded_then_the_peer_stops_at_the_links_window() -> None:
-    wire = Wire(delay_s=0.002)
+    wire = DatagramWire(delay_s=0.002)
     a, b = wide(wire)
     for stream_id in range(0, 32, 4):
         b.core.credit.consume(stream_id, 0)
@@ -259,7 +254,7 @@ def test_unread_streams_when_many_are_flooded_then_the_peer_stops_at_the_links_w
 
 
 def test_path_when_it_changes_then_round_trip_and_window_start_again_and_no_byte_is_lost() -> None:
-    wire = Wire(delay_s=0.002)
+    wire = DatagramWire(delay_s=0.002)
     a, b = established(wire)
     a.core.follow_path(is_new=False, datagram_bytes=8900)
     message = os.urandom(3_000_000)
@@ -267,7 +262,7 @@ def test_path_when_it_changes_then_round_trip_and_window_start_again_and_no_byte
     wire.run(0.02)
     assert a.largest_sent == 8900
     a.core.follow_path(is_new=True, datagram_bytes=1200)
-    assert a.core.connection.smoothed_rtt_s is None
+    assert not a.core.connection._loss._rtt_initialized
     a.largest_sent = 0
     a.write(0, message[1_500_000:], is_last=True)
     assert wire.run(20, until=lambda: len(b.got(0)) == len(message))
@@ -278,7 +273,7 @@ def test_path_when_it_changes_then_round_trip_and_window_start_again_and_no_byte
 
 
 def test_first_frame_when_the_path_is_long_then_it_needs_no_more_than_one_way() -> None:
-    wire = Wire(delay_s=0.05)
+    wire = DatagramWire(delay_s=0.05)
     a, b = established(wire)
     wire.run(1)
     start = wire.now
@@ -289,7 +284,7 @@ def test_first_frame_when_the_path_is_long_then_it_needs_no_more_than_one_way() 
 
 @pytest.mark.fuzz
 def test_core_when_fed_hostile_datagrams_then_nothing_raises_or_grows_and_the_connection_stands() -> None:
-    wire = Wire()
+    wire = DatagramWire()
     a, b = two_ends(wire)
     recorded = wire.record(B)
     a.dial()
@@ -309,7 +304,7 @@ def test_core_when_fed_hostile_datagrams_then_nothing_raises_or_grows_and_the_co
 
 def test_listener_when_fed_forged_first_packets_then_nothing_raises_and_the_real_one_gets_through() -> None:
     chance = random.Random(f"{fuzz.SEED} 5")
-    wire = Wire()
+    wire = DatagramWire()
     a, b = two_ends(wire)
     first: list[bytes] = []
     wire.attach(B, lambda data, source: first.append(data))

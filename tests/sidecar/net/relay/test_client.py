@@ -6,6 +6,7 @@ import random
 import pytest
 
 from kafila_planner.model.types import Filtering, Mapping
+from kafila_rendezvous.config import RendezvousLimits
 from kafila_sidecar.net.candidates import RELAYED, Address
 from kafila_sidecar.net.relay.client import (
     FIRST_BYTES,
@@ -20,8 +21,9 @@ from kafila_sidecar.net.relay.client import (
 )
 from kafila_sidecar.net.relay.end import BOUND, CHALLENGE, DATA, REFUSED, UNBOUND, Token
 from tests.sidecar.net.relay.relay_people import SERVER, RelayMember, RelayServer
-from tests.sidecar.net.simnat import Internet, Router
 from tests.support import fuzz
+from tests.support.hand_clock import HandClock
+from tests.support.simnet import Box, Network
 
 
 class Pair:
@@ -36,16 +38,26 @@ class Pair:
         seed: int = 1,
         ttl_s: float = 3600.0,
     ) -> None:
-        self.net = Internet(delay_s=delay_s, jitter_s=jitter_s, loss=loss, seed=seed)
-        self.server = RelayServer(self.net, ttl_s=ttl_s)
-        worst = {"mapping": Mapping.ADDRESS_AND_PORT_DEPENDENT, "filtering": Filtering.ADDRESS_AND_PORT_DEPENDENT}
-        self.routers = [Router(self.net, f"203.0.113.{i}", **worst) for i in (1, 2)]  # type: ignore[arg-type]
-        self.alice = RelayMember(self.net, self.routers[0], "10.0.0.5", 1, self.server)
-        self.bob = RelayMember(self.net, self.routers[1], "10.0.0.5", 2, self.server)
+        self.clock = HandClock()
+        self.network = Network(clock=self.clock, delay_s=delay_s, jitter_s=jitter_s, loss=loss, seed=seed)
+        self.server = RelayServer(self.clock, self.network, ttl_s=ttl_s)
+        self.routers = [
+            Box(
+                self.network.public,
+                f"203.0.113.{i}",
+                mapping=Mapping.ADDRESS_AND_PORT_DEPENDENT,
+                filtering=Filtering.ADDRESS_AND_PORT_DEPENDENT,
+            )
+            for i in (1, 2)
+        ]
+        self.alice, self.bob = (
+            RelayMember(self.clock, router.inner, "10.0.0.5", mailbox, self.server)
+            for mailbox, router in enumerate(self.routers, start=1)
+        )
         self.paths = self.alice.open(2), self.bob.open(1)
 
     def form(self) -> "Pair":
-        assert self.net.run(5, until=lambda: bool(self.alice.bound and self.bob.bound))
+        assert self.clock.run(5, until=lambda: bool(self.alice.bound and self.bob.bound))
         return self
 
     def passes(self, data: bytes, within_s: float = 1.0) -> bool:
@@ -54,15 +66,15 @@ class Pair:
         self.alice.send(data, self.paths[0])
         self.bob.send(data, self.paths[1])
         wanted = [(data, self.paths[0])], [(data, self.paths[1])]
-        return self.net.run(within_s, until=lambda: (self.alice.heard, self.bob.heard) == wanted)
+        return self.clock.run(within_s, until=lambda: (self.alice.heard, self.bob.heard) == wanted)
 
 
 @pytest.mark.parametrize("delay_s", [0.0005, 0.1])
 def test_channel_when_both_ends_open_it_then_stands_after_two_round_trips(delay_s: float) -> None:
     pair = Pair(delay_s=delay_s)
-    started_at = pair.net.now
+    started_at = pair.clock.now
     pair.form()
-    assert pair.net.now - started_at == pytest.approx(4 * delay_s, abs=0.001)
+    assert pair.clock.now - started_at == pytest.approx(4 * delay_s, abs=0.001)
     assert pair.passes(b"hello")
 
 
@@ -70,16 +82,16 @@ def test_channel_when_both_ends_open_it_then_stands_after_two_round_trips(delay_
 def test_channel_when_datagrams_are_lost_and_overtake_each_other_then_still_stands(seed: int) -> None:
     pair = Pair(delay_s=0.05, jitter_s=0.1, loss=0.2, seed=seed).form()
     assert any(pair.passes(bytes([i])) for i in range(50))
-    pair.net.run(120)
+    pair.clock.run(120)
     assert pair.alice.asked == pair.bob.asked == 1
 
 
 def test_channel_when_it_is_idle_for_minutes_then_kept_with_few_datagrams() -> None:
     pair = Pair().form()
-    sent = pair.net.sent
-    pair.net.run(300)
+    sent = pair.network.sent.total()
+    pair.clock.run(300)
     assert pair.passes(b"still there")
-    assert pair.net.sent - sent < 300
+    assert pair.network.sent.total() - sent < 300
 
 
 def test_channel_when_a_router_forgets_its_mapping_then_the_first_datagram_heals_it() -> None:
@@ -92,14 +104,14 @@ def test_channel_when_a_router_forgets_its_mapping_then_the_first_datagram_heals
 def test_channel_when_a_router_forgets_and_only_the_other_end_sends_then_healed_by_the_next_keeping() -> None:
     pair = Pair().form()
     pair.routers[0].rebind()
-    pair.net.run(11)
+    pair.clock.run(11)
     assert pair.passes(b"healed")
 
 
 def test_channel_when_the_relay_restarts_then_new_tokens_bring_it_back() -> None:
     pair = Pair().form()
     pair.server.restart()
-    pair.net.run(12)
+    pair.clock.run(12)
     assert pair.passes(b"back")
     assert (pair.alice.asked, pair.bob.asked) == (2, 2)
 
@@ -107,20 +119,20 @@ def test_channel_when_the_relay_restarts_then_new_tokens_bring_it_back() -> None
 def test_channel_when_the_relay_is_away_for_a_while_then_few_requests_and_back_soon() -> None:
     pair = Pair().form()
     pair.server.is_up = False
-    pair.net.run(20)
+    pair.clock.run(20)
     assert pair.alice.core.describe(pair.paths[0]) == "the relay does not answer"
-    sent = pair.net.sent
-    pair.net.run(60)
-    assert pair.net.sent - sent < 40
+    sent = pair.network.sent.total()
+    pair.clock.run(60)
+    assert pair.network.sent.total() - sent < 40
     pair.server.is_up = True
-    pair.net.run(6)
+    pair.clock.run(6)
     assert pair.passes(b"back")
 
 
 def test_channel_when_its_token_grows_old_then_a_newer_one_is_asked_for_and_nothing_stops() -> None:
     pair = Pair(ttl_s=100.0).form()
     for i in range(100):
-        pair.net.run(10)
+        pair.clock.run(10)
         assert pair.passes(bytes([i]))
     assert 15 < pair.alice.asked < 30
 
@@ -128,16 +140,16 @@ def test_channel_when_its_token_grows_old_then_a_newer_one_is_asked_for_and_noth
 def test_channel_when_the_relay_is_away_for_hours_then_back_soon_after_it() -> None:
     pair = Pair().form()
     pair.server.is_up = False
-    pair.net.run(3 * 3600)
+    pair.clock.run(3 * 3600)
     pair.server.is_up = True
-    pair.net.run(6)
+    pair.clock.run(6)
     assert pair.passes(b"back")
 
 
 @pytest.mark.parametrize("ttl_s", [0.0, -5.0, 0.001])
 def test_channel_when_tokens_are_stale_at_once_then_asked_for_once_a_second_at_most(ttl_s: float) -> None:
     pair = Pair(ttl_s=ttl_s)
-    pair.net.run(30)
+    pair.clock.run(30)
     assert 5 <= pair.alice.asked <= 32
 
 
@@ -149,26 +161,26 @@ def test_wrap_when_the_channel_is_not_bound_or_closed_then_none() -> None:
     assert pair.alice.core.wrap([b"x"], pair.paths[0]) is None
     assert pair.alice.core.next_timer() is None
     pair.bob.send(b"to nobody", pair.paths[1])
-    pair.net.run(1)
+    pair.clock.run(1)
     assert pair.alice.heard == []
     assert pair.alice.refused == 1
 
 
 def test_move_when_the_relay_is_reached_elsewhere_then_bound_there() -> None:
     pair = Pair().form()
-    pair.alice.act(pair.alice.core.move(pair.paths[0], stream_server(7), pair.net.now))
+    pair.alice.act(pair.alice.core.move(pair.paths[0], stream_server(7), pair.clock.now))
     assert pair.alice.core.wrap([b"x"], pair.paths[0]) is None
-    pair.alice.act(pair.alice.core.move(pair.paths[0], SERVER, pair.net.now))
-    pair.net.run(1)
+    pair.alice.act(pair.alice.core.move(pair.paths[0], SERVER, pair.clock.now))
+    pair.clock.run(1)
     assert pair.passes(b"hello")
 
 
 def test_refusal_when_the_relay_has_no_room_then_said_and_tried_again() -> None:
     pair = Pair()
-    pair.server.relay._limits = type(pair.server.relay._limits)(relay_channels=0)
-    pair.net.run(3)
+    pair.server.keep(RendezvousLimits(relay_channels=0))
+    pair.clock.run(3)
     assert "no room" in pair.alice.core.describe(pair.paths[0])
-    pair.server.relay._limits = type(pair.server.relay._limits)()
+    pair.server.keep(RendezvousLimits())
     pair.form()
     assert pair.passes(b"hello")
 
@@ -197,7 +209,7 @@ def test_client_when_bytes_from_strangers_come_then_typed_errors_and_the_channel
 
     def read(data: bytes) -> None:
         source = SERVER if chance.random() < 0.8 else ("198.51.100.1", 9)
-        core.receive(bytes([chance.randrange(8, 16)]) + data, source, pair.net.now)
+        core.receive(bytes([chance.randrange(8, 16)]) + data, source, pair.clock.now)
 
     assert fuzz.fuzz(read, [bytes(8), bytes(24)]) == 0
     assert pair.passes(b"still there")

@@ -19,7 +19,7 @@ from kafila_sidecar.net.relay.stream import RelayStream
 OPTIONS = [("grpc.use_local_subchannel_pool", 1), ("grpc.initial_reconnect_backoff_ms", 100)]
 
 
-class Member:
+class StreamMember:
     """One end of a channel, by stream only."""
 
     def __init__(self, channel: grpc.aio.Channel, token: Token) -> None:
@@ -60,7 +60,7 @@ class Member:
 
 
 @contextlib.asynccontextmanager
-async def two_members(port: int) -> AsyncIterator[tuple[Member, Member]]:
+async def two_members(port: int) -> AsyncIterator[tuple[StreamMember, StreamMember]]:
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=OPTIONS) as channel:
         stub = pb_grpc.RendezvousStub(channel)  # type: ignore[no-untyped-call]
         room = await stub.Create(pb.CreateRequest(protocol=1))
@@ -68,7 +68,7 @@ async def two_members(port: int) -> AsyncIterator[tuple[Member, Member]]:
         members = []
         for mailbox, secret, peer in ((1, room.secret, guest.mailbox), (guest.mailbox, guest.secret, 1)):
             reply = await stub.Relay(pb.RelayRequest(room=room.room, mailbox=mailbox, secret=secret, peer=peer))
-            members.append(Member(channel, Token(reply.token, reply.key, reply.ttl_s)))
+            members.append(StreamMember(channel, Token(reply.token, reply.key, reply.ttl_s)))
         try:
             yield members[0], members[1]
         finally:

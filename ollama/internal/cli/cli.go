@@ -1,0 +1,54 @@
+// Package cli is the command line: stock's own, with `session` and what sessions add to `run` and `serve`. It asks the
+// server by control, and knows nothing of what the server does. It imports control, text, sessionapi, env and version.
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ollama/ollama/cmd"
+)
+
+type runE func(*cobra.Command, []string) error
+
+// New is stock's command line with `run --session`, `session`, and a `serve` that has sessions. server gets what the
+// stock server does, and runs it with the sessions' part beside it.
+func New(server func(ctx context.Context, stock func() error) error) (*cobra.Command, error) {
+	root := cmd.NewCLI()
+	run, err := stockCommand(root, "run", "keepalive", "verbose", "format", "think")
+	if err != nil {
+		return nil, err
+	}
+	serve, err := stockCommand(root, "serve")
+	if err != nil {
+		return nil, err
+	}
+	stock := serve.RunE
+	serve.RunE = func(cmd *cobra.Command, args []string) error {
+		return server(cmd.Context(), func() error { return stock(cmd, args) })
+	}
+	appendVariables(serve, serveVariables)
+	addSessionFlags(run)
+	if err := addVersion(root); err != nil {
+		return nil, err
+	}
+	root.AddCommand(sessionCommand(run.PreRunE, root.Run))
+	return root, nil
+}
+
+// stockCommand finds a command of upstream's and makes sure that it still is as we wrap it, so that an upgrade of
+// upstream fails at once and not in use.
+func stockCommand(root *cobra.Command, name string, flags ...string) (*cobra.Command, error) {
+	found, _, err := root.Find([]string{name})
+	if err != nil || found.Name() != name || found.RunE == nil || found.Args == nil {
+		return nil, fmt.Errorf("this build does not fit its Ollama: `%s` is not the command that it wraps", name)
+	}
+	for _, flag := range flags {
+		if found.Flags().Lookup(flag) == nil {
+			return nil, fmt.Errorf("this build does not fit its Ollama: `%s` has no --%s", name, flag)
+		}
+	}
+	return found, nil
+}

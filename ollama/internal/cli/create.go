@@ -1,0 +1,105 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"kafila/ollama/internal/control"
+	"kafila/ollama/internal/text"
+	"kafila/ollama/pb"
+)
+
+const createHelp = `MODEL is a Hugging Face repository with safetensors, or a folder that every member has at the same path.
+
+The code comes first on standard output; what follows on standard error tells who comes and what goes on, until the
+model answers. Ctrl-C ends the telling, not the session.`
+
+const createExamples = `  # wait for two more machines, then run
+  ollama session create Qwen/Qwen3-8B --members 3
+
+  # room for four conversations of 8192 tokens each, and no more than 12 GB from this machine
+  ollama session create Qwen/Qwen3-8B --members 3 --context 8192 --concurrency 4 --memory 12GB
+
+  # everybody holds a part, even if it were quicker without
+  ollama session create ./models/SmolLM2 --members 3 --require all
+
+  # start with whoever has come by then
+  ollama session create Qwen/Qwen3-8B
+  ollama session start`
+
+func createCommand() *cobra.Command {
+	var request pb.CreateSessionRequest
+	var memory string
+	cmd := &cobra.Command{
+		Use:     "create MODEL",
+		Short:   "Open a session, print its code, and wait for the members",
+		Long:    createHelp,
+		Example: createExamples,
+		Args:    arguments(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var err error
+			if request.MemoryBytes, err = text.ParseBytes(memory); err != nil {
+				return err
+			}
+			if request.Model, err = modelArgument(args[0]); err != nil {
+				return err
+			}
+			return create(cmd.Context(), control.FromEnvironment(), &request, screenOf(cmd))
+		},
+	}
+	flags := cmd.Flags()
+	flags.Uint32Var(&request.Members, "members", 0, "Wait for `N` members, this machine included, and take no more (default: until 'ollama session start')")
+	flags.Uint32Var(&request.ContextTokens, "context", 0, "`TOKENS` of context for each sequence (default 4096, or the model's own if smaller)")
+	flags.Uint32Var(&request.Concurrency, "concurrency", 0, "Room for `N` sequences at once (default 1)")
+	flags.StringVar(&memory, "memory", "", "Lend at most `SIZE` of this machine's memory, such as 12GB (default: what is usable)")
+	flags.StringVar(&request.Strategy, "strategy", "", "Divide the blocks by `STRATEGY`: kafila, memory, uniform (default kafila)")
+	flags.StringVar(&request.Objective, "objective", "", "Make the plan best at `OBJECTIVE`: paper, latency, throughput (default: latency for one sequence, else throughput)")
+	flags.StringSliceVar(&request.Require, "require", nil, "Members that must hold a part, by `NAMES`; 'all' for everybody")
+	flags.StringSliceVar(&request.Exclude, "exclude", nil, "Members that must not hold a part, by `NAMES`")
+	flags.StringVar(&request.Rendezvous, "rendezvous", "", "Meet at the rendezvous at `ADDRESS` (default $KAFILA_RENDEZVOUS, else one within this server)")
+	flags.StringVar(&request.Name, "name", "", "This machine's `NAME` in the session (default: its host name)")
+	addJSON(cmd)
+	return cmd
+}
+
+// modelArgument leaves a repository's id as it is and makes a folder's path absolute, since the server has its own
+// working directory.
+func modelArgument(model string) (string, error) {
+	if strings.HasPrefix(model, "~/") {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", err
+		}
+		model = filepath.Join(home, model[2:])
+	}
+	_, err := os.Stat(filepath.Join(model, "config.json"))
+	if err == nil {
+		return filepath.Abs(model)
+	}
+	if filepath.IsAbs(model) || strings.HasPrefix(model, ".") {
+		return "", fmt.Errorf("%s is no model folder: it has no config.json", model)
+	}
+	return model, nil
+}
+
+func create(ctx context.Context, c *control.Client, request *pb.CreateSessionRequest, s screen) error {
+	var session pb.Session
+	if err := c.Post(ctx, "create", request, &session); err != nil {
+		return err
+	}
+	if !s.asJSON {
+		fmt.Fprintln(s.out, session.Code)
+	}
+	s.say(text.Invitation(&session))
+	formed, err := untilReady(ctx, c, session.Id, s.display())
+	if err != nil {
+		return err
+	}
+	s.ready(formed)
+	return nil
+}

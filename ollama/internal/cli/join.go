@@ -1,0 +1,126 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"kafila/ollama/internal/control"
+	"kafila/ollama/internal/text"
+	"kafila/ollama/pb"
+)
+
+// What a machine brings to a session, as flags of `run --session` and `session join`.
+type joining struct {
+	yes        bool
+	memory     string
+	name       string
+	rendezvous string
+}
+
+func (j *joining) addFlags(cmd *cobra.Command, prefix string) {
+	cmd.Flags().BoolVar(&j.yes, "yes", false, prefix+"Join without asking")
+	cmd.Flags().StringVar(&j.memory, "memory", "", prefix+"Lend at most `SIZE` of this machine's memory, such as 12GB (default: what is usable)")
+	cmd.Flags().StringVar(&j.name, "name", "", prefix+"This machine's `NAME` in the session (default: its host name)")
+	cmd.Flags().StringVar(&j.rendezvous, "rendezvous", "", prefix+"The rendezvous' `ADDRESS`, if the code doesn't carry it (default $KAFILA_RENDEZVOUS)")
+}
+
+const joinExamples = `  ollama session join 7-ocean-velvet-lamp
+
+  # lend at most 12 GB, and agree beforehand
+  ollama session join 7-ocean-velvet-lamp --memory 12GB --yes`
+
+func joinCommand() *cobra.Command {
+	var with joining
+	cmd := &cobra.Command{
+		Use:     "join CODE",
+		Short:   "Take part in a session and wait until it is ready",
+		Long:    "Says what this machine would lend and download, and asks. `ollama run --session CODE` does the same and then chats.",
+		Example: joinExamples,
+		Args:    arguments(1, 4), // a code typed with spaces is four words
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s := screenOf(cmd)
+			session, err := join(cmd.Context(), control.FromEnvironment(), strings.Join(args, " "), with, s)
+			if err == nil {
+				s.ready(session)
+			}
+			return err
+		},
+	}
+	with.addFlags(cmd, "")
+	addJSON(cmd)
+	return cmd
+}
+
+// join takes part in a session, unless this machine does already, and returns when its model can be asked.
+func join(ctx context.Context, c *control.Client, code string, with joining, s screen) (*pb.Session, error) {
+	memory, err := text.ParseBytes(with.memory)
+	if err != nil {
+		return nil, err
+	}
+	if id, err := c.Called(ctx, code); err != nil {
+		return nil, err
+	} else if id != "" {
+		return untilReady(ctx, c, id, s.display())
+	}
+	var offer pb.Offer
+	stop := s.spin("proving the code to the session's host")
+	err = c.Post(ctx, "open", &pb.OpenSessionRequest{
+		Code: code, Rendezvous: with.rendezvous, Name: with.name, MemoryBytes: memory,
+	}, &offer)
+	stop()
+	if err != nil {
+		return nil, err
+	}
+	if !offer.Joined {
+		if err := agree(&offer, with.yes, s.in, s.aside); err != nil {
+			return nil, err
+		}
+		var session pb.Session
+		if err := c.Post(ctx, "join", &pb.JoinSessionRequest{Session: offer.Session}, &session); err != nil {
+			return nil, err
+		}
+	}
+	session, err := untilReady(ctx, c, offer.Session, s.display())
+	if err == nil && !offer.Joined && standsBy(session) {
+		s.say("This machine holds no part at present: it can ask the model at once, and takes a part when the session is next planned.")
+	}
+	return session, err
+}
+
+// standsBy is true of a member without a stage.
+func standsBy(session *pb.Session) bool {
+	return !slices.ContainsFunc(session.Stages, func(s *pb.Stage) bool { return s.Member == session.Self })
+}
+
+// agree asks the person at the terminal whether this machine shall take part.
+func agree(offer *pb.Offer, yes bool, from io.Reader, to io.Writer) error {
+	fmt.Fprint(to, text.Terms(offer))
+	if yes {
+		return nil
+	}
+	if !isTerminal(from) {
+		return errors.New("joining lends this machine's memory and disk, and there is no terminal to ask at: add --yes to agree")
+	}
+	return confirm(from, to)
+}
+
+func confirm(from io.Reader, to io.Writer) error {
+	fmt.Fprint(to, "Join? [y/N] ")
+	line, err := bufio.NewReader(from).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	switch strings.ToLower(strings.TrimSpace(line)) {
+	case "y", "yes":
+		return nil
+	default:
+		return errors.New("not joined: nothing was lent or downloaded")
+	}
+}

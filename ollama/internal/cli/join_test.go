@@ -1,0 +1,40 @@
+package cli
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"kafila/ollama/internal/text"
+	"kafila/ollama/pb"
+)
+
+func TestAgree_withoutTerminal_wantsYes(t *testing.T) {
+	offer := &pb.Offer{Host: "laptop", Model: "org/model", LendMemoryBytes: 4e9, DownloadBytes: 3e8, MembersPresent: 2, MembersWanted: 3}
+	nobody, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nobody.Close()
+	if err := agree(offer, false, nobody, io.Discard); err == nil || !strings.Contains(err.Error(), "--yes") {
+		t.Errorf("%v", err)
+	}
+	if err := agree(offer, true, nobody, io.Discard); err != nil {
+		t.Error(err)
+	}
+	for _, word := range []string{"laptop", "org/model", "4 GB", "300 MB", "2 of 3"} {
+		if !strings.Contains(text.Terms(offer), word) {
+			t.Errorf("the terms don't tell %s: %s", word, text.Terms(offer))
+		}
+	}
+}
+
+func TestConfirm_onlyYesIsYes(t *testing.T) {
+	for answer, want := range map[string]bool{"y\n": true, "YES\n": true, "\n": false, "n\n": false, "yesterday\n": false, "": false} {
+		if err := confirm(strings.NewReader(answer), &bytes.Buffer{}); (err == nil) != want {
+			t.Errorf("%q: %v", answer, err)
+		}
+	}
+}

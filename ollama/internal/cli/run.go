@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"kafila/ollama/internal/control"
+	"kafila/ollama/internal/sessionapi"
+)
+
+const runExamples = `  # a model on this machine
+  ollama run qwen3
+
+  # the model of a session: joins it if need be, then chats
+  ollama run --session 7-ocean-velvet-lamp
+
+  # one answer, without being asked whether to join
+  ollama run --session 7-ocean-velvet-lamp --yes "What is the capital of France?"`
+
+// addSessionFlags gives stock's `run` its --session: join if need be, then the same chat with the session's model.
+func addSessionFlags(run *cobra.Command) {
+	var code string
+	var with joining
+	original, stockArgs := run.RunE, run.Args
+	run.Use, run.Example = "run MODEL|--session CODE [PROMPT]", runExamples
+	run.Flags().StringVar(&code, "session", "", "Run the model of the session with this `CODE`; join it if need be")
+	with.addFlags(run, "With --session: ")
+	appendVariables(run, sessionVariables[1:])
+	run.Args = func(cmd *cobra.Command, args []string) error {
+		if cmd.Flags().Changed("session") {
+			return nil
+		}
+		return stockArgs(cmd, args)
+	}
+	run.RunE = func(cmd *cobra.Command, args []string) error {
+		if !cmd.Flags().Changed("session") {
+			if err := checkMembership(cmd.Context(), control.FromEnvironment(), args); err != nil {
+				return err
+			}
+			return original(cmd, args)
+		}
+		session, err := join(cmd.Context(), control.FromEnvironment(), code, with, screenOf(cmd))
+		if err != nil {
+			return err
+		}
+		return original(cmd, append([]string{session.Vehicle.GetName()}, args...))
+	}
+}
+
+// checkMembership refuses the model of a session that this machine is not in: stock would try to pull it.
+func checkMembership(ctx context.Context, c *control.Client, args []string) error {
+	if len(args) == 0 || !strings.HasPrefix(args[0], sessionapi.ModelPrefix) {
+		return nil
+	}
+	open, err := c.Open(ctx)
+	if err != nil {
+		return err
+	}
+	for _, session := range open {
+		if session.Vehicle.GetName() == args[0] {
+			return nil
+		}
+	}
+	return fmt.Errorf("this machine is not in the session of %s (any more): join it with its code, ollama run --session CODE", args[0])
+}

@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ollama/ollama/progress"
+
+	"kafila/ollama/internal/sessionapi"
+	"kafila/ollama/internal/text"
+	"kafila/ollama/pb"
+)
+
+// A screen is where a command tells a person, or a program, what came of it.
+type screen struct {
+	in     io.Reader
+	out    io.Writer // what others can use: a code, a table, JSON
+	aside  io.Writer // what people want to know beside that
+	asJSON bool      // a program reads: the messages alone, one object a line
+}
+
+// screenOf is where a command runs; one without --json prints for people.
+func screenOf(cmd *cobra.Command) screen {
+	asJSON, err := cmd.Flags().GetBool("json")
+	asJSON = asJSON && err == nil
+	return screen{in: cmd.InOrStdin(), out: cmd.OutOrStdout(), aside: cmd.ErrOrStderr(), asJSON: asJSON}
+}
+
+// show prints a message for a program or, as text, for a person.
+func (s screen) show(message proto.Message, asText func() string) error {
+	if s.asJSON {
+		sessionapi.Write(s.out, message)
+		return nil
+	}
+	_, err := fmt.Fprint(s.out, asText())
+	return err
+}
+
+// tell prints a result that others can use, such as a code, with a sentence beside it; for a program the session alone.
+func (s screen) tell(session *pb.Session, result, sentence string) error {
+	if s.asJSON {
+		sessionapi.Write(s.out, session)
+		return nil
+	}
+	if result != "" {
+		fmt.Fprintln(s.out, result)
+	}
+	_, err := fmt.Fprintln(s.aside, sentence)
+	return err
+}
+
+// say tells a person a sentence, and a program nothing.
+func (s screen) say(sentence string) {
+	if !s.asJSON {
+		fmt.Fprintln(s.aside, sentence)
+	}
+}
+
+// ready says how to chat with a session's model.
+func (s screen) ready(session *pb.Session) { s.say(text.Ready(session)) }
+
+// display gives JSON lines, bars on a terminal, or plain lines.
+func (s screen) display() display {
+	switch {
+	case s.asJSON:
+		return jsonLines{s.out}
+	case isTerminal(s.aside):
+		return &bars{w: s.aside, loads: map[string]*progress.Bar{}}
+	default:
+		return &lines{w: s.aside}
+	}
+}
+
+// spin shows a person at a terminal that something goes on, until the returned function is called.
+func (s screen) spin(sentence string) (stop func()) {
+	if !isTerminal(s.aside) {
+		return func() {}
+	}
+	p := progress.NewProgress(s.aside)
+	p.Add("", progress.NewSpinner(sentence))
+	return func() { p.StopAndClear() }
+}
+
+// isTerminal is true where a person sits at the other end.
+func isTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}

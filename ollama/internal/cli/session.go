@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"kafila/ollama/internal/control"
+	"kafila/ollama/pb"
+)
+
+const sessionHelp = `A session runs one model on the machines of people who trust one another, each of which holds some of its layers.
+
+One machine opens it and reads the code aloud. The others run it with that code: they are told what they would lend
+and download, and asked, before anything happens. Every machine needs a running server (ollama serve). Where a command
+takes a SESSION, its code, the code's number or its id will do, and the only session needs no name.`
+
+const sessionExamples = `  # on one machine
+  ollama session create Qwen/Qwen3-8B --members 3
+
+  # on the two others
+  ollama run --session 7-ocean-velvet-lamp "What is the capital of France?"
+
+  # who holds what, and how fast it is
+  ollama session status`
+
+// sessionCommand is `ollama session …`; heartbeat is stock's check that the server runs, and tellVersion answers
+// --version, for which none has to.
+func sessionCommand(heartbeat runE, tellVersion func(*cobra.Command, []string)) *cobra.Command {
+	session := &cobra.Command{
+		Use: "session", Short: "Run a model together with other machines", Long: sessionHelp, Example: sessionExamples,
+		Args: cobra.NoArgs,
+		PersistentPreRunE: func(cmd *cobra.Command, args []string) error {
+			if asksVersion(cmd) {
+				return nil
+			}
+			return heartbeat(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if asksVersion(cmd) {
+				tellVersion(cmd, args)
+				return nil
+			}
+			return cmd.Help()
+		},
+	}
+	session.Flags().BoolP("version", "v", false, "Show version information")
+	session.AddCommand(
+		createCommand(), joinCommand(), startCommand(), codeCommand(), lockCommand(), unlockCommand(), kickCommand(),
+		statusCommand(), planCommand(), doctorCommand(), leaveCommand(), listCommand(),
+	)
+	for _, command := range session.Commands() {
+		appendVariables(command, sessionVariables)
+	}
+	session.SetFlagErrorFunc(flagError)
+	return session
+}
+
+// arguments takes between least and most of them, and otherwise says how the command is written.
+func arguments(least, most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return fmt.Errorf("%s is written: %s", cmd.CommandPath(), cmd.UseLine())
+		}
+		return nil
+	}
+}
+
+// flagError says what a person typed wrongly, without the name of the function that couldn't read it.
+func flagError(cmd *cobra.Command, err error) error {
+	typed, _, _ := strings.Cut(err.Error(), ": strconv.")
+	return fmt.Errorf("%s: `%s --help` shows what it takes", typed, cmd.CommandPath())
+}
+
+func addJSON(cmd *cobra.Command) {
+	cmd.Flags().Bool("json", false, "Print JSON for programs, one object a line")
+}
+
+func leaveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "leave [SESSION]",
+		Short: "Leave a session; the last member's leaving closes it",
+		Long:  "Frees what this machine lent. The others plan again without it.",
+		Args:  arguments(0, 1),
+		RunE: onSession(func(ctx context.Context, c *control.Client, name string, s screen) error {
+			if err := c.Post(ctx, "leave", &pb.SessionRequest{Session: name}, &pb.LeaveSessionReply{}); err != nil {
+				return err
+			}
+			return s.tell(nil, "", "This machine has left the session; what it lent is free again.")
+		}),
+	}
+}
+
+// onSession is a command whose only argument, if any, names a session.
+func onSession(act func(ctx context.Context, c *control.Client, name string, s screen) error) runE {
+	return func(cmd *cobra.Command, args []string) error {
+		c := control.FromEnvironment()
+		name, err := sessionArgument(cmd.Context(), c, args)
+		if err != nil {
+			return err
+		}
+		return act(cmd.Context(), c, name, screenOf(cmd))
+	}
+}
+
+// sessionArgument is what the person named, or the only session that there is.
+func sessionArgument(ctx context.Context, c *control.Client, args []string) (string, error) {
+	if len(args) == 1 {
+		if args[0] == "" {
+			return "", errors.New("the session's name is empty")
+		}
+		return args[0], nil
+	}
+	session, err := c.Only(ctx)
+	if err != nil {
+		return "", err
+	}
+	return session.Id, nil
+}

@@ -1,0 +1,19 @@
+// Package env names the variables of the environment that this program reads or sets. It imports nothing.
+package env
+
+// What people may set.
+const (
+	Rendezvous  = "KAFILA_RENDEZVOUS"
+	Sidecar     = "KAFILA_SIDECAR"
+	Home        = "KAFILA_HOME"
+	Name        = "KAFILA_NAME"
+	STUN        = "KAFILA_STUN"
+	PortMapping = "KAFILA_PORT_MAPPING"
+	Token       = "KAFILA_TOKEN"
+)
+
+// What serve sets for the runners that it starts.
+const (
+	Socket    = "KAFILA_SOCKET"
+	ServerPID = "KAFILA_SERVER_PID"
+)

@@ -1,0 +1,135 @@
+package envelope
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/ollama/ollama/api"
+	"github.com/ollama/ollama/model/parsers"
+	"github.com/ollama/ollama/model/renderers"
+)
+
+func TestMain(m *testing.M) {
+	Register()
+	m.Run()
+}
+
+func TestRender_whateverIsSaid_comesBackFromTheEnvelope(t *testing.T) {
+	said := "a <b> & \x02kafila1 {}\x03 \x1e 🐫 \"quoted\"\n"
+	think := &api.ThinkValue{Value: false}
+	prompt, err := renderers.RenderWithRenderer("kafila", []api.Message{
+		{Role: "system", Content: "be short"},
+		{Role: "user", Content: said, Images: []api.ImageData{[]byte("pixels")}},
+	}, nil, think)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Count(prompt, "\x02") != 1 || strings.Count(prompt, "\x03") != 1 {
+		t.Fatalf("raw control characters within: %q", prompt)
+	}
+	var got struct {
+		Messages []api.Message
+		Tools    []api.Tool
+		Think    *bool
+	}
+	body := strings.TrimSuffix(strings.TrimPrefix(prompt, Start), End)
+	if err := json.Unmarshal([]byte(body), &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Messages) != 2 || got.Messages[1].Content != said || len(got.Messages[1].Images) != 0 {
+		t.Errorf("messages: %+v", got.Messages)
+	}
+	if got.Think == nil || *got.Think || !strings.Contains(body, `"tools":[]`) {
+		t.Errorf("think and tools: %s", body)
+	}
+}
+
+func TestIn_findsItBehindAContext(t *testing.T) {
+	for _, row := range []struct{ prompt, want string }{
+		{"\x02kafila1 {}\x03", "\x02kafila1 {}\x03"},
+		{" ⁇ \x02kafila1 {\"a\":1}\x03ignored", "\x02kafila1 {\"a\":1}\x03"},
+	} {
+		got, framed := In(row.prompt)
+		if !framed || got != row.want {
+			t.Errorf("%q gave %q, %t", row.prompt, got, framed)
+		}
+	}
+	if got, framed := In("plain text"); framed || got != "plain text" {
+		t.Errorf("plain text gave %q, %t", got, framed)
+	}
+}
+
+func TestParsers_honourWhatTheirNamesSay(t *testing.T) {
+	for _, row := range []struct {
+		name            string
+		tools, thinking bool
+	}{
+		{"kafila", false, false}, {"kafila-tools", true, false},
+		{"kafila-think", false, true}, {"kafila-tools-think", true, true},
+	} {
+		p := parsers.ParserForName(row.name)
+		if p == nil || p.HasToolSupport() != row.tools || p.HasThinkingSupport() != row.thinking {
+			t.Errorf("%s: %+v", row.name, p)
+		}
+	}
+}
+
+// However the stream is cut, the same comes out.
+func TestParser_whereverFramesAreCut_readsTheSame(t *testing.T) {
+	stream := Frame{Number: 1, Thinking: "hm"}.Encode() + Frame{Number: 2, Content: "Hé\x1e\n"}.Encode() +
+		`` + "\x1e" + `{"n":3,"call":{"name":"f","arguments":{"b":1,"a":"}"}}}` + Frame{Number: 4, Content: "!"}.Encode()
+	for size := 1; size <= len(stream); size++ {
+		p := parsers.ParserForName("kafila-tools-think")
+		var content, thinking string
+		var calls []api.ToolCall
+		for at := 0; at < len(stream); at += size {
+			c, th, tc, err := p.Add(stream[at:min(at+size, len(stream))], false)
+			if err != nil {
+				t.Fatalf("pieces of %d: %v", size, err)
+			}
+			content, thinking, calls = content+c, thinking+th, append(calls, tc...)
+		}
+		if _, _, _, err := p.Add("", true); err != nil {
+			t.Fatalf("pieces of %d: %v", size, err)
+		}
+		if content != "Hé\x1e\n!" || thinking != "hm" || len(calls) != 1 || calls[0].Function.Arguments.String() != `{"b":1,"a":"}"}` {
+			t.Fatalf("pieces of %d: %q, %q, %+v", size, content, thinking, calls)
+		}
+	}
+}
+
+func TestParser_whenAFrameIsWhole_doesNotWaitForTheNext(t *testing.T) {
+	p := parsers.ParserForName("kafila")
+	content, _, _, err := p.Add(Frame{Number: 1, Content: "now"}.Encode(), false)
+	if err != nil || content != "now" {
+		t.Errorf("%q, %v", content, err)
+	}
+}
+
+func TestParser_whenPlain_passesTextOn(t *testing.T) {
+	p := parsers.ParserForName("kafila")
+	for _, piece := range []string{"plain ", "\x1etext"} {
+		if content, _, _, err := p.Add(piece, false); err != nil || content != piece {
+			t.Errorf("%q, %v", content, err)
+		}
+	}
+}
+
+func TestParser_whenSomethingIsWrong_says(t *testing.T) {
+	for name, row := range map[string]struct{ stream, want string }{
+		"error frame": {Frame{Error: "member mini was lost"}.Encode(), "member mini was lost"},
+		"cut off":     {"\x1e{\"c\":", "middle of a frame"},
+		"malformed":   {"\x1e{\"c\":}\x1e{}", "malformed frame"},
+		"text after":  {"\x1e{\"c\":\"a\"}b\x1e{}", "malformed frame"},
+	} {
+		p := parsers.ParserForName("kafila")
+		_, _, _, err := p.Add(row.stream, false)
+		if err == nil {
+			_, _, _, err = p.Add("", true)
+		}
+		if err == nil || !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,159 @@
+// Package fake has small real stand-ins for tests: a sidecar whose answers a test sets, and as much of Ollama's API as
+// the server's store needs. It imports only pb.
+package fake
+
+import (
+	"context"
+	"flag"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"kafila/ollama/pb"
+)
+
+// A Sidecar is one whose sessions and answers a test sets.
+type Sidecar struct {
+	pb.UnimplementedSidecarServer
+
+	Sessions  []*pb.Session // each watch gives all of them in turn, and then waits
+	Drops     bool          // a watch ends instead of waiting
+	Replies   []string      // chunks of an answer
+	Fails     error         // after the chunks, instead of done
+	Hangs     bool          // after the chunks, until cancelled
+	Cancelled chan struct{} // closed when an answer that hangs was cancelled
+
+	mu    sync.Mutex
+	asked *pb.GenerateRequest
+}
+
+func (s *Sidecar) Hello(context.Context, *pb.HelloRequest) (*pb.HelloReply, error) {
+	return &pb.HelloReply{Version: "test", Pid: uint32(os.Getpid())}, nil
+}
+
+func (s *Sidecar) CreateSession(_ context.Context, r *pb.CreateSessionRequest) (*pb.Session, error) {
+	if r.Model == "" {
+		return nil, status.Error(codes.InvalidArgument, "name a model")
+	}
+	return &pb.Session{Id: "s1", Code: "7-ocean-velvet-lamp", State: "forming", Model: r.Model}, nil
+}
+
+func (s *Sidecar) NewCode(_ context.Context, r *pb.SessionRequest) (*pb.Session, error) {
+	return &pb.Session{Id: r.Session, Code: "7-new-brass-kite", Joining: "open"}, nil
+}
+
+func (s *Sidecar) Lock(_ context.Context, r *pb.LockRequest) (*pb.Session, error) {
+	return &pb.Session{Id: r.Session, Joining: map[bool]string{true: "locked", false: "open"}[r.Locked]}, nil
+}
+
+func (s *Sidecar) Kick(_ context.Context, r *pb.KickRequest) (*pb.Session, error) {
+	if r.Member != "mini" {
+		return nil, status.Errorf(codes.NotFound, "%q is not a member of this session", r.Member)
+	}
+	return &pb.Session{Id: r.Session, Code: "7-new-brass-kite"}, nil
+}
+
+func (s *Sidecar) Doctor(_ context.Context, r *pb.DoctorRequest) (*pb.DoctorReply, error) {
+	if r.Rendezvous == "nonsense" {
+		return nil, status.Error(codes.InvalidArgument, "nonsense is no address")
+	}
+	return &pb.DoctorReply{Text: "! UDP  is blocked\n", Udp: "blocked", Findings: []*pb.Finding{{Topic: "UDP", Level: "problem"}}}, nil
+}
+
+func (s *Sidecar) ListSessions(context.Context, *pb.ListSessionsRequest) (*pb.ListSessionsReply, error) {
+	return &pb.ListSessionsReply{Sessions: s.Sessions[max(0, len(s.Sessions)-1):]}, nil
+}
+
+func (s *Sidecar) WatchSession(r *pb.SessionRequest, stream grpc.ServerStreamingServer[pb.Session]) error {
+	if r.Session != "s1" {
+		return status.Error(codes.NotFound, "there is no session "+r.Session)
+	}
+	for _, session := range s.Sessions {
+		if err := stream.Send(session); err != nil {
+			return err
+		}
+	}
+	if !s.Drops {
+		<-stream.Context().Done()
+	}
+	return nil
+}
+
+func (s *Sidecar) Generate(r *pb.GenerateRequest, stream grpc.ServerStreamingServer[pb.GenerateReply]) error {
+	s.mu.Lock()
+	s.asked = r
+	s.mu.Unlock()
+	for _, text := range s.Replies {
+		if err := stream.Send(&pb.GenerateReply{Text: text}); err != nil {
+			return err
+		}
+	}
+	if s.Hangs {
+		<-stream.Context().Done()
+		close(s.Cancelled)
+		return stream.Context().Err()
+	}
+	if s.Fails != nil {
+		return s.Fails
+	}
+	return stream.Send(&pb.GenerateReply{
+		Done: true, DoneReason: pb.DoneReason_DONE_REASON_LENGTH, PromptTokens: 7, PromptS: 0.5, OutputTokens: 3, OutputS: 1.5,
+	})
+}
+
+// Asked is the last request for an answer.
+func (s *Sidecar) Asked() *pb.GenerateRequest {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked
+}
+
+// Start serves s on a unix socket and returns the socket's path and a way to end it at once.
+func Start(t *testing.T, s pb.SidecarServer) (socket string, kill func()) {
+	t.Helper()
+	folder, err := os.MkdirTemp("", "kafila-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket = filepath.Join(folder, "s.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	pb.RegisterSidecarServer(server, s)
+	go server.Serve(listener)
+	t.Cleanup(func() {
+		server.Stop()
+		os.RemoveAll(folder)
+	})
+	return socket, server.Stop
+}
+
+// RunSidecar is a sidecar as a process of its own, which a test starts: "die" ends at once, "serve" answers until its
+// input ends.
+func RunSidecar(args []string) {
+	behaviour, args := args[0], args[1:]
+	flags := flag.NewFlagSet("test-sidecar", flag.ExitOnError)
+	socket := flags.String("socket", "", "")
+	flags.String("data", "", "")
+	flags.Parse(args)
+	if behaviour == "die" {
+		os.Exit(3)
+	}
+	listener, err := net.Listen("unix", *socket)
+	if err != nil {
+		os.Exit(4)
+	}
+	server := grpc.NewServer()
+	pb.RegisterSidecarServer(server, &Sidecar{})
+	go server.Serve(listener)
+	io.Copy(io.Discard, os.Stdin)
+}

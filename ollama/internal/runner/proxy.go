@@ -1,0 +1,99 @@
+package runner
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+
+	"google.golang.org/grpc"
+
+	"github.com/ollama/ollama/llm"
+
+	"kafila/ollama/internal/envelope"
+	"kafila/ollama/internal/sidecar"
+	"kafila/ollama/pb"
+)
+
+// A proxy speaks the runner protocol for one session.
+type proxy struct {
+	session string
+	sidecar pb.SidecarClient
+}
+
+func newProxy(session string, sidecar pb.SidecarClient) http.Handler {
+	p := &proxy{session: session, sidecar: sidecar}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /health", p.health)
+	mux.HandleFunc("POST /load", p.load)
+	mux.HandleFunc("POST /completion", p.completion)
+	mux.HandleFunc("POST /embedding", p.embedding)
+	return mux
+}
+
+// health is always ready: whether the sidecar is there is told by each completion, in words.
+func (p *proxy) health(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, llm.ServerStatusResponse{Status: llm.ServerStatusReady, Progress: 1})
+}
+
+// load has nothing to do: the shard's memory belongs to the session, not to this process.
+func (p *proxy) load(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, llm.LoadResponse{Success: true})
+}
+
+// embedding is refused, and not with 400, which stock takes for an input that is too long.
+func (p *proxy) embedding(w http.ResponseWriter, _ *http.Request) {
+	http.Error(w, "a session's model makes no embeddings: use an embedding model on this machine", http.StatusNotImplemented)
+}
+
+// completion passes one request to the sidecar. The scheduler closes the connection when its client is gone, which
+// cancels the call and so frees the sequence everywhere.
+func (p *proxy) completion(w http.ResponseWriter, r *http.Request) {
+	var request llm.CompletionRequest
+	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+		http.Error(w, fmt.Sprintf("bad completion request: %s", err), http.StatusBadRequest)
+		return
+	}
+	prompt, framed := envelope.In(request.Prompt)
+	stream, err := p.sidecar.Generate(r.Context(), generateRequest(p.session, prompt, &request))
+	if err != nil {
+		code, sentence := sidecar.Explain(err)
+		http.Error(w, sentence, code)
+		return
+	}
+	answer := newAnswer(w, framed)
+	for {
+		reply, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			err = errors.New("the sidecar ended the answer before it was done")
+		}
+		if err != nil {
+			answer.fail(sidecar.Explain(err))
+			return
+		}
+		answer.text(reply.Text)
+		if reply.Done {
+			drain(stream) // what stock does on `done` would cancel a call that has just ended well
+			answer.done(reply)
+			return
+		}
+	}
+}
+
+// drain reads a stream to its end.
+func drain(stream grpc.ServerStreamingClient[pb.GenerateReply]) {
+	for {
+		if _, err := stream.Recv(); err != nil {
+			return
+		}
+	}
+}
+
+func writeJSON(w http.ResponseWriter, value any) {
+	w.Header().Set("Content-Type", "application/json")
+	if err := json.NewEncoder(w).Encode(value); err != nil {
+		slog.Debug("runner_answer_not_sent", "error", err)
+	}
+}

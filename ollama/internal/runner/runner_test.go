@@ -1,0 +1,242 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/ollama/ollama/api"
+	"github.com/ollama/ollama/llm"
+	"github.com/ollama/ollama/ml"
+	"github.com/ollama/ollama/model/parsers"
+
+	"kafila/ollama/internal/env"
+	"kafila/ollama/internal/envelope"
+	"kafila/ollama/internal/fake"
+	"kafila/ollama/internal/sidecar"
+	"kafila/ollama/internal/stub"
+)
+
+// The test binary is also the runner that the scheduler starts.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "runner" {
+		if err := Run(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, "error:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	m.Run()
+}
+
+func stubFile(t *testing.T) string {
+	t.Helper()
+	file, err := os.Create(filepath.Join(t.TempDir(), "stub.gguf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := stub.Write(file, fake.ReadySession()); err != nil {
+		t.Fatal(err)
+	}
+	return file.Name()
+}
+
+// loadStub has upstream's own scheduler code start this test binary as the runner of a stub model.
+func loadStub(t *testing.T, s *fake.Sidecar) (llm.LlamaServer, func()) {
+	t.Helper()
+	socket, kill := fake.Start(t, s)
+	t.Setenv(env.Socket, socket)
+	t.Setenv(env.ServerPID, fmt.Sprint(os.Getpid()))
+	path := stubFile(t)
+	file, err := llm.LoadModel(path, 1024)
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := api.DefaultOptions()
+	options.NumCtx = 4096
+	server, err := llm.NewLlamaServer(ml.SystemInfo{}, nil, path, file, nil, nil, options, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	if _, err := server.Load(t.Context(), ml.SystemInfo{}, nil, false); err != nil {
+		t.Fatal(err)
+	}
+	return server, kill
+}
+
+// complete asks upstream's client for one completion and gives its chunks and its last line.
+func complete(ctx context.Context, server llm.LlamaServer, prompt string, each func(string)) (chunks []string, last llm.CompletionResponse, err error) {
+	options := api.DefaultOptions()
+	options.Seed, options.Stop, options.Temperature = 42, []string{"END"}, 0
+	request := llm.CompletionRequest{Prompt: prompt, Options: &options, Truncate: true, Format: json.RawMessage(`"json"`)}
+	err = server.Completion(ctx, request, func(r llm.CompletionResponse) {
+		if r.Done {
+			last = r
+			return
+		}
+		chunks = append(chunks, r.Content)
+		if each != nil {
+			each(r.Content)
+		}
+	})
+	return chunks, last, err
+}
+
+func TestRunner_whenAnswered_passesEverythingOn(t *testing.T) {
+	s := &fake.Sidecar{Replies: []string{"Par", "is", "", "."}}
+	server, _ := loadStub(t, s)
+	chunks, last, err := complete(t.Context(), server, "hello", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Join(chunks, "") != "Paris." {
+		t.Errorf("chunks: %q", chunks)
+	}
+	if !last.Done || last.Content != "" || last.DoneReason != llm.DoneReasonLength || last.PromptEvalCount != 7 ||
+		last.EvalCount != 3 || last.EvalDuration != 1500*time.Millisecond {
+		t.Errorf("last line: %+v", last)
+	}
+	asked := s.Asked()
+	if asked.Session != "s1" || asked.Prompt != "hello" || asked.Format != "json" || !asked.Truncate ||
+		asked.Options.GetSeed() != 42 || asked.Options.GetTemperature() != 0 || asked.Options.Stop[0] != "END" {
+		t.Errorf("asked: %v", asked)
+	}
+}
+
+func TestRunner_whenChunksRepeat_isNotCutOff(t *testing.T) {
+	for name, chunk := range map[string]string{"words": "ha ", "blank lines": "\n"} {
+		t.Run(name, func(t *testing.T) {
+			said := append(strings.Split(strings.Repeat(chunk+"|", 100), "|"), "end")
+			server, _ := loadStub(t, &fake.Sidecar{Replies: said})
+			chunks, last, err := complete(t.Context(), server, "hello", nil)
+			if err != nil || !last.Done || strings.Join(chunks, "") != strings.Repeat(chunk, 100)+"end" {
+				t.Errorf("%v, done %t, %d bytes", err, last.Done, len(strings.Join(chunks, "")))
+			}
+		})
+	}
+}
+
+func TestRunner_whenAChunkIsHuge_cutsItBetweenCharacters(t *testing.T) {
+	huge := strings.Repeat("\x1e🐫\x01", 200_000) // every byte of it grows in JSON
+	server, _ := loadStub(t, &fake.Sidecar{Replies: []string{huge}})
+	chunks, last, err := complete(t.Context(), server, "hello", nil)
+	if err != nil || !last.Done || strings.Join(chunks, "") != huge {
+		t.Errorf("%v, done %t, %d bytes of %d", err, last.Done, len(strings.Join(chunks, "")), len(huge))
+	}
+}
+
+func TestRunner_whenRefused_keepsStatusAndSentence(t *testing.T) {
+	sentence := "the input length exceeds the context length"
+	server, _ := loadStub(t, &fake.Sidecar{Fails: status.Error(codes.InvalidArgument, sentence)})
+	_, _, err := complete(t.Context(), server, "hello", nil)
+	failed, ok := err.(api.StatusError)
+	if !ok || failed.StatusCode != 400 || failed.ErrorMessage != sentence {
+		t.Errorf("%#v", err)
+	}
+}
+
+// Whatever the sentence looks like, the client gets it, and the runner goes on with its other answers.
+func TestRunner_whenItFailsInMidAnswer_saysWhyAndLivesOn(t *testing.T) {
+	for name, sentence := range map[string]string{
+		"plain": "member mini was lost", "colon": "mini: lost, ask again: now", "lines": "mini was\r\n\r\nlost", "quotes": `"mini" was lost`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &fake.Sidecar{Replies: []string{"Par"}, Fails: status.Error(codes.Unavailable, sentence)}
+			server, _ := loadStub(t, s)
+			chunks, last, err := complete(t.Context(), server, "no envelope", nil)
+			if err == nil || last.Done || !strings.Contains(err.Error(), "mini") || strings.Join(chunks, "") != "Par" {
+				t.Errorf("%v, done %t, %q", err, last.Done, chunks)
+			}
+			if server.HasExited() || server.Ping(t.Context()) != nil {
+				t.Error("the runner was killed")
+			}
+		})
+	}
+}
+
+func TestRunner_whenAFramedAnswerFails_endsWithAnErrorFrame(t *testing.T) {
+	first := envelope.Frame{Number: 1, Content: "Par"}.Encode()
+	server, _ := loadStub(t, &fake.Sidecar{Replies: []string{first}, Fails: status.Error(codes.Unavailable, "mini: lost")})
+	chunks, last, err := complete(t.Context(), server, envelope.Start+"{}"+envelope.End, nil)
+	if err != nil || last.Done || len(chunks) != 2 {
+		t.Fatalf("%v, done %t, %q", err, last.Done, chunks)
+	}
+	envelope.Register()
+	p := parsers.ParserForName("kafila")
+	if _, _, _, err := p.Add(chunks[0], false); err != nil {
+		t.Error(err)
+	}
+	if _, _, _, err := p.Add(chunks[1], false); err == nil || err.Error() != "mini: lost" {
+		t.Errorf("the last frame gave %v", err)
+	}
+}
+
+func TestRunner_whenTheClientLeaves_cancelsTheSequence(t *testing.T) {
+	s := &fake.Sidecar{Replies: []string{"one"}, Hangs: true, Cancelled: make(chan struct{})}
+	server, _ := loadStub(t, s)
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	_, _, err := complete(ctx, server, "hello", func(string) { leave() })
+	if err == nil {
+		t.Error("a cancelled completion looked like success")
+	}
+	select {
+	case <-s.Cancelled:
+	case <-time.After(time.Second):
+		t.Error("the sequence went on after its client had left")
+	}
+}
+
+func TestRunner_whenTheSidecarDies_saysSo(t *testing.T) {
+	s := &fake.Sidecar{Replies: []string{envelope.Frame{Number: 1, Content: "one"}.Encode()}, Hangs: true, Cancelled: make(chan struct{})}
+	server, kill := loadStub(t, s)
+	chunks, _, err := complete(t.Context(), server, envelope.Start+"{}"+envelope.End, func(text string) {
+		if !strings.Contains(text, "error") {
+			kill()
+		}
+	})
+	if err != nil || len(chunks) != 2 || !strings.Contains(chunks[1], "not running") {
+		t.Errorf("in the middle: %v, %q", err, chunks)
+	}
+	_, _, err = complete(t.Context(), server, "hello", nil)
+	if failed, ok := err.(api.StatusError); !ok || failed.StatusCode != 503 || failed.ErrorMessage != sidecar.Gone {
+		t.Errorf("afterwards: %#v", err)
+	}
+}
+
+func TestRunner_whenAskedForEmbeddings_refusesInWords(t *testing.T) {
+	server, _ := loadStub(t, &fake.Sidecar{})
+	_, _, err := server.Embedding(t.Context(), "hello")
+	if err == nil || !strings.Contains(err.Error(), "embedding model") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestRunnerArguments(t *testing.T) {
+	for _, row := range []struct {
+		args        []string
+		model, port string
+		fails       bool
+	}{
+		{[]string{"--model", "m.gguf", "--port", "1234"}, "m.gguf", "1234", false},
+		{[]string{"--ollama-engine", "--model", "m.gguf", "--port", "1234"}, "m.gguf", "1234", false},
+		{[]string{"--ollama-engine", "--port", "1234"}, "", "1234", false},
+		{[]string{"--mlx-engine", "--anything", "x"}, "", "", false},
+		{[]string{"--model-path", "m.gguf"}, "", "", true},
+	} {
+		model, port, err := runnerArguments(row.args)
+		if model != row.model || port != row.port || (err != nil) != row.fails {
+			t.Errorf("%v: %q %q %v", row.args, model, port, err)
+		}
+	}
+}

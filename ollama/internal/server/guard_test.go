@@ -1,0 +1,83 @@
+package server
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+
+	"kafila/ollama/internal/env"
+)
+
+func TestGuard(t *testing.T) {
+	own, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const loopback, elsewhere = "127.0.0.1:5000", "192.0.2.7:5000"
+	json := map[string]string{"Content-Type": "application/json; charset=utf-8"}
+	for name, row := range map[string]struct {
+		from, method, host string
+		headers            map[string]string
+		want               int
+	}{
+		"a program here":               {loopback, "GET", "127.0.0.1:11434", nil, 200},
+		"over IPv6":                    {"[::1]:5000", "GET", "[::1]:11434", nil, 200},
+		"by name":                      {loopback, "GET", "localhost:11434", nil, 200},
+		"by the machine's name":        {loopback, "GET", own + ":11434", nil, 200},
+		"a rebound name":               {loopback, "GET", "evil.example:11434", nil, 403},
+		"no host":                      {loopback, "GET", "", nil, 403},
+		"our own page":                 {loopback, "GET", "localhost:11434", map[string]string{"Origin": "http://localhost:11434"}, 200},
+		"another page here":            {loopback, "GET", "localhost:11434", map[string]string{"Origin": "http://localhost:3000"}, 403},
+		"a foreign page":               {loopback, "GET", "localhost:11434", map[string]string{"Origin": "https://evil.example"}, 403},
+		"a page without origin":        {loopback, "GET", "localhost:11434", map[string]string{"Origin": "null"}, 403},
+		"a foreign picture":            {loopback, "GET", "localhost:11434", map[string]string{"Sec-Fetch-Site": "cross-site"}, 403},
+		"a post":                       {loopback, "POST", "localhost:11434", json, 200},
+		"a form":                       {loopback, "POST", "localhost:11434", map[string]string{"Content-Type": "text/plain"}, 403},
+		"a post of unknown type":       {loopback, "POST", "localhost:11434", nil, 403},
+		"elsewhere":                    {elsewhere, "GET", "192.0.2.1:11434", nil, 403},
+		"elsewhere with the token":     {elsewhere, "GET", "gpu.lan:11434", map[string]string{"Authorization": "Bearer secret"}, 200},
+		"elsewhere with a wrong token": {elsewhere, "GET", "192.0.2.1:11434", map[string]string{"Authorization": "Bearer secreT"}, 403},
+		"the token on a foreign page":  {elsewhere, "GET", "gpu.lan:11434", map[string]string{"Authorization": "Bearer secret", "Origin": "https://evil.example"}, 403},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := guarded("secret", row.from, row.method, row.host, row.headers); got.Code != row.want {
+				t.Errorf("%d: %s", got.Code, got.Body)
+			}
+		})
+	}
+}
+
+func TestGuard_withoutToken_letsNobodyInFromElsewhere(t *testing.T) {
+	got := guarded("", "192.0.2.7:5000", "GET", "192.0.2.1:11434", map[string]string{"Authorization": "Bearer "})
+	if got.Code != 403 || !strings.Contains(got.Body.String(), env.Token) {
+		t.Errorf("%d: %s", got.Code, got.Body)
+	}
+}
+
+func TestGuard_whenTheMachineTalksToItsOwnAddress_letsItIn(t *testing.T) {
+	for from, want := range map[string]string{"192.0.2.1:5000": "", "192.0.2.7:5000": "elsewhere"} {
+		request := httptest.NewRequest("GET", "/api/session/list", nil)
+		request.RemoteAddr, request.Host = from, "192.0.2.1:11434"
+		own := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 11434}
+		request = request.WithContext(context.WithValue(request.Context(), http.LocalAddrContextKey, own))
+		if got := refusal(request, ""); (got == "") != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("%s: %q", from, got)
+		}
+	}
+}
+
+// guarded sends a request through a guard with this token in front of a handler that answers 200.
+func guarded(token, from, method, host string, headers map[string]string) *httptest.ResponseRecorder {
+	request := httptest.NewRequest(method, "/api/session/list", strings.NewReader("{}"))
+	request.RemoteAddr, request.Host = from, host
+	for name, value := range headers {
+		request.Header.Set(name, value)
+	}
+	answer := httptest.NewRecorder()
+	guard(token, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(answer, request)
+	return answer
+}

@@ -1,0 +1,240 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ollama/ollama/api"
+
+	"kafila/ollama/internal/sessionapi"
+	"kafila/ollama/pb"
+)
+
+// SessionModels keeps one stub model in the store for each session that is ready, by following every session that the
+// sidecar is in.
+type SessionModels struct {
+	ctx       context.Context // of the server: followers end with it
+	sidecar   pb.SidecarClient
+	store     *store
+	scheduler *Scheduler
+
+	followers sync.Mutex
+	following map[string]bool // session ids that are watched → whether to watch once more afterwards
+
+	mu    sync.Mutex             // one change of the store at a time
+	known map[string]*pb.Session // session id → as it was registered last
+	held  map[string]uint64      // session id → bytes that its shard holds here
+}
+
+// NewSessionModels has nothing to look after yet. ctx is the server's: followers end with it.
+func NewSessionModels(ctx context.Context, sidecar pb.SidecarClient, ollama *api.Client, scheduler *Scheduler) *SessionModels {
+	return &SessionModels{
+		ctx: ctx, sidecar: sidecar, store: &store{client: ollama, scheduler: scheduler}, scheduler: scheduler,
+		following: map[string]bool{}, known: map[string]*pb.Session{}, held: map[string]uint64{},
+	}
+}
+
+// reconcile makes the store agree with a sidecar that has just started: it removes the stub models of sessions that are
+// no more, and follows the sessions that there are.
+func (m *SessionModels) reconcile() {
+	if err := m.store.awaitServer(m.ctx); err != nil {
+		slog.Warn("session_models_not_reconciled", "error", err)
+		return
+	}
+	list, err := m.sidecar.ListSessions(m.ctx, &pb.ListSessionsRequest{})
+	if err != nil {
+		slog.Warn("session_models_not_reconciled", "error", err)
+		return
+	}
+	var live []string
+	for _, session := range list.Sessions {
+		if session.State != sessionapi.Closed {
+			live = append(live, session.GetVehicle().GetName())
+		}
+	}
+	m.removeStale(live)
+	for _, session := range list.Sessions {
+		m.follow(session.Id)
+	}
+}
+
+func (m *SessionModels) removeStale(live []string) {
+	names, err := m.store.registered(m.ctx)
+	if err != nil {
+		slog.Warn("session_models_not_reconciled", "error", err)
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, name := range names {
+		if slices.Contains(live, name) {
+			continue
+		}
+		maps.DeleteFunc(m.known, func(_ string, s *pb.Session) bool { return s.Vehicle.Name == name })
+		if err := m.store.remove(m.ctx, name); err != nil {
+			slog.Warn("stale_session_model_not_removed", "name", name, "error", err)
+		}
+	}
+}
+
+// follow watches a session until it closes or the sidecar is gone. One that is watched already is watched once more
+// after that, since it may be a session that was left and joined again.
+func (m *SessionModels) follow(id string) {
+	m.followers.Lock()
+	defer m.followers.Unlock()
+	if _, already := m.following[id]; already {
+		m.following[id] = true
+		return
+	}
+	m.following[id] = false
+	go func() {
+		for again := true; again; again = m.watchAgain(id) {
+			m.watch(id)
+		}
+	}()
+}
+
+func (m *SessionModels) watchAgain(id string) bool {
+	m.followers.Lock()
+	defer m.followers.Unlock()
+	again := m.following[id]
+	m.following[id] = false
+	if !again {
+		delete(m.following, id)
+	}
+	return again
+}
+
+// watch takes a session's model away when the sidecar says that there is no such session any more, and leaves it when
+// the sidecar is gone: what asks for it is then told so.
+func (m *SessionModels) watch(id string) {
+	err := m.changes(id)
+	switch {
+	case err == nil, errors.Is(err, io.EOF), status.Code(err) == codes.NotFound:
+		m.forget(id)
+	case m.ctx.Err() == nil:
+		slog.Warn("session_not_followed", "session", id, "error", err)
+	}
+}
+
+// changes acts on each change of a session until it is closed.
+func (m *SessionModels) changes(id string) error {
+	stream, err := m.sidecar.WatchSession(m.ctx, &pb.SessionRequest{Session: id})
+	if err != nil {
+		return err
+	}
+	for {
+		session, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		switch session.State {
+		case sessionapi.Closed:
+			return nil
+		case sessionapi.Ready:
+			if err := m.ensure(m.ctx, session); err != nil {
+				slog.Error("session_model_not_registered", "session", id, "error", err)
+			}
+		}
+		m.hold(id, session.ReservedMemoryBytes)
+	}
+}
+
+// ensure returns when the model of a session that is ready can be asked, registering and loading it where needed.
+func (m *SessionModels) ensure(ctx context.Context, session *pb.Session) error {
+	if name := session.GetVehicle().GetName(); !strings.HasPrefix(name, sessionapi.ModelPrefix) {
+		return fmt.Errorf("the session's model can't be registered as %q: only names below %s are ours", name, sessionapi.ModelPrefix)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	old := m.known[session.Id]
+	if old != nil && old.Concurrency == session.Concurrency && proto.Equal(old.Vehicle, session.Vehicle) {
+		names, err := m.store.registered(ctx)
+		if err != nil {
+			return err
+		}
+		if slices.Contains(names, session.Vehicle.Name) {
+			return m.settle(ctx, session)
+		} // else somebody has removed the model, not the session
+	}
+	if old != nil {
+		if err := m.store.unload(ctx, old.Vehicle.Name); err != nil {
+			return err
+		}
+	}
+	if err := m.store.register(ctx, session); err != nil {
+		return err
+	}
+	if err := m.store.load(ctx, session.Vehicle.Name, session.Concurrency); err != nil {
+		return err
+	}
+	m.known[session.Id] = session
+	slog.Info("session_model_loaded", "session", session.Id, "name", session.Vehicle.Name, "slots", session.Concurrency)
+	return nil
+}
+
+// settle loads the stub model anew where stock has unloaded it, or has loaded it in its own way: a request with a
+// keep_alive or num_ctx of its own makes it do so, with the slots of local models. It waits until nobody is answered.
+func (m *SessionModels) settle(ctx context.Context, session *pb.Session) error {
+	if session.ActiveSequences > 0 {
+		return nil
+	}
+	name := session.Vehicle.Name
+	state, err := m.store.state(ctx, name, session.Vehicle.ContextLength)
+	if err != nil || state == loadedByUs {
+		return err
+	}
+	if state == loadedByStock {
+		if err := m.store.unloadNow(ctx, name); err != nil {
+			return err
+		}
+	}
+	return m.store.load(ctx, name, session.Concurrency)
+}
+
+// forget takes a session's stub model out of the store.
+func (m *SessionModels) forget(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	session := m.known[id]
+	delete(m.known, id)
+	m.holdLocked(id, 0)
+	if session == nil {
+		return
+	}
+	if err := m.store.remove(m.ctx, session.Vehicle.Name); err != nil && m.ctx.Err() == nil {
+		slog.Warn("session_model_not_removed", "session", id, "error", err)
+	}
+}
+
+func (m *SessionModels) hold(id string, bytes uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.holdLocked(id, bytes)
+}
+
+// holdLocked declares what the shards hold as overhead to stock's scheduler, where that can't see it: Metal counts a
+// process' own allocations only, while CUDA and the system's free memory count everybody's.
+func (m *SessionModels) holdLocked(id string, bytes uint64) {
+	m.held[id] = bytes
+	if runtime.GOOS != "darwin" {
+		return
+	}
+	var sum uint64
+	for _, held := range m.held {
+		sum += held
+	}
+	m.scheduler.overheadBytes.Store(sum)
+}

@@ -1,0 +1,76 @@
+package text
+
+import (
+	"fmt"
+
+	"kafila/ollama/internal/sessionapi"
+	"kafila/ollama/pb"
+)
+
+// Changes tells what a person wants to know of the step from one state of a session to the next: who came, who left,
+// what is waited for, and what is fetched. Of a session that is ready when it is first seen there is nothing to tell.
+func Changes(before, now *pb.Session) []string {
+	if before == nil && now.State == sessionapi.Ready {
+		return nil
+	}
+	var told []string
+	was := present(before)
+	for _, member := range now.Members {
+		if member.Present && !was[member.Name] {
+			told = append(told, arrival(before, now, member))
+		}
+	}
+	is := present(now)
+	for _, member := range before.GetMembers() {
+		if member.Present && !is[member.Name] {
+			told = append(told, member.Name+" is away")
+		}
+	}
+	if now.Doing != "" && now.Doing != before.GetDoing() {
+		told = append(told, now.Doing)
+	}
+	return append(told, fetches(before, now)...)
+}
+
+func present(session *pb.Session) map[string]bool {
+	names := map[string]bool{}
+	for _, member := range session.GetMembers() {
+		names[member.Name] = member.Present
+	}
+	return names
+}
+
+// arrival tells who came; whom the first look finds was there before.
+func arrival(before, session *pb.Session, member *pb.Member) string {
+	line := member.Name + " joined"
+	switch {
+	case member.Name == session.Self:
+		line = member.Name + " (this machine) joined"
+	case before == nil:
+		return member.Name + " is there"
+	}
+	if session.MembersWanted > 0 {
+		return line + ": " + memberCount(session) + " members"
+	}
+	return line
+}
+
+// fetches tells the beginning and the end of each member's download.
+func fetches(before, now *pb.Session) []string {
+	was := map[string]*pb.Member{}
+	for _, member := range before.GetMembers() {
+		was[member.Name] = member
+	}
+	var told []string
+	for _, member := range now.Members {
+		old := was[member.Name]
+		switch {
+		case member.FetchTotalBytes == 0:
+		case old.GetFetchTotalBytes() == 0 && member.FetchedBytes < member.FetchTotalBytes:
+			told = append(told, fmt.Sprintf("%s fetches %s", member.Name, size(float64(member.FetchTotalBytes))))
+		case old.GetFetchedBytes() < old.GetFetchTotalBytes() && member.FetchedBytes == member.FetchTotalBytes:
+			told = append(told, member.Name+" has its weights")
+		}
+	}
+	return told
+}

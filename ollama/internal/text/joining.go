@@ -1,0 +1,55 @@
+package text
+
+import (
+	"fmt"
+
+	"kafila/ollama/pb"
+)
+
+// Terms says what taking part means for this machine.
+func Terms(offer *pb.Offer) string {
+	return fmt.Sprintf("This machine would join the session of %s (members: %s there)\n"+
+		"  model     %s\n"+
+		"  lends     up to %s of memory\n"+
+		"  downloads %s\n",
+		offer.Host, ofWanted(offer.MembersPresent, offer.MembersWanted), offer.Model, size(float64(offer.LendMemoryBytes)), downloads(offer))
+}
+
+func downloads(offer *pb.Offer) string {
+	if offer.DownloadBytes == 0 {
+		return "nothing: " + offer.Folder + " has the weights"
+	}
+	text := fmt.Sprintf("up to %s to %s (%s free)",
+		size(float64(offer.DownloadBytes)), offer.Folder, size(float64(offer.FreeDiskBytes)))
+	if offer.DownloadBytes > offer.FreeDiskBytes {
+		text += "\n            That may be more than the disk holds: make room, or lend less with --memory"
+	}
+	return text
+}
+
+// Joining tells whether somebody can join now and, if not, what changes that.
+func Joining(joining string) string {
+	switch joining {
+	case "locked":
+		return "locked: `ollama session unlock` lets members in again"
+	case "unreachable":
+		return "impossible while the rendezvous does not answer; if it does not come back, only a new session takes new members"
+	case "paused":
+		return "paused, since the code was guessed wrongly too often: `ollama session code --new` goes on with a new one"
+	}
+	return joining
+}
+
+// Invitation is what to do on the other machines.
+func Invitation(session *pb.Session) string {
+	text := "On the other machines: ollama run --session " + session.Code
+	if session.RendezvousNote != "" {
+		text += "\n" + session.RendezvousNote
+	}
+	return text
+}
+
+// Ready says how to ask the model of a session that is ready.
+func Ready(session *pb.Session) string {
+	return "Ready. Chat with: ollama run " + session.Vehicle.GetName()
+}

@@ -1,0 +1,147 @@
+package text
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"kafila/ollama/pb"
+)
+
+// Status is a session for people: what it is, who is in it, and the ring with predicted beside measured times.
+func Status(s *pb.Session) string {
+	var text strings.Builder
+	table(&text, aboutRows(s))
+	text.WriteByte('\n')
+	table(&text, memberRows(s))
+	if len(s.Stages) == 0 {
+		return text.String()
+	}
+	p, err := readPlan(s.PlanJson)
+	if err != nil {
+		p = &plan{Tier: measured, TokensPerSOneUser: &s.ExpectedTokensPerS} // the session tells its stages itself
+	}
+	text.WriteByte('\n')
+	table(&text, ringRows(s, p))
+	text.WriteString("\n" + speed(s, p) + "\n")
+	if len(p.Idle) > 0 {
+		text.WriteByte('\n')
+		table(&text, idleRows(p))
+	}
+	return text.String()
+}
+
+// aboutRows leaves out what there is nothing to say about.
+func aboutRows(s *pb.Session) []string {
+	rows := []string{
+		"Session\t" + whole(s),
+		"Model\t" + s.Model,
+		"State\t" + s.State + doing(s),
+	}
+	for _, row := range [][2]string{
+		{"Host", host(s)},
+		{"Joining", Joining(s.Joining)},
+		{"Room", fmt.Sprintf("%d tokens of context, %d at once, %d now", s.ContextTokens, s.Concurrency, s.ActiveSequences)},
+		{"Run as", runAs(s)},
+		{"Rendezvous", s.RendezvousNote},
+		{"Better plan", s.BetterPlan},
+	} {
+		if row[1] != "" {
+			rows = append(rows, row[0]+"\t"+row[1])
+		}
+	}
+	return rows
+}
+
+// whole is a session's code as others need it, with the rendezvous' address, or its id where no code is known.
+func whole(s *pb.Session) string {
+	if s.Code != "" {
+		return s.Code
+	}
+	return s.Id
+}
+
+// host tells who admits members and plans.
+func host(s *pb.Session) string {
+	if s.Host != "" && s.Host == s.Self {
+		return s.Host + " (this machine)"
+	}
+	return s.Host
+}
+
+func doing(s *pb.Session) string {
+	switch {
+	case s.Failure != "":
+		return ": " + s.Failure
+	case s.Doing != "" && s.Doing != s.State:
+		return ": " + s.Doing
+	default:
+		return ""
+	}
+}
+
+func memberRows(s *pb.Session) []string {
+	rows := []string{"MEMBER\tROLE\tDEVICE\tUSABLE\tDOING"}
+	for _, m := range s.Members {
+		name, what := m.Name, m.Doing
+		if name == s.Self {
+			name += " (here)"
+		}
+		if !m.Present {
+			what = "away"
+		}
+		if m.FetchedBytes < m.FetchTotalBytes {
+			what += fmt.Sprintf(", %d %% of %s", 100*m.FetchedBytes/m.FetchTotalBytes, size(float64(m.FetchTotalBytes)))
+		}
+		rows = append(rows, strings.Join([]string{
+			name, m.Role, orDash(m.Device), size(float64(m.UsableMemoryBytes)), orDash(what),
+		}, "\t"))
+	}
+	return rows
+}
+
+// ringRows has one row for each stage, with the hop that leaves it.
+func ringRows(s *pb.Session, p *plan) []string {
+	usable := map[string]uint64{}
+	for _, m := range s.Members {
+		usable[m.Name] = m.UsableMemoryBytes
+	}
+	rows := []string{"STAGE\tBLOCKS\tMEMORY\tPREDICTED\tMEASURED\tHOP TO\tPATH\tPREDICTED\tMEASURED"}
+	for i, stage := range s.Stages {
+		name := stage.Member
+		if stage.Head {
+			name += " (head)"
+		}
+		hop := &pb.Hop{}
+		if i < len(s.Hops) {
+			hop = s.Hops[i]
+		}
+		rows = append(rows, strings.Join([]string{
+			name, blocks(stage.Start, stage.End), memoryOf(float64(stage.ResidentBytes), float64(usable[stage.Member])),
+			p.cost(&stage.PredictedS), milliseconds(stage.MeasuredS),
+			orDash(hop.To), pathText(hop), milliseconds(hop.PredictedS), milliseconds(hop.MeasuredS),
+		}, "\t"))
+	}
+	return rows
+}
+
+// pathText tells how a hop goes, and what it was thought to be where it came otherwise.
+func pathText(hop *pb.Hop) string {
+	if hop.PredictedPath != "" && hop.Path != "" && hop.PredictedPath != hop.Path {
+		return hop.Path + " (expected " + hop.PredictedPath + ")"
+	}
+	return orDash(hop.Path)
+}
+
+// speed tells what was promised and, on the head, what the last answer took.
+func speed(s *pb.Session, p *plan) string {
+	text := "Expected: " + rates(p, max(s.Concurrency, 1))
+	var trace struct {
+		TokensPerS float64 `json:"tokens_per_s"`
+		TTFTS      float64 `json:"ttft_s"`
+	}
+	if json.Unmarshal([]byte(s.LastTraceJson), &trace) == nil && trace.TokensPerS > 0 {
+		text += fmt.Sprintf("\nLast answer: %.1f tokens/s, first token after %.2f s", trace.TokensPerS, trace.TTFTS)
+	}
+	return text
+}

@@ -1,0 +1,67 @@
+package text
+
+import (
+	"strings"
+	"testing"
+
+	"kafila/ollama/internal/fake"
+	"kafila/ollama/pb"
+)
+
+func TestStatus_showsTheRing(t *testing.T) {
+	session := fake.ReadySession()
+	session.LastTraceJson = `{"tokens_per_s": 11.8, "ttft_s": 0.63}`
+	session.Members = []*pb.Member{
+		{Name: "laptop", Role: "host", Present: true, Doing: "ready", UsableMemoryBytes: 16e9, Device: "gpu: Apple M3"},
+		{Name: "mini", Role: "member", FetchedBytes: 50, FetchTotalBytes: 100},
+	}
+	session.Stages = []*pb.Stage{
+		{Member: "laptop", Start: 0, End: 12, Head: true, ResidentBytes: 3.1e9, PredictedS: 0.0121, MeasuredS: 0.0129},
+		{Member: "mini", Start: 12, End: 36, ResidentBytes: 5e9, PredictedS: 0.02},
+	}
+	session.Hops = []*pb.Hop{{From: "laptop", To: "mini", Path: "direct", PredictedS: 0.0004}, {From: "mini", To: "laptop", Path: "relay", PredictedPath: "direct"}}
+	session.Host, session.Joining, session.BetterPlan = "laptop", "locked", "another division would give 15.0 instead of 12.3 tokens/s (+22%)"
+	session.PlanJson = `{"tier": "measured", "tokens_per_s": 12.34, "tokens_per_s_one_user": 8.5, "idle": [{"member": "old", "why": "too slow", "tokens_per_s_with": 6.17}]}`
+	text := Status(session)
+	for _, line := range [][]string{
+		{"laptop (head)", "0–11 (12)", "3.1 GB of 16 GB", "12.1 ms", "12.9 ms", "mini", "direct", "0.4 ms"},
+		{"mini", "12–35", "5 GB", "20.0 ms", "–", "laptop", "relay (expected direct)"},
+		{"laptop (here)", "host", "gpu: Apple M3", "16 GB", "ready"},
+		{"mini", "away, 50 %"},
+		{"Expected: 8.5 tokens/s alone, 12.3 tokens/s for 2 at once"},
+		{"Last answer: 11.8 tokens/s", "0.63 s"},
+		{"Host", "laptop (this machine)"},
+		{"Joining", "locked", "ollama session unlock"},
+		{"Better plan", "another division"},
+		{"old", "6.2 tokens/s (-50 %)", "too slow"},
+	} {
+		if !hasLineWith(text, line) {
+			t.Errorf("no line with %q in\n%s", line, text)
+		}
+	}
+}
+
+func TestStatus_whileForming_leavesOutWhatIsNotKnown(t *testing.T) {
+	text := Status(&pb.Session{
+		Id: "s1", State: "forming", Doing: "waiting for 2 more members", Host: "laptop", Self: "mini",
+		Vehicle: &pb.StubModel{Name: "kafila/session/model:7"},
+	})
+	if !hasLineWith(text, []string{"forming: waiting for 2 more members"}) || !hasLineWith(text, []string{"Host", "laptop"}) {
+		t.Error(text)
+	}
+	for _, word := range []string{"STAGE", "Run as", "Better plan", "this machine"} {
+		if strings.Contains(text, word) {
+			t.Errorf("%s is told:\n%s", word, text)
+		}
+	}
+}
+
+func TestStatus_whenThePlanCantBeRead_tellsWhatTheSessionDoes(t *testing.T) {
+	session := fake.ReadySession()
+	session.ExpectedTokensPerS, session.PlanJson = 12.34, "nonsense"
+	session.Stages = []*pb.Stage{{Member: "laptop", End: 36, Head: true, PredictedS: 0.0121}}
+	text := Status(session)
+	if !hasLineWith(text, []string{"laptop (head)", "0–35", "12.1 ms"}) || !hasLineWith(text, []string{"Expected: 12.3 tokens/s"}) {
+		t.Error(text)
+	}
+}

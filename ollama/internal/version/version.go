@@ -1,0 +1,5 @@
+// Package version knows which Kafila this is. It imports nothing.
+package version
+
+// Kafila is set when the program is linked (-ldflags -X), as the Makefile does it.
+var Kafila = "dev"

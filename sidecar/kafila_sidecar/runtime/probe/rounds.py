@@ -1,0 +1,20 @@
+"""What is read off this machine when it is measured: seconds, a round at a time. Imports without MLX."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+HEAD = 0  # in a round: the head, beside the numbers of blocks run at a time
+
+Round = Mapping[int, float]  # seconds by the number of blocks run at a time, HEAD among them
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """Seconds as read, by batch size, one entry a round.
+
+    block_bytes: of one block's weights. flops_per_s: 2 · weights · tokens of a prefill over its seconds.
+    """
+
+    block_bytes: int
+    rounds_s: Mapping[int, tuple[Round, ...]]
+    flops_per_s: float

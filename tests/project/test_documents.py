@@ -1,0 +1,40 @@
+"""What the documents and workflows name is there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOR_CONTRIBUTORS = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
+WORKFLOWS = (".github/actions/setup/action.yml", ".github/workflows/ci.yml", ".github/workflows/nightly.yml")
+
+
+def read(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def test_reading_order_when_followed_then_has_six_files_that_are_there() -> None:
+    marked = re.search(r"<!-- reading order.*?-->(.*?)<!-- end", read("CONTRIBUTING.md"), re.DOTALL)
+    assert marked is not None
+    files = re.findall(r"^\d\. `(.+?)`", marked[1], re.MULTILINE)
+    assert len(files) == 6
+    assert [file for file in files if not (ROOT / file).is_file()] == []
+
+
+@pytest.mark.parametrize("document", FOR_CONTRIBUTORS)
+def test_document_when_it_names_a_path_then_that_is_there(document: str) -> None:
+    rooms = re.findall(r"`((?:sidecar|planner|rendezvous|proto|ollama|tests|docs|bench|\.ci)/[^` ]*)`", read(document))
+    links = re.findall(r"\]\((?!https:)(.+?)\)", read(document))
+    assert [path for path in {*rooms, *links} - BUILT if not (ROOT / path).exists()] == []
+
+
+BUILT = {"bench/history.jsonl"}
+"""Comes when somebody asks for it."""
+
+
+@pytest.mark.parametrize("document", [*FOR_CONTRIBUTORS, *WORKFLOWS, "README.md"])
+def test_document_when_it_names_a_target_then_make_knows_it(document: str) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", read("Makefile"), re.MULTILINE))
+    named = set(re.findall(r"(?:`|run: )make ([a-z-]+)", read(document)))
+    assert named <= targets
