@@ -21,6 +21,7 @@ from kafila_sidecar.net.portmap.codec import Transport
 from kafila_sidecar.net.portmap.driver import keep_mapped
 from kafila_sidecar.pending import PendingJoin, PendingJoins
 from kafila_sidecar.runtime.mlx_thread import MlxThread
+from kafila_sidecar.runtime.text.tokenizer import Tokenizer
 from kafila_sidecar.session import join as joining
 from kafila_sidecar.session import plans
 from kafila_sidecar.session.channel.channel import Channel
@@ -117,6 +118,7 @@ class LocalNode:
         """
         check_terms(request, LARGEST_SESSION)
         checkpoint = await self._models.open(request.model)
+        await asyncio.to_thread(_try_text, checkpoint)
         rendezvous = request.rendezvous or self._config.rendezvous
         address, note = (parse_address(rendezvous), "") if rendezvous else await self._embedded.start()
         terms = make_terms(request, checkpoint, rendezvous_at_host=not rendezvous)
@@ -309,3 +311,8 @@ class LocalNode:
         """The code as it is passed on: without the address where everybody is configured with it."""
         configured = bool(self._config.rendezvous) and parse_address(self._config.rendezvous) == code.address
         return code.short if configured else str(code)
+
+
+def _try_text(checkpoint: Checkpoint) -> None:
+    """Raises Refused for a tokenizer or chat template that can't be used, before anybody loads a weight."""
+    Tokenizer.load(checkpoint.small_files).check()

@@ -43,6 +43,7 @@ def test_document_when_it_names_a_target_then_make_knows_it(document: str) -> No
 ROOTS = (
     *("", "sidecar/kafila_sidecar", "planner/kafila_planner", "rendezvous/kafila_rendezvous", "ollama/internal"),
     *(f"sidecar/kafila_sidecar/session/{room}" for room in ("coordination", "admission", "membership")),
+    "sidecar/kafila_sidecar/runtime/text",
 )
 """Where the paths of docs/architecture.md begin: it says so, or says "beside it"."""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kafila_sidecar.errors import Refused
+from kafila_sidecar.small_files import CONFIG, GENERATION_CONFIG, read_optional_json
 from kafila_sidecar.weights.fetching.fetch import PIECE_BYTES, Fetcher, Progress, count
 from kafila_sidecar.weights.fetching.transfer import Patience
 from kafila_sidecar.weights.format.layout import (
@@ -21,7 +22,7 @@ from kafila_sidecar.weights.format.local import check_file
 from kafila_sidecar.weights.format.manifest import Manifest
 from kafila_sidecar.weights.providers.hub import Hub
 from kafila_sidecar.weights.providers.resolve import resolve
-from kafila_sidecar.weights.providers.source import CONFIG, GENERATION_CONFIG, Source, read_optional_json
+from kafila_sidecar.weights.providers.source import Source
 from kafila_sidecar.weights.store.library import in_use
 from kafila_sidecar.weights.store.store import Store
 

@@ -1,7 +1,6 @@
 """From a checkpoint's files to a Model that holds only our part of it. MLX thread only."""
 
 import importlib
-import json
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,10 @@ from mlx.nn.layers.quantized import quantize
 from mlx.utils import tree_flatten
 from mlx_lm.utils import infer_quant_config
 
-from kafila_sidecar.errors import Refused
+from kafila_sidecar.errors import NotFound, Refused
 from kafila_sidecar.runtime.shard.families import Family, family_of, quantisation_of
 from kafila_sidecar.runtime.shard.partial import module_at, strip
+from kafila_sidecar.small_files import CONFIG, read_json
 
 Weights = dict[str, mx.array]
 
@@ -25,12 +25,9 @@ def read_config(folder: Path) -> dict[str, Any]:
     Raises: Refused when it is absent or no JSON object.
     """
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise Refused(f"the checkpoint's config.json can't be read: {error}") from error
-    if not isinstance(config, dict):
-        raise Refused("the checkpoint's config.json is no JSON object")
-    return config
+        return read_json("the checkpoint", folder / CONFIG)
+    except NotFound as error:
+        raise Refused(str(error)) from error
 
 
 def build(config: Mapping[str, Any]) -> tuple[Family, Module]:

@@ -1,27 +1,15 @@
 """What a checkpoint is made of, wherever it comes from; and what its small files may say."""
 
-import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kafila_sidecar.errors import NotFound, Refused
+from kafila_sidecar.errors import Refused
+from kafila_sidecar.small_files import CONFIG, INDEX, SMALL_FILES, read_json
 from kafila_sidecar.weights.providers.files import WeightFiles, choose
 
-CONFIG = "config.json"
-GENERATION_CONFIG = "generation_config.json"
-INDEX = "model.safetensors.index.json"
-SMALL_FILES = frozenset(
-    {
-        *{CONFIG, GENERATION_CONFIG, "hf_quant_config.json", INDEX},
-        *{"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"},
-        *{"vocab.json", "merges.txt", "vocab.txt", "tokenizer.model", "tiktoken.model", "spiece.model"},
-        *{"chat_template.jinja", "chat_template.json"},
-    }
-)
-"""All that is ever taken from a repository beside weights; code is not."""
 CODE_KEYS = {"auto_map", "model_file", "trust_remote_code", "custom_pipelines", "custom_generate"}
 """Keys by which a checkpoint asks for code of its own to be run."""
 MODEL_TYPE = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
@@ -83,23 +71,6 @@ def refuse_code(model: str, file: str, content: Any) -> None:
             if asked:
                 raise Refused(f"{model} asks in {file} for code of its own ({min(asked)}), which is never run")
             unread += value.values()
-
-
-def read_json(model: str, path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise NotFound(f"{model} has no {path.name}: it is no checkpoint that can be run") from None
-    except (ValueError, RecursionError):
-        content = None
-    if not isinstance(content, dict):
-        raise Refused(f"{model} has a {path.name} that is no JSON object")
-    return content
-
-
-def read_optional_json(model: str, folder: Path, name: str) -> dict[str, Any]:
-    """As `read_json`; {} where the checkpoint has no such file."""
-    return read_json(model, folder / name) if (folder / name).is_file() else {}
 
 
 def weight_files(model: str, small_files: Path, listed: Collection[str]) -> WeightFiles:
