@@ -53,7 +53,7 @@ class ShowVersions(argparse.Action):
 
 async def run(config: Config) -> None:
     """Serves until standard input ends (the parent is gone) or SIGTERM or SIGINT comes."""
-    from kafila_sidecar.node import open_node
+    from kafila_sidecar.machine.node import open_node
     from kafila_sidecar.service import start_server
 
     stop = asyncio.Event()

@@ -14,7 +14,7 @@ from kafila_proto import sidecar_pb2 as pb
 from kafila_proto import sidecar_pb2_grpc
 from kafila_sidecar.errors import KafilaError, Refused
 from kafila_sidecar.foreign import line
-from kafila_sidecar.node import LocalNode
+from kafila_sidecar.machine.node import LocalNode
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,17 @@ from transformers.utils.chat_template_utils import render_jinja_template
 from kafila_sidecar.runtime.text.control import control_tokens
 from kafila_sidecar.runtime.text.conversation import for_template
 from kafila_sidecar.runtime.text.tokenizer import Tokenizer
-from tests.support.vocabularies import BASIC, CHAT_TEMPLATE, CONTROL, END, KINDS, MARKUP, ORDINARY, START, vocabulary
+from tests.support.vocabularies import (
+    BASIC,
+    CHAT_TEMPLATE,
+    CONTROL,
+    END,
+    KINDS,
+    MARKUP,
+    ORDINARY,
+    START,
+    vocabulary,
+)
 
 MANY = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 UNKNOWN = "<unk>"

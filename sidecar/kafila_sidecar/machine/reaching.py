@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 
 from kafila_sidecar.errors import Unavailable
-from kafila_sidecar.measuring import network_entry
+from kafila_sidecar.machine.measuring import network_entry
 from kafila_sidecar.net.candidates import Address, Candidate
 from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.link.link import Link

@@ -13,12 +13,12 @@ from kafila_rendezvous.certificate import make_key_pair
 from kafila_rendezvous.config import RendezvousConfig
 from kafila_rendezvous.server import Serving, serve
 from kafila_sidecar.errors import Unavailable
+from kafila_sidecar.machine.reaching import Reaching
 from kafila_sidecar.net.candidates import Address, Interface
 from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.nat.monitor import NetworkMonitor
 from kafila_sidecar.net.udp import Received, UdpSocket, open_socket
-from kafila_sidecar.reaching import Reaching
 from kafila_sidecar.session import join
 from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.channel.channel import Channel

@@ -9,17 +9,19 @@ from functools import partial
 
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.config import Config
-from kafila_sidecar.doctoring import examine
-from kafila_sidecar.embedded import EmbeddedRendezvous
 from kafila_sidecar.errors import NotFound, Refused
-from kafila_sidecar.measuring import Measuring
-from kafila_sidecar.models import KeptModels, OpenedModels
+from kafila_sidecar.machine.doctoring import examine
+from kafila_sidecar.machine.embedded import EmbeddedRendezvous
+from kafila_sidecar.machine.measuring import Measuring
+from kafila_sidecar.machine.models import KeptModels, OpenedModels
+from kafila_sidecar.machine.pending import PendingJoin, PendingJoins
+from kafila_sidecar.machine.sessions import Sessions
+from kafila_sidecar.machine.taking_part import Equipment, take_part
 from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.nat.monitor import NetworkMonitor
 from kafila_sidecar.net.nat.stun_servers import parse_servers
 from kafila_sidecar.net.portmap.codec import Transport
 from kafila_sidecar.net.portmap.driver import keep_mapped
-from kafila_sidecar.pending import PendingJoin, PendingJoins
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.text.tokenizer import Tokenizer
 from kafila_sidecar.session import join as joining
@@ -29,8 +31,6 @@ from kafila_sidecar.session.membership.members import LARGEST_SESSION
 from kafila_sidecar.session.rendezvous.address import parse_address
 from kafila_sidecar.session.rendezvous.code import Code, parse_code
 from kafila_sidecar.session.terms import check_terms, make_terms
-from kafila_sidecar.sessions import Sessions
-from kafila_sidecar.taking_part import Equipment, take_part
 from kafila_sidecar.versions import own_versions
 from kafila_sidecar.weights.checkpoint import Checkpoint
 from kafila_sidecar.weights.store.library import Library

@@ -8,7 +8,7 @@ import pytest
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.config import Config, size_bytes
 from kafila_sidecar.errors import InvalidInput, NotFound, Refused
-from kafila_sidecar.models import KeptModels, OpenedModels
+from kafila_sidecar.machine.models import KeptModels, OpenedModels
 from kafila_sidecar.weights.checkpoint import Checkpoint
 from kafila_sidecar.weights.store.library import Library
 from tests.support.model_host import ModelHost

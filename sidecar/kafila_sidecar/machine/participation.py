@@ -7,6 +7,7 @@ from contextlib import aclosing
 
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import KafilaError, from_code
+from kafila_sidecar.machine.watching import Changes, Shown, Snapshots
 from kafila_sidecar.serving.stage import Stage
 from kafila_sidecar.session import snapshot
 from kafila_sidecar.session.channel.channel import Channel
@@ -15,7 +16,6 @@ from kafila_sidecar.session.coordination.states import State
 from kafila_sidecar.session.driving.changes import Change
 from kafila_sidecar.session.driving.driver import SessionDriver
 from kafila_sidecar.session.rendezvous.code import Code
-from kafila_sidecar.watching import Changes, Shown, Snapshots
 from kafila_sidecar.weights.checkpoint import Checkpoint
 
 log = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator
 
 from kafila_sidecar.errors import Refused
-from kafila_sidecar.participation import Participation
+from kafila_sidecar.machine.participation import Participation
 from kafila_sidecar.session.lookup import find_session, session_with_id
 from kafila_sidecar.session.rendezvous.code import Code
 

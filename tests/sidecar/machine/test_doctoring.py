@@ -5,8 +5,8 @@ import pytest
 from kafila_rendezvous.certificate import make_key_pair
 from kafila_rendezvous.config import RendezvousConfig
 from kafila_rendezvous.server import serve
-from kafila_sidecar.doctoring import examine
 from kafila_sidecar.errors import InvalidInput
+from kafila_sidecar.machine.doctoring import examine
 from kafila_sidecar.net.portmap.mapping import MappingOffer
 
 

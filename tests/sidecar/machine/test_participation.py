@@ -10,7 +10,8 @@ import pytest
 
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import Denied, KafilaError
-from kafila_sidecar.participation import Participation
+from kafila_sidecar.machine.participation import Participation
+from kafila_sidecar.machine.watching import Changes, Shown, Snapshots
 from kafila_sidecar.serving.stage import Stage
 from kafila_sidecar.session.coordination.states import State
 from kafila_sidecar.session.driving.changes import Change
@@ -18,7 +19,6 @@ from kafila_sidecar.session.driving.driver import SessionDriver
 from kafila_sidecar.session.driving.links import StandingLinks
 from kafila_sidecar.session.driving.turns import Turns
 from kafila_sidecar.session.rendezvous.code import Code
-from kafila_sidecar.watching import Changes, Shown, Snapshots
 from tests.sidecar.session.driver_world import TERMS, NoNetwork, PlayedChannel, PlayedStage
 
 CHECKPOINT = SimpleNamespace(config={}, parameters=7, quantization="F32", generation_config={}, in_use=nullcontext)

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from kafila_proto import ring_pb2
-from kafila_sidecar.measuring import Measuring
+from kafila_sidecar.machine.measuring import Measuring
+from kafila_sidecar.machine.participation import Participation
+from kafila_sidecar.machine.reaching import Reaching
+from kafila_sidecar.machine.watching import Changes
 from kafila_sidecar.net.candidates import Address
 from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.link.stream import Stream, StreamKind
 from kafila_sidecar.net.nat.monitor import NetworkMonitor
-from kafila_sidecar.participation import Participation
-from kafila_sidecar.reaching import Reaching
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.serving.stage import Stage
 from kafila_sidecar.serving.trace import TraceFile
@@ -26,7 +27,6 @@ from kafila_sidecar.session.driving.links import StandingLinks
 from kafila_sidecar.session.driving.turns import Turns
 from kafila_sidecar.session.rendezvous.code import Code
 from kafila_sidecar.session.terms import planning_terms
-from kafila_sidecar.watching import Changes
 from kafila_sidecar.weights.checkpoint import Checkpoint
 
 log = logging.getLogger(__name__)
