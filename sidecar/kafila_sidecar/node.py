@@ -17,6 +17,7 @@ from kafila_sidecar.doctoring import examine
 from kafila_sidecar.embedded import EmbeddedRendezvous
 from kafila_sidecar.errors import KafilaError, NotFound, Refused
 from kafila_sidecar.measuring import Measuring
+from kafila_sidecar.models.reading import family_of
 from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.nat.monitor import NetworkMonitor
 from kafila_sidecar.net.nat.stun_servers import parse_servers
@@ -26,7 +27,6 @@ from kafila_sidecar.participation import Participation
 from kafila_sidecar.pending import PendingJoin, PendingJoins
 from kafila_sidecar.reaching import Reaching
 from kafila_sidecar.runtime.mlx_thread import MlxThread
-from kafila_sidecar.runtime.shard.families import family_of
 from kafila_sidecar.serving import plans
 from kafila_sidecar.session import join as joining
 from kafila_sidecar.session.channel.channel import Channel

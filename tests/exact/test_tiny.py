@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kafila_sidecar.runtime.shard.families import FAMILIES
+from kafila_sidecar.models.offered import FAMILIES
 from tests.exact.shards import Ring, Whole, assert_same
 from tests.support.tiny import tiny_folder
 

@@ -3,7 +3,9 @@ from typing import Any
 import pytest
 
 from kafila_sidecar.errors import Refused
-from kafila_sidecar.runtime.shard.families import FAMILIES, family_of, quantisation_of
+from kafila_sidecar.models.offered import FAMILIES
+from kafila_sidecar.models.quantisation import quantisation_of
+from kafila_sidecar.models.reading import family_of
 
 TENSORS = [
     "model.embed_tokens.weight",

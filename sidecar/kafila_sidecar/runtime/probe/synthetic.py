@@ -10,8 +10,9 @@ import mlx.core as mx
 from mlx.nn.layers.quantized import quantize
 from mlx.utils import tree_flatten, tree_unflatten
 
+from kafila_sidecar.models.family import tying_of
+from kafila_sidecar.models.quantisation import quantisation_of
 from kafila_sidecar.runtime.shard.arrays import DTYPES, pack
-from kafila_sidecar.runtime.shard.families import quantisation_of
 from kafila_sidecar.runtime.shard.kv import Sequences
 from kafila_sidecar.runtime.shard.loading import build, strip_absent, weight_bytes
 from kafila_sidecar.runtime.shard.partial import doctor
@@ -24,7 +25,8 @@ class CheckpointShape:
 
     def __init__(self, config: Mapping[str, Any], dtype: str) -> None:
         self._config, self._dtype = config, dtype
-        family, model = build(config)
+        self._tied = tying_of(config) is not False
+        family, model = build(config, tied=self._tied)
         self.blocks = len(model.layers)
         self.block_weights = sum(array.size for array in _arrays(model.layers[0]) if array.ndim > 1)
         self._form(model)
@@ -34,14 +36,14 @@ class CheckpointShape:
 
     def stage(self, *, end: int, head: bool) -> Shard:
         """A stage with the blocks [0, end), and with embedding, norm and unembedding if `head`."""
-        family, model = build(self._config)
+        family, model = build(self._config, tied=self._tied)
         self._form(model)
         strip_absent(model, family, start=0, end=end, head=head)
         _make_up(model)
         size = weight_bytes(model)
         passage = doctor(model, family.embedding, start=0, end=end)
         sequences = Sequences(model, start=0, end=end)
-        return Shard(passage=passage, sequences=sequences, width=family.width(self._config), weight_bytes=size)
+        return Shard(passage=passage, sequences=sequences, width=int(self._config["hidden_size"]), weight_bytes=size)
 
     def state(self, *, batch: int, tokens: int) -> HiddenState:
         """Random hidden states [batch, tokens, D] at position 0."""

@@ -13,7 +13,9 @@ from mlx.utils import tree_flatten
 from mlx_lm.utils import infer_quant_config
 
 from kafila_sidecar.errors import Refused
-from kafila_sidecar.runtime.shard.families import Family, family_of, quantisation_of
+from kafila_sidecar.models.family import Family
+from kafila_sidecar.models.quantisation import quantisation_of
+from kafila_sidecar.models.reading import family_of
 from kafila_sidecar.runtime.shard.partial import module_at, strip
 
 Weights = dict[str, mx.array]
@@ -33,14 +35,18 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def build(config: Mapping[str, Any]) -> tuple[Family, Module]:
-    """The architecture's own Model with lazy random arrays, which take no memory until they are evaluated."""
+def build(config: Mapping[str, Any], *, tied: bool) -> tuple[Family, Module]:
+    """The architecture's own Model with lazy random arrays, which take no memory until they are evaluated.
+
+    tied: whether embedding and unembedding are one matrix, which configurations leave out at times.
+    """
     family = family_of(config)
     architecture = importlib.import_module(f"mlx_lm.models.{family.module}")
     try:
-        return family, architecture.Model(architecture.ModelArgs.from_dict(dict(config)))
+        args = architecture.ModelArgs.from_dict({**config, "tie_word_embeddings": tied})
+        return family, architecture.Model(args)
     except (TypeError, ValueError, KeyError, AssertionError) as error:
-        raise Refused(f"config.json doesn't describe a {family.model_type} model: {error}") from error
+        raise Refused(f"config.json doesn't describe a {family.module} model: {error}") from error
 
 
 def load_part(
@@ -53,12 +59,15 @@ def load_part(
 
     Raises: Refused when a tensor of ours is missing or doesn't fit the configuration.
     """
-    family, model = build(config)
+    family = family_of(config)
+    # Whoever doesn't hold the head can't see whether there is an unembedding, and needs none.
+    tied = not head or family.tied(config, (name for names in files.values() for name in names))
+    family, model = build(config, tied=tied)
     if not 0 <= start <= end <= len(model.layers) or (head and start != 0):
         raise Refused(f"blocks {start} to {end} are no part of a model of {len(model.layers)} blocks")
 
     def ours(name: str) -> bool:
-        return family.holds(name, start=start, end=end, head=head, tied=family.tied(config))
+        return family.holds(name, start=start, end=end, head=head, tied=tied)
 
     weights = _sanitised(model, _read(files, ours))
     weights = {name: array for name, array in weights.items() if ours(name)}
@@ -96,7 +105,7 @@ def strip_absent(model: Any, family: Family, *, start: int, end: int, head: bool
     for index, block in enumerate(model.layers):
         if not start <= index < end:
             strip(block)
-    for path in () if head else (family.embedding, family.norm, family.unembedding):
+    for path in () if head else (family.embedding, "model.norm", "lm_head"):
         if path in dict(model.named_modules()):
             strip(module_at(model, path))
 

@@ -57,7 +57,7 @@ class Shard:
         size = weight_bytes(model)
         sequences = Sequences(model, start=start, end=end)
         passage = doctor(model, family.embedding, start=start, end=end)
-        return cls(passage=passage, sequences=sequences, width=family.width(config), weight_bytes=size)
+        return cls(passage=passage, sequences=sequences, width=int(config["hidden_size"]), weight_bytes=size)
 
     def embed_and_blocks(self, sequence: int, tokens: Sequence[int]) -> HiddenState:
         """The next tokens of a sequence, embedded and run through our blocks; the head's first step."""

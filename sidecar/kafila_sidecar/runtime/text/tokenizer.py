@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import TemplateError
 
 from kafila_sidecar.errors import InvalidInput, Refused
-from kafila_sidecar.runtime.shard.families import refuse_foreign_code
+from kafila_sidecar.models.foreign import refuse_foreign_code
 from kafila_sidecar.runtime.text.conversation import TOO_LONG, Message, fit_messages, fit_tokens, for_template
 
 Think = bool | str | None
