@@ -12,7 +12,7 @@ PYTEST  = $(PY) -m pytest
 export LD_LIBRARY_PATH := $(CURDIR)/$(DEPS)/lib:$(LD_LIBRARY_PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup deps build proto demo test check format test-long fuzz bench clean
+.PHONY: help setup deps build proto demo test check format test-long fuzz bench models clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -79,6 +79,9 @@ bench: setup ## this machine: the ring beside one process, forming, links, the p
 	@$(PY) bench/link.py
 	@$(PY) bench/planner.py
 	@$(PY) -m bench.cost_model
+
+models: $(BUILD)/python.done $(BUILD)/deps.done ## tries every architecture; writes the allow-list and docs/models.md
+	@$(PY) -m tests.exact.survey
 
 clean: ## forget what was built
 	rm -rf $(BUILD) $(VENV)

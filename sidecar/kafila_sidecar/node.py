@@ -17,7 +17,6 @@ from kafila_sidecar.doctoring import examine
 from kafila_sidecar.embedded import EmbeddedRendezvous
 from kafila_sidecar.errors import KafilaError, NotFound, Refused
 from kafila_sidecar.measuring import Measuring
-from kafila_sidecar.models.reading import family_of
 from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.nat.monitor import NetworkMonitor
 from kafila_sidecar.net.nat.stun_servers import parse_servers
@@ -284,8 +283,8 @@ class Node:
             cache=self._config.data / "models",
             revision=revision or None,
             hub_cache=self._config.hub_cache,
+            examine=self._measuring.anatomy,
         )
-        family_of(checkpoint.config)
         return self._checkpoints.setdefault((model, checkpoint.revision), checkpoint)
 
     async def _lend(self, most_bytes: int) -> int:

@@ -1,11 +1,10 @@
-"""Tiny random models of every family on offer: the ring is the whole model, bit for bit."""
+"""Tiny random checkpoints in several files: the ring is the whole model, bit for bit."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kafila_sidecar.models.offered import FAMILIES
 from tests.exact.shards import Ring, Whole, assert_same
 from tests.support.tiny import tiny_folder
 
@@ -34,7 +33,7 @@ def check(folder: Path, chunk: int) -> None:
 
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
-@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_ring_when_cut_anywhere_then_the_whole_models_tokens(
     folders: Path, family: str, dtype: str, tied: bool
 ) -> None:
@@ -44,7 +43,7 @@ def test_ring_when_cut_anywhere_then_the_whole_models_tokens(
 
 
 @pytest.mark.parametrize("bits", [4, 8])
-@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_ring_when_quantised_then_the_whole_models_tokens(folders: Path, family: str, bits: int) -> None:
     folder = tiny_folder(folders / f"{family}-{bits}bit", model_type=family, dtype="bf16", bits=bits)
     check(folder, chunk=16)

@@ -37,6 +37,7 @@ class Tying(Enum):
     ALWAYS = "always"
     NEVER = "never"
     CONFIGURED = "configured"
+    FILES = "files"  # the code looks whether there is an unembedding, whatever the configuration says
 
 
 class Reach(Enum):
@@ -70,6 +71,7 @@ class Family:
     state: str | None = None
     returns: int = 1
     beside: tuple[Beside, ...] = ()
+    norm: bool = True  # whether weights beside the two matrices lie outside the blocks
     caches: tuple[str, ...] = ("KVCache",)  # kinds that its tests met
 
     def tied(self, config: Mapping[str, Any], tensors: Iterable[str]) -> bool:
@@ -77,9 +79,10 @@ class Family:
 
         Raises: Refused when the configuration says that it is not, and there is no unembedding.
         """
-        if self.tying is not Tying.CONFIGURED:
+        if self.tying in (Tying.ALWAYS, Tying.NEVER):
             return self.tying is Tying.ALWAYS
-        said, untied = tying_of(config), any(is_unembedding(name) for name in tensors)
+        untied = any(is_unembedding(name) for name in tensors)
+        said = None if self.tying is Tying.FILES else tying_of(config)
         if said is False and not untied:
             raise Refused(
                 "config.json says tie_word_embeddings = false, but the checkpoint has no lm_head: its files are "

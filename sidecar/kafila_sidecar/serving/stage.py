@@ -215,7 +215,8 @@ class Stage:
     # ---- The shard, on the MLX thread: a load that was cancelled while it ran is freed by the `stop` after it
 
     def _hold(self, **part: Any) -> None:
-        self._shard = Shard.load(folder=self._checkpoint.small_files, **part)
+        headers = self._checkpoint.manifest.tensors
+        self._shard = Shard.load(folder=self._checkpoint.small_files, headers=headers, **part)
 
     def _free(self) -> None:
         shard, self._shard = self._shard, None

@@ -1,17 +1,15 @@
 """A checkpoint as the rest of the sidecar sees it: what it is, how large its parts are, its weights on this disk."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from kafila_sidecar.models.anatomy import Anatomy, Headers
 from kafila_sidecar.weights.fetching.fetch import Fetcher, Progress, count
 from kafila_sidecar.weights.fetching.transfer import Patience
 from kafila_sidecar.weights.format.layout import (
-    activation_dtype,
+    anatomy_of_files,
     byte_ranges,
-    model_sizes,
-    parameter_count,
-    quantization,
     shard_tensors,
 )
 from kafila_sidecar.weights.format.manifest import Manifest
@@ -19,6 +17,9 @@ from kafila_sidecar.weights.providers.hub import Hub
 from kafila_sidecar.weights.providers.resolve import resolve
 from kafila_sidecar.weights.providers.source import GENERATION_CONFIG, Source, read_optional_json
 from kafila_sidecar.weights.store.store import Store
+
+Examine = Callable[[Mapping[str, Any], Headers], Awaitable[Anatomy]]
+"""Takes config.json and the headers of all tensors; raises Refused where they don't fit each other."""
 
 
 class Checkpoint:
@@ -28,8 +29,13 @@ class Checkpoint:
     `header_bytes` and `fetched_bytes` (tensors) count what this object has brought over the network.
     """
 
-    def __init__(self, *, source: Source, store: Store, fetcher: Fetcher, manifest: Manifest) -> None:
-        """Raises Refused if the checkpoint's layout or dtype can't be run."""
+    def __init__(
+        self, *, source: Source, store: Store, fetcher: Fetcher, manifest: Manifest, anatomy: Anatomy | None
+    ) -> None:
+        """Raises Refused if the checkpoint's layout or dtype can't be run.
+
+        anatomy: what its parts take in memory; without it, what they take in their files is told.
+        """
         self._store = store
         self._fetcher = fetcher
         self.manifest = manifest
@@ -40,10 +46,13 @@ class Checkpoint:
         self.small_files: Path = source.small_files  # a folder that tokenizer loaders can read
         self.small_bytes = source.small_bytes
         self.folder: Path = source.folder
-        self.sizes: dict[str, Any] = model_sizes(manifest, source.config)  # the planner's "model"
-        self.activation_dtype = activation_dtype(manifest)  # "F32", "F16", "BF16"
-        self.quantization = quantization(manifest, source.config)  # for people: "BF16", "4-bit"
-        self.parameters = parameter_count(manifest, source.config)
+        if anatomy is None:
+            anatomy = anatomy_of_files(manifest, source.config)
+        self.anatomy = anatomy
+        self.sizes: dict[str, Any] = anatomy.sizes  # the planner's "model"
+        self.activation_dtype = anatomy.activation_dtype  # "F32", "F16", "BF16"
+        self.quantization = anatomy.quantization  # for people: "BF16", "4-bit"
+        self.parameters = anatomy.parameters
 
     @property
     def header_bytes(self) -> int:
@@ -89,14 +98,18 @@ async def open_checkpoint(
     revision: str | None = None,
     hub_cache: Path | None = None,
     patience: Patience | None = None,
+    examine: Examine | None = None,
 ) -> Checkpoint:
     """Resolves `model` and reads its headers, fetching both where they are not in `cache` yet.
 
     `model` is a Hub repository id or the absolute path of a folder; `revision` (as another member's checkpoint has
-    it) asks for exactly that one. Raises InvalidInput, NotFound, Denied, Refused, Unavailable, TimedOut.
+    it) asks for exactly that one. `examine` says, with MLX, whether the tensors fit the configuration and what they
+    take in memory. Raises InvalidInput, NotFound, Denied, Refused, Unavailable, TimedOut.
     """
     source = await resolve(model, endpoint=endpoint, token=token, cache=cache, revision=revision, hub_cache=hub_cache)
     store = Store(source.folder, whole=source.whole)
     hub = Hub(endpoint=endpoint, token=token)
     fetcher = Fetcher(hub=hub, source=source, store=store, patience=patience or Patience())
-    return Checkpoint(source=source, store=store, fetcher=fetcher, manifest=await fetcher.manifest())
+    manifest = await fetcher.manifest()
+    anatomy = None if examine is None else await examine(source.config, manifest.tensors)
+    return Checkpoint(source=source, store=store, fetcher=fetcher, manifest=manifest, anatomy=anatomy)

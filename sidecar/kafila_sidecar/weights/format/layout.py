@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kafila_sidecar.errors import Refused
-from kafila_sidecar.models.family import block_of, count_of, is_embedding, is_unembedding
+from kafila_sidecar.models.anatomy import Anatomy, BlockAnatomy
+from kafila_sidecar.models.family import Family, block_of, count_of, is_embedding, is_unembedding, text_of
 from kafila_sidecar.models.reading import family_of
 from kafila_sidecar.weights.format.manifest import Manifest, Tensor
 from kafila_sidecar.weights.format.ranges import Ranges
@@ -24,11 +25,13 @@ def shard_tensors(manifest: Manifest, config: Mapping[str, Any], start: int, end
     names = frozenset(
         name for name in manifest.tensors if family.holds(name, start=start, end=end, head=head, tied=tied)
     )
-    refuse_incomplete(names, range(start, end), head=head, tied=tied, blocks=count_of(config))
+    refuse_incomplete(names, family, range(start, end), head=head, tied=tied, blocks=count_of(config))
     return names
 
 
-def refuse_incomplete(names: Iterable[str], wanted: range, *, head: bool, tied: bool, blocks: int) -> None:
+def refuse_incomplete(
+    names: Iterable[str], family: Family, wanted: range, *, head: bool, tied: bool, blocks: int
+) -> None:
     """Raises Refused for a block or matrix of which there is nothing at all."""
     found = {block_of(name) for name in names}
     for number in wanted:
@@ -40,7 +43,7 @@ def refuse_incomplete(names: Iterable[str], wanted: range, *, head: bool, tied: 
         raise Refused("the checkpoint has no weights named model.embed_tokens.*, which its head needs")
     if not tied and not any(is_unembedding(name) for name in names):
         raise Refused("the checkpoint has no weights named lm_head.*, which its head needs")
-    if not any(is_norm(name) for name in names):
+    if family.norm and not any(is_norm(name) for name in names):
         raise Refused("the checkpoint has no weights named model.norm.*, which its head needs")
 
 
@@ -52,6 +55,25 @@ def is_norm(name: str) -> bool:
 def whole(manifest: Manifest, config: Mapping[str, Any]) -> list[Tensor]:
     """All tensors that the text model reads."""
     return [manifest.tensors[name] for name in shard_tensors(manifest, config, 0, count_of(config), head=True)]
+
+
+def anatomy_of_files(manifest: Manifest, config: Mapping[str, Any]) -> Anatomy:
+    """What a checkpoint is made of as it lies in its files: right for plain transformers whose weights are loaded as
+    they are stored."""
+    sizes = model_sizes(manifest, config)
+    blocks, held, per_token = sizes["blocks"], sizes["block_bytes"], sizes["kv_bytes_per_token_per_block"]
+    return Anatomy(
+        blocks=tuple(
+            BlockAnatomy(size, size, per_token) for size in (held if isinstance(held, list) else [held] * blocks)
+        ),
+        embed_bytes=sizes["embed_bytes"],
+        unembed_bytes=sizes["unembed_bytes"],
+        norm_bytes=sizes["norm_bytes"],
+        tied=sizes["tied"],
+        activation_dtype=activation_dtype(manifest),
+        quantization=quantization(manifest, config),
+        parameters=parameter_count(manifest, config),
+    )
 
 
 def model_sizes(manifest: Manifest, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,6 +105,7 @@ def total(tensors: Iterable[Tensor]) -> int:
 
 def kv_width(config: Mapping[str, Any]) -> int:
     """Numbers in one token's keys (or values) in one block: KV heads times head dimension."""
+    config = text_of(config)
     n_q_heads = positive(config, "num_attention_heads")
     n_kv_heads = positive(config, "num_key_value_heads", n_q_heads)
     return n_kv_heads * positive(config, "head_dim", positive(config, "hidden_size") // n_q_heads)
