@@ -44,10 +44,13 @@ class Finding:
     crosses: int  # elements of a token at the first cut, of the state's width
 
 
-def prove(module: str, folder: Path) -> Finding:
-    """Makes a tiny checkpoint in `folder`, and compares rings of it with mlx-lm's own reading of it."""
+def prove(module: str, folder: Path, **more: Any) -> Finding:
+    """Makes a tiny checkpoint in `folder`, and compares rings of it with mlx-lm's own reading of it.
+
+    more: keys of the text model's configuration.
+    """
     mx.random.seed(3)
-    config = tiny_config(module)
+    config = tiny_config(module, **more)
     family = looked_at(module, config)
     write_checkpoint(folder, config)
     reference = whole(folder)

@@ -30,7 +30,6 @@ CASES: dict[str, dict[str, str]] = {
 
 def published(name: str, array: mx.array, experts: dict[str, str]) -> Iterator[tuple[str, mx.array]]:
     """A tensor under its publisher's name; experts one by one."""
-    name = name.removeprefix("language_model.") if name.startswith("language_model.model.") else name
     for ours, theirs in experts.items():
         if f".{ours}." in name:
             stem, _, leaf = name.partition(f".{ours}.")

@@ -48,8 +48,8 @@ def fp8(folder: Path) -> None:
         value = telling(name, array)
         if ".mlp." in name and value.ndim == 2 and "switch" not in name and ".gate.weight" not in name:
             tensors[name], tensors[f"{name}_scale_inv"] = in_fp8(value)
-        else:
-            tensors[name] = bf16(value)
+        else:  # MLX multiplies experts on CPU in float32 only
+            tensors[name] = raw(value, "F32")
     write_safetensors(folder / "model.safetensors", tensors)
     packed = {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}
     write_json(folder / "config.json", config | {"quantization_config": packed})

@@ -35,6 +35,7 @@ FAMILIES: Mapping[str, Family] = {
         Family("exaone4", caches=("KVCache", "RotatingKVCache")),
         Family("exaone_moe", caches=("KVCache", "RotatingKVCache")),
         Family("falcon_h1", caches=("CacheList",)),
+        Family("gear", caches=("KVCache", "RotatingKVCache")),
         Family("gemma", tying=Tying.ALWAYS),
         Family("gemma2", tying=Tying.ALWAYS),
         Family(
@@ -146,7 +147,7 @@ FAMILIES: Mapping[str, Family] = {
         Family("mixtral"),
         Family("muse_glimmer", caches=("KVCache", "RotatingKVCache")),
         Family("nanbeige"),
-        Family("nanochat", blocks="transformer.h", embedding="transformer.wte", tying=Tying.NEVER),
+        Family("nanochat", blocks="transformer.h", embedding="transformer.wte", tying=Tying.NEVER, norm=False),
         Family("nemotron"),
         Family("nemotron-nas"),
         Family(
@@ -164,7 +165,7 @@ FAMILIES: Mapping[str, Family] = {
         Family("phi", tying=Tying.NEVER),
         Family("phi3"),
         Family("phimoe", tying=Tying.NEVER),
-        Family("phixtral", blocks="transformer.h", embedding="transformer.embd.wte", tying=Tying.NEVER),
+        Family("phixtral", blocks="transformer.h", embedding="transformer.embd.wte", tying=Tying.NEVER, norm=False),
         Family(
             "pixtral",
             blocks="language_model.model.layers",
@@ -206,6 +207,7 @@ FAMILIES: Mapping[str, Family] = {
         Family("seed_oss"),
         Family("smollm3"),
         Family("solar_open", tying=Tying.NEVER),
+        Family("spark2_5", embedding="model.embedding", caches=("KVCache", "RotatingKVCache")),
         Family("stablelm", tying=Tying.NEVER),
         Family("starcoder2"),
         Family("step3p5", tying=Tying.NEVER, caches=("KVCache", "RotatingKVCache")),

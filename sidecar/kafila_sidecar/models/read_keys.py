@@ -212,6 +212,16 @@ READ_KEYS: Mapping[str, tuple[str, str]] = {
             "vocab_size"
         ),
     ),
+    "gear": (
+        (""),
+        (
+            "attention_bias attn_logit_softcapping conv_L_cache final_logit_softcapping head_dim "
+            "hidden_activation hidden_size intermediate_size layer_types max_position_embeddings "
+            "model_type num_attention_heads num_hidden_layers num_key_value_heads query_pre_attn_scalar "
+            "rms_norm_eps rope_local_base_freq rope_scaling rope_theta sliding_window "
+            "tie_word_embeddings use_bidirectional_attention vocab_size"
+        ),
+    ),
     "gemma": (
         (""),
         (
@@ -963,6 +973,15 @@ READ_KEYS: Mapping[str, tuple[str, str]] = {
             "num_attention_heads num_experts_per_tok num_hidden_layers num_key_value_heads "
             "partial_rotary_factor rms_norm_eps rope_theta routed_scaling_factor topk_group topk_method "
             "use_qk_norm vocab_size"
+        ),
+    ),
+    "spark2_5": (
+        (""),
+        (
+            "attention_bias gate_attn_act_mode head_dim headwise_attn_output_gate hidden_act "
+            "hidden_size intermediate_size layer_types mlp_bias model_type num_attention_heads "
+            "num_hidden_layers num_key_value_heads rms_norm_eps rope_parameters sliding_window "
+            "tie_word_embeddings vocab_size"
         ),
     ),
     "stablelm": (

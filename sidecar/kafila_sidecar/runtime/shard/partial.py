@@ -6,7 +6,7 @@ takes the received state, and the block just past our end stops the whole call.
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -34,12 +34,15 @@ class PartialModel:
     Letters: B sequences, T tokens, D hidden size, V vocabulary.
     """
 
-    def __init__(self, model: Module, family: Family, *, start: int, end: int, idle: list[Any]) -> None:
-        """idle: caches for calls in which no block runs."""
+    def __init__(
+        self, model: Module, family: Family, beside: Sequence[Beside], *, start: int, end: int, idle: list[Any]
+    ) -> None:
+        """beside: the values that travel in this very Model. idle: caches for calls in which no block runs."""
         self._model, self._family, self._idle = model, family, idle
         self._blocks = blocks_of(model, family)
         self._ours = range(start, end)
-        self._each = [beside for beside in family.beside if beside.reach is Reach.EACH]
+        self._beside = beside
+        self._each = [one for one in beside if one.reach is Reach.EACH]
         self._received: Carried | None = None
         self._head_only = False
         self._leaving: Carried | None = None  # complete but for the values of the blocks past our end
@@ -103,7 +106,7 @@ class PartialModel:
     def _take(self, index: int, given: Given, received: Carried) -> None:
         """Puts what came beside the state into a block's call."""
         entry = self._ours.start
-        for beside in self._family.beside:
+        for beside in self._beside:
             value = received.beside[beside.parameter]
             if beside.reach is Reach.EACH:
                 given[beside.parameter] = value[:, :, index - entry]
@@ -114,9 +117,9 @@ class PartialModel:
         """Gathers what leaves with the state, and stops when that is complete."""
         if self._leaving is None:
             received = self._received.beside if self._received else {}
-            same = {one.parameter for one in self._family.beside if one.reach is Reach.SAME}
+            same = {one.parameter for one in self._beside if one.reach is Reach.SAME}
             beside = given | {name: value for name, value in received.items() if name in same}
-            beside = {one.parameter: beside[one.parameter] for one in self._family.beside if one not in self._each}
+            beside = {one.parameter: beside[one.parameter] for one in self._beside if one not in self._each}
             self._leaving = Carried(hidden, beside | {one.parameter: [] for one in self._each})
         for one in self._each:
             self._leaving.beside[one.parameter].append(self._later(one, index, given))

@@ -88,8 +88,9 @@ class Shard:
 
         size = built.weight_bytes(start, end, head=head)
         own = built.roll.slots_of(start, end, head=head)
+        beside = [one for one in built.family.beside if one.parameter in built.roll.beside]
         return cls(
-            passage=PartialModel(built.model, built.family, start=start, end=end, idle=built.caches()),
+            passage=PartialModel(built.model, built.family, beside, start=start, end=end, idle=built.caches()),
             sequences=Sequences(built.caches, own),
             entry=built.roll.packing(built.family, start),
             exit=built.roll.packing(built.family, end),
