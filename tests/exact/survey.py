@@ -77,7 +77,7 @@ and no error. So what isn't here is refused before a weight is fetched.
 
 from collections.abc import Mapping
 
-from kafila_sidecar.models.family import Beside, Family, Reach, Tying
+from kafila_sidecar.models.family import Beside, Family, Spread, Tying
 
 SHOWN_WITH = "{TRIED_WITH}"
 """The version of mlx-lm whose code was tried."""
