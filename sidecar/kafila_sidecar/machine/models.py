@@ -4,6 +4,7 @@ import shutil
 
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.config import Config
+from kafila_sidecar.models.quantisation import check_bits
 from kafila_sidecar.weights.checkpoint import Checkpoint, Examine, open_checkpoint
 from kafila_sidecar.weights.providers.names import TABLE, known_as
 from kafila_sidecar.weights.store.library import Library
@@ -13,25 +14,31 @@ FLEET = (1, 2, 3, 4)
 
 
 class OpenedModels:
-    """By model and revision: each checkpoint is opened once, and checked before anything else."""
+    """By model, revision and form: each checkpoint is opened once, and checked before anything else."""
 
     def __init__(self, config: Config, library: Library, *, examine: Examine) -> None:
         """`examine`: see `open_checkpoint`."""
         self._config = config
         self._library = library
         self._examine = examine
-        self._opened: dict[tuple[str, str], Checkpoint] = {}
+        self._opened: dict[tuple[str, str, int], Checkpoint] = {}
 
-    async def open(self, model: str, revision: str = "") -> Checkpoint:
-        """A checkpoint whose architecture and quantisation are offered; without a revision the latest.
+    async def open(self, model: str, revision: str = "", *, bits: int = 0) -> Checkpoint:
+        """A checkpoint whose architecture and quantisation are offered; without a revision the latest. `bits`: as it is
+        once its matrices are packed while loading, 0 for as they are.
 
         Raises:
             KafilaError: it can't be had, or is not offered.
         """
         self._opened = {key: checkpoint for key, checkpoint in self._opened.items() if checkpoint.is_there}
-        known = self._opened.get((model, revision))
+        check_bits(bits)
+        known = self._opened.get((model, revision, bits))
         if known is not None:
             return known
+        if bits:
+            checkpoint = await self.open(model, revision)
+            anatomy = await self._examine(checkpoint.config, checkpoint.manifest.tensors, bits)
+            return self._opened.setdefault((model, checkpoint.revision, bits), checkpoint.packed(bits, anatomy))
         checkpoint = await open_checkpoint(
             model,
             hub=self._config.hub.hub(),
@@ -41,7 +48,7 @@ class OpenedModels:
             make_room=self._library.make_room,
             examine=self._examine,
         )
-        return self._opened.setdefault((model, checkpoint.revision), checkpoint)
+        return self._opened.setdefault((model, checkpoint.revision, 0), checkpoint)
 
     def forget(self, model: str) -> None:
         """Its files are gone."""

@@ -117,7 +117,7 @@ class LocalNode:
             KafilaError: the model is unknown or not offered, the rendezvous can't be reached, the terms make no sense.
         """
         check_terms(request, LARGEST_SESSION)
-        checkpoint = await self._models.open(request.model)
+        checkpoint = await self._models.open(request.model, bits=request.quantize_bits)
         await asyncio.to_thread(_try_text, checkpoint)
         rendezvous = request.rendezvous or self._config.rendezvous
         address, note = (parse_address(rendezvous), "") if rendezvous else await self._embedded.start()
@@ -142,7 +142,8 @@ class LocalNode:
             return pb.Offer(session=joined.id, joined=True, model=joined.channel.terms.model, host=joined.channel.host)
         approach = await joining.approach(code=code, name=request.name or self._config.name, local=self._local())
         try:
-            checkpoint = await self._models.open(approach.terms.model, approach.terms.revision)
+            terms = approach.terms
+            checkpoint = await self._models.open(terms.model, terms.revision, bits=terms.quantize_bits)
             lend = await self._lend(request.memory_bytes)
         except BaseException:
             await approach.abandon()
@@ -160,6 +161,8 @@ class LocalNode:
             free_disk_bytes=shutil.disk_usage(self._config.data).free,
             folder=str(checkpoint.folder),
             offer_ttl_s=self._pending.ttl_s,
+            notices=checkpoint.anatomy.notices,
+            quantization=checkpoint.quantization,
         )
 
     async def join(self, request: pb.JoinSessionRequest) -> pb.Session:
@@ -244,7 +247,7 @@ class LocalNode:
             session = self._sessions.find(request.session)
             own_name = session.channel.self_name
             return await plans.of_session(session.driver.follower.proposal, session.checkpoint, own_name)
-        checkpoint = await self._models.open(request.model)
+        checkpoint = await self._models.open(request.model, bits=request.quantize_bits)
         entry, _ = await self._equipment.measuring.member(checkpoint, lend_bytes=0)
         return await plans.of_model(checkpoint, {**entry, "name": self._config.name}, request)
 

@@ -69,7 +69,7 @@ class Stage:
         self._traced = traced
         self._broken = broken
         self._limits = limits or StageLimits()
-        self._holding = Holding(mlx)
+        self._holding = Holding(mlx, bits=checkpoint.bits)
         self._requests: RequestTable | None = None
         self._epoch: Epoch | None = None
         self._serving = asyncio.Event()

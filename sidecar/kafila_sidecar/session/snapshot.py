@@ -61,6 +61,7 @@ def session_view(
         vehicle=stub_model(channel, checkpoint),
         last_trace_json=json.dumps(roster.trace) if roster.trace else "",
         joining=channel.joining,
+        notices=checkpoint.anatomy.notices,
     )
     if follower.proposal:
         _show_plan(session, follower.proposal.plan, follower.proposal.epoch, roster.trace)
