@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -291,18 +292,20 @@ async def test_channel_when_the_rendezvous_forgets_the_room_then_it_says_so_and_
     await stage.end()
 
 
-async def left_alone(stage: Stage) -> tuple[RendezvousConfig, Person, Person]:
+async def left_alone(stage: Stage, notes: Path) -> tuple[RendezvousConfig, Person, Person]:
     """Two members whose rendezvous has stopped, and how it is started again."""
-    pair = make_key_pair()
-    async with serve(RendezvousConfig(port=0, key_pair=pair)) as serving:
+    config = RendezvousConfig(port=0, key_pair=make_key_pair(), notes=notes)
+    async with serve(config) as serving:
         host = await stage.host(RendezvousAddress("127.0.0.1", serving.port, serving.fingerprint))
         anna = await stage.join(host.channel.code, "anna")
         await host.hear(MemberJoined)
-    return RendezvousConfig(port=serving.port, key_pair=pair), host, anna
+    return replace(config, port=serving.port), host, anna
 
 
-async def test_rendezvous_when_it_is_started_again_then_the_same_code_and_mailboxes_go_on(stage: Stage) -> None:
-    again, host, anna = await left_alone(stage)
+async def test_rendezvous_when_it_is_started_again_then_the_same_code_and_mailboxes_go_on(
+    stage: Stage, tmp_path: Path
+) -> None:
+    again, host, anna = await left_alone(stage, tmp_path / "mailboxes")
     code = host.channel.code
     for person in (host, anna):
         await person.hear(RendezvousLost)
@@ -322,10 +325,10 @@ async def test_rendezvous_when_it_is_started_again_then_the_same_code_and_mailbo
 
 
 async def test_rendezvous_when_a_member_does_not_come_back_to_it_then_it_is_missed_after_a_while(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(channel_module, "LONGEST_ABSENCE_S", 0.5)
-    again, host, anna = await left_alone(stage)
+    again, host, anna = await left_alone(stage, tmp_path / "mailboxes")
     await anna.hear(RendezvousLost)
     await anna.channel.aclose()
     async with serve(again):
