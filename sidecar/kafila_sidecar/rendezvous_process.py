@@ -37,6 +37,11 @@ class RendezvousProcess:
         self._process: Process | None = None
         self._keeping: asyncio.Task[None] | None = None
 
+    @property
+    def pid(self) -> int | None:
+        """None between its death and its next start."""
+        return self._process.pid if self._process is not None else None
+
     async def start(self) -> ServedPorts:
         """Raises Refused when it can't serve, Unavailable when it can't be started."""
         self._process, served = await self._launch("0.0.0.0:0")
