@@ -10,7 +10,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,9 +41,6 @@ class Target:
 
     def resident_bytes(self) -> int:
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * resource.getpagesize()
-
-    def is_alive(self) -> bool:
-        return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 @contextmanager
@@ -106,7 +103,7 @@ def still_open(socks: list[socket.socket]) -> int:
     return number
 
 
-async def until(condition, deadline_s: float) -> bool:  # type: ignore[no-untyped-def]
+async def until(condition: Callable[[], bool], deadline_s: float) -> bool:
     """Whether it came to be so in time."""
     end = time.monotonic() + deadline_s
     while not condition():
