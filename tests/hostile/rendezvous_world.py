@@ -19,6 +19,7 @@ import grpc
 
 from kafila_proto import rendezvous_pb2 as pb
 from kafila_proto import rendezvous_pb2_grpc as pb_grpc
+from kafila_rendezvous.certificate import SERVER_NAME, KeyPair
 from kafila_rendezvous.pings import MEMBER_OPTIONS
 
 HOST = "127.0.0.1"
@@ -44,15 +45,15 @@ class Target:
 
 
 @contextmanager
-def target(folder: Path, *, descriptors: int = 1024, tls: bool = False) -> Iterator[Target]:
-    """`kafila-rendezvous`, with so many descriptors that no limit of it can be raised."""
+def target(folder: Path, *, descriptors: int = 1024, tls: bool = False, host: str = HOST) -> Iterator[Target]:
+    """`kafila-rendezvous` with so many descriptors, which it can't raise."""
     kind = ["--data", str(folder)] if tls else ["--insecure"]
+    command = [sys.executable, "-m", "kafila_rendezvous", "--listen", f"{host}:0", *kind]
     process = subprocess.Popen(
-        [sys.executable, "-m", "kafila_rendezvous", "--listen", f"{HOST}:0", *kind],
+        ["sh", "-c", f'ulimit -n {descriptors} && exec "$@"', "sh", *command],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors)),
     )
     try:
         assert process.stdout is not None
@@ -144,6 +145,48 @@ def channel(port: int, host: str = HOST) -> grpc.aio.Channel:
     """As a member's, from an address of this machine."""
     options = [*MEMBER_OPTIONS, ("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
     return grpc.aio.insecure_channel(f"{host}:{port}", options=options)
+
+
+@asynccontextmanager
+async def coming_from(host: str, port: int) -> AsyncIterator[int]:
+    """A port here whose connections reach `port` from `host`: gRPC can't choose the address that it calls from."""
+    passing: set[asyncio.Task[None]] = set()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            there = await asyncio.open_connection(HOST, port, local_addr=(host, 0))
+        except OSError:
+            writer.transport.abort()
+            return
+        for source, target in ((reader, there[1]), (there[0], writer)):
+            task = asyncio.create_task(_pass_on(source, target))
+            passing.add(task)
+            task.add_done_callback(passing.discard)
+
+    async with await asyncio.start_server(accept, HOST, 0) as server:
+        try:
+            yield server.sockets[0].getsockname()[1]
+        finally:
+            for task in passing:
+                task.cancel()
+
+
+async def _pass_on(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    try:
+        with contextlib.suppress(OSError):
+            while chunk := await source.read(65536):
+                target.write(chunk)
+                await target.drain()
+    finally:
+        target.transport.abort()
+
+
+def tls_channel(port: int, pair: KeyPair) -> grpc.aio.Channel:
+    """The same with TLS; the certificate is trusted as a member would who has its fingerprint."""
+    options = [("grpc.ssl_target_name_override", SERVER_NAME), ("grpc.use_local_subchannel_pool", 1), *MEMBER_OPTIONS]
+    return grpc.aio.secure_channel(
+        f"{HOST}:{port}", grpc.ssl_channel_credentials(pair.certificate_pem), options=options
+    )
 
 
 def stub_of(connection: grpc.aio.Channel) -> pb_grpc.RendezvousStub:

@@ -11,7 +11,7 @@ import pytest
 
 from kafila_proto import rendezvous_pb2 as pb
 from kafila_rendezvous.address import limited
-from kafila_rendezvous.certificate import SERVER_NAME, KeyPair, make_key_pair
+from kafila_rendezvous.certificate import make_key_pair
 from kafila_rendezvous.config import RendezvousConfig, RendezvousLimits
 from kafila_rendezvous.errors import LimitReached, Unknown
 from kafila_rendezvous.rooms.events import Present
@@ -19,7 +19,7 @@ from kafila_rendezvous.rooms.living import LifeChange, LivingMailbox, living_in
 from kafila_rendezvous.rooms.room import Key, Rooms
 from kafila_rendezvous.rooms.secret import Secrets
 from kafila_rendezvous.server import serve
-from tests.hostile.rendezvous_world import channel, is_served, stub_of, target, until
+from tests.hostile.rendezvous_world import channel, is_served, stub_of, target, tls_channel, until
 
 MIB = 1 << 20
 SECRETS = Secrets(b"the server's own")
@@ -298,12 +298,6 @@ async def test_server_when_started_again_then_it_remembers_who_lived_and_not_who
         back = stub.Attend(pb.AttendRequest(room=room.room, mailbox=room.mailbox, secret=room.secret))
         assert (await back.read()).WhichOneof("event") == "present"
         back.cancel()
-
-
-def tls_channel(port: int, pair: KeyPair) -> grpc.aio.Channel:
-    credentials = grpc.ssl_channel_credentials(pair.certificate_pem)
-    options = [("grpc.ssl_target_name_override", SERVER_NAME), ("grpc.use_local_subchannel_pool", 1)]
-    return grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials, options=options)
 
 
 def test_notes_when_the_file_is_torn_or_long_then_what_can_be_read_counts_and_no_more() -> None:

@@ -7,10 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from grpc._cython import cygrpc
 
 from kafila_rendezvous import pings
-from kafila_rendezvous.config import RendezvousConfig
-from kafila_rendezvous.server import serve
+from kafila_rendezvous.config import RendezvousConfig, RendezvousLimits
+from kafila_rendezvous.server import _options, serve
+from kafila_sidecar.session.rendezvous.dial import _OPTIONS
 from tests.hostile.rendezvous_world import ACK, GOAWAY, GREETING, HOST, PING, SETTINGS, frame, members, target
 
 
@@ -41,9 +43,14 @@ async def pinged(port: int, number: int, pause_s: float) -> tuple[int, bytes]:
     return answered, goodbye
 
 
+async def test_pings_when_they_keep_their_distance_then_there_may_be_any_number() -> None:
+    async with serve(RendezvousConfig(port=0)) as serving:
+        assert await pinged(serving.port, 3 * pings.MOST_HASTY, 1.1 * pings.LEAST_MS / 1000) == (24, b"")
+
+
 async def test_pings_when_a_starved_member_sends_several_at_once_then_it_is_no_flood() -> None:
     async with serve(RendezvousConfig(port=0)) as serving:
-        assert await pinged(serving.port, 6, 0.1) == (6, b"")
+        assert await pinged(serving.port, 6, 0.01) == (6, b"")
 
 
 async def test_pings_when_they_are_a_flood_then_the_connection_ends() -> None:
@@ -55,12 +62,19 @@ async def test_pings_when_they_are_a_flood_then_the_connection_ends() -> None:
 
 def test_settings_when_both_ends_have_them_then_they_agree() -> None:
     member, server = dict(pings.MEMBER_OPTIONS), dict(pings.SERVER_OPTIONS)
-    assert member["grpc.keepalive_time_ms"] >= 5 * server["grpc.http2.min_recv_ping_interval_without_data_ms"]
+    assert member["grpc.keepalive_time_ms"] >= 5 * server["grpc.http2.min_ping_interval_without_data_ms"]
     assert member["grpc.http2.bdp_probe"] == 0  # pings for another reason, as often as data comes
     assert member["grpc.http2.max_pings_without_data"] == 0  # who only listens asks as well
     assert server["grpc.keepalive_permit_without_calls"] == 1
     for end in (member, server):
         assert end["grpc.keepalive_time_ms"] + end["grpc.keepalive_timeout_ms"] <= 15_000
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for names in a Linux library")
+def test_settings_when_grpc_does_not_know_a_name_then_it_would_ignore_it() -> None:
+    library = Path(cygrpc.__file__).read_bytes()
+    for name, _ in (*_options(RendezvousLimits()), *_OPTIONS):
+        assert name.encode() in library, name
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the attacked process is looked at by /proc")
