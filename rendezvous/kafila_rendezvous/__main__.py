@@ -17,6 +17,7 @@ from kafila_rendezvous.certificate import KeyPair, keep_key_pair, read_key_pair
 from kafila_rendezvous.config import DEFAULT_FOLDER, DEFAULT_PORT, PROTOCOL, WILDCARDS, RendezvousConfig
 from kafila_rendezvous.errors import CannotServe, RendezvousError
 from kafila_rendezvous.front.listening import raise_descriptor_limit
+from kafila_rendezvous.memory import give_back_regularly
 from kafila_rendezvous.server import Serving, serve
 
 
@@ -44,7 +45,9 @@ async def _run(config: RendezvousConfig, *, embedded: bool) -> None:
         loop.add_reader(sys.stdin.fileno(), _end_with_parent, stopped)
     async with serve(config) as serving:
         print(json.dumps(asdict(serving)) if embedded else "\n".join(_lines(config, serving)), flush=True)
+        giving_back = asyncio.create_task(give_back_regularly(), name="give memory back")
         await stopped.wait()
+        giving_back.cancel()
 
 
 def _end_with_parent(stopped: asyncio.Event) -> None:

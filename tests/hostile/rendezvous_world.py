@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import re
 import resource
 import signal
 import socket
@@ -57,10 +58,12 @@ def target(folder: Path, *, descriptors: int = 1024, tls: bool = False, host: st
     )
     try:
         assert process.stdout is not None
-        lines = [process.stdout.readline() for _ in range(4)]
-        place = lines[1].partition("#")[0].strip()
-        udp = next(line for line in lines if "UDP ports" in line).split("UDP ports ")[1].split()[0]
-        yield Target(process.pid, int(place.rpartition(":")[2]), int(udp))
+        said = ""
+        while "UDP ports" not in said:
+            said += (line := process.stdout.readline())
+            assert line, "it did not start"
+        port, udp = re.findall(r"TCP port (\d+) and UDP ports (\d+)", said)[0]
+        yield Target(process.pid, int(port), int(udp))
     finally:
         process.send_signal(signal.SIGCONT)
         process.terminate()

@@ -123,6 +123,19 @@ def test_door_when_one_network_takes_what_it_can_then_the_rest_is_for_others() -
     entrance.enter("2001:db8:2::1", 0.0)
 
 
+def test_door_when_many_begin_at_once_then_an_address_may_begin_one() -> None:
+    entrance = door(most=800, strangers_at_once=32, strangers_per_address=1)
+    begun = [entrance.enter("198.51.100.1", 0.0) for _ in range(32)]
+    with pytest.raises(LimitReached, match="in a moment"):
+        entrance.enter("198.51.100.1", 0.0)
+    honest = entrance.enter("192.0.2.1", 0.0)
+    entrance.called(honest, 0, 0.1)
+    entrance.enter("192.0.2.1", 0.2)
+    entrance.called(begun[0], 0, 0.3)
+    entrance.leave(begun[1])
+    entrance.enter("198.51.100.1", 0.4)
+
+
 def test_door_when_hardly_a_place_is_left_then_who_attends_nothing_goes_first() -> None:
     entrance = door(most=16)
     member = entrance.enter("192.0.2.1", 0.0)

@@ -4,7 +4,7 @@ gRPC accepts whatever comes, and takes from each connection as much as it sends.
 counted by address before gRPC hears of it, ended when it is silent, calls nothing, or sends what no call takes.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -49,6 +49,7 @@ class Door:
         self._unattending: OrderedDict[Visitor, None] = OrderedDict()  # the oldest first
         self._attending: set[Visitor] = set()
         self._owed = 0
+        self._strangers: Counter[str] = Counter()  # connections that have not called yet, by address
 
     def __len__(self) -> int:
         return self._places.taken
@@ -59,7 +60,11 @@ class Door:
         if not self._entries.allows(owner, now):
             raise LimitReached("connections come too fast from your address: wait a minute")
         self._places.check(owner)
+        is_crowded = self._strangers.total() >= self._limits.strangers_at_once
+        if is_crowded and self._strangers[owner] >= self._limits.strangers_per_address:
+            raise LimitReached("too many connections begin at once: try again in a moment")
         self._places.take(owner)
+        self._strangers[owner] += 1
         visitor = Visitor(host, owner, now)
         self._unattending[visitor] = None
         return visitor
@@ -71,6 +76,7 @@ class Door:
         return next(iter(self._unattending), None)
 
     def leave(self, visitor: Visitor) -> None:
+        self._is_known(visitor)
         self._places.give_back(visitor.owner)
         self._unattending.pop(visitor, None)
         self._attending.discard(visitor)
@@ -95,7 +101,7 @@ class Door:
     def called(self, visitor: Visitor, size: int, now: float) -> None:
         """A call of `size` bytes came whole. Raises LimitReached when its address calls too often."""
         self.took(visitor, size)
-        visitor.has_called = True
+        self._is_known(visitor)
         if not self._calls.allows(visitor.owner, now):
             visitor.refusals += 1
             raise LimitReached("calls come too fast from your address: wait a little")
@@ -137,6 +143,14 @@ class Door:
             or (visitor.owes_since is not None and now - visitor.owes_since > limits.send_deadline_s)
             or visitor.refusals > _MOST_REFUSALS
         )
+
+    def _is_known(self, visitor: Visitor) -> None:
+        """It has called, or never will."""
+        if not visitor.has_called:
+            visitor.has_called = True
+            self._strangers[visitor.owner] -= 1
+            if not self._strangers[visitor.owner]:
+                del self._strangers[visitor.owner]
 
     def _visitors(self) -> Iterable[Visitor]:
         yield from self._unattending
