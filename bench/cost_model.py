@@ -114,7 +114,7 @@ def median_error(rows: list[Row]) -> float:
 async def probe_load_serve(thread: MlxThread, folder: Path, counts: tuple[int, ...]) -> list[Row]:
     config = await thread.run(read_config, folder)
     with tempfile.TemporaryDirectory() as cache:
-        measured = await probe(thread, config, dtype_of(config), cache=Path(cache))
+        measured = await probe(thread, config, dtype_of(config), most_rows=1, cache=Path(cache))
     return [row for count in counts for row in await thread.run(serve, folder, count, measured.cost)]
 
 

@@ -32,6 +32,7 @@ sys.path.insert(0, str(ROOT))
 from bench.record import add_record_option, record  # noqa: E402
 from kafila_rendezvous.config import RendezvousConfig  # noqa: E402
 from kafila_rendezvous.server import serve  # noqa: E402
+from kafila_sidecar.machine.reaching import Reaching  # noqa: E402
 from kafila_sidecar.net.candidates import Address, Interface, from_proto, to_proto  # noqa: E402
 from kafila_sidecar.net.link.endpoint import Endpoint  # noqa: E402
 from kafila_sidecar.net.link.link import Link  # noqa: E402
@@ -39,8 +40,8 @@ from kafila_sidecar.net.nat.behaviour import Nat, StunServer  # noqa: E402
 from kafila_sidecar.net.nat.classify import OwnSocket, classify  # noqa: E402
 from kafila_sidecar.net.nat.monitor import NetworkMonitor  # noqa: E402
 from kafila_sidecar.net.udp import Received, UdpSocket, open_socket  # noqa: E402
-from kafila_sidecar.reaching import Reaching  # noqa: E402
 from kafila_sidecar.session import join  # noqa: E402
+from kafila_sidecar.session.admission.versions import Versions  # noqa: E402
 from kafila_sidecar.session.channel.channel import Channel  # noqa: E402
 from kafila_sidecar.session.channel.events import MessageFrom  # noqa: E402
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress as Place  # noqa: E402
@@ -124,7 +125,9 @@ class FormingMember:
         self._loop = asyncio.get_running_loop()
         self._endpoint = Endpoint(lambda deliver: line.open(0, deliver), host=HOST, interfaces=line.interfaces)
         monitor = NetworkMonitor(self._endpoint, interfaces=line.interfaces, ask=self._ask)
-        self._reaching = Reaching(channel=channel, endpoint=self._endpoint, monitor=monitor, further=())
+        self._reaching = Reaching(
+            channel=channel, endpoint=self._endpoint, monitor=monitor, further=(), on_stream=ignore
+        )
         self._tasks: list[asyncio.Task[None]] = [asyncio.create_task(channel.run())]
         self._known = {name: self._loop.create_future() for name in NAMES if name != channel.self_name}
 
@@ -146,7 +149,7 @@ class FormingMember:
     async def _link(self, name: str, start: float) -> Link:
         candidates = from_proto(await self._known[name])
         self.introduced.append(self._loop.time() - start)
-        return await self._reaching.link(name, candidates, deadline_s=DEADLINE_S, on_stream=ignore)
+        return await self._reaching.dial(name, candidates, DEADLINE_S)
 
     async def _introduce(self) -> None:
         await self.channel.send(ring_pb2.Control(candidates=to_proto(self._reaching.candidates())))
@@ -205,8 +208,8 @@ async def roster(place: Place, folder: Path, line: Line) -> list[FormingMember]:
     members = [FormingMember(channel, line)]
     assert channel.code is not None
     for name in NAMES[1:]:
-        approach = await join.approach(code=channel.code, name=name)
-        members.append(FormingMember(await approach.enrol(local(folder / name)), line))
+        approach = await join.approach(code=channel.code, name=name, local=local(folder / name))
+        members.append(FormingMember(await approach.enrol(), line))
     while any(len(member.channel.members) < len(NAMES) for member in members):  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     return members
@@ -214,7 +217,7 @@ async def roster(place: Place, folder: Path, line: Line) -> list[FormingMember]:
 
 def local(folder: Path) -> join.Local:
     folder.mkdir()
-    return join.Local(folder=folder, version="bench", mlx_lm_version="bench", may_admit=lambda: None)
+    return join.Local(folder, Versions("bench", planner=1, mlx_lm="bench"))
 
 
 @contextlib.asynccontextmanager

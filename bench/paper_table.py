@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "planner"))
 
 from bench.record import add_record_option, record
-from kafila_planner import make_plan, problem_from_json
-from kafila_planner.model.types import Plan, Refusal
+from kafila_planner import Plan, Refusal, make_plan, problem_from_json
 
 CLOSE = 0.20
 """A cell counts if the predicted bottleneck is off by no more than this share of the printed one."""
@@ -53,7 +53,7 @@ MODELS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class PaperDevice:
     """A row of the paper's Table II; Apple's memory is what a process may use of it, three quarters."""
 
     name: str
@@ -74,24 +74,24 @@ class Device:
 
 FLEETS = {
     "LAN": (
-        Device("L40S", 24, 512, 529),
-        Device("L40", 24, 367, 453),
-        Device("A40", 12, 377, 439),
-        Device("M3 Pro", 18 * 0.75, 89, 124),
+        PaperDevice("L40S", 24, 512, 529),
+        PaperDevice("L40", 24, 367, 453),
+        PaperDevice("A40", 12, 377, 439),
+        PaperDevice("M3 Pro", 18 * 0.75, 89, 124),
     ),
     "US Central": (
-        Device("A100", 80, 915, 959),
-        Device("RTX 5090", 32, 849, 1047),
-        Device("RTX 3090", 24, 673, 714),
-        Device("RTX A6000 (1)", 48, 393, 436),
-        Device("RTX A6000 (2)", 48, 400, 480),
+        PaperDevice("A100", 80, 915, 959),
+        PaperDevice("RTX 5090", 32, 849, 1047),
+        PaperDevice("RTX 3090", 24, 673, 714),
+        PaperDevice("RTX A6000 (1)", 48, 393, 436),
+        PaperDevice("RTX A6000 (2)", 48, 400, 480),
     ),
     "Intercontinental": (
-        Device("RTX 5090", 32, 1303, 1405),
-        Device("A100", 40, 812, 949),
-        Device("RTX 3090", 24, 625, 704),
-        Device("L40S", 24, 505, 526),
-        Device("M3 Pro", 18 * 0.75, 89, 127),
+        PaperDevice("RTX 5090", 32, 1303, 1405),
+        PaperDevice("A100", 40, 812, 949),
+        PaperDevice("RTX 3090", 24, 625, 704),
+        PaperDevice("L40S", 24, 505, 526),
+        PaperDevice("M3 Pro", 18 * 0.75, 89, 127),
     ),
 }
 """The first opens the session. Round trips are not printed; they don't enter these figures."""

@@ -10,10 +10,11 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "planner"))
 
 from bench.record import add_record_option, record
-from kafila_planner import make_plan, problem_from_json
-from kafila_planner.model.types import Objective, Plan
+from kafila_planner import Plan, make_plan, problem_from_json
+from kafila_planner.model.types import Objective
 
 LIMITS_S = {8: 0.05, 16: 2.0, 64: 5.0}
 """Seconds for so many members, each objective."""

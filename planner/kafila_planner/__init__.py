@@ -3,21 +3,46 @@
 Pure functions over frozen values, standard library only: no clock, log, random number or port. Equal plans are told
 apart by names, so every member that computes the plan gets the same one. For the same reason floats are added by
 `math.fsum` or one by one, never by `sum`, whose rounding differs between versions of Python.
+
+Imports go down: correction, plan, report, settle, search, division and ring side by side, admission, model. `json`
+knows only the model and the errors, and nothing but `__main__` and this file knows `json`.
 """
 
-from kafila_planner.errors import BadProblem
-from kafila_planner.json.decode import member_from_json, problem_from_json
+from kafila_planner.errors import BadInput, BadPlan, BadProblem
+from kafila_planner.json.decode_plan import plan_from_json
+from kafila_planner.json.decode_problem import member_from_json, problem_from_json
 from kafila_planner.json.encode import plan_to_json, problem_to_json
-from kafila_planner.model.types import Plan, Problem, Refusal
+from kafila_planner.model.types import (
+    Idle,
+    MeasuredEdge,
+    Model,
+    Node,
+    Plan,
+    PlannedHop,
+    PlannedStage,
+    Problem,
+    Refusal,
+)
 from kafila_planner.plan import make_plan
+from kafila_planner.version import PLANNER_VERSION
 
 __all__ = [
+    "PLANNER_VERSION",
+    "BadInput",
+    "BadPlan",
     "BadProblem",
+    "Idle",
+    "MeasuredEdge",
+    "Model",
+    "Node",
     "Plan",
+    "PlannedHop",
+    "PlannedStage",
     "Problem",
     "Refusal",
     "make_plan",
     "member_from_json",
+    "plan_from_json",
     "plan_to_json",
     "problem_from_json",
     "problem_to_json",

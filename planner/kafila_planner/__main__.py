@@ -6,12 +6,14 @@ Exit status: 0 with a plan, 3 when not admitted (JSON as well), 2 for bad input 
 import argparse
 import json
 import sys
+from importlib import metadata
 
 from kafila_planner.errors import BadProblem
-from kafila_planner.json.decode import problem_from_json
+from kafila_planner.json.decode_problem import problem_from_json
 from kafila_planner.json.encode import plan_to_json
 from kafila_planner.model.types import Refusal
 from kafila_planner.plan import make_plan
+from kafila_planner.version import PLANNER_VERSION
 
 BAD_INPUT = 2
 NOT_ADMITTED = 3
@@ -39,8 +41,13 @@ def main(argv: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("file", nargs="?", default="-", help="the problem; standard input by default")
+    parser.add_argument("--version", action="store_true", help="say which version this is, and of which planner")
+    asked = parser.parse_args(argv)
+    if asked.version:
+        print(f"kafila-plan {_package_version()}, planner {PLANNER_VERSION}")
+        return 0
     try:
-        problem = problem_from_json(_read(parser.parse_args(argv).file))
+        problem = problem_from_json(_read(asked.file))
     except BadProblem as fault:
         print(f"kafila-plan: {fault}", file=sys.stderr)
         return BAD_INPUT
@@ -51,6 +58,13 @@ def main(argv: list[str] | None = None) -> int:
         print(f"kafila-plan: the plan can't be written: {fault.strerror}", file=sys.stderr)
         return BAD_INPUT
     return NOT_ADMITTED if isinstance(result, Refusal) else 0
+
+
+def _package_version() -> str:
+    try:
+        return metadata.version("kafila")
+    except metadata.PackageNotFoundError:
+        return "(not installed)"
 
 
 def _read(file: str) -> object:

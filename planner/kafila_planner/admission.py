@@ -40,10 +40,7 @@ def _could_hold_with(case: Case, head: int) -> bool:
     if room < chain.least_held():
         return False
     others = sorted((case.room_bytes[m] for m in range(len(case.members)) if m != head), reverse=True)
-    taken = others[: chain.atoms - 1]
-    if not chain.equal:
-        return room + sum(taken) >= chain.held[-1]
-    return sum(lent // chain.held[1] for lent in (room, *taken)) >= chain.atoms
+    return chain.could_fill([room, *others[: chain.atoms - 1]])
 
 
 def shortage(case: Case, members: Sequence[int], heads: Sequence[int]) -> Shortage:
@@ -84,17 +81,8 @@ def _sum_short(case: Case, members: Sequence[int]) -> Shortage:
     if needed > offered:
         verb = "offers" if len(members) == 1 else "offer"
         return Shortage(f"{sums} {verb} {size(offered)}: {size(needed - offered)} short", name, needed - offered)
-    missing = _unpacked(case, members)
+    missing = case.chain.unplaced_bytes([case.room_bytes[member] for member in members])
     return Shortage(f"{sums} offer {size(offered)}, but whole blocks don't pack into it", name, missing)
-
-
-def _unpacked(case: Case, members: Sequence[int]) -> int:
-    """Bytes of the blocks that find no place when every member takes what it can."""
-    largest = max(after - before for before, after in zip(case.chain.held, case.chain.held[1:], strict=False))
-    if not case.chain.equal:
-        return largest
-    placed = sum(case.room_bytes[member] // largest for member in members)
-    return max(1, case.chain.atoms - placed) * largest
 
 
 def _occupied(case: Case) -> int:

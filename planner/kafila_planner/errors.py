@@ -1,9 +1,13 @@
-"""The planner's one error. A problem that has no plan is not an error: see `types.Refusal`."""
-
-from typing import ClassVar
+"""What is wrong with JSON that the planner can't read. A problem without a plan is no error: see `types.Refusal`."""
 
 
-class BadProblem(Exception):
-    """The problem is malformed. The message is one sentence that names the field and the member, if there is one."""
+class BadInput(Exception):
+    """The JSON is not what it should be. The message is one sentence that names the field and whose it is."""
 
-    code: ClassVar[str] = "INVALID_ARGUMENT"
+
+class BadProblem(BadInput):
+    """The problem is malformed."""
+
+
+class BadPlan(BadInput):
+    """The plan, or the refusal, is malformed, or is one that no planner makes."""

@@ -7,13 +7,13 @@ from kafila_planner.admission import Shortage, can_hold_a_block, could_hold, ove
 from kafila_planner.division.baselines import memory_shares, snap, uniform_shares
 from kafila_planner.division.crew import crew_of
 from kafila_planner.model.case import Case, case_of
-from kafila_planner.model.partition import Device, divide
+from kafila_planner.model.device import Device
 from kafila_planner.model.rates import Layout, ring_ps
 from kafila_planner.model.types import Objective, OrderedBy, Problem, SearchKind, Strategy, Tier
 from kafila_planner.ring.head import place_head
 from kafila_planner.ring.order import order_search, ordered_by, ring_of
 from kafila_planner.search.choice import choose
-from kafila_planner.search.pool import STATES, SearchBudget, measured, pool_of
+from kafila_planner.search.pool import SearchBudget, measured, pool_of
 
 MOST_UNKNOWN = 4
 """Members without a round trip up to which the best ring with each of them is searched."""
@@ -62,7 +62,7 @@ def takes_all(problem: Problem) -> bool:
 
 def _chosen(case: Case, surplus: tuple[str, ...], budget: SearchBudget | None) -> Settled | Shortage:
     """`latency` and `throughput`."""
-    found = None if case.links.priced else _priced_or(case, surplus, budget)
+    found = None if case.round_trips.priced else _priced_or(case, surplus, budget)
     found = found or _searched(case, surplus, budget)
     return found or shortage(case, range(len(case.members)), range(len(case.members)))
 
@@ -71,7 +71,7 @@ def _searched(case: Case, surplus: tuple[str, ...], budget: SearchBudget | None)
     everybody = range(len(case.members))
     if not all(can_hold_a_block(case, member) for member in everybody) or not could_hold(case, everybody):
         return None
-    found = choose(case, lambda: _paper(case), budget or STATES.budget(case))
+    found = choose(case, lambda: _paper(case), budget)
     return None if found is None else Settled(case, *found, ordered_by(case), surplus)
 
 
@@ -81,7 +81,7 @@ def _priced_or(case: Case, surplus: tuple[str, ...], budget: SearchBudget | None
     So the rings of members who all know theirs are searched with it, those with each other member without, and what
     promises most is taken. None if those who know theirs can't hold the model by themselves.
     """
-    trusted = case.links.with_known_trips()
+    trusted = case.round_trips.with_known_trips()
     if not case.required <= set(trusted):
         return None
     known = _searched(case_of(case.problem, [case.names[member] for member in trusted]), surplus, budget)
@@ -154,7 +154,7 @@ def _by_working_set(case: Case, ring: tuple[int, ...]) -> Layout | Shortage:
         return layout
     rooms = [case.room(member, place == 0) for place, member in enumerate(ring)]
     devices = [Device(0.0, 1 / max(1, lent), room) for lent, room in zip(memory, rooms, strict=True)]
-    division = divide(case.chain, devices)
+    division = case.chain.divide(devices)
     return Layout(ring, division.counts) if division else shortage(case, range(len(ring)), [case.anchor])
 
 

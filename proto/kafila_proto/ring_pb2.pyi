@@ -35,18 +35,22 @@ class Admission(_message.Message):
     def __init__(self, start: _Optional[_Union[PakeStart, _Mapping]] = ..., reply: _Optional[_Union[PakeReply, _Mapping]] = ..., confirm: _Optional[_Union[PakeConfirm, _Mapping]] = ..., offer: _Optional[_Union[Sealed, _Mapping]] = ..., enrol: _Optional[_Union[Sealed, _Mapping]] = ..., admitted: _Optional[_Union[Sealed, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., refused: _Optional[_Union[Sealed, _Mapping]] = ...) -> None: ...
 
 class PakeStart(_message.Message):
-    __slots__ = ("protocol", "message")
+    __slots__ = ("protocol", "message", "oldest_protocol")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     message: bytes
-    def __init__(self, protocol: _Optional[int] = ..., message: _Optional[bytes] = ...) -> None: ...
+    oldest_protocol: int
+    def __init__(self, protocol: _Optional[int] = ..., message: _Optional[bytes] = ..., oldest_protocol: _Optional[int] = ...) -> None: ...
 
 class PakeReply(_message.Message):
-    __slots__ = ("message",)
+    __slots__ = ("message", "protocol")
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     message: bytes
-    def __init__(self, message: _Optional[bytes] = ...) -> None: ...
+    protocol: int
+    def __init__(self, message: _Optional[bytes] = ..., protocol: _Optional[int] = ...) -> None: ...
 
 class PakeConfirm(_message.Message):
     __slots__ = ("mac",)
@@ -75,32 +79,48 @@ class Refusal(_message.Message):
     def __init__(self, code: _Optional[str] = ..., sentence: _Optional[str] = ...) -> None: ...
 
 class OfferBody(_message.Message):
-    __slots__ = ("confirm_mac", "session", "terms", "host", "members_present")
+    __slots__ = ("confirm_mac", "session", "terms", "host", "members_present", "version", "planner", "mlx_lm_version", "protocol", "oldest_protocol")
     CONFIRM_MAC_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     TERMS_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_PRESENT_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PLANNER_FIELD_NUMBER: _ClassVar[int]
+    MLX_LM_VERSION_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     confirm_mac: bytes
     session: bytes
     terms: SessionTerms
     host: str
     members_present: int
-    def __init__(self, confirm_mac: _Optional[bytes] = ..., session: _Optional[bytes] = ..., terms: _Optional[_Union[SessionTerms, _Mapping]] = ..., host: _Optional[str] = ..., members_present: _Optional[int] = ...) -> None: ...
+    version: str
+    planner: int
+    mlx_lm_version: str
+    protocol: int
+    oldest_protocol: int
+    def __init__(self, confirm_mac: _Optional[bytes] = ..., session: _Optional[bytes] = ..., terms: _Optional[_Union[SessionTerms, _Mapping]] = ..., host: _Optional[str] = ..., members_present: _Optional[int] = ..., version: _Optional[str] = ..., planner: _Optional[int] = ..., mlx_lm_version: _Optional[str] = ..., protocol: _Optional[int] = ..., oldest_protocol: _Optional[int] = ...) -> None: ...
 
 class EnrolBody(_message.Message):
-    __slots__ = ("name", "certificate", "version", "mlx_lm_version", "agreement")
+    __slots__ = ("name", "certificate", "version", "mlx_lm_version", "agreement", "planner", "protocol", "oldest_protocol")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MLX_LM_VERSION_FIELD_NUMBER: _ClassVar[int]
     AGREEMENT_FIELD_NUMBER: _ClassVar[int]
+    PLANNER_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     name: str
     certificate: bytes
     version: str
     mlx_lm_version: str
     agreement: bytes
-    def __init__(self, name: _Optional[str] = ..., certificate: _Optional[bytes] = ..., version: _Optional[str] = ..., mlx_lm_version: _Optional[str] = ..., agreement: _Optional[bytes] = ...) -> None: ...
+    planner: int
+    protocol: int
+    oldest_protocol: int
+    def __init__(self, name: _Optional[str] = ..., certificate: _Optional[bytes] = ..., version: _Optional[str] = ..., mlx_lm_version: _Optional[str] = ..., agreement: _Optional[bytes] = ..., planner: _Optional[int] = ..., protocol: _Optional[int] = ..., oldest_protocol: _Optional[int] = ...) -> None: ...
 
 class AdmittedBody(_message.Message):
     __slots__ = ("name", "key", "log")

@@ -30,7 +30,7 @@ SUPERSEDED_S = 1.0  # for a stream that sends to a reader who has a newer one
 Context = Any  # grpc.aio.ServicerContext; grpcio has no types
 
 
-class Sending:
+class GuardedStream:
     """A stream on its way to its reader. Who reads nothing for too long loses the connection, with what waits in it."""
 
     def __init__(self, caller: Connection, deadline_s: float) -> None:
@@ -81,7 +81,7 @@ class Servicer(pb_grpc.RendezvousServicer):
         self._tokens = tokens
         self._datagrams = datagrams
         self._udp = udp
-        self._streams: dict[int, Sending] = {}
+        self._streams: dict[int, GuardedStream] = {}
         self._latest: dict[Key, int] = {}  # stream
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = False
@@ -177,7 +177,7 @@ class Servicer(pb_grpc.RendezvousServicer):
     ) -> AsyncIterator[pb.RelayDatagram]:
         async with self._answering(None, context) as caller:
             tunnel = RelayTunnel(self._datagrams, caller.host, took=caller.took, idle_s=self._limits.idle_connection_s)
-        sending = Sending(caller, self._limits.send_deadline_s)
+        sending = GuardedStream(caller, self._limits.send_deadline_s)
         caller.attends(1)
         try:
             async for datagram in tunnel.run(requests):
@@ -189,12 +189,12 @@ class Servicer(pb_grpc.RendezvousServicer):
 
     # ---- Private
 
-    def _attended(self, key: Key, number: int, caller: Connection) -> Sending:
+    def _attended(self, key: Key, number: int, caller: Connection) -> GuardedStream:
         if (older := self._streams.get(self._latest.get(key, 0))) is not None:
             older.is_superseded()
         caller.attends(1)
         self._latest[key] = number
-        sending = self._streams[number] = Sending(caller, self._limits.send_deadline_s)
+        sending = self._streams[number] = GuardedStream(caller, self._limits.send_deadline_s)
         return sending
 
     def _left(self, key: Key, number: int, caller: Connection) -> None:

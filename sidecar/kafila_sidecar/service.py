@@ -13,21 +13,21 @@ from grpc.aio import ServicerContext as Context
 from kafila_proto import sidecar_pb2 as pb
 from kafila_proto import sidecar_pb2_grpc
 from kafila_sidecar.errors import KafilaError, Refused
-from kafila_sidecar.node import Node
+from kafila_sidecar.foreign import line
+from kafila_sidecar.machine.node import LocalNode
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024  # a prompt with its conversation; Ollama itself sets no limit
-LONGEST_SENTENCE = 2000  # characters; it travels in a header
 _MESSAGE_LIMITS = ("grpc.max_receive_message_length", "grpc.max_send_message_length")
 
 
 class SidecarService(sidecar_pb2_grpc.SidecarServicer):
     """Answers the Ollama server on the same machine."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: LocalNode) -> None:
         self._node = node
 
     async def Hello(self, request: pb.HelloRequest, context: Context) -> pb.HelloReply:
@@ -63,15 +63,27 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
     async def Plan(self, request: pb.PlanRequest, context: Context) -> pb.PlanReply:
         return await _answer(context, self._node.plan, request)
 
+    async def ListModels(self, request: pb.ListModelsRequest, context: Context) -> pb.ListModelsReply:
+        return await _answer(context, self._node.list_models)
+
+    async def ListWeights(self, request: pb.ListWeightsRequest, context: Context) -> pb.ListWeightsReply:
+        return await _answer(context, self._node.list_weights)
+
+    async def RemoveWeights(self, request: pb.RemoveWeightsRequest, context: Context) -> pb.FreedReply:
+        return await _answer(context, self._node.remove_weights, request)
+
+    async def PruneWeights(self, request: pb.PruneWeightsRequest, context: Context) -> pb.FreedReply:
+        return await _answer(context, self._node.prune_weights, request)
+
     async def Doctor(self, request: pb.DoctorRequest, context: Context) -> pb.DoctorReply:
         return await _answer(context, self._node.doctor, request)
 
     async def WatchSession(self, request: pb.SessionRequest, context: Context) -> AsyncGenerator[pb.Session, None]:
-        async for session in _stream(context, self._node.watch(request)):
+        async for session in _stream(context, self._node.watch, request):
             yield session
 
     async def Generate(self, request: pb.GenerateRequest, context: Context) -> AsyncGenerator[pb.GenerateReply, None]:
-        async for reply in _stream(context, self._node.generate(request)):
+        async for reply in _stream(context, self._node.generate, request):
             yield reply
 
 
@@ -83,9 +95,11 @@ async def _answer(context: Context, call: Callable[..., Awaitable[T]], *argument
         raise
 
 
-async def _stream(context: Context, source: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+async def _stream(
+    context: Context, call: Callable[..., AsyncGenerator[T, None]], *arguments: Any
+) -> AsyncGenerator[T, None]:
     try:
-        async with aclosing(source):
+        async with aclosing(call(*arguments)) as source:
             async for item in source:
                 yield item
     except Exception as error:
@@ -101,10 +115,10 @@ async def _abort(context: Context, error: Exception) -> None:
         log.info("call_refused code=%s", code)
     else:
         log.error("call_failed", exc_info=error)
-    await context.abort(getattr(grpc.StatusCode, code), sentence[:LONGEST_SENTENCE])
+    await context.abort(getattr(grpc.StatusCode, code), line(sentence))
 
 
-async def start_server(node: Node, socket: Path) -> grpc.aio.Server:
+async def start_server(node: LocalNode, socket: Path) -> grpc.aio.Server:
     """Serves on a unix socket that only this user can open.
 
     Raises OSError when the socket's folder can't be written, Refused when nothing can be bound there.

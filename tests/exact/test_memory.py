@@ -33,3 +33,26 @@ def test_shard_when_loaded_then_peak_memory_is_at_most_a_tenth_more(
     shard.close()
     assert size >= 50 * MIB
     assert size <= peak <= 1.1 * size
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [((0, 20, True), (0, 10, True)), ((0, 20, True), (10, 30, False)), ((10, 20, False), (5, 15, False))],
+    ids=["less", "on", "back"],
+)
+def test_shard_when_another_takes_over_then_peak_memory_is_a_tenth_more_than_the_larger(
+    folder: Path, first: tuple[int, int, bool], then: tuple[int, int, bool]
+) -> None:
+    gc.collect()
+    mx.clear_cache()
+    held = mx.get_active_memory()
+    before = load_shard(folder, *first)
+    largest = before.weight_bytes
+    mx.reset_peak_memory()
+    shard = load_shard(folder, *then, before=before)
+    peak = mx.get_peak_memory() - held
+    largest = max(largest, shard.weight_bytes)
+    now = mx.get_active_memory() - held
+    shard.close()
+    assert peak <= 1.1 * largest
+    assert now <= 1.1 * shard.weight_bytes

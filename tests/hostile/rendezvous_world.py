@@ -197,7 +197,7 @@ def stub_of(connection: grpc.aio.Channel) -> pb_grpc.RendezvousStub:
 
 
 @dataclass
-class Member:
+class HonestMember:
     stub: pb_grpc.RendezvousStub
     room: int
     mailbox: int
@@ -220,10 +220,10 @@ class Member:
 
 
 @asynccontextmanager
-async def members(port: int, number: int = 2) -> AsyncIterator[list[Member]]:
+async def members(port: int, number: int = 2) -> AsyncIterator[list[HonestMember]]:
     """An honest session: one opens a room, the others join, all attend, each over its own connection."""
     async with contextlib.AsyncExitStack() as stack:
-        found: list[Member] = []
+        found: list[HonestMember] = []
         for _ in range(number):
             stub = stub_of(await stack.enter_async_context(channel(port)))
             if not found:
@@ -235,7 +235,7 @@ async def members(port: int, number: int = 2) -> AsyncIterator[list[Member]]:
             stream = stub.Attend(pb.AttendRequest(room=room, mailbox=mailbox, secret=secret))
             async with asyncio.timeout(5):
                 await stream.read()
-            found.append(Member(stub, room, mailbox, secret, stream))
+            found.append(HonestMember(stub, room, mailbox, secret, stream))
         yield found
 
 

@@ -18,10 +18,9 @@ from kafila_rendezvous.errors import LimitReached
 from kafila_rendezvous.front.door import Door
 from kafila_rendezvous.pace import Pace
 from kafila_rendezvous.server import serve
-from kafila_sidecar.rendezvous_process import RendezvousProcess
-from kafila_sidecar.session.channel.events import RendezvousBack, RoomGone
+from kafila_sidecar.machine.rendezvous_process import RendezvousProcess
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress
-from kafila_sidecar.session.rendezvous.attendance import sightings
+from kafila_sidecar.session.rendezvous.attendance import RendezvousBack, RoomGone, sightings
 from kafila_sidecar.session.rendezvous.mailbox import open_room
 from tests.hostile.rendezvous_world import (
     ACK,
@@ -236,7 +235,7 @@ async def test_embedded_when_2100_connections_come_or_it_is_killed_then_the_side
 PARENT = """
 import asyncio, sys
 from pathlib import Path
-from kafila_sidecar.rendezvous_process import RendezvousProcess
+from kafila_sidecar.machine.rendezvous_process import RendezvousProcess
 
 async def main():
     process = RendezvousProcess(Path(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""The planner's answers again, by trying everything, written from the paper and the issue and not from the planner."""
+"""The planner's answers again, by trying everything, from the paper and the docs and not from the planner."""
 
 import itertools
 import math

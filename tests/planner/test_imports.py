@@ -1,10 +1,13 @@
 """The planner stands alone."""
 
 import ast
+import re
 import sys
 from pathlib import Path
 
 import kafila_planner
+
+ROOT = Path(kafila_planner.__file__).parent
 
 
 def imported(file: Path) -> set[str]:
@@ -18,8 +21,16 @@ def imported(file: Path) -> set[str]:
 
 
 def test_planner_when_its_imports_are_read_then_only_the_standard_library_and_itself() -> None:
-    files = list(Path(kafila_planner.__file__).parent.rglob("*.py"))
+    files = list(ROOT.rglob("*.py"))
     assert len(files) > 20
     used = set().union(*map(imported, files)) - {"kafila_planner"}
     assert used <= sys.stdlib_module_names
     assert not used & {"random", "time", "datetime", "logging", "socket", "os", "asyncio"}
+
+
+def test_documented_files_when_compared_with_the_tree_then_every_module_is_named_in_its_room() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "planner.md").read_text()
+    rows = re.findall(r"^\| (?:`(\w+)/`|top) \| (`.*?`) \|", page, re.MULTILINE)
+    named = sorted(f"{room}/{name}" for room, names in rows for name in re.findall(r"`(\w+)`", names))
+    files = (file.relative_to(ROOT) for file in ROOT.rglob("*.py") if file.stem != "__init__")
+    assert named == sorted(f"{'' if file.parent == Path() else file.parent}/{file.stem}" for file in files)

@@ -3,12 +3,14 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from kafila_planner import PLANNER_VERSION
 from kafila_planner.__main__ import main
 from tests.planner.problems import GB, Json, member, problem
 
@@ -149,6 +151,11 @@ def test_main_when_standard_input_is_closed_then_two_and_a_sentence() -> None:
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert "standard input is closed" in done.stderr
+
+
+def test_main_when_asked_for_its_version_then_the_package_and_the_planner(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert re.fullmatch(rf"kafila-plan \S.*, planner {PLANNER_VERSION}\n", capsys.readouterr().out)
 
 
 def test_main_when_asked_for_help_then_units_exit_status_and_an_example(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,11 +3,14 @@
 import math
 from itertools import accumulate
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafila_planner.model.chain import Chain
-from kafila_planner.model.partition import Device, divide, largest_count, partition
+from kafila_planner.division.measure import Goal, balance
+from kafila_planner.model.device import Device
+from kafila_planner.model.equal import EqualChain, largest_count, partition
+from kafila_planner.model.unequal import UnequalChain
 from tests.planner.problems import QUICK, at_length, compositions
 
 DeviceCase = tuple[float, float, int]
@@ -47,10 +50,10 @@ test_partition_when_tried_at_length_then_bottleneck_is_that_of_brute_force = at_
 sizes = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=9)
 
 
-def chain(cases: list[tuple[int, int]]) -> Chain:
+def chain(cases: list[tuple[int, int]]) -> UnequalChain:
     """A chain of single blocks with (read, held) bytes, treated as unequal."""
     read, held = zip(*cases, strict=True)
-    return Chain(tuple(range(len(cases) + 1)), (0, *accumulate(read)), (0, *accumulate(held)), equal=False)
+    return UnequalChain(tuple(range(len(cases) + 1)), (0, *accumulate(read)), (0, *accumulate(held)))
 
 
 def check_unequal(cases: list[tuple[int, int]], each: list[tuple[float, float, int]]) -> None:
@@ -63,7 +66,7 @@ def check_unequal(cases: list[tuple[int, int]], each: list[tuple[float, float, i
         if room:
             costs = (f + (blocks.read[b] - blocks.read[a]) * p for (a, b), (f, p, _) in zip(spans, each, strict=True))
             best = min(best, max(costs))
-    found = divide(blocks, [Device(*one) for one in each])
+    found = blocks.divide([Device(*one) for one in each])
     assert (math.inf if found is None else found.bottleneck_s) == best
     if found is not None:
         assert sum(found.counts) == len(cases)
@@ -100,6 +103,30 @@ def test_partition_when_a_floor_would_lose_a_block_then_the_true_optimum_is_foun
 def test_divide_when_the_greedy_pass_would_strand_a_large_block_then_it_is_still_found() -> None:
     """The first could take both small blocks, but then the second would have to hold the large one."""
     blocks = chain([(1, 1), (1, 1), (9, 9)])
-    found = divide(blocks, [Device(0.0, 1.0, 2), Device(0.0, 1.0, 1), Device(0.0, 1.0, 9)])
+    found = blocks.divide([Device(0.0, 1.0, 2), Device(0.0, 1.0, 1), Device(0.0, 1.0, 9)])
     assert found is not None
     assert found.counts == (1, 1, 1)
+
+
+alike = st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 9))
+"""Atoms, and what each reads and holds."""
+
+
+@QUICK
+@given(alike, roomy, st.integers(1, 4), st.integers(1, 4), st.floats(0, 5))
+def test_chains_when_all_atoms_are_alike_then_both_kinds_give_the_same_figures(
+    sizes: tuple[int, int, int], each: list[tuple[float, float, int]], users: int, batch: int, network_s: float
+) -> None:
+    atoms, read, held = sizes
+    sums = [tuple(range(0, (atoms + 1) * step, step)) for step in (1, read, held)]
+    equal, unequal = EqualChain(*sums), UnequalChain(*sums)
+    devices = [Device(*one) for one in each]
+    figures = []
+    for blocks in (equal, unequal):
+        division, split = blocks.divide(devices), balance(blocks, devices, Goal(users, batch, network_s))
+        figures.append((division and division.bottleneck_s, split and Goal(users, batch, network_s).token_s(split)))
+    assert figures[0] == pytest.approx(figures[1])
+    assert not any(equal.limit_blocks(0, room) != unequal.limit_blocks(0, room) for _, _, room in each)
+    if figures[0][0] is not None:
+        assert equal.could_fill([room for _, _, room in each])
+        assert unequal.could_fill([room for _, _, room in each])

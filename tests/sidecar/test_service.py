@@ -13,7 +13,7 @@ import pytest
 from kafila_proto import sidecar_pb2 as pb
 from kafila_proto import sidecar_pb2_grpc as rpc
 from kafila_sidecar.errors import BY_CODE, Refused
-from kafila_sidecar.node import Node
+from kafila_sidecar.machine.node import LocalNode
 from kafila_sidecar.service import start_server
 
 
@@ -51,7 +51,7 @@ class FailingNode:
 
 @asynccontextmanager
 async def serving(node: FailingNode, socket: Path) -> AsyncIterator[rpc.SidecarStub]:
-    server = await start_server(cast(Node, node), socket)
+    server = await start_server(cast(LocalNode, node), socket)
     async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
         yield rpc.SidecarStub(channel)  # type: ignore[no-untyped-call]
     await server.stop(0)
@@ -74,7 +74,7 @@ async def test_server_when_an_old_socket_is_left_then_it_is_replaced(tmp_path: P
 
 async def test_server_when_the_path_is_too_long_for_a_socket_then_refused_in_words(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="shorter path"):
-        await start_server(cast(Node, FailingNode()), tmp_path / ("x" * 200))
+        await start_server(cast(LocalNode, FailingNode()), tmp_path / ("x" * 200))
 
 
 @pytest.mark.parametrize("code", sorted(BY_CODE))

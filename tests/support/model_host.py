@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 PIECE = 1 << 18
 """Bytes written at once."""
@@ -182,6 +182,8 @@ class Handler(BaseHTTPRequestHandler):
         path = unquote(urlsplit(self.path).path).strip("/")
         if path == "_counts":
             return self.answer_json(200, self.host.counts())
+        if path == "api/models":
+            return self.answer_search(parse_qs(urlsplit(self.path).query))
         if path.startswith("api/models/"):
             return self.answer_info(path.removeprefix("api/models/"))
         if path.startswith("_cdn/"):
@@ -205,6 +207,11 @@ class Handler(BaseHTTPRequestHandler):
             gated = "manual" if repo in self.host.gated else False
             info = {"id": repo, "sha": self.host.revisions[repo], "private": False, "gated": gated, "siblings": files}
             self.answer_json(200, tree if what == "tree" else info)
+
+    def answer_search(self, query: Mapping[str, list[str]]) -> None:
+        words, most = query["search"][0].lower(), int(query["limit"][0])
+        names = [repo for repo in self.host.folders if words in repo.lower()]
+        self.answer_json(200, [{"id": repo, "modelId": repo} for repo in names[:most]])
 
     def known(self, repo: str, revision: str) -> bool:
         if repo not in self.host.folders:

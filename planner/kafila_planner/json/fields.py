@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from kafila_planner.errors import BadProblem
+from kafila_planner.errors import BadInput, BadProblem
 
 T = TypeVar("T")
 E = TypeVar("E", bound=str)
@@ -19,28 +19,34 @@ SMALLEST, LARGEST = 1e-12, 1e24
 LONGEST_ROUND_TRIP_S = 1e6
 """Eleven days."""
 
+MOST_BLOCKS = 4096
+"""No checkpoint comes near; a larger number would only eat this machine's memory."""
+
+MOST_MEMBERS = 64
+
 
 class Fields:
-    """One JSON object. `owner` opens each sentence: "the model", "member 'A'"."""
+    """One JSON object. `owner` opens each sentence: "the model", "member 'A'". `error` is what its faults are."""
 
-    def __init__(self, owner: str, value: object, allowed: Iterable[str]) -> None:
+    def __init__(self, owner: str, value: object, allowed: Iterable[str], error: type[BadInput] = BadProblem) -> None:
         if not isinstance(value, dict):
-            raise BadProblem(f"{owner} has to be a JSON object, not {show(value)}")
+            raise error(f"{owner} has to be a JSON object, not {show(value)}")
         self.owner = owner
         self.value: dict[str, object] = value
+        self.error = error
         unknown = sorted(str(key) for key in value if key not in set(allowed))
         if unknown:
-            raise BadProblem(f"{owner} has a field that is not known: {unknown[0]!r}")
+            raise error(f"{owner} has a field that is not known: {show(unknown[0])}")
 
-    def fault(self, name: str, wanted: str, got: object) -> BadProblem:
-        return BadProblem(f"{self.owner}: {name} has to be {wanted}, not {show(got)}")
+    def fault(self, name: str, wanted: str, got: object) -> BadInput:
+        return self.error(f"{self.owner}: {name} has to be {wanted}, not {show(got)}")
 
     def get(self, name: str, read: "Reader[T]", default: Any = REQUIRED) -> T:
         """The field, or `default` where it is absent or null."""
         value = self.value.get(name)
         if value is None:
             if default is REQUIRED:
-                raise BadProblem(f"{self.owner}: {name} is missing")
+                raise self.error(f"{self.owner}: {name} is missing")
             return default  # type: ignore[no-any-return]
         return read(self, name, value)
 
@@ -54,6 +60,8 @@ def show(value: object) -> str:
         text = repr(value) if isinstance(value, str) else json.dumps(value)
     except RecursionError:
         text = "a value that is nested too deep"
+    except (TypeError, ValueError):
+        text = "a value that can't be shown"
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -82,15 +90,15 @@ def within(least: float, most: float) -> "Reader[float]":
     return read
 
 
-def whole(least: int) -> Reader[int]:
-    """A whole number of at least `least`; 2.4e10 counts as one."""
+def whole(least: int, most: float = LARGEST) -> Reader[int]:
+    """A whole number from `least` to `most`; 2.4e10 counts as one."""
 
     def read(fields: Fields, name: str, value: object) -> int:
         number = finite(value)
         if number is None or number < least or number != int(number):
             raise fields.fault(name, f"a whole number, {least} or more", value)
-        if number > LARGEST:
-            raise fields.fault(name, f"at most {LARGEST:g}", value)
+        if number > most:
+            raise fields.fault(name, f"at most {most:g}", value)
         return int(value)  # type: ignore[call-overload, no-any-return]
 
     return read
@@ -125,10 +133,14 @@ def one_of(kind: Callable[[str], E], words: Iterable[str]) -> Reader[E]:
     return read
 
 
-def listed(item: Reader[T]) -> Reader[tuple[T, ...]]:
+def listed(item: Reader[T], most: int | None = None) -> Reader[tuple[T, ...]]:
+    """A list, of at most `most` entries if that is given."""
+
     def read(fields: Fields, name: str, value: object) -> tuple[T, ...]:
         if not isinstance(value, list):
             raise fields.fault(name, "a list", value)
+        if most is not None and len(value) > most:
+            raise fields.error(f"{fields.owner}: {name} has {len(value)} entries, at most {most} are allowed")
         return tuple(item(fields, f"{name}[{place}]", entry) for place, entry in enumerate(value))
 
     return read

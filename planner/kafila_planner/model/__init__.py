@@ -1,1 +1,1 @@
-"""What is planned: members, blocks and links, and what a stage, a hop and a whole ring cost."""
+"""What is planned: members, blocks and round trips, and what a stage, a hop and a whole ring cost."""

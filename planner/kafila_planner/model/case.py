@@ -3,10 +3,11 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from kafila_planner.model.chain import Chain, chain_of
+from kafila_planner.model.chain import Chain
 from kafila_planner.model.cost import Prices, batch_sizes, prices_at, relative_prices, tier_of
-from kafila_planner.model.partition import Device
-from kafila_planner.model.reach import RoundTrips, links_of
+from kafila_planner.model.cutting import chain_of
+from kafila_planner.model.device import Device
+from kafila_planner.model.reach import RoundTrips, round_trips_of
 from kafila_planner.model.types import Node, Problem, Tier
 
 
@@ -26,7 +27,7 @@ class Case:
     tier_why: str
     room_bytes: tuple[int, ...]
     prices: tuple[Prices, ...]
-    links: RoundTrips
+    round_trips: RoundTrips
 
     @property
     def names(self) -> list[str]:
@@ -66,7 +67,7 @@ def case_of(problem: Problem, names: Collection[str] | None = None) -> Case:
         tier_why=why,
         room_bytes=tuple((member.memory_bytes or 0) - occupied for member in members),
         prices=_prices(problem, members, tier),
-        links=links_of(members, problem.edges, problem.objective),
+        round_trips=round_trips_of(members, problem.edges, problem.objective),
     )
 
 

@@ -32,7 +32,7 @@ def ring_ps(case: Case, order: Sequence[int]) -> int | None:
     """The paper's ring cost: the sum of round trips, None if one is not known."""
     total = 0
     for a, b in hops(order):
-        rtt = case.links.rtt_ps[a][b]
+        rtt = case.round_trips.rtt_ps[a][b]
         if rtt is None:
             return None
         total += rtt
@@ -49,8 +49,7 @@ def stage_costs(case: Case, layout: Layout, prices: Prices) -> list[float]:
     read = case.chain.read
     devices = case.devices(layout.order, prices)
     return [
-        device.fixed_s + (read[end] - read[start]) * device.per_byte_s
-        for device, (start, end) in zip(devices, layout.spans(), strict=True)
+        device.cost_s(read[end] - read[start]) for device, (start, end) in zip(devices, layout.spans(), strict=True)
     ]
 
 

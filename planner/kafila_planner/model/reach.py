@@ -92,7 +92,7 @@ def is_direct(a: Reach, b: Reach) -> bool:
     return Reach.PERMISSIVE in (a, b) or a is b is Reach.ORDINARY
 
 
-def links_of(members: tuple[Node, ...], edges: tuple[MeasuredEdge, ...], objective: Objective) -> RoundTrips:
+def round_trips_of(members: tuple[Node, ...], edges: tuple[MeasuredEdge, ...], objective: Objective) -> RoundTrips:
     """Every pair's path and round trip: predicted, or measured where an edge says so."""
     reach = tuple(classify(member, objective) for member in members)
     measured = {edge.between: edge for edge in edges}

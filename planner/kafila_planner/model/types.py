@@ -104,10 +104,11 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node. None means not measured. `memory_bytes` is what it lends at most, the runtime's reserve included.
+    """A member as the planner sees it. None means not measured.
 
-    `rtt_s` is its round trip to the rendezvous. `block_s` and `head_s` are measured seconds of one block and of norm
-    plus unembedding by batch size; where given they stand above `bandwidth_bytes_per_s`.
+    `memory_bytes` is what it lends at most, the runtime's reserve included. `rtt_s` is its round trip to the
+    rendezvous. `block_s` and `head_s` are measured seconds of one block and of norm plus unembedding by batch size;
+    where given they stand above `bandwidth_bytes_per_s`.
     """
 
     name: str

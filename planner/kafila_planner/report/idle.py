@@ -1,7 +1,5 @@
 """Members without blocks: why, and the rate of the chosen members with each of them in."""
 
-import math
-from dataclasses import replace
 from math import fsum
 
 from kafila_planner.admission import can_hold_a_block, size
@@ -9,10 +7,8 @@ from kafila_planner.division.crew import SURPLUS
 from kafila_planner.model.case import Case, case_of
 from kafila_planner.model.rates import Layout, best_batch, network_s, ring_ps, stage_costs
 from kafila_planner.model.types import Idle, Objective, Tier
-from kafila_planner.ring.order import ring_of
-from kafila_planner.ring.tour import improved, insert_all, ring_weight
-from kafila_planner.search.local import RING_EXACT_TO, local_search
-from kafila_planner.search.pool import Pool, SearchBudget, best_of_ring, pool_of
+from kafila_planner.search.choice import rings_of
+from kafila_planner.search.pool import SearchBudget
 from kafila_planner.settle import Settled, takes_all, whole
 
 ALL_TAKEN = "more members than blocks, and it would do better in nobody's place"
@@ -54,28 +50,10 @@ def _layout_with(settled: Settled, case: Case) -> Layout | None:
     if takes_all(case.problem):
         together = whole(case)
         return together.layout if isinstance(together, Settled) else None
-    if not case.chain.equal:
-        return _searched(case)
-    pool = pool_of(case)
-    ring = ring_of(case) if len(case.members) <= RING_EXACT_TO else _inserted(settled, case, pool)
-    weight = ring_weight(ring, pool.weights)
-    found = best_of_ring(pool, ring, weight, math.inf, SearchBudget(STATES))
+    present = tuple(case.names.index(settled.case.names[member]) for member in settled.layout.order)
+    found = rings_of(case).everybody(present, SearchBudget(STATES))
     best = min(found, key=lambda one: (one.rank, one.layout.order), default=None)
     return None if best is None else best.layout
-
-
-def _searched(case: Case) -> Layout | None:
-    """Unequal blocks: the order matters to the division too."""
-    pool = pool_of(case_of(replace(case.problem, require=frozenset(case.names)), case.names))
-    best = min(local_search(pool, SearchBudget(STATES)), key=lambda one: (one.rank, one.layout.order), default=None)
-    return None if best is None else best.layout
-
-
-def _inserted(settled: Settled, case: Case, pool: Pool) -> tuple[int, ...]:
-    """The present ring with the new member where it costs least, improved: good, and quick for many members."""
-    ring = [case.names.index(settled.case.names[member]) for member in settled.layout.order]
-    new = next(member for member in range(len(case.members)) if member not in ring)
-    return improved(insert_all(ring, [new], pool.weights), pool.weights)
 
 
 def _comparison(settled: Settled, case: Case, layout: Layout) -> str:

@@ -28,7 +28,7 @@ def plan_of(case: Case, layout: Layout, search: SearchKind, ordered_by: OrderedB
     """Every figure of the ring, from the same costs that it was chosen by."""
     costs = stage_costs(case, layout, case.prices[0]) if case.prices else None
     ring = ring_ps(case, layout.order)
-    links = tuple(_hop(case, a, b) for a, b in hops(layout.order))
+    ring_hops = tuple(_hop(case, a, b) for a, b in hops(layout.order))
     measured = costs is not None and case.tier is Tier.MEASURED
     network = None if ring is None else network_s(ring)
     seconds, batch = best_batch(case, layout) if measured else (None, 1)
@@ -40,8 +40,8 @@ def plan_of(case: Case, layout: Layout, search: SearchKind, ordered_by: OrderedB
         head=case.members[layout.order[0]].name,
         order=tuple(case.members[member].name for member in layout.order),
         stages=_stages(case, layout, costs),
-        hops=links,
-        relayed_hops=sum(hop.path is Path.RELAY for hop in links),
+        hops=ring_hops,
+        relayed_hops=sum(hop.path is Path.RELAY for hop in ring_hops),
         ring_cost_s=None if ring is None or ordered_by is OrderedBy.COUNTING else ring / PICOSECONDS,
         bottleneck_s=None if costs is None else max(costs),
         compute_s=None if costs is None else fsum(costs),
@@ -66,7 +66,7 @@ def _stages(case: Case, layout: Layout, costs: list[float] | None) -> tuple[Plan
             end=case.chain.cuts[end],
             cost_s=None if costs is None else costs[place],
             resident_bytes=_resident_bytes(case, place == 0, start, end),
-            limit_blocks=_limit_blocks(case, member, place == 0, start),
+            limit_blocks=case.chain.limit_blocks(start, case.room(member, place == 0)),
         )
         for place, (member, (start, end)) in enumerate(zip(layout.order, layout.spans(), strict=True))
     )
@@ -79,17 +79,10 @@ def _resident_bytes(case: Case, is_head: bool, start: int, end: int) -> int:
     return case.chain.held[end] - case.chain.held[start] + head + problem.reserve_bytes + problem.prefill_peak_bytes
 
 
-def _limit_blocks(case: Case, member: int, is_head: bool, start: int) -> int:
-    """The most blocks it could hold in this role; where they are unequal, counted from the stage's start."""
-    chain, room = case.chain, case.room(member, is_head)
-    first = 0 if chain.equal else start
-    return chain.cuts[chain.reach(first, room)] - chain.cuts[first]
-
-
 def _hop(case: Case, a: int, b: int) -> PlannedHop:
-    rtt = case.links.rtt_ps[a][b]
+    rtt = case.round_trips.rtt_ps[a][b]
     cost = None if rtt is None else network_s(rtt)
-    return PlannedHop(case.members[a].name, case.members[b].name, case.links.path(a, b), cost)
+    return PlannedHop(case.members[a].name, case.members[b].name, case.round_trips.path(a, b), cost)
 
 
 def _notes(case: Case, ring: int | None) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 import math
 
 from kafila_planner.model.case import Case
-from kafila_planner.model.partition import divide
 from kafila_planner.model.rates import Layout
 from kafila_planner.model.types import Tier
 
@@ -16,14 +15,14 @@ def place_head(case: Case, ring: tuple[int, ...]) -> Layout | None:
 
     The arithmetic tier prices no head, so there the first stays.
     """
-    anchored = divide(case.chain, case.devices(ring, case.prices[0]))
+    anchored = case.chain.divide(case.devices(ring, case.prices[0]))
     best, layout = math.inf, None
     if anchored is not None:
         best, layout = anchored.bottleneck_s * (1 - MARGIN), Layout(ring, anchored.counts)
     if case.tier is not Tier.MEASURED:
         return layout
     for order in sorted(ring[place:] + ring[:place] for place in range(1, len(ring))):
-        division = divide(case.chain, case.devices(order, case.prices[0]), best)
+        division = case.chain.divide(case.devices(order, case.prices[0]), best)
         if division is not None and division.bottleneck_s < best:
             best, layout = division.bottleneck_s, Layout(order, division.counts)
     return layout

@@ -16,16 +16,16 @@ def ring_of(case: Case) -> tuple[int, ...]:
 
 def ring_through(case: Case, start: int, others: Sequence[int]) -> tuple[int, ...]:
     """The cheapest ring from `start`. Ties break by ring separation, then by name (an index is a name's place)."""
-    if case.links.reach is not None and not case.links.priced:
-        return counted_ring(start, others, case.links.reach)
-    return cheapest_ring(start, others, case.links.weights())
+    if case.round_trips.reach is not None and not case.round_trips.priced:
+        return counted_ring(start, others, case.round_trips.reach)
+    return cheapest_ring(start, others, case.round_trips.weights())
 
 
 def ordered_by(case: Case) -> OrderedBy:
-    return OrderedBy.PRICED if case.links.priced else OrderedBy.COUNTING
+    return OrderedBy.PRICED if case.round_trips.priced else OrderedBy.COUNTING
 
 
 def order_search(case: Case) -> SearchKind:
     """Whether `ring_of` is exact: counting always is."""
-    counted = case.links.reach is not None and not case.links.priced
+    counted = case.round_trips.reach is not None and not case.round_trips.priced
     return SearchKind.EXACT if counted or len(case.members) <= EXACT_TO else SearchKind.HEURISTIC

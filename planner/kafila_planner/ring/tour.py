@@ -9,6 +9,8 @@ from operator import add
 
 Weights = Sequence[Sequence[int]]
 
+Ring = tuple[int, ...]
+
 EXACT_TO = 16
 """Members up to which Held and Karp's program is affordable: 15 · 2^14 states, well under a second."""
 

@@ -7,16 +7,15 @@ blocks can be cut anywhere and nobody has a limit.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import NamedTuple
 
 from kafila_planner.model.case import Case
-from kafila_planner.model.chain import Chain
+from kafila_planner.model.chain import steps
 from kafila_planner.model.cost import Prices
 
 
-class Row(NamedTuple):
-    """A member at one batch size. Amounts are atoms where these are equal, bytes read where not.
+class MemberSpeed(NamedTuple):
+    """A member at one batch size. Amounts are in the chain's units.
 
     `least_s`: its stage with the least that everybody takes. `spare`: how much more it can hold. `rate`: amount a
     second. `fixed_work`, `head_work`: what it could read in the time of its overhead, and of the head. `head_loss`:
@@ -36,8 +35,9 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """The chain as an amount to hand out: everybody takes at least `least`, a member at most `most`, less as head."""
+    """The chain as units to hand out: everybody takes at least `least`, a member at most `most`, less as head."""
 
+    unit_bytes: int
     total: int
     least: int
     most: tuple[float, ...]
@@ -50,7 +50,7 @@ class Speeds:
 
     batch: int
     amounts: Amounts
-    rows: tuple[Row, ...]
+    members: tuple[MemberSpeed, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,49 +76,36 @@ class LowerBound:
 
 def amounts_of(case: Case) -> Amounts:
     """For bounds: nobody can hold more."""
-    chain = case.chain
-    if chain.equal:
-        return _amounts(case, chain.atoms, 1, lambda room: float(min(chain.atoms, room // chain.held[1])))
-    per_held = _most_read_per_held(chain)
-    total = chain.read[-1]
-    return _amounts(case, total, min(_steps(chain.read)), lambda room: min(float(total), room * per_held))
+    return _amounts(case, case.chain.most_units)
 
 
 def cautious_amounts(case: Case) -> Amounts:
     """What members will really hold: unequal blocks leave about half a block of room unused. No lower bound."""
     chain = case.chain
-    lost, per_held = chain.held[-1] / chain.atoms / 2, chain.read[-1] / chain.held[-1]
-    return _amounts(case, chain.read[-1], min(_steps(chain.read)), lambda room: max(0.0, room - lost) * per_held)
+    lost, per_held = chain.held[-1] / chain.atoms / 2, chain.read[-1] / chain.held[-1] / chain.unit_bytes
+    return _amounts(case, lambda rooms: tuple(max(0.0, room - lost) * per_held for room in rooms))
 
 
-def _amounts(case: Case, total: int, least: int, fits: Callable[[int], float]) -> Amounts:
-    members = range(len(case.members))
+def _amounts(case: Case, most: Callable[[Sequence[int]], tuple[float, ...]]) -> Amounts:
+    chain, members = case.chain, range(len(case.members))
     return Amounts(
-        total=total,
-        least=least,
-        most=tuple(fits(case.room(member, False)) for member in members),
-        most_as_head=tuple(fits(case.room(member, True)) for member in members),
+        unit_bytes=chain.unit_bytes,
+        total=chain.read[-1] // chain.unit_bytes,
+        least=min(steps(chain.read)) // chain.unit_bytes,
+        most=most([case.room(member, False) for member in members]),
+        most_as_head=most([case.room(member, True) for member in members]),
     )
 
 
-def _most_read_per_held(chain: Chain) -> float:
-    pairs = zip(_steps(chain.read), _steps(chain.held), strict=True)
-    return max(read / held for read, held in pairs)
+def speeds_of(amounts: Amounts, prices: Prices) -> Speeds:
+    members = (_speed(amounts, prices, member) for member in range(len(amounts.most)))
+    return Speeds(prices.batch, amounts, tuple(sorted(members, key=lambda one: (one.per_s, one.bit))))
 
 
-def _steps(sums: Sequence[int]) -> list[int]:
-    return [after - before for before, after in pairwise(sums)]
-
-
-def speeds_of(case: Case, amounts: Amounts, prices: Prices) -> Speeds:
-    rows = (_row(case, amounts, prices, member) for member in range(len(case.members)))
-    return Speeds(prices.batch, amounts, tuple(sorted(rows, key=lambda row: (row.per_s, row.bit))))
-
-
-def _row(case: Case, amounts: Amounts, prices: Prices, member: int) -> Row:
-    per_s = prices.per_byte[member] * (case.chain.read[1] if case.chain.equal else 1)
+def _speed(amounts: Amounts, prices: Prices, member: int) -> MemberSpeed:
+    per_s = prices.per_byte[member] * amounts.unit_bytes
     can_lead = amounts.most_as_head[member] >= amounts.least
-    return Row(
+    return MemberSpeed(
         bit=1 << member,
         least_s=prices.fixed[member] + amounts.least * per_s,
         per_s=per_s,
@@ -138,7 +125,7 @@ def bound_of(mask: int, speeds: Speeds) -> LowerBound | None:
         return None
     compute, total_rate, work, spares = 0.0, 0.0, float(speeds.amounts.total), 0.0
     least_head = least_head_work = least_loss = math.inf
-    for bit, least_s, per_s, spare, rate, fixed_work, head_s, head_work, head_loss in speeds.rows:
+    for bit, least_s, per_s, spare, rate, fixed_work, head_s, head_work, head_loss in speeds.members:
         if mask & bit:
             share = spare if spares + spare < spare_needed else max(0.0, spare_needed - spares)
             spares += spare

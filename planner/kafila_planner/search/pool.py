@@ -4,19 +4,16 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import fsum
-from typing import NamedTuple
 
-from kafila_planner.division.measure import Goal, Split, balance
+from kafila_planner.division.measure import Goal, balance
 from kafila_planner.model.case import Case
 from kafila_planner.model.cost import Prices
+from kafila_planner.model.device import Split
 from kafila_planner.model.rates import Layout, network_s, stage_costs, token_s
 from kafila_planner.model.reach import PICOSECONDS
 from kafila_planner.model.types import Objective
 from kafila_planner.ring.tour import Weights, ring_weight
 from kafila_planner.search.bound import LowerBound, Speeds, amounts_of, bound_of, cautious_amounts, speeds_of
-
-CROSSED = 2
-"""With users, how often the program over all cuts is run for one division (see `measure`)."""
 
 
 class SearchBudget:
@@ -31,27 +28,13 @@ class SearchBudget:
         return self.left >= 0
 
 
-class States(NamedTuple):
-    """How many a search may count: of table entries, bounds and shares; for unequal blocks, of cuts tried."""
-
-    equal: int
-    unequal: int
-
-    def budget(self, case: Case) -> SearchBudget:
-        return SearchBudget(self.equal if case.chain.equal else self.unequal)
-
-
-STATES = States(300_000, 2_000_000)
-"""For the exact search: about a second on one slow core."""
-
-
 @dataclass(frozen=True, slots=True)
 class Pool:
     """All members of the case can hold a block. Sets of them are bit masks.
 
     `users` is 1 for latency, which makes it a special case of throughput (see `measure`). `rtt_unit` turns a ring's
-    weight into picoseconds; 0 where no ring is priced, and a weight is the number of relays. `steps` are the cuts that
-    a member's place in the program over unequal blocks tries.
+    weight into picoseconds; 0 where no ring is priced, and a weight is the number of relays. `states` is what a member
+    adds to a division's share of a budget.
     """
 
     case: Case
@@ -61,7 +44,7 @@ class Pool:
     speeds: tuple[Speeds, ...]
     weights: Weights
     rtt_unit: int
-    steps: tuple[int, ...]
+    states: tuple[int, ...]
 
     def network_s(self, weight: int) -> float:
         return network_s(weight // self.rtt_unit) if self.rtt_unit else 0.0
@@ -88,26 +71,17 @@ def pool_of(case: Case) -> Pool:
         users=1 if alone else case.problem.concurrency,
         required=mask_of(case.required),
         prices=prices,
-        speeds=tuple(speeds_of(case, amounts, one) for one in prices),
-        weights=case.links.weights(),
-        rtt_unit=case.links.rtt_unit() if case.links.priced else 0,
-        steps=tuple(_steps(case, member) for member in range(len(case.members))),
+        speeds=tuple(speeds_of(amounts, one) for one in prices),
+        weights=case.round_trips.weights(),
+        rtt_unit=case.round_trips.rtt_unit() if case.round_trips.priced else 0,
+        states=tuple(map(case.chain.states, case.room_bytes)),
     )
-
-
-def _steps(case: Case, member: int) -> int:
-    chain, room = case.chain, case.room_bytes[member]
-    if chain.equal:
-        return 0
-    return sum(max(1, chain.reach(start, room) - start) for start in range(chain.atoms))
 
 
 def cautious(pool: Pool) -> Pool:
     """The pool with bounds that are estimates: for choosing sets that will pack, not for ruling any out."""
-    if pool.case.chain.equal:
-        return pool
     amounts = cautious_amounts(pool.case)
-    return replace(pool, speeds=tuple(speeds_of(pool.case, amounts, one) for one in pool.prices))
+    return replace(pool, speeds=tuple(speeds_of(amounts, one) for one in pool.prices))
 
 
 def mask_of(members: Iterable[int]) -> int:
@@ -156,7 +130,7 @@ def best_of_ring(
             return
         prices = pool.prices[place]
         goal = Goal(pool.users, prices.batch, network)
-        heads = sorted((row.head_s, row.bit, row.head_work) for row in pool.speeds[place].rows if mask & row.bit)
+        heads = sorted((one.head_s, one.bit, one.head_work) for one in pool.speeds[place].members if mask & one.bit)
         for head_s, bit, head_work in heads:
             head = bit.bit_length() - 1
             reached = bound.with_head(pool.users, prices.batch, network, head_s, head_work)
@@ -182,9 +156,7 @@ def measured(pool: Pool, layout: Layout) -> FoundLayout:
 
 def effort(pool: Pool, ring: Sequence[int]) -> int:
     """States that a division counts as."""
-    if pool.case.chain.equal:
-        return 3 * len(ring)
-    return sum(pool.steps[member] for member in ring) * (1 if pool.users == 1 else CROSSED)
+    return sum(pool.states[member] for member in ring) * (1 if pool.users == 1 else pool.case.chain.crossings)
 
 
 def _divided(pool: Pool, ring: Sequence[int], head: int, prices: Prices, goal: Goal, weight: int) -> FoundLayout | None:
@@ -199,6 +171,13 @@ def _divided(pool: Pool, ring: Sequence[int], head: int, prices: Prices, goal: G
 def found_of(pool: Pool, order: tuple[int, ...], split: Split, goal: Goal, weight: int) -> FoundLayout:
     seconds = goal.token_s(split)
     return FoundLayout((round(seconds * PICOSECONDS), pool.relays(weight)), seconds, Layout(order, split.counts))
+
+
+def equals(found: Iterable[FoundLayout]) -> list[FoundLayout]:
+    """Those of the best rank."""
+    found = list(found)
+    best = min((one.rank for one in found), default=None)
+    return [one for one in found if one.rank == best]
 
 
 def just_above(seconds: float) -> float:

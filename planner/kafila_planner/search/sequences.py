@@ -8,8 +8,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kafila_planner.division.measure import Goal, balance, extended
+from kafila_planner.division.measure import Goal, balance
 from kafila_planner.model.cost import Prices
+from kafila_planner.model.unequal import UnequalChain
 from kafila_planner.search.pool import FoundLayout, Pool, SearchBudget, effort, found_of, just_above, mask_of
 from kafila_planner.search.tails import tails_of
 
@@ -24,14 +25,21 @@ class Prefix:
 
 
 class SequenceSearch:
-    """Looks for what is as good as `known_s` or better. `floors`: by set, a bound of every set that contains it.
+    """Looks for what is as good as `known_s` or better. `chain` is the pool's.
 
-    `without`: members that are left out, as a set.
+    `floors`: by set, a bound of every set that contains it. `without`: members that are left out, as a set.
     """
 
     def __init__(
-        self, pool: Pool, budget: SearchBudget, known_s: float, floors: Sequence[float] | None, without: int = 0
+        self,
+        chain: UnequalChain,
+        pool: Pool,
+        budget: SearchBudget,
+        known_s: float,
+        floors: Sequence[float] | None,
+        without: int = 0,
     ) -> None:
+        self.chain = chain
         self.pool = pool
         self.budget = budget
         self.known_s = known_s
@@ -41,7 +49,7 @@ class SequenceSearch:
         self.tails = {prices.batch: tails_of(pool, prices) for prices in pool.prices}
 
     def run(self) -> list[FoundLayout]:
-        nothing = Prefix((), [0.0] + [math.inf] * self.pool.case.chain.atoms, 0)
+        nothing = Prefix((), self.chain.nothing(), 0)
         roots = [(*root, prices) for prices in self.pool.prices for root in self._longer(nothing, prices)]
         for bound, root, prices in sorted(roots, key=lambda one: (one[0], one[2].batch, one[1].order)):
             if bound <= just_above(self.known_s):
@@ -65,7 +73,7 @@ class SequenceSearch:
         if (prefix.sums[-1] + goal.network_s) / goal.users > just_above(self.known_s):
             return
         self.budget.spend(effort(self.pool, prefix.order))
-        split = balance(self.pool.case.chain, self.pool.case.devices(prefix.order, prices), goal)
+        split = balance(self.chain, self.pool.case.devices(prefix.order, prices), goal)
         if split is not None and goal.token_s(split) <= just_above(self.known_s):
             self.known_s = min(self.known_s, goal.token_s(split))
             self.found.append(found_of(self.pool, prefix.order, split, goal, weight))
@@ -75,7 +83,7 @@ class SequenceSearch:
         longer = []
         size = len(self.pool.case.members)
         for member in range(size):
-            if self._hopeful(prefix, member) and self.budget.spend(self.pool.steps[member] + 4 * size):
+            if self._hopeful(prefix, member) and self.budget.spend(self.pool.states[member] + 4 * size):
                 with_it = self._with(prefix, member, prices)
                 bound = self.tails[prices.batch].least_s(with_it.order, with_it.sums, with_it.weight)
                 if bound < math.inf and bound <= just_above(self.known_s):
@@ -88,9 +96,9 @@ class SequenceSearch:
         return self.floors is None or self.floors[mask_of((*prefix.order, member))] <= just_above(self.known_s)
 
     def _with(self, prefix: Prefix, member: int, prices: Prices) -> Prefix:
-        chain, order = self.pool.case.chain, prefix.order
+        order = prefix.order
         device = self.pool.case.device(member, not order, prices)
-        ends = range(len(order) + 1, chain.atoms + 1)
-        sums, _ = extended(chain, device, prefix.sums, ends, just_above(self.known_s) * prices.batch)
+        ends = range(len(order) + 1, self.chain.atoms + 1)
+        sums, _ = self.chain.extended(prefix.sums, device, ends, just_above(self.known_s) * prices.batch)
         weight = prefix.weight + (self.pool.weights[order[-1]][member] if order else 0)
         return Prefix((*order, member), sums, weight)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from math import fsum
 
-from kafila_planner.ring.tour import cheapest_place, cheapest_ring, good_ring, improved, ring_weight
+from kafila_planner.ring.tour import Ring, cheapest_place, cheapest_ring, good_ring, improved, ring_weight
 from kafila_planner.search.pool import Pool, SearchBudget, least_bound, mask_of, members_of
 
 SEEDS = 12
@@ -21,8 +21,6 @@ BEGINNINGS = 8
 
 LOOKED_ROUND = 16
 """How many sets' changes are all tried in the end."""
-
-Ring = tuple[int, ...]
 
 
 class Walk:
@@ -48,9 +46,9 @@ class Walk:
         return [good_ring(0, range(1, self.size), self.pool.weights)]
 
     def _seeds(self) -> list[int]:
-        rows = self.pool.speeds[0].rows
-        by_room = sorted(rows, key=lambda row: (-row.spare, row.bit))
-        best = [row.bit.bit_length() - 1 for pair in zip(rows, by_room, strict=True) for row in pair]
+        speeds = self.pool.speeds[0].members
+        by_room = sorted(speeds, key=lambda speed: (-speed.spare, speed.bit))
+        best = [speed.bit.bit_length() - 1 for pair in zip(speeds, by_room, strict=True) for speed in pair]
         return list(dict.fromkeys(best))[:SEEDS]
 
     def _bound(self, ring: Ring) -> float:
@@ -68,9 +66,9 @@ class Walk:
             return bound, 0.0
         mask = mask_of(ring)
         seconds = self.pool.network_s(ring_weight(ring, self.pool.weights))
-        rows = [row for row in self.pool.speeds[0].rows if mask & row.bit]
-        seconds += fsum(row.least_s + row.per_s * max(0.0, row.spare) for row in rows)
-        return bound, seconds / fsum(1 + max(0.0, row.spare) for row in rows)
+        speeds = [speed for speed in self.pool.speeds[0].members if mask & speed.bit]
+        seconds += fsum(speed.least_s + speed.per_s * max(0.0, speed.spare) for speed in speeds)
+        return bound, seconds / fsum(1 + max(0.0, speed.spare) for speed in speeds)
 
     def _grown(self, seed: int) -> Ring:
         """From one member: add who costs least for its room until the model fits, then who helps most."""

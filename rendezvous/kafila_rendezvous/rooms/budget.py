@@ -13,7 +13,7 @@ _SMALL_HOLDING = 64  # one part in so many of an address' limit: how much it may
 
 
 @dataclass(slots=True, eq=False)
-class Letter:
+class PostedMail:
     """Mail on its way to one mailbox or several. Its body is in memory once, so it counts once."""
 
     mail: Mail
@@ -31,7 +31,7 @@ class MailBudget:
         self._by_owner = Holdings(limits.queued_bytes_per_address)
         self._by_room: Counter[int] = Counter()
 
-    def has_room(self, letter: Letter) -> bool:
+    def has_room(self, letter: PostedMail) -> bool:
         """Whether one more copy of it may wait."""
         cost, limits = _cost(letter), self._limits
         is_modest = self._by_owner.of(letter.owner) + cost <= limits.queued_bytes_per_address // _SMALL_HOLDING
@@ -48,13 +48,13 @@ class MailBudget:
             self._by_owner.has_room(reader, EVENT_BYTES) and self.held + EVENT_BYTES <= self._limits.queued_bytes_in_all
         )
 
-    def add(self, letter: Letter) -> None:
+    def add(self, letter: PostedMail) -> None:
         cost = _cost(letter)
         letter.copies += 1
         self._by_room[letter.room] += cost
         self._count(letter.owner, cost)
 
-    def remove(self, letter: Letter) -> None:
+    def remove(self, letter: PostedMail) -> None:
         letter.copies -= 1
         cost = _cost(letter)
         self._by_room[letter.room] -= cost
@@ -76,7 +76,7 @@ class MailBudget:
             self._by_owner.remove(owner, -amount)
 
 
-def _cost(letter: Letter) -> int:
+def _cost(letter: PostedMail) -> int:
     """Bytes that one more copy takes, or that the last one gives back."""
     return EVENT_BYTES + (0 if letter.copies else len(letter.mail.body))
 

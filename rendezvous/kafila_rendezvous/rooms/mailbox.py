@@ -4,7 +4,7 @@ from collections import deque
 
 from kafila_rendezvous.config import RendezvousLimits
 from kafila_rendezvous.errors import LimitReached, Superseded
-from kafila_rendezvous.rooms.budget import Letter, MailBudget
+from kafila_rendezvous.rooms.budget import MailBudget, PostedMail
 from kafila_rendezvous.rooms.events import EVENT_BYTES, Arrived, Departed, Event, Present
 
 News = Present | Arrived | Departed
@@ -23,7 +23,7 @@ class RoomMailbox:
         self.stream: int | None = None  # the stream that attends
         self._limits = limits
         self._budget = budget
-        self._queue: deque[Letter | News] = deque()
+        self._queue: deque[PostedMail | News] = deque()
         self._held = 0
         self._overrun = False
 
@@ -33,9 +33,9 @@ class RoomMailbox:
 
     def attend(self, stream: int, owner: str, others: tuple[int, ...]) -> None:
         """A new stream takes over; old news goes, old mail stays, and `Present` comes first."""
-        letters, before = deque[Letter | News](), self._queue
+        letters, before = deque[PostedMail | News](), self._queue
         for waiting in before:
-            if isinstance(waiting, Letter):
+            if isinstance(waiting, PostedMail):
                 letters.append(waiting)
             else:
                 self._release(waiting)
@@ -44,7 +44,7 @@ class RoomMailbox:
         self._queue = letters
         self._hold(Present(others), first=True)
 
-    def put_mail(self, letter: Letter) -> bool:
+    def put_mail(self, letter: PostedMail) -> bool:
         """False when it does not fit."""
         fits = (
             len(self._queue) < self._limits.queued_events
@@ -73,7 +73,7 @@ class RoomMailbox:
         if not self._queue:
             return None
         waiting = self._queue[0]
-        return waiting.mail if isinstance(waiting, Letter) else waiting
+        return waiting.mail if isinstance(waiting, PostedMail) else waiting
 
     def sent(self, stream: int) -> None:
         """What `first` gave is on its way; for an old stream it stays, for the new one to send."""
@@ -85,24 +85,24 @@ class RoomMailbox:
         while self._queue:
             self._release(self._queue.popleft())
 
-    def _hold(self, waiting: Letter | News, *, first: bool = False) -> None:
+    def _hold(self, waiting: PostedMail | News, *, first: bool = False) -> None:
         if first:
             self._queue.appendleft(waiting)
         else:
             self._queue.append(waiting)
         self._held += _size(waiting)
-        if isinstance(waiting, Letter):
+        if isinstance(waiting, PostedMail):
             self._budget.add(waiting)
         else:
             self._budget.add_news(self.owner)
 
-    def _release(self, waiting: Letter | News) -> None:
+    def _release(self, waiting: PostedMail | News) -> None:
         self._held -= _size(waiting)
-        if isinstance(waiting, Letter):
+        if isinstance(waiting, PostedMail):
             self._budget.remove(waiting)
         else:
             self._budget.remove_news(self.owner)
 
 
-def _size(waiting: Letter | News) -> int:
-    return EVENT_BYTES + (len(waiting.mail.body) if isinstance(waiting, Letter) else 0)
+def _size(waiting: PostedMail | News) -> int:
+    return EVENT_BYTES + (len(waiting.mail.body) if isinstance(waiting, PostedMail) else 0)

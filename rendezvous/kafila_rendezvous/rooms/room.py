@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from kafila_rendezvous.config import PROTOCOL, RendezvousLimits
 from kafila_rendezvous.errors import Full, Malformed, Unknown, WrongProtocol, WrongSecret
 from kafila_rendezvous.places import Places
-from kafila_rendezvous.rooms.budget import Letter, MailBudget
+from kafila_rendezvous.rooms.budget import MailBudget, PostedMail
 from kafila_rendezvous.rooms.events import Arrived, Departed, Event, Mail
 from kafila_rendezvous.rooms.living import LifeChange, LivingMailbox
 from kafila_rendezvous.rooms.mailbox import RoomMailbox
@@ -165,7 +165,7 @@ class Rooms:
         if not 1 <= len(wanted) <= self._limits.mailboxes_per_room:
             raise Malformed(f"a message goes to 1 to {self._limits.mailboxes_per_room} other mailboxes")
         self._posts.count(key, now)
-        letter = Letter(Mail(key.mailbox, body), self._rooms[key.room].serial, box.owner)
+        letter = PostedMail(Mail(key.mailbox, body), self._rooms[key.room].serial, box.owner)
         return [number for number in wanted if not self._put(Key(key.room, number), letter)]
 
     def pair(self, key: Key, secret: bytes, peer: int, *, address: str, now: float) -> int:
@@ -251,7 +251,7 @@ class Rooms:
         self._recallable.clear()
         self._room_numbers.let_go(now)
 
-    def _put(self, key: Key, letter: Letter) -> bool:
+    def _put(self, key: Key, letter: PostedMail) -> bool:
         box = self._rooms[key.room].mailboxes.get(key.mailbox)
         if box is None or not box.put_mail(letter):
             return False

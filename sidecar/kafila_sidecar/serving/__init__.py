@@ -1,1 +1,1 @@
-"""Answers: the head's engine, every other stage's worker, the ring between them, traces."""
+"""Answers: requests that outlive an epoch; of each epoch the head's engine, the others' workers, the ring; traces."""

@@ -18,8 +18,9 @@ class HopSender:
     """The way to the next stage of the ring. Whoever uses it sets `broken`, which hears when the stream breaks: what
     was on its way is lost, and a frame sent later opens a new stream."""
 
-    def __init__(self, *, peer: str, open_stream: Open) -> None:
+    def __init__(self, *, peer: str, open_stream: Open, deadline_s: float = SEND_DEADLINE_S) -> None:
         self.peer = peer
+        self._deadline_s = deadline_s
         self.broken: Callable[[KafilaError], None] = lambda _: None
         self._open = open_stream
         self._stream: Stream | None = None
@@ -33,7 +34,7 @@ class HopSender:
 
         Raises:
             Unavailable: the link is down or broke, or this hop is closed.
-            TimedOut: the next stage takes nothing for `SEND_DEADLINE_S`.
+            TimedOut: the next stage takes nothing for `deadline_s`.
         """
         head, payload = encode(frame)
         if payload.nbytes <= SMALL_BYTES:
@@ -55,11 +56,11 @@ class HopSender:
     async def _send(self, head: bytes, payload: memoryview) -> None:
         stream = None
         try:
-            async with asyncio.timeout(SEND_DEADLINE_S):
+            async with asyncio.timeout(self._deadline_s):
                 stream = await self._ready()
                 await stream.send(head, payload)
         except TimeoutError:
-            late = TimedOut(f"{self.peer} took no frame for {SEND_DEADLINE_S:.0f} s")
+            late = TimedOut(f"{self.peer} took no frame for {self._deadline_s:.0f} s")
             self._broke(stream, late)
             raise late from None
         except KafilaError as error:

@@ -2,8 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 
 from google.protobuf.message import DecodeError
 
@@ -12,11 +12,12 @@ from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import InvalidInput, KafilaError, Unavailable, from_code
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream, StreamKind
+from kafila_sidecar.serving.requests import Replies
 
 REQUEST_DEADLINE_S = 30.0  # from the stream's opening to the request
 SILENCE_DEADLINE_S = 1260.0  # the longest wait for a free sequence and the longest prompt, together
 
-Generate = Callable[[pb.GenerateRequest, int], AsyncGenerator[pb.GenerateReply, None]]  # the int: the asker's epoch
+Asked = Callable[[pb.GenerateRequest, int], AbstractAsyncContextManager[Replies]]  # the int: the asker's epoch
 
 
 async def ask(link: Link, request: pb.GenerateRequest, epoch: int) -> Stream:
@@ -34,28 +35,33 @@ async def ask(link: Link, request: pb.GenerateRequest, epoch: int) -> Stream:
     return stream
 
 
-async def replies(stream: Stream) -> AsyncGenerator[pb.GenerateReply, None]:
-    """The head's answer.
+class RemoteReplies:
+    """The head's answer on the stream on which it was asked."""
 
-    Raises:
-        KafilaError: what the head refused with, or the stream broke.
-    """
-    while (message := await stream.receive(SILENCE_DEADLINE_S)) is not None:
-        reply = _read_reply(message, stream.peer)
-        yield reply
-        if reply.done:
-            return
-    raise Unavailable(f"{stream.peer} ended the answer too early")
+    def __init__(self, stream: Stream, *, silence_deadline_s: float = SILENCE_DEADLINE_S) -> None:
+        self._stream = stream
+        self._silence_deadline_s = silence_deadline_s
+
+    async def next(self) -> pb.GenerateReply:
+        """The next reply.
+
+        Raises:
+            KafilaError: what the head refused with, or the stream broke.
+        """
+        message = await self._stream.receive(self._silence_deadline_s)
+        if message is None:
+            raise Unavailable(f"{self._stream.peer} ended the answer too early")
+        return read_reply(message, self._stream.peer)
 
 
-async def answer(stream: Stream, generate: Generate) -> None:
+async def answer(stream: Stream, asked: Asked, *, request_deadline_s: float = REQUEST_DEADLINE_S) -> None:
     """Serves one request on the head. The asker's reset ends the generation.
 
     Raises:
         KafilaError: the stream broke.
     """
-    request, epoch = await _read_request(stream)
-    answering = asyncio.ensure_future(_send_answer(stream, generate(request, epoch)))
+    request, epoch = await read_request(stream, request_deadline_s)
+    answering = asyncio.ensure_future(_send_answer(stream, asked(request, epoch)))
     gone = asyncio.ensure_future(_until_given_up(stream))
     try:
         await asyncio.wait((answering, gone), return_when=asyncio.FIRST_COMPLETED)
@@ -67,7 +73,8 @@ async def answer(stream: Stream, generate: Generate) -> None:
         await asyncio.wait((answering, gone))
 
 
-def _read_reply(message: bytes, peer: str) -> pb.GenerateReply:
+def read_reply(message: bytes, peer: str) -> pb.GenerateReply:
+    """One message of an answer. Raises KafilaError: what the head refused with, or it can't be read."""
     try:
         answer = ring_pb2.Answer.FromString(message)
         reply = pb.GenerateReply.FromString(answer.reply)
@@ -78,8 +85,14 @@ def _read_reply(message: bytes, peer: str) -> pb.GenerateReply:
     return reply
 
 
-async def _read_request(stream: Stream) -> tuple[pb.GenerateRequest, int]:
-    message = await stream.receive(REQUEST_DEADLINE_S)
+async def read_request(stream: Stream, deadline_s: float = REQUEST_DEADLINE_S) -> tuple[pb.GenerateRequest, int]:
+    """What is asked for, and in which epoch.
+
+    Raises:
+        InvalidInput: it can't be read.
+        KafilaError: it did not come in time, or the stream broke.
+    """
+    message = await stream.receive(deadline_s)
     try:
         request = ring_pb2.Request.FromString(message or b"")
         return pb.GenerateRequest.FromString(request.generate), request.epoch
@@ -87,15 +100,18 @@ async def _read_request(stream: Stream) -> tuple[pb.GenerateRequest, int]:
         raise InvalidInput(f"a request of {stream.peer} can't be read") from error
 
 
-async def _send_answer(stream: Stream, source: AsyncGenerator[pb.GenerateReply, None]) -> None:
-    async with aclosing(source) as generation:
-        try:
-            async for reply in generation:
+async def _send_answer(stream: Stream, asked: AbstractAsyncContextManager[Replies]) -> None:
+    try:
+        async with asked as replies:
+            is_done = False
+            while not is_done:
+                reply = await replies.next()
+                is_done = reply.done
                 await stream.send(ring_pb2.Answer(reply=reply.SerializeToString()).SerializeToString())
-        except Exception as error:
-            await stream.send(ring_pb2.Answer(refusal=_refusal(error)).SerializeToString())
-            if not isinstance(error, KafilaError):
-                raise
+    except Exception as error:
+        await stream.send(ring_pb2.Answer(refusal=_refusal(error)).SerializeToString())
+        if not isinstance(error, KafilaError):
+            raise
 
 
 def _refusal(error: Exception) -> ring_pb2.Refusal:

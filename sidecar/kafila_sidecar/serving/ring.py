@@ -33,8 +33,9 @@ class Returned:
 class Ring:
     """Frames out over `hop`, answers by sequence; with no hop the head holds every block itself."""
 
-    def __init__(self, *, epoch: int, hop: HopSender | None) -> None:
+    def __init__(self, *, epoch: int, hop: HopSender | None, decode_deadline_s: float = DECODE_DEADLINE_S) -> None:
         self._epoch = epoch
+        self._decode_deadline_s = decode_deadline_s
         self._hop = hop
         self._back: Stream | None = None  # from the last stage
         self._waiting: dict[int, asyncio.Future[Returned]] = {}
@@ -81,7 +82,7 @@ class Ring:
             return Returned(state, ())
         future: asyncio.Future[Returned] = asyncio.get_running_loop().create_future()
         self._waiting[sequence] = future
-        deadline_s = PROMPT_DEADLINE_S if is_prompt else DECODE_DEADLINE_S
+        deadline_s = PROMPT_DEADLINE_S if is_prompt else self._decode_deadline_s
         try:
             async with asyncio.timeout(deadline_s):
                 await self.send(sequence, state, wants_output=True)

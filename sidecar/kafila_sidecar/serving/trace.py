@@ -1,8 +1,8 @@
 """What one request took, stage by stage and hop by hop, beside what the plan predicted. One JSON line each.
 
 All times are seconds on the head's monotonic clock, or durations that the other stages measured on their own; no
-clock is compared with another machine's. A circuit's network time is what is left of it after every stage's residence
-(DESIGN 3); the hops share it in proportion to their links' round trips.
+clock is compared with another machine's. A circuit's network time is what is left of it after every stage's residence;
+the hops share it in proportion to their links' round trips.
 """
 
 import json
@@ -57,6 +57,10 @@ class RequestTrace:
         """The request left the queue."""
         self._started = now
 
+    @property
+    def has_begun(self) -> bool:
+        return self._started is not None
+
     def absorbed(self, sent_bytes: int) -> None:
         """A chunk of the prompt went out, up to the last stage's caches."""
         self._absorbed_bytes += sent_bytes
@@ -108,7 +112,7 @@ class RequestTrace:
             "network_s": network_s,
             "network_share": network_s / circuit_s if circuit_s else 0.0,
             "utilisation": mean / busiest if busiest else 0.0,
-            "predicted_circuit_s": self._proposal.plan.get("circuit_s"),
+            "predicted_circuit_s": self._proposal.plan.circuit_s,
             "stages": stages,
             "hops": self._hops(steps, network_s, link_rtt_s),
         }
@@ -116,27 +120,27 @@ class RequestTrace:
     def _stages(self, steps: Sequence[Circuit]) -> list[dict[str, Any]]:
         return [
             {
-                "member": stage["member"],
-                "predicted_s": stage.get("cost_s") or 0.0,
+                "member": stage.member,
+                "predicted_s": stage.cost_s or 0.0,
                 "measured_s": _median(step.compute_s[i] for step in steps if i < len(step.compute_s)),
             }
-            for i, stage in enumerate(self._proposal.stages)
+            for i, stage in enumerate(self._proposal.plan.stages)
         ]
 
     def _hops(
         self, steps: Sequence[Circuit], network_s: float, link_rtt_s: Mapping[frozenset[str], float]
     ) -> list[dict[str, Any]]:
-        hops = self._proposal.plan.get("hops") or []
+        hops = self._proposal.plan.hops
         circuits = (*self._prefill, *self._decode)
         sent = self._absorbed_bytes + sum(circuit.sent_bytes for circuit in circuits)
         returned = sum(circuit.received_bytes for circuit in circuits)
-        weights = [max(link_rtt_s.get(frozenset((hop["from"], hop["to"])), 0.0), 1e-9) for hop in hops]
+        weights = [max(link_rtt_s.get(frozenset((hop.from_member, hop.to_member)), 0.0), 1e-9) for hop in hops]
         return [
             {
-                "from": hop["from"],
-                "to": hop["to"],
-                "path": hop["path"],
-                "predicted_s": hop.get("cost_s"),
+                "from": hop.from_member,
+                "to": hop.to_member,
+                "path": hop.path.value,
+                "predicted_s": hop.cost_s,
                 "measured_s": network_s * weight / sum(weights),
                 "bytes": returned if hop is hops[-1] else sent,
             }

@@ -21,7 +21,6 @@ _DTYPES = (None, "float32", "float16", "bfloat16")  # by code
 _HEADER = struct.Struct("!BBBBIQIIBBH")
 _TIMING = struct.Struct("!ff")
 _NO_OUTPUT = 0x01
-_TOKEN_IDS = 0x02
 _ALIGNMENT = 8  # the payload starts at a multiple, so that an array can be laid over it
 _EMPTY = memoryview(b"")
 
@@ -47,8 +46,7 @@ class Timing:
 class Frame:
     """`position` counts the sequence's tokens before this frame; `payload` is raw little-endian items of `shape`.
 
-    With `needs_output` false nobody wants the last stage's result: a prefill chunk before the last. `token_ids` has T
-    ids, only for the families whose blocks read them.
+    With `needs_output` false nobody wants the last stage's result: a prefill chunk before the last.
     """
 
     kind: FrameKind
@@ -61,7 +59,6 @@ class Frame:
     payload: memoryview = field(default=_EMPTY, repr=False)
     needs_output: bool = True
     timings: tuple[Timing, ...] = ()
-    token_ids: tuple[int, ...] | None = None
 
 
 def encode(frame: Frame) -> tuple[bytes, memoryview]:
@@ -70,7 +67,7 @@ def encode(frame: Frame) -> tuple[bytes, memoryview]:
     Raises BadFrame for a frame that `decode` would refuse.
     """
     _check(frame)
-    flags = (0 if frame.needs_output else _NO_OUTPUT) | (0 if frame.token_ids is None else _TOKEN_IDS)
+    flags = 0 if frame.needs_output else _NO_OUTPUT
     try:
         head = b"".join(_head(frame, flags))
     except struct.error as error:
@@ -104,15 +101,13 @@ def _head(frame: Frame, flags: int) -> Iterator[bytes]:
     yield struct.pack(f"!{len(frame.shape)}I", *frame.shape)
     for timing in frame.timings:
         yield _TIMING.pack(timing.compute_s, timing.residence_s)
-    if frame.token_ids is not None:
-        yield struct.pack(f"!{len(frame.token_ids)}I", *frame.token_ids)
 
 
 def _decoded(view: memoryview) -> Frame:
     version, kind, flags, dtype, epoch, sequence, position, tokens, dimensions, stages, zero = _HEADER.unpack_from(view)
     if version != VERSION:
         raise BadFrame(f"a frame of version {version}, expected {VERSION}: the members run different versions")
-    if dimensions > MAX_DIMENSIONS or stages > MAX_TIMINGS or dtype >= len(_DTYPES) or zero or flags & ~3:
+    if dimensions > MAX_DIMENSIONS or stages > MAX_TIMINGS or dtype >= len(_DTYPES) or zero or flags & ~_NO_OUTPUT:
         raise BadFrame("a frame with a dtype, flag or count that this version doesn't know")
     if kind not in (FrameKind.ACTIVATION, FrameKind.RELEASE):
         raise BadFrame(f"a frame of the unknown kind {kind}")
@@ -121,8 +116,6 @@ def _decoded(view: memoryview) -> Frame:
     at += 4 * dimensions
     timings = tuple(Timing(*_TIMING.unpack_from(view, at + _TIMING.size * i)) for i in range(stages))
     at += _TIMING.size * stages
-    token_ids = _token_ids(view, at, tokens) if flags & _TOKEN_IDS else None
-    at += 4 * len(token_ids or ())
     start = at + -at % _ALIGNMENT
     if len(view) < start or any(view[at:start]):
         raise BadFrame(f"a frame of {len(view)} bytes lacks its {start - at} bytes of zero padding")
@@ -137,16 +130,9 @@ def _decoded(view: memoryview) -> Frame:
         payload=view[start:],
         needs_output=not flags & _NO_OUTPUT,
         timings=timings,
-        token_ids=token_ids,
     )
     _check(frame)
     return frame
-
-
-def _token_ids(view: memoryview, at: int, tokens: int) -> tuple[int, ...]:
-    if tokens > (len(view) - at) // 4:
-        raise BadFrame(f"a frame of {len(view)} bytes can't hold {tokens} token ids")
-    return struct.unpack_from(f"!{tokens}I", view, at)
 
 
 def _check(frame: Frame) -> None:
@@ -154,10 +140,10 @@ def _check(frame: Frame) -> None:
     _check_payload(frame)
     if not _are_durations([s for t in frame.timings for s in (t.compute_s, t.residence_s)]):
         raise BadFrame("a frame with a stage time that is no duration")
-    if frame.token_ids is not None and len(frame.token_ids) != frame.tokens:
-        raise BadFrame(f"a frame with {len(frame.token_ids)} token ids for {frame.tokens} tokens")
     if frame.kind is FrameKind.ACTIVATION and (frame.tokens == 0 or frame.dtype is None):
         raise BadFrame("an activation frame without tokens or dtype")
+    if len(frame.shape) == 3 and frame.shape[1] != frame.tokens:
+        raise BadFrame(f"a frame of {frame.tokens} tokens with a payload of {frame.shape[1]}")
     if frame.kind is FrameKind.RELEASE and (frame.tokens or frame.dtype is not None):
         raise BadFrame("a release frame with tokens or a payload")
 

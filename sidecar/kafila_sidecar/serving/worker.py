@@ -9,6 +9,7 @@ from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
 from kafila_sidecar.serving.hop import HopSender, frame_of, state_of
+from kafila_sidecar.serving.scheduler import MOST_ROWS_A_RUN
 from kafila_sidecar.serving.wire import Frame, FrameKind, Timing, decode
 
 
@@ -66,6 +67,11 @@ class Worker:
         """No more frames go out."""
         self._hop.close()
 
+    async def forgotten(self) -> None:
+        """Returns once what came over streams that are over is forgotten."""
+        async with self._turn:
+            return
+
     async def _take(self, frame: Frame, sequences: set[int]) -> None:
         arrived = self._clock()
         if frame.epoch != self._epoch:
@@ -106,7 +112,7 @@ class Worker:
         """A stage before this one that errs, or means ill, takes no more memory here than was planned."""
         if sequence not in sequences and len(sequences) >= self._bounds.sequences:
             raise InvalidInput(f"more than {self._bounds.sequences} sequences came at once")
-        if state.shape[0] != 1 or state.position + state.tokens > self._bounds.tokens:
+        if state.shape[0] > MOST_ROWS_A_RUN or state.position + state.tokens > self._bounds.tokens:
             raise InvalidInput(f"a sequence is longer than the session's {self._bounds.tokens} tokens")
 
     def _next_broke(self, _: KafilaError) -> None:

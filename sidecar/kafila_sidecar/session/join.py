@@ -3,23 +3,21 @@
 import asyncio
 import os
 import secrets
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
 from kafila_proto import rendezvous_pb2, ring_pb2
-from kafila_sidecar.errors import Denied, InvalidInput, KafilaError, Refused, TimedOut, Unavailable
+from kafila_sidecar.errors import Denied, InvalidInput, TimedOut, Unavailable
 from kafila_sidecar.session.admission.guesses import FileGuesses
-from kafila_sidecar.session.admission.host import HostAdmission, MayAdmit, Versions
 from kafila_sidecar.session.admission.newcomer import HostBusy, Newcomer
-from kafila_sidecar.session.admission.pake import Guesses
-from kafila_sidecar.session.channel.channel import Channel
+from kafila_sidecar.session.admission.versions import Versions, check_versions, told_by
+from kafila_sidecar.session.channel.channel import LONGEST_ABSENCE_S, Channel
 from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.membership import names
 from kafila_sidecar.session.membership.entries import found_log
-from kafila_sidecar.session.membership.identity import Identity, make_identity, save_identity
+from kafila_sidecar.session.membership.identity import Identity, make_identity
 from kafila_sidecar.session.membership.log import SESSION_BYTES, replay
 from kafila_sidecar.session.membership.members import Member
 from kafila_sidecar.session.membership.seal import KEY_BYTES
@@ -27,86 +25,92 @@ from kafila_sidecar.session.rendezvous.address import RendezvousAddress
 from kafila_sidecar.session.rendezvous.code import Code
 from kafila_sidecar.session.rendezvous.mailbox import Mailbox, enter_room, open_room
 
-ANSWER_DEADLINE_S = 10.0  # for each answer of the admitter's
-BUSY_DEADLINE_S, BUSY_PAUSE_S = 10.0, 0.5  # how long, and how often, a busy admitter is asked again
 
-Offer = Callable[[], ring_pb2.OfferBody]
+@dataclass(frozen=True, slots=True)
+class JoinDeadlines:
+    """How long others are waited for, in seconds."""
+
+    answer_s: float = 10.0  # for each answer of the host's
+    busy_s: float = 10.0  # for how long a host that is busy is asked again
+    busy_pause_s: float = 0.5  # and how often
+    absence_s: float = LONGEST_ABSENCE_S  # for the others, when the rendezvous was away
 
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """What this machine brings to every session: the versions that it runs, and a folder for this one's identity and
-    count of guesses. `may_admit` says why nobody may join now, or None, whenever this member is the admitter."""
+    """What this machine brings to every session: what it runs, and a folder for the count of guesses at a code."""
 
     folder: Path
-    version: str
-    mlx_lm_version: str
-    may_admit: MayAdmit
+    versions: Versions
+    deadlines: JoinDeadlines = JoinDeadlines()
 
 
 async def found(*, rendezvous: RendezvousAddress, terms: ring_pb2.SessionTerms, name: str, local: Local) -> Channel:
-    """Opens a room and becomes the session's host and admitter; `Channel.code` is what people pass on.
+    """Opens a room and becomes the session's host; `Channel.code` is what people pass on.
 
     Raises Unavailable when the rendezvous does not answer within 5 s, or what it refuses with.
     """
-    postbox = await open_room(rendezvous)
+    mailbox = await open_room(rendezvous)
     identity = make_identity()
-    save_identity(identity, local.folder)
     log = found_log(
         identity,
         session=secrets.token_bytes(SESSION_BYTES),
         terms=terms,
         name=names.fit(name, ()),
-        mailbox=postbox.place.mailbox,
+        mailbox=mailbox.place.mailbox,
     )
     key = secrets.token_bytes(KEY_BYTES)
     replica = Replica(identity=identity, self_name=log.host, log=log, key=key, entropy=os.urandom)
-    return _channel(postbox, replica, local)
+    return _channel(mailbox, replica, local)
 
 
-async def approach(*, code: Code, name: str) -> "Approach":
-    """Proves a code to the session's admitter and learns the session's terms; nothing is joined yet.
+async def approach(*, code: Code, name: str, local: Local) -> "Approach":
+    """Proves a code to the session's host and learns the session's terms; nothing is joined yet.
 
     Raises InvalidInput for a code without an address, NotFound when there is no such session, Denied for wrong words,
-    Refused when the session takes nobody now, Unavailable when rendezvous or host don't answer.
+    Refused when the session takes nobody now or runs other versions, Unavailable when rendezvous or host don't answer.
     """
     if code.address is None:
         raise InvalidInput("the code names no rendezvous, and none is configured: set KAFILA_RENDEZVOUS=host:port")
-    postbox = await enter_room(code.address, code.room)
+    mailbox = await enter_room(code.address, code.room)
     try:
-        admitter = HostMailbox(postbox)
-        newcomer = await _prove(admitter, code)
+        host = HostMailbox(mailbox, local.deadlines.answer_s)
+        newcomer = await _prove(host, code, local)
+        check_versions(session=told_by(newcomer.offer), newcomer=local.versions)
     except BaseException:
-        await postbox.aclose()
+        await mailbox.aclose()
         raise
-    return Approach(admitter, newcomer, name)
+    return Approach(host, newcomer, name, local)
 
 
 class Approach:
     """A proved code: what the session is, before this machine takes part in it."""
 
-    def __init__(self, admitter: "HostMailbox", newcomer: Newcomer, name: str) -> None:
-        self._admitter = admitter
+    def __init__(self, host: "HostMailbox", newcomer: Newcomer, name: str, local: Local) -> None:
+        self._host_mailbox = host
         self._newcomer = newcomer
         self._name = name
+        self._local = local
         self.session = newcomer.offer.session
         self.terms = newcomer.offer.terms
         self.host = newcomer.offer.host
         self.members_present = newcomer.offer.members_present
 
-    async def enrol(self, local: Local) -> Channel:
+    async def enrol(self) -> Channel:
         """Joins. Raises as `approach` does; after an error it is abandoned."""
-        identity = make_identity()
+        identity, versions = make_identity(), self._local.versions
         body = ring_pb2.EnrolBody(
             name=self._name,
             certificate=identity.der,
             agreement=identity.agreement,
-            version=local.version,
-            mlx_lm_version=local.mlx_lm_version,
+            version=versions.kafila,
+            planner=versions.planner,
+            mlx_lm_version=versions.mlx_lm,
+            protocol=versions.protocols.newest,
+            oldest_protocol=versions.protocols.oldest,
         )
         try:
-            save_identity(identity, local.folder)
-            await self._admitter.exchange(self._newcomer, self._newcomer.enrol(body), until="admitted")
+            await self._host_mailbox.exchange(self._newcomer, self._newcomer.enrol(body), until="admitted")
             admitted = self._newcomer.admitted
             log = replay(self.session, admitted.log)
             _check_own_entry(log.member(admitted.name), identity)
@@ -114,73 +118,75 @@ class Approach:
         except BaseException:
             await self.abandon()
             raise
-        return _channel(self._admitter.postbox, replica, local)
+        return _channel(self._host_mailbox.mailbox, replica, self._local)
 
     async def abandon(self) -> None:
         """Gives the offer up."""
-        await self._admitter.postbox.aclose()
+        await self._host_mailbox.mailbox.aclose()
 
 
 class HostMailbox:
     """Whoever answers newcomers in a room, as a newcomer finds it: the host, or its successor."""
 
-    def __init__(self, postbox: Mailbox) -> None:
-        self.postbox = postbox
-        self._mailbox: int | None = None  # known once somebody answered
+    def __init__(self, mailbox: Mailbox, answer_s: float) -> None:
+        """`answer_s`: how long each of its answers is waited for."""
+        self.mailbox = mailbox
+        self._answer_s = answer_s
+        self._answering: int | None = None  # known once somebody answered
 
     async def exchange(self, newcomer: Newcomer, first: ring_pb2.Admission, *, until: str) -> None:
-        """Sends a step and answers the admitter's until the newcomer's state is `until`."""
+        """Sends a step and answers the host's until the newcomer's state is `until`."""
         step: ring_pb2.Admission | None = first
         try:
             while newcomer.state != until:
                 asked = self._asked()
                 if step is not None:
-                    await self.postbox.post(asked, ring_pb2.Parcel(admission=step).SerializeToString())
-                async with asyncio.timeout(ANSWER_DEADLINE_S):
+                    await self.mailbox.post(asked, ring_pb2.Parcel(admission=step).SerializeToString())
+                async with asyncio.timeout(self._answer_s):
                     answer = await self._answer(asked)
                 step = newcomer.receive(answer)
         except TimeoutError as error:
-            raise TimedOut(f"the session's host did not answer within {ANSWER_DEADLINE_S:.0f} s: try again") from error
+            raise TimedOut(f"the session's host did not answer within {self._answer_s:.0f} s: try again") from error
 
     def _asked(self) -> list[int]:
         """Whom to ask: the room's first mailbox while it is attended, else everybody, since a successor may answer.
 
         One start goes to all and one answer is taken, so that however many there are, they get one guess.
         """
-        if self._mailbox is not None:
-            return [self._mailbox]
-        attending = self.postbox.attending
-        first = self.postbox.place.admitter
+        if self._answering is not None:
+            return [self._answering]
+        attending = self.mailbox.attending
+        first = self.mailbox.place.host
         asked = [first] if first in attending else sorted(attending)
         if not asked:
             raise Unavailable("the session's host is not connected to the rendezvous at present: try again later")
         return asked
 
     async def _answer(self, asked: list[int]) -> ring_pb2.Admission:
-        """The admitter's next step; raises Unavailable when it goes."""
+        """The host's next step; raises Unavailable when it goes."""
         while True:
-            event = await self.postbox.next()
+            event = await self.mailbox.next()
             if [event.departed] == asked:
                 raise Unavailable("the session's host lost its connection to the rendezvous: try again later")
             if event.mail.sender in asked:
                 admission = _admission(event)
                 if admission is not None:
-                    self._mailbox = event.mail.sender
+                    self._answering = event.mail.sender
                     return admission
 
 
-async def _prove(admitter: HostMailbox, code: Code) -> Newcomer:
-    """A newcomer that holds the offer; asks again for a while when the admitter is busy."""
+async def _prove(host: HostMailbox, code: Code, local: Local) -> Newcomer:
+    """A newcomer that holds the offer; asks again for a while when the host is busy."""
     loop = asyncio.get_running_loop()
-    until = loop.time() + BUSY_DEADLINE_S
+    until = loop.time() + local.deadlines.busy_s
     while True:
-        newcomer = Newcomer(code, os.urandom)
+        newcomer = Newcomer(code, os.urandom, local.versions.protocols)
         try:
-            await admitter.exchange(newcomer, newcomer.start(), until="offered")
+            await host.exchange(newcomer, newcomer.start(), until="offered")
         except HostBusy:
             if loop.time() >= until:
                 raise
-            await asyncio.sleep(BUSY_PAUSE_S)
+            await asyncio.sleep(local.deadlines.busy_pause_s)
         else:
             return newcomer
 
@@ -198,22 +204,11 @@ def _check_own_entry(member: Member | None, identity: Identity) -> None:
         raise Denied("the session's log admits somebody else in this machine's place")
 
 
-def _channel(postbox: Mailbox, replica: Replica, local: Local) -> Channel:
-    """A channel that can open a desk: the host at once, others when they succeed it."""
-
-    def may_admit() -> KafilaError | None:
-        if replica.log.now.locked:
-            return Refused(f"this session is locked: ask its host, {replica.log.host}, to unlock it")
-        return local.may_admit()
-
-    def open_desk(code: Code, offer: Offer) -> HostAdmission:
-        return HostAdmission(
-            code=code,
-            guesses=Guesses(FileGuesses(local.folder)),
-            versions=Versions(local.version, local.mlx_lm_version),
-            offer=offer,
-            may_admit=may_admit,
-            entropy=os.urandom,
-        )
-
-    return Channel(postbox=postbox, replica=replica, open_desk=open_desk)
+def _channel(mailbox: Mailbox, replica: Replica, local: Local) -> Channel:
+    return Channel(
+        mailbox=mailbox,
+        replica=replica,
+        guesses=FileGuesses(local.folder),
+        versions=local.versions,
+        absence_s=local.deadlines.absence_s,
+    )

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from kafila_planner import Plan, Problem, plan_to_json
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.runtime.text.options import resolve
 from kafila_sidecar.session import sentences
@@ -12,8 +13,8 @@ from kafila_sidecar.session.coordination.coordinator import Coordinator
 from kafila_sidecar.session.coordination.edges import predicted_path
 from kafila_sidecar.session.coordination.effects import Json
 from kafila_sidecar.session.coordination.follower import Follower
-from kafila_sidecar.session.coordination.roster import MemberView, Roster
 from kafila_sidecar.session.coordination.states import State
+from kafila_sidecar.session.driving.roster import MemberView, Roster
 from kafila_sidecar.weights.checkpoint import Checkpoint
 
 PARSER = "kafila"  # the pair of renderer and parser that every text model can honour
@@ -24,9 +25,8 @@ def session_view(
 ) -> pb.Session:
     """Everything but the code and what only the stage knows."""
     terms = channel.terms
-    present = [name for name in roster.seen if not follower.is_gone(name)]
-    stages = follower.proposal.stages if follower.proposal and follower.state is State.READY else []
-    serving = {str(stage["member"]) for stage in stages}
+    present = [name for name in roster.seen if not follower.liveness.is_gone(name)]
+    serving = follower.proposal.plan.order if follower.proposal and follower.state is State.READY else ()
     session = pb.Session(
         id=channel.session.hex(),
         state=follower.state.value,
@@ -109,31 +109,31 @@ def _member(name: str, seen: MemberView, *, role: str, present: bool, serves: bo
     )
 
 
-def _show_plan(session: pb.Session, plan: Json, epoch: int, trace: Json) -> None:
+def _show_plan(session: pb.Session, plan: Plan, epoch: int, trace: Json) -> None:
     session.epoch = epoch
-    session.plan_json = json.dumps(plan)
-    session.expected_tokens_per_s = plan.get("tokens_per_s_one_user") or 0.0
+    session.plan_json = json.dumps(plan_to_json(plan))
+    session.expected_tokens_per_s = plan.tokens_per_s_one_user or 0.0
     measured = trace if trace.get("epoch") == epoch else {}
     stage_s = {stage["member"]: stage["measured_s"] for stage in measured.get("stages", [])}
     hop_s = {(hop["from"], hop["to"]): hop["measured_s"] for hop in measured.get("hops", [])}
-    for stage in plan["stages"]:
+    for stage in plan.stages:
         session.stages.add(
-            member=stage["member"],
-            start=stage["start"],
-            end=stage["end"],
-            head=stage["member"] == plan["head"],
-            resident_bytes=int(stage["resident_bytes"]),
-            predicted_s=stage["cost_s"] or 0.0,
-            measured_s=stage_s.get(stage["member"], 0.0),
+            member=stage.member,
+            start=stage.start,
+            end=stage.end,
+            head=stage.member == plan.head,
+            resident_bytes=stage.resident_bytes,
+            predicted_s=stage.cost_s or 0.0,
+            measured_s=stage_s.get(stage.member, 0.0),
         )
-    for hop in plan["hops"]:
-        shown = session.hops.add(path=hop["path"], predicted_s=hop["cost_s"] or 0.0)
-        setattr(shown, "from", hop["from"])
-        shown.to = hop["to"]
-        shown.measured_s = hop_s.get((hop["from"], hop["to"]), 0.0)
+    for hop in plan.hops:
+        shown = session.hops.add(path=hop.path.value, predicted_s=hop.cost_s or 0.0)
+        setattr(shown, "from", hop.from_member)
+        shown.to = hop.to_member
+        shown.measured_s = hop_s.get((hop.from_member, hop.to_member), 0.0)
 
 
-def _show_edges(session: pb.Session, problem: Json, roster: Roster) -> None:
+def _show_edges(session: pb.Session, problem: Problem, roster: Roster) -> None:
     """What the hops' links turned out to be."""
     for hop in session.hops:
         ends = getattr(hop, "from"), hop.to

@@ -74,7 +74,7 @@ def beside_weights(checkpoint: Checkpoint, context_tokens: int) -> dict[str, int
 
 
 def planning_terms(terms: ring_pb2.SessionTerms, checkpoint: Checkpoint) -> PlanningTerms:
-    """The same for the admitter's core."""
+    """The same for the host's core."""
     return PlanningTerms(
         members_wanted=terms.members_wanted,
         model=checkpoint.sizes,

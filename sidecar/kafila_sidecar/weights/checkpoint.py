@@ -1,10 +1,14 @@
 """A checkpoint as the rest of the sidecar sees it: what it is, how large its parts are, its weights on this disk."""
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from kafila_sidecar.weights.fetching.fetch import Fetcher, Progress, count
+from kafila_sidecar.errors import Refused
+from kafila_sidecar.small_files import CONFIG, GENERATION_CONFIG, read_optional_json
+from kafila_sidecar.weights.fetching.fetch import PIECE_BYTES, Fetcher, Progress, count
 from kafila_sidecar.weights.fetching.transfer import Patience
 from kafila_sidecar.weights.format.layout import (
     activation_dtype,
@@ -14,11 +18,19 @@ from kafila_sidecar.weights.format.layout import (
     quantization,
     shard_tensors,
 )
+from kafila_sidecar.weights.format.local import check_file
 from kafila_sidecar.weights.format.manifest import Manifest
 from kafila_sidecar.weights.providers.hub import Hub
 from kafila_sidecar.weights.providers.resolve import resolve
-from kafila_sidecar.weights.providers.source import GENERATION_CONFIG, Source, read_optional_json
+from kafila_sidecar.weights.providers.source import Source
+from kafila_sidecar.weights.store.library import in_use
 from kafila_sidecar.weights.store.store import Store
+
+MakeRoom = Callable[[int, Path], None]
+"""Asked before so many bytes come into a folder; raises Refused where they must not."""
+
+FETCH_ROUNDS = 3
+"""How often what came is read, found damaged and fetched again, before the disk is blamed."""
 
 
 class Checkpoint:
@@ -28,8 +40,11 @@ class Checkpoint:
     `header_bytes` and `fetched_bytes` (tensors) count what this object has brought over the network.
     """
 
-    def __init__(self, *, source: Source, store: Store, fetcher: Fetcher, manifest: Manifest) -> None:
+    def __init__(
+        self, *, source: Source, store: Store, fetcher: Fetcher, manifest: Manifest, make_room: MakeRoom
+    ) -> None:
         """Raises Refused if the checkpoint's layout or dtype can't be run."""
+        self._make_room = make_room
         self._store = store
         self._fetcher = fetcher
         self.manifest = manifest
@@ -40,6 +55,7 @@ class Checkpoint:
         self.small_files: Path = source.small_files  # a folder that tokenizer loaders can read
         self.small_bytes = source.small_bytes
         self.folder: Path = source.folder
+        self._is_local = source.is_local
         self.sizes: dict[str, Any] = model_sizes(manifest, source.config)  # the planner's "model"
         self.activation_dtype = activation_dtype(manifest)  # "F32", "F16", "BF16"
         self.quantization = quantization(manifest, source.config)  # for people: "BF16", "4-bit"
@@ -57,6 +73,18 @@ class Checkpoint:
         """Tensor names of a stage with blocks `[start, end)`, with embedding, norm, unembedding if it is the `head`."""
         return shard_tensors(self.manifest, self.config, start, end, head)
 
+    @property
+    def is_there(self) -> bool:
+        """Whether its folder is as it was when it was opened: another server of this user may have removed it."""
+        return (self.small_files / CONFIG).is_file()
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Keeps what is on this disk from being removed to make room. Raises Refused where that can't be noted."""
+        with nullcontext() if self._is_local else in_use(self.folder):
+            self._store.reload()
+            yield
+
     def shard_bytes(self, names: Iterable[str]) -> int:
         return sum(self.manifest.tensors[name].size_bytes for name in names)
 
@@ -67,36 +95,48 @@ class Checkpoint:
     async def fetch(self, names: Iterable[str], *, progress: Progress | None = None) -> None:
         """Brings the named tensors here, and no other byte; `progress` is told (bytes here, bytes wanted).
 
-        May be cancelled at any time and called again: it goes on where it stopped. Raises Refused (disk too small or
-        full, a file damaged or changed at the host, another process fetching), Denied, NotFound, Unavailable.
+        What has changed on disk since it came is fetched again. May be cancelled at any time and called again: it goes
+        on where it stopped. Raises Refused (disk too small or full, a file damaged or changed at the host, another
+        process fetching, a disk that doesn't keep what is written), Denied, NotFound, Unavailable.
         """
-        await self._fetcher.tensors(self.manifest, names, progress)
+        wanted = frozenset(names)
+        if needed_bytes := self.download_bytes(wanted):
+            await asyncio.to_thread(self._make_room, needed_bytes, self.folder)
+        for _ in range(FETCH_ROUNDS):
+            await self._fetcher.tensors(self.manifest, wanted, progress)
+            if not await self._fetcher.damaged(self.manifest, wanted):
+                return
+        raise Refused(f"the disk under {self.folder} doesn't keep what is written: check it, or set KAFILA_HOME")
 
     def files_for(self, names: Iterable[str]) -> dict[Path, frozenset[str]]:
         """Which of the named tensors to load from which file, `.partial` ones among them.
 
-        Raises Refused for a tensor that is not wholly here.
+        Raises Refused for a tensor that is not wholly here, or a file that is another one by now.
         """
-        return self._store.files_for(self.manifest.tensors[name] for name in names)
+        files = self._store.files_for(self.manifest.tensors[name] for name in names)
+        for path, held in files.items():
+            check_file(path, (self.manifest.tensors[name] for name in held))
+        return files
 
 
 async def open_checkpoint(
     model: str,
     *,
-    endpoint: str,
-    token: str | None,
+    hub: Hub,
     cache: Path,
     revision: str | None = None,
     hub_cache: Path | None = None,
     patience: Patience | None = None,
+    piece_bytes: int = PIECE_BYTES,
+    make_room: MakeRoom = lambda needed_bytes, folder: None,
 ) -> Checkpoint:
     """Resolves `model` and reads its headers, fetching both where they are not in `cache` yet.
 
     `model` is a Hub repository id or the absolute path of a folder; `revision` (as another member's checkpoint has
     it) asks for exactly that one. Raises InvalidInput, NotFound, Denied, Refused, Unavailable, TimedOut.
     """
-    source = await resolve(model, endpoint=endpoint, token=token, cache=cache, revision=revision, hub_cache=hub_cache)
+    source = await resolve(model, hub=hub, cache=cache, revision=revision, hub_cache=hub_cache)
     store = Store(source.folder, whole=source.whole)
-    hub = Hub(endpoint=endpoint, token=token)
-    fetcher = Fetcher(hub=hub, source=source, store=store, patience=patience or Patience())
-    return Checkpoint(source=source, store=store, fetcher=fetcher, manifest=await fetcher.manifest())
+    fetcher = Fetcher(hub=hub, source=source, store=store, patience=patience or Patience(), piece_bytes=piece_bytes)
+    manifest = await fetcher.manifest()
+    return Checkpoint(source=source, store=store, fetcher=fetcher, manifest=manifest, make_room=make_room)

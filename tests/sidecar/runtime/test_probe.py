@@ -12,15 +12,7 @@ import pytest
 from kafila_sidecar.errors import Refused, TimedOut
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.probe.host_lock import HostLock
-from kafila_sidecar.runtime.probe.probe import (
-    Cost,
-    Measurement,
-    cost_of,
-    doubts_of,
-    line,
-    probe,
-    spread,
-)
+from kafila_sidecar.runtime.probe.probe import Cost, Measurement, cost_of, doubts_of, line, probe, spread
 from kafila_sidecar.runtime.probe.rounds import HEAD
 from tests.support.tiny import SHAPE
 
@@ -124,7 +116,7 @@ async def test_probe_when_first_asked_then_measures_and_afterwards_remembers(
 ) -> None:
     config = CONFIG | ({"quantization": {"group_size": 32, "bits": 4}} if quantised else {})
     began = time.monotonic()
-    first = await probe(thread, config, "float32", cache=tmp_path, lock=HostLock(tmp_path / "lock"))
+    first = await probe(thread, config, "float32", most_rows=8, cache=tmp_path, lock=HostLock(tmp_path / "lock"))
     assert time.monotonic() - began < 10
     assert doubts_of(first.cost) == []
     assert first.memory_bytes > 0
@@ -133,7 +125,7 @@ async def test_probe_when_first_asked_then_measures_and_afterwards_remembers(
         raise AssertionError
 
     config["max_position_embeddings"] = 9  # makes no difference
-    again = await probe(thread, config, "float32", cache=tmp_path, read=never)
+    again = await probe(thread, config, "float32", most_rows=8, cache=tmp_path, read=never)
     assert again.cost == first.cost
 
 
@@ -143,10 +135,10 @@ async def test_probe_when_its_memory_is_broken_then_measures(thread: MlxThread, 
         return reading({1: 0.003, 2: 0.005})
 
     lock = HostLock(tmp_path / "lock")
-    await probe(thread, CONFIG, "float32", cache=tmp_path, lock=lock, read=read)
+    await probe(thread, CONFIG, "float32", most_rows=8, cache=tmp_path, lock=lock, read=read)
     (file,) = remembered(tmp_path)
     file.write_text(content)
-    measured = await probe(thread, CONFIG, "float32", cache=tmp_path, lock=lock, read=read)
+    measured = await probe(thread, CONFIG, "float32", most_rows=8, cache=tmp_path, lock=lock, read=read)
     assert measured.cost.block_s == pytest.approx({1: 0.002})
 
 
@@ -156,7 +148,9 @@ async def test_probe_when_nonsense_once_then_measured_again(thread: MlxThread, t
     def read(config: Mapping[str, Any], dtype: str) -> Any:
         return readings.pop(0)
 
-    measured = await probe(thread, CONFIG, "float32", cache=tmp_path, lock=HostLock(tmp_path / "lock"), read=read)
+    measured = await probe(
+        thread, CONFIG, "float32", most_rows=8, cache=tmp_path, lock=HostLock(tmp_path / "lock"), read=read
+    )
     assert measured.cost.block_s == pytest.approx({1: 0.002})
 
 
@@ -165,7 +159,7 @@ async def test_probe_when_nonsense_twice_then_refused_by_name(thread: MlxThread,
         return reading({1: 0.003, 2: 0.005}, head=0.0)
 
     with pytest.raises(Refused, match=r"the head at batch 1 took 0\.0 s"):
-        await probe(thread, CONFIG, "float32", cache=tmp_path, lock=HostLock(tmp_path / "lock"), read=read)
+        await probe(thread, CONFIG, "float32", most_rows=8, cache=tmp_path, lock=HostLock(tmp_path / "lock"), read=read)
     assert not remembered(tmp_path)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from kafila_sidecar.errors import InvalidInput, NotFound, Refused
 from kafila_sidecar.runtime.shard.arrays import pack, unpack
-from kafila_sidecar.runtime.shard.shard import CacheUse, Shard
+from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
 from tests.exact.shards import Ring, load_shard, over_the_wire, tensors_for
 from tests.support.tiny import tiny_folder
@@ -40,12 +40,12 @@ def test_caches_when_released_then_no_byte_is_left(folder: Path) -> None:
     empty = mx.get_active_memory()
     for sequence in (1, 2):
         ring.greedy(PROMPT, 3, 16, sequence)
-    assert [shard.held().sequences for shard in ring.shards] == [2, 2]
-    assert all(shard.held().cache_bytes > 0 for shard in ring.shards)
+    assert [shard.active for shard in ring.shards] == [2, 2]
+    assert mx.get_active_memory() > empty
     for sequence in (1, 2):
         ring.release(sequence)
     gc.collect()
-    assert [shard.held() for shard in ring.shards] == [CacheUse(sequences=0, cache_bytes=0)] * 2
+    assert [shard.active for shard in ring.shards] == [0, 0]
     assert mx.get_active_memory() <= empty
 
 
@@ -55,6 +55,19 @@ def test_shard_when_closed_then_its_weights_are_gone(folder: Path) -> None:
     assert mx.get_active_memory() >= before + shard.weight_bytes
     shard.close()
     assert mx.get_active_memory() <= before
+
+
+@pytest.mark.parametrize("first", [(0, 6, True), (0, 2, True), (0, 4, False), (3, 6, False), (4, 4, False)], ids=str)
+@pytest.mark.parametrize("then", [(0, 3, True), (2, 5, False), (0, 6, True)], ids=str)
+def test_shard_when_it_takes_over_from_another_then_bit_for_bit_as_if_loaded_anew(
+    folder: Path, first: tuple[int, int, bool], then: tuple[int, int, bool]
+) -> None:
+    anew, over = load_shard(folder, *then), load_shard(folder, *then, before=load_shard(folder, *first))
+    state = pack(mx.random.normal((1, 5, anew.width)), 0)
+    is_head = then[2]
+    sent = [shard.embed_and_blocks(1, PROMPT) if is_head else shard.run_blocks(1, state) for shard in (anew, over)]
+    assert bytes(sent[1].payload) == bytes(sent[0].payload)
+    assert over.weight_bytes == anew.weight_bytes
 
 
 def test_shard_when_loaded_then_holds_its_own_tensors_and_no_more(folder: Path) -> None:
@@ -89,7 +102,7 @@ def test_frame_when_of_another_width_then_refused(folder: Path) -> None:
     shard = load_shard(folder, 3, 6, head=False)
     with pytest.raises(InvalidInput):
         shard.run_blocks(1, HiddenState(bytes(4 * 8), "float32", (1, 1, 8), 0))
-    assert shard.held().sequences == 0
+    assert shard.active == 0
 
 
 def test_logits_when_asked_for_every_token_then_the_last_row_is_the_last_tokens(folder: Path) -> None:

@@ -9,10 +9,10 @@ from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
-from kafila_sidecar.serving.hop import HopSender
-from kafila_sidecar.serving.ring import Ring
+from kafila_sidecar.serving.hop import SEND_DEADLINE_S, HopSender
+from kafila_sidecar.serving.ring import DECODE_DEADLINE_S, Ring
 from kafila_sidecar.serving.worker import Bounds, Worker
-from tests.sidecar.serving.streams import OnStream, Wire
+from tests.sidecar.serving.streams import OnStream, StreamWire
 
 T = TypeVar("T")
 
@@ -27,11 +27,13 @@ class PlainShard:
     def __init__(self) -> None:
         self.at: dict[int, int] = {}
         self.absorbed: list[int] = []
+        self.most_rows = 0  # in one run
         self.fails: Exception | None = None
 
     def run_blocks(self, sequence: int, state: HiddenState) -> HiddenState:
         if self.fails is not None:
             raise self.fails
+        self.most_rows = max(self.most_rows, state.shape[0])
         known = self.at.setdefault(sequence, 0) if state.position == 0 else self.at.get(sequence)
         if known is None:
             raise NotFound(f"sequence {sequence} is not known here")
@@ -70,19 +72,29 @@ def worker(shard: PlainShard, hop: HopSender, *, is_last: bool, bounds: Bounds |
 class Round:
     """A head and `workers` stages in memory: wires[i] leads from stage i to the next, the last one back to the head."""
 
-    def __init__(self, workers: int = 2, bounds: Bounds | None = None) -> None:
+    def __init__(
+        self,
+        workers: int = 2,
+        bounds: Bounds | None = None,
+        *,
+        decode_deadline_s: float = DECODE_DEADLINE_S,
+        send_deadline_s: float = SEND_DEADLINE_S,
+    ) -> None:
         names = [HEAD, *(f"w{i}" for i in range(1, workers + 1))]
         self.errors: list[BaseException] = []
         self.wires = [
-            Wire(here, there, self._noting(self._takes(i + 1)))
+            StreamWire(here, there, self._noting(self._takes(i + 1)))
             for i, (here, there) in enumerate(zip(names, [*names[1:], HEAD], strict=True))
         ]
-        hops = [HopSender(peer=there, open_stream=self.wires[i].open) for i, there in enumerate([*names[1:], HEAD])]
+        hops = [
+            HopSender(peer=there, open_stream=self.wires[i].open, deadline_s=send_deadline_s)
+            for i, there in enumerate([*names[1:], HEAD])
+        ]
         self.shards = [PlainShard() for _ in range(workers)]
         self.workers = [
             worker(shard, hops[i + 1], is_last=i == workers - 1, bounds=bounds) for i, shard in enumerate(self.shards)
         ]
-        self.ring = Ring(epoch=EPOCH, hop=hops[0])
+        self.ring = Ring(epoch=EPOCH, hop=hops[0], decode_deadline_s=decode_deadline_s)
 
     def _takes(self, index: int) -> OnStream:
         async def serve(stream: Stream) -> None:

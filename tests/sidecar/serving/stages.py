@@ -13,18 +13,21 @@ from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream, StreamKind
 from kafila_sidecar.runtime.mlx_thread import MlxThread
-from kafila_sidecar.serving.stage import Stage
+from kafila_sidecar.serving.stage import Stage, StageLimits
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
 from kafila_sidecar.weights.checkpoint import open_checkpoint
+from kafila_sidecar.weights.providers.hub import Hub
 from tests.sidecar.net.people import KEY, SESSION, LinkPerson, person
+from tests.support.plans import plan_of, problem_of, stage
 
 BLOCKS = 6
 CONTEXT = 256
 NAMES = ("ada", "bob", "cyd", "dan")
+LIMITS = StageLimits(verdict_s=0.3)
 STOP = Fault("", "UNAVAILABLE", "the session is being planned again")
 
 
-class Links:
+class MemberLinks:
     """One member's links by peer name, as session/links.py shows them."""
 
     def __init__(self) -> None:
@@ -37,12 +40,12 @@ class Links:
             raise Unavailable(f"there is no link to {peer} right now") from None
 
 
-class Member:
+class StageMember:
     """One stage with what a participation gives it."""
 
-    def __init__(self, name: str, stage: Callable[["Member"], Stage]) -> None:
+    def __init__(self, name: str, stage: Callable[["StageMember"], Stage]) -> None:
         self.name = name
-        self.links = Links()
+        self.links = MemberLinks()
         self.person: LinkPerson = person()
         self.endpoint = Endpoint.open(host="127.0.0.1")
         self.traces: list[dict[str, Any]] = []
@@ -55,7 +58,7 @@ class Member:
         elif stream.kind == StreamKind.REQUEST:
             await self.stage.answer(stream)
 
-    async def dial(self, peer: "Member") -> None:
+    async def dial(self, peer: "StageMember") -> None:
         self.links.up[peer.name] = await self.endpoint.connect(
             session=SESSION,
             key=KEY,
@@ -68,16 +71,16 @@ class Member:
         )
 
 
-class Party:
+class StageParty:
     """Members that are linked; `serve` loads and serves one plan, `replan` stops it and serves another."""
 
-    def __init__(self, members: Sequence[Member], mlx: MlxThread) -> None:
+    def __init__(self, members: Sequence[StageMember], mlx: MlxThread) -> None:
         self.members = members
         self.mlx = mlx
         self._by_name = {member.name: member for member in members}
         self._epoch = 0
 
-    def __getitem__(self, name: str) -> Member:
+    def __getitem__(self, name: str) -> StageMember:
         return self._by_name[name]
 
     async def serve(self, cuts: Sequence[int], order: Sequence[str], *, concurrency: int = 2) -> Proposal:
@@ -92,6 +95,9 @@ class Party:
     async def stop(self, fault: Fault = STOP) -> None:
         await asyncio.gather(*(member.stage.stop(fault) for member in self.members))
 
+    async def close(self) -> None:
+        await asyncio.gather(*(member.stage.close() for member in self.members))
+
     @property
     def held(self) -> dict[str, int]:
         return {member.name: member.stage.active_sequences for member in self.members}
@@ -104,26 +110,18 @@ class Party:
 
 
 def plan(epoch: int, cuts: Sequence[int], order: Sequence[str], concurrency: int) -> Proposal:
-    stages = [
-        {"member": name, "start": start, "end": end, "cost_s": 0.001, "resident_bytes": 1000}
-        for name, (start, end) in zip(order, pairwise(cuts), strict=True)
-    ]
-    hops = [
-        {"from": here, "to": there, "path": "direct", "cost_s": 0.0005}
-        for here, there in zip(order, [*order[1:], order[0]], strict=True)
-        if here != there
-    ]
-    problem = {"context_tokens": CONTEXT, "concurrency": concurrency, "edges": []}
-    return Proposal(epoch, problem, {"head": order[0], "stages": stages, "hops": hops, "circuit_s": 0.01})
+    stages = [stage(name, start, end) for name, (start, end) in zip(order, pairwise(cuts), strict=True)]
+    problem = problem_of(*NAMES, context_tokens=CONTEXT, concurrency=concurrency)
+    return Proposal(epoch, problem, plan_of(stages))
 
 
 @asynccontextmanager
-async def party(folder: Path, data: Path, *names: str) -> AsyncIterator[Party]:
+async def party(folder: Path, data: Path, *names: str, limits: StageLimits = LIMITS) -> AsyncIterator[StageParty]:
     """Members of these names, all linked with each other."""
-    checkpoint = await open_checkpoint(str(folder), endpoint="http://127.0.0.1:9", token=None, cache=data)
+    checkpoint = await open_checkpoint(str(folder), hub=Hub(endpoint="http://127.0.0.1:9"), cache=data)
     mlx = MlxThread()
 
-    def stage(member: Member) -> Stage:
+    def make_stage(member: StageMember) -> Stage:
         return Stage(
             name=member.name,
             checkpoint=checkpoint,
@@ -131,15 +129,16 @@ async def party(folder: Path, data: Path, *names: str) -> AsyncIterator[Party]:
             links=lambda: member.links,
             traced=member.traces.append,
             broken=lambda code, sentence: member.broken.append((code, sentence)),
-            verdict_s=0.3,
+            limits=limits,
         )
 
-    made = Party([Member(name, stage) for name in names], mlx)
+    made = StageParty([StageMember(name, make_stage) for name in names], mlx)
     try:
         for one, other in combinations(made.members, 2):
             await asyncio.gather(one.dial(other), other.dial(one))
         yield made
         await made.stop()
+        await made.close()
     finally:
         for member in made.members:
             await member.endpoint.close()
@@ -152,7 +151,7 @@ def ask(prompt: str = "once upon a time", **options: Any) -> pb.GenerateRequest:
     return pb.GenerateRequest(prompt=prompt, options=pb.Options(**given), truncate=True)
 
 
-async def answer(member: Member, request: pb.GenerateRequest) -> tuple[str, pb.GenerateReply]:
+async def answer(member: StageMember, request: pb.GenerateRequest) -> tuple[str, pb.GenerateReply]:
     """The whole text of an answer, and its last reply."""
     texts: list[str] = []
     last = pb.GenerateReply()
@@ -162,7 +161,7 @@ async def answer(member: Member, request: pb.GenerateRequest) -> tuple[str, pb.G
     return "".join(texts), last
 
 
-async def refusal(member: Member, request: pb.GenerateRequest) -> KafilaError:
+async def refusal(member: StageMember, request: pb.GenerateRequest) -> KafilaError:
     """What a request is refused with."""
     try:
         await answer(member, request)

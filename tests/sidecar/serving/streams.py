@@ -9,12 +9,12 @@ from kafila_sidecar.net.link.stream import Stream
 OnStream = Callable[[Stream], Awaitable[None]]
 
 
-class End:
+class StreamEnd:
     """One end of a pair of streams: what a Stream needs of its link."""
 
     def __init__(self, peer: str) -> None:
         self.peer = peer
-        self.other: End
+        self.other: StreamEnd
         self.stream: Stream
         self.stalled = False  # the other end takes nothing in
         self.named = asyncio.Event()  # the opener's kind has come
@@ -43,11 +43,11 @@ class End:
     def retire(self, stream_id: int) -> None: ...
 
 
-class Wire:
+class StreamWire:
     """A link from `here` to `there` that opens such streams; `serve` runs for each, as a link's handlers do."""
 
     def __init__(self, here: str, there: str, serve: OnStream) -> None:
-        self.ends: list[tuple[End, End]] = []
+        self.ends: list[tuple[StreamEnd, StreamEnd]] = []
         self.down = False
         self.served: list[asyncio.Task[None]] = []
         self._here, self._there, self._serve = here, there, serve
@@ -74,7 +74,7 @@ class Wire:
             task.cancel()
         await asyncio.gather(*self.served, return_exceptions=True)
 
-    async def _handle(self, end: End) -> None:
+    async def _handle(self, end: StreamEnd) -> None:
         await end.named.wait()
         done = False
         try:
@@ -87,9 +87,9 @@ class Wire:
                 end.stream.reset()
 
 
-def joined(here: str, there: str) -> tuple[End, End]:
+def joined(here: str, there: str) -> tuple[StreamEnd, StreamEnd]:
     """The two ends of one stream: that of `here`, whose peer is `there`, and the other."""
-    ours, theirs = End(there), End(here)
+    ours, theirs = StreamEnd(there), StreamEnd(here)
     ours.other, theirs.other = theirs, ours
     ours.stream, theirs.stream = Stream(ours, 0), Stream(theirs, 0)
     return ours, theirs

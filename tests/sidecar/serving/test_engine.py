@@ -3,15 +3,17 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kafila_proto import sidecar_pb2 as pb
-from kafila_sidecar.errors import Exhausted, InvalidInput
-from kafila_sidecar.serving import slots as slots_module
-from tests.sidecar.serving.stages import CONTEXT, NAMES, Party, answer, ask, party, refusal
+from kafila_sidecar.errors import Exhausted, InvalidInput, TimedOut
+from kafila_sidecar.serving.engine import EngineLimits
+from tests.sidecar.serving.stages import CONTEXT, LIMITS, NAMES, StageParty, answer, ask, party, refusal
 
 pytestmark = pytest.mark.mlx
 
@@ -21,7 +23,7 @@ RINGS: dict[str, Sequence[int]] = {"one": (0, 6), "two": (0, 2, 6), "three": (0,
 
 
 @pytest.fixture(params=list(RINGS.values()), ids=list(RINGS))
-async def ring(request: pytest.FixtureRequest, tiny: Path, tmp_path: Path) -> AsyncIterator[Party]:
+async def ring(request: pytest.FixtureRequest, tiny: Path, tmp_path: Path) -> AsyncIterator[StageParty]:
     """A party that serves over one, two or three stages."""
     names = NAMES[: len(request.param) - 1]
     async with party(tiny, tmp_path, *names) as made:
@@ -29,10 +31,17 @@ async def ring(request: pytest.FixtureRequest, tiny: Path, tmp_path: Path) -> As
         yield made
 
 
-@pytest.fixture
-async def three(tiny: Path, tmp_path: Path) -> AsyncIterator[Party]:
-    async with party(tiny, tmp_path, *NAMES) as made:
+@asynccontextmanager
+async def serving(folder: Path, data: Path, limits: EngineLimits) -> AsyncIterator[StageParty]:
+    """Four members, of whom three hold a stage; the engine takes on what `limits` says."""
+    async with party(folder, data, *NAMES, limits=replace(LIMITS, engine=limits)) as made:
         await made.serve(RINGS["three"], NAMES[:3])
+        yield made
+
+
+@pytest.fixture
+async def three(tiny: Path, tmp_path: Path) -> AsyncIterator[StageParty]:
+    async with serving(tiny, tmp_path, EngineLimits()) as made:
         yield made
 
 
@@ -52,7 +61,7 @@ def greedy(folder: Path, prompt: str, count: int, *, chat: bool = False) -> str:
     return "".join(step.text for step in steps)
 
 
-async def test_generate_when_greedy_then_the_text_of_the_whole_model(ring: Party, tiny: Path) -> None:
+async def test_generate_when_greedy_then_the_text_of_the_whole_model(ring: StageParty, tiny: Path) -> None:
     text, last = await answer(ring["ada"], ask(PROMPT, num_predict=40, **VARIED))
     assert text == greedy(tiny, PROMPT, 40)
     assert last.done
@@ -62,14 +71,16 @@ async def test_generate_when_greedy_then_the_text_of_the_whole_model(ring: Party
     await ring.until_free()
 
 
-async def test_generate_when_a_chat_then_the_template_is_applied_and_the_text_framed(ring: Party, tiny: Path) -> None:
+async def test_generate_when_a_chat_then_the_template_is_applied_and_the_text_framed(
+    ring: StageParty, tiny: Path
+) -> None:
     raw = "\x02kafila1 " + json.dumps({"messages": [{"role": "user", "content": PROMPT}]}) + "\x03"
     text, _ = await answer(ring["ada"], ask(raw, num_predict=20, **VARIED))
     frames = [json.loads(frame) for frame in text.split("\x1e")[1:]]
     assert "".join(frame["c"] for frame in frames) == greedy(tiny, PROMPT, 20, chat=True)
 
 
-async def test_generate_when_asked_at_another_member_then_the_same_answer(three: Party) -> None:
+async def test_generate_when_asked_at_another_member_then_the_same_answer(three: StageParty) -> None:
     expected, _ = await answer(three["ada"], ask())
     for name in NAMES[1:]:  # two stages and one that stands by
         text, last = await answer(three[name], ask())
@@ -77,7 +88,7 @@ async def test_generate_when_asked_at_another_member_then_the_same_answer(three:
     await three.until_free()
 
 
-async def test_generate_when_two_at_once_then_both_as_if_alone(ring: Party) -> None:
+async def test_generate_when_two_at_once_then_both_as_if_alone(ring: StageParty) -> None:
     prompts = ("once upon a time", "the capital of France")
     alone = [(await answer(ring["ada"], ask(prompt, num_predict=25, **VARIED)))[0] for prompt in prompts]
     both = await asyncio.gather(*(answer(ring["ada"], ask(prompt, num_predict=25, **VARIED)) for prompt in prompts))
@@ -85,17 +96,15 @@ async def test_generate_when_two_at_once_then_both_as_if_alone(ring: Party) -> N
     await ring.until_free()
 
 
-async def test_generate_when_the_prompt_is_long_then_its_chunks_give_the_same_text(
-    three: Party, tiny: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kafila_sidecar.serving.engine.PREFILL_CHUNK_TOKENS", 16)
+async def test_generate_when_the_prompt_is_long_then_its_chunks_give_the_same_text(tiny: Path, tmp_path: Path) -> None:
     prompt = "a long story " * 12
-    text, last = await answer(three["ada"], ask(prompt, **VARIED))
+    async with serving(tiny, tmp_path, EngineLimits(prefill_chunk_tokens=16)) as three:
+        text, last = await answer(three["ada"], ask(prompt, **VARIED))
     assert last.prompt_tokens == len(prompt)
     assert text == greedy(tiny, prompt, 12)
 
 
-async def test_generate_when_a_stop_string_comes_then_the_text_ends_before_it(three: Party) -> None:
+async def test_generate_when_a_stop_string_comes_then_the_text_ends_before_it(three: StageParty) -> None:
     whole, _ = await answer(three["ada"], ask(num_predict=30, **VARIED))
     stop = whole[6:8]
     text, last = await answer(three["ada"], ask(num_predict=30, stop=[stop, "never said"], **VARIED))
@@ -105,21 +114,21 @@ async def test_generate_when_a_stop_string_comes_then_the_text_ends_before_it(th
     await three.until_free()
 
 
-async def test_generate_when_the_answer_may_have_one_token_then_one(three: Party) -> None:
+async def test_generate_when_the_answer_may_have_one_token_then_one(three: StageParty) -> None:
     text, last = await answer(three["ada"], ask(num_predict=1))
     assert (last.output_tokens, last.done_reason) == (1, pb.DONE_REASON_LENGTH)
     whole, _ = await answer(three["ada"], ask())
     assert whole.startswith(text)
 
 
-async def test_generate_when_the_context_is_full_then_it_ends(three: Party) -> None:
+async def test_generate_when_the_context_is_full_then_it_ends(three: StageParty) -> None:
     text, last = await answer(three["ada"], ask("x" * (CONTEXT - 3), num_predict=-1))
     assert (last.prompt_tokens, last.output_tokens) == (CONTEXT - 3, 3)
     assert last.done_reason == pb.DONE_REASON_LENGTH
     assert text
 
 
-async def test_generate_when_the_prompt_is_too_long_then_cut_or_refused(three: Party) -> None:
+async def test_generate_when_the_prompt_is_too_long_then_cut_or_refused(three: StageParty) -> None:
     for wanted, room in ((12, 12), (-1, CONTEXT // 4)):
         _, last = await answer(three["ada"], ask("x" * 500, num_predict=wanted))
         assert (last.prompt_tokens, last.output_tokens) == (CONTEXT - room, room)
@@ -130,7 +139,7 @@ async def test_generate_when_the_prompt_is_too_long_then_cut_or_refused(three: P
     assert "exceeds the context length" in str(refused)
 
 
-async def test_generate_when_num_ctx_is_tiny_then_it_still_answers(three: Party) -> None:
+async def test_generate_when_num_ctx_is_tiny_then_it_still_answers(three: StageParty) -> None:
     _, last = await answer(three["ada"], ask(num_ctx=1))
     assert (last.prompt_tokens, last.output_tokens) == (3, 1)
 
@@ -148,26 +157,52 @@ REFUSED = {
 
 @pytest.mark.parametrize("request_", REFUSED.values(), ids=REFUSED.keys())
 async def test_generate_when_nonsense_then_invalid_at_the_head_and_elsewhere(
-    three: Party, request_: pb.GenerateRequest
+    three: StageParty, request_: pb.GenerateRequest
 ) -> None:
     for name in ("ada", "cyd"):
         assert isinstance(await refusal(three[name], request_), InvalidInput)
     assert not any(three.held.values())
 
 
-async def test_generate_when_the_queue_is_full_then_refused(three: Party, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slots_module, "MAX_WAITING", 2)
-    running = [asyncio.ensure_future(answer(three["ada"], ask(num_predict=100))) for _ in range(5)]
-    done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_EXCEPTION)
-    refused = [one.exception() for one in done if one.exception()]
-    assert [type(error) for error in refused] == [Exhausted]
-    texts = {task.result()[0] for task in running if (await asyncio.wait([task])) and not task.exception()}
-    assert len(texts) == 1
+async def test_generate_when_the_queue_is_full_then_refused(tiny: Path, tmp_path: Path) -> None:
+    async with serving(tiny, tmp_path, EngineLimits(most_waiting=2)) as three:
+        running = [asyncio.ensure_future(answer(three["ada"], ask(num_predict=100))) for _ in range(5)]
+        done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_EXCEPTION)
+        refused = [one.exception() for one in done if one.exception()]
+        assert [type(error) for error in refused] == [Exhausted]
+        texts = {task.result()[0] for task in running if (await asyncio.wait([task])) and not task.exception()}
+        assert len(texts) == 1
+        await three.until_free()
+
+
+async def test_generate_when_no_sequence_comes_free_then_it_times_out_and_those_that_run_go_on(
+    tiny: Path, tmp_path: Path
+) -> None:
+    async with serving(tiny, tmp_path, EngineLimits(wait_deadline_s=0.05)) as three:
+        running = [three["ada"].stage.generate(ask(num_predict=-1)) for _ in range(2)]
+        for one in running:
+            await anext(one)
+        assert isinstance(await refusal(three["bob"], ask()), TimedOut)
+        for one in running:
+            await anext(one)
+            await one.aclose()
+        await three.until_free()
+
+
+async def test_generate_when_its_caller_reads_slowly_then_the_answer_is_made_and_waits(three: StageParty) -> None:
+    slow = three["ada"].stage.generate(ask(num_predict=30, **VARIED))
+    first = await anext(slow)
     await three.until_free()
+    rest = [reply async for reply in slow]
+    assert rest[-1].output_tokens == 30
+    whole, _ = await answer(three["ada"], ask(num_predict=30, **VARIED))
+    assert first.text + "".join(reply.text for reply in rest) == whole
 
 
 @pytest.mark.parametrize("name", ["ada", "bob", "dan"])
-async def test_generate_when_closed_after_any_reply_then_no_stage_keeps_the_sequence(three: Party, name: str) -> None:
+async def test_generate_when_closed_after_any_reply_then_no_stage_keeps_the_sequence(
+    three: StageParty, name: str
+) -> None:
     for replies in range(4):
         generation = three[name].stage.generate(ask(num_predict=100))
         for _ in range(replies):
@@ -178,7 +213,9 @@ async def test_generate_when_closed_after_any_reply_then_no_stage_keeps_the_sequ
 
 
 @pytest.mark.parametrize("name", ["ada", "bob"])
-async def test_generate_when_cancelled_at_any_moment_then_no_stage_keeps_the_sequence(three: Party, name: str) -> None:
+async def test_generate_when_cancelled_at_any_moment_then_no_stage_keeps_the_sequence(
+    three: StageParty, name: str
+) -> None:
     for turns in (*range(0, 60, 3), 90, 150, 300):
         task = asyncio.create_task(answer(three[name], ask(num_predict=100)))
         for _ in range(turns):
@@ -193,11 +230,11 @@ async def test_generate_when_cancelled_at_any_moment_then_no_stage_keeps_the_seq
     assert three["bob"].broken == three["cyd"].broken == []
 
 
-async def test_trace_when_a_request_ends_then_its_numbers_add_up(three: Party, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafila_sidecar.serving.engine.PREFILL_CHUNK_TOKENS", 8)
-    await answer(three["bob"], ask("x" * 20, num_predict=10))
-    await three.until_free()
-    (trace,) = three["ada"].traces
+async def test_trace_when_a_request_ends_then_its_numbers_add_up(tiny: Path, tmp_path: Path) -> None:
+    async with serving(tiny, tmp_path, EngineLimits(prefill_chunk_tokens=8)) as three:
+        await answer(three["bob"], ask("x" * 20, num_predict=10))
+        await three.until_free()
+        (trace,) = three["ada"].traces
     assert (trace["prompt_tokens"], trace["output_tokens"], trace["ended"]) == (20, 10, "length")
     assert [stage["member"] for stage in trace["stages"]] == list(NAMES[:3])
     assert all(stage["measured_s"] > 0 for stage in trace["stages"])
@@ -210,7 +247,7 @@ async def test_trace_when_a_request_ends_then_its_numbers_add_up(three: Party, m
     assert [hop["bytes"] for hop in trace["hops"]] == [29 * width, 29 * width, 13 * width]
 
 
-async def test_trace_when_cancelled_or_refused_then_it_says_so(three: Party) -> None:
+async def test_trace_when_cancelled_or_refused_then_it_says_so(three: StageParty) -> None:
     generation = three["ada"].stage.generate(ask(num_predict=100))
     await anext(generation)
     await generation.aclose()

@@ -11,8 +11,8 @@ from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.runtime.text.options import resolve
 from kafila_sidecar.runtime.text.stop import StopStrings
 from kafila_sidecar.serving import remote
+from kafila_sidecar.serving.limits import given_options, limits_of, refuse_unsupported
 from kafila_sidecar.serving.prompt import ChatPrompt, PlainPrompt, parse_prompt
-from kafila_sidecar.serving.request import given_options, limits_of, refuse_unsupported
 from tests.support.fuzz import INPUTS, fuzz
 
 pytestmark = pytest.mark.fuzz
@@ -51,7 +51,7 @@ class Said:
 
 def read_request(message: bytes | None) -> tuple[pb.GenerateRequest, int]:
     """What the head makes of a message."""
-    steps = remote._read_request(cast(Stream, Said(message)))
+    steps = remote.read_request(cast(Stream, Said(message)))
     try:
         steps.send(None)
     except StopIteration as end:
@@ -60,7 +60,7 @@ def read_request(message: bytes | None) -> tuple[pb.GenerateRequest, int]:
 
 
 def prepare(request: pb.GenerateRequest) -> None:
-    """As `Engine._prepared` does, up to where a model is needed."""
+    """As `Intake.prepare` does, up to where a model is needed."""
     refuse_unsupported(request)
     limits = limits_of(request.options, CONTEXT_TOKENS)
     assert 1 <= limits.context_tokens <= CONTEXT_TOKENS
@@ -97,7 +97,7 @@ def test_prompts_when_the_envelope_is_hostile_then_typed_or_messages() -> None:
 
 def test_answers_when_hostile_then_typed_or_a_reply() -> None:
     def read(data: bytes) -> None:
-        assert isinstance(remote._read_reply(data, "anna"), pb.GenerateReply)
+        assert isinstance(remote.read_reply(data, "anna"), pb.GenerateReply)
 
     reply = pb.GenerateReply(text="once", done=True, prompt_tokens=3, prompt_s=0.1, output_tokens=4, output_s=0.2)
     refusal = ring_pb2.Refusal(code="NOT_FOUND", sentence="no")

@@ -1,7 +1,9 @@
 """A request typed elsewhere than at the head: there and back over one stream, in memory."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
 from typing import cast
 
 import pytest
@@ -14,7 +16,7 @@ from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.serving import remote
 from tests.sidecar.serving.rings import settle
-from tests.sidecar.serving.streams import Wire
+from tests.sidecar.serving.streams import StreamWire
 
 REQUEST = pb.GenerateRequest(prompt="once")
 
@@ -24,29 +26,37 @@ class Head:
 
     def __init__(self) -> None:
         self.count = 3
+        self.request_deadline_s = 30.0
         self.ends_with: Exception | None = None
         self.asked: list[tuple[pb.GenerateRequest, int]] = []
         self.closed = 0
+        self.said = count()
         self.errors: list[BaseException] = []
 
     async def serve(self, stream: Stream) -> None:
         try:
-            await remote.answer(stream, self.generate)
+            await remote.answer(stream, self.generate, request_deadline_s=self.request_deadline_s)
         except Exception as error:
             self.errors.append(error)
             raise
 
-    async def generate(self, request: pb.GenerateRequest, epoch: int) -> AsyncGenerator[pb.GenerateReply, None]:
+    @asynccontextmanager
+    async def generate(self, request: pb.GenerateRequest, epoch: int) -> AsyncIterator["Head"]:
         self.asked.append((request, epoch))
+        self.said = count()
         try:
-            for i in range(self.count):
-                await asyncio.sleep(0)
-                yield pb.GenerateReply(text=str(i))
-            if self.ends_with is not None:
-                raise self.ends_with
-            yield pb.GenerateReply(done=True)
+            yield self
         finally:
             self.closed += 1
+
+    async def next(self) -> pb.GenerateReply:
+        await asyncio.sleep(0)
+        number = next(self.said)
+        if number < self.count:
+            return pb.GenerateReply(text=str(number))
+        if self.ends_with is not None:
+            raise self.ends_with
+        return pb.GenerateReply(done=True)
 
 
 @pytest.fixture
@@ -55,22 +65,31 @@ def head() -> Head:
 
 
 @pytest.fixture
-async def wire(head: Head) -> AsyncIterator[Wire]:
-    made = Wire("asker", "head", head.serve)
+async def wire(head: Head) -> AsyncIterator[StreamWire]:
+    made = StreamWire("asker", "head", head.serve)
     yield made
     await made.end()
 
 
-async def ask(wire: Wire, epoch: int = 4) -> Stream:
+async def ask(wire: StreamWire, epoch: int = 4) -> Stream:
     return await remote.ask(cast(Link, wire), REQUEST, epoch)
 
 
 async def read(stream: Stream) -> list[str]:
-    return [reply.text async for reply in remote.replies(stream)]
+    return await read_on(remote.RemoteReplies(stream))
+
+
+async def read_on(replies: remote.RemoteReplies) -> list[str]:
+    texts, is_done = list[str](), False
+    while not is_done:
+        reply = await replies.next()
+        texts.append(reply.text)
+        is_done = reply.done
+    return texts
 
 
 async def test_request_when_answered_then_every_reply_in_order_and_the_generation_closed(
-    head: Head, wire: Wire
+    head: Head, wire: StreamWire
 ) -> None:
     assert await read(await ask(wire)) == ["0", "1", "2", ""]
     await settle()
@@ -79,7 +98,9 @@ async def test_request_when_answered_then_every_reply_in_order_and_the_generatio
 
 
 @pytest.mark.parametrize("error", [Exhausted("512 requests wait"), InvalidInput("num_ctx is -1"), TimedOut("late")])
-async def test_request_when_refused_then_the_same_error_arrives(head: Head, wire: Wire, error: KafilaError) -> None:
+async def test_request_when_refused_then_the_same_error_arrives(
+    head: Head, wire: StreamWire, error: KafilaError
+) -> None:
     head.ends_with = error
     with pytest.raises(type(error), match=str(error)):
         await read(await ask(wire))
@@ -89,7 +110,7 @@ async def test_request_when_refused_then_the_same_error_arrives(head: Head, wire
 
 
 async def test_request_when_the_head_has_a_bug_then_it_arrives_as_internal_and_is_raised_there(
-    head: Head, wire: Wire
+    head: Head, wire: StreamWire
 ) -> None:
     head.ends_with = ZeroDivisionError("oops")
     with pytest.raises(KafilaError, match="bug") as refused:
@@ -101,32 +122,31 @@ async def test_request_when_the_head_has_a_bug_then_it_arrives_as_internal_and_i
 
 @pytest.mark.parametrize("replies", [0, 1, 3])
 async def test_request_when_the_asker_resets_then_the_generation_is_closed(
-    head: Head, wire: Wire, replies: int
+    head: Head, wire: StreamWire, replies: int
 ) -> None:
     head.count = 10**9
     stream = await ask(wire)
-    source = remote.replies(stream)
+    source = remote.RemoteReplies(stream)
     for _ in range(replies):
-        await anext(source)
+        await source.next()
     stream.reset()
     await settle()
     assert (head.closed, len(head.asked)) in ((1, 1), (0, 0))
     assert all(task.done() for task in wire.served)
 
 
-async def test_request_when_the_link_is_lost_then_both_ends_hear(head: Head, wire: Wire) -> None:
+async def test_request_when_the_link_is_lost_then_both_ends_hear(head: Head, wire: StreamWire) -> None:
     head.count = 10**9
-    source = remote.replies(await ask(wire))
-    await anext(source)
+    source = remote.RemoteReplies(await ask(wire))
+    await source.next()
     wire.cut()
     with pytest.raises(LinkLost):
-        async for _ in source:
-            pass
+        await read_on(source)
     await settle()
     assert head.closed == 1
 
 
-async def test_ask_when_the_link_is_down_then_unavailable(wire: Wire) -> None:
+async def test_ask_when_the_link_is_down_then_unavailable(wire: StreamWire) -> None:
     wire.down = True
     with pytest.raises(Unavailable):
         await ask(wire)
@@ -140,7 +160,7 @@ async def test_ask_when_cancelled_while_sending_then_the_stream_is_given_up() ->
         with pytest.raises(PeerReset):
             await stream.receive(5)
 
-    class Stalled(Wire):
+    class Stalled(StreamWire):
         async def open(self, kind: int = 1) -> Stream:
             stream = await super().open(kind)
             self.ends[-1][0].stalled = True
@@ -172,14 +192,16 @@ async def test_replies_when_the_head_sends_nonsense_or_ends_early_then_a_typed_e
         if message is not None:
             await stream.send(message)
 
-    wire = Wire("asker", "head", serve)
+    wire = StreamWire("asker", "head", serve)
     with pytest.raises(error):
         await read(await ask(wire))
     await wire.end()
 
 
 @pytest.mark.parametrize("message", [b"\xff\xff", ring_pb2.Request(generate=b"\xff").SerializeToString()])
-async def test_answer_when_the_request_can_not_be_read_then_refused(head: Head, wire: Wire, message: bytes) -> None:
+async def test_answer_when_the_request_can_not_be_read_then_refused(
+    head: Head, wire: StreamWire, message: bytes
+) -> None:
     stream = await wire.open()
     await stream.send(message)
     with pytest.raises(PeerReset):
@@ -187,22 +209,19 @@ async def test_answer_when_the_request_can_not_be_read_then_refused(head: Head, 
     assert [type(error) for error in head.errors] == [InvalidInput]
 
 
-async def test_answer_when_no_request_comes_then_it_waits_no_longer(
-    head: Head, wire: Wire, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(remote, "REQUEST_DEADLINE_S", 0.02)
+async def test_answer_when_no_request_comes_then_it_waits_no_longer(head: Head, wire: StreamWire) -> None:
+    head.request_deadline_s = 0.02
     stream = await wire.open()
     with pytest.raises(PeerReset):
         await stream.receive(2)
     assert [error.code for error in head.errors if isinstance(error, KafilaError)] == ["DEADLINE_EXCEEDED"]
 
 
-async def test_replies_when_the_head_says_nothing_then_it_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_replies_when_the_head_says_nothing_then_it_times_out() -> None:
     async def silent(stream: Stream) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(remote, "SILENCE_DEADLINE_S", 0.02)
-    wire = Wire("asker", "head", silent)
+    wire = StreamWire("asker", "head", silent)
     with pytest.raises(TimedOut):
-        await read(await ask(wire))
+        await remote.RemoteReplies(await ask(wire), silence_deadline_s=0.02).next()
     await wire.end()

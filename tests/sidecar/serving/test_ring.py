@@ -8,8 +8,6 @@ import pytest
 
 from kafila_sidecar.errors import InvalidInput, KafilaError, NotFound, TimedOut, Unavailable
 from kafila_sidecar.net.errors import LinkLost
-from kafila_sidecar.serving import hop as hop_module
-from kafila_sidecar.serving import ring as ring_module
 from kafila_sidecar.serving.hop import HopSender, frame_of, state_of
 from kafila_sidecar.serving.ring import Ring
 from kafila_sidecar.serving.wire import Frame, FrameKind, encode
@@ -167,27 +165,27 @@ async def test_ring_when_a_stage_can_not_go_on_then_its_error_is_told_there_and_
     assert two.held == [set(), set()]
 
 
-async def test_ring_when_nothing_comes_back_then_it_times_out(two: Round, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ring_module, "DECODE_DEADLINE_S", 0.05)
-    await two.token(1, 0)
-    for wire in two.wires:
+async def test_ring_when_nothing_comes_back_then_it_times_out() -> None:
+    made = Round(workers=2, decode_deadline_s=0.05)
+    await made.token(1, 0)
+    for wire in made.wires:
         for ours, _ in wire.ends:
             ours.stalled = True
     with pytest.raises(TimedOut, match="nothing back"):
-        await two.token(1, 1)
+        await made.token(1, 1)
+    await made.end()
 
 
-async def test_hop_when_the_next_stage_takes_nothing_then_it_times_out_and_opens_anew(
-    two: Round, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(hop_module, "SEND_DEADLINE_S", 0.05)
-    await two.token(1, 0)
-    two.wires[0].ends[0][0].stalled = True
+async def test_hop_when_the_next_stage_takes_nothing_then_it_times_out_and_opens_anew() -> None:
+    made = Round(workers=2, send_deadline_s=0.05)
+    await made.token(1, 0)
+    made.wires[0].ends[0][0].stalled = True
     with pytest.raises(TimedOut, match="w1 took no frame"):
-        await two.token(1, 1)
+        await made.token(1, 1)
     await settle()
-    assert two.held == [set(), set()]
-    assert await two.token(2, 0) == 2
+    assert made.held == [set(), set()]
+    assert await made.token(2, 0) == 2
+    await made.end()
 
 
 @pytest.mark.parametrize(("tokens", "arrived"), [(60, 1), (40_000, 40_001)])

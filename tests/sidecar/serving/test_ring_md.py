@@ -24,7 +24,6 @@ ACTIVATION = Frame(
     payload=memoryview(bytes.fromhex("803f0040404080bf00c04000")),
     needs_output=False,
     timings=(Timing(compute_s=0.25, residence_s=0.5),),
-    token_ids=(17, 65536),
 )
 RELEASE = Frame(kind=FrameKind.RELEASE, epoch=3, sequence=258)
 

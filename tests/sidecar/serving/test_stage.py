@@ -1,6 +1,8 @@
 """Stages from one epoch to the next: load, serve, stop, serve another plan; and what links may bring meanwhile."""
 
 import asyncio
+import json
+import shutil
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,13 +13,12 @@ from kafila_proto import ring_pb2
 from kafila_sidecar.errors import KafilaError, Unavailable
 from kafila_sidecar.net.errors import PeerReset
 from kafila_sidecar.net.link.stream import StreamKind
-from kafila_sidecar.runtime.shard.shard import Shard
-from kafila_sidecar.serving import stage as stage_module
+from kafila_sidecar.serving.engine import EngineLimits
 from kafila_sidecar.serving.hop import frame_of
 from kafila_sidecar.serving.wire import encode
 from kafila_sidecar.session.coordination.effects import Fault
 from tests.sidecar.serving.rings import state
-from tests.sidecar.serving.stages import NAMES, Party, answer, ask, party, plan, refusal
+from tests.sidecar.serving.stages import LIMITS, NAMES, StageParty, answer, ask, party, plan, refusal
 
 pytestmark = pytest.mark.mlx
 
@@ -26,12 +27,20 @@ ENDLESS = ask(num_predict=-1)
 
 
 @pytest.fixture
-async def linked(tiny: Path, tmp_path: Path) -> AsyncIterator[Party]:
+async def linked(tiny: Path, tmp_path: Path) -> AsyncIterator[StageParty]:
     async with party(tiny, tmp_path, *NAMES) as made:
         yield made
 
 
-async def begun(made: Party, *names: str) -> list["asyncio.Task[KafilaError]"]:
+@pytest.fixture
+async def chunky(tiny: Path, tmp_path: Path) -> AsyncIterator[StageParty]:
+    """Members that send prompts in many small chunks."""
+    limits = replace(LIMITS, engine=EngineLimits(prefill_chunk_tokens=4))
+    async with party(tiny, tmp_path, *NAMES, limits=limits) as made:
+        yield made
+
+
+async def begun(made: StageParty, *names: str) -> list["asyncio.Task[KafilaError]"]:
     """Endless answers at these members, with the first text out; each ends with what it is refused with."""
     tasks = [asyncio.create_task(refusal(made[name], ENDLESS)) for name in names]
     async with asyncio.timeout(5):
@@ -40,11 +49,11 @@ async def begun(made: Party, *names: str) -> list["asyncio.Task[KafilaError]"]:
     return tasks
 
 
-async def test_stage_when_not_ready_then_it_says_so(linked: Party) -> None:
+async def test_stage_when_not_ready_then_it_says_so(linked: StageParty) -> None:
     assert "not ready" in str(await refusal(linked["ada"], ask()))
 
 
-async def test_stage_when_planned_again_then_the_same_text_from_another_ring(linked: Party) -> None:
+async def test_stage_when_planned_again_then_the_same_text_from_another_ring(linked: StageParty) -> None:
     await linked.serve((0, 2, 4, 6), ("ada", "bob", "cyd"))
     expected, _ = await answer(linked["ada"], ask())
     for cuts, order in (((0, 3, 6), ("bob", "dan")), ((0, 6), ("cyd",)), ((0, 1, 5, 6), ("dan", "ada", "bob"))):
@@ -55,7 +64,46 @@ async def test_stage_when_planned_again_then_the_same_text_from_another_ring(lin
         await linked.until_free()
 
 
-async def test_stop_when_answers_run_then_all_end_with_the_fault_and_nothing_is_left(linked: Party) -> None:
+async def test_blocks_when_a_member_keeps_them_then_they_are_not_read_again(tiny: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(tiny, tmp_path / "model"))
+    async with party(folder, tmp_path, *NAMES) as made:
+        await made.serve((0, 2, 4, 6), ("ada", "bob", "cyd"))
+        expected, _ = await answer(made["ada"], ask())
+        await made.stop()
+        spoil(folder, keep=("model.layers.4.", "model.layers.5."))
+        await made.serve((0, 2, 6), ("ada", "bob"))  # two of its four blocks are new to bob
+        assert (await answer(made["dan"], ask()))[0] == expected
+        await made.until_free()
+        await made.stop()
+        await made.serve((0, 1, 4, 6), ("ada", "bob", "cyd"))  # bob gives two back, and block 1 is new to it
+        assert (await answer(made["dan"], ask()))[0] != expected
+
+
+def spoil(folder: Path, *, keep: tuple[str, ...]) -> None:
+    """Makes every number in a checkpoint's files that is not of these tensors no number."""
+    for path in folder.glob("*.safetensors"):
+        data = bytearray(path.read_bytes())
+        start = 8 + int.from_bytes(data[:8], "little")
+        for name, entry in json.loads(data[8:start]).items():
+            if name != "__metadata__" and not name.startswith(keep):
+                begin, end = (start + offset for offset in entry["data_offsets"])
+                data[begin:end] = b"\xff" * (end - begin)
+        path.write_bytes(data)
+
+
+async def test_blocks_when_another_stage_has_them_now_then_a_member_that_stands_by_frees_them(
+    linked: StageParty,
+) -> None:
+    await linked.serve((0, 3, 6), ("ada", "bob"))
+    held = linked["bob"].stage.weight_bytes
+    await linked.stop()
+    assert linked["bob"].stage.weight_bytes == held > 0
+    await linked.serve((0, 6), ("ada",))
+    assert (await answer(linked["bob"], ask()))[1].done
+    assert linked["bob"].stage.weight_bytes == 0
+
+
+async def test_stop_when_answers_run_then_all_end_with_the_fault_and_nothing_is_left(linked: StageParty) -> None:
     await linked.serve((0, 2, 4, 6), ("ada", "bob", "cyd"))
     for fault in (LOST, replace(LOST, member="cyd", sentence="cyd left the session")):
         tasks = await begun(linked, *NAMES)
@@ -63,16 +111,18 @@ async def test_stop_when_answers_run_then_all_end_with_the_fault_and_nothing_is_
             await linked.stop(fault)
             errors = await asyncio.gather(*tasks)
         assert [(type(error), str(error)) for error in errors] == [(Unavailable, fault.sentence)] * 4
-        assert all(member.stage.weight_bytes == 0 for member in linked.members)
         assert not any(linked.held.values())
         assert str(await refusal(linked["cyd"], ask())) == fault.sentence
         await linked.serve((0, 2, 4, 6), ("ada", "bob", "cyd"))
         assert (await answer(linked["dan"], ask()))[1].done
     assert [member.broken for member in linked.members] == [[], [], [], []]
+    await linked.stop()
+    await linked.close()
+    assert all(member.stage.weight_bytes == 0 for member in linked.members)
 
 
 async def test_stop_when_only_the_asker_stops_then_its_client_hears_and_the_head_frees_the_sequence(
-    linked: Party,
+    linked: StageParty,
 ) -> None:
     await linked.serve((0, 3, 6), ("ada", "bob"))
     (task,) = await begun(linked, "dan")
@@ -82,7 +132,7 @@ async def test_stop_when_only_the_asker_stops_then_its_client_hears_and_the_head
     await linked.until_free()
 
 
-async def test_stop_when_the_head_is_alone_then_running_answers_end_too(linked: Party) -> None:
+async def test_stop_when_the_head_is_alone_then_running_answers_end_too(linked: StageParty) -> None:
     await linked.serve((0, 6), ("ada",))
     tasks = await begun(linked, "ada", "bob")
     async with asyncio.timeout(3):
@@ -90,21 +140,18 @@ async def test_stop_when_the_head_is_alone_then_running_answers_end_too(linked: 
         assert {str(error) for error in await asyncio.gather(*tasks)} == {LOST.sentence}
 
 
-async def test_stop_when_a_long_prompt_is_on_its_way_then_nobody_is_to_blame(
-    linked: Party, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kafila_sidecar.serving.engine.PREFILL_CHUNK_TOKENS", 4)
-    await linked.serve((0, 2, 4, 6), ("ada", "bob", "cyd"))
+async def test_stop_when_a_long_prompt_is_on_its_way_then_nobody_is_to_blame(chunky: StageParty) -> None:
+    await chunky.serve((0, 2, 4, 6), ("ada", "bob", "cyd"))
     for pause in (0.0, 0.002, 0.01, 0.03):
-        task = asyncio.create_task(refusal(linked["ada"], ask("x" * 250, num_predict=-1)))
+        task = asyncio.create_task(refusal(chunky["ada"], ask("x" * 250, num_predict=-1)))
         await asyncio.sleep(pause)
-        await linked.stop(LOST)
+        await chunky.stop(LOST)
         assert str(await task) == LOST.sentence
-        await linked.serve((0, 2, 4, 6), ("ada", "bob", "cyd"))
-    assert [member.broken for member in linked.members] == [[], [], [], []]
+        await chunky.serve((0, 2, 4, 6), ("ada", "bob", "cyd"))
+    assert [member.broken for member in chunky.members] == [[], [], [], []]
 
 
-async def test_stop_when_a_load_is_under_way_then_its_shard_is_freed_before_stop_returns(linked: Party) -> None:
+async def test_close_when_a_load_is_under_way_then_its_shard_is_freed_before_close_returns(linked: StageParty) -> None:
     proposal = plan(1, (0, 6), ("ada",), 2)
     stage = linked["ada"].stage
     for turns in (1, 5, 20, 100):
@@ -114,6 +161,7 @@ async def test_stop_when_a_load_is_under_way_then_its_shard_is_freed_before_stop
         loading.cancel()
         await asyncio.wait([loading])
         await stage.stop(LOST)
+        await stage.close()
         assert stage.weight_bytes == 0
     await stage.load(proposal, lambda *_: None)
     assert stage.weight_bytes > 0
@@ -121,7 +169,7 @@ async def test_stop_when_a_load_is_under_way_then_its_shard_is_freed_before_stop
 
 
 async def test_link_when_it_breaks_in_mid_answer_then_the_client_hears_and_the_next_answer_goes_on(
-    linked: Party,
+    linked: StageParty,
 ) -> None:
     await linked.serve((0, 2, 4, 6), ("ada", "bob", "cyd"))
     expected, _ = await answer(linked["ada"], ask())
@@ -138,7 +186,7 @@ async def test_link_when_it_breaks_in_mid_answer_then_the_client_hears_and_the_n
     assert [member.broken for member in linked.members] == [[], [], [], []]
 
 
-async def test_link_when_it_breaks_and_then_it_is_known_who_was_lost_then_that_is_told(linked: Party) -> None:
+async def test_link_when_it_breaks_and_then_it_is_known_who_was_lost_then_that_is_told(linked: StageParty) -> None:
     await linked.serve((0, 2, 4, 6), ("ada", "bob", "cyd"))
     tasks = await begun(linked, "ada", "dan")
     await linked["bob"].links.up["cyd"].close()
@@ -148,12 +196,17 @@ async def test_link_when_it_breaks_and_then_it_is_known_who_was_lost_then_that_i
     assert {str(error) for error in await asyncio.gather(*tasks)} == {LOST.sentence}
 
 
-async def test_stage_when_its_model_fails_then_the_session_hears_and_the_client_does_not_wait(linked: Party) -> None:
+async def test_stage_when_its_model_fails_then_the_session_hears_and_the_client_does_not_wait(
+    linked: StageParty,
+) -> None:
     await linked.serve((0, 2, 4, 6), ("ada", "bob", "cyd"))
     await answer(linked["ada"], ask())
-    shard = linked["cyd"].stage._shard
-    assert isinstance(shard, Shard)
-    shard.width = 7  # every state is refused from now on
+    await linked.stop()
+    proposal = plan(2, (0, 2, 4, 6), ("ada", "bob", "cyd"), 2)
+    short = replace(proposal, problem=replace(proposal.problem, context_tokens=20))
+    for member in linked.members:
+        await member.stage.load(proposal, lambda *_: None)
+        member.stage.serve(short if member.name == "cyd" else proposal)
     async with asyncio.timeout(3):
         await refusal(linked["bob"], ask())
     assert [code for code, _ in linked["cyd"].broken] == ["INVALID_ARGUMENT"]
@@ -161,7 +214,7 @@ async def test_stage_when_its_model_fails_then_the_session_hears_and_the_client_
     assert linked["bob"].broken == []
 
 
-async def test_frames_when_from_anybody_but_the_stage_before_then_denied(linked: Party) -> None:
+async def test_frames_when_from_anybody_but_the_stage_before_then_denied(linked: StageParty) -> None:
     await linked.serve((0, 2, 4, 6), ("ada", "bob", "cyd"))
     frame = frame_of(state(0), epoch=1, sequence=5, needs_output=False)
     for here, there in (("dan", "bob"), ("cyd", "bob"), ("bob", "ada"), ("ada", "dan")):
@@ -173,9 +226,7 @@ async def test_frames_when_from_anybody_but_the_stage_before_then_denied(linked:
     assert [member.broken for member in linked.members] == [[], [], [], []]
 
 
-async def test_frames_when_they_come_before_the_stage_serves_then_they_wait_for_it(
-    linked: Party, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_frames_when_they_come_before_the_stage_serves_then_they_wait_for_it(linked: StageParty) -> None:
     proposal = plan(1, (0, 3, 6), ("ada", "bob"), 2)
     for member in linked.members:
         await member.stage.load(proposal, lambda *_: None)
@@ -185,14 +236,16 @@ async def test_frames_when_they_come_before_the_stage_serves_then_they_wait_for_
     assert not asking.done()
     linked["bob"].stage.serve(proposal)
     assert (await asking)[1].done
-    await linked.stop()
-    monkeypatch.setattr(stage_module, "SERVE_DEADLINE_S", 0.05)
-    stream = await linked["ada"].links.to("bob").open(StreamKind.ACTIVATIONS)
-    with pytest.raises(PeerReset):
-        await stream.receive(2)
 
 
-async def test_request_when_the_member_is_not_the_head_or_plans_again_then_refused(linked: Party) -> None:
+async def test_frames_when_the_stage_does_not_serve_in_time_then_they_are_refused(tiny: Path, tmp_path: Path) -> None:
+    async with party(tiny, tmp_path, "ada", "bob", limits=replace(LIMITS, serve_deadline_s=0.05)) as made:
+        stream = await made["ada"].links.to("bob").open(StreamKind.ACTIVATIONS)
+        with pytest.raises(PeerReset):
+            await stream.receive(2)
+
+
+async def test_request_when_the_member_is_not_the_head_or_plans_again_then_refused(linked: StageParty) -> None:
     await linked.serve((0, 3, 6), ("ada", "bob"))
     for peer, epoch in (("bob", 1), ("ada", 7)):
         stream = await linked["cyd"].links.to(peer).open(StreamKind.REQUEST)

@@ -30,7 +30,6 @@ def activations(draw: st.DrawFn) -> Frame:
         payload=memoryview(draw(st.binary(min_size=size, max_size=size))),
         needs_output=draw(st.booleans()),
         timings=tuple(Timing(*t) for t in draw(st.lists(st.tuples(_seconds, _seconds), max_size=4))),
-        token_ids=draw(st.none() | st.lists(_u32, min_size=tokens, max_size=tokens).map(tuple)),
     )
 
 
@@ -68,7 +67,6 @@ def test_payload_when_decoded_then_it_is_a_view_into_the_message() -> None:
         pytest.param(Frame(FrameKind.RELEASE, 1, 1, timings=(Timing(float("nan"), 0),)), id="time-not-a-number"),
         pytest.param(Frame(FrameKind.RELEASE, 1, 1, timings=(Timing(0, -1.0),)), id="negative-time"),
         pytest.param(Frame(FrameKind.RELEASE, 1, 1, timings=(Timing(0, 0),) * 65), id="too-many-stages"),
-        pytest.param(Frame(FrameKind.RELEASE, 1, 1, token_ids=(4,)), id="ids-without-tokens"),
     ],
 )
 def test_encode_when_the_frame_makes_no_sense_then_bad_frame(frame: Frame) -> None:
@@ -78,7 +76,7 @@ def test_encode_when_the_frame_makes_no_sense_then_bad_frame(frame: Frame) -> No
 
 @pytest.mark.parametrize(
     ("offset", "value"),
-    [(0, 2), (1, 0), (1, 9), (2, 4), (3, 4), (24, 5), (25, 65), (27, 1), (20, 0xFF)],
+    [(0, 2), (1, 0), (1, 9), (2, 2), (3, 4), (24, 5), (25, 65), (27, 1), (20, 0xFF)],
     ids=["version", "kind-0", "kind-9", "flag", "dtype", "dimensions", "stages", "zero", "tokens"],
 )
 def test_decode_when_one_header_byte_is_wrong_then_bad_frame(offset: int, value: int) -> None:

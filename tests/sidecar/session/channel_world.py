@@ -1,4 +1,4 @@
-"""Channels on loopback: a rendezvous, members that run, their news, and a wire that can be cut."""
+"""Channels on loopback: a rendezvous, members that run, their events, and a wire that can be cut."""
 
 import asyncio
 import contextlib
@@ -11,16 +11,17 @@ from kafila_proto import ring_pb2
 from kafila_rendezvous.certificate import make_key_pair
 from kafila_rendezvous.config import RendezvousConfig
 from kafila_rendezvous.server import serve
-from kafila_sidecar.errors import KafilaError
+from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.channel.events import Event
-from kafila_sidecar.session.join import Local, approach, found
+from kafila_sidecar.session.join import Approach, JoinDeadlines, Local, approach, found
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress
 from kafila_sidecar.session.rendezvous.code import Code
 
 PATIENCE_S = 10.0
-VERSION, MLX_LM = "1.0", "2.0"
-TERMS = ring_pb2.SessionTerms(model="m", members_wanted=3)
+PATIENT = JoinDeadlines()
+VERSIONS = Versions("1.0", planner=1, mlx_lm="2.0")
+TERMS = ring_pb2.SessionTerms(model="m")  # for as many as like
 
 Kind = TypeVar("Kind")
 
@@ -31,8 +32,13 @@ async def rendezvous(*, tls: bool) -> AsyncIterator[RendezvousAddress]:
         yield RendezvousAddress("127.0.0.1", serving.port, serving.fingerprint, insecure=not tls)
 
 
+async def knock(code: Code, name: str) -> Approach:
+    """Proves a code, and may join."""
+    return await approach(code=code, name=name, local=Local(Path("unused"), VERSIONS))
+
+
 @dataclass
-class Person:
+class ChannelPerson:
     """A channel whose run and listener are tasks of the test."""
 
     channel: Channel
@@ -41,48 +47,45 @@ class Person:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def listen(self) -> None:
-        async for news in self.channel.events():
-            self.heard.append(news)
+        async for event in self.channel.events():
+            self.heard.append(event)
             self.changed.set()
 
     async def hear(self, kind: type[Kind], which: Callable[[Kind], bool] = lambda _: True) -> Kind:
-        """Waits for the first news of a kind, and takes it off the list."""
+        """Waits for the first event of a kind, and takes it off the list."""
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                for place, news in enumerate(self.heard):
-                    if isinstance(news, kind) and which(news):
+                for place, event in enumerate(self.heard):
+                    if isinstance(event, kind) and which(event):
                         del self.heard[place]
-                        return news
+                        return event
                 self.changed.clear()
                 await self.changed.wait()
 
 
-class Stage:
+class Company:
     """Starts people, and ends them when the test is over."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._people: list[tuple[Person, asyncio.Task[None]]] = []
+        self._people: list[tuple[ChannelPerson, asyncio.Task[None]]] = []
 
     async def host(
-        self, address: RendezvousAddress, may_admit: Callable[[], KafilaError | None] = lambda: None
-    ) -> Person:
-        channel = await found(
-            rendezvous=address,
-            terms=TERMS,
-            name="host",
-            local=Local(self._folder / "host", VERSION, MLX_LM, may_admit),
-        )
+        self, address: RendezvousAddress, terms: ring_pb2.SessionTerms = TERMS, deadlines: JoinDeadlines = PATIENT
+    ) -> ChannelPerson:
+        local = Local(self._folder / "host", VERSIONS, deadlines)
+        channel = await found(rendezvous=address, terms=terms, name="host", local=local)
         return self._start(channel)
 
-    async def join(self, code: Code | None, name: str, version: str = VERSION) -> Person:
+    async def join(
+        self, code: Code | None, name: str, versions: Versions = VERSIONS, deadlines: JoinDeadlines = PATIENT
+    ) -> ChannelPerson:
         assert code is not None
-        offer = await approach(code=code, name=name)
-        channel = await offer.enrol(Local(self._folder / name, version, MLX_LM, lambda: None))
-        return self._start(channel)
+        offer = await approach(code=code, name=name, local=Local(self._folder / name, versions, deadlines))
+        return self._start(await offer.enrol())
 
-    def _start(self, channel: Channel) -> Person:
-        person = Person(channel, asyncio.create_task(channel.run()))
+    def _start(self, channel: Channel) -> ChannelPerson:
+        person = ChannelPerson(channel, asyncio.create_task(channel.run()))
         self._people.append((person, asyncio.create_task(person.listen())))
         return person
 
@@ -94,7 +97,7 @@ class Stage:
             assert listener.done()
 
 
-class Wire:
+class CuttableWire:
     """A TCP forwarder in front of a server, which can be cut."""
 
     def __init__(self, target: RendezvousAddress) -> None:

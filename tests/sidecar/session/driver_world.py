@@ -1,7 +1,7 @@
-"""A seat with everything around it played by small real classes: the channel, the network, the stage."""
+"""A driver with everything around it played by small real classes: the channel, the network, the stage."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,11 +10,15 @@ from kafila_sidecar.net.candidates import HOST, Candidate
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.session.channel.events import Event, HostChanged, MemberJoined, MemberRemoved, MessageFrom
 from kafila_sidecar.session.coordination.coordinator import PlanningTerms
-from kafila_sidecar.session.coordination.driver import SessionDriver
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
-from kafila_sidecar.session.coordination.jobs import Progress
 from kafila_sidecar.session.coordination.states import State
+from kafila_sidecar.session.driving.changes import Change
+from kafila_sidecar.session.driving.driver import SessionDriver
+from kafila_sidecar.session.driving.jobs import Progress, StageDriver
+from kafila_sidecar.session.driving.links import StandingLinks
+from kafila_sidecar.session.driving.turns import Turns
 from kafila_sidecar.session.membership.members import Member
+from kafila_sidecar.session.rendezvous.code import Code
 
 ENTRY = {"memory_bytes": 1e9, "mapping": "endpoint-independent", "filtering": "endpoint-independent", "rtt_s": 0.01}
 MODEL = {
@@ -34,7 +38,7 @@ def member(name: str, index: int) -> Member:
 
 
 class PlayedChannel:
-    """What a seat sees of a channel. A test changes the membership, and says what others say."""
+    """What a driver sees of a channel. A test changes the membership, and says what others say."""
 
     def __init__(self, me: str, *names: str) -> None:
         self.self_name = me
@@ -44,16 +48,19 @@ class PlayedChannel:
         self.terms = ring_pb2.SessionTerms(model="m")
         self.sent: list[ring_pb2.Control] = []
         self.votes: list[str] = []
+        self.admits = True
+        self.joining = "open"
+        self.code: Code | None = None
         self.removals: list[tuple[str, str]] = []
-        self._news: asyncio.Queue[Event] = asyncio.Queue()
+        self.untold: asyncio.Queue[Event] = asyncio.Queue()
 
     @property
-    def is_admitter(self) -> bool:
+    def is_host(self) -> bool:
         return self.host == self.self_name
 
     async def events(self) -> AsyncIterator[Event]:
         while True:
-            yield await self._news.get()
+            yield await self.untold.get()
 
     async def send(self, control: ring_pb2.Control) -> None:
         self.sent.append(control)
@@ -66,14 +73,14 @@ class PlayedChannel:
         self.members = tuple(one for one in self.members if one.name != name)
         self.tell(MemberRemoved(name, reason))
 
-    def kick(self, name: str) -> None:
-        self.remove(name, "removed")
+    def end_admission(self) -> None:
+        self.admits = False
 
     # ---- For the test
 
-    def tell(self, *news: Event) -> None:
-        for one in news:
-            self._news.put_nowait(one)
+    def tell(self, *events: Event) -> None:
+        for one in events:
+            self.untold.put_nowait(one)
 
     def says(self, sender: str, control: ring_pb2.Control) -> None:
         self.tell(MessageFrom(sender, control))
@@ -93,10 +100,14 @@ class PlayedChannel:
 
 
 class NoNetwork:
-    """Links are never made; the seat is told of them by others."""
+    """Links are never made; the driver is told of them by others."""
 
     def __init__(self) -> None:
         self.network: dict[str, Any] = {}
+
+    def start(self, changed: Callable[[], None]) -> None: ...
+
+    def stop(self) -> None: ...
 
     def candidates(self) -> Sequence[Candidate]:
         return [Candidate(HOST, "192.0.2.1", 4711, 1)]
@@ -116,6 +127,8 @@ class PlayedStage:
     loaded: list[int] = field(default_factory=list)
     serving: int = 0
     faults: list[Fault] = field(default_factory=list)
+    active_sequences: int = 0
+    weight_bytes: int = 0
 
     async def load(self, proposal: Proposal, progress: Progress) -> None:
         progress("loading", 0, 0)
@@ -128,23 +141,32 @@ class PlayedStage:
         self.serving = 0
         self.faults.append(fault)
 
+    async def close(self) -> None:
+        self.weight_bytes = 0
 
-class Table:
-    """One seat that runs."""
 
-    def __init__(self, me: str, *names: str) -> None:
+class RunningDriver:
+    """One driver that runs."""
+
+    def __init__(
+        self, me: str, *names: str, network: NoNetwork | None = None, stage: StageDriver | None = None
+    ) -> None:
         self.channel = PlayedChannel(me, *names)
         self.stage = PlayedStage()
-        self.network = NoNetwork()
+        self.network = network or NoNetwork()
+        self.turns = Turns()
+        self.changes: list[Change] = []
         self.driver = SessionDriver(
             channel=self.channel,  # type: ignore[arg-type]
             network=self.network,
-            stage=self.stage,
+            standing=StandingLinks(),
+            stage=stage or self.stage,
+            turns=self.turns,
             terms=TERMS,
             measure=self._measure,
-            changed=lambda: None,
+            changed=self.changes.append,
         )
-        self._running = asyncio.create_task(self.driver.run())
+        self.running = asyncio.create_task(self.driver.run())
 
     async def _measure(self) -> tuple[dict[str, Any], str]:
         return dict(ENTRY), "cpu"
@@ -165,7 +187,7 @@ class Table:
         return self.driver.follower.proposal.epoch
 
     async def end(self) -> None:
-        self._running.cancel()
-        await asyncio.wait([self._running])
-        if not self._running.cancelled() and (error := self._running.exception()):
+        self.running.cancel()
+        await asyncio.wait([self.running])
+        if not self.running.cancelled() and (error := self.running.exception()):
             raise error

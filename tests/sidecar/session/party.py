@@ -1,16 +1,17 @@
 """Everybody's session cores, joined by a pump with a hand-moved clock."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from random import Random
 from typing import Any
 
+from kafila_planner import Refusal, problem_from_json
 from kafila_sidecar.session.coordination.coordinator import Coordinator, PlanningTerms
 from kafila_sidecar.session.coordination.effects import (
     Accuse,
-    AuthorityOutput,
     Closed,
     ComputePlan,
+    CoordinatorOutput,
     Dissolve,
     Fault,
     FollowerOutput,
@@ -28,27 +29,34 @@ from kafila_sidecar.session.coordination.effects import (
 )
 from kafila_sidecar.session.coordination.follower import Follower
 from kafila_sidecar.session.coordination.states import State
+from tests.support.plans import MODEL, plan_of, stage
 
 NAMES = ("ada", "bob", "cyd")
 
 
-def plan_for(problem: Any) -> dict[str, Any]:
+def plan_for(asked: ComputePlan) -> Proposal | Refusal:
     """One block a member, in the order of the problem."""
-    members = [member["name"] for member in problem["members"]]
-    if problem["model"]["blocks"] > 100:
-        return {"admitted": False, "reason": "too large", "undersized": members[-1], "suggestions": ["a smaller model"]}
-    stages = [{"member": name, "start": i, "end": i + 1} for i, name in enumerate(members)]
-    return {"admitted": True, "head": members[0], "order": members, "stages": stages}
+    problem = problem_from_json({**asked.problem, "model": {**MODEL, **asked.problem["model"]}})
+    members = [member.name for member in problem.members]
+    if problem.model.blocks > 100:
+        return Refusal("too large", members[-1], 1, ("a smaller model",))
+    return Proposal(asked.epoch, problem, plan_of([stage(name, i, i + 1) for i, name in enumerate(members)]))
 
 
-class Party:
+class CoreParty:
     """Everybody's cores and the wires between them; messages to one member may overtake each other.
 
-    The membership log is played: it names another admitter once more than half of the others voted for it.
+    The membership log is played: it names another host once more than half of the others voted for it.
     """
 
     def __init__(
-        self, *, wanted: int = 3, blocks: int = 3, require: tuple[str, ...] = (), shuffle: Random | None = None
+        self,
+        *,
+        wanted: int = 3,
+        blocks: int = 3,
+        require: tuple[str, ...] = (),
+        shuffle: Random | None = None,
+        slow: Set[str] = frozenset(),
     ) -> None:
         self.now = 0.0
         self._terms = PlanningTerms(
@@ -59,7 +67,7 @@ class Party:
         self.votes: dict[str, str] = {}
         self.removed: list[tuple[str, str]] = []
         self.mute: set[str] = set()  # members that are there, and say nothing
-        self.machines: dict[str, Follower] = {"ada": Follower(name="ada", admitter="ada", members=("ada",))}
+        self.machines: dict[str, Follower] = {"ada": Follower(name="ada", host="ada", members=("ada",))}
         self.links: set[frozenset[str]] = set()
         self.broken: set[frozenset[str]] = set()
         self.serving: dict[str, int] = {}
@@ -69,15 +77,16 @@ class Party:
         self.loads: list[str] = []
         self.dead: set[str] = set()
         self._shuffle = shuffle
+        self._slow = slow  # who never gets its shard loaded
         self._queue: deque[tuple[str, Any]] = deque()
 
     def join(self, name: str) -> None:
         members = (*self.coordinator.members, name)
-        self.machines[name] = Follower(name=name, admitter=self.coordinator.name, members=members)
-        self._log(members)
+        self.machines[name] = Follower(name=name, host=self.coordinator.name, members=members)
+        self.write_log(members)
 
     def measure(self, name: str) -> None:
-        self._obey(self.coordinator.measured(name, {"memory_bytes": 1}, self.now))
+        self.obey(self.coordinator.measured(name, {"memory_bytes": 1}, self.now))
         self.pump()
 
     def kill(self, name: str) -> None:
@@ -91,7 +100,7 @@ class Party:
         if name == self.coordinator.name:
             self.succeed()
         else:
-            self._obey(self.coordinator.lost(name, "left"))
+            self.obey(self.coordinator.lost(name, "left"))
         self.pump()
 
     def succeed(self) -> None:
@@ -103,21 +112,21 @@ class Party:
         started = self.machines[heir].state is not State.FORMING
         self.coordinator = Coordinator(name=heir, terms=self._terms, takeovers=self.takeovers, started=started)
         self.votes = {}
-        self._log(members)
+        self.write_log(members)
         for name in self.machines:
             self.measure(name)
         for one, other in [sorted(pair) for pair in self.links if not pair & (self.dead | {former.name})]:
-            self._obey(self.coordinator.linked(one, other, "direct", 0.01, self.now))
+            self.obey(self.coordinator.linked(one, other, "direct", 0.01, self.now))
 
     def advance(self, seconds: float) -> None:
         self.now += seconds
         if self.coordinator.name not in self.dead:
-            self._obey(self.coordinator.handle_timer(self.now))
+            self.obey(self.coordinator.handle_timer(self.now))
         for name, follower in list(self.machines.items()):
             for member in self.dead:
-                follower.departed(member, self.now - seconds)
+                follower.liveness.receive_departure(member, self.now - seconds)
             silent = dict.fromkeys(self.dead, seconds)
-            self._do(name, follower.handle_timer(self.now, silent))
+            self.do(name, follower.handle_timer(self.now, silent))
         self.pump()
 
     def pump(self) -> None:
@@ -126,19 +135,19 @@ class Party:
             self._queue.rotate(-index)
             target, call = self._queue.popleft()
             if target in self.machines:
-                self._do(target, call(self.machines[target]))
+                self.do(target, call(self.machines[target]))
 
     def accuse(self, accuser: str, accused: str) -> None:
         """A member's word; the accused hears of it and says something, if it can."""
-        self.coordinator.accused(accused, accuser, self.now)
+        self.coordinator.hearings.receive_accusation(accused, accuser, self.now)
         if accused in self.machines and accused not in self.mute:
-            self._obey(self.coordinator.heard(accused, self.now))
+            self.obey(self.coordinator.heard(accused, self.now))
         self.pump()
 
-    def _log(self, members: Sequence[str], *, anew: bool = False) -> None:
-        admitter = self.coordinator.name
-        self._tell(lambda follower: follower.members_changed(members, admitter, self.now))
-        self._obey(self.coordinator.members_changed(members, self.now, anew=anew))
+    def write_log(self, members: Sequence[str], *, anew: bool = False) -> None:
+        host = self.coordinator.name
+        self._tell(lambda follower: follower.members_changed(members, host, self.now))
+        self.obey(self.coordinator.members_changed(members, self.now, anew=anew))
         self.pump()
 
     def _vote(self, voter: str, successor: str) -> None:
@@ -150,11 +159,11 @@ class Party:
     def _tell(self, call: Any) -> None:
         self._queue.extend((name, call) for name in self.machines)
 
-    def _obey(self, outputs: Sequence[AuthorityOutput]) -> None:
+    def obey(self, outputs: Sequence[CoordinatorOutput]) -> None:
         for output in outputs:
             match output:
-                case ComputePlan(epoch, problem):
-                    self._obey(self.coordinator.planned(epoch, plan_for(problem), self.now))
+                case ComputePlan(epoch):
+                    self.obey(self.coordinator.planned(epoch, plan_for(output), self.now))
                 case Propose(proposal):
                     self.proposals.append(proposal)
                     self._tell(lambda follower, p=proposal: follower.proposed(p))
@@ -165,11 +174,11 @@ class Party:
                 case Remove(member, reason):
                     self.removed.append((member, reason))
                     left = tuple(m for m in self.coordinator.members if m != member)
-                    self._log(left, anew=reason == "removed")
+                    self.write_log(left, anew=reason == "removed")
                 case Dissolve(fault):
                     self._tell(lambda follower, f=fault: follower.close(f))
 
-    def _do(self, name: str, outputs: Sequence[FollowerOutput]) -> None:
+    def do(self, name: str, outputs: Sequence[FollowerOutput]) -> None:
         for output in outputs:
             match output:
                 case OpenLinks(_, peers):
@@ -177,19 +186,20 @@ class Party:
                         pair = frozenset((name, peer))
                         if pair not in self.broken and not pair & self.dead:
                             self.links.add(pair)
-                            self._obey(self.coordinator.linked(name, peer, "direct", 0.01, self.now))
+                            self.obey(self.coordinator.linked(name, peer, "direct", 0.01, self.now))
                 case LoadShard(proposal):
                     self.loads.append(name)
-                    self._do(name, self.machines[name].shard_loaded(proposal.epoch))
+                    if name not in self._slow:
+                        self.do(name, self.machines[name].shard_loaded(proposal.epoch))
                 case Report(epoch, doing):
-                    self._obey(self.coordinator.progressed(name, epoch, doing, self.now))
+                    self.obey(self.coordinator.progressed(name, epoch, doing, self.now))
                 case Serve(proposal):
                     self.serving[name] = proposal.epoch
                 case StopServing(fault):
                     self.serving.pop(name, None)
                     self.stopped[name] = fault
                 case Accuse(_, fault, True) if name == self.coordinator.name:
-                    self._obey(self.coordinator.lost(fault.member, "lost"))
+                    self.obey(self.coordinator.lost(fault.member, "lost"))
                 case Accuse(_, fault, True):
                     self.accuse(name, fault.member)
                 case Accuse(_, fault, False):
@@ -200,8 +210,8 @@ class Party:
                     self.closed[name] = fault
 
 
-def formed(**kwargs: Any) -> Party:
-    party = Party(**kwargs)
+def formed(**kwargs: Any) -> CoreParty:
+    party = CoreParty(**kwargs)
     party.measure("ada")
     for name in NAMES[1:]:
         party.join(name)

@@ -5,35 +5,35 @@ from dataclasses import dataclass, field
 import pytest
 
 from kafila_sidecar.errors import InvalidInput, NotFound
-from kafila_sidecar.session.lookup import find_session
+from kafila_sidecar.session.lookup import find_session, session_with_id
 
 
 @dataclass
-class Terms:
+class NamedTerms:
     model: str
 
 
 @dataclass
-class PlayedChannel:
-    terms: Terms
+class NamedChannel:
+    terms: NamedTerms
 
 
 @dataclass
-class Session:
+class NamedSession:
     id: str
     code: str
     model: str = "org/model"
     is_open: bool = True
-    channel: PlayedChannel = field(init=False)
+    channel: NamedChannel = field(init=False)
 
     def __post_init__(self) -> None:
-        self.channel = PlayedChannel(Terms(self.model))
+        self.channel = NamedChannel(NamedTerms(self.model))
 
 
-ONE = Session("aa11", "7-ocean-velvet-lamp@192.0.2.7:7770")
-TWO = Session("bb22", "8-zoo-zone-zero", model="other")
-SAME_ROOM = Session("cc33", "7-abandon-ability-able", model="third")
-CLOSED = Session("dd44", "9-zoo-zone-zero", is_open=False)
+ONE = NamedSession("aa11", "7-ocean-velvet-lamp@192.0.2.7:7770")
+TWO = NamedSession("bb22", "8-zoo-zone-zero", model="other")
+SAME_ROOM = NamedSession("cc33", "7-abandon-ability-able", model="third")
+CLOSED = NamedSession("dd44", "9-zoo-zone-zero", is_open=False)
 ALL = [ONE, TWO, SAME_ROOM, CLOSED]
 
 
@@ -51,7 +51,9 @@ ALL = [ONE, TWO, SAME_ROOM, CLOSED]
         ("", [TWO, CLOSED], TWO),
     ],
 )
-def test_find_session_when_called_by_any_name_then_found(wanted: str, sessions: list[Session], found: Session) -> None:
+def test_find_session_when_called_by_any_name_then_found(
+    wanted: str, sessions: list[NamedSession], found: NamedSession
+) -> None:
     assert find_session(wanted, sessions) is found  # type: ignore[type-var]
 
 
@@ -62,3 +64,13 @@ def test_find_session_when_called_by_any_name_then_found(wanted: str, sessions: 
 def test_find_session_when_none_or_several_answer_then_told_in_words(wanted: str, error: type[Exception]) -> None:
     with pytest.raises(error):
         find_session(wanted, ALL)  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize("wanted", ["7", "7-ocean-velvet-lamp", "org/model", "model", "aa1", "AA11", "", "zz"])
+def test_session_with_id_when_named_as_people_do_then_there_is_none(wanted: str) -> None:
+    with pytest.raises(NotFound):
+        session_with_id(wanted, ALL)  # type: ignore[type-var]
+
+
+def test_session_with_id_when_named_by_its_whole_id_then_found() -> None:
+    assert session_with_id("aa11", ALL) is ONE  # type: ignore[type-var]

@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -13,20 +14,22 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from spake2 import SPAKE2_A
 from spake2.parameters.ed25519 import ParamsEd25519
 
+from kafila_planner import Plan, plan_from_json, problem_from_json
 from kafila_planner.model.types import Filtering, Mapping
 from kafila_proto import ring_pb2
 from kafila_rendezvous.certificate import fingerprint as code_fingerprint
-from kafila_sidecar.measuring import network_entry
+from kafila_sidecar.machine.measuring import network_entry
 from kafila_sidecar.net.nat.behaviour import Nat
 from kafila_sidecar.runtime.probe.probe import Cost, Measurement
 from kafila_sidecar.serving.trace import Circuit, RequestTrace
-from kafila_sidecar.session.admission.host import AdmissionAnswer, HostAdmission, Versions
+from kafila_sidecar.session.admission.host import AdmissionAnswer, HostAdmission
 from kafila_sidecar.session.admission.newcomer import Newcomer
 from kafila_sidecar.session.admission.pake import Guesses
-from kafila_sidecar.session.coordination import messages
+from kafila_sidecar.session.admission.versions import Versions
+from kafila_sidecar.session.coordination import messages, speech
 from kafila_sidecar.session.coordination.coordinator import Coordinator, PlanningTerms
 from kafila_sidecar.session.coordination.effects import ComputePlan, Json, Proposal
-from kafila_sidecar.session.coordination.planning import check_proposal, compute_plan
+from kafila_sidecar.session.coordination.planning import check_proposal, propose
 from kafila_sidecar.session.membership import rekey
 from kafila_sidecar.session.membership.agreement import pair_keys
 from kafila_sidecar.session.membership.entries import found_log
@@ -64,11 +67,11 @@ def founded() -> Log:
     return found_log(DESK, session=SESSION, terms=TERMS, name="desk", mailbox=1)
 
 
-def desk() -> HostAdmission:
+def admission() -> HostAdmission:
     return HostAdmission(
         code=CODE,
         guesses=Guesses(MemoryStore()),
-        versions=Versions("", ""),
+        versions=Versions("1.0", planner=1, mlx_lm="0.32.2"),
         offer=lambda: ring_pb2.OfferBody(session=SESSION, terms=TERMS, host="desk", members_present=1),
         may_admit=lambda: None,
         entropy=drawn(b"a"),
@@ -78,12 +81,12 @@ def desk() -> HostAdmission:
 # ---- Admission
 
 
-def test_admission_when_newcomer_and_admitter_talk_then_each_step_is_the_documents() -> None:
-    newcomer, admitter = Newcomer(CODE, drawn(b"n")), desk()
+def test_admission_when_newcomer_and_host_talk_then_each_step_is_the_documents() -> None:
+    newcomer, host = Newcomer(CODE, drawn(b"n")), admission()
 
     def answered(admission: ring_pb2.Admission | None) -> ring_pb2.Admission:
         assert admission is not None
-        answer = admitter.receive(2, admission, 0.0)
+        answer = host.receive(2, admission, 0.0)
         assert isinstance(answer, AdmissionAnswer)
         return answer.admission
 
@@ -114,7 +117,7 @@ def test_keys_when_derived_as_documented_then_they_confirm_as_the_code_does() ->
     keys = HKDF(algorithm=SHA256(), length=128, salt=salt, info=b"kafila admission keys").derive(DOC.hex("shared key"))
     assert keys == DOC.hex("keys")
     assert hmac.digest(keys[:32], salt, "sha256") == DOC.hex("confirm")[-32:]
-    assert hmac.digest(keys[32:64], salt, "sha256") == DOC.hex("admitter's confirmation")
+    assert hmac.digest(keys[32:64], salt, "sha256") == DOC.hex("host's confirmation")
 
 
 # ---- Log and keys
@@ -209,15 +212,17 @@ def terms(model: Any) -> PlanningTerms:
     )
 
 
-async def test_problem_when_the_admitter_knows_members_and_links_then_the_documents() -> None:
+async def test_problem_when_the_host_knows_members_and_links_then_the_documents() -> None:
     documented = DOC.json("problem")
-    admitter = Coordinator(name="desk", terms=terms(documented["model"]))
-    admitter.members_changed(["desk", "lab"], 0.0)
-    admitter.measured("desk", measured("desk", 0.02), 0.0)
-    (asked,) = admitter.measured("lab", measured("lab", 0.03), 0.0)
+    host = Coordinator(name="desk", terms=terms(documented["model"]))
+    host.members_changed(["desk", "lab"], 0.0)
+    host.measured("desk", measured("desk", 0.02), 0.0)
+    (asked,) = host.measured("lab", measured("lab", 0.03), 0.0)
     assert isinstance(asked, ComputePlan)
-    admitter.planned(1, await compute_plan(asked.problem), 0.0)
-    (again,) = admitter.linked("lab", "desk", "direct", 0.008, 0.0)
+    made = await propose(1, asked.problem)
+    assert isinstance(made, Proposal)
+    host.planned(1, made, 0.0)
+    (again,) = host.linked("lab", "desk", "direct", 0.008, 0.0)
     assert again == ComputePlan(2, documented)
 
 
@@ -231,12 +236,19 @@ async def test_plan_when_proposed_then_every_member_finds_the_documents() -> Non
         terms=terms(problem["model"]),
         compute=True,
     )
-    assert proposal == Proposal(2, problem, DOC.json("plan"))
+    assert proposal == documented_proposal()
+    said = speech.plan(proposal, problem)
+    assert (json.loads(said.plan.problem_json), json.loads(said.plan.plan_json)) == (problem, DOC.json("plan"))
+
+
+def documented_proposal() -> Proposal:
+    plan = plan_from_json(DOC.json("plan"))
+    assert isinstance(plan, Plan)
+    return Proposal(2, problem_from_json(DOC.json("problem")), plan)
 
 
 def test_trace_when_a_request_was_served_then_the_documents_and_it_is_taken() -> None:
-    proposal = Proposal(2, DOC.json("problem"), DOC.json("plan"))
-    trace = RequestTrace(proposal, request="1", prompt_tokens=12, began=0.0)
+    trace = RequestTrace(documented_proposal(), request="1", prompt_tokens=12, began=0.0)
     trace.admitted(0.125)
     for at, size in ((0.375, 24_576), (0.625, 2_048), (0.875, 2_048)):
         trace.token(Circuit((0.0625, 0.03125), (0.078125, 0.046875), 0.25, size, size), at)

@@ -1,40 +1,35 @@
 """A session as its snapshot shows it."""
 
+import json
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from kafila_planner import plan_to_json
 from kafila_proto import ring_pb2
 from kafila_sidecar.session.coordination.edges import FormedLink
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
 from kafila_sidecar.session.coordination.follower import Follower
-from kafila_sidecar.session.coordination.roster import Roster
+from kafila_sidecar.session.driving.roster import Roster
 from kafila_sidecar.session.snapshot import session_view
 from tests.sidecar.session.driver_world import PlayedChannel
+from tests.support.plans import plan_of, problem_of, stage
 
-STAGES = [
-    {"member": "ada", "start": 0, "end": 2, "cost_s": 0.01, "resident_bytes": 2000.0},
-    {"member": "bob", "start": 2, "end": 4, "cost_s": None, "resident_bytes": 1000.0},
-]
-HOPS = [
-    {"from": "ada", "to": "bob", "path": "direct", "cost_s": 0.002},
-    {"from": "bob", "to": "ada", "path": "direct", "cost_s": None},
-]
-PLAN = {"head": "ada", "stages": STAGES, "hops": HOPS, "tokens_per_s_one_user": None}
-PROBLEM: dict[str, Any] = {"members": [{"name": "ada"}, {"name": "bob"}], "edges": []}
+STAGES = [stage("ada", 0, 2, cost_s=0.01, resident_bytes=2000), stage("bob", 2, 4, cost_s=None)]
+PROPOSAL = Proposal(3, problem_of("ada", "bob"), plan_of(STAGES, hop_s=(0.002, None)))
 CHECKPOINT = SimpleNamespace(
     config={"model_type": "llama", "hidden_size": 8}, parameters=7, quantization="F32", generation_config={"top_k": 5}
 )
 
 
-class Seen:
+class ViewedSession:
     """A channel, a machine and a roster that a test changes, and the snapshot of them."""
 
     def __init__(self, model: str = "org/Model-1B") -> None:
         self.channel = PlayedChannel("bob", "ada", "bob", "cyd")
         self.channel.terms = ring_pb2.SessionTerms(model=model, members_wanted=4, context_tokens=64, concurrency=2)
-        self.follower = Follower(name="bob", admitter="ada", members=("ada", "bob", "cyd"))
+        self.follower = Follower(name="bob", host="ada", members=("ada", "bob", "cyd"))
         self.roster = Roster(("ada", "bob", "cyd"))
 
     def view(self) -> Any:
@@ -50,7 +45,7 @@ class Seen:
 
 
 def test_view_when_forming_then_members_in_order_and_who_is_missing() -> None:
-    shown = Seen().view()
+    shown = ViewedSession().view()
     assert [(m.name, m.role, m.present) for m in shown.members] == [
         ("ada", "host", True),
         ("bob", "member", True),
@@ -61,20 +56,21 @@ def test_view_when_forming_then_members_in_order_and_who_is_missing() -> None:
 
 
 def test_view_when_a_member_left_and_is_heard_again_then_present_follows() -> None:
-    seen = Seen()
-    seen.follower.departed("cyd", 0.0)
+    seen = ViewedSession()
+    seen.follower.liveness.receive_departure("cyd", 0.0)
     seen.follower.handle_timer(9.0, {})
     assert [m.present for m in seen.view().members] == [True, True, False]
     assert "2 more members" in seen.view().doing
-    seen.follower.heard("cyd", 10.0)
+    seen.follower.liveness.receive_message("cyd", 10.0)
     assert [m.present for m in seen.view().members] == [True, True, True]
 
 
 def test_view_when_planned_then_stages_and_hops_with_what_is_known() -> None:
-    seen = Seen()
-    seen.follower.proposed(Proposal(3, PROBLEM, PLAN))
+    seen = ViewedSession()
+    seen.follower.proposed(PROPOSAL)
     seen.roster.linked("bob", "ada", FormedLink("relay", 0.02, 0.1, 0.1))
     shown = seen.view()
+    assert json.loads(shown.plan_json) == plan_to_json(PROPOSAL.plan)
     assert [(s.member, s.start, s.end, s.head, s.resident_bytes, s.predicted_s) for s in shown.stages] == [
         ("ada", 0, 2, True, 2000, 0.01),
         ("bob", 2, 4, False, 1000, 0.0),
@@ -87,8 +83,8 @@ def test_view_when_planned_then_stages_and_hops_with_what_is_known() -> None:
 
 @pytest.mark.parametrize(("epoch", "measured_s"), [(3, 0.5), (2, 0.0)])
 def test_view_when_there_is_a_trace_then_only_the_present_epochs_counts(epoch: int, measured_s: float) -> None:
-    seen = Seen()
-    seen.follower.proposed(Proposal(3, PROBLEM, PLAN))
+    seen = ViewedSession()
+    seen.follower.proposed(PROPOSAL)
     hop = {"from": "ada", "to": "bob", "measured_s": 0.5}
     seen.roster.measured({"epoch": epoch, "stages": [{"member": "bob", "measured_s": 0.5}], "hops": [hop]})
     shown = seen.view()
@@ -97,7 +93,7 @@ def test_view_when_there_is_a_trace_then_only_the_present_epochs_counts(epoch: i
 
 
 def test_view_when_closed_by_a_fault_then_it_says_so() -> None:
-    seen = Seen()
+    seen = ViewedSession()
     seen.follower.close(Fault("ada", "UNAVAILABLE", "ada was lost"))
     shown = seen.view()
     assert (shown.state, shown.failure, shown.failure_code) == ("closed", "ada was lost", "UNAVAILABLE")
@@ -110,7 +106,7 @@ def test_view_when_closed_by_a_fault_then_it_says_so() -> None:
 def test_stub_model_when_the_model_is_called_anything_then_its_name_is_one_that_ollama_takes(
     model: str, name: str
 ) -> None:
-    stub_model = Seen(model).view().vehicle
+    stub_model = ViewedSession(model).view().vehicle
     assert stub_model.name == f"kafila/session/{name}:303132"
     assert (stub_model.parameters["top_k"], stub_model.parameters["repeat_penalty"]) == (5.0, 1.0)
     assert (stub_model.architecture, stub_model.context_length, stub_model.parameter_count) == ("llama", 64, 7)

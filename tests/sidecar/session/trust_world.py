@@ -1,4 +1,4 @@
-"""What the tests of trust share: made randomness, a guess store in memory, circles of members."""
+"""What the tests of trust share: made randomness, a guess store in memory, replicas of members."""
 
 import hashlib
 import itertools
@@ -10,8 +10,9 @@ from google.protobuf.message import DecodeError, Message
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.session.channel.replica import Replica
+from kafila_sidecar.session.channel.upkeep import Upkeep
 from kafila_sidecar.session.membership.entries import found_log
-from kafila_sidecar.session.membership.identity import make_identity
+from kafila_sidecar.session.membership.identity import Identity, make_identity
 from kafila_sidecar.session.membership.log import replay
 
 SESSION = bytes(range(16))
@@ -50,10 +51,15 @@ def new_host() -> Replica:
     return Replica(identity=identity, self_name="host", log=log, key=KEY, entropy=entropy("host"))
 
 
+def wish(name: str, identity: Identity) -> ring_pb2.EnrolBody:
+    """What a newcomer asks for."""
+    return ring_pb2.EnrolBody(name=name, certificate=identity.der, agreement=identity.agreement)
+
+
 def newcomer(host: Replica, name: str) -> Replica:
     """Admits a member; the other members know nothing of it yet."""
     identity = make_identity()
-    body, _ = host.admit(wish=name, certificate=identity.der, agreement=identity.agreement, mailbox=len(host.log) + 1)
+    body, _ = Upkeep(host).admit(wish(name, identity), len(host.log) + 1)
     log = replay(SESSION, body.log)
     return Replica(identity=identity, self_name=body.name, log=log, key=body.key, entropy=entropy(name))
 

@@ -13,8 +13,8 @@ from kafila_sidecar.session.membership.log import Forked
 from tests.sidecar.session.trust_world import new_host, newcomer
 
 
-class Person:
-    """One member's circle, what it was told, and what it refused."""
+class Villager:
+    """One member's replica, what it was told, and what it refused."""
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
@@ -35,21 +35,20 @@ class Village:
     """The host first; `deaf` members get nothing, and what they miss is lost."""
 
     def __init__(self, *names: str) -> None:
-        self.people = {"host": Person(new_host())}
+        self.people = {"host": Villager(new_host())}
         self.deaf: set[str] = set()
         self._wire: deque[tuple[str, Letter]] = deque()
         for name in names:
             self.join(name)
 
-    def __getitem__(self, name: str) -> Person:
+    def __getitem__(self, name: str) -> Villager:
         return self.people[name]
 
-    def join(self, name: str, by: str = "host") -> Person:
+    def join(self, name: str, by: str = "host") -> Villager:
         """Admits a newcomer, and tells the others."""
-        admitter = self[by]
-        others = admitter.replica.others
-        self.people[name] = Person(newcomer(admitter.replica, name))
-        self.do(by, admitter.upkeep.admitted(others, []))
+        host, others = self[by], self[by].replica.others
+        self.people[name] = Villager(newcomer(host.replica, name))
+        self.do(by, Acts([Letter(others, host.replica.write_entries())]))
         return self.people[name]
 
     def say(self, name: str, control: ring_pb2.Control) -> None:
@@ -81,11 +80,11 @@ class Village:
         while self._wire:
             self._deliver(*self._wire.popleft())
 
-    def hear(self, person: Person, sealed: bytes) -> None:
+    def hear(self, person: Villager, sealed: bytes) -> None:
         try:
-            news = person.replica.receive(sealed) or []
-            person.told += news
-            self._perform(person.name, person.upkeep.settle(news))
+            events = person.replica.receive(sealed) or []
+            person.told += events
+            self._perform(person.name, person.upkeep.settle(events))
         except (Denied, InvalidInput) as error:
             person.refused.append(error)
 
@@ -93,7 +92,7 @@ class Village:
         return {name for name, person in self.people.items() if any(isinstance(e, Forked) for e in person.refused)}
 
     def _perform(self, name: str, acts: Acts) -> None:
-        self[name].told += acts.news
+        self[name].told += acts.events
         self._wire.extend((name, letter) for letter in acts.letters)
 
     def _deliver(self, sender: str, letter: Letter) -> None:
@@ -102,6 +101,6 @@ class Village:
                 self.hear(self[reader.name], letter.sealed)
 
 
-def told(person: Person, kind: type, which: Callable[[object], bool] = lambda _: True) -> list[Event]:
+def told(person: Villager, kind: type, which: Callable[[object], bool] = lambda _: True) -> list[Event]:
     """What of one kind a member was told."""
-    return [news for news in person.told if isinstance(news, kind) and which(news)]
+    return [event for event in person.told if isinstance(event, kind) and which(event)]

@@ -13,9 +13,10 @@ import pytest
 
 from kafila_sidecar.errors import Denied, NotFound, Refused, Unavailable
 from kafila_sidecar.weights.checkpoint import Checkpoint, open_checkpoint
-from kafila_sidecar.weights.fetching import fetch
+from kafila_sidecar.weights.fetching.fetch import PIECE_BYTES
 from kafila_sidecar.weights.fetching.transfer import Changed, Patience
 from kafila_sidecar.weights.format.manifest import HostileHeader
+from kafila_sidecar.weights.providers.hub import Hub
 from tests.support.model_host import Faults, ModelHost
 
 Make = Callable[..., Path]
@@ -25,8 +26,9 @@ WEIGHTS = ".safetensors"
 FILES = "-of-"  # in the names of weight files, and not in that of their index
 
 
-async def opened(host: ModelHost, cache: Path, token: str | None = None) -> Checkpoint:
-    return await open_checkpoint(REPO, endpoint=host.endpoint, token=token, cache=cache, patience=QUICK)
+async def opened(host: ModelHost, cache: Path, token: str | None = None, piece_bytes: int = PIECE_BYTES) -> Checkpoint:
+    hub = Hub(endpoint=host.endpoint, token=token)
+    return await open_checkpoint(REPO, hub=hub, cache=cache, patience=QUICK, piece_bytes=piece_bytes)
 
 
 def everything(checkpoint: Checkpoint) -> frozenset[str]:
@@ -185,13 +187,10 @@ async def test_changed_file_is_noticed_and_fetched_anew_by_the_next_start(
     assert_true_to(folder, again, everything(again))
 
 
-async def test_cancelled_fetch_keeps_what_came_and_can_go_on(
-    checkpoint_folder: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fetch, "PIECE_BYTES", 32768)
+async def test_cancelled_fetch_keeps_what_came_and_can_go_on(checkpoint_folder: Make, tmp_path: Path) -> None:
     folder = checkpoint_folder(width=128)
     with ModelHost({REPO: folder}) as host:
-        checkpoint = await opened(host, tmp_path)
+        checkpoint = await opened(host, tmp_path, piece_bytes=32768)
         host.faults = Faults(only=FILES, rate_bytes_per_s=1e6)
         enough = asyncio.Event()
 
@@ -278,3 +277,26 @@ async def test_same_model_opened_and_fetched_twice_at_once_comes_once(checkpoint
         assert sum(checkpoint.fetched_bytes for checkpoint in both) == both[0].shard_bytes(names)
     for checkpoint in both:
         assert checkpoint.files_for(names)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+async def test_byte_in_the_store_when_it_changes_then_its_request_alone_is_fetched_again(
+    checkpoint_folder: Make, tmp_path: Path, whole: bool
+) -> None:
+    folder = checkpoint_folder(width=64)
+    with ModelHost({REPO: folder}) as host:
+        checkpoint = await opened(host, tmp_path, piece_bytes=4096)
+        names = everything(checkpoint) if whole else checkpoint.shard(start=1, end=3, head=False)
+        await checkpoint.fetch(names)
+        tensor = max((checkpoint.manifest.tensors[name] for name in names), key=lambda tensor: tensor.size_bytes)
+        (path,) = (path for path in checkpoint.files_for([tensor.name]))
+        with path.open("r+b") as file:
+            file.seek(tensor.start)
+            first = file.read(1)
+            file.seek(tensor.start)
+            file.write(bytes([first[0] ^ 1]))
+        sent = host.sent_bytes(WEIGHTS)
+        again = await opened(host, tmp_path)
+        await again.fetch(names)
+        assert 0 < host.sent_bytes(WEIGHTS) - sent <= 4096
+    assert_true_to(folder, again, names)

@@ -13,8 +13,9 @@ from huggingface_hub import snapshot_download
 
 from kafila_sidecar.errors import Denied, InvalidInput, NotFound, Refused, TimedOut, Unavailable
 from kafila_sidecar.weights.checkpoint import Checkpoint, open_checkpoint
-from kafila_sidecar.weights.providers import hub
-from kafila_sidecar.weights.providers.resolve import resolve
+from kafila_sidecar.weights.providers.hub import Hub
+from kafila_sidecar.weights.providers.hub_cache import HubCache
+from kafila_sidecar.weights.providers.resolve import listing_of, resolve
 from kafila_sidecar.weights.providers.source import Source
 from tests.support.model_host import Faults, ModelHost
 
@@ -24,7 +25,7 @@ NOWHERE = "http://127.0.0.1:9"
 
 
 async def resolved(host: ModelHost, cache: Path, repo: str = REPO, token: str | None = None) -> Source:
-    return await resolve(repo, endpoint=host.endpoint, token=token, cache=cache)
+    return await resolve(repo, hub=Hub(endpoint=host.endpoint, token=token, retry_wait_s=0.001), cache=cache)
 
 
 def names_in(folder: Path) -> set[str]:
@@ -54,9 +55,9 @@ async def test_small_files_lie_under_repository_and_commit_and_code_is_left_behi
 
 async def test_revision_that_was_resolved_before_needs_no_network(checkpoint_folder: Make, tmp_path: Path) -> None:
     with ModelHost({REPO: checkpoint_folder()}) as host:
-        before = await open_checkpoint(REPO, endpoint=host.endpoint, token=None, cache=tmp_path)
+        before = await open_checkpoint(REPO, hub=Hub(endpoint=host.endpoint), cache=tmp_path)
         files = await everything(before)
-    after = await open_checkpoint(REPO, endpoint=NOWHERE, token=None, cache=tmp_path, revision=before.revision)
+    after = await open_checkpoint(REPO, hub=Hub(endpoint=NOWHERE), cache=tmp_path, revision=before.revision)
     assert await everything(after) == files
     assert (after.small_bytes, after.header_bytes, after.fetched_bytes) == (0, 0, 0)
 
@@ -68,11 +69,11 @@ async def test_library_cache_is_used_in_place_even_without_network(checkpoint_fo
         revision = host.revisions[REPO]
         await asyncio.to_thread(snapshot_download, REPO, endpoint=host.endpoint, cache_dir=shelf, token=False)
         sent = host.sent_bytes()
-        online = await open_checkpoint(REPO, endpoint=host.endpoint, token=None, cache=own, hub_cache=shelf)
+        online = await open_checkpoint(REPO, hub=Hub(endpoint=host.endpoint), cache=own, hub_cache=shelf)
         await everything(online)
         assert host.sent_bytes() == sent
     shutil.rmtree(own)
-    offline = await open_checkpoint(REPO, endpoint=NOWHERE, token=None, cache=own, hub_cache=shelf)
+    offline = await open_checkpoint(REPO, hub=Hub(endpoint=NOWHERE), cache=own, hub_cache=shelf)
     assert offline.revision == revision
     for path, names in (await everything(offline)).items():
         assert path.is_relative_to(shelf)
@@ -99,27 +100,25 @@ async def test_unknown_model_is_not_found(checkpoint_folder: Make, tmp_path: Pat
 @pytest.mark.parametrize("name", ["", "../x", "a/b/c", "a b", "a/..", "-a/b", "relative/../x", "a/b?c", "x" * 300])
 async def test_malformed_name_is_invalid(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidInput):
-        await resolve(name, endpoint=NOWHERE, token=None, cache=tmp_path)
+        await resolve(name, hub=Hub(endpoint=NOWHERE), cache=tmp_path)
 
 
 @pytest.mark.parametrize("revision", ["../x", "main", "0" * 39, ""])
 async def test_malformed_revision_is_invalid(tmp_path: Path, revision: str) -> None:
     with pytest.raises(InvalidInput):
-        await resolve(REPO, endpoint=NOWHERE, token=None, cache=tmp_path, revision=revision)
+        await resolve(REPO, hub=Hub(endpoint=NOWHERE), cache=tmp_path, revision=revision)
 
 
-async def test_unreachable_host_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "RETRY_WAIT_S", 0.001)
+async def test_unreachable_host_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match=f"{NOWHERE} can't be reached for the model {REPO}"):
-        await resolve(REPO, endpoint=NOWHERE, token=None, cache=tmp_path)
+        await resolve(REPO, hub=Hub(endpoint=NOWHERE, retry_wait_s=0.001), cache=tmp_path)
 
 
-async def test_host_that_falls_silent_is_timed_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "SMALL_FILE_S", 0.2)
+async def test_host_that_falls_silent_is_timed_out(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(TimedOut, match="took more than"):
-            await resolve(REPO, endpoint=endpoint, token=None, cache=tmp_path)
+            await resolve(REPO, hub=Hub(endpoint=endpoint, small_file_s=0.2), cache=tmp_path)
 
 
 async def test_host_that_is_no_hub_is_told_in_words(checkpoint_folder: Make, tmp_path: Path) -> None:
@@ -127,13 +126,10 @@ async def test_host_that_is_no_hub_is_told_in_words(checkpoint_folder: Make, tmp
     with ModelHost({"api/models/kafila/model/revision/main/resolve/main": folder, REPO: folder}) as host:
         wrong = f"{host.endpoint}/kafila/model/resolve/main/config.json?"
         with pytest.raises(Unavailable, match="check HF_ENDPOINT"):
-            await resolve(REPO, endpoint=wrong, token=None, cache=tmp_path)
+            await resolve(REPO, hub=Hub(endpoint=wrong), cache=tmp_path)
 
 
-async def test_passing_trouble_with_a_small_file_is_survived(
-    checkpoint_folder: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(hub, "RETRY_WAIT_S", 0.001)
+async def test_passing_trouble_with_a_small_file_is_survived(checkpoint_folder: Make, tmp_path: Path) -> None:
     with ModelHost({REPO: checkpoint_folder()}, faults=Faults(only="tokenizer", status=503, times=2)) as host:
         assert (await resolved(host, tmp_path)).small_bytes > 0
 
@@ -147,7 +143,6 @@ REFUSED: dict[str, tuple[str, Any, type[Exception], str]] = {
     "architecture that is a path": ("config.json", {"model_type": "../x"}, Refused, "model_type"),
     "foreign quantisation": ("config.json", {"quantization_config": {"quant_method": "gptq"}}, Refused, "gptq"),
     "improper file": ("model.safetensors.index.json", {"weight_map": {"a": "../x.safetensors"}}, Refused, "improper"),
-    "no weights": ("model.safetensors.index.json", {"weight_map": {}}, Refused, "no safetensors"),
 }
 
 
@@ -164,7 +159,7 @@ async def test_unsuitable_checkpoint_is_refused_before_any_weight(
             await resolved(host, tmp_path)
         assert host.sent_bytes(".safetensors") == 0
     with pytest.raises(error, match=sentence):
-        await resolve(str(folder), endpoint=NOWHERE, token=None, cache=tmp_path)
+        await resolve(str(folder), hub=Hub(endpoint=NOWHERE), cache=tmp_path)
 
 
 @pytest.mark.parametrize("content", ["[]", "{", "[" * 100_000])
@@ -172,13 +167,13 @@ async def test_unreadable_configuration_is_refused(checkpoint_folder: Make, tmp_
     folder = checkpoint_folder()
     (folder / "config.json").write_text(content)
     with pytest.raises(Refused, match=r"config\.json that is no JSON object"):
-        await resolve(str(folder), endpoint=NOWHERE, token=None, cache=tmp_path)
+        await resolve(str(folder), hub=Hub(endpoint=NOWHERE), cache=tmp_path)
 
 
 async def test_local_folder_is_used_in_place_without_network(checkpoint_folder: Make, tmp_path: Path) -> None:
     folder = checkpoint_folder(tied=False)
     before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
-    checkpoint = await open_checkpoint(str(folder), endpoint=NOWHERE, token=None, cache=tmp_path)
+    checkpoint = await open_checkpoint(str(folder), hub=Hub(endpoint=NOWHERE), cache=tmp_path)
     files = await everything(checkpoint)
     assert {path.parent for path in files} == {folder}
     assert checkpoint.fetched_bytes == 0
@@ -188,18 +183,51 @@ async def test_local_folder_is_used_in_place_without_network(checkpoint_folder: 
 
 async def test_local_folder_that_differs_from_the_sessions_is_refused(checkpoint_folder: Make, tmp_path: Path) -> None:
     ours, theirs = checkpoint_folder(), checkpoint_folder(rope_theta=5.0)
-    same = await resolve(str(ours), endpoint=NOWHERE, token=None, cache=tmp_path)
-    other = await resolve(str(theirs), endpoint=NOWHERE, token=None, cache=tmp_path)
+    same = await resolve(str(ours), hub=Hub(endpoint=NOWHERE), cache=tmp_path)
+    other = await resolve(str(theirs), hub=Hub(endpoint=NOWHERE), cache=tmp_path)
     assert same.revision != other.revision
-    await resolve(str(ours), endpoint=NOWHERE, token=None, cache=tmp_path, revision=same.revision)
+    await resolve(str(ours), hub=Hub(endpoint=NOWHERE), cache=tmp_path, revision=same.revision)
     with pytest.raises(Refused, match="is not the one of the session"):
-        await resolve(str(ours), endpoint=NOWHERE, token=None, cache=tmp_path, revision=other.revision)
+        await resolve(str(ours), hub=Hub(endpoint=NOWHERE), cache=tmp_path, revision=other.revision)
 
 
 async def test_local_folder_that_is_missing_or_incomplete_is_not_found(checkpoint_folder: Make, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="there is no folder"):
-        await resolve(str(tmp_path / "none"), endpoint=NOWHERE, token=None, cache=tmp_path)
+        await resolve(str(tmp_path / "none"), hub=Hub(endpoint=NOWHERE), cache=tmp_path)
     folder = checkpoint_folder()
     next(iter(folder.glob("*-of-*"))).unlink()
     with pytest.raises(NotFound, match="which its index lists"):
-        await resolve(str(folder), endpoint=NOWHERE, token=None, cache=tmp_path)
+        await resolve(str(folder), hub=Hub(endpoint=NOWHERE), cache=tmp_path)
+
+
+@pytest.mark.parametrize("change", ["other tensors", "another dtype", "no file of this format", "gone"])
+async def test_local_folder_when_it_changes_after_it_was_opened_then_refused_before_loading(
+    checkpoint_folder: Make, tmp_path: Path, change: str
+) -> None:
+    folder, other = checkpoint_folder(files=1), checkpoint_folder(files=1, width=16)
+    checkpoint = await open_checkpoint(str(folder), hub=Hub(endpoint=NOWHERE), cache=tmp_path)
+    files = await everything(checkpoint)
+    (path,) = files
+    match change:
+        case "other tensors":
+            path.write_bytes(next(other.glob(f"*{path.suffix}")).read_bytes())
+        case "another dtype":
+            path.write_bytes(path.read_bytes().replace(b'"BF16"', b'"F16" '))
+        case "no file of this format":
+            path.write_bytes(b"\xff" * 100)
+        case _:
+            path.unlink()
+    with pytest.raises(Refused, match=path.name):
+        checkpoint.files_for(next(iter(files.values())))
+
+
+def test_further_templates_when_listed_then_taken_and_nothing_else_in_folders(tmp_path: Path) -> None:
+    template = "additional_chat_templates/tool_use.jinja"
+    listed = ["config.json", template, "additional_chat_templates/x.py", "onnx/config.json", "../config.json"]
+    info = {"sha": "0" * 40, "siblings": [{"rfilename": name, "size": 7} for name in listed]}
+    assert set(listing_of(info).sizes) == {"config.json", template}
+    snapshot = tmp_path / "models--kafila--model" / "snapshots" / ("0" * 40)
+    for name in listed[:4]:
+        (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
+        (snapshot / name).write_text("{}")
+    assert set(HubCache(tmp_path).files(REPO, "0" * 40)) == {"config.json", template}

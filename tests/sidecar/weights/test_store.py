@@ -3,14 +3,18 @@ import hashlib
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kafila_sidecar.errors import Refused
 from kafila_sidecar.weights.format.manifest import Tensor
 from kafila_sidecar.weights.format.ranges import Ranges, Span
 from kafila_sidecar.weights.store.journal import room_on_disk
 from kafila_sidecar.weights.store.store import JOURNAL, Store, StoreBusy
+from kafila_sidecar.weights.store.verify import damaged
 
 FILE = "model.safetensors"
 
@@ -20,8 +24,9 @@ def store_with(folder: Path, *spans: tuple[int, int], size_bytes: int = 100) -> 
     with store.writing():
         store.begin(FILE, size_bytes, '"tag"')
         for start, end in spans:
-            store.write(FILE, start, bytes(range(start, end)))
-            store.note(FILE, start, end)
+            writer = store.writer(FILE, start)
+            writer.write(bytes(range(start, end)))
+            writer.settle()
     return store
 
 
@@ -47,7 +52,7 @@ def test_file_with_holes_has_its_full_length_and_is_named_partial(tmp_path: Path
 
 def test_bytes_written_but_not_noted_do_not_count(tmp_path: Path) -> None:
     store = store_with(tmp_path)
-    store.write(FILE, 0, b"x" * 100)
+    store.writer(FILE, 0).write(b"x" * 100)
     assert not Store(tmp_path).holds([tensor(0, 1)])
 
 
@@ -69,8 +74,9 @@ def test_journal_torn_by_a_crash_loses_its_last_line_only(tmp_path: Path, torn: 
     assert store.holds([tensor(0, 10)])
     assert not store.holds([tensor(20, 30)])
     with store.writing():
-        store.write(FILE, 40, b"12345")
-        store.note(FILE, 40, 45)
+        writer = store.writer(FILE, 40)
+        writer.write(b"12345")
+        writer.settle()
     assert Store(tmp_path).holds([tensor(0, 10), tensor(40, 45)])
 
 
@@ -146,3 +152,48 @@ def test_file_that_lies_whole_elsewhere_is_used_there_and_never_touched(tmp_path
 def test_full_disk_is_told_in_words(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="the disk is full at"), room_on_disk(tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@settings(deadline=None)  # the disk decides
+@given(st.lists(st.tuples(st.integers(0, 99), st.integers(1, 30)), max_size=8), st.integers(0, 99))
+def test_byte_when_it_changes_on_disk_then_noticed_and_only_what_came_with_it_is_missing(
+    spans: list[tuple[int, int]], victim: int
+) -> None:
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        store_with(folder, *((start, min(100, start + length)) for start, length in spans))
+        store = Store(folder)
+        everything = {FILE: Ranges([Span(0, 100)])}
+        held = store.held(FILE)
+        assert held is not None
+        assert damaged(store, everything) == 0
+        with store.path(FILE).open("r+b") as file:
+            file.seek(victim)
+            file.write(bytes([victim ^ 1]))
+        hit = [known for known in held.sums if known.start <= victim < known.end]
+        assert damaged(store, everything) == sum(known.end - known.start for known in hit)
+        after = Store(folder).held(FILE)
+        assert after is not None
+        assert after.ranges == held.ranges.minus(Ranges.of(Span(known.start, known.end) for known in hit))
+
+
+def test_sums_when_the_journal_is_mended_then_kept(tmp_path: Path) -> None:
+    store = store_with(tmp_path, (0, 10), (10, 20), (40, 50))
+    before = store.held(FILE)
+    with store.writing():
+        after = store.held(FILE)
+    assert before is not None
+    assert after is not None
+    assert sorted(before.sums) == sorted(after.sums)
+    assert after.ranges == before.ranges
+
+
+def test_journal_when_it_is_of_an_older_version_then_what_it_lists_is_held(tmp_path: Path) -> None:
+    store_with(tmp_path)
+    with (tmp_path / JOURNAL).open("a") as journal:
+        journal.write(f'{{"file": "{FILE}", "held": [0, 10]}}\n')
+    store = Store(tmp_path)
+    assert store.holds([tensor(0, 10)])
+    assert damaged(store, {FILE: Ranges([Span(0, 100)])}) == 0
+    with store.writing():
+        assert store.holds([tensor(0, 10)])

@@ -14,6 +14,7 @@ import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,7 @@ async def probe(
     config: Mapping[str, Any],
     dtype: str,
     *,
+    most_rows: int,
     cache: Path,
     lock: HostLock | None = None,
     read: Reader | None = None,
@@ -91,6 +93,7 @@ async def probe(
     """Measures, or takes from `cache` what was measured before; the memory is read anew.
 
     config: the checkpoint's config.json. dtype: of its floating-point weights, "float32", "bfloat16" or "float16".
+    most_rows: sequences in one run of a stage; no more are measured, since the planner plans with what is told.
     lock: keeps members on this machine from measuring each other; one for all of them unless given.
     read: takes the readings, on the MLX thread.
 
@@ -98,11 +101,11 @@ async def probe(
     machine take too long.
     """
     device = await thread.run(_device)
-    path = cache / f"{_key(device, config, dtype)}.json"
+    path = cache / f"{_key(device, config, dtype, most_rows)}.json"
     cost = _stored(path)
     if cost is None:
         async with lock or HostLock():
-            cost = await _measured(thread, read or _read, config, dtype, device)
+            cost = await _measured(thread, read or partial(_read, most_rows=most_rows), config, dtype, device)
         _store(path, cost)
     return Measurement(cost=cost, memory_bytes=await thread.run(_memory))
 
@@ -172,9 +175,9 @@ def doubts_of(cost: Cost) -> list[str]:
     return doubts
 
 
-def _key(device: str, config: Mapping[str, Any], dtype: str) -> str:
+def _key(device: str, config: Mapping[str, Any], dtype: str, most_rows: int) -> str:
     relevant = {name: value for name, value in config.items() if name not in _IRRELEVANT}
-    text = json.dumps([FORMAT, device, dtype, relevant], sort_keys=True, default=str)
+    text = json.dumps([FORMAT, device, dtype, most_rows, relevant], sort_keys=True, default=str)
     return f"probe-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
 
 
@@ -212,7 +215,7 @@ def _memory() -> int:
     return usable_bytes()
 
 
-def _read(config: Mapping[str, Any], dtype: str) -> Readings:
+def _read(config: Mapping[str, Any], dtype: str, *, most_rows: int) -> Readings:
     from kafila_sidecar.runtime.probe.readings import read
 
-    return read(config, dtype)
+    return read(config, dtype, most_rows=most_rows)

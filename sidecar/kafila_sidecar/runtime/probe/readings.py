@@ -5,7 +5,7 @@ block, the fewer of them, and the fewer batch sizes, are run.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -35,20 +35,21 @@ T = TypeVar("T")
 clock = time.perf_counter
 
 
-def read(config: Mapping[str, Any], dtype: str) -> Readings:
-    """Runs one to eight blocks and the head at decode shape, then a prefill.
+def read(config: Mapping[str, Any], dtype: str, *, most_rows: int) -> Readings:
+    """Runs one to eight blocks and the head at decode shape, with batches of up to `most_rows`, then a prefill.
 
     Raises: Refused when not even one block fits into memory.
     """
     late_at = clock() + LATE_S
     checkpoint = CheckpointShape(config, dtype)
     stages = stages_of(checkpoint)
-    rounds_s = _by_batch(partial(_rounds, checkpoint, stages), late_at)
+    batches = [batch for batch in BATCHES if batch <= most_rows]
+    rounds_s = _by_batch(partial(_rounds, checkpoint, stages), batches, late_at)
     flops_per_s = _prefill(checkpoint, stages[1])
     _close(stages)
     if HEAD not in stages and checkpoint.head_bytes <= _room():
         alone = {HEAD: checkpoint.stage(end=0, head=True)}
-        heads_s = _by_batch(partial(_rounds, checkpoint, alone), late_at)
+        heads_s = _by_batch(partial(_rounds, checkpoint, alone), batches, late_at)
         rounds_s = {batch: rounds + heads_s.get(batch, ()) for batch, rounds in rounds_s.items()}
         _close(alone)
     return Readings(checkpoint.block_bytes, rounds_s, flops_per_s)
@@ -91,12 +92,12 @@ def stages_of(checkpoint: CheckpointShape) -> dict[int, Shard]:
     return stages
 
 
-def _by_batch(rounds: Callable[[int], Iterator[T]], late_at: float) -> dict[int, tuple[T, ...]]:
+def _by_batch(rounds: Callable[[int], Iterator[T]], batches: Sequence[int], late_at: float) -> dict[int, tuple[T, ...]]:
     """Rounds for each batch size that will be done in time even where batching gains nothing; for 1 in any case."""
     began = clock()
     done = {1: tuple(rounds(1))}
     alone_s = clock() - began
-    for batch in BATCHES[1:]:
+    for batch in batches[1:]:
         if clock() + batch * alone_s > late_at:
             break
         done[batch] = tuple(rounds(batch))

@@ -38,10 +38,6 @@ class SequenceCache:
         """What has to be evaluated when the output of a frame is not."""
         return [cache.state for cache in self._ours]
 
-    @property
-    def nbytes(self) -> int:
-        return sum(cache.nbytes for cache in self._ours)
-
 
 class Sequences:
     """All sequences of one shard, by the session's sequence numbers."""
@@ -90,11 +86,6 @@ class Sequences:
 
     def __len__(self) -> int:
         return len(self._caches)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that the caches hold, room that they have taken in advance included."""
-        return sum(cache.nbytes for cache in self._caches.values())
 
 
 def _kind(cache: Any) -> tuple[str, int | None]:

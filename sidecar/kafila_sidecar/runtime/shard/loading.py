@@ -1,7 +1,6 @@
 """From a checkpoint's files to a Model that holds only our part of it. MLX thread only."""
 
 import importlib
-import json
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,10 @@ from mlx.nn.layers.quantized import quantize
 from mlx.utils import tree_flatten
 from mlx_lm.utils import infer_quant_config
 
-from kafila_sidecar.errors import Refused
+from kafila_sidecar.errors import NotFound, Refused
 from kafila_sidecar.runtime.shard.families import Family, family_of, quantisation_of
 from kafila_sidecar.runtime.shard.partial import module_at, strip
+from kafila_sidecar.small_files import CONFIG, read_json
 
 Weights = dict[str, mx.array]
 
@@ -25,12 +25,9 @@ def read_config(folder: Path) -> dict[str, Any]:
     Raises: Refused when it is absent or no JSON object.
     """
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise Refused(f"the checkpoint's config.json can't be read: {error}") from error
-    if not isinstance(config, dict):
-        raise Refused("the checkpoint's config.json is no JSON object")
-    return config
+        return read_json("the checkpoint", folder / CONFIG)
+    except NotFound as error:
+        raise Refused(str(error)) from error
 
 
 def build(config: Mapping[str, Any]) -> tuple[Family, Module]:
@@ -44,12 +41,19 @@ def build(config: Mapping[str, Any]) -> tuple[Family, Module]:
 
 
 def load_part(
-    config: Mapping[str, Any], files: Mapping[Path, Collection[str]], *, start: int, end: int, head: bool
+    config: Mapping[str, Any],
+    files: Mapping[Path, Collection[str]],
+    *,
+    start: int,
+    end: int,
+    head: bool,
+    kept: Weights,
 ) -> tuple[Family, Module]:
     """The Model with the blocks [start, end), and embedding, norm and unembedding if `head`, evaluated.
 
     files: which tensors are to be taken from which safetensors file; what else stands in a file (a hole, in a sparse
-    one) becomes lazy zeros, that `sanitize()` may handle and nobody evaluates.
+    one) becomes lazy zeros, that `sanitize()` may handle and nobody evaluates. kept: arrays of this checkpoint that are
+    in memory already, by mlx-lm's names; those of other parts are dropped first, ours stand in for what the files have.
 
     Raises: Refused when a tensor of ours is missing or doesn't fit the configuration.
     """
@@ -61,7 +65,9 @@ def load_part(
         return family.holds(name, start=start, end=end, head=head, tied=family.tied(config))
 
     weights = _sanitised(model, _read(files, ours))
-    weights = {name: array for name, array in weights.items() if ours(name)}
+    weights = {name: kept.pop(name, array) for name, array in weights.items() if ours(name)}
+    kept.clear()
+    mx.clear_cache()
     strip_absent(model, family, start=start, end=end, head=head)
     _quantise(model, config, weights)
     _fill(model, weights)

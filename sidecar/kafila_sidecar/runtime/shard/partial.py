@@ -11,6 +11,7 @@ from typing import Any
 
 import mlx.core as mx
 from mlx.nn.layers.base import Module
+from mlx.utils import tree_flatten
 
 Forward = Callable[[mx.array], mx.array]
 
@@ -81,6 +82,12 @@ class PartialModel:
         finally:
             self._incoming = None
         raise RuntimeError("the model ran past the last block of this stage")
+
+    def weights(self) -> dict[str, mx.array]:
+        """All arrays that the model holds, by name."""
+        model: Any = self._model
+        flat: Any = tree_flatten(model.parameters())
+        return dict(flat)
 
     def free(self) -> None:
         """Takes the weights out of the model; it can't be called any more."""

@@ -5,7 +5,6 @@ its types; MLX comes in with `Shard.load`, on its thread.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,14 +21,6 @@ if TYPE_CHECKING:
 LARGE_CHUNK_TOKENS = 32  # from here on a chunk's temporaries are worth giving back at once
 
 
-@dataclass(frozen=True, slots=True)
-class CacheUse:
-    """What a shard holds for its sequences: how many, and the bytes of their caches."""
-
-    sequences: int
-    cache_bytes: int
-
-
 class Shard:
     """One stage's model and the sequences that it serves."""
 
@@ -40,11 +31,21 @@ class Shard:
         self._sequences = sequences
 
     @classmethod
-    def load(cls, *, folder: Path, files: Mapping[Path, Collection[str]], start: int, end: int, head: bool) -> "Shard":
+    def load(
+        cls,
+        *,
+        folder: Path,
+        files: Mapping[Path, Collection[str]],
+        start: int,
+        end: int,
+        head: bool,
+        before: "Shard | None" = None,
+    ) -> "Shard":
         """Loads our part of a checkpoint, taking no more memory than it and a tenth.
 
         folder: has config.json. files: which tensors come from which safetensors file; files may be sparse, and named
-        .partial.
+        .partial. before: another part of the same checkpoint, which is closed: what both parts have is taken over as it
+        is in memory, the rest of it freed before anything is read.
 
         Raises: Refused for a family that isn't offered, or weights that are missing or don't fit.
         """
@@ -53,7 +54,8 @@ class Shard:
         from kafila_sidecar.runtime.shard.partial import doctor
 
         config = read_config(folder)
-        family, model = load_part(config, files, start=start, end=end, head=head)
+        kept = {} if before is None else before.give_up()
+        family, model = load_part(config, files, start=start, end=end, head=head, kept=kept)
         size = weight_bytes(model)
         sequences = Sequences(model, start=start, end=end)
         passage = doctor(model, family.embedding, start=start, end=end)
@@ -111,14 +113,16 @@ class Shard:
         """How many sequences have caches here; a plain count, which any thread may read."""
         return len(self._sequences)
 
-    def held(self) -> CacheUse:
-        """How many sequences have caches here, and their bytes."""
-        return CacheUse(sequences=len(self._sequences), cache_bytes=self._sequences.nbytes)
-
     def close(self) -> None:
         """Frees sequences and weights on this thread; the shard can't be used any more."""
         self._sequences.release_all()
         self._passage.free()
+
+    def give_up(self) -> "dict[str, mx.array]":
+        """Closes the shard but hands over its weights, by mlx-lm's names."""
+        weights = self._passage.weights()
+        self.close()
+        return weights
 
     def _through(self, sequence: int, state: HiddenState) -> "tuple[SequenceCache, mx.array]":
         hidden = self._unpacked(state)

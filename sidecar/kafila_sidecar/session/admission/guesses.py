@@ -26,6 +26,7 @@ class FileGuesses:
         """Raises Refused when it can't be written: an exchange that isn't counted must not go on."""
         fresh = self._path.with_name(f"{_FILE}.new")
         try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             fresh.write_text(str(count), "ascii")
             fresh.replace(self._path)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""The admitter's side of admission: one exchange for each newcomer's mailbox. No I/O, no clock.
+"""The host's side of admission: one exchange for each newcomer's mailbox. No I/O, no clock.
 
 Only who proved the code learns anything of the session, be it an offer or why it is refused. After `MOST_GUESSES`
 exchanges that nobody confirmed, joining pauses until there is a new code.
@@ -11,7 +11,8 @@ from google.protobuf.message import DecodeError, Message
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import Denied, Exhausted, InvalidInput, KafilaError, Refused, Unavailable
-from kafila_sidecar.session.admission.pake import PROTOCOL, Entropy, Guesses, HostPake
+from kafila_sidecar.session.admission.pake import Entropy, Guesses, HostPake
+from kafila_sidecar.session.admission.versions import Protocols, Versions, check_versions, tell_offer, told_by
 from kafila_sidecar.session.membership.seal import Sealer
 from kafila_sidecar.session.rendezvous.code import Code
 
@@ -20,27 +21,12 @@ PROOF_TTL_S = 60.0
 MOST_EXCHANGES = 64
 MOST_GUESSES = 5  # of one code: 5 in 2^33 are one chance in 1.7 thousand million
 
-NEWCOMER_CONTEXT, ADMITTER_CONTEXT = b"kafila admission, newcomer", b"kafila admission, admitter"
+NEWCOMER_CONTEXT, HOST_CONTEXT = b"kafila admission, newcomer", b"kafila admission, admitter"
 
 # (state, step that came) -> next state. Any other pair ends the exchange.
 EXCHANGE = {("new", "start"): "challenged", ("challenged", "confirm"): "offered", ("offered", "enrol"): "enrolled"}
 
 MayAdmit = Callable[[], KafilaError | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Versions:
-    """What has to be the same on all members."""
-
-    kafila: str
-    mlx_lm: str
-
-    def compare(self, theirs: "Versions") -> None:
-        """Raises Refused, in words for the other side."""
-        for what, ours, other in (("kafila", self.kafila, theirs.kafila), ("mlx-lm", self.mlx_lm, theirs.mlx_lm)):
-            if ours != other:
-                theirs_shown = other[:40] or "none"
-                raise Refused(f"this session runs {what} {ours}, your machine {theirs_shown}: install {what} {ours}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +39,7 @@ class AdmissionAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Enrol:
-    """A newcomer that proved the code asks to be admitted; answer with `Desk.admit` or `Desk.refuse`."""
+    """A newcomer that proved the code asks to be admitted; answer with `HostAdmission.admit` or `refuse`."""
 
     mailbox: int
     body: ring_pb2.EnrolBody
@@ -91,6 +77,11 @@ class HostAdmission:
     def is_paused(self) -> bool:
         """The code was guessed wrongly too often, as far as exchanges that go on now don't turn out to be right."""
         return self._guesses.count - self._undecided >= MOST_GUESSES
+
+    @property
+    def exchanges(self) -> int:
+        """That go on, or wait for a person."""
+        return len(self._exchanges)
 
     def renew(self, code: Code) -> list[AdmissionAnswer]:
         """A new code: guesses count from zero, and who came by the old one has to come again."""
@@ -140,7 +131,7 @@ class HostAdmission:
         self._exchanges.pop(mailbox, None)
         if self.is_paused:
             raise Exhausted("joining is paused: too many wrong guesses")
-        if len(self._exchanges) >= MOST_EXCHANGES or self._guesses.count >= MOST_GUESSES:
+        if self.exchanges >= MOST_EXCHANGES or self._guesses.count >= MOST_GUESSES:
             raise Unavailable("many newcomers are at the door already: try again in a minute")
         pake = HostPake(self._code.password, self._code.room, self._guesses, self._entropy)
         self._exchanges[mailbox] = _Exchange(pake, now + PROOF_TTL_S)
@@ -153,10 +144,14 @@ class HostAdmission:
         return exchange
 
     def _start(self, mailbox: int, exchange: _Exchange, start: ring_pb2.PakeStart) -> AdmissionAnswer:
-        if start.protocol != PROTOCOL:
-            raise Refused(f"this session speaks protocol {PROTOCOL}, the newcomer {start.protocol}")
-        message = exchange.pake.receive_start(start.message)
-        return AdmissionAnswer(mailbox, ring_pb2.Admission(reply=ring_pb2.PakeReply(message=message)))
+        ours, theirs = self._versions.protocols, Protocols(start.oldest_protocol or start.protocol, start.protocol)
+        spoken = ours.common(theirs)
+        if spoken is None:
+            raise Refused(f"this session speaks protocol {ours.newest}, the newcomer {theirs.newest}")
+        reply = ring_pb2.PakeReply(message=exchange.pake.receive_start(start.message, spoken))
+        if spoken != theirs.newest:
+            reply.protocol = spoken
+        return AdmissionAnswer(mailbox, ring_pb2.Admission(reply=reply))
 
     def _confirm(self, mailbox: int, exchange: _Exchange, confirm: ring_pb2.PakeConfirm, now: float) -> AdmissionAnswer:
         confirm_mac = exchange.pake.receive_confirm(confirm.mac)
@@ -164,6 +159,7 @@ class HostAdmission:
         exchange.deadline = now + OFFER_TTL_S
         offer = self._offer()
         offer.confirm_mac = confirm_mac
+        tell_offer(self._versions, offer)
         return AdmissionAnswer(mailbox, ring_pb2.Admission(offer=_seal(exchange.pake, offer, self._entropy)))
 
     def _enrol(self, mailbox: int, exchange: _Exchange, sealed: ring_pb2.Sealed) -> Enrol:
@@ -172,7 +168,7 @@ class HostAdmission:
             body = ring_pb2.EnrolBody.FromString(sealer.open(sealed))
         except DecodeError as error:
             raise InvalidInput("an enrolment can't be read") from error
-        self._versions.compare(Versions(body.version, body.mlx_lm_version))
+        check_versions(session=self._versions, newcomer=told_by(body))
         self._check_may_admit()
         return Enrol(mailbox, body)
 
@@ -192,4 +188,4 @@ class HostAdmission:
 
 
 def _seal(pake: HostPake, body: Message, entropy: Entropy) -> ring_pb2.Sealed:
-    return Sealer(pake.keys.admitter_seal, ADMITTER_CONTEXT, entropy).seal(body.SerializeToString())
+    return Sealer(pake.keys.host_seal, HOST_CONTEXT, entropy).seal(body.SerializeToString())

@@ -14,8 +14,9 @@ from kafila_sidecar.errors import (
     Unavailable,
     from_code,
 )
-from kafila_sidecar.session.admission.host import ADMITTER_CONTEXT, NEWCOMER_CONTEXT
-from kafila_sidecar.session.admission.pake import PROTOCOL, WRONG_WORDS, Entropy, NewcomerPake
+from kafila_sidecar.session.admission.host import HOST_CONTEXT, NEWCOMER_CONTEXT
+from kafila_sidecar.session.admission.pake import WRONG_WORDS, Entropy, NewcomerPake
+from kafila_sidecar.session.admission.versions import PROTOCOLS, Protocols
 from kafila_sidecar.session.membership.seal import Sealer
 from kafila_sidecar.session.rendezvous.code import Code
 
@@ -28,7 +29,7 @@ PAUSED = (
 
 
 class HostBusy(Unavailable):
-    """The admitter asks to try again in a moment, before this machine confirmed: trying again gives nothing away."""
+    """The host asks to try again in a moment, before this machine confirmed: trying again gives nothing away."""
 
 
 # (state, what happens) -> next state. Any other pair is refused.
@@ -42,19 +43,23 @@ NEWCOMER = {
 
 
 class Newcomer:
-    """One attempt to join; `offer` and `admitted` hold what the admitter sealed."""
+    """One attempt to join; `offer` and `admitted` hold what the host sealed."""
 
-    def __init__(self, code: Code, entropy: Entropy) -> None:
+    def __init__(self, code: Code, entropy: Entropy, protocols: Protocols = PROTOCOLS) -> None:
         self.state = "new"
         self.offer = ring_pb2.OfferBody()
         self.admitted = ring_pb2.AdmittedBody()
         self._entropy = entropy
+        self._protocols = protocols
         self._pake = NewcomerPake(code.password, code.room, entropy)
 
     def start(self) -> ring_pb2.Admission:
         """The first step."""
         self._advance("send start")
-        return ring_pb2.Admission(start=ring_pb2.PakeStart(protocol=PROTOCOL, message=self._pake.start()))
+        start = ring_pb2.PakeStart(protocol=self._protocols.newest, message=self._pake.start())
+        if self._protocols.oldest != self._protocols.newest:
+            start.oldest_protocol = self._protocols.oldest
+        return ring_pb2.Admission(start=start)
 
     def enrol(self, body: ring_pb2.EnrolBody) -> ring_pb2.Admission:
         """Takes the offer up."""
@@ -63,9 +68,9 @@ class Newcomer:
         return ring_pb2.Admission(enrol=sealer.seal(body.SerializeToString()))
 
     def receive(self, admission: ring_pb2.Admission) -> ring_pb2.Admission | None:
-        """Takes the admitter's step, returns the next one of ours if it is our turn.
+        """Takes the host's step, returns the next one of ours if it is our turn.
 
-        Raises Denied for wrong words, what the admitter refused with, or InvalidInput for nonsense.
+        Raises Denied for wrong words, what the host refused with, or InvalidInput for nonsense.
         """
         step = admission.WhichOneof("step") or "nothing"
         if step == "refusal":
@@ -75,7 +80,10 @@ class Newcomer:
             raise from_code(refusal.code, refusal.sentence)
         self._advance(step)
         if step == "reply":
-            mac = self._pake.receive_reply(admission.reply.message)
+            spoken = admission.reply.protocol or self._protocols.newest
+            if not self._protocols.oldest <= spoken <= self._protocols.newest:
+                raise InvalidInput(f"the session's host goes on in protocol {spoken}, which this machine did not offer")
+            mac = self._pake.receive_reply(admission.reply.message, spoken)
             return ring_pb2.Admission(confirm=ring_pb2.PakeConfirm(mac=mac))
         if step == "offer":
             self._open(self.offer, admission.offer)
@@ -85,8 +93,8 @@ class Newcomer:
         return None
 
     def _open(self, body: Body, sealed: ring_pb2.Sealed) -> Body:
-        """Fills `body` with what the admitter sealed; a wrong key means that the words differ."""
-        sealer = Sealer(self._pake.keys.admitter_seal, ADMITTER_CONTEXT, self._entropy)
+        """Fills `body` with what the host sealed; a wrong key means that the words differ."""
+        sealer = Sealer(self._pake.keys.host_seal, HOST_CONTEXT, self._entropy)
         try:
             body.MergeFromString(sealer.open(sealed))
         except DecodeError as error:

@@ -1,13 +1,13 @@
-"""Proving the code: SPAKE2 between newcomer and admitter, with key confirmation, the newcomer first.
+"""Proving the code: SPAKE2 between newcomer and host, with key confirmation, the newcomer first.
 
-Who guesses must commit to the guess (by its confirmation) before it learns whether it was right, and the admitter
+Who guesses must commit to the guess (by its confirmation) before it learns whether it was right, and the host
 counts every exchange from its reply on, until it is confirmed: aborting makes no guess free.
 
-  newcomer                       admitter
+  newcomer                       host
      start   X                ->
                               <- reply    Y
      confirm MAC(newcomer)    ->
-                              <- offer    sealed, holds MAC(admitter)
+                              <- offer    sealed, holds MAC(host)
 """
 
 import hashlib
@@ -24,12 +24,11 @@ from spake2.spake2 import SPAKEError
 
 from kafila_sidecar.errors import Denied, InvalidInput
 
-PROTOCOL = 1
 MESSAGE_BYTES = 33
 
 Entropy = Callable[[int], bytes]
 
-_NEWCOMER, _ADMITTER = b"kafila newcomer", b"kafila admitter"
+_NEWCOMER, _HOST = b"kafila newcomer", b"kafila admitter"
 WRONG_WORDS = "the code's words do not match, or are an old code's: ask for the code again, and mind each word"
 
 # Both machines: (state, what happens) -> next state. Any other pair is refused.
@@ -39,7 +38,7 @@ NEWCOMER = {
     ("confirming", "right mac"): "proved",
     ("confirming", "wrong mac"): "failed",
 }
-ADMITTER = {
+HOST = {
     ("new", "start"): "challenged",
     ("challenged", "right mac"): "proved",
     ("challenged", "wrong mac"): "failed",
@@ -51,9 +50,9 @@ class Keys:
     """What both sides hold after SPAKE2; equal only if the words were. 32 bytes each."""
 
     newcomer_mac: bytes = field(repr=False)
-    admitter_mac: bytes = field(repr=False)
+    host_mac: bytes = field(repr=False)
     newcomer_seal: bytes = field(repr=False)
-    admitter_seal: bytes = field(repr=False)
+    host_seal: bytes = field(repr=False)
 
 
 class GuessStore(Protocol):
@@ -65,14 +64,14 @@ class GuessStore(Protocol):
 
 
 class Guesses:
-    """Counts exchanges that the admitter answered and nobody confirmed; each may have been a guess."""
+    """Counts exchanges that the host answered and nobody confirmed; each may have been a guess."""
 
     def __init__(self, store: GuessStore) -> None:
         self._store = store
         self.count = store.load()
 
     def begin(self) -> None:
-        """Counts one more, and stores it before the admitter answers."""
+        """Counts one more, and stores it before the host answers."""
         self.count += 1
         self._store.save(self.count)
 
@@ -93,7 +92,7 @@ class NewcomerPake:
     def __init__(self, password: bytes, room: int, entropy: Entropy) -> None:
         self.state = "new"
         self._room = room
-        self._spake = SPAKE2_A(password, idA=_NEWCOMER, idB=_ADMITTER, entropy_f=entropy)
+        self._spake = SPAKE2_A(password, idA=_NEWCOMER, idB=_HOST, entropy_f=entropy)
         self._sent = b""
         self._keys: Keys | None = None
 
@@ -107,16 +106,19 @@ class NewcomerPake:
         self._sent = bytes(self._spake.start())
         return self._sent
 
-    def receive_reply(self, message: bytes) -> bytes:
-        """Takes the admitter's message; returns this side's confirmation. Raises InvalidInput for a bad point."""
+    def receive_reply(self, message: bytes, protocol: int) -> bytes:
+        """Takes the host's message, and the protocol that both speak; returns this side's confirmation.
+
+        Raises InvalidInput for a bad point.
+        """
         self.state = _next(NEWCOMER, self.state, "reply")
         shared = _finish(self._spake, message)
-        self._keys = _derive(shared, self._room, self._sent, message)
+        self._keys = _derive(shared, protocol, self._room, self._sent, message)
         return self.keys.newcomer_mac
 
     def receive_mac(self, mac: bytes) -> None:
-        """Checks the admitter's confirmation; raises Denied when it did not know the words."""
-        self.state = _next(NEWCOMER, self.state, _compared(mac, self.keys.admitter_mac))
+        """Checks the host's confirmation; raises Denied when it did not know the words."""
+        self.state = _next(NEWCOMER, self.state, _compared(mac, self.keys.host_mac))
         if self.state == "failed":
             raise Denied(WRONG_WORDS)
 
@@ -128,28 +130,29 @@ class HostPake:
         self.state = "new"
         self._room = room
         self._guesses = guesses
-        self._spake = SPAKE2_B(password, idA=_NEWCOMER, idB=_ADMITTER, entropy_f=entropy)
+        self._spake = SPAKE2_B(password, idA=_NEWCOMER, idB=_HOST, entropy_f=entropy)
         self._keys: Keys | None = None
 
     @property
     def keys(self) -> Keys:
         return _known(self._keys)
 
-    def receive_start(self, message: bytes) -> bytes:
-        """Takes the newcomer's message; returns the reply, 33 bytes. Counts a guess first."""
-        self.state = _next(ADMITTER, self.state, "start")
+    def receive_start(self, message: bytes, protocol: int) -> bytes:
+        """Takes the newcomer's message, and the protocol that both speak; returns the reply, 33 bytes. Counts a guess
+        first."""
+        self.state = _next(HOST, self.state, "start")
         self._guesses.begin()
         reply = bytes(self._spake.start())
-        self._keys = _derive(_finish(self._spake, message), self._room, message, reply)
+        self._keys = _derive(_finish(self._spake, message), protocol, self._room, message, reply)
         return reply
 
     def receive_confirm(self, mac: bytes) -> bytes:
         """Checks the newcomer's confirmation; returns this side's. Raises Denied for wrong words."""
-        self.state = _next(ADMITTER, self.state, _compared(mac, self.keys.newcomer_mac))
+        self.state = _next(HOST, self.state, _compared(mac, self.keys.newcomer_mac))
         if self.state == "failed":
             raise Denied(WRONG_WORDS)
         self._guesses.confirmed()
-        return self.keys.admitter_mac
+        return self.keys.host_mac
 
 
 def _next(table: dict[tuple[str, str], str], state: str, event: str) -> str:
@@ -173,19 +176,19 @@ def _finish(spake: SPAKE2_A | SPAKE2_B, message: bytes) -> bytes:
         raise InvalidInput("a message of the proof is no point of its curve") from error
 
 
-def _derive(shared: bytes, room: int, newcomer_message: bytes, admitter_message: bytes) -> Keys:
+def _derive(shared: bytes, protocol: int, room: int, newcomer_message: bytes, host_message: bytes) -> Keys:
     """HKDF-SHA256 (RFC 5869) of SPAKE2's key, salted with the transcript's hash."""
-    transcript = b"kafila admission" + PROTOCOL.to_bytes(4, "big") + room.to_bytes(4, "big")
-    salt = hashlib.sha256(transcript + newcomer_message + admitter_message).digest()
+    transcript = b"kafila admission" + protocol.to_bytes(4, "big") + room.to_bytes(4, "big")
+    salt = hashlib.sha256(transcript + newcomer_message + host_message).digest()
     material: bytes = HKDF(algorithm=SHA256(), length=128, salt=salt, info=b"kafila admission keys").derive(shared)
-    confirm_newcomer, confirm_admitter, seal_newcomer, seal_admitter = (
+    confirm_newcomer, confirm_host, seal_newcomer, seal_host = (
         material[start : start + 32] for start in range(0, 128, 32)
     )
     return Keys(
         newcomer_mac=hmac.digest(confirm_newcomer, salt, "sha256"),
-        admitter_mac=hmac.digest(confirm_admitter, salt, "sha256"),
+        host_mac=hmac.digest(confirm_host, salt, "sha256"),
         newcomer_seal=seal_newcomer,
-        admitter_seal=seal_admitter,
+        host_seal=seal_host,
     )
 
 

@@ -1,5 +1,5 @@
-"""A session's channel: control messages between members, and who they are. The asyncio driver of `circle` and, on the
-admitter, of `reception`.
+"""A session's channel: control messages between members, and who they are. The asyncio driver of `replica` and, on the
+host, of `reception`.
 
 Messages travel through the rendezvous and over every attached way; each member tells each of them once. Members that
 return get the latest ones again.
@@ -8,27 +8,41 @@ return get the latest ones again.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 
 from google.protobuf.message import DecodeError
 
 from kafila_proto import rendezvous_pb2, ring_pb2
 from kafila_sidecar.errors import Denied, InvalidInput, KafilaError, Refused
-from kafila_sidecar.session.admission.host import AdmissionAnswer
-from kafila_sidecar.session.channel.events import Event, HostChanged, MemberJoined, RendezvousBack, RoomGone
-from kafila_sidecar.session.channel.gossip import Forward, Way
+from kafila_sidecar.session.admission.pake import GuessStore
+from kafila_sidecar.session.admission.versions import Versions
+from kafila_sidecar.session.channel.delivery import Delivery
+from kafila_sidecar.session.channel.events import (
+    Event,
+    HostChanged,
+    JoiningChanged,
+    MemberJoined,
+    MemberRemoved,
+)
+from kafila_sidecar.session.channel.gossip import Forward
+from kafila_sidecar.session.channel.presence import Presence
 from kafila_sidecar.session.channel.queue import EventQueue
-from kafila_sidecar.session.channel.reception import OpenDesk, Reception
+from kafila_sidecar.session.channel.reception import Reception
 from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.channel.upkeep import Acts, Upkeep
 from kafila_sidecar.session.membership.identity import Identity
 from kafila_sidecar.session.membership.log import Forked
 from kafila_sidecar.session.membership.members import Member
 from kafila_sidecar.session.membership.seal import is_for_all
-from kafila_sidecar.session.rendezvous.attendance import LONGEST_PAUSE_S, sightings
+from kafila_sidecar.session.rendezvous.attendance import (
+    LONGEST_PAUSE_S,
+    RendezvousBack,
+    RendezvousLost,
+    RoomGone,
+    sightings,
+)
 from kafila_sidecar.session.rendezvous.code import Code
 from kafila_sidecar.session.rendezvous.mailbox import Mailbox
-from kafila_sidecar.session.rendezvous.outbox import Outbox
 
 logger = logging.getLogger(__name__)
 
@@ -37,25 +51,38 @@ LONGEST_ABSENCE_S = LONGEST_PAUSE_S + 3.0  # a member's next try to attend, and 
 
 
 class Channel:
-    """Made by `client.found` and `client.Approach.enrol`; lives while `run` runs."""
+    """Made by `join.found` and `join.Approach.enrol`; lives while `run` runs."""
 
-    def __init__(self, *, postbox: Mailbox, replica: Replica, open_desk: OpenDesk) -> None:
-        self._postbox = postbox
+    def __init__(
+        self,
+        *,
+        mailbox: Mailbox,
+        replica: Replica,
+        guesses: GuessStore,
+        versions: Versions,
+        absence_s: float = LONGEST_ABSENCE_S,
+    ) -> None:
+        """`guesses` and `versions` are for admitting, at once or as a successor."""
+        self._mailbox = mailbox
         self._replica = replica
         self._upkeep = Upkeep(replica)
-        self._open_desk = open_desk
-        self._outbox = Outbox(postbox)
-        self._reception = self._open_reception() if replica.is_admitter else None
-        self._ways: dict[Forward, Way] = {}
-        self._way_tasks: dict[Forward, asyncio.Task[None]] = {}
-        self._feed = EventQueue()
+        self._delivery = Delivery(mailbox)
+        self._events = EventQueue()
+        self._presence = Presence(absence_s)
         self._loop = asyncio.get_running_loop()
-        self._attended = True  # the rendezvous answers
-        self._others_back_at = 0.0
-        self._has_room = True  # and knows the room
-        self._group: asyncio.TaskGroup | None = None
+        self._has_room = True  # the rendezvous knows it
+        self._runs = False
         self._closing = asyncio.Event()
         self._fault: KafilaError | None = None
+        self._reception = Reception(
+            replica=replica,
+            upkeep=self._upkeep,
+            place=Code(mailbox.place.room, (), mailbox.address),
+            guesses=guesses,
+            versions=versions,
+            answer=self._delivery.answer,
+        )
+        self._joining = self.joining
 
     @property
     def session(self) -> bytes:
@@ -95,102 +122,97 @@ class Channel:
     @property
     def rendezvous(self) -> Mailbox:
         """This member's mailbox there, through which it reaches the relay too."""
-        return self._postbox
+        return self._mailbox
 
     def link_key(self, member: Member) -> bytes:
         """What this member and that one share, for `Endpoint.connect`; 32 bytes that nobody else knows."""
         return self._replica.keys.pair(member).link
 
     @property
-    def is_admitter(self) -> bool:
-        return self._replica.is_admitter
+    def is_host(self) -> bool:
+        return self._replica.is_host
 
     @property
     def code(self) -> Code | None:
-        """By which newcomers join now; the admitter's only, and only while the room exists."""
-        return self._reception.code if self._reception and self._has_room else None
+        """By which newcomers join now; the host's only, and only while the room exists."""
+        return self._reception.code if self._has_room else None
 
     def is_at(self, code: Code) -> bool:
         """Whether a code's number and address are those of this session's room."""
-        return self._has_room and (code.room, code.address) == (self._postbox.place.room, self._postbox.address)
+        return self._has_room and (code.room, code.address) == (self._mailbox.place.room, self._mailbox.address)
 
     @property
     def joining(self) -> str:
         """ "open", "locked", "unreachable" while the rendezvous does not answer or knows the room no more, or on the
-        admitter "paused": the code was guessed wrongly too often."""
-        if self._replica.log.now.locked:
-            return "locked"
-        if not (self._attended and self._has_room):
-            return "unreachable"
-        return "paused" if self._reception and self._reception.is_paused else "open"
+        host "paused": the code was guessed wrongly too often."""
+        state = self._reception.state
+        is_unreachable = not (self._presence.attended and self._has_room)
+        return "unreachable" if is_unreachable and state != "locked" else state
 
     async def run(self) -> None:
         """Serves until `leave`, `aclose` or cancellation. Raises Forked when there are two histories of it."""
+        self._runs = True
         try:
             async with asyncio.TaskGroup() as group:
-                self._group = group
-                tasks = [group.create_task(self._outbox.run()), group.create_task(self._attend())]
-                for forward, way in self._ways.items():
-                    self._way_tasks[forward] = group.create_task(way.run())
+                serving = [group.create_task(part) for part in (self._delivery.run(), self._attend())]
                 await self._closing.wait()
-                for task in (*tasks, *self._way_tasks.values()):
+                for task in serving:
                     task.cancel()
         finally:
-            self._group = None
-            self._feed.end()
-            await self._postbox.aclose()
+            self._runs = False
+            self._events.end()
+            await self._mailbox.aclose()
         if self._fault:
             raise self._fault
 
     async def events(self) -> AsyncIterator[Event]:
-        """What happens, for one listener, until the channel ends. Unread news is bounded: keep reading."""
-        while (news := await self._feed.next()) is not None:
-            yield news
+        """What happens, for one listener, until the channel ends. Unread events are bounded: keep reading."""
+        while (event := await self._events.next()) is not None:
+            yield event
 
     async def send(self, control: ring_pb2.Control) -> None:
         """To all other members, by every way there is; kept for a while when none is open.
 
         Raises InvalidInput for a message over `seal.LARGEST_CONTROL_BYTES`.
         """
-        self._spread(self._replica.write(control), self._replica.others)
+        self._delivery.spread(self._replica.write(control), self._replica.others)
 
     async def receive(self, sealed: bytes) -> None:
         """A sealed message that came over a link: told and passed on at first sight, else dropped."""
         try:
-            news = self._replica.receive(sealed)
-            if news is not None and is_for_all(sealed):
-                self._pass_on(sealed)
-            self._tell(news or [])
-            self._perform(self._upkeep.settle(news or []))
+            events = self._replica.receive(sealed)
+            if events is not None and is_for_all(sealed):
+                self._delivery.ways.put(sealed)
+            self._tell(events or [])
+            self._perform(self._upkeep.settle(events or []))
         except (Forked, Refused) as fault:
             self._fail(fault)
         except (Denied, InvalidInput) as error:
             logger.info("message_dropped code=%s", error.code)
-        await self._feed.has_room()
+        await self._events.has_room()
 
     def attach(self, forward: Forward, peer: str = "") -> None:
         """From now on messages go over this way too; `forward` may raise KafilaError, and is awaited in turn.
 
         A peer to which the way leads gets the latest ones again while the rendezvous does not answer.
         """
-        way = self._ways[forward] = Way(forward, peer)
+        way = self._delivery.ways.attach(forward, peer)
         member = self._replica.log.member(peer)
-        if member is not None and not self._attended:
+        if member is not None and not self._presence.attended:
             for sealed in self._replica.repeat_for(member):
                 way.put(sealed)
-        if self._group:
-            self._way_tasks[forward] = self._group.create_task(way.run())
 
     def detach(self, forward: Forward) -> None:
         """The way is closed."""
-        self._ways.pop(forward, None)
-        task = self._way_tasks.pop(forward, None)
-        if task:
-            task.cancel()
+        self._delivery.ways.detach(forward)
+
+    def end_admission(self) -> None:
+        """The session is over here: nobody joins it through this member any more."""
+        self._reception.end()
 
     async def leave(self) -> None:
         """Says goodbye, gives the mailbox up and closes, in a few seconds at most."""
-        if self._group is not None and not self._closing.is_set():
+        if self._runs and not self._closing.is_set():
             with contextlib.suppress(KafilaError, TimeoutError):
                 async with asyncio.timeout(GOODBYE_DEADLINE_S):
                     await self._say_goodbye()
@@ -199,31 +221,30 @@ class Channel:
     async def aclose(self) -> None:
         """Ends `run`. Others see a departure, not a goodbye."""
         self._closing.set()
-        if self._group is None:
-            self._feed.end()
-            await self._postbox.aclose()
+        if not self._runs:
+            self._events.end()
+            await self._mailbox.aclose()
 
     # ---- What the host decides; each raises Refused on any other member
 
     def remove(self, name: str, reason: str) -> None:
-        """Removes a member, and gives the others a new key; the reason is "left", "lost" or "removed"."""
-        self._perform(self._upkeep.remove(name, reason))
+        """Removes a member, and gives the others a new key; the reason is "left", "lost" or "removed".
 
-    def kick(self, name: str) -> None:
-        """Removes a member for good: there is a new code too. Raises InvalidInput for no member, or for the host."""
-        self.remove(name, "removed")
-        self.new_code()
+        Who is "removed" is out for good: there is a new code too. Raises InvalidInput for no member, or for the host.
+        """
+        self._perform(self._upkeep.remove(name, reason))
+        if reason == "removed":
+            self.new_code()
 
     def new_code(self) -> Code:
         """A new code in place of the old one; joining goes on if it was paused."""
-        if self._reception is None:
-            raise Refused(f"only the host, {self.host}, can give this session a new code")
-        self._reception.new_code()
-        return self._reception.code
+        code = self._reception.new_code()
+        self._note_joining()
+        return code
 
     def lock(self, locked: bool) -> None:
         """Takes nobody from now on, or again."""
-        if locked != self._replica.log.now.locked or not self.is_admitter:
+        if locked != self._replica.log.now.locked or not self.is_host:
             self._perform(self._upkeep.lock(locked))
 
     def vote(self, successor: str) -> None:
@@ -234,51 +255,38 @@ class Channel:
 
     def _perform(self, acts: Acts) -> None:
         for letter in acts.letters:
-            self._spread(letter.sealed, letter.readers)
-        self._tell(acts.news)
+            self._delivery.spread(letter.sealed, letter.readers)
+        self._tell(acts.events)
 
     async def _say_goodbye(self) -> None:
-        self._spread(self._replica.write_goodbye(), self._replica.others)
-        await self._outbox.emptied()
-        for way in list(self._ways.values()):
-            await way.emptied()
-        self._feed.end()  # the end of our own stream is no news
-        await self._postbox.leave()
+        self._delivery.spread(self._replica.write_goodbye(), self._replica.others)
+        await self._delivery.emptied()
+        self._events.end()  # the end of our own stream is no event
+        await self._mailbox.leave()
 
-    def _spread(self, sealed: bytes, members: Sequence[Member]) -> None:
-        """By mail to these members, and by every way; what is for one member only by the ways that lead there."""
-        self._mail(sealed, members)
-        if is_for_all(sealed):
-            self._pass_on(sealed)
-            return
-        readers = {member.name for member in members}
-        for way in self._ways.values():
-            if way.peer in readers:
-                way.put(sealed)
+    def _tell(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self._events.tell([event])
+            match event:
+                case MemberJoined():
+                    self._look_round()  # its stream may have ended before its admission came to us
+                case MemberRemoved(name):
+                    self._presence.forget(name)
+                case HostChanged() if self.is_host:
+                    self._reception.open()
+        self._note_joining()
 
-    def _mail(self, sealed: bytes, members: Iterable[Member]) -> None:
-        parcel = ring_pb2.Parcel(envelope=ring_pb2.Sealed.FromString(sealed))
-        self._outbox.put((member.mailbox for member in members), parcel.SerializeToString())
-
-    def _pass_on(self, sealed: bytes) -> None:
-        for way in self._ways.values():
-            way.put(sealed)
-
-    def _tell(self, news: Iterable[Event]) -> None:
-        for one in news:
-            self._feed.tell([one])
-            if isinstance(one, MemberJoined):
-                self._look_round()  # its stream may have ended before its admission came to us
-            if isinstance(one, HostChanged) and self.is_admitter:
-                self._reception = self._open_reception()
+    def _note_joining(self) -> None:
+        """Whether and how newcomers get in depends on much; it is told when it changes."""
+        before, self._joining = self._joining, self.joining
+        if before != self._joining:
+            self._events.tell([JoiningChanged()])
 
     def _look_round(self) -> None:
-        """Tells who is back and, unless others are still on their way back too, whose stream ended."""
-        if not self._attended or self._closing.is_set():
-            return
-        self._feed.tell(self._replica.returned(self._postbox.attending))
-        if self._loop.time() >= self._others_back_at:
-            self._feed.tell(self._replica.departed(self._postbox.attending))
+        """Tells who attends, and who does not any more."""
+        if not self._closing.is_set():
+            others = self._replica.others
+            self._events.tell(self._presence.look(others, self._mailbox.attending, self._loop.time()))
 
     def _fail(self, fault: KafilaError) -> None:
         self._fault = fault
@@ -288,21 +296,20 @@ class Channel:
 
     async def _attend(self) -> None:
         self._look_round()
-        async for sighting in sightings(self._postbox):
-            if isinstance(sighting, rendezvous_pb2.Event):
-                await self._on_event(sighting)
-                continue
-            self._attended = isinstance(sighting, RendezvousBack)
-            self._has_room = not isinstance(sighting, RoomGone)
-            if self._attended:
-                self._await_others()
-            self._feed.tell([sighting])
+        async for sighting in sightings(self._mailbox):
+            match sighting:
+                case rendezvous_pb2.Event():
+                    await self._on_event(sighting)
+                    continue
+                case RendezvousLost():
+                    self._presence.lose_rendezvous()
+                case RendezvousBack():
+                    self._loop.call_at(self._presence.find_rendezvous(self._loop.time()), self._look_round)
+                case RoomGone():
+                    self._presence.lose_rendezvous()
+                    self._has_room = False
+            self._tell([sighting])
             self._look_round()
-
-    def _await_others(self) -> None:
-        """They may have lost the rendezvous too, and come back each in its own time."""
-        self._others_back_at = self._loop.time() + LONGEST_ABSENCE_S
-        self._loop.call_at(self._others_back_at, self._look_round)
 
     async def _on_event(self, event: rendezvous_pb2.Event) -> None:
         match event.WhichOneof("event"):
@@ -310,17 +317,17 @@ class Channel:
                 self._repeat_for(event.arrived)
                 self._look_round()
             case "departed":
-                if self._reception:
-                    self._reception.departed(event.departed)
+                self._reception.departed(event.departed)
                 self._look_round()
             case "mail":
                 await self._on_mail(event.mail)
+        self._note_joining()
 
     def _repeat_for(self, mailbox: int) -> None:
         for member in self._replica.others:
             if member.mailbox == mailbox:
                 for sealed in self._replica.repeat_for(member):
-                    self._mail(sealed, [member])
+                    self._delivery.mail(sealed, [member])
 
     async def _on_mail(self, mail: rendezvous_pb2.Mail) -> None:
         try:
@@ -330,23 +337,5 @@ class Channel:
             return
         if parcel.HasField("envelope"):
             await self.receive(parcel.envelope.SerializeToString())
-        elif self._reception and parcel.HasField("admission"):
-            self._on_newcomer(self._reception, mail.sender, parcel.admission)
-
-    def _on_newcomer(self, reception: Reception, mailbox: int, admission: ring_pb2.Admission) -> None:
-        others = self._replica.others
-        news = reception.receive(mailbox, admission, self._loop.time())
-        if news:
-            self._perform(self._upkeep.admitted(others, news))
-
-    def _open_reception(self) -> Reception:
-        return Reception(
-            replica=self._replica,
-            room=self._postbox.place.room,
-            address=self._postbox.address,
-            open_desk=self._open_desk,
-            answer=self._answer,
-        )
-
-    def _answer(self, answer: AdmissionAnswer) -> None:
-        self._outbox.put([answer.mailbox], ring_pb2.Parcel(admission=answer.admission).SerializeToString())
+        elif parcel.HasField("admission"):
+            self._perform(self._reception.receive(mail.sender, parcel.admission, self._loop.time()))

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.session.membership.members import Member
+from kafila_sidecar.session.rendezvous.attendance import RendezvousBack, RendezvousLost, RoomGone
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +32,14 @@ class MemberRemoved:
 
 @dataclass(frozen=True, slots=True)
 class HostChanged:
-    """A successor admits, plans and decides from here on, perhaps this member; the former admitter was removed."""
+    """A successor admits, plans and decides from here on, perhaps this member; the former host was removed."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Doubted:
-    """This member is the admitter, and the sender holds it to be lost."""
+    """This member is the host, and the sender holds it to be lost."""
 
     sender: str
 
@@ -58,18 +59,8 @@ class MemberReturned:
 
 
 @dataclass(frozen=True, slots=True)
-class RendezvousLost:
-    """The rendezvous does not answer. Messages wait, or travel over links."""
-
-
-@dataclass(frozen=True, slots=True)
-class RendezvousBack:
-    """The rendezvous answers again, and the mailbox is the same."""
-
-
-@dataclass(frozen=True, slots=True)
-class RoomGone:
-    """The rendezvous forgot this session's room or mailbox; from now on only links carry messages."""
+class JoiningChanged:
+    """Newcomers get in again, or don't any more; `Channel.joining` says how it is now."""
 
 
 Event = (
@@ -83,4 +74,5 @@ Event = (
     | RendezvousLost
     | RendezvousBack
     | RoomGone
+    | JoiningChanged
 )

@@ -1,8 +1,8 @@
-"""One way by which sealed messages are passed on beside the rendezvous: a link, or several behind one function."""
+"""The ways by which sealed messages are passed on beside the rendezvous: links, each with a bounded queue."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 
 from kafila_sidecar.errors import KafilaError
 
@@ -21,15 +21,21 @@ class Way:
     def __init__(self, forward: Forward, peer: str = "") -> None:
         self.forward = forward
         self.peer = peer  # where it leads, if that is one member
+        self.waiting_bytes = 0
         self._queue: asyncio.Queue[bytes] = asyncio.Queue()
-        self._waiting_bytes = 0
+
+    @property
+    def waiting(self) -> int:
+        """Messages."""
+        return self._queue.qsize()
 
     def put(self, sealed: bytes) -> None:
-        if self._queue.qsize() >= MOST_WAITING or self._waiting_bytes >= MOST_WAITING_BYTES:
-            logger.warning("gossip_dropped waiting=%d", self._queue.qsize())
+        """Drops it when the way is too far behind."""
+        if self.waiting >= MOST_WAITING or self.waiting_bytes >= MOST_WAITING_BYTES:
+            logger.warning("gossip_dropped waiting=%d", self.waiting)
             return
         self._queue.put_nowait(sealed)
-        self._waiting_bytes += len(sealed)
+        self.waiting_bytes += len(sealed)
 
     async def emptied(self) -> None:
         """Returns when all that was put has been forwarded."""
@@ -39,7 +45,7 @@ class Way:
         """Forwards for ever. A message that can't be forwarded is lost on this way only."""
         while True:
             sealed = await self._queue.get()
-            self._waiting_bytes -= len(sealed)
+            self.waiting_bytes -= len(sealed)
             try:
                 async with asyncio.timeout(FORWARD_DEADLINE_S):
                     await self.forward(sealed)
@@ -47,3 +53,51 @@ class Way:
                 logger.info("gossip_failed reason=%s", type(error).__name__)
             finally:
                 self._queue.task_done()
+
+
+class Ways:
+    """All of one channel's, whether it runs yet or not."""
+
+    def __init__(self) -> None:
+        self._ways: dict[Forward, Way] = {}
+        self._tasks: dict[Forward, asyncio.Task[None]] = {}
+        self._group: asyncio.TaskGroup | None = None
+
+    def attach(self, forward: Forward, peer: str) -> Way:
+        """Messages go over this way too from now on."""
+        way = self._ways[forward] = Way(forward, peer)
+        if self._group:
+            self._tasks[forward] = self._group.create_task(way.run())
+        return way
+
+    def detach(self, forward: Forward) -> None:
+        """The way is closed."""
+        self._ways.pop(forward, None)
+        if task := self._tasks.pop(forward, None):
+            task.cancel()
+
+    def put(self, sealed: bytes) -> None:
+        """On every way."""
+        for way in self._ways.values():
+            way.put(sealed)
+
+    def put_for(self, readers: Container[str], sealed: bytes) -> None:
+        """On the ways that lead to these members."""
+        for way in self._ways.values():
+            if way.peer in readers:
+                way.put(sealed)
+
+    async def emptied(self) -> None:
+        """Returns when everything was forwarded on every way."""
+        for way in list(self._ways.values()):
+            await way.emptied()
+
+    async def run(self) -> None:
+        """Forwards until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as self._group:
+                for forward, way in self._ways.items():
+                    self._tasks[forward] = self._group.create_task(way.run())
+                await asyncio.Event().wait()
+        finally:
+            self._group = None

@@ -1,4 +1,4 @@
-"""Who attends the rendezvous, as news of coming and going."""
+"""Who attends the rendezvous, as events of coming and going; nobody is judged by it here. No I/O, no clock."""
 
 from collections.abc import Container, Iterable
 
@@ -7,22 +7,37 @@ from kafila_sidecar.session.membership.members import Member
 
 
 class Presence:
-    """Everybody counts as present until it was missed."""
+    """Everybody counts as present until it was missed.
 
-    def __init__(self) -> None:
+    When the rendezvous comes back the others come back too, each in its own time: for `absence_s` nobody is missed.
+    """
+
+    def __init__(self, absence_s: float) -> None:
+        self.attended = True  # the rendezvous answers
+        self._absence_s = absence_s
         self._absent: set[str] = set()
+        self._missed_from = 0.0
 
-    def returned(self, others: Iterable[Member], mailboxes: Container[int]) -> list[Event]:
-        """The rendezvous says who attends: tells who is back."""
-        back = [member.name for member in others if member.mailbox in mailboxes and member.name in self._absent]
-        self._absent.difference_update(back)
-        return [MemberReturned(name) for name in back]
+    def lose_rendezvous(self) -> None:
+        """It does not answer, so that nobody knows who attends."""
+        self.attended = False
 
-    def departed(self, others: Iterable[Member], mailboxes: Container[int]) -> list[Event]:
-        """The rendezvous says who attends: tells who is absent now."""
-        gone = [member.name for member in others if member.mailbox not in mailboxes and member.name not in self._absent]
-        self._absent.update(gone)
-        return [MemberDeparted(name) for name in gone]
+    def find_rendezvous(self, now: float) -> float:
+        """It answers again; returns when to look next."""
+        self.attended, self._missed_from = True, now + self._absence_s
+        return self._missed_from
+
+    def look(self, others: Iterable[Member], mailboxes: Container[int], now: float) -> list[Event]:
+        """The rendezvous says who attends: tells who is back, and who is absent now."""
+        if not self.attended:
+            return []
+        others = list(others)
+        back = [one.name for one in others if one.mailbox in mailboxes and one.name in self._absent]
+        gone = [one.name for one in others if one.mailbox not in mailboxes and one.name not in self._absent]
+        if now < self._missed_from:
+            gone = []
+        self._absent = (self._absent - set(back)) | set(gone)
+        return [*(MemberReturned(name) for name in back), *(MemberDeparted(name) for name in gone)]
 
     def forget(self, name: str) -> None:
         """No member any more."""

@@ -1,4 +1,4 @@
-"""News on its way to the channel's one listener."""
+"""Events on their way to the channel's one listener."""
 
 import asyncio
 from collections import deque
@@ -11,7 +11,7 @@ MOST_UNREAD_BYTES = 8 * 1024 * 1024  # of messages
 
 
 class EventQueue:
-    """A queue that holds up those who bring news from outside while the listener is too far behind.
+    """A queue that holds up those who bring events from outside while the listener is too far behind.
 
     What this member does itself is told without waiting, since the listener may be the one who does it.
     """
@@ -24,9 +24,9 @@ class EventQueue:
         self._has_room.set()
         self._ended = False
 
-    def tell(self, news: Iterable[Event]) -> None:
+    def tell(self, events: Iterable[Event]) -> None:
         """Never waits."""
-        for one in news:
+        for one in events:
             self._unread.append(one)
             self._unread_bytes += _size(one)
         self._settle()
@@ -41,12 +41,12 @@ class EventQueue:
         self._settle()
 
     async def next(self) -> Event | None:
-        """The oldest unread news; None after the end."""
+        """The oldest unread event; None after the end."""
         await self._filled.wait()
-        news = self._unread.popleft() if self._unread else None
-        self._unread_bytes -= _size(news)
+        event = self._unread.popleft() if self._unread else None
+        self._unread_bytes -= _size(event)
         self._settle()
-        return news
+        return event
 
     def _settle(self) -> None:
         if self._unread or self._ended:
@@ -60,6 +60,6 @@ class EventQueue:
             self._has_room.clear()
 
 
-def _size(news: Event | None) -> int:
+def _size(event: Event | None) -> int:
     """Bytes of what others wrote."""
-    return news.control.ByteSize() if isinstance(news, MessageFrom) else 0
+    return event.control.ByteSize() if isinstance(event, MessageFrom) else 0

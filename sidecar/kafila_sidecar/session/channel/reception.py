@@ -1,73 +1,118 @@
-"""Where newcomers knock at the admitter's door: the code that is valid now, and who gets in by it. No I/O."""
+"""Where newcomers knock: the code that is valid now, who gets in by it, and why nobody does. No I/O."""
 
+import os
 from collections.abc import Callable
 
 from kafila_proto import ring_pb2
-from kafila_sidecar.errors import KafilaError
+from kafila_sidecar.errors import KafilaError, Refused
 from kafila_sidecar.session.admission.host import AdmissionAnswer, Enrol, HostAdmission
-from kafila_sidecar.session.channel.events import Event
+from kafila_sidecar.session.admission.pake import Guesses, GuessStore
+from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.channel.replica import Replica
-from kafila_sidecar.session.rendezvous.address import RendezvousAddress
+from kafila_sidecar.session.channel.upkeep import Acts, Upkeep
+from kafila_sidecar.session.membership.members import LARGEST_SESSION
 from kafila_sidecar.session.rendezvous.code import Code, draw_words
-
-OpenDesk = Callable[[Code, Callable[[], ring_pb2.OfferBody]], HostAdmission]
 
 
 class Reception:
-    """One admitter's desk, from founding or taking over to the end. `answer` mails a newcomer."""
+    """One member's, which is open while the member is the host. `answer` mails a newcomer."""
 
     def __init__(
         self,
         *,
         replica: Replica,
-        room: int,
-        address: RendezvousAddress,
-        open_desk: OpenDesk,
+        upkeep: Upkeep,
+        place: Code,
+        guesses: GuessStore,
+        versions: Versions,
         answer: Callable[[AdmissionAnswer], None],
     ) -> None:
-        self.code = code = Code(room, draw_words(), address)
+        """`place`: the room and its address, no words yet."""
         self._replica = replica
-        self._desk = open_desk(code, self._offer)
+        self._upkeep = upkeep
+        self._code = place
+        self._guesses = guesses
+        self._versions = versions
         self._answer = answer
+        self._admits = True
+        self._admission: HostAdmission | None = None
+        if replica.is_host:
+            self.open()
+
+    def open(self) -> None:
+        """This member is the host from now on, and has a code of its own."""
+        self._code = self._code.renewed(draw_words())
+        self._admission = HostAdmission(
+            code=self._code,
+            guesses=Guesses(self._guesses),
+            versions=self._versions,
+            offer=self._offer,
+            may_admit=self._may_admit,
+            entropy=os.urandom,
+        )
 
     @property
-    def is_paused(self) -> bool:
-        """The code was guessed too often: nobody gets in before there is a new one."""
-        return self._desk.is_paused
+    def code(self) -> Code | None:
+        """By which newcomers join now; the host's only."""
+        return self._code if self._admission else None
 
-    def new_code(self) -> None:
-        """Fresh words in the same room; the old ones, and what they opened, are good for nothing."""
-        self.code = Code(self.code.room, draw_words(), self.code.address)
-        for answer in self._desk.renew(self.code):
+    @property
+    def state(self) -> str:
+        """ "open", "locked", or on the host "paused": the code was guessed too often."""
+        if self._replica.log.now.locked:
+            return "locked"
+        return "paused" if self._admission and self._admission.is_paused else "open"
+
+    def new_code(self) -> Code:
+        """Fresh words in the same room; the old ones, and what they opened, are good for nothing.
+
+        Raises Refused unless this member is the host.
+        """
+        if self._admission is None:
+            raise Refused(f"only the host, {self._replica.log.host}, can give this session a new code")
+        self._code = self._code.renewed(draw_words())
+        for answer in self._admission.renew(self._code):
             self._answer(answer)
+        return self._code
+
+    def end(self) -> None:
+        """The session is over here: nobody joins it through this member any more."""
+        self._admits = False
 
     def departed(self, mailbox: int) -> None:
         """A newcomer's stream ended."""
-        self._desk.departed(mailbox)
+        if self._admission:
+            self._admission.departed(mailbox)
 
-    def receive(self, mailbox: int, admission: ring_pb2.Admission, now: float) -> list[Event]:
-        """Takes a newcomer's step and answers it; whoever was admitted is news."""
-        if mailbox in {member.mailbox for member in self._replica.members}:
-            return []
-        outcome = self._desk.receive(mailbox, admission, now)
+    def receive(self, mailbox: int, step: ring_pb2.Admission, now: float) -> Acts:
+        """Takes a newcomer's step and answers it; what follows when that admitted it."""
+        if self._admission is None or mailbox in {member.mailbox for member in self._replica.members}:
+            return Acts()
+        outcome = self._admission.receive(mailbox, step, now)
         if isinstance(outcome, Enrol):
-            return self._admit(outcome)
+            return self._admit(self._admission, outcome)
         self._answer(outcome)
-        return []
+        return Acts()
 
-    def _admit(self, enrol: Enrol) -> list[Event]:
+    def _admit(self, admission: HostAdmission, enrol: Enrol) -> Acts:
         try:
-            body, news = self._replica.admit(
-                wish=enrol.body.name,
-                certificate=enrol.body.certificate,
-                agreement=enrol.body.agreement,
-                mailbox=enrol.mailbox,
-            )
+            body, acts = self._upkeep.admit(enrol.body, enrol.mailbox)
         except KafilaError as error:
-            self._answer(self._desk.refuse(enrol.mailbox, error))
-            return []
-        self._answer(self._desk.admit(enrol.mailbox, body))
-        return news
+            self._answer(admission.refuse(enrol.mailbox, error))
+            return Acts()
+        self._answer(admission.admit(enrol.mailbox, body))
+        return acts
+
+    def _may_admit(self) -> KafilaError | None:
+        """Why nobody may join now, if so."""
+        log = self._replica.log
+        if log.now.locked:
+            return Refused(f"this session is locked: ask its host, {log.host}, to unlock it")
+        if not self._admits:
+            return Refused("this session is closed: ask for a new code")
+        if len(log.members) >= (log.terms.members_wanted or LARGEST_SESSION):
+            return Refused(f"this session is full: all {len(log.members)} members are in")
+        return None
 
     def _offer(self) -> ring_pb2.OfferBody:
         log = self._replica.log

@@ -6,7 +6,7 @@ each is told once. Who was admitted later than a message was written is not told
 
 import logging
 from collections import deque
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import Denied, InvalidInput, Refused
@@ -18,9 +18,8 @@ from kafila_sidecar.session.channel.events import (
     MemberRemoved,
     MessageFrom,
 )
-from kafila_sidecar.session.channel.presence import Presence
 from kafila_sidecar.session.channel.waiting import Waiting
-from kafila_sidecar.session.membership import entries, names, rekey
+from kafila_sidecar.session.membership import rekey
 from kafila_sidecar.session.membership.identity import Identity
 from kafila_sidecar.session.membership.keyring import Early, Keyring
 from kafila_sidecar.session.membership.log import Checked, Forked, Gap, Log
@@ -33,7 +32,7 @@ from kafila_sidecar.session.membership.seal import (
     sign_envelope,
     verify_envelope,
 )
-from kafila_sidecar.session.membership.succession import Ballots, resign, vote
+from kafila_sidecar.session.membership.succession import Ballots, resign
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +49,8 @@ class Replica:
         self.self_name = self_name
         self.log = log
         self.keys = Keyring(identity=identity, session=log.session, number=log.now.key_number, key=key, entropy=entropy)
-        self._self = log.now.members[self_name]  # as it was admitted; it may be removed
+        self.me = log.now.members[self_name]  # as it was admitted; it may be removed
+        self.ballots = Ballots()
         self._sequence = 0
         self._seen: dict[bytes, ReplayWindow] = {}  # by certificate fingerprint
         self._sent: deque[tuple[int, bytes]] = deque(maxlen=KEPT_MESSAGES)  # (log length, envelope)
@@ -58,9 +58,6 @@ class Replica:
         self._early_entries: dict[int, ring_pb2.SignedEntry] = {}
         self._behind: dict[str, int] = {}  # by member: how long our log was when we last told it the rest
         self._letters: list[tuple[Member, bytes]] = []
-        self._presence = Presence()
-        self._ballots = Ballots()
-        self._voted_for = ""
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -71,7 +68,7 @@ class Replica:
         return tuple(member for member in self.log.members if member.name != self.self_name)
 
     @property
-    def is_admitter(self) -> bool:
+    def is_host(self) -> bool:
         return self.log.host == self.self_name
 
     # ---- Out
@@ -80,24 +77,24 @@ class Replica:
         """A sealed message from this member to all others. Raises InvalidInput when it is too large."""
         return self._write(control, self.keys.number)
 
-    def write_news(self) -> bytes:
+    def write_entries(self) -> bytes:
         """A sealed message with the log's newest entries, which everybody can read who is or was a member till now."""
         replaced = isinstance(self.log.last_change, Removal)
         return self._write(self._entries_since(len(self.log) - 1 - REPEATED_ENTRIES), self.keys.number - replaced)
 
     def write_goodbye(self) -> bytes:
-        """This member's last message; the admitter's is a resignation too."""
-        resignation = resign(self.identity, self.log.place) if self.is_admitter else b""
+        """This member's last message; the host's is a resignation too."""
+        resignation = resign(self.identity, self.log.place) if self.is_host else b""
         return self.write(ring_pb2.Control(goodbye=ring_pb2.Goodbye(resignation=resignation)))
 
     def repeat_for(self, member: Member) -> list[bytes]:
-        """What a member that was away may have missed: the log (from the admitter) and our latest messages to it.
+        """What a member that was away may have missed: the log (from the host) and our latest messages to it.
 
         Sealed for it alone, since it may have missed a key too.
         """
-        log = [self._sign(self._entries_since(member.index))] if self.is_admitter else []
+        log = [self._sign(self._entries_since(member.index))] if self.is_host else []
         envelopes = log + [envelope for log_length, envelope in self._sent if log_length > member.index]
-        return [self.keys.seal_for(member, envelope, writer=self._self.index) for envelope in envelopes]
+        return [self.keys.seal_for(member, envelope, writer=self.me.index) for envelope in envelopes]
 
     # ---- In
 
@@ -113,7 +110,7 @@ class Replica:
             return None
 
     def take_letters(self) -> list[tuple[Member, bytes]]:
-        """Sealed messages for one member each, whose log turned out to be shorter than the admitter's."""
+        """Sealed messages for one member each, whose log turned out to be shorter than the host's."""
         letters, self._letters = self._letters, []
         return letters
 
@@ -122,77 +119,23 @@ class Replica:
         """Messages came that this member can't read before it hears more of the log."""
         return len(self._early) > 0
 
-    def returned(self, mailboxes: Container[int]) -> list[Event]:
-        """The rendezvous says who attends: tells who is back."""
-        return self._presence.returned(self.others, mailboxes)
+    def follow(self, change: Change) -> list[Event]:
+        """What follows from a change that the log has just taken."""
+        self.ballots.log_grew(new_host=isinstance(change, TookOver))
+        events = [*self._events_of(change)]
+        for sealed in self._early.take():
+            try:
+                events += self.receive(sealed) or []
+            except Forked:
+                raise
+            except (Denied, InvalidInput):
+                continue  # never was a member's
+        return events
 
-    def departed(self, mailboxes: Container[int]) -> list[Event]:
-        """The rendezvous says who attends: tells who is absent now."""
-        return self._presence.departed(self.others, mailboxes)
-
-    # ---- What only the admitter does
-
-    def admit(
-        self, *, wish: str, certificate: bytes, agreement: bytes, mailbox: int
-    ) -> tuple[ring_pb2.AdmittedBody, list[Event]]:
-        """Admits a newcomer under a name close to its wish. Raises Refused, or InvalidInput for bad keys."""
-        self._require_admitter("admit members")
-        name = names.fit(wish, (member.name for member in self.members))
-        entries.admit(self.log, self.identity, name=name, certificate=certificate, agreement=agreement, mailbox=mailbox)
-        bare = [ring_pb2.SignedEntry(entry=signed.entry, signature=signed.signature) for signed in self.log.entries]
-        body = ring_pb2.AdmittedBody(name=name, key=self.keys.key, log=bare)
-        return body, self._told(Joined(self.log.members[-1]))
-
-    def remove(self, name: str, reason: str) -> list[Event]:
-        """Removes a member; the others get a new key. Raises Refused unless this member is the admitter."""
-        self._require_admitter("remove members")
-        member = self.log.member(name)
-        if member is None:
-            raise InvalidInput(f"{name[:40]!r} is not a member of this session")
-        key, new_key = self.keys.draw(other for other in self.others if other.name != name)
-        entries.remove(self.log, self.identity, name=name, reason=reason, new_key=new_key)
-        self.keys.take(key)
-        return self._told(self.log.last_change)
-
-    def lock(self, locked: bool) -> None:
-        """Takes nobody from now on, or again. Raises Refused unless this member is the admitter."""
-        self._require_admitter("lock this session")
-        entries.lock(self.log, self.identity, locked=locked)
-        self._told(self.log.last_change)
-
-    # ---- Succession
-
-    def vote(self, successor: str) -> bytes | None:
-        """This member holds the admitter to be lost; None when the named one can't succeed it."""
-        heir = self.log.member(successor)
-        if heir is None or self.is_admitter or heir.name == self.log.host:
-            return None
-        place, standing = self.log.place, self._ballots.standing
-        message = ring_pb2.Vote(
-            successor=successor,
-            log_length=place.index,
-            standing=standing,
-            signature=vote(self.identity, place, successor=heir, standing=standing),
-        )
-        self._voted_for = successor
-        self._ballots.cast(self._self, message, place, self.log.now)
-        return self.write(ring_pb2.Control(vote=message))
-
-    def vote_again(self) -> bytes | None:
-        """The same vote for where the log ends now, if it grew meanwhile and the admitter is still missed."""
-        return self.vote(self._voted_for) if self._voted_for and self._self.name not in self._ballots.voters else None
-
-    def take_over(self) -> list[Event]:
-        """Becomes the admitter when the others' votes or the admitter's resignation allow it."""
-        if self.is_admitter or self.log.member(self.self_name) is None:
-            return []
-        proof = self._ballots.won(self._self, self.log.place, self.log.now)
-        if proof is None:
-            return []
-        key, new_key = self.keys.draw(member for member in self.others if member.name != self.log.host)
-        entries.take_over(self.log, self.identity, proof=proof, new_key=new_key)
-        self.keys.take(key)
-        return self._told(self.log.last_change)
+    @property
+    def standing(self) -> ring_pb2.Control:
+        """What the host answers to a vote against it."""
+        return ring_pb2.Control(standing=ring_pb2.Standing(number=self.ballots.standing))
 
     # ---- Private
 
@@ -216,10 +159,6 @@ class Replica:
     def _entries_since(self, index: int) -> ring_pb2.Control:
         return ring_pb2.Control(entries=ring_pb2.LogEntries(entries=self.log.entries[max(0, index + 1) :]))
 
-    def _require_admitter(self, what: str) -> None:
-        if not self.is_admitter:
-            raise Refused(f"only the host, {self.log.host}, can {what}")
-
     def _take(self, envelope: ring_pb2.Envelope) -> list[Event] | None:
         if envelope.sender == self.self_name:
             return None  # an echo
@@ -233,7 +172,7 @@ class Replica:
             return None
         control = verify_envelope(envelope, session=self.log.session, sender=sender)
         seen.add(envelope.sequence)
-        if self.is_admitter and envelope.log_length < len(self.log):
+        if self.is_host and envelope.log_length < len(self.log):
             self._catch_up(sender, envelope.log_length)
         own = self.log.member(self.self_name)
         if own is None or envelope.log_length <= own.index:
@@ -245,52 +184,47 @@ class Replica:
         if self._behind.get(member.name) != len(self.log):
             self._behind[member.name] = len(self.log)
             envelope = self._sign(self._entries_since(log_length - 1))
-            self._letters.append((member, self.keys.seal_for(member, envelope, writer=self._self.index)))
+            self._letters.append((member, self.keys.seal_for(member, envelope, writer=self.me.index)))
 
     def _heard(self, sender: Member, control: ring_pb2.Control) -> list[Event]:
         """Takes what concerns the log here; everything else is told."""
         body = control.WhichOneof("body")
-        from_admitter = sender.name == self.log.host
-        if from_admitter and body != "goodbye":
-            self._voted_for = ""  # it is there
+        from_host = sender.name == self.log.host
+        if from_host and body != "goodbye":
+            self.ballots.host_spoke()
         match body:
             case "entries":
                 return self._take_entries(control.entries.entries)
             case "vote":
                 return self._take_vote(sender, control.vote)
             case "standing":
-                if from_admitter:
-                    self._ballots.stood(control.standing.number)
+                if from_host:
+                    self.ballots.stood(control.standing.number)
             case "goodbye":
-                if from_admitter:
-                    self._ballots.resigned(control.goodbye.resignation)
+                if from_host:
+                    self.ballots.resigned(control.goodbye.resignation)
         return [MessageFrom(sender.name, control)]
 
     def _take_vote(self, sender: Member, message: ring_pb2.Vote) -> list[Event]:
         """Raises Denied for a vote that is none."""
-        self._ballots.cast(sender, message, self.log.place, self.log.now)
-        if not self.is_admitter:
+        self.ballots.cast(sender, message, self.log.place, self.log.now)
+        if not self.is_host:
             return []
-        self._ballots.stood(self._ballots.standing + 1)
+        self.ballots.stood(self.ballots.standing + 1)
         return [Doubted(sender.name)]
-
-    @property
-    def standing(self) -> ring_pb2.Control:
-        """What the admitter answers to a vote against it."""
-        return ring_pb2.Control(standing=ring_pb2.Standing(number=self._ballots.standing))
 
     def _take_entries(self, signed_entries: Iterable[ring_pb2.SignedEntry]) -> list[Event]:
         """Takes entries up to the first that is refused; raises Forked when they fork the log."""
-        news: list[Event] = []
+        events: list[Event] = []
         for signed in signed_entries:
             try:
-                news += self._take_entry(signed)
+                events += self._take_entry(signed)
             except Forked:
                 raise
             except (Denied, InvalidInput, Refused) as error:
                 logger.warning("entry_refused code=%s", error.code)
                 break
-        return news
+        return events
 
     def _take_entry(self, signed: ring_pb2.SignedEntry) -> list[Event]:
         try:
@@ -306,35 +240,22 @@ class Replica:
         self.log.take(checked)
         if key is not None:
             self.keys.take(key)
-        news = self._told(checked.change)
+        events = self.follow(checked.change)
         following = self._early_entries.pop(len(self.log), None)
-        return news if following is None else news + self._take_entry(following)
+        return events if following is None else events + self._take_entry(following)
 
     def _new_key(self, checked: Checked) -> bytes | None:
         """The key that goes with a removal. Raises Denied when it is not there: then the entry waits to come again."""
         change = checked.change
-        if isinstance(change, TookOver) and change.reason == "lost" and change.standing < self._ballots.standing:
-            raise Denied(f"{change.successor.name} takes over by votes that the admitter has answered since")
+        if isinstance(change, TookOver) and change.reason == "lost" and change.standing < self.ballots.standing:
+            raise Denied(f"{change.successor.name} takes over by votes that the host has answered since")
         if not isinstance(change, Removal) or change.member.name == self.self_name:
             return None
         if rekey.digest(checked.signed.rekey) != change.rekey:
             raise Denied("a log entry came without the new key that it names")
-        return self.keys.unwrap(checked.signed.rekey, self._self.index)
+        return self.keys.unwrap(checked.signed.rekey, self.me.index)
 
-    def _told(self, change: Change) -> list[Event]:
-        """What follows from a change that the log has just taken."""
-        self._ballots.log_grew(new_admitter=isinstance(change, TookOver))
-        news = [*self._news_of(change)]
-        for sealed in self._early.take():
-            try:
-                news += self.receive(sealed) or []
-            except Forked:
-                raise
-            except (Denied, InvalidInput):
-                continue  # never was a member's
-        return news
-
-    def _news_of(self, change: Change) -> Iterable[Event]:
+    def _events_of(self, change: Change) -> Iterable[Event]:
         match change:
             case Joined(member):
                 yield MemberJoined(member)
@@ -344,11 +265,9 @@ class Replica:
                 self._forget(change.member)
                 yield MemberRemoved(change.member.name, change.reason)
                 if isinstance(change, TookOver):
-                    self._voted_for = ""
                     yield HostChanged(change.successor.name)
 
     def _forget(self, member: Member) -> None:
         self._seen.pop(member.fingerprint, None)
-        self._presence.forget(member.name)
         self._behind.pop(member.name, None)
         self.keys.forget(member)

@@ -1,15 +1,18 @@
-"""What a member does about the membership: remove, lock, vote, take over, catch up. No I/O, no clock.
+"""What a member does about the membership: admit, remove, lock, vote, take over, catch up. No I/O, no clock.
 
-Each call changes the circle and returns what to send to whom, and what is news here.
+Each call changes the replica and returns what to send to whom, and what happened here.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kafila_proto import ring_pb2
+from kafila_sidecar.errors import InvalidInput, Refused
 from kafila_sidecar.session.channel.events import Doubted, Event, MessageFrom
 from kafila_sidecar.session.channel.replica import Replica
+from kafila_sidecar.session.membership import entries, names
 from kafila_sidecar.session.membership.members import Member
+from kafila_sidecar.session.membership.succession import vote
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +25,13 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class Acts:
-    """To be carried out in this order: letters, then news."""
+    """To be carried out in this order: letters, then events."""
 
     letters: list[Letter] = field(default_factory=list)
-    news: list[Event] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
 
     def __add__(self, other: "Acts") -> "Acts":
-        return Acts(self.letters + other.letters, self.news + other.news)
+        return Acts(self.letters + other.letters, self.events + other.events)
 
 
 class Upkeep:
@@ -42,28 +45,47 @@ class Upkeep:
         """To all others. Raises InvalidInput when it is too large."""
         return Acts([Letter(self._replica.others, self._replica.write(control))])
 
+    # ---- What only the host does; each raises Refused on any other member
+
+    def admit(self, enrol: ring_pb2.EnrolBody, mailbox: int) -> tuple[ring_pb2.AdmittedBody, Acts]:
+        """Admits a newcomer under a name close to its wish. Raises InvalidInput for bad keys."""
+        replica, others = self._replica, self._replica.others
+        self._require_host("admit members")
+        name = names.fit(enrol.name, (member.name for member in replica.members))
+        keys = {"certificate": enrol.certificate, "agreement": enrol.agreement}
+        entries.admit(replica.log, replica.identity, name=name, mailbox=mailbox, **keys)
+        bare = [ring_pb2.SignedEntry(entry=signed.entry, signature=signed.signature) for signed in replica.log.entries]
+        body = ring_pb2.AdmittedBody(name=name, key=replica.keys.key, log=bare)
+        return body, self._tell_entries(others)
+
     def remove(self, name: str, reason: str) -> Acts:
-        """Removes a member, which is told too; raises as `Circle.remove` does."""
-        others = self._replica.others
-        return self._news_for(others, self._replica.remove(name, reason))
+        """Removes a member, which is told too; the others get a new key. Raises InvalidInput for no member."""
+        replica, others = self._replica, self._replica.others
+        self._require_host("remove members")
+        if replica.log.member(name) is None:
+            raise InvalidInput(f"{name[:40]!r} is not a member of this session")
+        key, new_key = replica.keys.draw(other for other in others if other.name != name)
+        entries.remove(replica.log, replica.identity, name=name, reason=reason, new_key=new_key)
+        replica.keys.take(key)
+        return self._tell_entries(others)
 
     def lock(self, locked: bool) -> Acts:
-        """Raises as `Circle.lock` does."""
-        self._replica.lock(locked)
-        return self._news_for(self._replica.others, [])
+        """Takes nobody from now on, or again."""
+        self._require_host("lock this session")
+        entries.lock(self._replica.log, self._replica.identity, locked=locked)
+        return self._tell_entries(self._replica.others)
 
-    def admitted(self, others: tuple[Member, ...], news: list[Event]) -> Acts:
-        """Tells the others, as they were before, who was admitted."""
-        return self._news_for(others, news)
+    # ---- What any member does
 
     def vote(self, successor: str) -> Acts:
         """The host, and who joined before this successor, are lost to this member."""
-        sealed = self._replica.vote(successor)
-        if sealed is None:
+        replica = self._replica
+        heir = replica.log.member(successor)
+        if heir is None or replica.is_host or heir.name == replica.log.host:
             return Acts()
-        others = self._replica.others
+        letter = self._vote(heir)
         # A vote is for one place in the log, so that the others have to be there too.
-        return Acts([Letter(others, self._replica.write_news()), Letter(others, sealed)]) + self.settle([])
+        return Acts([Letter(replica.others, replica.write_entries()), letter]) + self.settle([])
 
     def settle(self, heard: Iterable[Event]) -> Acts:
         """What the latest messages call for."""
@@ -72,18 +94,48 @@ class Upkeep:
             match one:
                 case Doubted():
                     acts += self.write(self._replica.standing)
-                case MessageFrom(sender, control) if control.HasField("goodbye") and self._replica.is_admitter:
+                case MessageFrom(sender, control) if control.HasField("goodbye") and self._replica.is_host:
                     acts += self.remove(sender, "left")
         return acts + self._take_over() + self._vote_again() + self._catch_up()
 
-    def _take_over(self) -> Acts:
-        others = self._replica.others
-        news = self._replica.take_over()
-        return self._news_for(others, news) if news else Acts()
+    # ---- Private
+
+    def _require_host(self, what: str) -> None:
+        if not self._replica.is_host:
+            raise Refused(f"only the host, {self._replica.log.host}, can {what}")
+
+    def _vote(self, heir: Member) -> Letter:
+        replica, place, standing = self._replica, self._replica.log.place, self._replica.ballots.standing
+        message = ring_pb2.Vote(
+            successor=heir.name,
+            log_length=place.index,
+            standing=standing,
+            signature=vote(replica.identity, place, successor=heir, standing=standing),
+        )
+        replica.ballots.own = heir.name
+        replica.ballots.cast(replica.me, message, place, replica.log.now)
+        return Letter(replica.others, replica.write(ring_pb2.Control(vote=message)))
 
     def _vote_again(self) -> Acts:
-        again = self._replica.vote_again()
-        return Acts([Letter(self._replica.others, again)]) if again is not None else Acts()
+        """The same vote for where the log ends now, if it grew meanwhile and the host is still missed."""
+        replica = self._replica
+        heir = replica.log.member(replica.ballots.own)
+        if heir is None or replica.is_host or heir.name == replica.log.host:
+            return Acts()
+        return Acts() if replica.me.name in replica.ballots.voters else Acts([self._vote(heir)])
+
+    def _take_over(self) -> Acts:
+        """Becomes the host when the others' votes or the host's resignation allow it."""
+        replica, others = self._replica, self._replica.others
+        if replica.is_host or replica.log.member(replica.self_name) is None:
+            return Acts()
+        proof = replica.ballots.won(replica.me, replica.log.place, replica.log.now)
+        if proof is None:
+            return Acts()
+        key, new_key = replica.keys.draw(member for member in others if member.name != replica.log.host)
+        entries.take_over(replica.log, replica.identity, proof=proof, new_key=new_key)
+        replica.keys.take(key)
+        return self._tell_entries(others)
 
     def _catch_up(self) -> Acts:
         """Tells who is behind, and asks when this member is."""
@@ -93,5 +145,7 @@ class Upkeep:
             acts += self.write(ring_pb2.Control())  # whoever reads it sees how long our log is
         return acts
 
-    def _news_for(self, readers: tuple[Member, ...], news: list[Event]) -> Acts:
-        return Acts([Letter(readers, self._replica.write_news())], news)
+    def _tell_entries(self, readers: tuple[Member, ...]) -> Acts:
+        """Tells the others, as they were before, of the entry that was just made, and follows it here."""
+        events = self._replica.follow(self._replica.log.last_change)
+        return Acts([Letter(readers, self._replica.write_entries())], events)

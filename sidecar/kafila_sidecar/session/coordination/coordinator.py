@@ -1,4 +1,4 @@
-"""What the admitter decides: when to plan, whether to plan again, when to fetch and when to serve.
+"""What the host decides: when to plan, whether to plan again, when to fetch and when to serve.
 
 No I/O and no clock: calls carry `now` in seconds of the driver's monotonic clock and return what to do.
 """
@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kafila_planner import Plan, Refusal
 from kafila_sidecar.session.coordination.effects import (
-    AuthorityOutput,
     ComputePlan,
+    CoordinatorOutput,
     Dissolve,
     Fault,
     Json,
@@ -19,13 +20,16 @@ from kafila_sidecar.session.coordination.effects import (
     Propose,
     Remove,
 )
-from kafila_sidecar.session.coordination.liveness import Hearings
+from kafila_sidecar.session.coordination.liveness import FalseAlarm, Hearings
+from kafila_sidecar.session.coordination.states import Decision, Phase, decide
 
 MAX_ROUNDS = 3  # plans before the first fetch, each with the round trips measured by the one before
 MEASURE_DEADLINE_S = 120.0  # for everybody's measurement, from the moment the last one came
 LINK_DEADLINE_S = 45.0
-EPOCHS_PER_ADMITTER = 1 << 16
+EPOCHS_PER_HOST = 1 << 16
 FETCH_SILENCE_S = 120.0  # a member that neither fetches nor loads anything for so long is stuck
+
+_HAS_PLAN = (Phase.LINKING, Phase.FETCHING, Phase.READY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,56 +78,55 @@ class Coordinator:
         self._links: dict[frozenset[str], Json] = {}
         self._ready: set[str] = set()
         self._asked: Json = {}  # the problem that the planner is working on
-        self._hearings = Hearings()
-        self._epoch = takeovers * EPOCHS_PER_ADMITTER
+        self.hearings = Hearings(name)
+        self._epoch = takeovers * EPOCHS_PER_HOST
         self._round = 0
-        self._phase = "forming"
+        self._phase = Phase.FORMING
         self._deadline: float | None = None
         self._heard: dict[str, float] = {}
 
     # ---- Inputs
 
-    def members_changed(self, members: Sequence[str], now: float, *, anew: bool = False) -> list[AuthorityOutput]:
+    def members_changed(self, members: Sequence[str], now: float, *, anew: bool = False) -> list[CoordinatorOutput]:
         """The membership log grew. A lost stage means planning again with those who are left; `anew` too."""
         gone = set(self.members) - set(members)
         self.members = tuple(members)
-        self._hearings.keep(members)
+        self.hearings.receive_members(members)
         self._capabilities = {k: v for k, v in self._capabilities.items() if k in members}
         self._links = {edge: link for edge, link in self._links.items() if edge <= set(members)}
-        if self._phase in ("forming", "measuring", "closed"):
+        if self._phase in (Phase.FORMING, Phase.MEASURING, Phase.CLOSED):
             return self._maybe_plan(now)
-        lost_stage = self.proposal and gone & {str(stage["member"]) for stage in self.proposal.stages}
-        if lost_stage or self._phase == "planning" or anew:
+        lost_stage = self.proposal and gone & set(self.proposal.plan.order)
+        if lost_stage or self._phase is Phase.PLANNING or anew:
             return self._plan(now, first_round=True)
         return self._maybe_advance(now)
 
-    def start(self, now: float) -> list[AuthorityOutput]:
+    def start(self, now: float) -> list[CoordinatorOutput]:
         """Go on with those who are present."""
         self.started = True
         return self._maybe_plan(now)
 
-    def measured(self, member: str, capability: Json, now: float) -> list[AuthorityOutput]:
+    def measured(self, member: str, capability: Json, now: float) -> list[CoordinatorOutput]:
         """A member's entry for the planner came."""
         newcomer = member not in self._capabilities
         self._capabilities[member] = capability
-        if newcomer and self.proposal and self._phase in ("linking", "fetching", "ready"):
+        if newcomer and self.proposal and self._phase in _HAS_PLAN:
             return self._catch_up(self.proposal)
         return self._maybe_plan(now)
 
-    def planned(self, epoch: int, plan: Json, now: float) -> list[AuthorityOutput]:
+    def planned(self, epoch: int, made: Proposal | Refusal, now: float) -> list[CoordinatorOutput]:
         """The planner's answer to `ComputePlan`."""
-        if epoch != self._epoch or self._phase != "planning":
+        if epoch != self._epoch or self._phase is not Phase.PLANNING:
             return []
-        if not plan["admitted"]:
-            self._phase, self._deadline = "closed", None
-            return [Dissolve(Fault(str(plan.get("undersized") or ""), "FAILED_PRECONDITION", _refusal(plan)))]
+        if isinstance(made, Refusal):
+            return self._dissolve(Fault(made.undersized, "FAILED_PRECONDITION", _refusal(made)), now)
         self._ready.clear()
-        settled = self._same_ring(plan)
-        self.proposal = Proposal(epoch, self._asked, plan)
-        self._enter("linking", now, LINK_DEADLINE_S)
-        return [Propose(self.proposal), *self._maybe_advance(now, replan=not settled)]
+        settled = self._same_ring(made.plan)
+        self.proposal = made
+        self._decide(Decision.PROPOSE, now, LINK_DEADLINE_S)
+        return [Propose(made, self._asked), *self._maybe_advance(now, replan=not settled)]
 
-    def linked(self, member: str, peer: str, path: str, rtt_s: float, now: float) -> list[AuthorityOutput]:
+    def linked(self, member: str, peer: str, path: str, rtt_s: float, now: float) -> list[CoordinatorOutput]:
         """An end of an edge reports that it stands, with its measured round trip in seconds."""
         pair = frozenset((member, peer))
         if not pair <= set(self.members):
@@ -135,7 +138,7 @@ class Coordinator:
         """An end of an edge reports that it is down."""
         self._links.pop(frozenset((member, peer)), None)
 
-    def progressed(self, member: str, epoch: int, doing: str, now: float) -> list[AuthorityOutput]:
+    def progressed(self, member: str, epoch: int, doing: str, now: float) -> list[CoordinatorOutput]:
         """A member fetches, loads, or holds its stage ("ready")."""
         self._heard[member] = now
         if self.proposal is None or epoch != self.proposal.epoch:
@@ -144,78 +147,73 @@ class Coordinator:
             self._ready.add(member)
         return self._maybe_advance(now)
 
-    def lost(self, member: str, reason: str) -> list[AuthorityOutput]:
+    def lost(self, member: str, reason: str) -> list[CoordinatorOutput]:
         """This member itself noticed that another is gone; the log says so, and `members_changed` follows."""
         return [Remove(member, reason)] if member in self.members and member != self.name else []
 
-    def accused(self, member: str, by: str, now: float) -> None:
-        """Another one says that a member is lost: it is, unless it is heard within `hearings.HEARING_S`."""
-        if {member, by} <= set(self.members) - {self.name} and member != by:
-            self._hearings.open(member, by, now)
-
-    def heard(self, member: str, now: float) -> list[AuthorityOutput]:
+    def heard(self, member: str, now: float) -> list[CoordinatorOutput]:
         """A member said something, whatever it was."""
-        accuser = self._hearings.heard(member)
-        return self._false_alarm(accuser, now) if accuser else []
+        return self._answer(self.hearings.receive_message(member), now)
 
-    def doubted(self, by: str, now: float) -> list[AuthorityOutput]:
-        """A member holds this one, the admitter, to be lost."""
-        return self._false_alarm(by, now) if by in self.members else []
+    def doubted(self, by: str, now: float) -> list[CoordinatorOutput]:
+        """A member holds this one, the host, to be lost."""
+        return self._answer(self.hearings.receive_doubt(by), now)
 
     def next_timer(self) -> float | None:
-        """When `handle_timer` wants to be called."""
-        timers = (self._deadline, self._hearings.next_timer())
+        """When `handle_timer` has something to do, unless something else happens before."""
+        timers = (self._waits_until, self.hearings.next_timer())
         return min((timer for timer in timers if timer is not None), default=None)
 
-    def handle_timer(self, now: float) -> list[AuthorityOutput]:
+    def handle_timer(self, now: float) -> list[CoordinatorOutput]:
         """Removes who was accused and not heard. A wait that outlived its deadline ends the session and names who was
         waited for."""
-        removals: list[AuthorityOutput] = [Remove(member, "lost") for member in self._hearings.due(now)]
-        return removals + self._judge_deadline(now)
-
-    def _judge_deadline(self, now: float) -> list[AuthorityOutput]:
-        if self._deadline is None or now < self._deadline:
-            return []
+        removals: list[CoordinatorOutput] = [Remove(died.member, "lost") for died in self.hearings.handle_timer(now)]
+        if self._waits_until is None or now < self._waits_until:
+            return removals
         waited = self.waiting_for()
-        if self._phase == "fetching" and not any(now - self._heard.get(m, 0.0) > FETCH_SILENCE_S for m in waited):
-            self._deadline = now + FETCH_SILENCE_S / 4
-            return []
-        phase, self._phase, self._deadline = self._phase, "closed", None
-        sentence = f"gave up {phase}: still waiting for {', '.join(waited) or 'the planner'}"
-        return [Dissolve(Fault(waited[0] if waited else "", "DEADLINE_EXCEEDED", sentence))]
+        sentence = f"gave up {self._phase}: still waiting for {', '.join(waited) or 'the planner'}"
+        return removals + self._dissolve(Fault(waited[0] if waited else "", "DEADLINE_EXCEEDED", sentence), now)
 
-    def _false_alarm(self, by: str, now: float) -> list[AuthorityOutput]:
-        """Who raised it has ended its epoch, so that all begin another; who raises too many is removed."""
-        if self._hearings.false_alarm(by):
-            return [Remove(by, "removed")]
-        return self._plan(now, first_round=True) if self._phase in ("linking", "fetching", "ready") else []
+    @property
+    def _waits_until(self) -> float | None:
+        """A stage that fetches or loads may take as long as it likes, if only it goes on."""
+        if self._phase is Phase.FETCHING:
+            return min((self._heard[m] + FETCH_SILENCE_S for m in self.waiting_for()), default=None)
+        return self._deadline
+
+    def _answer(self, alarm: FalseAlarm | None, now: float) -> list[CoordinatorOutput]:
+        """Who raised a false alarm has ended its epoch, so that all begin another; who raises too many is removed."""
+        if alarm is None:
+            return []
+        if alarm.is_one_too_many:
+            return [Remove(alarm.by, "removed")]
+        return self._plan(now, first_round=True) if self._phase in _HAS_PLAN else []
 
     # ---- For people
 
     def waiting_for(self) -> list[str]:
         """Who has to do something before the session goes on: member names, or "A to B" for links."""
-        if self._phase in ("forming", "measuring"):
+        if self._phase in (Phase.FORMING, Phase.MEASURING):
             return [m for m in self.members if m not in self._capabilities]
-        if self._phase == "linking":
+        if self._phase is Phase.LINKING:
             return [" to ".join(sorted(edge)) for edge in self._missing_links()]
-        if self._phase == "fetching":
+        if self._phase is Phase.FETCHING:
             return [m for m in self._stage_members() if m not in self._ready]
         return []
 
     # ---- Decisions
 
-    def _maybe_plan(self, now: float) -> list[AuthorityOutput]:
-        if self._phase not in ("forming", "measuring"):
+    def _maybe_plan(self, now: float) -> list[CoordinatorOutput]:
+        if self._phase not in (Phase.FORMING, Phase.MEASURING):
             return []
         everybody = self.started or (self.terms.members_wanted and len(self.members) >= self.terms.members_wanted)
         if not everybody:
-            self._enter("forming", now, None)
+            self._decide(Decision.WAIT, now)
             return []
-        if self._phase == "forming":
+        if self._phase is Phase.FORMING:
             if missing := self._required_elsewhere():
-                self._phase = "closed"
-                return [Dissolve(Fault("", "FAILED_PRECONDITION", missing))]
-            self._enter("measuring", now, MEASURE_DEADLINE_S)
+                return self._dissolve(Fault("", "FAILED_PRECONDITION", missing), now)
+            self._decide(Decision.MEASURE, now, MEASURE_DEADLINE_S)
         if any(member not in self._capabilities for member in self.members):
             return []
         return self._plan(now, first_round=True)
@@ -231,40 +229,44 @@ class Coordinator:
             " taken: create the session again, with names for --require that the machines have"
         )
 
-    def _plan(self, now: float, *, first_round: bool) -> list[AuthorityOutput]:
+    def _plan(self, now: float, *, first_round: bool) -> list[CoordinatorOutput]:
         self._epoch += 1
         self._round = 1 if first_round else self._round + 1
         self.proposal = None if first_round else self.proposal
         self._asked = self._problem()
-        self._enter("planning", now, LINK_DEADLINE_S)
+        self._decide(Decision.PLAN, now, LINK_DEADLINE_S)
         return [ComputePlan(self._epoch, self._asked)]
 
-    def _maybe_advance(self, now: float, *, replan: bool = True) -> list[AuthorityOutput]:
+    def _maybe_advance(self, now: float, *, replan: bool = True) -> list[CoordinatorOutput]:
         if self.proposal is None:
             return []
-        if self._phase == "linking" and not self._missing_links():
-            if replan and self._round < MAX_ROUNDS and self._problem() != self.proposal.problem:
+        if self._phase is Phase.LINKING and not self._missing_links():
+            if replan and self._round < MAX_ROUNDS and self._problem() != self._asked:
                 return self._plan(now, first_round=False)
-            self._enter("fetching", now, FETCH_SILENCE_S)
+            self._decide(Decision.FETCH, now)
             self._heard = dict.fromkeys(self.members, now)
             return [LetFetch(self.proposal.epoch)]
-        if self._phase == "fetching" and self._ready >= set(self._stage_members()):
-            self._enter("ready", now, None)
+        if self._phase is Phase.FETCHING and self._ready >= set(self._stage_members()):
+            self._decide(Decision.SERVE, now)
             return [LetServe(self.proposal.epoch)]
         return []
 
-    def _catch_up(self, proposal: Proposal) -> list[AuthorityOutput]:
+    def _catch_up(self, proposal: Proposal) -> list[CoordinatorOutput]:
         """A latecomer is an entry point at once: it hears the decisions that the others know."""
-        outputs: list[AuthorityOutput] = [Propose(proposal)]
-        if self._phase in ("fetching", "ready"):
+        outputs: list[CoordinatorOutput] = [Propose(proposal, self._asked)]
+        if self._phase in (Phase.FETCHING, Phase.READY):
             outputs.append(LetFetch(proposal.epoch))
-        if self._phase == "ready":
+        if self._phase is Phase.READY:
             outputs.append(LetServe(proposal.epoch))
         return outputs
 
-    def _enter(self, phase: str, now: float, deadline_s: float | None) -> None:
-        self._phase = phase
+    def _decide(self, decision: Decision, now: float, deadline_s: float | None = None) -> None:
+        self._phase = decide(self._phase, decision)
         self._deadline = None if deadline_s is None else now + deadline_s
+
+    def _dissolve(self, fault: Fault, now: float) -> list[CoordinatorOutput]:
+        self._decide(Decision.DISSOLVE, now)
+        return [Dissolve(fault)]
 
     def _missing_links(self) -> list[frozenset[str]]:
         assert self.proposal is not None
@@ -273,12 +275,13 @@ class Coordinator:
 
     def _stage_members(self) -> list[str]:
         assert self.proposal is not None
-        return [str(stage["member"]) for stage in self.proposal.stages]
+        return list(self.proposal.plan.order)
 
-    def _same_ring(self, plan: Json) -> bool:
+    def _same_ring(self, plan: Plan) -> bool:
         """Measured round trips changed nothing that would move a block or a hop."""
-        cuts = [(s["member"], s["start"], s["end"]) for s in plan["stages"]]
-        return self.proposal is not None and cuts == [(s["member"], s["start"], s["end"]) for s in self.proposal.stages]
+        cuts = [(stage.member, stage.start, stage.end) for stage in plan.stages]
+        former = self.proposal.plan.stages if self.proposal else ()
+        return cuts == [(stage.member, stage.start, stage.end) for stage in former]
 
     def _problem(self) -> Json:
         """The planner's input, from what everybody measured; the same bytes whoever builds it."""
@@ -291,6 +294,5 @@ class Coordinator:
         }
 
 
-def _refusal(plan: Json) -> str:
-    hints = [str(hint) for hint in plan.get("suggestions", [])]
-    return str(plan["reason"]) + (f": {hints[0]}" if hints else "")
+def _refusal(refusal: Refusal) -> str:
+    return ": ".join((refusal.reason, *refusal.suggestions[:1]))

@@ -9,8 +9,7 @@ from collections.abc import Collection, Mapping
 from statistics import median
 from typing import Any
 
-import kafila_planner
-from kafila_planner.correction import Replan, better_plan
+from kafila_planner.correction import better_plan
 from kafila_sidecar.session.coordination.effects import Proposal
 
 REQUESTS = 5  # whose medians count; and how often the plan is looked at again
@@ -44,7 +43,7 @@ class Served:
 
 
 class Advice:
-    """What the admitter may tell people: one sentence on a better plan, when served times show one."""
+    """What the host may tell people: one sentence on a better plan, when served times show one."""
 
     def __init__(self) -> None:
         self.sentence = ""
@@ -52,14 +51,14 @@ class Advice:
 
     async def take(self, proposal: Proposal, trace: Mapping[str, Any]) -> None:
         """Another request was served; now and then the plan is looked at again."""
-        served_s = self._served.add(trace, {str(stage["member"]) for stage in proposal.stages})
+        served_s = self._served.add(trace, proposal.plan.order)
         if served_s is not None:
             self.sentence = await look_for_better(proposal, served_s)
 
 
 async def look_for_better(proposal: Proposal, served_s: Mapping[str, float]) -> str:
     """One sentence that proposes to plan again, or nothing."""
-    found = await asyncio.to_thread(_better, proposal, served_s)
+    found = await asyncio.to_thread(better_plan, proposal.problem, proposal.plan, served_s)
     if found is None:
         return ""
     stages = ", ".join(f"{stage.member} {stage.end - stage.start}" for stage in found.plan.stages)
@@ -67,9 +66,3 @@ async def look_for_better(proposal: Proposal, served_s: Mapping[str, float]) -> 
         f"by the served times another division ({stages} blocks) would give {found.tokens_per_s_then:.1f} instead of"
         f" {found.tokens_per_s_now:.1f} tokens/s (+{found.gain:.0%})"
     )
-
-
-def _better(proposal: Proposal, served_s: Mapping[str, float]) -> Replan | None:
-    problem = kafila_planner.problem_from_json(proposal.problem)
-    plan = kafila_planner.make_plan(problem)
-    return better_plan(problem, plan, served_s) if isinstance(plan, kafila_planner.Plan) else None

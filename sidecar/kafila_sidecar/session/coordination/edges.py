@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from kafila_planner import Problem
 from kafila_planner.model.reach import classify, is_direct
-from kafila_planner.model.types import Filtering, Mapping, Node, Objective, Path
-from kafila_sidecar.session.coordination.effects import Json
+from kafila_planner.model.types import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,20 +21,10 @@ class FormedLink:
         return self.punch_s + self.handshake_s
 
 
-def predicted_path(problem: Json, one: str, other: str) -> str:
+def predicted_path(problem: Problem, one: str, other: str) -> str:
     """By the pair rule and nothing else: "direct" or "relay"; empty for who is not in the planner's input."""
-    objective = Objective(problem.get("objective") or Objective.LATENCY)
-    entries = {str(member["name"]): member for member in problem["members"]}
-    if not entries.keys() >= {one, other}:
+    members = {member.name: member for member in problem.members}
+    if not members.keys() >= {one, other}:
         return ""
-    a, b = (classify(_node(entries[name]), objective) for name in (one, other))
+    a, b = (classify(members[name], problem.objective) for name in (one, other))
     return (Path.DIRECT if is_direct(a, b) else Path.RELAY).value
-
-
-def _node(entry: Json) -> Node:
-    return Node(
-        name=str(entry["name"]),
-        mapping=Mapping(entry.get("mapping") or Mapping.UNKNOWN),
-        filtering=Filtering(entry.get("filtering") or Filtering.UNKNOWN),
-        udp=entry.get("udp") is not False,
-    )

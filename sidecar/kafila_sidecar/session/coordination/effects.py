@@ -4,47 +4,42 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kafila_planner import Plan, PlannedStage, Problem
+
 Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A plan that this member has computed too and found equal. `problem` and `plan` as `kafila-plan` reads and prints
-    them."""
+    """A plan and the problem that it solves, which this member has computed too and found equal."""
 
     epoch: int
-    problem: Json
-    plan: Json
-
-    @property
-    def stages(self) -> Sequence[Json]:
-        """In ring order, the head first."""
-        stages: Sequence[Json] = self.plan["stages"]
-        return stages
+    problem: Problem
+    plan: Plan
 
     @property
     def head(self) -> str:
-        return str(self.plan["head"])
+        return self.plan.head
 
-    def stage_of(self, member: str) -> Json | None:
+    def stage_of(self, member: str) -> PlannedStage | None:
         """The member's stage, or None when it stands by."""
-        return next((stage for stage in self.stages if stage["member"] == member), None)
+        return next((stage for stage in self.plan.stages if stage.member == member), None)
 
     def next_after(self, member: str) -> str:
         """The member that takes over the hidden state from `member`."""
-        order = [stage["member"] for stage in self.stages]
-        return str(order[(order.index(member) + 1) % len(order)])
+        order = self.plan.order
+        return order[(order.index(member) + 1) % len(order)]
 
     def before(self, member: str) -> str | None:
         """The stage that `member` takes the hidden state from; None when `member` stands by, or is the whole ring."""
-        order = [str(stage["member"]) for stage in self.stages]
+        order = self.plan.order
         if member not in order or len(order) == 1:
             return None
         return order[order.index(member) - 1]
 
     def edges(self, members: Sequence[str]) -> frozenset[frozenset[str]]:
         """The links this plan needs among `members`: ring neighbours, and everybody to the head."""
-        order = [str(stage["member"]) for stage in self.stages]
+        order = self.plan.order
         ring = {frozenset((a, b)) for a, b in zip(order, [*order[1:], order[0]], strict=True) if a != b}
         return frozenset(ring | {frozenset((m, self.head)) for m in members if m != self.head})
 
@@ -58,7 +53,7 @@ class Fault:
     sentence: str
 
 
-# ---- What the follower core (machine.py) asks its driver to do.
+# ---- What the follower asks its driver to do.
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +80,7 @@ class Serve:
 
 @dataclass(frozen=True, slots=True)
 class StopServing:
-    """End the epoch: running requests fail with `fault`, the shard is dropped."""
+    """End the epoch: running requests fail with `fault`; loaded blocks stay, the next plan may need them."""
 
     fault: Fault
 
@@ -116,7 +111,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """Tell everybody that the admitter is gone for this member, and who comes next in order."""
+    """Tell everybody that the host is gone for this member, and who comes next in order."""
 
     successor: str
 
@@ -131,12 +126,12 @@ class Closed:
 FollowerOutput = OpenLinks | LoadShard | Serve | StopServing | Report | Accuse | Ask | Vote | Closed
 
 
-# ---- What the authority core (authority.py) asks its driver to do.
+# ---- What the coordinator asks its driver to do.
 
 
 @dataclass(frozen=True, slots=True)
 class ComputePlan:
-    """Plan this problem and hand the result back."""
+    """Plan this problem, as `kafila-plan` reads it, and hand the result back."""
 
     epoch: int
     problem: Json
@@ -144,9 +139,10 @@ class ComputePlan:
 
 @dataclass(frozen=True, slots=True)
 class Propose:
-    """Send the plan to everybody, this member included."""
+    """Send the plan to everybody, this member included. `problem` is the proposal's, word for word as it was told."""
 
     proposal: Proposal
+    problem: Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,4 +174,4 @@ class Dissolve:
     fault: Fault
 
 
-AuthorityOutput = ComputePlan | Propose | LetFetch | LetServe | Remove | Dissolve
+CoordinatorOutput = ComputePlan | Propose | LetFetch | LetServe | Remove | Dissolve

@@ -1,11 +1,11 @@
 """One member's view of a session, without I/O and without a clock of its own.
 
-The admitter's decisions (authority.py) arrive here as plain calls, on the admitter itself as on everybody else;
+The host's decisions (coordinator.py) arrive here as plain calls, on the host itself as on everybody else;
 each call returns what the driver has to do. `next_timer` and `handle_timer` bound every wait. Whether somebody is gone
-each member judges by itself; who belongs to the session only the membership log says.
+each member judges by itself (`liveness`); who belongs to the session only the membership log says.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kafila_sidecar.session.coordination.effects import (
     Accuse,
@@ -21,73 +21,65 @@ from kafila_sidecar.session.coordination.effects import (
     StopServing,
     Vote,
 )
+from kafila_sidecar.session.coordination.liveness import Died, Liveness, NoSuccessor, Suspected
 from kafila_sidecar.session.coordination.states import State, Step, follow
 
-LINK_SILENT_AND_GONE_S = 1.5  # DESIGN 9: the rendezvous says it left and the link is silent: a death after about 2 s
-ASK_AFTER_S = 0.5  # a member that the rendezvous misses and this one has no link to is asked for by every other way
-GONE_WITHOUT_LINK_S = 2.0  # and it is dead if it did not answer by then: the rendezvous' word alone kills nobody
-LINK_SILENT_S = 15.0  # silence alone
-REPLAN_DEADLINE_S = 60.0  # how long a member waits for the admitter to plan again
-TAKEOVER_DEADLINE_S = 30.0  # how long it waits for the others to miss the admitter too, and for a successor
-CHECK_EVERY_S = 0.25  # how often silence is looked at
+REPLAN_DEADLINE_S = 60.0  # how long a member waits for the host to plan again
 
 
 class Follower:
-    """Follows the admitter through the states of one session.
+    """Follows the host through the states of one session. What others say and do the driver tells `liveness` itself.
 
     Times are seconds of the driver's monotonic clock, always given as `now`.
     """
 
-    def __init__(self, *, name: str, admitter: str, members: Sequence[str]) -> None:
+    def __init__(self, *, name: str, host: str, members: Sequence[str], rendezvous_at: str = "") -> None:
+        """`rendezvous_at` is the member that embeds the rendezvous, if one does."""
         self.name = name
-        self.admitter = admitter
+        self.host = host
         self.members: tuple[str, ...] = tuple(members)
         self.state = State.FORMING
         self.proposal: Proposal | None = None
         self.fault: Fault | None = None
         self.loaded = False
-        self._departed: dict[str, float] = {}  # since when the rendezvous misses a member
-        self._asked: set[str] = set()  # for these, meanwhile
-        self._heard_at: dict[str, float] = {}
-        self._left: set[str] = set()  # said goodbye
-        self._gone: set[str] = set()  # left, or does not answer any more
+        self.liveness = Liveness(me=name, host=host, members=members, rendezvous_at=rendezvous_at)
         self._replan_by: float | None = None
-        self._takeover_by: float | None = None
         self._fetch_epoch = 0
         self._serve_epoch = 0
 
-    # ---- The admitter's decisions
+    # ---- The host's decisions
 
-    def members_changed(self, members: Sequence[str], admitter: str, now: float) -> list[FollowerOutput]:
-        """The membership log grew; it may name another admitter now."""
+    def members_changed(self, members: Sequence[str], host: str, now: float) -> list[FollowerOutput]:
+        """The membership log grew; it may name another host now."""
         gone = set(self.members) - set(members)
-        former, self.admitter, self.members = self.admitter, admitter, tuple(members)
-        self._departed = {member: since for member, since in self._departed.items() if member in members}
-        self._heard_at = {member: at for member, at in self._heard_at.items() if member in members}
-        self._left, self._gone = self._left & set(members), self._gone & set(members)
+        former, self.host, self.members = self.host, host, tuple(members)
+        self.liveness.receive_members(members, host, now)
         if self.state is State.CLOSED:
             return []
         if self.name not in members:
             return self.close(Fault(self.name, "PERMISSION_DENIED", f"{self.name} was removed from the session"))
-        if admitter != former:
+        if host != former:
             return self._succeeded(former, now)
         if self.proposal is None or self.state is State.REPLANNING:
             return []
-        lost = gone & {str(stage["member"]) for stage in self.proposal.stages}
+        lost = gone & set(self.proposal.plan.order)
         if lost:
             return self._end_epoch(_no_member(min(lost)), now)
         return [self._links()]
 
     def _succeeded(self, former: str, now: float) -> list[FollowerOutput]:
-        """There is a new admitter, which plans anew. While the session forms it just waits on for members."""
-        self._takeover_by = None
+        """There is a new host, which plans anew. While the session forms it just waits on for members.
+
+        Whoever died or left before that is a member still: the new host has to hear of it.
+        """
         outputs: list[FollowerOutput] = []
         if self.state is not State.FORMING:
             outputs += self._end_epoch(_no_member(former), now)
-        return outputs + (self._miss_admitter(now) if self.admitter in self._gone else [])
+        gone = [member for member in self.members if member != self.host and self.liveness.is_gone(member)]
+        return [*outputs, *(Accuse(self._epoch, _was_lost(member), lost=True) for member in gone), *self._vote()]
 
     def everybody_came(self) -> list[FollowerOutput]:
-        """The admitter has everybody and every measurement, and plans."""
+        """The host has everybody and every measurement, and plans."""
         if self.state is State.FORMING:
             self.state = follow(self.state, Step.COMPLETE)
         return []
@@ -98,18 +90,18 @@ class Follower:
             return []
         outputs: list[FollowerOutput] = []
         if self.state in (State.FETCHING, State.READY):
-            outputs.append(StopServing(Fault(self.admitter, "UNAVAILABLE", "the session is being planned again")))
+            outputs.append(StopServing(Fault(self.host, "UNAVAILABLE", "the session is being planned again")))
         self.state = follow(self.state, Step.PROPOSED)
         self.proposal, self.loaded, self._replan_by = proposal, False, None
         return [*outputs, self._links(), *self._advance()]
 
     def may_fetch(self, epoch: int) -> list[FollowerOutput]:
-        """All links stand, says the admitter. Its decisions may overtake each other: an early one waits."""
+        """All links stand, says the host. Its decisions may overtake each other: an early one waits."""
         self._fetch_epoch = max(self._fetch_epoch, epoch)
         return self._advance()
 
     def may_serve(self, epoch: int) -> list[FollowerOutput]:
-        """Every stage is loaded, says the admitter."""
+        """Every stage is loaded, says the host."""
         self._serve_epoch = max(self._serve_epoch, epoch)
         return self._advance()
 
@@ -144,26 +136,7 @@ class Follower:
         fault = Fault(self.name, code, sentence)
         return [Accuse(self._epoch, fault, lost=False), *self.close(fault)]
 
-    def departed(self, member: str, now: float) -> None:
-        """The rendezvous says that a member's stream ended. By itself a suspicion; see `handle_timer`."""
-        if member in self.members and member != self.name:
-            self._departed.setdefault(member, now)
-
-    def returned(self, member: str) -> None:
-        """The member attends again."""
-        self._departed.pop(member, None)
-        self._asked.discard(member)
-
     # ---- What others say
-
-    def heard(self, member: str, now: float) -> None:
-        """A member said something, so it is there, unless that was before its goodbye."""
-        if member in self._left or member not in self.members:
-            return
-        self._heard_at[member] = now
-        self._gone.discard(member)
-        if member == self.admitter:
-            self._takeover_by = None
 
     def left(self, member: str, now: float) -> list[FollowerOutput]:
         """A member said goodbye."""
@@ -173,12 +146,9 @@ class Follower:
         """A member says of itself that it can't go on; the others can."""
         if self.state is State.CLOSED or fault.member not in self.members:
             return []
-        self._left.add(fault.member)
-        return self._lose(fault, now)
-
-    def is_gone(self, member: str) -> bool:
-        """Whether it left, or does not answer any more, as this member sees it."""
-        return member in self._gone or member not in self.members
+        if not self.liveness.receive_goodbye(fault.member, now):
+            return []
+        return self._lose(fault, now) + self._vote()
 
     def close(self, fault: Fault | None) -> list[FollowerOutput]:
         """Ends the session on this member."""
@@ -190,44 +160,31 @@ class Follower:
 
     # ---- Time
 
-    def next_timer(self, now: float) -> float | None:
-        """When `handle_timer` wants to be called next."""
-        return None if self.state is State.CLOSED else now + CHECK_EVERY_S
+    def next_timer(self, now: float, silent_s: Mapping[str, float]) -> float | None:
+        """When `handle_timer` has something to do, unless something else happens before."""
+        if self.state is State.CLOSED:
+            return None
+        timers = (self._replan_by, self.liveness.next_timer(now, silent_s))
+        return min((timer for timer in timers if timer is not None), default=None)
 
-    def handle_timer(self, now: float, silent_s: dict[str, float]) -> list[FollowerOutput]:
-        """Judges who is dead. `silent_s`: per linked peer, how long nothing came from it."""
+    def handle_timer(self, now: float, silent_s: Mapping[str, float]) -> list[FollowerOutput]:
+        """Acts on who is dead and on what was waited for too long. `silent_s` as in `liveness`."""
         if self.state is State.CLOSED:
             return []
-        if self._takeover_by is not None and now >= self._takeover_by:
-            sentence = f"{self.admitter}, the host, was lost, and too few members missed it for another to take over"
-            return self.close(Fault(self.admitter, "UNAVAILABLE", sentence))
+        verdicts = self.liveness.handle_timer(now, silent_s)
+        if NoSuccessor() in verdicts:
+            sentence = f"{self.host}, the host, was lost, and too few members missed it for another to take over"
+            return self.close(Fault(self.host, "UNAVAILABLE", sentence))
         if self._replan_by is not None and now >= self._replan_by:
-            return self.close(Fault(self.admitter, "UNAVAILABLE", f"{self.admitter} did not plan again in time"))
+            return self.close(Fault(self.host, "UNAVAILABLE", f"{self.host} did not plan again in time"))
         outputs: list[FollowerOutput] = []
-        for member in self.members:
-            if self._is_due_to_ask(member, now, silent_s.get(member)):
-                self._asked.add(member)
-                outputs.append(Ask(member))
-            if member not in (self.name, *self._gone) and self._is_dead(member, now, silent_s.get(member)):
-                fault = Fault(member, "UNAVAILABLE", f"{member} was lost: its machine no longer answers")
-                outputs += self._lose(fault, now)
-                outputs += [] if member == self.admitter else [Accuse(self._epoch, fault, lost=True)]
-        return outputs
-
-    def _is_dead(self, member: str, now: float, silent_s: float | None) -> bool:
-        departed_at = self._departed.get(member)
-        if silent_s is not None:
-            return silent_s >= (LINK_SILENT_S if departed_at is None else LINK_SILENT_AND_GONE_S)
-        return departed_at is not None and now - departed_at >= GONE_WITHOUT_LINK_S and not self._answered(member)
-
-    def _is_due_to_ask(self, member: str, now: float, silent_s: float | None) -> bool:
-        departed_at = self._departed.get(member)
-        due = silent_s is None and departed_at is not None and now - departed_at >= ASK_AFTER_S
-        return due and member not in self._asked
-
-    def _answered(self, member: str) -> bool:
-        """What came so late was said after the rendezvous missed it."""
-        return self._heard_at.get(member, 0.0) >= self._departed[member] + ASK_AFTER_S
+        for verdict in verdicts:
+            match verdict:
+                case Suspected(member):
+                    outputs.append(Ask(member))
+                case Died(member):
+                    outputs += self._bury(member, now)
+        return outputs + (self._vote() if any(isinstance(verdict, Died) for verdict in verdicts) else [])
 
     # ---- Shared steps
 
@@ -240,22 +197,21 @@ class Follower:
         mine = [edge for edge in self.proposal.edges(self.members) if self.name in edge]
         return OpenLinks(self.proposal.epoch, frozenset(peer for edge in mine for peer in edge if peer != self.name))
 
-    def _lose(self, fault: Fault, now: float) -> list[FollowerOutput]:
-        """A member is gone: its stage ends the epoch, and so does the admitter, whom somebody has to succeed."""
-        if fault.member in self._gone:
-            return []
-        self._gone.add(fault.member)
-        outputs: list[FollowerOutput] = []
-        if self.proposal and (self.proposal.stage_of(fault.member) or fault.member == self.admitter):
-            outputs += self._end_epoch(fault, now)
-        return outputs + (self._miss_admitter(now) if self.admitter in self._gone else [])
+    def _bury(self, member: str, now: float) -> list[FollowerOutput]:
+        fault = _was_lost(member)
+        outputs = self._lose(fault, now)
+        return outputs if member == self.host else [*outputs, Accuse(self._epoch, fault, lost=True)]
 
-    def _miss_admitter(self, now: float) -> list[FollowerOutput]:
-        """Votes for who joined first of those who are there, perhaps this member itself."""
-        if self._takeover_by is None:
-            self._takeover_by = now + TAKEOVER_DEADLINE_S
-        heirs = [member for member in self.members if member != self.admitter and member not in self._gone]
-        return [Vote(heirs[0])]
+    def _lose(self, fault: Fault, now: float) -> list[FollowerOutput]:
+        """A member is gone: its stage ends the epoch, and so does the host, whom somebody has to succeed."""
+        if self.proposal and (self.proposal.stage_of(fault.member) or fault.member == self.host):
+            return self._end_epoch(fault, now)
+        return []
+
+    def _vote(self) -> list[FollowerOutput]:
+        """Who succeeds the host, if it is gone."""
+        heir = self.liveness.heir
+        return [] if heir is None else [Vote(heir)]
 
     def _end_epoch(self, fault: Fault, now: float) -> list[FollowerOutput]:
         self.state = follow(self.state, Step.LOST)
@@ -265,3 +221,7 @@ class Follower:
 
 def _no_member(name: str) -> Fault:
     return Fault(name, "UNAVAILABLE", f"{name} is no longer in the session")
+
+
+def _was_lost(name: str) -> Fault:
+    return Fault(name, "UNAVAILABLE", f"{name} was lost: its machine no longer answers")

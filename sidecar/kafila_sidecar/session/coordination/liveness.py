@@ -1,45 +1,232 @@
-"""Accusations that a member is lost, as the admitter weighs them: the accused may show that it is there."""
+"""Who is dead, by which rules and after how long; every such rule is here. No I/O, no clock.
+
+Each member judges the others by itself (`Liveness`): nothing came over their link for `LINK_SILENT_S`; the rendezvous
+misses them and the link is silent for `LINK_SILENT_AND_GONE_S`; or the rendezvous misses them, there is no link, and
+they did not answer when they were asked for. The rendezvous' word alone kills nobody, and neither does one member's:
+the host hears who was accused (`Hearings`). The host itself is judged by the same rules; then the others need a
+successor within `TAKEOVER_DEADLINE_S`.
+
+Times are seconds of the driver's monotonic clock, given as `now`; `silent_s` says of each linked peer how long nothing
+came from it.
+"""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-HEARING_S = 2.0  # how long the accused has to say anything at all
+LINK_SILENT_AND_GONE_S = 1.5  # while the rendezvous misses it too: with the time to notice that, some 2 s
+ASK_AFTER_S = 0.5  # a member that the rendezvous misses and this one has no link to is asked for by every other way
+GONE_WITHOUT_LINK_S = 2.0  # and is dead if it did not answer by then
+LINK_SILENT_S = 15.0  # silence alone
+TAKEOVER_DEADLINE_S = 30.0  # how long a member waits for the others to miss the host too, and for a successor
+HEARING_S = 2.0  # how long somebody who is accused has to say anything at all
 MOST_FALSE_ALARMS = 3  # of one accuser; its own network must be at fault, or its honesty
 
 
-class Hearings:
-    """One word of one member removes nobody. Times are seconds of the driver's clock, given as `now`."""
+@dataclass(frozen=True, slots=True)
+class Suspected:
+    """The member may be dead: ask everybody whether it is there."""
 
-    def __init__(self) -> None:
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """The member does not answer any more."""
+
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoSuccessor:
+    """The host is lost, and nobody took its place in time."""
+
+
+Verdict = Suspected | Died | NoSuccessor
+
+
+class Liveness:
+    """Who is there, as one member sees it. `rendezvous_at` is who embeds the rendezvous: they are lost together."""
+
+    def __init__(self, *, me: str, host: str, members: Iterable[str], rendezvous_at: str = "") -> None:
+        self._me = me
+        self._host = host
+        self._members = tuple(members)
+        self._rendezvous_at = rendezvous_at
+        self._departed_at: dict[str, float] = {}  # since when the rendezvous misses a member
+        self._asked: set[str] = set()  # for these, meanwhile
+        self._heard_at: dict[str, float] = {}
+        self._left: set[str] = set()  # said goodbye
+        self._gone: set[str] = set()  # left, or died
+        self._takeover_by: float | None = None
+
+    # ---- What happens
+
+    def receive_members(self, members: Iterable[str], host: str, now: float) -> None:
+        """The membership log grew; it may name another host."""
+        self._members = tuple(members)
+        kept = set(self._members)
+        self._departed_at = {member: since for member, since in self._departed_at.items() if member in kept}
+        self._heard_at = {member: at for member, at in self._heard_at.items() if member in kept}
+        self._left, self._gone, self._asked = self._left & kept, self._gone & kept, self._asked & kept
+        if host != self._host:
+            self._host, self._takeover_by = host, None
+            self._await_successor(now)
+
+    def receive_message(self, member: str, now: float) -> None:
+        """A member said something, so it is there, unless that was before its goodbye."""
+        if member in self._left or member not in self._members:
+            return
+        self._heard_at[member] = now
+        self._gone.discard(member)
+        if member == self._host:
+            self._takeover_by = None
+
+    def receive_goodbye(self, member: str, now: float) -> bool:
+        """A member says that it goes. False if it was gone before."""
+        self._left.add(member)
+        return self._lose(member, now)
+
+    def receive_departure(self, member: str, now: float) -> None:
+        """The rendezvous says that a member's stream ended: by itself no more than a suspicion."""
+        if member in self._members and member != self._me:
+            self._departed_at.setdefault(member, now)
+
+    def receive_return(self, member: str) -> None:
+        """The member attends the rendezvous again."""
+        self._departed_at.pop(member, None)
+        self._asked.discard(member)
+
+    def receive_rendezvous_lost(self, now: float) -> None:
+        """The rendezvous does not answer this member."""
+        self.receive_departure(self._rendezvous_at, now)
+
+    def receive_rendezvous_back(self) -> None:
+        """It answers again."""
+        self.receive_return(self._rendezvous_at)
+
+    # ---- What follows
+
+    def is_gone(self, member: str) -> bool:
+        """Whether it left or died, as this member sees it."""
+        return member in self._gone or member not in self._members
+
+    @property
+    def heir(self) -> str | None:
+        """Whom to vote for: who joined first of those who are there, perhaps this member. None while the host is."""
+        if self._host not in self._gone:
+            return None
+        return next(member for member in self._members if member != self._host and member not in self._gone)
+
+    def next_timer(self, now: float, silent_s: Mapping[str, float]) -> float | None:
+        """The earliest moment at which somebody may have to be asked for, or be dead."""
+        timers = [] if self._takeover_by is None else [self._takeover_by]
+        for member in self._others:
+            if self._may_be_asked(member, silent_s):
+                timers.append(self._departed_at[member] + ASK_AFTER_S)
+            if (dies_at := self._dies_at(member, now, silent_s)) is not None:
+                timers.append(dies_at)
+        return min(timers, default=None)
+
+    def handle_timer(self, now: float, silent_s: Mapping[str, float]) -> list[Verdict]:
+        """What has become due."""
+        if self._takeover_by is not None and now >= self._takeover_by:
+            return [NoSuccessor()]
+        verdicts: list[Verdict] = []
+        for member in self._others:
+            if self._may_be_asked(member, silent_s) and now - self._departed_at[member] >= ASK_AFTER_S:
+                self._asked.add(member)
+                verdicts.append(Suspected(member))
+            dies_at = self._dies_at(member, now, silent_s)
+            if dies_at is not None and now >= dies_at and self._lose(member, now):
+                verdicts.append(Died(member))
+        return verdicts
+
+    # ---- The rules
+
+    @property
+    def _others(self) -> Sequence[str]:
+        return [member for member in self._members if member != self._me]
+
+    def _may_be_asked(self, member: str, silent_s: Mapping[str, float]) -> bool:
+        return member not in silent_s and member in self._departed_at and member not in self._asked
+
+    def _dies_at(self, member: str, now: float, silent_s: Mapping[str, float]) -> float | None:
+        """When this member is dead unless something comes from it; None when nothing is held against it."""
+        if member in self._gone:
+            return None
+        departed_at = self._departed_at.get(member)
+        if member in silent_s:
+            allowed_s = LINK_SILENT_S if departed_at is None else LINK_SILENT_AND_GONE_S
+            return now + (allowed_s - silent_s[member])
+        if departed_at is None or self._answered(member):
+            return None
+        return departed_at + GONE_WITHOUT_LINK_S
+
+    def _answered(self, member: str) -> bool:
+        """What came so late was said after the rendezvous missed it."""
+        return self._heard_at.get(member, 0.0) >= self._departed_at[member] + ASK_AFTER_S
+
+    def _lose(self, member: str, now: float) -> bool:
+        if member in self._gone:
+            return False
+        self._gone.add(member)
+        self._await_successor(now)
+        return True
+
+    def _await_successor(self, now: float) -> None:
+        if self._host in self._gone and self._takeover_by is None:
+            self._takeover_by = now + TAKEOVER_DEADLINE_S
+
+
+@dataclass(frozen=True, slots=True)
+class FalseAlarm:
+    """Somebody held a member, or the host, to be lost that is there; `is_one_too_many`: and has done so before."""
+
+    by: str
+    is_one_too_many: bool
+
+
+class Hearings:
+    """What the host does with accusations: one word of one member removes nobody."""
+
+    def __init__(self, me: str) -> None:
+        self._me = me
+        self._members: frozenset[str] = frozenset((me,))
         self._open: dict[str, tuple[str, float]] = {}  # accused -> accuser, until when
         self._false_alarms: Counter[str] = Counter()
 
-    def open(self, accused: str, accuser: str, now: float) -> None:
-        """Somebody says that the accused is lost."""
-        self._open.setdefault(accused, (accuser, now + HEARING_S))
+    def receive_members(self, members: Iterable[str]) -> None:
+        """The membership log grew: who is no member is no party to a hearing."""
+        self._members = frozenset(members)
+        self._open = {accused: hearing for accused, hearing in self._open.items() if accused in self._members}
+        self._false_alarms = Counter({name: n for name, n in self._false_alarms.items() if name in self._members})
 
-    def heard(self, member: str) -> str | None:
+    def receive_accusation(self, accused: str, accuser: str, now: float) -> None:
+        """Another member says that one is lost: it is, unless it is heard within `HEARING_S`."""
+        if accused != accuser and {accused, accuser} <= self._members - {self._me}:
+            self._open.setdefault(accused, (accuser, now + HEARING_S))
+
+    def receive_message(self, member: str) -> FalseAlarm | None:
         """A member says something; its accuser, if it has one, raised a false alarm."""
         hearing = self._open.pop(member, None)
-        return hearing[0] if hearing else None
+        return self._count(hearing[0]) if hearing else None
 
-    def false_alarm(self, accuser: str) -> bool:
-        """Counts one; True when they have become too many."""
-        self._false_alarms[accuser] += 1
-        return self._false_alarms[accuser] >= MOST_FALSE_ALARMS
+    def receive_doubt(self, by: str) -> FalseAlarm | None:
+        """A member holds this one, the host, to be lost."""
+        return self._count(by) if by in self._members else None
 
-    def due(self, now: float) -> list[str]:
-        """Who was not heard in time; their hearings are over."""
+    def next_timer(self) -> float | None:
+        """When the next hearing is over."""
+        return min((until for _, until in self._open.values()), default=None)
+
+    def handle_timer(self, now: float) -> list[Died]:
+        """Who was not heard in time."""
         late = [accused for accused, (_, until) in self._open.items() if until <= now]
         for accused in late:
             del self._open[accused]
-        return late
+        return [Died(accused) for accused in late]
 
-    def next_timer(self) -> float | None:
-        return min((until for _, until in self._open.values()), default=None)
-
-    def keep(self, members: Iterable[str]) -> None:
-        """Those who are members still."""
-        names = set(members)
-        self._open = {accused: hearing for accused, hearing in self._open.items() if accused in names}
-        self._false_alarms = Counter({name: n for name, n in self._false_alarms.items() if name in names})
+    def _count(self, by: str) -> FalseAlarm:
+        self._false_alarms[by] += 1
+        return FalseAlarm(by, self._false_alarms[by] >= MOST_FALSE_ALARMS)

@@ -1,10 +1,14 @@
-"""What a seat says: from plain values to control messages. `controls` reads them."""
+"""What a member says: from plain values to control messages. `messages` reads them."""
 
 import json
+from collections.abc import Sequence
 
+from kafila_planner import plan_to_json
 from kafila_proto import ring_pb2
+from kafila_sidecar.net import candidates as reach
+from kafila_sidecar.net.candidates import Candidate
 from kafila_sidecar.net.link.link import Link
-from kafila_sidecar.session.coordination.effects import Fault, Proposal
+from kafila_sidecar.session.coordination.effects import Fault, Json, Proposal
 
 
 def link(epoch: int, peer: str, up: Link | None) -> ring_pb2.Control:
@@ -22,8 +26,9 @@ def progress(epoch: int, doing: str, here_bytes: int = 0, total_bytes: int = 0) 
     return ring_pb2.Control(epoch=epoch, progress=said)
 
 
-def plan(proposal: Proposal) -> ring_pb2.Control:
-    said = ring_pb2.PlanProposal(problem_json=json.dumps(proposal.problem), plan_json=json.dumps(proposal.plan))
+def plan(proposal: Proposal, problem: Json) -> ring_pb2.Control:
+    """`problem`: the proposal's, as its members and the terms told it."""
+    said = ring_pb2.PlanProposal(problem_json=json.dumps(problem), plan_json=json.dumps(plan_to_json(proposal.plan)))
     return ring_pb2.Control(epoch=proposal.epoch, plan=said)
 
 
@@ -33,6 +38,21 @@ def may_fetch(epoch: int) -> ring_pb2.Control:
 
 def may_serve(epoch: int) -> ring_pb2.Control:
     return ring_pb2.Control(epoch=epoch, ready=ring_pb2.Ready())
+
+
+def ask(member: str) -> ring_pb2.Control:
+    """Whether a member is there."""
+    return ring_pb2.Control(ask=ring_pb2.Ask(member=member))
+
+
+def here() -> ring_pb2.Control:
+    """That this member is."""
+    return ring_pb2.Control()
+
+
+def candidates(own: Sequence[Candidate]) -> ring_pb2.Control:
+    """Where this member is reached."""
+    return ring_pb2.Control(candidates=reach.to_proto(own))
 
 
 def fault(told: Fault, kind: str, epoch: int = 0) -> ring_pb2.Control:

@@ -1,4 +1,5 @@
-"""The states of a session, and which may follow which."""
+"""The states of a session as every member goes through them, the phases of the host's decisions, and which may follow
+which."""
 
 from enum import StrEnum
 
@@ -19,7 +20,7 @@ class Step(StrEnum):
     """What moves a session on."""
 
     COMPLETE = "complete"  # everybody who is waited for has come and measured
-    PROPOSED = "proposed"  # the admitter's plan arrived and was checked
+    PROPOSED = "proposed"  # the host's plan arrived and was checked
     LINKED = "linked"  # every edge of the plan stands: weights may be fetched
     LOADED = "loaded"  # every stage holds its shard
     LOST = "lost"  # a member is gone
@@ -45,6 +46,50 @@ _NEXT: dict[tuple[State, Step], State] = {
 }
 
 
+class Phase(StrEnum):
+    """What the host waits for before it decides again."""
+
+    FORMING = "forming"  # members
+    MEASURING = "measuring"  # their measurements
+    PLANNING = "planning"  # the planner
+    LINKING = "linking"  # the plan's links
+    FETCHING = "fetching"  # the stages' weights
+    READY = "ready"  # nothing
+    CLOSED = "closed"
+
+
+class Decision(StrEnum):
+    """What the host decides."""
+
+    WAIT = "wait"  # fewer members than wanted are here
+    MEASURE = "measure"  # everybody came
+    PLAN = "plan"  # for the first time, with measured links, or without somebody
+    PROPOSE = "propose"
+    FETCH = "fetch"
+    SERVE = "serve"
+    DISSOLVE = "dissolve"
+
+
+_NEXT_PHASE: dict[tuple[Phase, Decision], Phase] = {
+    (Phase.FORMING, Decision.WAIT): Phase.FORMING,
+    (Phase.FORMING, Decision.MEASURE): Phase.MEASURING,
+    (Phase.FORMING, Decision.DISSOLVE): Phase.CLOSED,
+    (Phase.MEASURING, Decision.WAIT): Phase.FORMING,
+    (Phase.MEASURING, Decision.PLAN): Phase.PLANNING,
+    (Phase.MEASURING, Decision.DISSOLVE): Phase.CLOSED,
+    (Phase.PLANNING, Decision.PLAN): Phase.PLANNING,
+    (Phase.PLANNING, Decision.PROPOSE): Phase.LINKING,
+    (Phase.PLANNING, Decision.DISSOLVE): Phase.CLOSED,
+    (Phase.LINKING, Decision.PLAN): Phase.PLANNING,
+    (Phase.LINKING, Decision.FETCH): Phase.FETCHING,
+    (Phase.LINKING, Decision.DISSOLVE): Phase.CLOSED,
+    (Phase.FETCHING, Decision.PLAN): Phase.PLANNING,
+    (Phase.FETCHING, Decision.SERVE): Phase.READY,
+    (Phase.FETCHING, Decision.DISSOLVE): Phase.CLOSED,
+    (Phase.READY, Decision.PLAN): Phase.PLANNING,
+}
+
+
 def follow(state: State, step: Step) -> State:
     """The state after `step`. Every open session may close.
 
@@ -57,3 +102,15 @@ def follow(state: State, step: Step) -> State:
         return _NEXT[state, step]
     except KeyError:
         raise RuntimeError(f"a session that is {state} can't take the step {step}") from None
+
+
+def decide(phase: Phase, decision: Decision) -> Phase:
+    """The phase after a decision of the host's.
+
+    Raises:
+        RuntimeError: the pair is not in the table, which is a bug and never a user's mistake.
+    """
+    try:
+        return _NEXT_PHASE[phase, decision]
+    except KeyError:
+        raise RuntimeError(f"a host whose session is {phase} can't decide to {decision}") from None

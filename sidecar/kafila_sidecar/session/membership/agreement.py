@@ -11,8 +11,6 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from kafila_sidecar.errors import InvalidInput
 
-AGREEMENT_BYTES = 32
-
 _TRIAL_KEY = X25519PrivateKey.from_private_bytes(bytes(range(32)))
 
 

@@ -32,7 +32,7 @@ def remove(log: Log, identity: Identity, *, name: str, reason: str, new_key: byt
 
 
 def take_over(log: Log, identity: Identity, *, proof: ring_pb2.TakenOver, new_key: bytes) -> ring_pb2.SignedEntry:
-    """Puts the signer in the admitter's place, by the proof that `Ballots.won` found."""
+    """Puts the signer in the host's place, by the proof that `Ballots.won` found."""
     taken = ring_pb2.TakenOver(rekey=rekey.digest(new_key))
     taken.MergeFrom(proof)
     return _extend(log, identity, ring_pb2.LogEntry(taken_over=taken), new_key)

@@ -1,15 +1,12 @@
 """A member's identity in one session: an Ed25519 key with a self-signed certificate, and an X25519 key to agree by.
-The log pins both.
+The log pins both. They live in this process only: nobody comes back as the member that it was.
 
 The certificate's dates and subject say nothing, and nothing checks them: trust comes from the membership log.
 """
 
 import datetime
 import hashlib
-import os
-import re
 import warnings
-from pathlib import Path
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -18,12 +15,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.x509.oid import NameOID
 
-from kafila_sidecar.errors import Denied, InvalidInput, Refused
+from kafila_sidecar.errors import Denied, InvalidInput
 
 LARGEST_CERTIFICATE_BYTES = 2048
 
-_FILE = "identity.pem"
-_PEM_BLOCK = re.compile(rb"-----BEGIN [^-]+-----[^-]+-----END [^-]+-----\n")
 _NOT_BEFORE = datetime.datetime(2020, 1, 1)
 _NOT_AFTER = datetime.datetime(9999, 12, 31)  # RFC 5280 section 4.1.2.5: no well-defined end
 
@@ -68,35 +63,6 @@ def make_identity() -> Identity:
     return Identity(key, certificate, X25519PrivateKey.generate())
 
 
-def save_identity(identity: Identity, folder: Path) -> None:
-    """Writes keys and certificate into `folder` (0700), for the owner only (0600); raises Refused when it can't."""
-    certificate = identity.certificate.public_bytes(serialization.Encoding.PEM)
-    pem = _private_pem(identity.private_key) + _private_pem(identity.agreement_key) + certificate
-    fresh = folder / f"{_FILE}.new"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(pem)
-        fresh.replace(folder / _FILE)
-    except OSError as error:
-        raise Refused(f"can't keep this member's identity in {folder}: {error}") from error
-
-
-def load_identity(folder: Path) -> Identity:
-    """The identity that `save_identity` left; raises Refused when it is missing or damaged."""
-    path = folder / _FILE
-    try:
-        signing_pem, agreement_pem, certificate_pem = _PEM_BLOCK.findall(path.read_bytes())
-        key = serialization.load_pem_private_key(signing_pem, password=None)
-        agreement_key = serialization.load_pem_private_key(agreement_pem, password=None)
-        certificate = x509.load_pem_x509_certificate(certificate_pem)
-    except (OSError, ValueError) as error:
-        raise Refused(f"can't read this member's identity in {path}: {error}") from error
-    if not (isinstance(key, Ed25519PrivateKey) and isinstance(agreement_key, X25519PrivateKey)):
-        raise Refused(f"the identity in {path} is not an Ed25519 and an X25519 key: delete it and join again")
-    return Identity(key, certificate, agreement_key)
-
-
 def public_key_of(certificate_der: bytes) -> Ed25519PublicKey:
     """The key in a member's certificate; raises InvalidInput for anything but a small Ed25519 certificate."""
     if len(certificate_der) > LARGEST_CERTIFICATE_BYTES:
@@ -119,12 +85,6 @@ def verify(key: Ed25519PublicKey, purpose: bytes, message: bytes, signature: byt
         key.verify(signature, _bound(purpose, message))
     except InvalidSignature as error:
         raise Denied(f"a signature over {purpose.decode('ascii')} is not its signer's") from error
-
-
-def _private_pem(key: Ed25519PrivateKey | X25519PrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
 
 
 def _bound(purpose: bytes, message: bytes) -> bytes:

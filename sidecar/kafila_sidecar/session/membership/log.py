@@ -1,4 +1,4 @@
-"""The membership log: a hash chain of entries, each signed by the admitter, that every member keeps and checks.
+"""The membership log: a hash chain of entries, each signed by the host, that every member keeps and checks.
 
 Entry i names the SHA-256 of entry i-1, so whoever holds one entry holds all before it. A second entry for an index
 that is taken is a fork, and is refused.
@@ -109,7 +109,7 @@ class Log:
     def check(self, signed: ring_pb2.SignedEntry) -> Checked | None:
         """What an entry would change; None when it is known already.
 
-        Raises Denied for a signature that is not the admitter's, Forked for a fork, Gap when entries before it are
+        Raises Denied for a signature that is not the host's, Forked for a fork, Gap when entries before it are
         missing, InvalidInput for an entry that makes no sense.
         """
         entry = _parse(signed.entry)
@@ -137,7 +137,7 @@ class Log:
         return LogPlace(self.session, index, previous)
 
     def _signer_of(self, entry: ring_pb2.LogEntry) -> bytes:
-        """The certificate (DER) whose key has to have signed: the founder's own at first, then the admitter's.
+        """The certificate (DER) whose key has to have signed: the founder's own at first, then the host's.
 
         A successor signs its own taking over, for which it has to have the proof at that very place.
         """
@@ -146,11 +146,11 @@ class Log:
         if not self._entries:
             return entry.founded.host.certificate
         if not entry.HasField("taken_over") or entry.index > len(self):
-            return self.now.admitter.certificate
+            return self.now.host_member.certificate
         before = self._history[entry.index]
         successor = before.members.get(entry.taken_over.successor)
         if successor is None or successor.name == before.host:
-            raise Denied("a log entry makes somebody the admitter who can't be")
+            raise Denied("a log entry makes somebody the host who can't be")
         check_succession(entry.taken_over, self._place(entry.index), before, successor)
         return successor.certificate
 
@@ -175,7 +175,7 @@ class Log:
                 taken = entry.taken_over
                 _check_digest(taken.rekey)
                 successor = self.now.members[taken.successor]
-                return TookOver(self.now.admitter, taken.reason, taken.rekey, successor, taken.standing)
+                return TookOver(self.now.host_member, taken.reason, taken.rekey, successor, taken.standing)
             case "locked":
                 return Locking(entry.locked.locked)
             case _:
@@ -198,7 +198,7 @@ class Log:
         if member is None:
             raise InvalidInput("a log entry removes somebody who is no member")
         if member.name == self.host:
-            raise InvalidInput("a log entry removes the admitter itself, whom only a successor can replace")
+            raise InvalidInput("a log entry removes the host itself, whom only a successor can replace")
         if removed.reason not in REASONS:
             raise InvalidInput(f"a log entry removes {member.name} for a reason that is not one of {REASONS}")
         _check_digest(removed.rekey)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+LARGEST_SESSION = 64  # members; the planner's limit
 REASONS = ("left", "lost", "removed")
 
 
@@ -37,7 +38,7 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class TookOver:
-    """An entry by which `successor` became the admitter in place of `member`, who is removed."""
+    """An entry by which `successor` became the host in place of `member`, who is removed."""
 
     member: Member
     reason: str
@@ -62,18 +63,18 @@ class Membership:
     """What a log says up to some entry."""
 
     members: Mapping[str, Member] = field(default_factory=lambda: MappingProxyType({}))  # in the order of joining
-    host: str = ""  # the admitter's name: the founder, or the latest successor
+    host: str = ""  # the host's name: the founder, or the latest successor
     locked: bool = False
     key_number: int = 1  # of the session's key
     takeovers: int = 0
 
     @property
-    def admitter(self) -> Member:
+    def host_member(self) -> Member:
         return self.members[self.host]
 
     @property
     def heirs(self) -> tuple[Member, ...]:
-        """Who may succeed the admitter, the first one first."""
+        """Who may succeed the host, the first one first."""
         return tuple(member for member in self.members.values() if member.name != self.host)
 
     def after(self, change: Change) -> "Membership":

@@ -1,7 +1,7 @@
-"""How the session outlives its admitter: resignations, votes, and when they make somebody the successor.
+"""How the session outlives its host: resignations, votes, and when they make somebody the successor.
 
-One member alone can depose nobody: an admitter that did not resign is replaced only by more than half of the others,
-and each of them votes by what it sees itself. Votes are for one place in the log and one number of the admitter's
+One member alone can depose nobody: a host that did not resign is replaced only by more than half of the others,
+and each of them votes by what it sees itself. Votes are for one place in the log and one number of the host's
 standing, so that none of them is good twice.
 """
 
@@ -32,7 +32,7 @@ class LogPlace:
 
 
 def resign(identity: Identity, place: LogPlace) -> bytes:
-    """The admitter's signature under its own going, 64 bytes."""
+    """The host's signature under its own going, 64 bytes."""
     return identity.sign(_RESIGNATION, place.data)
 
 
@@ -47,13 +47,13 @@ def check_vote(place: LogPlace, *, voter: Member, successor: Member, standing: i
 
 
 def check_succession(taken: ring_pb2.TakenOver, place: LogPlace, membership: Membership, successor: Member) -> None:
-    """Raises Denied unless the admitter resigned, or enough members voted for this successor at this place."""
+    """Raises Denied unless the host resigned, or enough members voted for this successor at this place."""
     if taken.reason not in ("left", "lost"):
         raise Denied("a succession has no reason")
     if taken.reason == "left":
         if successor != membership.heirs[0]:
             raise Denied(f"{successor.name} is not the first in order to succeed {membership.host}")
-        certificate = membership.admitter.certificate
+        certificate = membership.host_member.certificate
         verify(public_key_of(certificate), _RESIGNATION, place.data, taken.resignation)
         return
     voters = {ballot.voter: ballot.signature for ballot in taken.ballots}
@@ -67,7 +67,7 @@ def check_succession(taken: ring_pb2.TakenOver, place: LogPlace, membership: Mem
 
 
 def is_majority(votes: int, membership: Membership) -> bool:
-    """More than half of all members but the admitter."""
+    """More than half of all members but the host."""
     return 2 * votes > len(membership.heirs)
 
 
@@ -75,7 +75,8 @@ class Ballots:
     """The votes and the resignation that one member has heard, for the place where its log ends."""
 
     def __init__(self) -> None:
-        self.standing = 0  # the admitter's latest
+        self.standing = 0  # the host's latest
+        self.own = ""  # for whom this member voted, while it misses the host
         self._resignation = b""
         self._votes: dict[str, tuple[str, bytes]] = {}  # voter -> successor, signature
 
@@ -85,30 +86,34 @@ class Ballots:
         return frozenset(self._votes)
 
     def stood(self, number: int) -> None:
-        """The admitter is there: what was voted under a lower number is void."""
+        """The host is there: what was voted under a lower number is void."""
         if number > self.standing:
             self.standing = number
             self._votes.clear()
 
+    def host_spoke(self) -> None:
+        """This member misses the host no more."""
+        self.own = ""
+
     def resigned(self, resignation: bytes) -> None:
-        """The admitter says goodbye."""
+        """The host says goodbye."""
         self._resignation = resignation
 
     def cast(self, voter: Member, message: ring_pb2.Vote, place: LogPlace, membership: Membership) -> None:
         """Takes a vote; raises Denied when it is none, or not for here and now."""
         successor = membership.members.get(message.successor)
         if successor is None or membership.host in (voter.name, successor.name):
-            raise Denied("a vote is for somebody who can't succeed, or by the admitter itself")
+            raise Denied("a vote is for somebody who can't succeed, or by the host itself")
         if message.log_length != place.index or message.standing != self.standing:
             raise Denied(f"{voter.name}'s vote is for another time")
         check_vote(place, voter=voter, successor=successor, standing=message.standing, signature=message.signature)
         self._votes[voter.name] = (successor.name, message.signature)
 
-    def log_grew(self, *, new_admitter: bool) -> None:
+    def log_grew(self, *, new_host: bool) -> None:
         """Votes were for the place before; a resignation may be for the new one."""
         self._votes.clear()
-        if new_admitter:
-            self.standing, self._resignation = 0, b""
+        if new_host:
+            self.standing, self._resignation, self.own = 0, b"", ""
 
     def won(self, heir: Member, place: LogPlace, membership: Membership) -> ring_pb2.TakenOver | None:
         """The proof that `heir` is the successor now, if there is one."""

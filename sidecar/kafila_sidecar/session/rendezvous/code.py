@@ -44,6 +44,10 @@ class Code:
         """The same code; its own address, where it has one, goes before `address`."""
         return self if self.address else replace(self, address=address)
 
+    def renewed(self, words: tuple[str, ...]) -> "Code":
+        """Other words for the same room."""
+        return replace(self, words=words)
+
     def __str__(self) -> str:
         return f"{self.short}@{self.address}" if self.address else self.short
 

@@ -30,7 +30,7 @@ class MailboxPlace:
 
     room: int
     mailbox: int
-    admitter: int
+    host: int
     secret: bytes = field(repr=False)
 
 
@@ -118,7 +118,7 @@ async def open_room(address: RendezvousAddress) -> Mailbox:
     async def ask(stub: pb_grpc.RendezvousStub) -> MailboxPlace:
         call = stub.Create(pb.CreateRequest(protocol=PROTOCOL), timeout=CALL_DEADLINE_S)
         reply: pb.CreateReply = await answered(call, address)
-        return _checked(MailboxPlace(reply.room, reply.mailbox, admitter=reply.mailbox, secret=reply.secret), address)
+        return _checked(MailboxPlace(reply.room, reply.mailbox, host=reply.mailbox, secret=reply.secret), address)
 
     return await _opened(address, ask)
 
@@ -134,7 +134,7 @@ async def enter_room(address: RendezvousAddress, room: int) -> Mailbox:
             raise NotFound(
                 f"no session has the number {room} at {address.target}: it may have ended; ask for the code again"
             ) from error
-        return _checked(MailboxPlace(room, reply.mailbox, admitter=reply.admitter, secret=reply.secret), address)
+        return _checked(MailboxPlace(room, reply.mailbox, host=reply.admitter, secret=reply.secret), address)
 
     return await _opened(address, ask)
 
@@ -145,12 +145,12 @@ async def _opened(
     """Dials, asks for a place and attends it; nothing stays open after an error."""
     channel = await dial(address)
     try:
-        postbox = Mailbox(channel, address, await ask(_stub(channel)))
-        await postbox.attend()
+        mailbox = Mailbox(channel, address, await ask(_stub(channel)))
+        await mailbox.attend()
     except BaseException:
         await channel.close()
         raise
-    return postbox
+    return mailbox
 
 
 def _checked(place: MailboxPlace, address: RendezvousAddress) -> MailboxPlace:

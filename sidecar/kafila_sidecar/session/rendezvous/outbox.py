@@ -17,8 +17,8 @@ PAUSE_S = 0.5  # after a post that failed, before it is tried again
 class Outbox:
     """Posts what `put` gives it; `run` is its one task."""
 
-    def __init__(self, postbox: Mailbox) -> None:
-        self._postbox = postbox
+    def __init__(self, mailbox: Mailbox) -> None:
+        self._mailbox = mailbox
         self._waiting: deque[tuple[tuple[int, ...], bytes]] = deque(maxlen=MOST_WAITING)
         self._filled = asyncio.Event()
         self._emptied = asyncio.Event()
@@ -48,7 +48,7 @@ class Outbox:
     async def _post_first(self) -> None:
         first = self._waiting[0]
         try:
-            await self._postbox.post(*first)
+            await self._mailbox.post(*first)
         except (Unavailable, Exhausted):
             await asyncio.sleep(PAUSE_S)  # tried again for as long as the session lives: members wait for it
             return

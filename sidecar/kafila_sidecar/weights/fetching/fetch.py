@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import ExitStack, asynccontextmanager
@@ -21,7 +22,9 @@ from kafila_sidecar.weights.format.ranges import Ranges, pieces
 from kafila_sidecar.weights.providers.hub import FilePlace, Hub
 from kafila_sidecar.weights.providers.source import Source, WeightFile
 from kafila_sidecar.weights.store.store import Store, StoreBusy
-from kafila_sidecar.weights.tasks import tasks, uninterrupted
+from kafila_sidecar.weights.store.verify import damaged
+from kafila_sidecar.weights.tasks import tasks
+from kafila_sidecar.weights.threads import Stop, in_thread
 
 STREAMS = 6
 """Requests at once."""
@@ -37,12 +40,16 @@ Progress = Callable[[int, int], None]
 class Fetcher:
     """Fetches one source into one store. What is here already is neither fetched again nor asks for the network."""
 
-    def __init__(self, *, hub: Hub, source: Source, store: Store, patience: Patience) -> None:
+    def __init__(
+        self, *, hub: Hub, source: Source, store: Store, patience: Patience, piece_bytes: int = PIECE_BYTES
+    ) -> None:
         self._hub = hub
         self._source = source
         self._store = store
         self._patience = patience
+        self._piece_bytes = piece_bytes
         self._one_at_a_time = asyncio.Lock()
+        self._counting = threading.Lock()
         self.fetched_bytes = 0  # of tensors, received and kept by this object
         self.header_bytes = 0
 
@@ -56,7 +63,7 @@ class Fetcher:
                     layouts |= await self._headers(
                         file for file in self._source.weight_files if file.name not in layouts
                     )
-        return make_manifest(layouts[name] for name in sorted(layouts))
+        return make_manifest((layouts[name] for name in sorted(layouts)), self._source.tensor_files)
 
     def _held_layouts(self) -> dict[str, FileLayout]:
         layouts = [held_layout(self._store, file.name) for file in self._source.weight_files]
@@ -69,34 +76,35 @@ class Fetcher:
             async with gate:
                 return await self._header(file)
 
-        async with self._hub, tasks() as group:
-            running = {file.name: group.create_task(layout(file)) for file in files}
+        with self._hub:
+            async with tasks() as group:
+                running = {file.name: group.create_task(layout(file)) for file in files}
         return {name: task.result() for name, task in running.items()}
 
     async def _header(self, file: WeightFile) -> FileLayout:
+        return await in_thread(lambda stop: self._bring_header(file, stop))
+
+    def _bring_header(self, file: WeightFile, stop: Stop) -> FileLayout:
         start = Download(self._place(file.name), None, 0, PREFIX_BYTES)
-        prefix = await self._collected(start)
+        prefix = self._collected(start, stop)
         if start.known is None or file.size_bytes not in (None, start.known.size_bytes):
             raise Changed(start.place)
         span = header_span(file.name, prefix, start.known.size_bytes)
-        text = await self._collected(Download(start.place, start.known, *span))
+        text = self._collected(Download(start.place, start.known, *span), stop)
         layout = parse_header(file.name, text, start.known.size_bytes)
-        await uninterrupted(self._keep_header, layout, start.known, prefix + text)
+        self._keep_header(layout, start.known, prefix + text)
         return layout
 
     def _keep_header(self, layout: FileLayout, known: Known, content: bytes) -> None:
         self._store.begin(layout.name, known.size_bytes, known.etag)
-        self._store.write(layout.name, 0, content)
-        self._store.note(layout.name, 0, layout.header_bytes)
+        writer = self._store.writer(layout.name, 0)
+        writer.write(content)
+        writer.settle()
         self.header_bytes += layout.header_bytes
 
-    async def _collected(self, download: Download) -> bytes:
+    def _collected(self, download: Download, stop: Stop) -> bytes:
         content = bytearray()
-
-        async def keep(data: bytes) -> None:
-            content.extend(data)
-
-        await transfer(self._hub, download, keep, self._patience)
+        transfer(self._hub, download, content.extend, lambda: None, self._patience, stop)
         return bytes(content)
 
     async def tensors(self, manifest: Manifest, names: Iterable[str], progress: Progress | None = None) -> None:
@@ -109,6 +117,18 @@ class Fetcher:
             if self._store.missing(wanted):
                 async with locked(self._store):
                     await self._fetch(wanted, progress)
+
+    async def damaged(self, manifest: Manifest, names: Iterable[str]) -> int:
+        """Reads the named tensors and forgets bytes that have changed on disk since they came; how many these are.
+
+        Raises Busy if another process fetches meanwhile.
+        """
+        wanted = byte_ranges(manifest, names)
+        async with self._one_at_a_time:
+            if all(held is None or not held.sums for held in map(self._store.held, wanted)):
+                return 0  # nothing that we wrote: a folder, or the Hub's own cache
+            async with locked(self._store):
+                return await in_thread(lambda _: damaged(self._store, wanted))
 
     async def _fetch(self, wanted: Mapping[str, Ranges], progress: Progress | None) -> None:
         missing = self._store.missing(wanted)
@@ -144,29 +164,29 @@ class Fetcher:
             while queue:
                 await self._to_disk(queue.popleft(), report)
 
-        async with self._hub, tasks() as group:
-            for _ in range(min(STREAMS, len(queue))):
-                group.create_task(work())
+        with self._hub:
+            async with tasks() as group:
+                for _ in range(min(STREAMS, len(queue))):
+                    group.create_task(work())
 
     def _downloads(self, missing: Mapping[str, Ranges]) -> Iterable[Download]:
         for file, ranges in missing.items():
             held = self._store.held(file)
             known = None if held is None else Known(held.size_bytes, held.etag)
-            for span in pieces(ranges, PIECE_BYTES):
+            for span in pieces(ranges, self._piece_bytes):
                 yield Download(self._place(file), known, *span)
 
     async def _to_disk(self, download: Download, report: Callable[[], None]) -> None:
-        file, start = download.place.file, download.at
+        loop = asyncio.get_running_loop()
+        writer = self._store.writer(download.place.file, download.at)
 
-        async def keep(data: bytes) -> None:
-            await uninterrupted(self._store.write, file, download.at, data)
-            self.fetched_bytes += len(data)
-            report()
+        def keep(data: bytes) -> None:
+            writer.write(data)
+            with self._counting:
+                self.fetched_bytes += len(data)
+            loop.call_soon_threadsafe(report)
 
-        try:
-            await transfer(self._hub, download, keep, self._patience)
-        finally:
-            await uninterrupted(self._store.note, file, start, download.at)
+        await in_thread(lambda stop: transfer(self._hub, download, keep, writer.settle, self._patience, stop))
 
     def _place(self, file: str) -> FilePlace:
         return FilePlace(self._source.model, self._source.revision, file)

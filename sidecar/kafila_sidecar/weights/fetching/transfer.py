@@ -1,15 +1,16 @@
-"""One byte range over HTTP: checked against what was asked for, tried again from where it stopped."""
+"""One byte range over HTTP: checked against what was asked for, tried again from where it stopped. Blocks."""
 
-import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import httpx2
+import requests
 
 from kafila_sidecar.errors import Refused, Unavailable
-from kafila_sidecar.weights.providers.hub import FilePlace, Hub, Passing
+from kafila_sidecar.weights.providers.http import Passing
+from kafila_sidecar.weights.providers.hub import FilePlace, Hub, arriving
+from kafila_sidecar.weights.threads import Stop
 
 log = logging.getLogger(__name__)
 
@@ -53,44 +54,55 @@ class Download:
     conditional: bool = True  # whether to ask with If-Range
 
 
-Keep = Callable[[bytes], Awaitable[None]]
+Keep = Callable[[bytes], None]
 """Takes the bytes at `Download.at`, before `at` moves on."""
 
+Settle = Callable[[], None]
+"""Called at the end of each request: what was kept so far should last."""
 
-async def transfer(hub: Hub, download: Download, keep: Keep, patience: Patience) -> None:
+
+def transfer(hub: Hub, download: Download, keep: Keep, settle: Settle, patience: Patience, stop: Stop) -> None:
     """Hands the bytes of `download` to `keep` in their order; `download.at` tells how far it came, whatever happens.
 
-    Raises Changed, Denied, NotFound, or Unavailable when patience is at its end.
+    Raises Changed, Denied, NotFound, Unavailable when patience is at its end, or Stopped.
     """
     failures = 0
     while download.at < download.end:
         began = download.at
         try:
-            await attempt(hub, download, keep)
+            attempt(hub, download, keep, settle, stop)
         except Passing as error:
             failures = 1 if download.at > began else failures + 1
             if failures >= patience.tries:
                 raise
             wait_s = max(error.after_s, patience.first_wait_s * 2 ** (failures - 1))
             log.info("fetch_retry file=%s at=%d wait_s=%.1f", download.place.file, download.at, wait_s)
-            await asyncio.sleep(wait_s)
+            stop.sleep(wait_s)
 
 
-async def attempt(hub: Hub, download: Download, keep: Keep) -> None:
+def attempt(hub: Hub, download: Download, keep: Keep, settle: Settle, stop: Stop) -> None:
     place = download.place
     etag = download.known.etag if download.known and download.conditional else None
-    async with hub.span(place, download.at, download.end, etag) as response:
+    with hub.span(place, download.at, download.end, etag, stop) as response:
         download.known = checked(response, download)
-        async for data in response.aiter_raw():
-            if len(data) > download.end - download.at:
-                raise Passing(f"the model host sends more of {place.file} than was asked for")
-            await keep(data)
-            download.at += len(data)
+        try:
+            receive(response, download, keep, stop)
+        finally:
+            settle()
     if download.at < download.end:
         raise Passing(f"the model host stopped at byte {download.at} of {place.file}")
 
 
-def checked(response: httpx2.Response, download: Download) -> Known:
+def receive(response: requests.Response, download: Download, keep: Keep, stop: Stop) -> None:
+    for data in arriving(response):
+        stop.check()
+        if len(data) > download.end - download.at:
+            raise Passing(f"the model host sends more of {download.place.file} than was asked for")
+        keep(data)
+        download.at += len(data)
+
+
+def checked(response: requests.Response, download: Download) -> Known:
     """What the answer says of the file. Raises unless it carries exactly the bytes asked for, of the file we know."""
     place, etag = download.place, tag_of(response)
     if response.status_code == 200:
@@ -110,7 +122,7 @@ def checked(response: httpx2.Response, download: Download) -> Known:
     return answer
 
 
-def tag_of(response: httpx2.Response) -> str | None:
+def tag_of(response: requests.Response) -> str | None:
     """The tag of the content. Where the Hub redirects, its own, since hosts of large files come and go."""
     for hop in response.history:
         if "X-Linked-ETag" in hop.headers:

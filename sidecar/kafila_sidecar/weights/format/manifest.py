@@ -136,13 +136,18 @@ def is_count(number: Any) -> bool:
     return type(number) is int and 0 <= number < 1 << 63
 
 
-def make_manifest(files: Iterable[FileLayout]) -> Manifest:
-    """Raises HostileHeader if two files hold a tensor of the same name."""
+def make_manifest(files: Iterable[FileLayout], tensor_files: Mapping[str, str] | None = None) -> Manifest:
+    """All tensors of `files`. `tensor_files`, an index's word, decides which of two tensors of one name counts.
+
+    Raises HostileHeader if two files hold a tensor of the same name and nothing decides.
+    """
     by_name = {file.name: file for file in files}
     tensors: dict[str, Tensor] = {}
-    for file in by_name.values():
-        for tensor in file.tensors:
-            if tensor.name in tensors:
-                raise HostileHeader(f"{tensor.name} is in both {tensors[tensor.name].file} and {file.name}")
-            tensors[tensor.name] = tensor
+    for tensor in (tensor for file in by_name.values() for tensor in file.tensors):
+        decided = (tensor_files or {}).get(tensor.name)
+        if decided in by_name and decided != tensor.file:
+            continue
+        if tensor.name in tensors:
+            raise HostileHeader(f"{tensor.name} is in both {tensors[tensor.name].file} and {tensor.file}")
+        tensors[tensor.name] = tensor
     return Manifest(by_name, tensors)

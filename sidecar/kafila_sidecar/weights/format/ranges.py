@@ -1,9 +1,9 @@
 """Sets of byte ranges, half-open `[start, end)`. Pure."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 
 class Span(NamedTuple):
@@ -18,6 +18,14 @@ class Ranges:
     """A set of bytes of one file, kept as its fewest spans, in order."""
 
     spans: list[Span] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, spans: Iterable[Span]) -> Self:
+        """The bytes of any spans, in any order."""
+        ranges = cls()
+        for start, end in spans:
+            ranges.add(start, end)
+        return ranges
 
     def __iter__(self) -> Iterator[Span]:
         return iter(self.spans)

@@ -1,36 +1,32 @@
 """From what a person calls a model to its Source: asks the Hub, fetches the small files, or reads a local folder."""
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
-from kafila_sidecar.errors import InvalidInput, NotFound, Refused, TimedOut, Unavailable
+from kafila_sidecar.errors import InvalidInput, KafilaError, NotFound, Refused, TimedOut, Unavailable
+from kafila_sidecar.small_files import CONFIG, small_files_of
 from kafila_sidecar.weights.format.manifest import PREFIX_BYTES, header_span
-from kafila_sidecar.weights.providers.hub import FilePlace, Hub
+from kafila_sidecar.weights.providers.hub import REPO, FilePlace, Hub
 from kafila_sidecar.weights.providers.hub_cache import HubCache
-from kafila_sidecar.weights.providers.source import (
-    CONFIG,
-    SMALL_FILES,
-    Source,
-    WeightFile,
-    read_config,
-    weight_names,
-)
+from kafila_sidecar.weights.providers.names import alike, is_short, known_as
+from kafila_sidecar.weights.providers.source import Source, WeightFile, read_config, weight_files
 from kafila_sidecar.weights.store.journal import room_on_disk
 from kafila_sidecar.weights.tasks import tasks
 
 log = logging.getLogger(__name__)
 
-REPO = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
 COMMIT = re.compile(r"[0-9a-f]{40,64}")
+MOST_SUGGESTIONS = 3
 RECORD = "source.json"
 """In a revision's folder: what the repository lists. Written when the small files are complete."""
 
@@ -45,13 +41,7 @@ class Listing:
 
 
 async def resolve(
-    model: str,
-    *,
-    endpoint: str,
-    token: str | None,
-    cache: Path,
-    revision: str | None = None,
-    hub_cache: Path | None = None,
+    model: str, *, hub: Hub, cache: Path, revision: str | None = None, hub_cache: Path | None = None
 ) -> Source:
     """The Source of `model`: a Hub repository id, or the absolute path of a folder.
 
@@ -60,16 +50,39 @@ async def resolve(
     """
     if model.startswith("/"):
         return await asyncio.to_thread(folder_source, model, revision)
+    if named := known_as(model):
+        model = named.repo
+    if is_short(model):
+        raise InvalidInput(f"{model[:80]!r} is not in the list of short names{meant(alike(model))}")
     if not REPO.fullmatch(model) or not (revision is None or COMMIT.fullmatch(revision)):
         raise InvalidInput(f"{model[:200]!r} is no model: give a repository id like org/name, or an absolute path")
     known = None if revision is None else recorded(cache / model / revision)
     shelf = HubCache(hub_cache)
     if known is not None:
         return source_of(model, known, cache, shelf, small_bytes=0)
-    async with Hub(endpoint=endpoint, token=token) as hub:
-        listing = await listed(hub, model, revision, shelf)
+    with hub:
+        listing = await found(hub, model, revision, shelf)
         small_bytes = await fetch_small(hub, model, listing, cache / model / listing.revision, shelf)
     return source_of(model, listing, cache, shelf, small_bytes)
+
+
+async def found(hub: Hub, repo: str, revision: str | None, shelf: HubCache) -> Listing:
+    """As `listed`; a name that nobody has is looked for at the Hub, which may know better ones."""
+    try:
+        return await listed(hub, repo, revision, shelf)
+    except NotFound as error:
+        others: list[str] = []
+        with contextlib.suppress(KafilaError):
+            others = await hub.search(repo.rpartition("/")[2], MOST_SUGGESTIONS)
+        if not others:
+            raise
+        raise NotFound(f"{error}{meant(others)}") from None
+
+
+def meant(names: Iterable[str]) -> str:
+    """The end of a sentence about a name that nobody has."""
+    shown = ", ".join(names)
+    return f"; did you mean {shown}?" if shown else ": `ollama session models` shows it"
 
 
 async def listed(hub: Hub, repo: str, revision: str | None, shelf: HubCache) -> Listing:
@@ -90,7 +103,7 @@ def listing_of(info: Mapping[str, Any]) -> Listing:
     digests: dict[str, str] = {}
     for sibling in info["siblings"]:
         match sibling:
-            case {"rfilename": str(name), **rest} if "/" not in name:
+            case {"rfilename": str(name), **rest} if "/" not in name or small_files_of([name]):
                 size: Any = rest.get("size")
                 sizes[name] = size if type(size) is int else None
                 match rest.get("lfs"):
@@ -114,7 +127,7 @@ async def fetch_small(hub: Hub, repo: str, listing: Listing, folder: Path, shelf
         return len(content)
 
     async with tasks() as group:
-        running = [group.create_task(bring(name)) for name in sorted(SMALL_FILES & listing.sizes.keys())]
+        running = [group.create_task(bring(name)) for name in small_files_of(listing.sizes)]
     await asyncio.to_thread(put, folder / RECORD, json.dumps(asdict(listing)).encode())
     return sum(task.result() for task in running)
 
@@ -144,11 +157,14 @@ def recorded(folder: Path) -> Listing | None:
 def source_of(model: str, listing: Listing, cache: Path, shelf: HubCache, small_bytes: int) -> Source:
     folder = cache / model / listing.revision
     config = read_config(model, folder)
-    names = weight_names(model, folder, listing.sizes)
+    chosen = weight_files(model, folder, listing.sizes)
     cached = shelf.files(model, listing.revision)
-    whole = {name: cached[name] for name in names if name in cached and fits(cached[name], listing.sizes.get(name))}
-    files = tuple(WeightFile(name, listing.sizes.get(name), listing.digests.get(name)) for name in names)
-    return Source(model, listing.revision, config, folder, small_bytes, folder, files, whole)
+    here = (name for name in chosen.names if name in cached)
+    whole = {name: cached[name] for name in here if fits(cached[name], listing.sizes.get(name))}
+    files = tuple(WeightFile(name, listing.sizes.get(name), listing.digests.get(name)) for name in chosen.names)
+    return Source(
+        model, listing.revision, config, folder, small_bytes, folder, files, whole, tensor_files=chosen.tensors
+    )
 
 
 def fits(path: Path, size_bytes: int | None) -> bool:
@@ -161,19 +177,16 @@ def folder_source(model: str, revision: str | None) -> Source:
     if not folder.is_dir():
         raise NotFound(f"there is no folder {model} on this machine: every member needs it at the same path")
     config = read_config(model, folder)
-    names = weight_names(model, folder, [path.name for path in folder.glob("*.safetensors")])
-    whole = {name: folder / name for name in names}
-    for name, path in whole.items():
-        if not path.is_file():
-            raise NotFound(f"{model} has no {name}, which its index lists: copy the folder again")
-    found = folder_revision(folder, names)
+    chosen = weight_files(model, folder, [path.name for path in folder.glob("*.safetensors") if path.is_file()])
+    whole = {name: folder / name for name in chosen.names}
+    found = folder_revision(folder, chosen.names)
     if revision not in (None, found):
         raise Refused(f"{model} on this machine is not the one of the session: copy the session host's folder here")
     files = tuple(WeightFile(name, path.stat().st_size) for name, path in whole.items())
-    return Source(model, found, config, folder, 0, folder, files, whole)
+    return Source(model, found, config, folder, 0, folder, files, whole, is_local=True, tensor_files=chosen.tensors)
 
 
-def folder_revision(folder: Path, names: list[str]) -> str:
+def folder_revision(folder: Path, names: Iterable[str]) -> str:
     """A digest of configuration and weight headers, in the length of a commit."""
     digest = hashlib.sha256((folder / CONFIG).read_bytes())
     for name in names:

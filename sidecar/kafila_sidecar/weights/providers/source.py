@@ -1,29 +1,17 @@
 """What a checkpoint is made of, wherever it comes from; and what its small files may say."""
 
-import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kafila_sidecar.errors import NotFound, Refused
+from kafila_sidecar.errors import Refused
+from kafila_sidecar.small_files import CONFIG, INDEX, SMALL_FILES, read_json
+from kafila_sidecar.weights.providers.files import WeightFiles, choose
 
-CONFIG = "config.json"
-GENERATION_CONFIG = "generation_config.json"
-INDEX = "model.safetensors.index.json"
-SMALL_FILES = frozenset(
-    {
-        *{CONFIG, GENERATION_CONFIG, "hf_quant_config.json", INDEX},
-        *{"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"},
-        *{"vocab.json", "merges.txt", "vocab.txt", "tokenizer.model", "tiktoken.model", "spiece.model"},
-        *{"chat_template.jinja", "chat_template.json"},
-    }
-)
-"""All that is ever taken from a repository beside weights; code is not."""
 CODE_KEYS = {"auto_map", "model_file", "trust_remote_code", "custom_pipelines", "custom_generate"}
 """Keys by which a checkpoint asks for code of its own to be run."""
-WEIGHT_FILE = re.compile(r"[A-Za-z0-9][\w.-]{0,200}\.safetensors", re.ASCII)
 MODEL_TYPE = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
 
 
@@ -40,8 +28,8 @@ class WeightFile:
 class Source:
     """A checkpoint at one revision, its small files read.
 
-    `revision` is a commit, or for a folder a digest of configuration and weight headers. `folder` is where its
-    weights go; those in `whole` (by file name) are complete on this machine already.
+    `revision` is a commit, or for a folder a digest of configuration and weight headers. `folder` is where its weights
+    go, unless it is somebody else's (`is_local`); those in `whole` (by file name) are complete on this machine already.
     """
 
     model: str
@@ -52,6 +40,8 @@ class Source:
     folder: Path
     weight_files: tuple[WeightFile, ...]
     whole: Mapping[str, Path] = field(default_factory=dict)
+    is_local: bool = False
+    tensor_files: Mapping[str, str] = field(default_factory=dict)  # the index's word where two files hold one tensor
 
 
 def read_config(model: str, folder: Path) -> dict[str, Any]:
@@ -83,34 +73,7 @@ def refuse_code(model: str, file: str, content: Any) -> None:
             unread += value.values()
 
 
-def read_json(model: str, path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise NotFound(f"{model} has no {path.name}: it is no checkpoint that can be run") from None
-    except (ValueError, RecursionError):
-        content = None
-    if not isinstance(content, dict):
-        raise Refused(f"{model} has a {path.name} that is no JSON object")
-    return content
-
-
-def read_optional_json(model: str, folder: Path, name: str) -> dict[str, Any]:
-    """As `read_json`; {} where the checkpoint has no such file."""
-    return read_json(model, folder / name) if (folder / name).is_file() else {}
-
-
-def weight_names(model: str, small_files: Path, listed: Iterable[str]) -> list[str]:
-    """Names of the weight files: the index's where there is one, else `model*.safetensors` of those `listed`."""
+def weight_files(model: str, small_files: Path, listed: Collection[str]) -> WeightFiles:
+    """The checkpoint's weight files, of those `listed`. Raises as `choose` and `read_json` do."""
     index = small_files / INDEX
-    if index.is_file():
-        weight_map = read_json(model, index).get("weight_map")
-        names = set(weight_map.values()) if isinstance(weight_map, dict) else set()
-    else:
-        names = {name for name in listed if name.startswith("model") and name.endswith(".safetensors")}
-    if not names:
-        raise Refused(f"{model} has no safetensors weights: choose a checkpoint in that format")
-    for name in names:
-        if not isinstance(name, str) or not WEIGHT_FILE.fullmatch(name):
-            raise Refused(f"{model} has a weight file with the improper name {str(name)[:80]!r}")
-    return sorted(names)
+    return choose(model, listed, read_json(model, index) if index.is_file() else None)

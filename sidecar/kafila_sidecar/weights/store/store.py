@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import os
 import threading
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,11 +17,13 @@ from kafila_sidecar.errors import Refused
 from kafila_sidecar.weights.format.manifest import Tensor
 from kafila_sidecar.weights.format.ranges import Ranges
 from kafila_sidecar.weights.store import journal
-from kafila_sidecar.weights.store.journal import HeldRanges, room_on_disk
+from kafila_sidecar.weights.store.journal import HeldRanges, Summed, room_on_disk
 
 JOURNAL = "journal.jsonl"
 LOCK = "lock"
 PARTIAL = ".partial"
+SETTLE_BYTES = 8 << 20
+"""After as many a span counts as far as it came: all that a crash loses, and all that one bad byte costs."""
 
 
 class StoreBusy(Refused):
@@ -123,22 +126,34 @@ class Store:
         with self._lock:
             self._held[file] = HeldRanges(size_bytes, etag)
 
-    def write(self, file: str, at: int, data: bytes) -> None:
-        """Writes bytes into a file that was begun; they count from `note` on. Raises Refused on a full disk."""
-        with room_on_disk(self.folder), self._partial(file).open("r+b", buffering=0) as target:
+    def writer(self, file: str, at: int) -> "SpanWriter":
+        """Takes the bytes of a file that was begun, from `at` on."""
+        return SpanWriter(self, file, at)
+
+    def pwrite(self, file: str, at: int, data: bytes) -> None:
+        """Writes bytes that count from `note` on. Raises Refused on a full disk."""
+        with room_on_disk(self.folder), self.path(file).open("r+b", buffering=0) as target:
             while data:
                 written = os.pwrite(target.fileno(), data, at)
                 at, data = at + written, data[written:]
 
-    def note(self, file: str, start: int, end: int) -> None:
-        """Bytes `[start, end)` of `file` have been written: makes that last."""
-        if start >= end:
-            return
-        with room_on_disk(self.folder), self._partial(file).open("rb") as target:
+    def note(self, file: str, known: Summed) -> None:
+        """These bytes have been written, and came with this sum: makes that last."""
+        with room_on_disk(self.folder), self.path(file).open("rb") as target:
             os.fsync(target.fileno())
+        start, end, crc32 = known
         with self._lock:
-            journal.append(self.folder / JOURNAL, {"file": file, "held": [start, end]})
-            self._held[file].ranges.add(start, end)
+            journal.append(self.folder / JOURNAL, {"file": file, "held": [start, end], "crc32": crc32})
+            self._held[file].add(start, end, crc32)
+
+    def lose(self, file: str, start: int, end: int) -> None:
+        """Bytes that are not what they were: they will be missing again. Not for files that lie elsewhere."""
+        final = self.folder / file
+        with self._lock:
+            journal.append(self.folder / JOURNAL, {"file": file, "lost": [start, end]})
+            self._held[file].lose(start, end)
+            if final.is_file():
+                final.rename(self._partial(file))
 
     def finish(self, file: str, sha256: str | None) -> None:
         """Gives a file that has become whole its own name, if its digest (where known) is right.
@@ -157,6 +172,30 @@ class Store:
         self._partial(file).unlink(missing_ok=True)
         with self._lock:
             self._held.pop(file, None)
+
+
+class SpanWriter:
+    """Bytes of one file in their order. One thread at a time."""
+
+    def __init__(self, store: Store, file: str, at: int) -> None:
+        self._store = store
+        self._file = file
+        self._noted = self._at = at
+        self._crc32 = 0
+
+    def write(self, data: bytes) -> None:
+        """Raises Refused on a full disk."""
+        self._store.pwrite(self._file, self._at, data)
+        self._at += len(data)
+        self._crc32 = zlib.crc32(data, self._crc32)
+        if self._at - self._noted >= SETTLE_BYTES:
+            self.settle()
+
+    def settle(self) -> None:
+        """What was written since the last time counts, also after a crash."""
+        if self._at > self._noted:
+            self._store.note(self._file, Summed(self._noted, self._at, self._crc32))
+        self._noted, self._crc32 = self._at, 0
 
 
 def complete(path: Path) -> HeldRanges:

@@ -17,7 +17,7 @@ from tests.support import fuzz
 HANDSHAKES = max(1, fuzz.INPUTS // 100)  # each costs some ten milliseconds
 
 
-class Shown:
+class ShownCertificate:
     """In place of a certificate."""
 
     def __init__(self, der: bytes) -> None:
@@ -29,7 +29,7 @@ class Shown:
 
 def liar(shown: bytes, claimed: bytes) -> LinkPerson:
     """Has its own key, another member's fingerprint, and shows what it likes."""
-    return LinkPerson(cast(x509.Certificate, Shown(shown)), person().private_key, claimed)
+    return LinkPerson(cast(x509.Certificate, ShownCertificate(shown)), person().private_key, claimed)
 
 
 def der_of(somebody: LinkPerson) -> bytes:

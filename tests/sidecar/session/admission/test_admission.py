@@ -1,4 +1,4 @@
-"""Newcomer and admitter pumped against each other, without a network."""
+"""Newcomer and host pumped against each other, without a network."""
 
 from dataclasses import dataclass
 
@@ -14,16 +14,16 @@ from kafila_sidecar.session.admission.host import (
     AdmissionAnswer,
     Enrol,
     HostAdmission,
-    Versions,
 )
 from kafila_sidecar.session.admission.newcomer import PAUSED, HostBusy, Newcomer
 from kafila_sidecar.session.admission.pake import Guesses
+from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.rendezvous.code import Code
 from tests.sidecar.session.trust_world import MemoryStore, entropy
 
 CODE = Code(7, ("ocean", "velvet", "lamp"))
 OFFER = ring_pb2.OfferBody(session=bytes(16), host="host", members_present=1)
-BODY = ring_pb2.EnrolBody(name="anna", certificate=b"der", version="1.0", mlx_lm_version="2.0")
+BODY = ring_pb2.EnrolBody(name="anna", certificate=b"der", version="1.0", planner=1, mlx_lm_version="2.0", protocol=1)
 
 
 @dataclass
@@ -36,45 +36,43 @@ class Policy:
         return self.obstacle
 
 
-def desk(policy: Policy | None = None, guesses: Guesses | None = None) -> HostAdmission:
+def admission(policy: Policy | None = None, guesses: Guesses | None = None) -> HostAdmission:
     return HostAdmission(
         code=CODE,
         guesses=guesses or Guesses(MemoryStore()),
-        versions=Versions("1.0", "2.0"),
+        versions=Versions("1.0", planner=1, mlx_lm="2.0"),
         offer=lambda: ring_pb2.OfferBody.FromString(OFFER.SerializeToString()),
         may_admit=policy or Policy(),
-        entropy=entropy("desk"),
+        entropy=entropy("host"),
     )
 
 
-def pump(
-    admitter: HostAdmission, newcomer: Newcomer, step: ring_pb2.Admission | None, now: float = 0.0
-) -> Enrol | None:
+def pump(host: HostAdmission, newcomer: Newcomer, step: ring_pb2.Admission | None, now: float = 0.0) -> Enrol | None:
     """Carries messages until nobody has one; the enrolment, if it came to that."""
     while step is not None:
-        outcome = admitter.receive(5, step, now)
+        outcome = host.receive(5, step, now)
         if isinstance(outcome, Enrol):
             return outcome
         step = newcomer.receive(outcome.admission)
     return None
 
 
-def offered(admitter: HostAdmission, now: float = 0.0) -> Newcomer:
+def offered(host: HostAdmission, now: float = 0.0) -> Newcomer:
     newcomer = Newcomer(CODE, entropy("newcomer"))
-    pump(admitter, newcomer, newcomer.start(), now)
+    pump(host, newcomer, newcomer.start(), now)
     assert newcomer.state == "offered"
     return newcomer
 
 
 def test_admission_when_code_is_right_then_offer_enrolment_and_key_arrive() -> None:
     guesses = Guesses(MemoryStore())
-    admitter = desk(guesses=guesses)
-    newcomer = offered(admitter)
+    host = admission(guesses=guesses)
+    newcomer = offered(host)
     assert (newcomer.offer.host, newcomer.offer.members_present) == ("host", 1)
-    enrol = pump(admitter, newcomer, newcomer.enrol(BODY))
+    enrol = pump(host, newcomer, newcomer.enrol(BODY))
     assert enrol is not None
     assert enrol.body == BODY
-    answer = admitter.admit(5, ring_pb2.AdmittedBody(name="anna", key=bytes(32)))
+    answer = host.admit(5, ring_pb2.AdmittedBody(name="anna", key=bytes(32)))
     assert newcomer.receive(answer.admission) is None
     assert (newcomer.state, newcomer.admitted.name, newcomer.admitted.key) == ("admitted", "anna", bytes(32))
     assert guesses.count == 0
@@ -84,7 +82,7 @@ def test_admission_when_words_are_wrong_then_denied_in_words_and_counted() -> No
     guesses = Guesses(MemoryStore())
     newcomer = Newcomer(Code(7, ("ocean", "velvet", "lava")), entropy())
     with pytest.raises(Denied, match="words do not match"):
-        pump(desk(guesses=guesses), newcomer, newcomer.start())
+        pump(admission(guesses=guesses), newcomer, newcomer.start())
     assert guesses.count == 1
 
 
@@ -92,30 +90,30 @@ def test_admission_when_session_is_full_then_only_who_knows_the_code_is_told_why
     policy = Policy(Refused("the session has its 3 members"))
     newcomer = Newcomer(CODE, entropy())
     with pytest.raises(Refused, match="has its 3 members"):
-        pump(desk(policy), newcomer, newcomer.start())
+        pump(admission(policy), newcomer, newcomer.start())
     guesser = Newcomer(Code(7, ("ocean", "velvet", "lava")), entropy())
     with pytest.raises(Denied):
-        pump(desk(policy), guesser, guesser.start())
+        pump(admission(policy), guesser, guesser.start())
 
 
 def test_admission_when_session_fills_up_after_the_offer_then_refused_at_enrolment() -> None:
     policy = Policy()
-    admitter = desk(policy)
-    newcomer = offered(admitter)
+    host = admission(policy)
+    newcomer = offered(host)
     policy.obstacle = Refused("the session has its 3 members")
     with pytest.raises(Refused, match="has its 3 members"):
-        pump(admitter, newcomer, newcomer.enrol(BODY))
+        pump(host, newcomer, newcomer.enrol(BODY))
 
 
 @pytest.mark.parametrize(
-    ("kafila", "mlx_lm", "sentence"),
-    [("1.1", "2.0", "kafila 1.0, your machine 1.1"), ("1.0", "", "mlx-lm 2.0, your machine none")],
+    ("planner", "mlx_lm", "sentence"),
+    [(2, "2.0", "planner 1, your machine planner 2"), (1, "", "mlx-lm 2.0, your machine mlx-lm none")],
 )
-def test_admission_when_versions_differ_then_refused_with_both(kafila: str, mlx_lm: str, sentence: str) -> None:
-    admitter = desk()
-    newcomer = offered(admitter)
+def test_admission_when_versions_differ_then_refused_with_both(planner: int, mlx_lm: str, sentence: str) -> None:
+    host = admission()
+    newcomer = offered(host)
     with pytest.raises(Refused, match=sentence):
-        pump(admitter, newcomer, newcomer.enrol(ring_pb2.EnrolBody(version=kafila, mlx_lm_version=mlx_lm)))
+        pump(host, newcomer, newcomer.enrol(ring_pb2.EnrolBody(planner=planner, mlx_lm_version=mlx_lm, protocol=1)))
 
 
 def test_admission_when_protocol_differs_then_refused_in_own_words_and_no_guess() -> None:
@@ -124,7 +122,7 @@ def test_admission_when_protocol_differs_then_refused_in_own_words_and_no_guess(
     start = newcomer.start()
     start.start.protocol = 2
     with pytest.raises(Refused, match="another protocol version"):
-        pump(desk(guesses=guesses), newcomer, start)
+        pump(admission(guesses=guesses), newcomer, start)
     assert guesses.count == 0
 
 
@@ -146,7 +144,7 @@ def test_exchange_when_steps_come_out_of_order_then_ended() -> None:
         ring_pb2.Admission(offer=sealed),
         ring_pb2.Admission(refused=sealed),
     ):
-        outcome = desk().receive(5, step, 0.0)
+        outcome = admission().receive(5, step, 0.0)
         assert isinstance(outcome, AdmissionAnswer)
         assert outcome.admission.refusal.code == "INVALID_ARGUMENT"
         newcomer = Newcomer(CODE, entropy())
@@ -155,10 +153,10 @@ def test_exchange_when_steps_come_out_of_order_then_ended() -> None:
 
 
 def test_enrolment_when_it_is_sealed_for_somebody_else_then_refused() -> None:
-    admitter = desk()
-    offered(admitter)
+    host = admission()
+    offered(host)
     stranger = ring_pb2.Admission(enrol=ring_pb2.Sealed(nonce=bytes(12), ciphertext=bytes(60)))
-    outcome = admitter.receive(5, stranger, 0.0)
+    outcome = host.receive(5, stranger, 0.0)
     assert isinstance(outcome, AdmissionAnswer)
     assert outcome.admission.WhichOneof("step") == "refused"
 
@@ -166,129 +164,129 @@ def test_enrolment_when_it_is_sealed_for_somebody_else_then_refused() -> None:
 @pytest.mark.parametrize(("ttl", "proved"), [(PROOF_TTL_S, False), (OFFER_TTL_S, True)])
 def test_exchange_when_its_time_is_over_then_forgotten(ttl: float, proved: bool) -> None:
     for late, alive in ((ttl - 1, True), (ttl, False)):
-        admitter = desk()
+        host = admission()
         newcomer = Newcomer(CODE, entropy())
         if proved:
-            pump(admitter, newcomer, newcomer.start())
+            pump(host, newcomer, newcomer.start())
             step = newcomer.enrol(BODY)
         else:
-            reply = admitter.receive(5, newcomer.start(), 0.0)
+            reply = host.receive(5, newcomer.start(), 0.0)
             assert isinstance(reply, AdmissionAnswer)
             step = newcomer.receive(reply.admission) or ring_pb2.Admission()
-        outcome = admitter.receive(5, step, late)
+        outcome = host.receive(5, step, late)
         refused = isinstance(outcome, AdmissionAnswer) and outcome.admission.HasField("refusal")
         assert refused != alive
 
 
 def test_exchange_when_newcomer_departs_then_forgotten_but_counted() -> None:
     guesses = Guesses(MemoryStore())
-    admitter = desk(guesses=guesses)
-    admitter.receive(5, Newcomer(CODE, entropy()).start(), 0.0)
-    admitter.departed(5)
+    host = admission(guesses=guesses)
+    host.receive(5, Newcomer(CODE, entropy()).start(), 0.0)
+    host.departed(5)
     assert guesses.count == 1
     with pytest.raises(InvalidInput):
-        admitter.admit(5, ring_pb2.AdmittedBody())
+        host.admit(5, ring_pb2.AdmittedBody())
 
 
 WRONG = Code(7, ("ocean", "velvet", "lava"))
 
 
-def guess(admitter: HostAdmission, mailbox: int = 6, now: float = 0.0) -> None:
+def guess(host: HostAdmission, mailbox: int = 6, now: float = 0.0) -> None:
     """One wrong guess, confirmed or left."""
     newcomer = Newcomer(WRONG, entropy(f"guess {mailbox}"))
-    reply = admitter.receive(mailbox, newcomer.start(), now)
+    reply = host.receive(mailbox, newcomer.start(), now)
     if isinstance(reply, AdmissionAnswer) and reply.admission.HasField("reply") and mailbox % 2:
-        admitter.receive(mailbox, newcomer.receive(reply.admission) or ring_pb2.Admission(), now)
-    admitter.departed(mailbox)
+        host.receive(mailbox, newcomer.receive(reply.admission) or ring_pb2.Admission(), now)
+    host.departed(mailbox)
 
 
-def refusal(admitter: HostAdmission, code: Code, now: float = 0.0) -> KafilaError:
+def refusal(host: HostAdmission, code: Code, now: float = 0.0) -> KafilaError:
     newcomer = Newcomer(code, entropy("knocks"))
     start = newcomer.start()
     with pytest.raises(KafilaError) as caught:
-        pump(admitter, newcomer, start, now)
+        pump(host, newcomer, start, now)
     return caught.value
 
 
-def test_desk_when_code_was_guessed_too_often_then_paused_for_right_and_wrong_words_alike() -> None:
+def test_admission_when_code_was_guessed_too_often_then_paused_for_right_and_wrong_words_alike() -> None:
     store = MemoryStore()
-    admitter = desk(guesses=Guesses(store))
+    host = admission(guesses=Guesses(store))
     for mailbox in range(MOST_GUESSES):
-        assert not admitter.is_paused
-        guess(admitter, mailbox)
-    assert admitter.is_paused
-    right, wrong = refusal(admitter, CODE), refusal(admitter, WRONG)
+        assert not host.is_paused
+        guess(host, mailbox)
+    assert host.is_paused
+    right, wrong = refusal(host, CODE), refusal(host, WRONG)
     assert isinstance(right, Refused)
     assert str(right) == str(wrong) == PAUSED
     assert store.saved[-1] == MOST_GUESSES
 
 
-def test_desk_when_paused_and_started_again_then_still_paused() -> None:
+def test_admission_when_paused_and_started_again_then_still_paused() -> None:
     store = MemoryStore()
-    first = desk(guesses=Guesses(store))
+    first = admission(guesses=Guesses(store))
     for mailbox in range(MOST_GUESSES):
         guess(first, mailbox)
-    again = desk(guesses=Guesses(store))
+    again = admission(guesses=Guesses(store))
     assert again.is_paused
     assert str(refusal(again, CODE)) == PAUSED
 
 
-def test_desk_when_there_is_a_new_code_then_joining_goes_on_and_the_old_words_are_wrong() -> None:
+def test_admission_when_there_is_a_new_code_then_joining_goes_on_and_the_old_words_are_wrong() -> None:
     store = MemoryStore()
-    admitter = desk(guesses=Guesses(store))
+    host = admission(guesses=Guesses(store))
     for mailbox in range(MOST_GUESSES):
-        guess(admitter, mailbox)
+        guess(host, mailbox)
     fresh = Code(7, ("zoo", "zone", "zero"))
-    assert admitter.renew(fresh) == []
-    assert not admitter.is_paused
-    assert isinstance(refusal(admitter, CODE), Denied)
+    assert host.renew(fresh) == []
+    assert not host.is_paused
+    assert isinstance(refusal(host, CODE), Denied)
     newcomer = Newcomer(fresh, entropy("invited"))
-    pump(admitter, newcomer, newcomer.start())
+    pump(host, newcomer, newcomer.start())
     assert newcomer.state == "offered"
     assert store.saved[-1] == 1
 
 
-def test_desk_when_code_changes_meanwhile_then_who_came_by_the_old_one_is_told() -> None:
-    admitter = desk()
-    proved = offered(admitter)
-    (answer,) = admitter.renew(Code(7, ("zoo", "zone", "zero")))
+def test_admission_when_code_changes_meanwhile_then_who_came_by_the_old_one_is_told() -> None:
+    host = admission()
+    proved = offered(host)
+    (answer,) = host.renew(Code(7, ("zoo", "zone", "zero")))
     with pytest.raises(Denied, match="has a new code"):
         proved.receive(answer.admission)
-    late = admitter.receive(5, offered(desk()).enrol(BODY), 0.0)
+    late = host.receive(5, offered(admission()).enrol(BODY), 0.0)
     assert isinstance(late, AdmissionAnswer)
     assert late.admission.refusal.code == "INVALID_ARGUMENT"
 
 
-def test_desk_when_many_knock_at_once_then_some_are_asked_to_come_again_and_no_guess_is_free() -> None:
-    admitter = desk()
+def test_admission_when_many_knock_at_once_then_some_are_asked_to_come_again_and_no_guess_is_free() -> None:
+    host = admission()
     waiting = [Newcomer(CODE, entropy(f"newcomer {mailbox}")) for mailbox in range(MOST_GUESSES)]
-    replies = [admitter.receive(mailbox, newcomer.start(), 0.0) for mailbox, newcomer in enumerate(waiting)]
-    assert not admitter.is_paused
-    assert isinstance(refusal(admitter, CODE), HostBusy)
+    replies = [host.receive(mailbox, newcomer.start(), 0.0) for mailbox, newcomer in enumerate(waiting)]
+    assert not host.is_paused
+    assert isinstance(refusal(host, CODE), HostBusy)
     for mailbox, (newcomer, reply) in enumerate(zip(waiting, replies, strict=True)):
         assert isinstance(reply, AdmissionAnswer)
-        offer = admitter.receive(mailbox, newcomer.receive(reply.admission) or ring_pb2.Admission(), 0.0)
+        offer = host.receive(mailbox, newcomer.receive(reply.admission) or ring_pb2.Admission(), 0.0)
         assert isinstance(offer, AdmissionAnswer)
         newcomer.receive(offer.admission)
         assert newcomer.state == "offered"
-    assert offered(admitter).state == "offered"
+    assert offered(host).state == "offered"
 
 
-def test_desk_when_unconfirmed_exchanges_run_out_of_time_then_paused() -> None:
-    admitter = desk()
+def test_admission_when_unconfirmed_exchanges_run_out_of_time_then_paused() -> None:
+    host = admission()
     for mailbox in range(MOST_GUESSES):
-        admitter.receive(mailbox, Newcomer(WRONG, entropy(f"{mailbox}")).start(), 0.0)
-    assert str(refusal(admitter, CODE, now=PROOF_TTL_S)) == PAUSED
+        host.receive(mailbox, Newcomer(WRONG, entropy(f"{mailbox}")).start(), 0.0)
+    assert str(refusal(host, CODE, now=PROOF_TTL_S)) == PAUSED
 
 
-def test_desk_when_many_hold_offers_then_bounded() -> None:
-    admitter = desk()
+def test_admission_when_many_hold_offers_then_bounded() -> None:
+    host = admission()
     for mailbox in range(100, 100 + MOST_EXCHANGES):
         newcomer = Newcomer(CODE, entropy(f"newcomer {mailbox}"))
         step: ring_pb2.Admission | None = newcomer.start()
         while step is not None:
-            outcome = admitter.receive(mailbox, step, 0.0)
+            outcome = host.receive(mailbox, step, 0.0)
             assert isinstance(outcome, AdmissionAnswer)
             step = newcomer.receive(outcome.admission)
-    assert isinstance(refusal(admitter, CODE), HostBusy)
-    assert len(admitter._exchanges) == MOST_EXCHANGES
+    assert isinstance(refusal(host, CODE), HostBusy)
+    assert host.exchanges == MOST_EXCHANGES

@@ -1,4 +1,4 @@
-"""Hostile bytes to whatever a stranger, a newcomer or an admitter may say before anybody is a member."""
+"""Hostile bytes to whatever a stranger, a newcomer or a host may say before anybody is a member."""
 
 import copy
 from collections.abc import Callable
@@ -9,22 +9,23 @@ import pytest
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.session.admission.host import (
-    ADMITTER_CONTEXT,
+    HOST_CONTEXT,
     MOST_EXCHANGES,
     NEWCOMER_CONTEXT,
     Enrol,
     HostAdmission,
-    Versions,
 )
 from kafila_sidecar.session.admission.newcomer import Newcomer
 from kafila_sidecar.session.admission.pake import Guesses
+from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.channel.replica import Replica
+from kafila_sidecar.session.channel.upkeep import Upkeep
 from kafila_sidecar.session.membership.identity import make_identity, public_key_of
 from kafila_sidecar.session.membership.log import replay
 from kafila_sidecar.session.membership.seal import Sealer
 from kafila_sidecar.session.rendezvous.address import parse_address
 from kafila_sidecar.session.rendezvous.code import Code, parse_code
-from tests.sidecar.session.trust_world import SESSION, MemoryStore, entropy, new_host, parsed
+from tests.sidecar.session.trust_world import SESSION, MemoryStore, entropy, new_host, parsed, wish
 from tests.support.fuzz import INPUTS, fuzz
 
 pytestmark = pytest.mark.fuzz
@@ -32,28 +33,34 @@ pytestmark = pytest.mark.fuzz
 CODE = Code(7, ("ocean", "velvet", "lamp"))
 IDENTITY = make_identity()
 BODY = ring_pb2.EnrolBody(
-    name="zoe", certificate=IDENTITY.der, agreement=IDENTITY.agreement, version="1", mlx_lm_version="1"
+    name="zoe",
+    certificate=IDENTITY.der,
+    agreement=IDENTITY.agreement,
+    version="1",
+    planner=1,
+    mlx_lm_version="1",
+    protocol=1,
 )
 
 
-def desk() -> HostAdmission:
+def admission() -> HostAdmission:
     return HostAdmission(
         code=CODE,
         guesses=Guesses(MemoryStore()),
-        versions=Versions("1", "1"),
+        versions=Versions("1", 1, "1"),
         offer=lambda: ring_pb2.OfferBody(session=SESSION),
         may_admit=lambda: None,
-        entropy=entropy("desk"),
+        entropy=entropy("host"),
     )
 
 
-def conversation(admitter: HostAdmission) -> tuple[Newcomer, list[bytes]]:
+def conversation(host: HostAdmission) -> tuple[Newcomer, list[bytes]]:
     """A newcomer with an offer, and all that was said."""
     newcomer = Newcomer(CODE, entropy("newcomer"))
     step: ring_pb2.Admission | None = newcomer.start()
     said = []
     while step is not None:
-        answer = admitter.receive(1, step, 0.0)
+        answer = host.receive(1, step, 0.0)
         assert not isinstance(answer, Enrol)
         said += [step.SerializeToString(), answer.admission.SerializeToString()]
         step = newcomer.receive(answer.admission)
@@ -77,25 +84,25 @@ def test_certificates_when_hostile_then_typed() -> None:
     assert fuzz(public_key_of, [IDENTITY.der]) >= 1
 
 
-def test_desk_when_a_strangers_steps_are_hostile_then_nobody_is_enrolled() -> None:
-    admitter = desk()
-    _, said = conversation(desk())
+def test_admission_when_a_strangers_steps_are_hostile_then_nobody_is_enrolled() -> None:
+    host = admission()
+    _, said = conversation(admission())
     number = 0
 
     def receive(data: bytes) -> None:
         nonlocal number
         number += 1
         if number % 1000 == 0:
-            admitter.renew(CODE)  # it would be paused for good after the first few guesses
-        outcome = admitter.receive(number % 100, parsed(ring_pb2.Admission, data), float(number))
+            host.renew(CODE)  # it would be paused for good after the first few guesses
+        outcome = host.receive(number % 100, parsed(ring_pb2.Admission, data), float(number))
         assert not isinstance(outcome, Enrol)
-        assert len(admitter._exchanges) <= MOST_EXCHANGES
+        assert host.exchanges <= MOST_EXCHANGES
 
     fuzz(receive, said)
 
 
 def test_newcomer_when_the_rendezvous_answers_are_hostile_then_it_believes_none() -> None:
-    _, said = conversation(desk())
+    _, said = conversation(admission())
     fresh = Newcomer(CODE, entropy("fresh"))
     fresh.start()
 
@@ -109,21 +116,21 @@ def test_newcomer_when_the_rendezvous_answers_are_hostile_then_it_believes_none(
     fuzz(receive, [answer for answer in said[1::2] if len(answer) > 40])
 
 
-def test_desk_when_who_proved_the_code_enrols_with_hostile_bytes_then_typed() -> None:
-    admitter = desk()
-    newcomer, _ = conversation(admitter)
+def test_admission_when_who_proved_the_code_enrols_with_hostile_bytes_then_typed() -> None:
+    admitting, host = admission(), new_host()
+    newcomer, _ = conversation(admitting)
     seal = Sealer(newcomer._pake.keys.newcomer_seal, NEWCOMER_CONTEXT, entropy("seal"))
-    exchange, host = admitter._exchanges[1], new_host()
+    exchange = admitting._exchanges[1]
     founded = host.log
 
     def enrol(data: bytes) -> None:
-        admitter._exchanges[1] = copy.copy(exchange)
-        outcome = admitter.receive(1, ring_pb2.Admission(enrol=seal.seal(data)), 0.0)
+        admitting._exchanges[1] = copy.copy(exchange)
+        outcome = admitting.receive(1, ring_pb2.Admission(enrol=seal.seal(data)), 0.0)
         if not isinstance(outcome, Enrol):
             raise InvalidInput("refused")
         body = outcome.body
         host.log = replay(SESSION, founded.entries)
-        host.admit(wish=body.name, certificate=body.certificate, agreement=body.agreement, mailbox=2)
+        Upkeep(host).admit(body, 2)
 
     assert fuzz(enrol, [BODY.SerializeToString()]) >= 1
 
@@ -154,14 +161,14 @@ def refusal_read(_: Newcomer) -> None:
         ("enrolling", "refused", refusal_read),
     ],
 )
-def test_newcomer_when_the_admitter_seals_hostile_bytes_then_typed(
+def test_newcomer_when_the_host_seals_hostile_bytes_then_typed(
     state: str, step: str, then: Callable[[Newcomer], None]
 ) -> None:
-    newcomer, _ = conversation(desk())
-    seal = Sealer(newcomer._pake.keys.admitter_seal, ADMITTER_CONTEXT, entropy("seal"))
-    admitted, _ = new_host().admit(wish="zoe", certificate=IDENTITY.der, agreement=IDENTITY.agreement, mailbox=2)
+    newcomer, _ = conversation(admission())
+    seal = Sealer(newcomer._pake.keys.host_seal, HOST_CONTEXT, entropy("seal"))
+    admitted, _ = Upkeep(new_host()).admit(wish("zoe", IDENTITY), 2)
     samples = {
-        "offer": ring_pb2.OfferBody(session=SESSION, confirm_mac=newcomer._pake.keys.admitter_mac),
+        "offer": ring_pb2.OfferBody(session=SESSION, confirm_mac=newcomer._pake.keys.host_mac),
         "admitted": admitted,
         "refused": ring_pb2.Refusal(code="NOT_FOUND", sentence="no"),
     }

@@ -17,36 +17,36 @@ def sides(
 ) -> tuple[NewcomerPake, HostPake, Guesses]:
     guesses = Guesses(store or MemoryStore())
     newcomer = NewcomerPake(newcomer_words, newcomer_room, entropy("newcomer"))
-    return newcomer, HostPake(WORDS, 7, guesses, entropy("admitter")), guesses
+    return newcomer, HostPake(WORDS, 7, guesses, entropy("host")), guesses
 
 
 def test_proof_when_words_agree_then_keys_agree_and_no_guess_is_counted() -> None:
-    newcomer, admitter, guesses = sides()
-    confirmation = newcomer.receive_reply(admitter.receive_start(newcomer.start()))
+    newcomer, host, guesses = sides()
+    confirmation = newcomer.receive_reply(host.receive_start(newcomer.start(), 1), 1)
     assert guesses.count == 1
-    newcomer.receive_mac(admitter.receive_confirm(confirmation))
-    assert (newcomer.state, admitter.state) == ("proved", "proved")
-    assert newcomer.keys == admitter.keys
+    newcomer.receive_mac(host.receive_confirm(confirmation))
+    assert (newcomer.state, host.state) == ("proved", "proved")
+    assert newcomer.keys == host.keys
     assert guesses.count == 0
     keys = newcomer.keys
-    assert len({keys.newcomer_mac, keys.admitter_mac, keys.newcomer_seal, keys.admitter_seal}) == 4
+    assert len({keys.newcomer_mac, keys.host_mac, keys.newcomer_seal, keys.host_seal}) == 4
 
 
 @pytest.mark.parametrize(("words", "room"), [(b"ocean-velvet-lump", 7), (b"", 7), (WORDS, 8)])
 def test_proof_when_words_or_room_differ_then_denied_and_counted(words: bytes, room: int) -> None:
-    newcomer, admitter, guesses = sides(newcomer_words=words, newcomer_room=room)
-    confirmation = newcomer.receive_reply(admitter.receive_start(newcomer.start()))
+    newcomer, host, guesses = sides(newcomer_words=words, newcomer_room=room)
+    confirmation = newcomer.receive_reply(host.receive_start(newcomer.start(), 1), 1)
     with pytest.raises(Denied):
-        admitter.receive_confirm(confirmation)
+        host.receive_confirm(confirmation)
     assert guesses.count == 1
     with pytest.raises(InvalidInput):
-        admitter.receive_confirm(confirmation)
+        host.receive_confirm(confirmation)
 
 
 def test_proof_when_newcomer_stops_after_the_reply_then_it_was_counted_before_the_reply_was_made() -> None:
     store = MemoryStore(4)
-    newcomer, admitter, _ = sides(store=store)
-    admitter.receive_start(newcomer.start())
+    newcomer, host, _ = sides(store=store)
+    host.receive_start(newcomer.start(), 1)
     assert store.saved == [4, 5]
     assert Guesses(store).count == 5
 
@@ -54,14 +54,14 @@ def test_proof_when_newcomer_stops_after_the_reply_then_it_was_counted_before_th
 def test_proof_when_rendezvous_sits_in_the_middle_without_the_words_then_newcomer_is_not_fooled() -> None:
     newcomer, _, _ = sides()
     middle = HostPake(b"other-other-other", 7, Guesses(MemoryStore()), entropy("middle"))
-    newcomer.receive_reply(middle.receive_start(newcomer.start()))
+    newcomer.receive_reply(middle.receive_start(newcomer.start(), 1), 1)
     with pytest.raises(Denied):
-        newcomer.receive_mac(middle.keys.admitter_mac)
+        newcomer.receive_mac(middle.keys.host_mac)
 
 
 def test_proof_when_confirmation_is_reflected_then_denied() -> None:
-    newcomer, admitter, _ = sides()
-    confirmation = newcomer.receive_reply(admitter.receive_start(newcomer.start()))
+    newcomer, host, _ = sides()
+    confirmation = newcomer.receive_reply(host.receive_start(newcomer.start(), 1), 1)
     with pytest.raises(Denied):
         newcomer.receive_mac(confirmation)
 
@@ -71,32 +71,32 @@ def test_proof_when_confirmation_is_reflected_then_denied() -> None:
     [b"", bytes(MESSAGE_BYTES), b"A" + bytes(32), b"B" + bytes(32), b"A" + b"\xff" * 32, bytes(MESSAGE_BYTES + 1)],
 )
 def test_start_when_message_is_no_point_then_invalid_and_counted(message: bytes) -> None:
-    _, admitter, guesses = sides()
+    _, host, guesses = sides()
     with pytest.raises(InvalidInput):
-        admitter.receive_start(message)
+        host.receive_start(message, 1)
     assert guesses.count == 1
 
 
 def test_reply_when_own_message_comes_back_then_invalid() -> None:
     newcomer, _, _ = sides()
     with pytest.raises(InvalidInput):
-        newcomer.receive_reply(newcomer.start())
+        newcomer.receive_reply(newcomer.start(), 1)
 
 
 def test_machines_when_steps_come_out_of_order_then_invalid() -> None:
-    newcomer, admitter, _ = sides()
+    newcomer, host, _ = sides()
     with pytest.raises(InvalidInput):
-        newcomer.receive_reply(bytes(33))
+        newcomer.receive_reply(bytes(33), 1)
     with pytest.raises(InvalidInput):
         newcomer.receive_mac(bytes(32))
     with pytest.raises(InvalidInput):
-        admitter.receive_confirm(bytes(32))
+        host.receive_confirm(bytes(32))
     first = newcomer.start()
     with pytest.raises(InvalidInput):
         newcomer.start()
-    admitter.receive_start(first)
+    host.receive_start(first, 1)
     with pytest.raises(InvalidInput):
-        admitter.receive_start(first)
+        host.receive_start(first, 1)
 
 
 def test_file_guesses_when_process_starts_again_then_count_goes_on(tmp_path: Path) -> None:
@@ -108,4 +108,4 @@ def test_file_guesses_when_process_starts_again_then_count_goes_on(tmp_path: Pat
     with pytest.raises(Refused):
         FileGuesses(folder).load()
     with pytest.raises(Refused):
-        FileGuesses(folder / "nowhere").save(1)
+        FileGuesses(folder / "guesses" / "below a file").save(1)

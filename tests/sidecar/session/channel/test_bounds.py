@@ -24,14 +24,14 @@ async def waits(feed: EventQueue) -> bool:
     return not done
 
 
-async def test_feed_when_its_listener_is_behind_then_those_who_bring_news_wait() -> None:
-    for news, enough in ((MemberDeparted("anna"), MOST_UNREAD), (large(200_000), MOST_UNREAD_BYTES // 200_000 + 1)):
+async def test_feed_when_its_listener_is_behind_then_those_who_bring_events_wait() -> None:
+    for events, enough in ((MemberDeparted("anna"), MOST_UNREAD), (large(200_000), MOST_UNREAD_BYTES // 200_000 + 1)):
         feed = EventQueue()
-        feed.tell([news] * (enough - 1))
+        feed.tell([events] * (enough - 1))
         assert not await waits(feed)
-        feed.tell([news])
+        feed.tell([events])
         assert await waits(feed)
-        assert await feed.next() == news
+        assert await feed.next() == events
         assert not await waits(feed)
         assert feed._unread_bytes >= 0
 
@@ -50,10 +50,10 @@ async def test_way_when_it_stalls_then_later_messages_are_lost_on_it_only() -> N
         way = Way(ignore)
         for _ in range(2 * MOST_WAITING):
             way.put(bytes(size))
-        assert way._queue.qsize() == most
+        assert way.waiting == most
         running = asyncio.create_task(way.run())
         await way.emptied()
-        assert way._waiting_bytes == 0
+        assert way.waiting_bytes == 0
         running.cancel()
 
 

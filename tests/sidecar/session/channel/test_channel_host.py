@@ -9,30 +9,29 @@ import pytest
 from kafila_sidecar.errors import Denied, InvalidInput, NotFound, Refused, Unavailable
 from kafila_sidecar.session.admission.host import MOST_GUESSES
 from kafila_sidecar.session.channel.events import HostChanged, MemberJoined, MemberRemoved, MessageFrom
-from kafila_sidecar.session.join import Local, approach
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress
 from kafila_sidecar.session.rendezvous.code import Code
-from tests.sidecar.session.channel_world import Person, Stage, rendezvous
+from tests.sidecar.session.channel_world import ChannelPerson, Company, knock, rendezvous
 from tests.sidecar.session.trust_world import go
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    stage = Stage(tmp_path)
-    yield stage
-    await stage.end()
+async def company(tmp_path: Path) -> AsyncIterator[Company]:
+    company = Company(tmp_path)
+    yield company
+    await company.end()
 
 
-async def village(stage: Stage, address: RendezvousAddress, *names: str) -> dict[str, Person]:
-    people = {"host": await stage.host(address)}
+async def village(company: Company, address: RendezvousAddress, *names: str) -> dict[str, ChannelPerson]:
+    people = {"host": await company.host(address)}
     for name in names:
-        people[name] = await stage.join(people["host"].channel.code, name)
+        people[name] = await company.join(people["host"].channel.code, name)
         for other in [*people.values()][1:-1]:
             await other.hear(MemberJoined)
     return people
 
 
-def code_of(person: Person) -> Code:
+def code_of(person: ChannelPerson) -> Code:
     assert person.channel.code is not None
     return person.channel.code
 
@@ -41,81 +40,83 @@ def wrong(code: Code) -> Code:
     return Code(code.room, (*code.words[:2], "zoo" if code.words[2] != "zoo" else "zone"), code.address)
 
 
-async def test_kick_when_done_then_old_code_and_old_member_are_out_and_the_others_go_on(stage: Stage) -> None:
+async def test_kick_when_done_then_old_code_and_old_member_are_out_and_the_others_go_on(company: Company) -> None:
     async with rendezvous(tls=True) as address:
-        people = await village(stage, address, "anna", "eve")
+        people = await village(company, address, "anna", "eve")
         host, anna, eve = people.values()
         old = code_of(host)
         with pytest.raises(Refused, match="only the host, host,"):
-            anna.channel.kick("eve")
+            anna.channel.remove("eve", "removed")
         with pytest.raises(InvalidInput):
-            host.channel.kick("host")
-        host.channel.kick("eve")
+            host.channel.remove("host", "removed")
+        host.channel.remove("eve", "removed")
         for person in (host, anna, eve):
             assert await person.hear(MemberRemoved) == MemberRemoved("eve", "removed")
         with pytest.raises(Denied, match="words do not match"):
-            await approach(code=old, name="eve")
+            await knock(old, "eve")
         await eve.channel.send(go(666))
         await anna.channel.send(go(1))
         assert await host.hear(MessageFrom) == MessageFrom("anna", go(1))
-        await stage.join(host.channel.code, "ben")
+        await company.join(host.channel.code, "ben")
         await anna.hear(MemberJoined)
         assert eve.heard == []
-        await stage.end()
+        await company.end()
 
 
-async def test_code_when_renewed_then_members_stay_and_only_the_new_words_open(stage: Stage, tmp_path: Path) -> None:
+async def test_code_when_renewed_then_members_stay_and_only_the_new_words_open(
+    company: Company, tmp_path: Path
+) -> None:
     async with rendezvous(tls=False) as address:
-        people = await village(stage, address, "anna")
+        people = await village(company, address, "anna")
         host, anna = people.values()
         old = code_of(host)
-        late = await approach(code=old, name="ben")
+        late = await knock(old, "ben")
         new = host.channel.new_code()
         assert (new.room, new.address) == (old.room, old.address)
         assert new.words != old.words
         assert anna.channel.is_at(new)
         with pytest.raises(Denied):
-            await approach(code=old, name="ben")
+            await knock(old, "ben")
         with pytest.raises(Denied, match="has a new code"):
-            await late.enrol(Local(tmp_path, "1.0", "2.0", lambda: None))
+            await late.enrol()
         with pytest.raises(Refused, match="only the host"):
             anna.channel.new_code()
-        await stage.join(new, "ben")
+        await company.join(new, "ben")
         await anna.hear(MemberJoined)
-        await stage.end()
+        await company.end()
 
 
-async def test_joining_when_guessed_at_then_paused_until_there_is_a_new_code(stage: Stage, tmp_path: Path) -> None:
+async def test_joining_when_guessed_at_then_paused_until_there_is_a_new_code(company: Company, tmp_path: Path) -> None:
     async with rendezvous(tls=False) as address:
-        people = await village(stage, address, "anna")
+        people = await village(company, address, "anna")
         host = people["host"]
         for _ in range(MOST_GUESSES):
             assert host.channel.joining == "open"
             with pytest.raises(Denied):
-                await approach(code=wrong(code_of(host)), name="eve")
+                await knock(wrong(code_of(host)), "eve")
         assert host.channel.joining == "paused"
         assert (tmp_path / "host" / "guesses").read_text() == str(MOST_GUESSES)
         for code in (code_of(host), wrong(code_of(host))):
             with pytest.raises(Refused, match="ask its host for a new code"):
-                await approach(code=code, name="ben")
-        await stage.join(host.channel.new_code(), "ben")
+                await knock(code, "ben")
+        await company.join(host.channel.new_code(), "ben")
         await people["anna"].hear(MemberJoined)
         assert host.channel.joining == "open"
-        await stage.end()
+        await company.end()
 
 
-async def test_joining_when_many_come_at_once_then_all_get_in(stage: Stage) -> None:
+async def test_joining_when_many_come_at_once_then_all_get_in(company: Company) -> None:
     async with rendezvous(tls=False) as address:
-        host = await stage.host(address)
-        await asyncio.gather(*(stage.join(host.channel.code, f"guest{number}") for number in range(2 * MOST_GUESSES)))
+        host = await company.host(address)
+        await asyncio.gather(*(company.join(host.channel.code, f"guest{number}") for number in range(2 * MOST_GUESSES)))
         assert len(host.channel.members) == 2 * MOST_GUESSES + 1
         assert host.channel.joining == "open"
-        await stage.end()
+        await company.end()
 
 
-async def test_host_when_it_leaves_then_the_next_one_admits_by_a_code_of_its_own(stage: Stage) -> None:
+async def test_host_when_it_leaves_then_the_next_one_admits_by_a_code_of_its_own(company: Company) -> None:
     async with rendezvous(tls=False) as address:
-        people = await village(stage, address, "anna", "ben")
+        people = await village(company, address, "anna", "ben")
         host, anna, ben = people.values()
         old = code_of(host)
         await host.channel.leave()
@@ -124,20 +125,20 @@ async def test_host_when_it_leaves_then_the_next_one_admits_by_a_code_of_its_own
             assert person.channel.host == "anna"
         assert ben.channel.code is None
         with pytest.raises(Denied):
-            await approach(code=old, name="carl")
-        offer = await approach(code=code_of(anna), name="carl")
+            await knock(old, "carl")
+        offer = await knock(code_of(anna), "carl")
         assert (offer.host, offer.members_present) == ("anna", 2)
         await offer.abandon()
-        carl = await stage.join(code_of(anna), "carl")
+        carl = await company.join(code_of(anna), "carl")
         await ben.hear(MemberJoined)
         await carl.channel.send(go(1))
-        assert await ben.hear(MessageFrom, lambda news: news.sender == "carl") == MessageFrom("carl", go(1))
-        await stage.end()
+        assert await ben.hear(MessageFrom, lambda event: event.sender == "carl") == MessageFrom("carl", go(1))
+        await company.end()
 
 
-async def test_host_when_it_dies_then_the_others_vote_and_it_is_no_member_when_it_returns(stage: Stage) -> None:
+async def test_host_when_it_dies_then_the_others_vote_and_it_is_no_member_when_it_returns(company: Company) -> None:
     async with rendezvous(tls=False) as address:
-        people = await village(stage, address, "anna", "ben")
+        people = await village(company, address, "anna", "ben")
         host, anna, ben = people.values()
         old = code_of(host)
         await host.channel.aclose()
@@ -149,31 +150,31 @@ async def test_host_when_it_dies_then_the_others_vote_and_it_is_no_member_when_i
             assert await person.hear(HostChanged) == HostChanged("anna")
         assert [member.name for member in ben.channel.members] == ["anna", "ben"]
         with pytest.raises((Denied, Unavailable)):
-            await approach(code=old, name="host")
-        back = await stage.join(code_of(anna), "host")
+            await knock(old, "host")
+        back = await company.join(code_of(anna), "host")
         assert [member.name for member in back.channel.members] == ["anna", "ben", "host"]
-        await stage.end()
+        await company.end()
 
 
-async def test_approach_when_all_members_are_gone_then_no_host(stage: Stage) -> None:
+async def test_approach_when_all_members_are_gone_then_no_host(company: Company) -> None:
     async with rendezvous(tls=False) as address:
-        people = await village(stage, address, "anna")
+        people = await village(company, address, "anna")
         code = code_of(people["host"])
         for person in people.values():
             await person.channel.leave()
         with pytest.raises(NotFound):
-            await approach(code=code, name="ben")
-        await stage.end()
+            await knock(code, "ben")
+        await company.end()
 
 
-async def test_lock_when_the_host_leaves_then_it_holds_under_the_successor(stage: Stage) -> None:
+async def test_lock_when_the_host_leaves_then_it_holds_under_the_successor(company: Company) -> None:
     async with rendezvous(tls=False) as address:
-        people = await village(stage, address, "anna", "ben")
+        people = await village(company, address, "anna", "ben")
         host, anna, ben = people.values()
         host.channel.lock(True)
         await host.channel.leave()
         await ben.hear(HostChanged)
         assert anna.channel.joining == ben.channel.joining == "locked"
         with pytest.raises(Refused, match="is locked: ask its host, anna,"):
-            await approach(code=code_of(anna), name="carl")
-        await stage.end()
+            await knock(code_of(anna), "carl")
+        await company.end()

@@ -14,19 +14,21 @@ from kafila_sidecar.session.channel.events import (
     MemberReturned,
     MessageFrom,
 )
+from kafila_sidecar.session.channel.presence import Presence
 from kafila_sidecar.session.channel.replica import KEPT_MESSAGES, Replica
+from kafila_sidecar.session.channel.upkeep import Upkeep
 from kafila_sidecar.session.channel.waiting import MOST_BYTES, MOST_MESSAGES
 from kafila_sidecar.session.membership.entries import admit
 from kafila_sidecar.session.membership.identity import Identity, make_identity
 from kafila_sidecar.session.membership.log import Forked, replay
-from tests.sidecar.session.trust_world import KEY, SESSION, entropy, go, new_host, newcomer
+from tests.sidecar.session.trust_world import KEY, SESSION, entropy, go, new_host, newcomer, wish
 
 
 def three() -> tuple[Replica, Replica, Replica]:
     host = new_host()
     anna = newcomer(host, "anna")
     ben = newcomer(host, "ben")
-    anna.receive(host.write_news())
+    anna.receive(host.write_entries())
     return host, anna, ben
 
 
@@ -60,10 +62,10 @@ def test_receive_when_messages_come_in_any_order_then_each_is_told_once(seed: in
     sent = {name: [replica.write(go(i)) for i in range(30)] for name, replica in (("host", host), ("anna", anna))}
     mail = [(name, sealed) for name, batch in sent.items() for sealed in batch] * 3
     chance.shuffle(mail)
-    told = [news for _, sealed in mail for news in ben.receive(sealed) or []]
+    told = [event for _, sealed in mail for event in ben.receive(sealed) or []]
     assert len(told) == 60
     for name in sent:
-        epochs = [news.control.epoch for news in told if isinstance(news, MessageFrom) and news.sender == name]
+        epochs = [event.control.epoch for event in told if isinstance(event, MessageFrom) and event.sender == name]
         assert sorted(epochs) == list(range(30))
 
 
@@ -74,21 +76,21 @@ def test_receive_when_log_entries_come_in_any_order_then_same_members(order: tup
     entries = []
     for name in ("ben", "carl", "dora"):
         newcomer(host, name)
-        entries.append(host.write_news())
-    news = [one for place in order for one in anna.receive(entries[place]) or []]
+        entries.append(host.write_entries())
+    events = [one for place in order for one in anna.receive(entries[place]) or []]
     assert names(anna) == names(host)
-    assert [one.member.name for one in news if isinstance(one, MemberJoined)] == ["ben", "carl", "dora"]
+    assert [one.member.name for one in events if isinstance(one, MemberJoined)] == ["ben", "carl", "dora"]
 
 
 def test_receive_when_a_newcomers_message_is_quicker_than_its_admission_then_told_after_it() -> None:
     host = new_host()
     anna = newcomer(host, "anna")
     ben = newcomer(host, "ben")
-    entry = host.write_news()
+    entry = host.write_entries()
     assert anna.receive(ben.write(go(7))) is None
-    news = anna.receive(entry)
-    assert news is not None
-    assert [type(one) for one in news] == [MemberJoined, MessageFrom]
+    events = anna.receive(entry)
+    assert events is not None
+    assert [type(one) for one in events] == [MemberJoined, MessageFrom]
 
 
 def test_receive_when_message_was_written_before_its_reader_joined_then_not_told() -> None:
@@ -99,15 +101,16 @@ def test_receive_when_message_was_written_before_its_reader_joined_then_not_told
     unaware = anna.write(go(3))
     for sealed in (*early, unaware):
         assert ben.receive(sealed) == []
-    anna.receive(host.write_news())
+    anna.receive(host.write_entries())
     assert ben.receive(anna.write(go(4))) == [MessageFrom("anna", go(4))]
 
 
 def test_receive_when_member_was_removed_then_its_messages_are_denied_and_it_learns_why() -> None:
     host, anna, ben = three()
     late = ben.write(go(1))
-    assert host.remove("ben", "removed") == [MemberRemoved("ben", "removed")]
-    entry = host.write_news()
+    acts = Upkeep(host).remove("ben", "removed")
+    assert acts.events == [MemberRemoved("ben", "removed")]
+    entry = acts.letters[0].sealed
     assert anna.receive(entry) == [MemberRemoved("ben", "removed")]
     assert ben.receive(entry) == [MemberRemoved("ben", "removed")]
     for replica in (host, anna):
@@ -139,7 +142,7 @@ def test_receive_when_somebody_without_the_key_writes_then_denied() -> None:
         ben.receive(outsider.write(go(1)))
 
 
-def test_receive_when_a_member_that_is_not_admitter_makes_entries_then_log_stays() -> None:
+def test_receive_when_a_member_that_is_not_host_makes_entries_then_log_stays() -> None:
     host, anna, ben = three()
     forged = replay(SESSION, host.log.entries)
     with pytest.raises(Denied):
@@ -151,31 +154,31 @@ def test_receive_when_a_member_that_is_not_admitter_makes_entries_then_log_stays
     assert names(ben) == ["host", "anna", "ben"]
 
 
-def test_receive_when_admitter_forks_the_log_then_forked() -> None:
+def test_receive_when_host_forks_the_log_then_forked() -> None:
     host, anna, ben = three()
     twin = Replica(
         identity=host.identity, self_name="host", log=replay(SESSION, host.log.entries), key=KEY, entropy=entropy("y")
     )
     newcomer(host, "carl")
     newcomer(twin, "eve")
-    anna.receive(host.write_news())
+    anna.receive(host.write_entries())
     for _ in range(5):
         twin.write(go(0))
     with pytest.raises(Forked):
-        anna.receive(twin.write_news())
-    ben.receive(twin.write_news())
+        anna.receive(twin.write_entries())
+    ben.receive(twin.write_entries())
     with pytest.raises(Forked):
         ben.receive(host.write(ring_pb2.Control(entries=ring_pb2.LogEntries(entries=host.log.entries))))
 
 
-def test_members_when_not_the_admitter_admits_or_removes_then_refused() -> None:
+def test_members_when_not_the_host_admits_or_removes_then_refused() -> None:
     host, anna, _ = three()
     with pytest.raises(Refused, match="only the host, host,"):
-        anna.remove("ben", "lost")
+        Upkeep(anna).remove("ben", "lost")
     with pytest.raises(Refused):
-        anna.admit(wish="eve", **keys(make_identity()), mailbox=9)
+        Upkeep(anna).admit(wish("eve", make_identity()), 9)
     with pytest.raises(InvalidInput):
-        host.remove("eve", "lost")
+        Upkeep(host).remove("eve", "lost")
 
 
 def test_repeat_when_a_member_was_away_then_it_misses_nothing_and_nothing_is_told_twice() -> None:
@@ -184,34 +187,46 @@ def test_repeat_when_a_member_was_away_then_it_misses_nothing_and_nothing_is_tol
     anna.receive(seen)
     missed = host.write(go(2))
     newcomer(host, "carl")
-    host.write_news()
+    host.write_entries()
     assert missed
-    news = [one for sealed in host.repeat_for(host.members[1]) for one in anna.receive(sealed) or []]
-    assert [one.control.epoch for one in news if isinstance(one, MessageFrom)] == [2]
+    events = [one for sealed in host.repeat_for(host.members[1]) for one in anna.receive(sealed) or []]
+    assert [one.control.epoch for one in events if isinstance(one, MessageFrom)] == [2]
     assert names(anna) == names(host)
 
 
 def test_repeat_when_member_joined_later_then_it_gets_nothing_from_before() -> None:
     host, anna, _ = three()
     anna.write(go(1))
-    circles = {"carl": newcomer(host, "carl")}
-    anna.receive(host.write_news())
+    replicas = {"carl": newcomer(host, "carl")}
+    anna.receive(host.write_entries())
     written_for_carl = anna.write(go(2))
     repeated = anna.repeat_for(anna.members[3])
     assert len(repeated) == 1
-    carl = circles["carl"]
+    carl = replicas["carl"]
     assert carl.receive(repeated[0]) == [MessageFrom("anna", go(2))]
     assert carl.receive(written_for_carl) is None
 
 
 def test_attending_when_streams_end_and_return_then_each_change_is_told_once() -> None:
     host, _, _ = three()
-    assert (host.returned([2, 3, 77]), host.departed([2, 3, 77])) == ([], [])
-    assert (host.returned([2]), host.departed([2])) == ([], [MemberDeparted("ben")])
-    assert (host.returned([2]), host.departed([2])) == ([], [])
-    assert (host.returned([3]), host.departed([3])) == ([MemberReturned("ben")], [MemberDeparted("anna")])
-    host.remove("anna", "lost")
-    assert (host.returned([3]), host.departed([3])) == ([], [])
+    presence = Presence(absence_s=8.0)
+    assert presence.look(host.others, [2, 3, 77], 0.0) == []
+    assert presence.look(host.others, [2], 0.0) == [MemberDeparted("ben")]
+    assert presence.look(host.others, [2], 0.0) == []
+    assert presence.look(host.others, [3], 0.0) == [MemberReturned("ben"), MemberDeparted("anna")]
+    Upkeep(host).remove("anna", "lost")
+    presence.forget("anna")
+    assert presence.look(host.others, [3], 0.0) == []
+
+
+def test_attending_when_the_rendezvous_was_away_then_nobody_is_missed_before_all_could_be_back() -> None:
+    host, _, _ = three()
+    presence = Presence(absence_s=8.0)
+    presence.lose_rendezvous()
+    assert presence.look(host.others, [], 100.0) == []
+    assert presence.find_rendezvous(100.0) == 108.0
+    assert presence.look(host.others, [2], 107.9) == []
+    assert presence.look(host.others, [2], 108.0) == [MemberDeparted("ben")]
 
 
 def test_replica_when_flooded_then_bounded() -> None:

@@ -1,4 +1,4 @@
-"""What the admitter makes of the head's traces."""
+"""What the host makes of the head's traces."""
 
 from typing import Any
 
@@ -28,8 +28,10 @@ def member(name: str, block_s: float) -> Any:
 def proposal() -> Proposal:
     members = [member("ada", 0.01), member("bob", 0.01)]
     problem = {"model": MODEL, "context_tokens": 64, "concurrency": 1, "require": ["all"], "members": members}
-    plan = kafila_planner.make_plan(kafila_planner.problem_from_json(problem))
-    return Proposal(1, problem, kafila_planner.plan_to_json(plan))
+    read = kafila_planner.problem_from_json(problem)
+    plan = kafila_planner.make_plan(read)
+    assert isinstance(plan, kafila_planner.Plan)
+    return Proposal(1, read, plan)
 
 
 def test_served_when_enough_answers_came_then_their_medians() -> None:

@@ -1,19 +1,19 @@
 """Predicted beside achieved: the pair rule on the planner's input, and what members reported of their links."""
 
-from typing import Any
-
 import pytest
 
+from kafila_planner import Problem, problem_from_json
 from kafila_sidecar.session.coordination.edges import FormedLink, predicted_path
-from kafila_sidecar.session.coordination.roster import Roster
+from kafila_sidecar.session.driving.roster import Roster
+from tests.support.plans import MODEL
 
 STRICT, LOOSE = "address-and-port-dependent", "address-dependent"
 EI = "endpoint-independent"
 
 
-def problem(objective: str = "", **members: tuple[str, str, bool]) -> dict[str, Any]:
+def problem(objective: str = "", **members: tuple[str, str, bool]) -> Problem:
     entries = [{"name": n, "mapping": m, "filtering": f, "udp": udp} for n, (m, f, udp) in members.items()]
-    return {"members": entries, **({"objective": objective} if objective else {})}
+    return problem_from_json({"model": MODEL, "members": entries, **({"objective": objective} if objective else {})})
 
 
 @pytest.mark.parametrize(

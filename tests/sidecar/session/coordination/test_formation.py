@@ -1,4 +1,4 @@
-"""The admitter's decisions and every member's view of them, joined by a pump with a hand-moved clock."""
+"""The host's decisions and every member's view of them, joined by a pump with a hand-moved clock."""
 
 from random import Random
 
@@ -11,17 +11,17 @@ from kafila_sidecar.session.coordination.coordinator import (
 )
 from kafila_sidecar.session.coordination.effects import (
     Accuse,
-    AuthorityOutput,
     ComputePlan,
+    CoordinatorOutput,
     Dissolve,
     Fault,
     LetFetch,
     Propose,
     StopServing,
 )
-from kafila_sidecar.session.coordination.follower import LINK_SILENT_S
-from kafila_sidecar.session.coordination.states import State, Step, follow
-from tests.sidecar.session.party import NAMES, Party, formed, plan_for
+from kafila_sidecar.session.coordination.liveness import LINK_SILENT_S
+from kafila_sidecar.session.coordination.states import Decision, Phase, State, Step, decide, follow
+from tests.sidecar.session.party import NAMES, CoreParty, formed, plan_for
 
 
 def test_session_when_everybody_measured_then_all_serve_the_same_epoch() -> None:
@@ -32,7 +32,7 @@ def test_session_when_everybody_measured_then_all_serve_the_same_epoch() -> None
 
 
 def test_session_when_one_measurement_is_missing_then_nobody_plans() -> None:
-    party = Party()
+    party = CoreParty()
     party.measure("ada")
     party.join("bob")
     party.join("cyd")
@@ -43,12 +43,12 @@ def test_session_when_one_measurement_is_missing_then_nobody_plans() -> None:
 
 def test_session_when_links_stand_then_the_plan_carries_their_round_trips() -> None:
     last = formed().proposals[-1]
-    assert {tuple(edge["between"]) for edge in last.problem["edges"]} == {
+    assert {edge.between for edge in last.problem.edges} == {
         ("ada", "bob"),
         ("ada", "cyd"),
         ("bob", "cyd"),
     }
-    assert all(edge["rtt_s"] == 0.01 for edge in last.problem["edges"])
+    assert all(edge.rtt_s == 0.01 for edge in last.problem.edges)
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -59,7 +59,7 @@ def test_session_when_decisions_overtake_each_other_then_all_serve(seed: int) ->
 
 
 def test_session_when_a_link_is_missing_then_no_weight_moves_and_the_error_names_the_pair() -> None:
-    party = Party()
+    party = CoreParty()
     party.broken.add(frozenset(("bob", "cyd")))
     party.measure("ada")
     for name in NAMES[1:]:
@@ -72,7 +72,7 @@ def test_session_when_a_link_is_missing_then_no_weight_moves_and_the_error_names
 
 
 def test_session_when_nobody_measures_then_it_gives_up_and_names_them() -> None:
-    party = Party()
+    party = CoreParty()
     party.measure("ada")
     party.join("bob")
     party.join("cyd")
@@ -83,12 +83,12 @@ def test_session_when_nobody_measures_then_it_gives_up_and_names_them() -> None:
 
 
 def test_session_when_a_member_leaves_before_it_measured_then_it_waits_for_another_without_a_deadline() -> None:
-    party = Party()
+    party = CoreParty()
     party.measure("ada")
     party.join("bob")
     party.measure("bob")
     party.join("cyd")
-    party._log(("ada", "bob"))
+    party.write_log(("ada", "bob"))
     party.advance(MEASURE_DEADLINE_S + 1)
     assert set(party.closed) == {"cyd"}
     party.join("dan")
@@ -104,7 +104,7 @@ def test_session_when_the_model_is_too_large_then_everybody_hears_the_same_sente
 
 
 def test_session_when_a_required_member_cant_come_any_more_then_it_ends_in_words() -> None:
-    party = Party(require=("all", "bob", "zoe"))
+    party = CoreParty(require=("all", "bob", "zoe"))
     for name in NAMES[1:]:
         party.join(name)
     assert {fault.sentence.split(":")[0] for fault in party.closed.values() if fault} == {
@@ -114,12 +114,12 @@ def test_session_when_a_required_member_cant_come_any_more_then_it_ends_in_words
 
 
 def test_session_when_started_without_a_required_member_then_it_goes_on_without() -> None:
-    party = Party(require=("zoe",))
+    party = CoreParty(require=("zoe",))
     party.join("bob")
-    party._obey(party.coordinator.start(party.now))
+    party.obey(party.coordinator.start(party.now))
     for name in ("ada", "bob"):
         party.measure(name)
-    assert party.proposals[-1].problem["require"] == []
+    assert party.proposals[-1].problem.require == frozenset()
 
 
 def test_session_when_a_stage_dies_then_all_stop_naming_it_and_plan_again_without_it() -> None:
@@ -130,7 +130,7 @@ def test_session_when_a_stage_dies_then_all_stop_naming_it_and_plan_again_withou
     assert "bob" in party.stopped["ada"].sentence
     assert "bob" in party.stopped["cyd"].sentence
     assert party.serving["ada"] == party.serving["cyd"] > before
-    assert [stage["member"] for stage in party.proposals[-1].stages] == ["ada", "cyd"]
+    assert party.proposals[-1].plan.order == ("ada", "cyd")
 
 
 def test_follower_when_only_the_link_is_silent_then_it_waits_for_fifteen_seconds() -> None:
@@ -140,12 +140,12 @@ def test_follower_when_only_the_link_is_silent_then_it_waits_for_fifteen_seconds
 
 
 def test_session_when_started_early_then_those_present_form_it_and_a_latecomer_is_an_entry_point() -> None:
-    party = Party(wanted=3)
+    party = CoreParty(wanted=3)
     party.measure("ada")
     party.join("bob")
     party.measure("bob")
     assert party.proposals == []
-    party._obey(party.coordinator.start(party.now))
+    party.obey(party.coordinator.start(party.now))
     party.pump()
     assert set(party.serving) == {"ada", "bob"}
     party.join("cyd")
@@ -156,19 +156,19 @@ def test_session_when_started_early_then_those_present_form_it_and_a_latecomer_i
 
 
 def test_coordinator_when_a_member_stops_fetching_then_it_gives_up_and_names_it() -> None:
-    party = Party()
+    party = CoreParty()
     coordinator = party.coordinator
     for name in NAMES[1:]:
         coordinator.members_changed((*coordinator.members, name), 0.0)
-    outputs: list[AuthorityOutput] = []
+    outputs: list[CoordinatorOutput] = []
     for name in NAMES:
         outputs += coordinator.measured(name, {}, 0.0)
     ask = next(o for o in outputs if isinstance(o, ComputePlan))
-    coordinator.planned(ask.epoch, plan_for(ask.problem), 0.0)
+    coordinator.planned(ask.epoch, plan_for(ask), 0.0)
     for pair in (("ada", "bob"), ("bob", "cyd"), ("ada", "cyd")):
         outputs = coordinator.linked(*pair, "direct", 0.01, 0.0)
     again = next(o for o in outputs if isinstance(o, ComputePlan))
-    outputs = coordinator.planned(again.epoch, plan_for(again.problem), 0.0)
+    outputs = coordinator.planned(again.epoch, plan_for(again), 0.0)
     assert [type(o) for o in outputs] == [Propose, LetFetch]
     coordinator.progressed("ada", again.epoch, "ready", 0.0)
     coordinator.progressed("bob", again.epoch, "ready", 0.0)
@@ -183,3 +183,37 @@ def test_follow_when_a_step_has_no_place_then_it_raises() -> None:
         follow(State.READY, Step.LOADED)
     with pytest.raises(RuntimeError, match="closed"):
         follow(State.CLOSED, Step.CLOSE)
+
+
+@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("decision", Decision)
+def test_decide_when_a_host_is_done_with_a_phase_then_only_what_the_table_has(phase: Phase, decision: Decision) -> None:
+    """A plan can be made anew at any time after the first; what is closed stays closed."""
+    allowed = {
+        Phase.FORMING: {Decision.WAIT, Decision.MEASURE, Decision.DISSOLVE},
+        Phase.MEASURING: {Decision.WAIT, Decision.PLAN, Decision.DISSOLVE},
+        Phase.PLANNING: {Decision.PLAN, Decision.PROPOSE, Decision.DISSOLVE},
+        Phase.LINKING: {Decision.PLAN, Decision.FETCH, Decision.DISSOLVE},
+        Phase.FETCHING: {Decision.PLAN, Decision.SERVE, Decision.DISSOLVE},
+        Phase.READY: {Decision.PLAN},
+        Phase.CLOSED: set[Decision](),
+    }
+    if decision in allowed[phase]:
+        assert isinstance(decide(phase, decision), Phase)
+    else:
+        with pytest.raises(RuntimeError, match=f"{phase} can't decide to {decision}"):
+            decide(phase, decision)
+
+
+def test_coordinator_when_it_fetches_then_its_timer_is_the_silence_of_whoever_spoke_longest_ago() -> None:
+    party = CoreParty(slow={"cyd"})
+    party.measure("ada")
+    for name in NAMES[1:]:
+        party.join(name)
+        party.measure(name)
+    assert party.coordinator.waiting_for() == ["cyd"]
+    assert party.coordinator.next_timer() == FETCH_SILENCE_S
+    party.coordinator.progressed("cyd", party.proposals[-1].epoch, "fetching", 50.0)
+    assert party.coordinator.next_timer() == 50.0 + FETCH_SILENCE_S
+    assert party.coordinator.handle_timer(50.0 + FETCH_SILENCE_S - 0.1) == []
+    assert [type(output) for output in party.coordinator.handle_timer(50.0 + FETCH_SILENCE_S)] == [Dissolve]

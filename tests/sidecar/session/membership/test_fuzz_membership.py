@@ -5,6 +5,7 @@ import pytest
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.session.channel.replica import KEPT_ENTRIES, Replica
+from kafila_sidecar.session.channel.upkeep import Upkeep
 from kafila_sidecar.session.channel.waiting import MOST_MESSAGES
 from kafila_sidecar.session.membership import rekey
 from kafila_sidecar.session.membership.log import Log, replay
@@ -20,13 +21,17 @@ GOODBYE = ring_pb2.Control(goodbye=ring_pb2.Goodbye(resignation=bytes(64)))
 def three() -> tuple[Replica, Replica, Replica]:
     host = new_host()
     anna, ben = newcomer(host, "anna"), newcomer(host, "ben")
-    anna.receive(host.write_news())
+    anna.receive(host.write_entries())
     return host, anna, ben
 
 
+def entries_of(replica: Replica, start: int) -> ring_pb2.Control:
+    return ring_pb2.Control(entries=ring_pb2.LogEntries(entries=replica.log.entries[start:]))
+
+
 def vote_of(replica: Replica) -> ring_pb2.Control:
-    sealed = replica.vote("anna")
-    assert sealed is not None
+    _, letter = Upkeep(replica).vote("anna").letters
+    sealed = letter.sealed
     envelope = ring_pb2.Envelope.FromString(replica.keys.open(ring_pb2.Sealed.FromString(sealed), replica.members))
     return ring_pb2.Control.FromString(envelope.control)
 
@@ -87,7 +92,7 @@ def test_replica_when_sealed_messages_are_hostile_then_nothing_is_told() -> None
 
 def test_replica_when_a_member_seals_hostile_envelopes_then_nothing_is_told_of_others() -> None:
     host, anna, _ = three()
-    samples = [anna._sign(control) for control in (go(1), GOODBYE, anna._entries_since(0))]
+    samples = [anna._sign(control) for control in (go(1), GOODBYE, entries_of(anna, 1))]
 
     def receive(data: bytes) -> None:
         for one in host.receive(anna.keys.seal(data, number=1)) or []:
@@ -100,14 +105,14 @@ def test_replica_when_a_member_seals_hostile_envelopes_then_nothing_is_told_of_o
 
 def test_replica_when_a_member_signs_hostile_controls_then_nobody_joins_goes_or_takes_over() -> None:
     host, anna, ben = three()
-    samples = [control.SerializeToString() for control in (vote_of(anna), GOODBYE, anna._entries_since(-1))]
+    samples = [control.SerializeToString() for control in (vote_of(anna), GOODBYE, entries_of(anna, 0))]
 
     def receive(data: bytes) -> None:
         sealed = anna.write(parsed(ring_pb2.Control, data))
         for replica in (host, ben):
             replica.receive(sealed)
             replica.take_letters()
-            assert replica.take_over() == []
+            assert Upkeep(replica).settle([]).events == []
             assert len(replica._early_entries) <= KEPT_ENTRIES
 
     assert fuzz(receive, samples) >= 1

@@ -1,7 +1,6 @@
 """A member's key and certificate, and that aioquic takes them on both sides."""
 
 import ssl
-from pathlib import Path
 
 import pytest
 from aioquic.quic.configuration import QuicConfiguration
@@ -10,41 +9,14 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from kafila_rendezvous.certificate import make_key_pair
-from kafila_sidecar.errors import Denied, InvalidInput, Refused
+from kafila_sidecar.errors import Denied, InvalidInput
 from kafila_sidecar.session.membership.identity import (
     Identity,
     fingerprint,
-    load_identity,
     make_identity,
     public_key_of,
-    save_identity,
     verify,
 )
-
-
-def test_identity_when_saved_then_loads_the_same_and_is_private(tmp_path: Path) -> None:
-    identity = make_identity()
-    folder = tmp_path / "session"
-    save_identity(identity, folder)
-    loaded = load_identity(folder)
-    assert (loaded.der, loaded.fingerprint) == (identity.der, identity.fingerprint)
-    verify(public_key_of(identity.der), b"test", b"message", loaded.sign(b"test", b"message"))
-    assert (folder / "identity.pem").stat().st_mode & 0o777 == 0o600
-    assert folder.stat().st_mode & 0o777 == 0o700
-
-
-@pytest.mark.parametrize("content", [None, b"", b"nonsense", make_key_pair().key_pem + make_key_pair().certificate_pem])
-def test_load_identity_when_file_is_missing_or_foreign_then_refused(tmp_path: Path, content: bytes | None) -> None:
-    if content is not None:
-        (tmp_path / "identity.pem").write_bytes(content)
-    with pytest.raises(Refused):
-        load_identity(tmp_path)
-
-
-def test_save_identity_when_folder_cannot_be_made_then_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(Refused):
-        save_identity(make_identity(), tmp_path / "file" / "session")
 
 
 def test_verify_when_anything_differs_then_denied() -> None:

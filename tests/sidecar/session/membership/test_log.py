@@ -1,4 +1,4 @@
-"""The membership log: what it shows, and that nothing but the admitter's one history gets in."""
+"""The membership log: what it shows, and that nothing but the host's one history gets in."""
 
 from collections.abc import Callable
 
@@ -74,7 +74,7 @@ def test_append_when_an_entry_is_missing_then_gap_and_later_it_fits() -> None:
     assert copy.members == log.members
 
 
-def test_append_when_admitter_signs_two_histories_then_forked() -> None:
+def test_append_when_host_signs_two_histories_then_forked() -> None:
     one = founded()
     two = replay(SESSION, one.entries)
     admit(one, HOST, name="anna", **keys(ANNA), mailbox=2)
@@ -125,7 +125,7 @@ WRONG: dict[str, tuple[type[KafilaError], Change]] = {
     "no certificate": (InvalidInput, admits(certificate=b"")),
     "no agreement key": (InvalidInput, admits(agreement=b"")),
     "an agreement key that agrees with everybody": (InvalidInput, admits(agreement=bytes(32))),
-    "removal of the admitter": (InvalidInput, removes("host", "left")),
+    "removal of the host": (InvalidInput, removes("host", "left")),
     "removal without a new key": (InvalidInput, removes("anna", "left", rekey=b"")),
     "removal of a stranger": (InvalidInput, removes("eve", "left")),
     "removal for no reason": (InvalidInput, removes("anna", "")),
@@ -144,7 +144,7 @@ def test_append_when_signed_entry_makes_no_sense_then_refused_and_log_stays(name
     assert [member.name for member in log.members] == ["host", "anna", "ben"]
 
 
-def test_append_when_entry_is_not_signed_by_the_admitter_then_denied() -> None:
+def test_append_when_entry_is_not_signed_by_the_host_then_denied() -> None:
     log = of_three()
     entry = next_entry(log)
     for forged in (

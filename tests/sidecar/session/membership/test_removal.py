@@ -6,7 +6,7 @@ from kafila_proto import ring_pb2
 from kafila_sidecar.errors import KafilaError
 from kafila_sidecar.session.channel.events import MemberRemoved, MessageFrom
 from kafila_sidecar.session.membership.members import Gone
-from tests.sidecar.session.trust_world import go
+from tests.sidecar.session.trust_world import go, wish
 from tests.sidecar.session.village import Village, told
 
 
@@ -59,7 +59,7 @@ def test_rejoin_when_kicked_with_the_same_certificate_then_refused() -> None:
     kick(village, "eve")
     host = village["host"].replica
     with pytest.raises(KafilaError, match="admitted before"):
-        host.admit(wish="zoe", certificate=eve.der, agreement=eve.agreement, mailbox=9)
+        village["host"].upkeep.admit(wish("zoe", eve), 9)
     assert host.log.now.key_number == 2
 
 

@@ -93,14 +93,14 @@ def test_votes_when_the_host_answered_them_then_they_are_void_for_good() -> None
     village = Village("anna", "ben", "carl")
     village.deaf.add("host")
     miss(village, ("ben",))
-    kept = village["anna"].replica._ballots._votes["ben"]
+    kept = village["anna"].replica.ballots._votes["ben"]
     village.deaf.discard("host")
     miss(village, ("carl",), successor="ben")  # whatever the host hears first, it answers
     village.do("anna", village["anna"].upkeep.vote("anna"))
     assert hosts(village, "host", "ben", "carl") == {"host"}
     anna = village["anna"].replica
     ballots = [ring_pb2.Ballot(voter="ben", signature=kept[1])]
-    for standing in (0, anna._ballots.standing):
+    for standing in (0, anna.ballots.standing):
         own = vote(anna.identity, anna.log.place, successor=anna.log.now.heirs[0], standing=standing)
         proof = ring_pb2.TakenOver(
             successor="anna",
@@ -133,7 +133,7 @@ def test_succession_when_its_proof_is_none_then_nobody_follows() -> None:
     ballot = ring_pb2.Ballot(voter="ben", signature=own)
     stranger = make_identity()
     strange = vote(stranger, place, successor=ben.log.now.members["ben"], standing=0)
-    earlier = ben.log._place(2)
+    earlier = replay(SESSION, ben.log.entries[:2]).place
     proofs = {
         "no votes": {"reason": "lost"},
         "no reason": {"reason": "", "ballots": [ballot]},
@@ -187,7 +187,7 @@ def test_succession_when_the_successor_is_lost_in_turn_then_the_next_one() -> No
     assert village["carl"].replica.log.now.takeovers == 2
     village.goodbye("ben")
     assert village["carl"].names == ["carl"]
-    assert village["carl"].replica.is_admitter
+    assert village["carl"].replica.is_host
 
 
 def test_host_when_it_was_away_and_comes_back_then_it_is_a_removed_member() -> None:
@@ -196,10 +196,10 @@ def test_host_when_it_was_away_and_comes_back_then_it_is_a_removed_member() -> N
     miss(village, ("anna", "ben"))
     entries = village["anna"].replica.log.entries
     village.deaf.discard("host")
-    news = village["anna"].replica._write(ring_pb2.Control(entries=ring_pb2.LogEntries(entries=entries)), 1)
-    village.send(news, ["host"])
+    events = village["anna"].replica._write(ring_pb2.Control(entries=ring_pb2.LogEntries(entries=entries)), 1)
+    village.send(events, ["host"])
     assert told(village["host"], MemberRemoved) == [MemberRemoved("host", "lost")]
-    assert not village["host"].replica.is_admitter
+    assert not village["host"].replica.is_host
 
 
 def test_members_when_their_host_acted_while_the_others_replaced_it_then_whoever_hears_both_refuses() -> None:
@@ -266,17 +266,17 @@ def test_take_over_when_two_are_entitled_then_the_second_forks() -> None:
     """Members voted for one, then lost it too and voted for another, while its entry was on its way."""
     village = Village("anna", "ben", "carl")
     village.deaf.add("host")
-    circles = {name: village[name].replica for name in ("anna", "ben", "carl")}
-    logs = {name: replay(SESSION, replica.log.entries) for name, replica in circles.items()}
+    replicas = {name: village[name].replica for name in ("anna", "ben", "carl")}
+    logs = {name: replay(SESSION, replica.log.entries) for name, replica in replicas.items()}
     entries = {}
     for name in ("anna", "ben"):
         place, heir = logs[name].place, logs[name].now.members[name]
         ballots = [
-            ring_pb2.Ballot(voter=voter, signature=vote(circles[voter].identity, place, successor=heir, standing=0))
+            ring_pb2.Ballot(voter=voter, signature=vote(replicas[voter].identity, place, successor=heir, standing=0))
             for voter in ("ben", "carl")
         ]
         proof = ring_pb2.TakenOver(successor=name, reason="lost", ballots=ballots)
-        entries[name] = take_over(logs[name], circles[name].identity, proof=proof, new_key=b"")
+        entries[name] = take_over(logs[name], replicas[name].identity, proof=proof, new_key=b"")
     logs["carl"].append(entries["anna"])
     with pytest.raises(Forked):
         logs["carl"].append(entries["ben"])
@@ -288,5 +288,5 @@ def test_ballots_when_flooded_then_bounded_by_the_members() -> None:
     village.deaf.add("host")
     for number in range(50):
         miss(village, ("ben",), successor=("anna", "ben", "carl")[number % 3])
-    assert len(village["carl"].replica._ballots._votes) == 1
+    assert len(village["carl"].replica.ballots._votes) == 1
     assert len(village["carl"].replica._early) == 0

@@ -17,7 +17,7 @@ ROOM = 7
 
 
 @dataclass(frozen=True, slots=True)
-class Mail:
+class EvilMail:
     sender: int
     to: int
     body: bytes
@@ -28,24 +28,24 @@ class Mail:
         parcel = ring_pb2.Parcel.FromString(self.body)
         return parcel.admission.WhichOneof("step") or "" if parcel.HasField("admission") else "envelope"
 
-    def changed(self, body: bytes) -> "Mail":
+    def changed(self, body: bytes) -> "EvilMail":
         return replace(self, body=body)
 
 
-Meddle = Callable[[Mail], Iterable[Mail]]
+Meddle = Callable[[EvilMail], Iterable[EvilMail]]
 
 
 class EvilRendezvous(pb_grpc.RendezvousServicer):
     """One room. `meddle` gets each piece of mail and says what is delivered instead; `seen` keeps all of it."""
 
     def __init__(self) -> None:
-        self.seen: list[Mail] = []
+        self.seen: list[EvilMail] = []
         self.meddle: Meddle = lambda mail: [mail]
-        self.admitter = 1  # as newcomers are told
+        self.host = 1  # as newcomers are told
         self._boxes: dict[int, asyncio.Queue[pb.Event]] = {}
         self._next = 1
 
-    def deliver(self, mail: Mail) -> None:
+    def deliver(self, mail: EvilMail) -> None:
         """Puts mail into a mailbox, whoever may have written it."""
         self.tell(mail.to, pb.Event(mail=pb.Mail(sender=mail.sender, body=mail.body)))
 
@@ -63,7 +63,7 @@ class EvilRendezvous(pb_grpc.RendezvousServicer):
         return pb.CreateReply(room=ROOM, secret=bytes(32), mailbox=self.open_mailbox(), idle_ttl_s=60)
 
     async def Join(self, request: pb.JoinRequest, context: Any) -> pb.JoinReply:
-        return pb.JoinReply(secret=bytes(32), mailbox=self.open_mailbox(), admitter=self.admitter, idle_ttl_s=60)
+        return pb.JoinReply(secret=bytes(32), mailbox=self.open_mailbox(), admitter=self.host, idle_ttl_s=60)
 
     async def Attend(self, request: pb.AttendRequest, context: Any) -> AsyncIterator[pb.Event]:
         others = [number for number in self._boxes if number != request.mailbox]
@@ -75,7 +75,7 @@ class EvilRendezvous(pb_grpc.RendezvousServicer):
 
     async def Post(self, request: pb.PostRequest, context: Any) -> pb.PostReply:
         for to in request.to:
-            mail = Mail(request.mailbox, to, request.body)
+            mail = EvilMail(request.mailbox, to, request.body)
             self.seen.append(mail)
             for instead in self.meddle(mail):
                 self.deliver(instead)

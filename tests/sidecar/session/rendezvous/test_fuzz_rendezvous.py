@@ -14,9 +14,9 @@ from google.protobuf.message import DecodeError
 from kafila_proto import rendezvous_pb2 as pb
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import KafilaError, Unavailable
-from kafila_sidecar.session.admission.host import MOST_EXCHANGES, HostAdmission, Versions
+from kafila_sidecar.session.admission.host import MOST_EXCHANGES
 from kafila_sidecar.session.admission.newcomer import Newcomer
-from kafila_sidecar.session.admission.pake import Guesses
+from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.join import HostMailbox
@@ -58,7 +58,7 @@ def finish(steps: Coroutine[Any, Any, Result]) -> Result:
     raise AssertionError("it waits")
 
 
-class Hostile:
+class HostileStub:
     """In place of a channel to a rendezvous: whatever is asked, `said` is the answer, read as gRPC reads it."""
 
     def __init__(self) -> None:
@@ -90,12 +90,12 @@ class Reading:
     def cancel(self) -> None: ...
 
 
-async def attended() -> tuple[Hostile, Mailbox]:
-    hostile = Hostile()
+async def attended() -> tuple[HostileStub, Mailbox]:
+    hostile = HostileStub()
     hostile.said = [pb.Event(present=PRESENT).SerializeToString()]
-    postbox = Mailbox(cast(grpc.aio.Channel, hostile), ADDRESS, MailboxPlace(7, 1, 1, SECRET))
-    await postbox.attend()
-    return hostile, postbox
+    mailbox = Mailbox(cast(grpc.aio.Channel, hostile), ADDRESS, MailboxPlace(7, 1, 1, SECRET))
+    await mailbox.attend()
+    return hostile, mailbox
 
 
 def check_place(udp: pb.UdpPlace) -> None:
@@ -107,11 +107,11 @@ def check_place(udp: pb.UdpPlace) -> None:
 
 @pytest.mark.parametrize("udp", NO_PLACES)
 async def test_present_when_its_udp_place_makes_no_sense_then_there_is_none(udp: pb.UdpPlace) -> None:
-    hostile, postbox = await attended()
-    assert postbox.udp == PRESENT.udp
+    hostile, mailbox = await attended()
+    assert mailbox.udp == PRESENT.udp
     hostile.said = [pb.Event(present=pb.Present(udp=udp)).SerializeToString()]
-    await postbox.next()
-    assert postbox.udp == pb.UdpPlace()
+    await mailbox.next()
+    assert mailbox.udp == pb.UdpPlace()
 
 
 GOOD_TOKEN = pb.RelayReply(token=bytes(37), key=bytes(32), ttl_s=3600.0, bytes_per_s=10**7)
@@ -126,21 +126,21 @@ GOOD_TOKEN = pb.RelayReply(token=bytes(37), key=bytes(32), ttl_s=3600.0, bytes_p
     ],
 )
 async def test_relay_token_when_it_makes_no_sense_then_unavailable(changed: dict[str, Any]) -> None:
-    hostile, postbox = await attended()
+    hostile, mailbox = await attended()
     hostile.said = [GOOD_TOKEN.SerializeToString()]
-    assert (await postbox.relay_token(2)).ttl_s == 3600.0
+    assert (await mailbox.relay_token(2)).ttl_s == 3600.0
     bad = pb.RelayReply()
     bad.CopyFrom(GOOD_TOKEN)
     for name, value in changed.items():
         setattr(bad, name, value)
     hostile.said = [bad.SerializeToString()]
     with pytest.raises(Unavailable, match="makes no sense"):
-        await postbox.relay_token(2)
+        await mailbox.relay_token(2)
 
 
 async def test_answers_when_they_can_not_be_read_then_unavailable() -> None:
-    hostile, postbox = await attended()
-    for ask in (lambda: postbox.relay_token(2), postbox.next):
+    hostile, mailbox = await attended()
+    for ask in (lambda: mailbox.relay_token(2), mailbox.next):
         hostile.said = [b"\xff"]
         with pytest.raises(Unavailable):
             await cast(Callable[[], Any], ask)()
@@ -148,13 +148,13 @@ async def test_answers_when_they_can_not_be_read_then_unavailable() -> None:
 
 @pytest.mark.fuzz
 async def test_events_when_hostile_then_typed_and_what_is_kept_makes_sense() -> None:
-    hostile, postbox = await attended()
+    hostile, mailbox = await attended()
 
     def read(data: bytes) -> None:
         hostile.said = [data]
-        finish(postbox.next())
-        check_place(postbox.udp)
-        assert len(postbox.attending) <= MOST_ATTENDING
+        finish(mailbox.next())
+        check_place(mailbox.udp)
+        assert len(mailbox.attending) <= MOST_ATTENDING
 
     samples = [pb.Event(present=PRESENT), pb.Event(arrived=4), pb.Event(departed=2)]
     samples += [pb.Event(mail=pb.Mail(sender=2, body=b"12345678"))]
@@ -163,11 +163,11 @@ async def test_events_when_hostile_then_typed_and_what_is_kept_makes_sense() -> 
 
 @pytest.mark.fuzz
 async def test_relay_tokens_when_hostile_then_typed_or_as_a_relay_could_take_them() -> None:
-    hostile, postbox = await attended()
+    hostile, mailbox = await attended()
 
     def read(data: bytes) -> None:
         hostile.said = [data]
-        token = finish(postbox.relay_token(2))
+        token = finish(mailbox.relay_token(2))
         assert 0 < token.ttl_s <= LONGEST_TOKEN_S
         assert len(token.key) == 32
         assert 0 < len(token.token) <= MOST_TOKEN_BYTES
@@ -175,7 +175,7 @@ async def test_relay_tokens_when_hostile_then_typed_or_as_a_relay_could_take_the
     assert fuzz(read, [GOOD_TOKEN.SerializeToString()]) >= 1
 
 
-class Server(grpc.GenericRpcHandler):  # type: ignore[misc]
+class HostileServer(grpc.GenericRpcHandler):  # type: ignore[misc]
     """Speaks gRPC, and sends any bytes; `said` by the method's name."""
 
     def __init__(self) -> None:
@@ -197,8 +197,8 @@ class Server(grpc.GenericRpcHandler):  # type: ignore[misc]
 
 
 @contextlib.asynccontextmanager
-async def serving() -> AsyncIterator[tuple[Server, RendezvousAddress]]:
-    answers, server = Server(), grpc.aio.server()
+async def serving() -> AsyncIterator[tuple[HostileServer, RendezvousAddress]]:
+    answers, server = HostileServer(), grpc.aio.server()
     server.add_generic_rpc_handlers((answers,))
     async with listening(server) as address:
         yield answers, address
@@ -247,25 +247,14 @@ async def test_room_when_its_rendezvous_is_hostile_then_typed_or_a_place_that_ma
         for number, data in enumerate(mutations([ROOM[changed].SerializeToString()], seed=3, inputs=CALLS)):
             server.said = {name: message.SerializeToString() for name, message in ROOM.items()} | {changed: data}
             try:
-                postbox = await opening(address, method)
+                mailbox = await opening(address, method)
             except KafilaError:
                 continue
             taken += 1
-            assert 1 <= postbox.place.room <= LARGEST_ROOM, (number, data.hex())
-            check_place(postbox.udp)
-            await postbox.aclose()
+            assert 1 <= mailbox.place.room <= LARGEST_ROOM, (number, data.hex())
+            check_place(mailbox.udp)
+            await mailbox.aclose()
     assert 0 < taken < CALLS
-
-
-def open_desk(code: Code, offer: Callable[[], ring_pb2.OfferBody]) -> HostAdmission:
-    return HostAdmission(
-        code=code,
-        guesses=Guesses(MemoryStore()),
-        versions=Versions("1", "1"),
-        offer=offer,
-        may_admit=lambda: None,
-        entropy=entropy("desk"),
-    )
 
 
 def two_members() -> tuple[Replica, Replica]:
@@ -282,10 +271,10 @@ def mail(sender: int, parcel: ring_pb2.Parcel) -> pb.Event:
 @pytest.mark.parametrize("layer", ["event", "parcel"])
 @pytest.mark.parametrize("reader", ["host", "anna"])
 async def test_mail_when_hostile_then_nobody_joins_or_goes_and_nothing_grows(layer: str, reader: str) -> None:
-    _, postbox = await attended()
-    circles = dict(zip(("host", "anna"), two_members(), strict=True))
-    writer = circles["anna" if reader == "host" else "host"]
-    channel = Channel(postbox=postbox, replica=circles[reader], open_desk=open_desk)
+    _, mailbox = await attended()
+    replicas = dict(zip(("host", "anna"), two_members(), strict=True))
+    writer = replicas["anna" if reader == "host" else "host"]
+    channel = Channel(mailbox=mailbox, replica=replicas[reader], guesses=MemoryStore(), versions=Versions("1", 1, "1"))
     start = Newcomer(Code(7, ("ocean", "velvet", "lamp")), entropy("start")).start()
     parcels = [
         ring_pb2.Parcel(envelope=ring_pb2.Sealed.FromString(writer.write(go(1)))),
@@ -302,13 +291,13 @@ async def test_mail_when_hostile_then_nobody_joins_or_goes_and_nothing_grows(lay
         event = pb.Event(mail=pb.Mail(sender=number % 50 + 10, body=data))
         if layer == "event":
             event = pb.Event.FromString(data)
-        postbox._note(event)
+        mailbox._note(event)
         finish(channel._on_event(event))
-        while channel._feed._unread:
-            finish(channel._feed.next())
-        assert len(channel._outbox._waiting) <= 256
-        if channel._reception is not None:
-            assert len(channel._reception._desk._exchanges) <= MOST_EXCHANGES
+        while channel._events._unread:
+            finish(channel._events.next())
+        assert len(channel._delivery.outbox._waiting) <= 256
+        if channel._reception._admission is not None:
+            assert channel._reception._admission.exchanges <= MOST_EXCHANGES
 
     whole = samples if layer == "event" else parcels
     taken = fuzz(read, [message.SerializeToString() for message in whole], errors=(DecodeError,))
@@ -318,13 +307,13 @@ async def test_mail_when_hostile_then_nobody_joins_or_goes_and_nothing_grows(lay
 
 
 @pytest.mark.fuzz
-async def test_admitters_answer_when_the_mail_is_hostile_then_typed() -> None:
-    hostile, postbox = await attended()
-    admitter = HostMailbox(postbox)
+async def test_hosts_answer_when_the_mail_is_hostile_then_typed() -> None:
+    hostile, mailbox = await attended()
+    host = HostMailbox(mailbox, answer_s=10.0)
     answer = Newcomer(Code(7, ("ocean", "velvet", "lamp")), entropy("start")).start()
 
     def read(data: bytes) -> None:
         hostile.said = [pb.Event(mail=pb.Mail(sender=1, body=data)).SerializeToString()]
-        assert isinstance(finish(admitter._answer([1])), ring_pb2.Admission)
+        assert isinstance(finish(host._answer([1])), ring_pb2.Admission)
 
     assert fuzz(read, [ring_pb2.Parcel(admission=answer).SerializeToString()]) >= 1

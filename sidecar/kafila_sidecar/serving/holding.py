@@ -1,0 +1,48 @@
+"""The blocks that this member has in memory, from one epoch to the next."""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from kafila_sidecar.runtime.mlx_thread import MlxThread
+from kafila_sidecar.runtime.shard.shard import Shard
+
+
+class Holding:
+    """At most one shard at a time, always of the same checkpoint.
+
+    `shard` changes on the MLX thread, whose calls keep their order: a load that was cancelled while it ran is taken
+    over or freed by the call after it.
+    """
+
+    def __init__(self, mlx: MlxThread) -> None:
+        self.shard: Shard | None = None
+        self._may_hold = False  # a shard, or has asked the MLX thread for one
+        self._mlx = mlx
+
+    async def hold(
+        self, folder: Path, files: Mapping[Path, Collection[str]], *, start: int, end: int, head: bool
+    ) -> None:
+        """Loads the blocks [start, end), with embedding, norm and unembedding if `head`. What is held of them already
+        stays and is not read again; what is held of others is freed before anything comes. `folder` and `files` as in
+        `Shard.load`.
+
+        Raises:
+            Refused: weights are missing or don't fit; nothing is held then.
+        """
+        self._may_hold = True
+        await self._mlx.run(self._take_over, folder, files, start, end, head)
+
+    async def free(self) -> None:
+        """Holds nothing any more."""
+        if self._may_hold:
+            await self._mlx.run(self._free)
+            self._may_hold = False
+
+    def _take_over(self, folder: Path, files: Mapping[Path, Collection[str]], start: int, end: int, head: bool) -> None:
+        before, self.shard = self.shard, None
+        self.shard = Shard.load(folder=folder, files=files, start=start, end=end, head=head, before=before)
+
+    def _free(self) -> None:
+        shard, self.shard = self.shard, None
+        if shard is not None:
+            shard.close()

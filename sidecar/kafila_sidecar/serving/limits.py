@@ -1,0 +1,50 @@
+"""Within which limits a request is answered, and what is refused before anything is computed. Pure."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from kafila_proto import sidecar_pb2 as pb
+from kafila_sidecar.errors import InvalidInput
+from kafila_sidecar.session.terms import SMALLEST_CONTEXT_TOKENS
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerLimits:
+    """How long the sequence may become. context_tokens bounds prompt and answer together."""
+
+    context_tokens: int
+    output_tokens: int | None  # None: until the context is full
+
+    def reason_to_stop(self, total_tokens: int, output_tokens: int) -> bool:
+        """Whether the answer may not grow any more."""
+        full = total_tokens >= self.context_tokens
+        return full or (self.output_tokens is not None and output_tokens >= self.output_tokens)
+
+
+def limits_of(options: pb.Options, session_context_tokens: int) -> AnswerLimits:
+    """The request's own limits, never above the session's. As in Ollama, num_predict limits when it is above 0.
+
+    Raises:
+        InvalidInput: num_ctx makes no sense.
+    """
+    context = session_context_tokens
+    if options.HasField("num_ctx") and options.num_ctx != 0:
+        if options.num_ctx < 1:
+            raise InvalidInput(f"the option num_ctx is {options.num_ctx}: it must be 1 or more")
+        context = min(context, max(options.num_ctx, SMALLEST_CONTEXT_TOKENS))
+    return AnswerLimits(context, options.num_predict if options.num_predict > 0 else None)
+
+
+def refuse_unsupported(request: pb.GenerateRequest) -> None:
+    """Raises InvalidInput for what a session can't do, before anything is computed."""
+    if request.images:
+        raise InvalidInput("this session's model reads no images: send text only")
+    if request.format:
+        raise InvalidInput("sessions don't constrain answers to a format: leave `format` out")
+    if request.logprobs:
+        raise InvalidInput("sessions don't report log probabilities: leave `logprobs` out")
+
+
+def given_options(options: pb.Options) -> dict[str, Any]:
+    """The options that the request sets, by Ollama's names."""
+    return {field.name: value for field, value in options.ListFields()}

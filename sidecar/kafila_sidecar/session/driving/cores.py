@@ -1,0 +1,152 @@
+"""One member's two cores in a session, and what they ask for, carried out."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import Protocol
+
+from kafila_planner import Refusal
+from kafila_sidecar.errors import Refused
+from kafila_sidecar.session.channel.channel import Channel
+from kafila_sidecar.session.coordination import effects as ev
+from kafila_sidecar.session.coordination import speech
+from kafila_sidecar.session.coordination.coordinator import Coordinator, PlanningTerms
+from kafila_sidecar.session.coordination.follower import Follower
+from kafila_sidecar.session.coordination.states import State
+from kafila_sidecar.session.driving.jobs import Jobs, StageDriver
+from kafila_sidecar.session.driving.turns import Turns
+
+log = logging.getLogger(__name__)
+
+
+class WantsLinks(Protocol):
+    """What makes the links; `links.Links`."""
+
+    def want(self, peers: frozenset[str]) -> None: ...
+
+
+class Cores:
+    """The follower, which every member has, and the coordinator, which only the host has. To be used in turns."""
+
+    def __init__(
+        self,
+        *,
+        channel: Channel,
+        links: WantsLinks,
+        stage: StageDriver,
+        jobs: Jobs,
+        turns: Turns,
+        terms: PlanningTerms,
+    ) -> None:
+        self._channel = channel
+        self._links = links
+        self._stage = stage
+        self._jobs = jobs
+        self._turns = turns
+        self._terms = terms
+        self.follower = Follower(
+            name=channel.self_name,
+            host=channel.host,
+            members=[member.name for member in channel.members],
+            rendezvous_at=channel.founder if channel.terms.rendezvous_at_host else "",
+        )
+        self.coordinator = self._make_coordinator() if channel.is_host else None
+
+    @property
+    def epoch(self) -> int:
+        """Of the latest plan; 0 before there is one."""
+        return self.follower.proposal.epoch if self.follower.proposal else 0
+
+    def host_changed(self) -> None:
+        """This member decides from now on, if it is the successor."""
+        if self._channel.is_host and self.coordinator is None:
+            self.coordinator = self._make_coordinator()
+
+    async def failed_here(self, code: str, sentence: str) -> None:
+        """This member can't go on."""
+        await self.do(self.follower.failed_here(code, sentence))
+
+    async def failed_in(self, state: State, code: str, sentence: str) -> None:
+        """This member fails at what it does in a state; told after that, it is of an epoch that is over."""
+        if self.follower.state is state:
+            await self.failed_here(code, sentence)
+
+    async def do(self, outputs: Sequence[ev.FollowerOutput]) -> None:
+        """What the follower asks for."""
+        for output in outputs:
+            match output:
+                case ev.OpenLinks(_, peers):
+                    self._links.want(peers)
+                case ev.LoadShard(proposal):
+                    self._load(proposal)
+                case ev.Serve(proposal):
+                    self._stage.serve(proposal)
+                case ev.StopServing(fault):
+                    await self._end_epoch(fault)
+                case ev.Report(epoch, doing):
+                    self._turns.say(speech.progress(epoch, doing))
+                case ev.Accuse(epoch, fault, True):
+                    self._turns.say(speech.fault(fault, "lost", epoch))
+                case ev.Accuse(epoch, fault, False):
+                    await self._channel.send(speech.fault(fault, "failed", epoch))  # there may be no further turn
+                case ev.Ask(member):
+                    self._turns.say(speech.ask(member))
+                case ev.Vote(successor):
+                    self._channel.vote(successor)
+                case ev.Closed(fault):
+                    self._channel.end_admission()
+                    log.info("session_closed code=%s", fault.code if fault else "")
+
+    async def obey(self, outputs: Sequence[ev.CoordinatorOutput]) -> None:
+        """What the coordinator asks for."""
+        for output in outputs:
+            match output:
+                case ev.ComputePlan(epoch, problem):
+                    await self.do(self.follower.everybody_came())
+                    self._jobs.plan(epoch, problem, partial(self._planned, epoch))
+                case ev.Propose(proposal, problem):
+                    self._turns.say(speech.plan(proposal, problem))
+                case ev.LetFetch(epoch):
+                    self._turns.say(speech.may_fetch(epoch))
+                case ev.LetServe(epoch):
+                    self._turns.say(speech.may_serve(epoch))
+                case ev.Remove(member, reason):
+                    await self._remove(member, reason)
+                case ev.Dissolve(fault):
+                    self._turns.say(speech.fault(fault, "over"))
+
+    # ---- Private
+
+    def _make_coordinator(self) -> Coordinator:
+        return Coordinator(
+            name=self._channel.self_name,
+            terms=self._terms,
+            takeovers=self._channel.takeovers,
+            started=self.follower.state is not State.FORMING,
+        )
+
+    async def _planned(self, epoch: int, made: ev.Proposal | Refusal) -> None:
+        if self.coordinator:
+            await self.obey(self.coordinator.planned(epoch, made, asyncio.get_running_loop().time()))
+
+    def _load(self, proposal: ev.Proposal) -> None:
+        self._jobs.load(
+            proposal,
+            said=lambda *done: self._turns.say(speech.progress(proposal.epoch, *done)),
+            done=lambda: self.do(self.follower.shard_loaded(proposal.epoch)),
+            failed=lambda code, sentence: self.failed_in(State.FETCHING, code, sentence),
+        )
+
+    async def _end_epoch(self, fault: ev.Fault) -> None:
+        """One teardown ends before the next set-up starts."""
+        await self._jobs.stop_loading()
+        await self._stage.stop(fault)
+
+    async def _remove(self, member: str, reason: str) -> None:
+        if all(one.name != member for one in self._channel.members):
+            return
+        try:
+            self._channel.remove(member, reason)
+        except Refused as error:  # the log is full
+            await self.failed_here(error.code, str(error))

@@ -1,0 +1,154 @@
+"""What members say, as it moves the two cores: who may say what, and what follows."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kafila_proto import ring_pb2
+from kafila_sidecar.errors import InvalidInput, KafilaError
+from kafila_sidecar.session.coordination import effects as ev
+from kafila_sidecar.session.coordination import messages, speech
+from kafila_sidecar.session.coordination.coordinator import Coordinator, PlanningTerms
+from kafila_sidecar.session.coordination.edges import FormedLink
+from kafila_sidecar.session.coordination.follower import Follower
+from kafila_sidecar.session.coordination.planning import check_proposal
+from kafila_sidecar.session.driving.capability import Capabilities
+from kafila_sidecar.session.driving.cores import Cores
+from kafila_sidecar.session.driving.links import Links
+from kafila_sidecar.session.driving.roster import Roster
+from kafila_sidecar.session.driving.turns import Turns
+
+log = logging.getLogger(__name__)
+
+
+class Dispatcher:
+    """Takes what members say to the cores, in the driver's turns. `served` hears the head's traces, on the
+    host."""
+
+    def __init__(
+        self,
+        *,
+        cores: Cores,
+        roster: Roster,
+        links: Links,
+        turns: Turns,
+        told: Capabilities,
+        terms: PlanningTerms,
+        served: Callable[[ev.Proposal, Mapping[str, Any]], None],
+    ) -> None:
+        """`told`: what this member told of itself."""
+        self._cores = cores
+        self._roster = roster
+        self._links = links
+        self._turns = turns
+        self._told = told
+        self._terms = terms
+        self._served = served
+        self._loop = asyncio.get_running_loop()
+
+    async def hear(self, sender: str, control: ring_pb2.Control) -> None:
+        """Whatever another member says shows that it is there."""
+        self._follower.liveness.receive_message(sender, self._now)
+        if self._coordinator:
+            await self._cores.obey(self._coordinator.heard(sender, self._now))
+        await self.understand(sender, control)
+
+    async def understand(self, sender: str, control: ring_pb2.Control) -> None:
+        """What a member says, this one included; what makes no sense is dropped."""
+        try:
+            said = messages.read(sender, control)
+        except InvalidInput as error:
+            log.warning("control_dropped member=%s reason=%s", sender, error)
+            return
+        await self._heard(sender, said)
+
+    async def _heard(self, sender: str, said: messages.Said) -> None:
+        """What only the host may say is dropped from anybody else."""
+        from_host = sender == self._follower.host
+        match said:
+            case messages.Measured(entry, device, memory_bytes):
+                self._roster.measured_member(sender, device, memory_bytes)
+                if self._coordinator:
+                    await self._cores.obey(self._coordinator.measured(sender, entry, self._now))
+            case messages.Reachable(candidates) if sender != self._follower.name:
+                self._links.learn(sender, candidates)
+            case messages.Linked(peer, edge):
+                await self._heard_link(sender, peer, edge)
+            case messages.Unlinked(peer):
+                self._roster.linked(sender, peer, None)
+                if self._coordinator:
+                    self._coordinator.unlinked(sender, peer)
+            case messages.Doing(epoch, doing, fetched_bytes, total_bytes):
+                self._roster.progressed(sender, doing, fetched_bytes, total_bytes)
+                if self._coordinator:
+                    await self._cores.obey(self._coordinator.progressed(sender, epoch, doing, self._now))
+            case messages.Asked(member) if member == self._follower.name:
+                self._turns.say(speech.here())
+            case messages.Lost(member):
+                await self._heard_lost(sender, member)
+            case messages.MemberFailed(fault) if sender != self._follower.name:
+                await self._gone(sender, self._follower.failed(fault, self._now))
+            case messages.Goodbye() if sender != self._follower.name:
+                await self._gone(sender, self._follower.left(sender, self._now))
+            case messages.Over(fault) if from_host:
+                await self._cores.do(self._follower.close(fault))
+            case messages.Traced(trace) if self._follower.proposal and sender == self._follower.proposal.head:
+                self._roster.measured(trace)
+                if self._coordinator:
+                    self._served(self._follower.proposal, trace)
+            case messages.Planned() if from_host:
+                await self._heard_plan(sender, said)
+            case messages.MayFetch(epoch) if from_host:
+                await self._cores.do(self._follower.may_fetch(epoch))
+            case messages.MayServe(epoch) if from_host:
+                await self._cores.do(self._follower.may_serve(epoch))
+
+    async def _heard_link(self, sender: str, peer: str, edge: FormedLink) -> None:
+        self._roster.linked(sender, peer, edge)
+        if self._coordinator:
+            await self._cores.obey(self._coordinator.linked(sender, peer, edge.path, edge.rtt_s, self._now))
+
+    async def _heard_plan(self, sender: str, said: messages.Planned) -> None:
+        if said.epoch <= self._cores.epoch:
+            return  # told again for a latecomer
+        try:
+            proposal = await check_proposal(
+                said.epoch,
+                said.problem_json,
+                said.plan_json,
+                own=self._told.entries,
+                terms=self._terms,
+                compute=sender != self._follower.name,
+            )
+        except KafilaError as error:
+            await self._cores.failed_here(error.code, str(error))
+            return
+        await self._cores.do(self._follower.proposed(proposal))
+
+    async def _heard_lost(self, sender: str, member: str) -> None:
+        """One member's word alone removes nobody: the accused may show that it is there."""
+        if member == self._follower.name:
+            self._turns.say(speech.here())
+        elif self._coordinator and sender == self._follower.name:
+            await self._cores.obey(self._coordinator.lost(member, "lost"))
+        elif self._coordinator:
+            self._coordinator.hearings.receive_accusation(member, sender, self._now)
+
+    async def _gone(self, sender: str, outputs: Sequence[ev.FollowerOutput]) -> None:
+        """A member goes by its own word."""
+        await self._cores.do(outputs)
+        if self._coordinator:
+            await self._cores.obey(self._coordinator.lost(sender, "left"))
+
+    @property
+    def _follower(self) -> Follower:
+        return self._cores.follower
+
+    @property
+    def _coordinator(self) -> Coordinator | None:
+        return self._cores.coordinator
+
+    @property
+    def _now(self) -> float:
+        return self._loop.time()

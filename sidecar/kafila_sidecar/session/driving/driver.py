@@ -1,0 +1,272 @@
+"""One member's part in one session: feeds the two cores whatever happens, one thing at a time.
+
+What happens (events of the channel, a link that came up, a shard that is loaded, time) enters through `turns`, so the
+cores never see two things at once.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kafila_proto import ring_pb2
+from kafila_sidecar.errors import KafilaError
+from kafila_sidecar.net.link.link import Link
+from kafila_sidecar.session.channel import events
+from kafila_sidecar.session.channel.channel import Channel
+from kafila_sidecar.session.coordination import effects as ev
+from kafila_sidecar.session.coordination import speech
+from kafila_sidecar.session.coordination.coordinator import Coordinator, PlanningTerms
+from kafila_sidecar.session.coordination.correction import Advice
+from kafila_sidecar.session.coordination.edges import predicted_path
+from kafila_sidecar.session.coordination.follower import Follower
+from kafila_sidecar.session.coordination.states import State
+from kafila_sidecar.session.driving.capability import Capabilities
+from kafila_sidecar.session.driving.changes import Change, Glance
+from kafila_sidecar.session.driving.cores import Cores
+from kafila_sidecar.session.driving.dispatcher import Dispatcher
+from kafila_sidecar.session.driving.jobs import Jobs, Measure, StageDriver
+from kafila_sidecar.session.driving.links import LinkMaker, Links, StandingLinks
+from kafila_sidecar.session.driving.roster import Roster
+from kafila_sidecar.session.driving.turns import Call, Item, LinkChanged, NetworkMoved, Say, StageBroke, Turns
+from kafila_sidecar.session.rendezvous.attendance import RendezvousBack, RendezvousLost
+
+log = logging.getLogger(__name__)
+
+
+class SessionDriver:
+    """From joining to leaving. `changed` hears what people would see otherwise than before."""
+
+    def __init__(
+        self,
+        *,
+        channel: Channel,
+        network: LinkMaker,
+        standing: StandingLinks,
+        stage: StageDriver,
+        turns: Turns,
+        terms: PlanningTerms,
+        measure: Measure,
+        changed: Callable[[Change], None],
+    ) -> None:
+        self.channel = channel
+        self.roster = Roster(member.name for member in channel.members)
+        self.advice = Advice()
+        self._network = network
+        self._standing = standing
+        self._stage = stage
+        self._turns = turns
+        self._measure = measure
+        self._changed = changed
+        self._told = Capabilities()
+        self._loop = asyncio.get_running_loop()
+        self._tasks = asyncio.TaskGroup()
+        self._jobs = Jobs(stage, self._tasks, turns.soon)
+        self._links = Links(network=network, standing=standing, told=turns.link_changed, tasks=self._tasks)
+        self._cores = Cores(channel=channel, links=self._links, stage=stage, jobs=self._jobs, turns=turns, terms=terms)
+        self._dispatcher = Dispatcher(
+            cores=self._cores,
+            roster=self.roster,
+            links=self._links,
+            turns=turns,
+            told=self._told,
+            terms=terms,
+            served=self._served,
+        )
+        self._shown = self._glance()
+
+    @property
+    def follower(self) -> Follower:
+        return self._cores.follower
+
+    @property
+    def coordinator(self) -> Coordinator | None:
+        """Only the host's."""
+        return self._cores.coordinator
+
+    # ---- From outside
+
+    async def run(self) -> None:
+        """Until the session is closed. Cancelling leaves it."""
+        try:
+            async with self._tasks:
+                self._network.start(self._turns.network_moved)
+                self._jobs.measure(self._measure, self._measured_here, self._not_measured)
+                listening = self._tasks.create_task(self._turns.bring(self.channel.events()))
+                self._introduce()
+                while self.follower.state is not State.CLOSED:
+                    await self._turn()
+                listening.cancel()
+                self._jobs.stop_measuring()
+                await self._links.close()
+        finally:
+            self._turns.end()
+            self._network.stop()
+            await self._stage.stop(self.follower.fault or ev.Fault("", "UNAVAILABLE", "the session was left"))
+
+    def start(self) -> None:
+        """Go on with those who are present; host only."""
+        self._turns.soon(self._start)
+
+    def leave(self) -> None:
+        """Closes the session here; whoever runs the driver says goodbye on the channel afterwards."""
+        self._turns.soon(lambda: self._cores.do(self.follower.close(None)))
+
+    def abort(self, fault: ev.Fault) -> None:
+        """Closes the session here by what went wrong around the driver, or in it."""
+        self.follower.close(fault)
+        self._turns.soon(self._nothing)
+
+    def look(self) -> None:
+        """Tells what people see otherwise than when it was looked last."""
+        before, self._shown = self._shown, self._glance()
+        if what := self._shown.since(before):
+            self._changed(what)
+
+    # ---- The loop
+
+    async def _turn(self) -> None:
+        await self._handle(await self._turns.next(self._next_timer()))
+        await self._on_timer()
+        self.look()
+
+    def _next_timer(self) -> float | None:
+        """When something is due, unless something happens before; None: nothing is waited for."""
+        timers = [self.follower.next_timer(self._now, self._silent_s)]
+        timers += [self.coordinator.next_timer()] if self.coordinator else []
+        return min((timer for timer in timers if timer is not None), default=None)
+
+    async def _on_timer(self) -> None:
+        await self._cores.do(self.follower.handle_timer(self._now, self._silent_s))
+        if self.coordinator:
+            await self._cores.obey(self.coordinator.handle_timer(self._now))
+
+    async def _handle(self, item: Item | None) -> None:
+        match item:
+            case events.MessageFrom(sender, control):
+                await self._dispatcher.hear(sender, control)
+            case events.MemberJoined():
+                self._introduce()
+                await self._members_changed()
+            case events.MemberRemoved(_, reason):
+                await self._members_changed(anew=reason == "removed")
+            case events.HostChanged():
+                await self._host_changed()
+            case events.Doubted(sender) if self.coordinator:
+                await self._cores.obey(self.coordinator.doubted(sender, self._now))
+            case events.MemberDeparted(name):
+                self.follower.liveness.receive_departure(name, self._now)
+            case events.MemberReturned(name):
+                self.follower.liveness.receive_return(name)
+            case RendezvousLost():
+                self.follower.liveness.receive_rendezvous_lost(self._now)
+            case RendezvousBack():
+                self.follower.liveness.receive_rendezvous_back()
+            case LinkChanged(peer, link, error):
+                await self._link_changed(peer, link, error)
+            case Say(control):
+                await self._say(control)
+            case StageBroke(code, sentence):
+                await self._cores.failed_in(State.READY, code, sentence)
+            case NetworkMoved():
+                await self._moved()
+            case Call(run):
+                await run()
+
+    # ---- Who belongs to the session, and who is linked
+
+    async def _members_changed(self, *, anew: bool = False) -> None:
+        members = [member.name for member in self.channel.members]
+        self.roster.members(members)
+        self._links.forget(members)
+        await self._cores.do(self.follower.members_changed(members, self.channel.host, self._now))
+        if self.coordinator:
+            await self._cores.obey(self.coordinator.members_changed(members, self._now, anew=anew))
+
+    async def _host_changed(self) -> None:
+        """Everybody tells the successor what it needs; it starts to decide when it is this member."""
+        self._cores.host_changed()
+        self._introduce()
+        for peer, link in self._standing.up.items():
+            self._turns.say(speech.link(self._cores.epoch, peer, link))
+        await self._members_changed()
+
+    async def _link_changed(self, peer: str, link: Link | None, error: KafilaError | None) -> None:
+        if error is None:
+            if link is not None and not self.roster.is_linked(self.follower.name, peer):
+                self._log_formed(peer, link)
+            self._turns.say(speech.link(self._cores.epoch, peer, link))
+        elif not self.follower.liveness.is_gone(peer):
+            await self._cores.failed_here(error.code, f"{self.follower.name} can't reach {peer}: {error}")
+
+    def _log_formed(self, peer: str, link: Link) -> None:
+        proposal = self.follower.proposal
+        log.info(
+            "link_formed peer=%s predicted=%s path=%s rtt_s=%.4f punch_s=%.3f handshake_s=%.3f",
+            peer,
+            predicted_path(proposal.problem, self.follower.name, peer) if proposal else "",
+            link.path,
+            link.rtt_s,
+            link.punch_s,
+            link.handshake_s,
+        )
+
+    # ---- What happens here
+
+    async def _nothing(self) -> None:
+        """The turn itself is what matters."""
+
+    async def _measured_here(self, entry: ev.Json, device: str) -> None:
+        self._told.measured({**entry, "name": self.follower.name}, device)
+        self._tell_capability()
+
+    async def _moved(self) -> None:
+        """Everybody hears it at once; the planner, when the network was looked at anew."""
+        self._turns.say(speech.candidates(self._network.candidates()))
+        if self._told.latest:
+            self._jobs.look(self._network.entry, self._looked)
+
+    async def _looked(self, network: ev.Json) -> None:
+        """The next plan reckons with it; this one's links find their way by themselves."""
+        if self._told.moved(network):
+            self._tell_capability()
+
+    async def _not_measured(self, code: str, sentence: str) -> None:
+        await self._cores.failed_here(code, f"{self.follower.name} could not be measured: {sentence}")
+
+    def _introduce(self) -> None:
+        """Where this member is, and what it measured, for those who don't know yet."""
+        self._turns.say(speech.candidates(self._network.candidates()))
+        self._tell_capability()
+
+    def _tell_capability(self) -> None:
+        if self._told.latest:
+            self._turns.say(ring_pb2.Control(capability=self._told.latest))
+
+    async def _start(self) -> None:
+        if self.coordinator:
+            await self._cores.obey(self.coordinator.start(self._now))
+
+    def _served(self, proposal: ev.Proposal, trace: Mapping[str, Any]) -> None:
+        self._tasks.create_task(self._advise(proposal, trace), name="advise")
+
+    async def _advise(self, proposal: ev.Proposal, trace: Mapping[str, Any]) -> None:
+        await self.advice.take(proposal, trace)
+        self.look()
+
+    async def _say(self, control: ring_pb2.Control) -> None:
+        """To everybody, this member included."""
+        await self.channel.send(control)
+        await self._dispatcher.understand(self.follower.name, control)
+
+    def _glance(self) -> Glance:
+        return Glance.at(self.channel, self._cores, self.roster, self._stage, self.advice.sentence)
+
+    @property
+    def _silent_s(self) -> Mapping[str, float]:
+        """For each linked peer, how long nothing came from it."""
+        return {peer: link.silent_s() for peer, link in self._standing.up.items()}
+
+    @property
+    def _now(self) -> float:
+        return self._loop.time()

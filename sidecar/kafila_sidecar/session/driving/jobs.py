@@ -1,0 +1,123 @@
+"""What takes long: measuring, planning, loading. Each job ends in a turn of the driver's."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from kafila_planner import Refusal
+from kafila_sidecar.errors import KafilaError
+from kafila_sidecar.session.coordination.effects import Fault, Json, Proposal
+from kafila_sidecar.session.coordination.planning import propose
+
+log = logging.getLogger(__name__)
+
+REPORT_EVERY_S = 0.5  # of a fetch's progress
+
+Outcome = Callable[[], Awaitable[None]]
+Soon = Callable[[Outcome], None]
+Failed = Callable[[str, str], Awaitable[None]]  # gRPC code name, sentence
+Progress = Callable[[str, int, int], None]
+Measure = Callable[[], Awaitable[tuple[Json, str]]]
+
+
+class StageDriver(Protocol):
+    """This machine's part in the present epoch; serving/stage.py is the one."""
+
+    @property
+    def active_sequences(self) -> int: ...
+    @property
+    def weight_bytes(self) -> int: ...
+    async def load(self, proposal: Proposal, progress: Progress) -> None: ...
+    def serve(self, proposal: Proposal) -> None: ...
+    async def stop(self, fault: Fault) -> None: ...
+
+
+class Jobs:
+    """Runs them in the driver's task group; `soon` queues what follows."""
+
+    def __init__(self, stage: StageDriver, tasks: asyncio.TaskGroup, soon: Soon) -> None:
+        self._stage = stage
+        self._tasks = tasks
+        self._soon = soon
+        self._measuring: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._loading: asyncio.Task[None] | None = None
+
+    def measure(self, measure: Measure, done: Callable[[Json, str], Awaitable[None]], failed: Failed) -> None:
+        """This machine, with no weights yet."""
+
+        async def work() -> None:
+            try:
+                entry, device = await measure()
+            except KafilaError as error:
+                code, sentence = error.code, str(error)
+                self._soon(lambda: failed(code, sentence))
+                return
+            self._soon(lambda: done(entry, device))
+
+        self._measuring = self._tasks.create_task(work(), name="measure")
+
+    def look(self, network: Callable[[], Awaitable[Json]], done: Callable[[Json], Awaitable[None]]) -> None:
+        """At this machine's network anew; where that can't be done, what was told stays."""
+
+        async def work() -> None:
+            try:
+                entry = await network()
+            except KafilaError as error:
+                log.info("network_not_seen code=%s", error.code)
+                return
+            self._soon(lambda: done(entry))
+
+        if self._looking is not None:
+            self._looking.cancel()
+        self._looking = self._tasks.create_task(work(), name="look at the network")
+
+    def plan(self, epoch: int, problem: Json, done: Callable[[Proposal | Refusal], Awaitable[None]]) -> None:
+        """The plan of a problem, off the event loop."""
+
+        async def work() -> None:
+            made = await propose(epoch, problem)
+            self._soon(lambda: done(made))
+
+        self._tasks.create_task(work(), name="plan")
+
+    def load(self, proposal: Proposal, said: Progress, done: Outcome, failed: Failed) -> None:
+        """This member's stage; its progress is said when it changes, and now and then."""
+
+        async def work() -> None:
+            try:
+                await self._stage.load(proposal, _thinned(said))
+            except KafilaError as error:
+                code, sentence = error.code, str(error)
+                self._soon(lambda: failed(code, sentence))
+                return
+            self._soon(done)
+
+        self._loading = self._tasks.create_task(work(), name="load")
+
+    async def stop_loading(self) -> None:
+        """Returns when no loading goes on."""
+        loading, self._loading = self._loading, None
+        if loading is not None:
+            loading.cancel()
+            await asyncio.wait([loading])
+
+    def stop_measuring(self) -> None:
+        """Nobody waits for it any more."""
+        for task in (self._measuring, self._looking):
+            if task is not None:
+                task.cancel()
+
+
+def _thinned(said: Progress) -> Progress:
+    doing_said, said_at = "", 0.0
+    loop = asyncio.get_running_loop()
+
+    def progress(doing: str, here_bytes: int, total_bytes: int) -> None:
+        nonlocal doing_said, said_at
+        if doing != doing_said or here_bytes == total_bytes or loop.time() - said_at >= REPORT_EVERY_S:
+            doing_said, said_at = doing, loop.time()
+            said(doing, here_bytes, total_bytes)
+
+    return progress

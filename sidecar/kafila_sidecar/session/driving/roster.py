@@ -1,0 +1,69 @@
+"""What one member knows of the others, for people: what each does, which links stand, the last trace."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kafila_sidecar.session.coordination.edges import FormedLink
+
+
+@dataclass(slots=True)
+class MemberView:
+    """One member as it last showed itself."""
+
+    doing: str = "measuring"
+    device: str = ""
+    usable_memory_bytes: int = 0
+    fetched_bytes: int = 0
+    total_bytes: int = 0
+
+    @property
+    def shown(self) -> tuple[str, str, int, int, int]:
+        """All of it, as it is now."""
+        return self.doing, self.device, self.usable_memory_bytes, self.fetched_bytes, self.total_bytes
+
+
+class Roster:
+    """Members in the order of joining."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._seen: dict[str, MemberView] = {name: MemberView() for name in names}
+        self.trace: Mapping[str, Any] = {}
+        self.edges: dict[frozenset[str], FormedLink] = {}  # the links that stand
+
+    @property
+    def seen(self) -> Mapping[str, MemberView]:
+        return self._seen
+
+    def members(self, names: Sequence[str]) -> None:
+        """The membership log's members now."""
+        self._seen = {name: self._seen.get(name) or MemberView() for name in names}
+        self.edges = {pair: edge for pair, edge in self.edges.items() if pair <= self._seen.keys()}
+
+    def measured_member(self, name: str, device: str, usable_memory_bytes: int) -> None:
+        """A member measured itself."""
+        seen = self._seen.setdefault(name, MemberView())
+        seen.device, seen.usable_memory_bytes = device, usable_memory_bytes
+        if seen.doing == "measuring":
+            seen.doing = "waiting"
+
+    def progressed(self, name: str, doing: str, here_bytes: int, total_bytes: int) -> None:
+        """A member fetches or loads, or is ready."""
+        seen = self._seen.setdefault(name, MemberView())
+        seen.doing = doing
+        if total_bytes:
+            seen.fetched_bytes, seen.total_bytes = here_bytes, total_bytes
+
+    def linked(self, one: str, other: str, edge: FormedLink | None) -> None:
+        """A link stands, or moved to another path; None: it is down."""
+        if edge is None:
+            self.edges.pop(frozenset((one, other)), None)
+        elif one in self._seen and other in self._seen:
+            self.edges[frozenset((one, other))] = edge
+
+    def is_linked(self, one: str, other: str) -> bool:
+        return frozenset((one, other)) in self.edges
+
+    def measured(self, trace: Mapping[str, Any]) -> None:
+        """The head's record of its latest request."""
+        self.trace = trace

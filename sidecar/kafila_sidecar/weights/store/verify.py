@@ -1,0 +1,43 @@
+"""Whether bytes on disk are still what came over the network: disks, and those who clean them up, err."""
+
+import logging
+import zlib
+from collections.abc import Mapping
+
+from kafila_sidecar.weights.format.ranges import Ranges, Span
+from kafila_sidecar.weights.store.store import Store
+
+log = logging.getLogger(__name__)
+
+READ_BYTES = 4 << 20
+
+
+def damaged(store: Store, wanted: Mapping[str, Ranges]) -> int:
+    """Reads what is held of `wanted` (by file) and forgets what has changed; how many bytes that were.
+
+    Reads whole spans as they came, so somewhat more than what is wanted. Blocks, for as long as reading takes; most of
+    it is in memory afterwards for the loader.
+    """
+    lost_bytes = 0
+    for file, ranges in wanted.items():
+        held = store.held(file)
+        for start, end, crc32 in [] if held is None else held.sums:
+            if touches(ranges, start, end) and crc32_of(store, file, start, end) != crc32:
+                log.warning("weights_damaged file=%s start=%d end=%d", file, start, end)
+                store.lose(file, start, end)
+                lost_bytes += end - start
+    return lost_bytes
+
+
+def touches(ranges: Ranges, start: int, end: int) -> bool:
+    return len(Ranges([Span(start, end)]).minus(ranges)) < end - start
+
+
+def crc32_of(store: Store, file: str, start: int, end: int) -> int:
+    crc32 = 0
+    with store.path(file).open("rb", buffering=0) as source:
+        source.seek(start)
+        while start < end and (data := source.read(min(READ_BYTES, end - start))):
+            crc32 = zlib.crc32(data, crc32)
+            start += len(data)
+    return crc32

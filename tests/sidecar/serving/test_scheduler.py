@@ -1,0 +1,100 @@
+"""Who runs and who waits: first come, first served, whatever comes and goes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafila_sidecar.errors import Exhausted
+from kafila_sidecar.serving.scheduler import Scheduler
+
+
+def waiting(*requests: int, most_running: int = 1, most_waiting: int = 512) -> Scheduler:
+    scheduler = Scheduler(most_running=most_running, most_waiting=most_waiting)
+    for request in requests:
+        scheduler.add(request)
+    return scheduler
+
+
+def test_due_when_more_come_than_run_then_the_rest_follows_in_order() -> None:
+    scheduler = waiting(*range(6), most_running=2)
+    order = scheduler.due()
+    assert order == [0, 1]
+    for ended in (1, 0, 2, 3, 4, 5):
+        scheduler.remove(ended)
+        order += scheduler.due()
+    assert order == [0, 1, 2, 3, 4, 5]
+
+
+def test_due_when_a_waiting_one_is_given_up_then_its_turn_passes_on() -> None:
+    scheduler = waiting(0, 1, 2)
+    assert scheduler.due() == [0]
+    scheduler.remove(1)
+    scheduler.remove(0)
+    assert scheduler.due() == [2]
+    scheduler.remove(2)
+    scheduler.add(3)
+    assert scheduler.due() == [3]
+
+
+def test_due_when_asked_again_then_nobody_runs_twice() -> None:
+    scheduler = waiting(0, 1, most_running=5)
+    assert (scheduler.due(), scheduler.due()) == ([0, 1], [])
+
+
+def test_remove_when_said_twice_or_of_a_stranger_then_nothing_changes() -> None:
+    scheduler = waiting(0, 1, 2)
+    assert scheduler.due() == [0]
+    for stranger in (7, 7):
+        scheduler.remove(stranger)
+    assert scheduler.due() == []
+    for _ in range(2):
+        scheduler.remove(0)
+    assert scheduler.due() == [1]
+
+
+def test_add_when_the_queue_is_full_then_refused_and_later_taken() -> None:
+    scheduler = waiting(0, most_waiting=3)
+    scheduler.due()
+    for request in (1, 2, 3):
+        scheduler.add(request)
+    with pytest.raises(Exhausted, match="3 requests"):
+        scheduler.add(4)
+    scheduler.remove(0)
+    assert scheduler.due() == [1]
+    scheduler.add(9)
+    order = []
+    for ended in (1, 2, 3, 9):
+        scheduler.remove(ended)
+        order += scheduler.due()
+    assert order == [2, 3, 9]
+
+
+@given(
+    st.integers(1, 4), st.integers(0, 5), st.lists(st.sampled_from(["add", "end", "give up"]), max_size=60), st.data()
+)
+def test_scheduler_when_anything_comes_and_goes_then_bounds_and_order_hold(
+    most_running: int, most_waiting: int, steps: list[str], data: st.DataObject
+) -> None:
+    scheduler = Scheduler(most_running=most_running, most_waiting=most_waiting)
+    running, queue, began = set[int](), list[int](), list[int]()
+    for request, step in enumerate(steps):
+        if step == "add" and len(queue) >= most_waiting:
+            with pytest.raises(Exhausted):
+                scheduler.add(request)
+        elif step == "add":
+            scheduler.add(request)
+            queue.append(request)
+        elif step == "end" and running:
+            ended = data.draw(st.sampled_from(sorted(running)))
+            running.discard(ended)
+            scheduler.remove(ended)
+        elif step == "give up" and queue:
+            scheduler.remove(queue.pop(data.draw(st.integers(0, len(queue) - 1))))
+        turns = scheduler.due()
+        assert turns == queue[: len(turns)]
+        queue = queue[len(turns) :]
+        running.update(turns)
+        began += turns
+        assert len(running) == most_running or not queue
+        assert len(running) <= most_running
+    assert began == sorted(began)

@@ -1,0 +1,265 @@
+"""A driver hears its members: what each may say, and that no word of one brings down the rest."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from google.protobuf.message import DecodeError
+
+from kafila_proto import ring_pb2
+from kafila_sidecar.net import candidates as reach
+from kafila_sidecar.net.candidates import HOST, Candidate
+from kafila_sidecar.session.channel.events import Doubted, MemberDeparted
+from kafila_sidecar.session.coordination import speech
+from kafila_sidecar.session.coordination.effects import Fault
+from kafila_sidecar.session.coordination.states import State
+from kafila_sidecar.session.driving.turns import MOST_EVENTS_WAITING
+from tests.sidecar.session.driver_world import ENTRY, RunningDriver
+from tests.support.fuzz import INPUTS, mutations
+
+StartDriver = Callable[..., Awaitable[RunningDriver]]
+
+
+@pytest.fixture
+async def start_driver() -> AsyncIterator[StartDriver]:
+    running: list[RunningDriver] = []
+
+    async def start(me: str, *names: str) -> RunningDriver:
+        running.append(RunningDriver(me, *names))
+        await running[-1].settled()
+        return running[-1]
+
+    yield start
+    for driven in running:
+        await driven.end()
+
+
+def capability(name: str, **changes: object) -> ring_pb2.Control:
+    entry = {**ENTRY, "name": name, **changes}
+    return ring_pb2.Control(capability=ring_pb2.Capability(member_json=json.dumps(entry), device="cpu"))
+
+
+def link(peer: str) -> ring_pb2.Control:
+    return ring_pb2.Control(link=ring_pb2.LinkReport(peer=peer, up=True, path="direct", rtt_s=0.01))
+
+
+async def formed(start_driver: StartDriver) -> RunningDriver:
+    """The host's driver of three, with everybody linked and a plan that stands."""
+    driven = await start_driver("ada", "ada")
+    for name in ("bob", "cyd"):
+        driven.channel.joins(name)
+        driven.channel.says(name, capability(name))
+    await driven.settled()
+    driven.driver.start()
+    await driven.settled()
+    driven.channel.says("bob", link("ada"))
+    driven.channel.says("cyd", link("bob"))
+    driven.channel.says("ada", link("cyd"))
+    await driven.settled()
+    await asyncio.sleep(0.3)
+    assert driven.state in (State.FETCHING, State.READY)
+    return driven
+
+
+async def test_host_when_all_measured_and_linked_then_it_plans_and_lets_fetch(start_driver: StartDriver) -> None:
+    driven = await formed(start_driver)
+    assert {"candidates", "capability", "plan", "go"} <= set(driven.channel.bodies())
+    assert driven.stage.loaded or driven.driver.follower.loaded
+
+
+async def test_member_when_another_says_that_the_session_is_over_then_only_the_host_is_believed(
+    start_driver: StartDriver,
+) -> None:
+    driven = await start_driver("cyd", "ada", "bob", "cyd")
+    over = speech.fault(Fault("cyd", "INTERNAL", "the end"), "over")
+    states = []
+    for speaker in ("bob", "ada"):
+        driven.channel.says(speaker, over)
+        await driven.settled()
+        states.append(driven.state)
+    assert states == [State.FORMING, State.CLOSED]
+
+
+async def test_member_when_another_decides_like_a_host_then_dropped(start_driver: StartDriver) -> None:
+    driven = await start_driver("cyd", "ada", "bob", "cyd")
+    plan = ring_pb2.PlanProposal(problem_json="{}", plan_json="{}")
+    for control in (
+        ring_pb2.Control(epoch=9, plan=plan),
+        speech.may_fetch(9),
+        speech.may_serve(9),
+        ring_pb2.Control(measured=ring_pb2.Measured(trace_json='{"epoch": 1}')),
+        speech.fault(Fault("ada", "INTERNAL", "ada is broken"), "failed"),
+    ):
+        driven.channel.says("bob", control)
+    await driven.settled()
+    assert driven.state is State.FORMING
+    assert driven.driver.follower.proposal is None
+    assert driven.driver.roster.trace == {}
+
+
+async def test_member_when_the_host_proposes_a_plan_that_is_none_then_it_goes_in_words(
+    start_driver: StartDriver,
+) -> None:
+    for problem, plan in (("{}", "{}"), ("[" * 5000, "{}"), ('{"members": []}', '{"admitted": false}')):
+        driven = await start_driver("cyd", "ada", "bob", "cyd")
+        proposal = ring_pb2.PlanProposal(problem_json=problem, plan_json=plan)
+        driven.channel.says("ada", ring_pb2.Control(epoch=1, plan=proposal))
+        await driven.settled()
+        assert driven.state is State.CLOSED
+        assert driven.driver.follower.fault is not None
+        assert driven.driver.follower.fault.code == "FAILED_PRECONDITION"
+        assert driven.channel.sent[-1].fault.kind == "failed"
+
+
+async def test_member_when_accused_or_asked_for_then_it_shows_that_it_is_there(start_driver: StartDriver) -> None:
+    driven = await start_driver("cyd", "ada", "bob", "cyd")
+    before = len(driven.channel.sent)
+    driven.channel.says("bob", speech.fault(Fault("cyd", "UNAVAILABLE", "cyd was lost"), "lost"))
+    driven.channel.says("ada", ring_pb2.Control(ask=ring_pb2.Ask(member="cyd")))
+    driven.channel.says("ada", ring_pb2.Control(ask=ring_pb2.Ask(member="bob")))
+    await driven.settled()
+    assert driven.channel.sent[before:] == [ring_pb2.Control()] * 2
+    assert driven.state is State.FORMING
+
+
+async def test_host_when_a_member_lies_about_another_then_the_accused_stays(start_driver: StartDriver) -> None:
+    driven = await formed(start_driver)
+    for _ in range(3):
+        driven.channel.says("cyd", speech.fault(Fault("bob", "UNAVAILABLE", "bob was lost"), "lost"))
+        await driven.settled()
+        driven.channel.says("bob", link("cyd"))
+        await driven.settled()
+    assert driven.channel.removals == [("cyd", "removed")]
+    assert [one.name for one in driven.channel.members] == ["ada", "bob"]
+
+
+async def test_host_when_members_doubt_it_then_it_plans_anew_and_removes_who_does_so_always(
+    start_driver: StartDriver,
+) -> None:
+    driven = await formed(start_driver)
+    for _ in range(3):
+        driven.channel.tell(Doubted("bob"))
+        await driven.settled()
+    assert driven.channel.removals == [("bob", "removed")]
+    assert driven.state is not State.CLOSED
+
+
+async def test_member_when_the_host_is_gone_then_it_votes_and_follows_the_successor(start_driver: StartDriver) -> None:
+    driven = await start_driver("cyd", "ada", "bob", "cyd")
+    driven.channel.tell(MemberDeparted("ada"))
+    await asyncio.sleep(2.4)
+    assert driven.channel.votes == ["bob"]
+    before = len(driven.channel.sent)
+    driven.channel.succeeds("bob")
+    await driven.settled()
+    assert driven.driver.follower.host == "bob"
+    assert driven.driver.coordinator is None
+    assert "capability" in driven.channel.bodies()[before:]
+
+
+async def test_member_when_it_is_the_successor_then_it_plans_for_those_who_are_left(start_driver: StartDriver) -> None:
+    driven = await start_driver("bob", "ada", "bob", "cyd")
+    driven.channel.says("ada", ring_pb2.Control(goodbye=ring_pb2.Goodbye()))
+    await driven.settled()
+    assert driven.channel.votes == ["bob"]
+    driven.channel.succeeds("bob")
+    driven.channel.says("cyd", capability("cyd"))
+    await driven.settled()
+    driven.driver.start()
+    driven.channel.says("cyd", link("bob"))
+    driven.channel.says("cyd", link("ada"))  # on its way when ada was removed
+    await driven.settled()
+    await asyncio.sleep(0.3)
+    plans = [control for control in driven.channel.sent if control.HasField("plan")]
+    assert plans
+    assert plans[-1].epoch > 1 << 16
+    assert [one["name"] for one in json.loads(plans[-1].plan.problem_json)["members"]] == ["bob", "cyd"]
+
+
+async def test_member_when_it_is_removed_then_its_driver_closes(start_driver: StartDriver) -> None:
+    driven = await start_driver("cyd", "ada", "bob", "cyd")
+    driven.channel.remove("cyd", "removed")
+    await driven.settled()
+    assert driven.state is State.CLOSED
+    assert driven.driver.follower.fault is not None
+    assert driven.driver.follower.fault.code == "PERMISSION_DENIED"
+
+
+async def test_driver_when_events_come_quicker_than_it_can_be_handled_then_the_rest_waits_outside(
+    start_driver: StartDriver,
+) -> None:
+    driven = await start_driver("cyd", "ada", "bob", "cyd")
+    for _ in range(2000):
+        driven.channel.says("bob", link("cyd"))
+    most = 0
+    while not driven.channel.untold.empty():
+        most = max(most, driven.turns._queue.qsize())
+        await asyncio.sleep(0)
+    assert most <= MOST_EVENTS_WAITING + 8
+
+
+@pytest.mark.fuzz
+async def test_driver_when_a_member_says_hostile_things_then_it_stays_as_it_is(start_driver: StartDriver) -> None:
+    driven = await formed(start_driver)
+    samples = [
+        *(capability("bob"), link("cyd"), speech.progress(1, "fetching", 1, 2), speech.may_serve(1)),
+        speech.fault(Fault("zoe", "UNAVAILABLE", "zoe was lost"), "lost"),
+        ring_pb2.Control(candidates=ring_pb2.Candidates(candidates=[ring_pb2.Candidate(kind="host", port=1)])),
+        ring_pb2.Control(measured=ring_pb2.Measured(trace_json='{"epoch": 1, "output_tokens": 9, "stages": []}')),
+    ]
+    for name in ("bob", "cyd"):
+        driven.channel.says(name, ring_pb2.Control(candidates=reach.to_proto([Candidate(HOST, "192.0.2.2", 4711, 1)])))
+        driven.channel.says(name, speech.progress(driven.epoch, "ready"))
+    await driven.settled()
+    assert driven.state is State.READY  # from here on nothing is waited for, so time alone ends nothing
+    state, members = driven.state, driven.channel.members
+    for number, data in enumerate(mutations([one.SerializeToString() for one in samples], seed=1, inputs=INPUTS)):
+        try:
+            control = ring_pb2.Control.FromString(data)
+        except DecodeError:
+            continue
+        if control.HasField("fault") or control.HasField("goodbye"):
+            continue  # it may go, or accuse; other tests say what follows
+        driven.channel.says("bob", control)
+        if number % 100 == 0:
+            await driven.settled()
+    await driven.settled()
+    assert (driven.state, driven.channel.members) == (state, members)
+    assert set(driven.driver.roster.seen) == {"ada", "bob", "cyd"}
+    assert driven.driver.coordinator is not None
+    assert len(driven.driver.coordinator._links) <= 3
+    assert len(driven.driver.roster.edges) <= 3
+    assert set(driven.driver.coordinator._heard) <= {"ada", "bob", "cyd"}
+    epoch = driven.epoch
+    driven.channel.remove("cyd", "left")  # whatever it told, the session can be planned again
+    await driven.settled()
+    await asyncio.sleep(0.3)
+    assert driven.state in (State.LINKING, State.FETCHING)
+    assert driven.epoch > epoch
+
+
+async def test_network_when_it_changes_then_the_planner_hears_of_it_and_plans_under_way_still_count(
+    start_driver: StartDriver,
+) -> None:
+    driven = await formed(start_driver)
+    driven.network.network = {"udp": False}
+    driven.turns.network_moved()
+    await driven.settled()
+    told = [json.loads(said.capability.member_json) for said in driven.channel.sent if said.HasField("capability")]
+    assert told[-1] == {**told[0], "udp": False}
+    assert driven.state in (State.FETCHING, State.READY)
+    driven.channel.remove("cyd", "left")  # plans anew
+    await driven.settled()
+    await asyncio.sleep(0.3)
+    proposal = driven.driver.follower.proposal
+    assert proposal is not None
+    assert {member.name: member.udp for member in proposal.problem.members}["ada"] is False
+
+
+async def test_network_when_it_is_as_before_then_nothing_is_said(start_driver: StartDriver) -> None:
+    driven = await start_driver("ada", "ada")
+    before = driven.channel.bodies().count("capability")
+    driven.turns.network_moved()
+    await driven.settled()
+    assert driven.channel.bodies().count("capability") == before
