@@ -35,7 +35,7 @@ from kafila_rendezvous.certificate import KeyPair, keep_key_pair  # noqa: E402
 from tests.hostile.rendezvous_world import Target, coming_from, room_for_descriptors, stub_of, target, tls_channel  # noqa: E402
 from tests.rendezvous.relay_world import TokenHolder  # noqa: E402
 
-CALL_S = 5.0
+ROUND_S = 20.0
 MOST_ROUNDS_PER_S = 20
 RETURN_S = 60.0  # until memory and descriptors have to be back
 DESCRIPTORS = 4096
@@ -83,7 +83,7 @@ class Honest:
         while (now := time.monotonic()) < end:
             self._rounds += 1
             try:
-                async with asyncio.timeout(CALL_S):
+                async with asyncio.timeout(ROUND_S):
                     await self._round(seen, f"127.1.{self._rounds // 250}.{1 + self._rounds % 250}")
             except (grpc.aio.AioRpcError, TimeoutError, OSError):
                 seen.failed += 1

@@ -21,9 +21,9 @@ class RendezvousLimits:
     connections: int = 4_096  # or fewer, as the process' descriptors allow; the last eighth for networks without any
     connections_per_address: int = 128  # or a quarter of all
     connections_per_address_and_s: float = 10.0
-    connections_per_address_at_once: int = 128
-    strangers_at_once: int = 32  # connections that have not called yet; beyond it, so many an address:
-    strangers_per_address: int = 4
+    connections_per_address_at_once: int = 64
+    strangers_at_once: int = 16  # connections that have not called yet; beyond it, so many an address:
+    strangers_per_address: int = 2
     first_bytes_s: float = 5.0  # until a connection says anything
     first_call_s: float = 15.0  # until it calls, TLS and all
     idle_connection_s: float = 60.0  # without a call
