@@ -44,6 +44,7 @@ ROOTS = (
     *("", "sidecar/kafila_sidecar", "planner/kafila_planner", "rendezvous/kafila_rendezvous", "ollama/internal"),
     *(f"sidecar/kafila_sidecar/session/{room}" for room in ("coordination", "admission", "membership")),
     "sidecar/kafila_sidecar/runtime/text",
+    "sidecar/kafila_sidecar/models",
 )
 """Where the paths of docs/architecture.md begin: it says so, or says "beside it"."""
 

@@ -1,8 +1,10 @@
 """What this machine brings to a session: its device, its costs for a checkpoint, the memory that it lends."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
+from kafila_sidecar.models.anatomy import Anatomy, Headers
 from kafila_sidecar.net.nat.behaviour import Nat
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.probe.probe import probe
@@ -25,6 +27,15 @@ class Measuring:
         """The device's name, and the bytes that one more session may use."""
         name, usable_bytes = await self._mlx.run(_device)
         return name, max(0, usable_bytes - self._reserved())
+
+    async def anatomy(self, config: Mapping[str, Any], headers: Headers) -> Anatomy:
+        """What a checkpoint is made of, from its configuration and headers.
+
+        Raises:
+            Refused: it can't be run, or tensors and configuration don't fit each other.
+        """
+        anatomy: Anatomy = await self._mlx.run(_anatomy, config, headers)
+        return anatomy
 
     async def member(self, checkpoint: Checkpoint, *, lend_bytes: int) -> tuple[Json, str]:
         """This machine's entry for the planner, without its name, and its device. `lend_bytes` 0: what is usable.
@@ -52,6 +63,12 @@ def network_entry(nat: Nat) -> Json:
         "udp": nat.udp is not False,
         "rtt_s": nat.rtt_s,
     }
+
+
+def _anatomy(config: Mapping[str, Any], headers: Headers) -> Anatomy:
+    from kafila_sidecar.runtime.shard.examine import examine
+
+    return examine(config, headers)
 
 
 def _device() -> tuple[str, int]:

@@ -4,8 +4,7 @@ import shutil
 
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.config import Config
-from kafila_sidecar.runtime.shard.families import family_of
-from kafila_sidecar.weights.checkpoint import Checkpoint, open_checkpoint
+from kafila_sidecar.weights.checkpoint import Checkpoint, Examine, open_checkpoint
 from kafila_sidecar.weights.providers.names import TABLE, known_as
 from kafila_sidecar.weights.store.library import Library
 
@@ -16,9 +15,11 @@ FLEET = (1, 2, 3, 4)
 class OpenedModels:
     """By model and revision: each checkpoint is opened once, and checked before anything else."""
 
-    def __init__(self, config: Config, library: Library) -> None:
+    def __init__(self, config: Config, library: Library, *, examine: Examine) -> None:
+        """`examine`: see `open_checkpoint`."""
         self._config = config
         self._library = library
+        self._examine = examine
         self._opened: dict[tuple[str, str], Checkpoint] = {}
 
     async def open(self, model: str, revision: str = "") -> Checkpoint:
@@ -38,8 +39,8 @@ class OpenedModels:
             revision=revision or None,
             hub_cache=self._config.hub.cache,
             make_room=self._library.make_room,
+            examine=self._examine,
         )
-        family_of(checkpoint.config)
         return self._opened.setdefault((model, checkpoint.revision), checkpoint)
 
     def forget(self, model: str) -> None:

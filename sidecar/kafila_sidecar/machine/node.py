@@ -96,7 +96,7 @@ class LocalNode:
         self._pending = pending
         self._tasks = tasks
         library = Library(config.models, limit_bytes=config.weights_limit_bytes)
-        self._models = OpenedModels(config, library)
+        self._models = OpenedModels(config, library, examine=equipment.measuring.anatomy)
         self._kept = KeptModels(config, library, self._models)
         self._versions = own_versions()
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -9,12 +10,20 @@ from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.config import Config, size_bytes
 from kafila_sidecar.errors import InvalidInput, NotFound, Refused
 from kafila_sidecar.machine.models import KeptModels, OpenedModels
+from kafila_sidecar.models.anatomy import Anatomy, Headers
 from kafila_sidecar.weights.checkpoint import Checkpoint
+from kafila_sidecar.weights.format.layout import anatomy_of_files
+from kafila_sidecar.weights.format.manifest import Manifest, Tensor
 from kafila_sidecar.weights.store.library import Library
 from tests.support.model_host import ModelHost
 
 Make = Callable[..., Path]
 REPO = "HuggingFaceTB/SmolLM2-135M-Instruct"
+
+
+async def as_in_the_files(config: Mapping[str, Any], headers: Headers) -> Anatomy:
+    """Without MLX: what tensors take in their files."""
+    return anatomy_of_files(Manifest({}, cast(Mapping[str, Tensor], headers)), config)
 
 
 class Here:
@@ -23,7 +32,7 @@ class Here:
     def __init__(self, data: Path, environment: Mapping[str, str]) -> None:
         config = Config.read(environment, socket_path=data / "socket", data=data)
         library = Library(config.models, limit_bytes=config.weights_limit_bytes)
-        self.opened = OpenedModels(config, library)
+        self.opened = OpenedModels(config, library, examine=as_in_the_files)
         self.kept = KeptModels(config, library, self.opened)
 
     async def fetched(self, model: str = REPO) -> Checkpoint:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafila_sidecar.runtime.text.ends import end_ids
@@ -69,6 +69,7 @@ def test_end_when_a_special_token_always_ends_turns_then_found_beside_the_others
     assert ends(config={"eos_token_id": 2}, special={"<|im_end|>": 5, "<|end|>": 6}) == {2, 5}
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from([1, "2", [3, "</s>"], None, "<|im_end|>", {"content": "<s>"}]), min_size=3, max_size=3))
 def test_ends_when_files_differ_then_all_of_them(said: list[Any]) -> None:
     config, generation, tokenizer = said

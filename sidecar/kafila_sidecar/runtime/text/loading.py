@@ -14,7 +14,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from kafila_sidecar.errors import Refused
-from kafila_sidecar.runtime.shard.families import refuse_foreign_code
+from kafila_sidecar.models.foreign import refuse_foreign_code
 from kafila_sidecar.small_files import (
     CONFIG,
     GENERATION_CONFIG,
