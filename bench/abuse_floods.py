@@ -39,7 +39,7 @@ LARGE = bytes(256 * 1024)
 
 
 @dataclass(frozen=True)
-class Place:
+class FloodTarget:
     port: int
     udp_port: int
     pair: KeyPair
@@ -54,7 +54,7 @@ def addresses(number: int) -> list[str]:
     return [f"127.2.{n // 250}.{1 + n % 250}" for n in range(number)]
 
 
-async def silent(place: Place, hosts: Iterable[str], each: int) -> None:
+async def silent(place: FloodTarget, hosts: Iterable[str], each: int) -> None:
     """TCP connections that say nothing, opened again when they were ended, 400 a second."""
     with contextlib.ExitStack() as stack:
         for host in itertools.cycle(hosts):
@@ -67,7 +67,7 @@ async def silent(place: Place, hosts: Iterable[str], each: int) -> None:
             await asyncio.sleep(0.05)
 
 
-async def idle_tls(place: Place, hosts: list[str], each: int) -> None:
+async def idle_tls(place: FloodTarget, hosts: list[str], each: int) -> None:
     """TLS connections that greet once, and then answer pings and call nothing."""
     waiting = []
     for host in hosts:
@@ -91,7 +91,7 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
                 writer.write(frame(4, 1, 0))
 
 
-async def pings(place: Place, hosts: list[str]) -> None:
+async def pings(place: FloodTarget, hosts: list[str]) -> None:
     """PING frames as fast as they go, over connections that are opened again."""
 
     async def flood(host: str) -> None:
@@ -108,7 +108,7 @@ async def pings(place: Place, hosts: list[str]) -> None:
     await asyncio.gather(*(flood(host) for host in hosts))
 
 
-async def unread(place: Place, hosts: list[str]) -> None:
+async def unread(place: FloodTarget, hosts: list[str]) -> None:
     """Mailboxes that are filled, and attended by streams that nobody reads."""
 
     async def fill(host: str) -> None:
@@ -128,7 +128,7 @@ async def unread(place: Place, hosts: list[str]) -> None:
     await _again(fill, hosts)
 
 
-async def mail(place: Place, hosts: list[str]) -> None:
+async def mail(place: FloodTarget, hosts: list[str]) -> None:
     """The largest body to all of a full room, again and again."""
 
     async def post(host: str) -> None:
@@ -144,7 +144,7 @@ async def mail(place: Place, hosts: list[str]) -> None:
     await _again(post, hosts)
 
 
-async def rooms(place: Place, hosts: list[str]) -> None:
+async def rooms(place: FloodTarget, hosts: list[str]) -> None:
     """As many rooms as each address gets."""
 
     async def create(host: str) -> None:
@@ -155,7 +155,7 @@ async def rooms(place: Place, hosts: list[str]) -> None:
     await _again(create, hosts)
 
 
-async def garbage(place: Place) -> None:
+async def garbage(place: FloodTarget) -> None:
     """Datagrams of every kind that mean nothing, some 20,000 a second."""
     chance = random.Random(1)
     said = [chance.randbytes(chance.choice((1, 20, 90, 1200))) for _ in range(200)]
@@ -172,7 +172,7 @@ async def garbage(place: Place) -> None:
             await asyncio.sleep(0.01)
 
 
-async def relay(place: Place) -> None:
+async def relay(place: FloodTarget) -> None:
     """One channel, both ends the stranger's, as much as goes: some 20,000 datagrams a second."""
     async with place.channel("127.2.0.1") as connection:
         stub = stub_of(connection)
@@ -224,7 +224,7 @@ async def _again(what: Callable[[str], Awaitable[None]], hosts: list[str]) -> No
     await asyncio.gather(*(keep(host) for host in hosts))
 
 
-async def _dial(place: Place, host: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _dial(place: FloodTarget, host: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """TLS from that address."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -233,7 +233,7 @@ async def _dial(place: Place, host: str) -> tuple[asyncio.StreamReader, asyncio.
         return await asyncio.open_connection(HOST, place.port, ssl=context, local_addr=(host, 0))
 
 
-FLOODS: dict[str, Callable[[Place], Awaitable[None]]] = {
+FLOODS: dict[str, Callable[[FloodTarget], Awaitable[None]]] = {
     "silent one": lambda place: silent(place, addresses(1), 2100),
     "silent many": lambda place: silent(place, addresses(200), 20),
     "idle TLS one": lambda place: idle_tls(place, addresses(1), 1000),
@@ -251,11 +251,11 @@ FLOODS: dict[str, Callable[[Place], Awaitable[None]]] = {
 }
 
 
-async def _run(name: str, place: Place) -> None:
+async def _run(name: str, place: FloodTarget) -> None:
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(FLOODS[name](place), LONGEST_S)
 
 
 if __name__ == "__main__":
     room_for_descriptors()
-    asyncio.run(_run(sys.argv[1], Place(int(sys.argv[2]), int(sys.argv[3]), keep_key_pair(Path(sys.argv[4])))))
+    asyncio.run(_run(sys.argv[1], FloodTarget(int(sys.argv[2]), int(sys.argv[3]), keep_key_pair(Path(sys.argv[4])))))
