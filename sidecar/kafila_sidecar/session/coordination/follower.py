@@ -143,7 +143,7 @@ class Follower:
         return self.failed(Fault(member, "UNAVAILABLE", f"{member} left the session"), now)
 
     def failed(self, fault: Fault, now: float) -> list[FollowerOutput]:
-        """A member says of itself that it can't go on; the others can."""
+        """A member says of itself that it can't go on, or has shown that it must not; the others can."""
         if self.state is State.CLOSED or fault.member not in self.members:
             return []
         if not self.liveness.receive_goodbye(fault.member, now):

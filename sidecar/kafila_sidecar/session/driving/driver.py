@@ -154,6 +154,9 @@ class SessionDriver:
                 await self._host_changed()
             case events.Doubted(sender) if self.coordinator:
                 await self._cores.obey(self.coordinator.doubted(sender, self._now))
+            case events.HostConvicted(name, sentence):
+                fault = ev.Fault(name, "PERMISSION_DENIED", sentence)
+                await self._cores.do(self.follower.failed(fault, self._now))
             case events.MemberDeparted(name):
                 self.follower.liveness.receive_departure(name, self._now)
             case events.MemberReturned(name):
