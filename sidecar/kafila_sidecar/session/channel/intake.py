@@ -109,9 +109,9 @@ class Intake:
         return [HostConvicted(self._log.host, str(error), (self._log.entries[index], signed))]
 
     def _left_behind(self, error: Forked, signed: ring_pb2.SignedEntry) -> list[Event]:
-        """Raises the error unless this member came later than that, or the host has answered those votes."""
+        """Raises the error unless this member was admitted there or later, or the host has answered those votes."""
         entry = ring_pb2.LogEntry.FromString(signed.entry)
         is_same_host = self._log.before(entry.index).host_member == self._log.now.host_member
-        if entry.index < self._me.index or (is_same_host and self._ballots.has_voided(entry.taken_over.standing)):
+        if entry.index <= self._me.index or (is_same_host and self._ballots.has_voided(entry.taken_over.standing)):
             return [WentAstray(entry.taken_over.successor, (signed,))]
         raise error
