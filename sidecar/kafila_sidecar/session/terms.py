@@ -5,7 +5,7 @@ from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.runtime.footprint import RESERVE_BYTES, prefill_peak_bytes
-from kafila_sidecar.session.coordination.coordinator import PlanningTerms
+from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
 from kafila_sidecar.weights.checkpoint import Checkpoint
 from kafila_sidecar.weights.format.layout import FLOAT_BYTES
 

@@ -93,6 +93,20 @@ class Over:
 
 
 @dataclass(frozen=True, slots=True)
+class Aside:
+    """A member takes no part in the plan; the fault says why."""
+
+    fault: Fault
+
+
+@dataclass(frozen=True, slots=True)
+class Short:
+    """The model does not fit in what those present offer; the session waits for another member."""
+
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
 class Goodbye:
     """The speaker leaves."""
 
@@ -136,6 +150,8 @@ Said = (
     | Asked
     | MemberFailed
     | Over
+    | Aside
+    | Short
     | Goodbye
     | Traced
     | Planned
@@ -220,7 +236,7 @@ def _doing(epoch: int, progress: ring_pb2.Progress) -> Doing:
     return Doing(epoch, progress.doing, progress.fetched_bytes, progress.total_bytes)
 
 
-def _fault(speaker: str, fault: ring_pb2.Fault) -> Lost | MemberFailed | Over:
+def _fault(speaker: str, fault: ring_pb2.Fault) -> Lost | MemberFailed | Over | Aside | Short:
     if fault.kind == "lost":
         return Lost(fault.member)
     if fault.code not in BY_CODE:
@@ -228,8 +244,13 @@ def _fault(speaker: str, fault: ring_pb2.Fault) -> Lost | MemberFailed | Over:
     told = Fault(plain(fault.member, LONGEST_NAME), fault.code, plain(fault.sentence, LONGEST_SENTENCE))
     if fault.kind == "failed" and fault.member == speaker:
         return MemberFailed(told)
-    if fault.kind == "over":
-        return Over(told)
+    match fault.kind:
+        case "over":
+            return Over(told)
+        case "aside":
+            return Aside(told)
+        case "short":
+            return Short(told.sentence)
     raise InvalidInput(f"{speaker} tells a fault of another, or of no known kind")
 
 
