@@ -151,8 +151,11 @@ class Replica:
     # ---- Private
 
     def _receive(self, sealed: bytes) -> list[Event] | None:
+        message = read_sealed(sealed)
+        if not message.key and message.pair < len(self.log) and message.pair not in {one.index for one in self.members}:
+            raise Denied("a message was sealed by somebody who is no member any more")
         try:
-            return self._take(read_envelope(self.keys.open(read_sealed(sealed), self.members)))
+            return self._take(read_envelope(self.keys.open(message, self.members)))
         except Early:
             self._early.put(sealed)
             return None
