@@ -830,7 +830,7 @@ type Session struct {
 	ReservedMemoryBytes uint64                 `protobuf:"varint,22,opt,name=reserved_memory_bytes,json=reservedMemoryBytes,proto3" json:"reserved_memory_bytes,omitempty"` // what the shard here holds, overhead for Ollama's own scheduler
 	ActiveSequences     uint32                 `protobuf:"varint,23,opt,name=active_sequences,json=activeSequences,proto3" json:"active_sequences,omitempty"`               // sequences that this member holds a cache for
 	LastTraceJson       string                 `protobuf:"bytes,24,opt,name=last_trace_json,json=lastTraceJson,proto3" json:"last_trace_json,omitempty"`                    // the head's latest trace record; empty before the first
-	BetterPlan          string                 `protobuf:"bytes,25,opt,name=better_plan,json=betterPlan,proto3" json:"better_plan,omitempty"`                               // on the admitter: one sentence when served times show a plan worth changing to
+	BetterPlan          string                 `protobuf:"bytes,25,opt,name=better_plan,json=betterPlan,proto3" json:"better_plan,omitempty"`                               // on the host: one sentence when served times show a plan worth changing to
 	Joining             string                 `protobuf:"bytes,26,opt,name=joining,proto3" json:"joining,omitempty"`                                                       // "open", "locked", "unreachable": the rendezvous is gone, or on the host "paused": the
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
@@ -2186,6 +2186,498 @@ func (x *Finding) GetAdvice() string {
 	return ""
 }
 
+type ListModelsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListModelsRequest) Reset() {
+	*x = ListModelsRequest{}
+	mi := &file_sidecar_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListModelsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListModelsRequest) ProtoMessage() {}
+
+func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sidecar_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListModelsRequest.ProtoReflect.Descriptor instead.
+func (*ListModelsRequest) Descriptor() ([]byte, []int) {
+	return file_sidecar_proto_rawDescGZIP(), []int{25}
+}
+
+type ListModelsReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Models        []*NamedModel          `protobuf:"bytes,1,rep,name=models,proto3" json:"models,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListModelsReply) Reset() {
+	*x = ListModelsReply{}
+	mi := &file_sidecar_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListModelsReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListModelsReply) ProtoMessage() {}
+
+func (x *ListModelsReply) ProtoReflect() protoreflect.Message {
+	mi := &file_sidecar_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListModelsReply.ProtoReflect.Descriptor instead.
+func (*ListModelsReply) Descriptor() ([]byte, []int) {
+	return file_sidecar_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ListModelsReply) GetModels() []*NamedModel {
+	if x != nil {
+		return x.Models
+	}
+	return nil
+}
+
+type NamedModel struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // "qwen3:32b"
+	Repository    string                 `protobuf:"bytes,2,opt,name=repository,proto3" json:"repository,omitempty"`
+	WeightBytes   uint64                 `protobuf:"varint,3,opt,name=weight_bytes,json=weightBytes,proto3" json:"weight_bytes,omitempty"`
+	NeededBytes   []uint64               `protobuf:"varint,4,rep,packed,name=needed_bytes,json=neededBytes,proto3" json:"needed_bytes,omitempty"` // on each of 1, 2, 3 and 4 equal machines, for one conversation of 8,192 tokens
+	Note          string                 `protobuf:"bytes,5,opt,name=note,proto3" json:"note,omitempty"`                                          // what to know before, in words
+	Here          bool                   `protobuf:"varint,6,opt,name=here,proto3" json:"here,omitempty"`                                         // whether some of its weights are on this disk
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NamedModel) Reset() {
+	*x = NamedModel{}
+	mi := &file_sidecar_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NamedModel) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NamedModel) ProtoMessage() {}
+
+func (x *NamedModel) ProtoReflect() protoreflect.Message {
+	mi := &file_sidecar_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NamedModel.ProtoReflect.Descriptor instead.
+func (*NamedModel) Descriptor() ([]byte, []int) {
+	return file_sidecar_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *NamedModel) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *NamedModel) GetRepository() string {
+	if x != nil {
+		return x.Repository
+	}
+	return ""
+}
+
+func (x *NamedModel) GetWeightBytes() uint64 {
+	if x != nil {
+		return x.WeightBytes
+	}
+	return 0
+}
+
+func (x *NamedModel) GetNeededBytes() []uint64 {
+	if x != nil {
+		return x.NeededBytes
+	}
+	return nil
+}
+
+func (x *NamedModel) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+func (x *NamedModel) GetHere() bool {
+	if x != nil {
+		return x.Here
+	}
+	return false
+}
+
+type ListWeightsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListWeightsRequest) Reset() {
+	*x = ListWeightsRequest{}
+	mi := &file_sidecar_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListWeightsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListWeightsRequest) ProtoMessage() {}
+
+func (x *ListWeightsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sidecar_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListWeightsRequest.ProtoReflect.Descriptor instead.
+func (*ListWeightsRequest) Descriptor() ([]byte, []int) {
+	return file_sidecar_proto_rawDescGZIP(), []int{28}
+}
+
+type ListWeightsReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Weights       []*KeptWeights         `protobuf:"bytes,1,rep,name=weights,proto3" json:"weights,omitempty"`
+	LimitBytes    uint64                 `protobuf:"varint,2,opt,name=limit_bytes,json=limitBytes,proto3" json:"limit_bytes,omitempty"` // KAFILA_WEIGHTS_LIMIT; 0: none
+	FreeDiskBytes uint64                 `protobuf:"varint,3,opt,name=free_disk_bytes,json=freeDiskBytes,proto3" json:"free_disk_bytes,omitempty"`
+	Folder        string                 `protobuf:"bytes,4,opt,name=folder,proto3" json:"folder,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListWeightsReply) Reset() {
+	*x = ListWeightsReply{}
+	mi := &file_sidecar_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListWeightsReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListWeightsReply) ProtoMessage() {}
+
+func (x *ListWeightsReply) ProtoReflect() protoreflect.Message {
+	mi := &file_sidecar_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListWeightsReply.ProtoReflect.Descriptor instead.
+func (*ListWeightsReply) Descriptor() ([]byte, []int) {
+	return file_sidecar_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *ListWeightsReply) GetWeights() []*KeptWeights {
+	if x != nil {
+		return x.Weights
+	}
+	return nil
+}
+
+func (x *ListWeightsReply) GetLimitBytes() uint64 {
+	if x != nil {
+		return x.LimitBytes
+	}
+	return 0
+}
+
+func (x *ListWeightsReply) GetFreeDiskBytes() uint64 {
+	if x != nil {
+		return x.FreeDiskBytes
+	}
+	return 0
+}
+
+func (x *ListWeightsReply) GetFolder() string {
+	if x != nil {
+		return x.Folder
+	}
+	return ""
+}
+
+type KeptWeights struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Model         string                 `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	Revision      string                 `protobuf:"bytes,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	DiskBytes     uint64                 `protobuf:"varint,3,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`
+	Whole         bool                   `protobuf:"varint,4,opt,name=whole,proto3" json:"whole,omitempty"`                             // the whole checkpoint, not only some stages' parts
+	InUse         bool                   `protobuf:"varint,5,opt,name=in_use,json=inUse,proto3" json:"in_use,omitempty"`                // by a session, of this server or of another one of this user
+	LastUsedS     float64                `protobuf:"fixed64,6,opt,name=last_used_s,json=lastUsedS,proto3" json:"last_used_s,omitempty"` // seconds since 1970
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeptWeights) Reset() {
+	*x = KeptWeights{}
+	mi := &file_sidecar_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeptWeights) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeptWeights) ProtoMessage() {}
+
+func (x *KeptWeights) ProtoReflect() protoreflect.Message {
+	mi := &file_sidecar_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeptWeights.ProtoReflect.Descriptor instead.
+func (*KeptWeights) Descriptor() ([]byte, []int) {
+	return file_sidecar_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *KeptWeights) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *KeptWeights) GetRevision() string {
+	if x != nil {
+		return x.Revision
+	}
+	return ""
+}
+
+func (x *KeptWeights) GetDiskBytes() uint64 {
+	if x != nil {
+		return x.DiskBytes
+	}
+	return 0
+}
+
+func (x *KeptWeights) GetWhole() bool {
+	if x != nil {
+		return x.Whole
+	}
+	return false
+}
+
+func (x *KeptWeights) GetInUse() bool {
+	if x != nil {
+		return x.InUse
+	}
+	return false
+}
+
+func (x *KeptWeights) GetLastUsedS() float64 {
+	if x != nil {
+		return x.LastUsedS
+	}
+	return 0
+}
+
+type RemoveWeightsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Model         string                 `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`       // a repository id or a short name
+	Revision      string                 `protobuf:"bytes,2,opt,name=revision,proto3" json:"revision,omitempty"` // or how it begins; empty: all
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveWeightsRequest) Reset() {
+	*x = RemoveWeightsRequest{}
+	mi := &file_sidecar_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveWeightsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveWeightsRequest) ProtoMessage() {}
+
+func (x *RemoveWeightsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sidecar_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveWeightsRequest.ProtoReflect.Descriptor instead.
+func (*RemoveWeightsRequest) Descriptor() ([]byte, []int) {
+	return file_sidecar_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *RemoveWeightsRequest) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *RemoveWeightsRequest) GetRevision() string {
+	if x != nil {
+		return x.Revision
+	}
+	return ""
+}
+
+type PruneWeightsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	UnusedForS    float64                `protobuf:"fixed64,1,opt,name=unused_for_s,json=unusedForS,proto3" json:"unused_for_s,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PruneWeightsRequest) Reset() {
+	*x = PruneWeightsRequest{}
+	mi := &file_sidecar_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PruneWeightsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PruneWeightsRequest) ProtoMessage() {}
+
+func (x *PruneWeightsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sidecar_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PruneWeightsRequest.ProtoReflect.Descriptor instead.
+func (*PruneWeightsRequest) Descriptor() ([]byte, []int) {
+	return file_sidecar_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *PruneWeightsRequest) GetUnusedForS() float64 {
+	if x != nil {
+		return x.UnusedForS
+	}
+	return 0
+}
+
+type FreedReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Bytes         uint64                 `protobuf:"varint,1,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FreedReply) Reset() {
+	*x = FreedReply{}
+	mi := &file_sidecar_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FreedReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FreedReply) ProtoMessage() {}
+
+func (x *FreedReply) ProtoReflect() protoreflect.Message {
+	mi := &file_sidecar_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FreedReply.ProtoReflect.Descriptor instead.
+func (*FreedReply) Descriptor() ([]byte, []int) {
+	return file_sidecar_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *FreedReply) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
 var File_sidecar_proto protoreflect.FileDescriptor
 
 const file_sidecar_proto_rawDesc = "" +
@@ -2411,12 +2903,49 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\tR\x05level\x12\x1a\n" +
 	"\bsentence\x18\x03 \x01(\tR\bsentence\x12\x16\n" +
-	"\x06advice\x18\x04 \x01(\tR\x06advice*R\n" +
+	"\x06advice\x18\x04 \x01(\tR\x06advice\"\x13\n" +
+	"\x11ListModelsRequest\"H\n" +
+	"\x0fListModelsReply\x125\n" +
+	"\x06models\x18\x01 \x03(\v2\x1d.kafila.sidecar.v1.NamedModelR\x06models\"\xae\x01\n" +
+	"\n" +
+	"NamedModel\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
+	"\n" +
+	"repository\x18\x02 \x01(\tR\n" +
+	"repository\x12!\n" +
+	"\fweight_bytes\x18\x03 \x01(\x04R\vweightBytes\x12!\n" +
+	"\fneeded_bytes\x18\x04 \x03(\x04R\vneededBytes\x12\x12\n" +
+	"\x04note\x18\x05 \x01(\tR\x04note\x12\x12\n" +
+	"\x04here\x18\x06 \x01(\bR\x04here\"\x14\n" +
+	"\x12ListWeightsRequest\"\xad\x01\n" +
+	"\x10ListWeightsReply\x128\n" +
+	"\aweights\x18\x01 \x03(\v2\x1e.kafila.sidecar.v1.KeptWeightsR\aweights\x12\x1f\n" +
+	"\vlimit_bytes\x18\x02 \x01(\x04R\n" +
+	"limitBytes\x12&\n" +
+	"\x0ffree_disk_bytes\x18\x03 \x01(\x04R\rfreeDiskBytes\x12\x16\n" +
+	"\x06folder\x18\x04 \x01(\tR\x06folder\"\xab\x01\n" +
+	"\vKeptWeights\x12\x14\n" +
+	"\x05model\x18\x01 \x01(\tR\x05model\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\tR\brevision\x12\x1d\n" +
+	"\n" +
+	"disk_bytes\x18\x03 \x01(\x04R\tdiskBytes\x12\x14\n" +
+	"\x05whole\x18\x04 \x01(\bR\x05whole\x12\x15\n" +
+	"\x06in_use\x18\x05 \x01(\bR\x05inUse\x12\x1e\n" +
+	"\vlast_used_s\x18\x06 \x01(\x01R\tlastUsedS\"H\n" +
+	"\x14RemoveWeightsRequest\x12\x14\n" +
+	"\x05model\x18\x01 \x01(\tR\x05model\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\tR\brevision\"7\n" +
+	"\x13PruneWeightsRequest\x12 \n" +
+	"\funused_for_s\x18\x01 \x01(\x01R\n" +
+	"unusedForS\"\"\n" +
+	"\n" +
+	"FreedReply\x12\x14\n" +
+	"\x05bytes\x18\x01 \x01(\x04R\x05bytes*R\n" +
 	"\n" +
 	"DoneReason\x12\x14\n" +
 	"\x10DONE_REASON_STOP\x10\x00\x12\x16\n" +
 	"\x12DONE_REASON_LENGTH\x10\x01\x12\x16\n" +
-	"\x12DONE_REASON_CLOSED\x10\x022\xd9\b\n" +
+	"\x12DONE_REASON_CLOSED\x10\x022\xbc\v\n" +
 	"\aSidecar\x12G\n" +
 	"\x05Hello\x12\x1f.kafila.sidecar.v1.HelloRequest\x1a\x1d.kafila.sidecar.v1.HelloReply\x12T\n" +
 	"\rCreateSession\x12'.kafila.sidecar.v1.CreateSessionRequest\x1a\x1a.kafila.sidecar.v1.Session\x12N\n" +
@@ -2429,7 +2958,12 @@ const file_sidecar_proto_rawDesc = "" +
 	"\aNewCode\x12!.kafila.sidecar.v1.SessionRequest\x1a\x1a.kafila.sidecar.v1.Session\x12B\n" +
 	"\x04Lock\x12\x1e.kafila.sidecar.v1.LockRequest\x1a\x1a.kafila.sidecar.v1.Session\x12B\n" +
 	"\x04Kick\x12\x1e.kafila.sidecar.v1.KickRequest\x1a\x1a.kafila.sidecar.v1.Session\x12D\n" +
-	"\x04Plan\x12\x1e.kafila.sidecar.v1.PlanRequest\x1a\x1c.kafila.sidecar.v1.PlanReply\x12J\n" +
+	"\x04Plan\x12\x1e.kafila.sidecar.v1.PlanRequest\x1a\x1c.kafila.sidecar.v1.PlanReply\x12V\n" +
+	"\n" +
+	"ListModels\x12$.kafila.sidecar.v1.ListModelsRequest\x1a\".kafila.sidecar.v1.ListModelsReply\x12Y\n" +
+	"\vListWeights\x12%.kafila.sidecar.v1.ListWeightsRequest\x1a#.kafila.sidecar.v1.ListWeightsReply\x12W\n" +
+	"\rRemoveWeights\x12'.kafila.sidecar.v1.RemoveWeightsRequest\x1a\x1d.kafila.sidecar.v1.FreedReply\x12U\n" +
+	"\fPruneWeights\x12&.kafila.sidecar.v1.PruneWeightsRequest\x1a\x1d.kafila.sidecar.v1.FreedReply\x12J\n" +
 	"\x06Doctor\x12 .kafila.sidecar.v1.DoctorRequest\x1a\x1e.kafila.sidecar.v1.DoctorReply\x12R\n" +
 	"\bGenerate\x12\".kafila.sidecar.v1.GenerateRequest\x1a .kafila.sidecar.v1.GenerateReply0\x01B\x12Z\x10kafila/ollama/pbb\x06proto3"
 
@@ -2446,7 +2980,7 @@ func file_sidecar_proto_rawDescGZIP() []byte {
 }
 
 var file_sidecar_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sidecar_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_sidecar_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_sidecar_proto_goTypes = []any{
 	(DoneReason)(0),              // 0: kafila.sidecar.v1.DoneReason
 	(*HelloRequest)(nil),         // 1: kafila.sidecar.v1.HelloRequest
@@ -2474,9 +3008,18 @@ var file_sidecar_proto_goTypes = []any{
 	(*DoctorRequest)(nil),        // 23: kafila.sidecar.v1.DoctorRequest
 	(*DoctorReply)(nil),          // 24: kafila.sidecar.v1.DoctorReply
 	(*Finding)(nil),              // 25: kafila.sidecar.v1.Finding
-	nil,                          // 26: kafila.sidecar.v1.StubModel.ParametersEntry
-	nil,                          // 27: kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
-	nil,                          // 28: kafila.sidecar.v1.PlanReply.DownloadBytesEntry
+	(*ListModelsRequest)(nil),    // 26: kafila.sidecar.v1.ListModelsRequest
+	(*ListModelsReply)(nil),      // 27: kafila.sidecar.v1.ListModelsReply
+	(*NamedModel)(nil),           // 28: kafila.sidecar.v1.NamedModel
+	(*ListWeightsRequest)(nil),   // 29: kafila.sidecar.v1.ListWeightsRequest
+	(*ListWeightsReply)(nil),     // 30: kafila.sidecar.v1.ListWeightsReply
+	(*KeptWeights)(nil),          // 31: kafila.sidecar.v1.KeptWeights
+	(*RemoveWeightsRequest)(nil), // 32: kafila.sidecar.v1.RemoveWeightsRequest
+	(*PruneWeightsRequest)(nil),  // 33: kafila.sidecar.v1.PruneWeightsRequest
+	(*FreedReply)(nil),           // 34: kafila.sidecar.v1.FreedReply
+	nil,                          // 35: kafila.sidecar.v1.StubModel.ParametersEntry
+	nil,                          // 36: kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
+	nil,                          // 37: kafila.sidecar.v1.PlanReply.DownloadBytesEntry
 }
 var file_sidecar_proto_depIdxs = []int32{
 	13, // 0: kafila.sidecar.v1.ListSessionsReply.sessions:type_name -> kafila.sidecar.v1.Session
@@ -2484,45 +3027,55 @@ var file_sidecar_proto_depIdxs = []int32{
 	15, // 2: kafila.sidecar.v1.Session.stages:type_name -> kafila.sidecar.v1.Stage
 	16, // 3: kafila.sidecar.v1.Session.hops:type_name -> kafila.sidecar.v1.Hop
 	17, // 4: kafila.sidecar.v1.Session.vehicle:type_name -> kafila.sidecar.v1.StubModel
-	26, // 5: kafila.sidecar.v1.StubModel.parameters:type_name -> kafila.sidecar.v1.StubModel.ParametersEntry
-	27, // 6: kafila.sidecar.v1.PlanReply.alternatives_json:type_name -> kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
-	28, // 7: kafila.sidecar.v1.PlanReply.download_bytes:type_name -> kafila.sidecar.v1.PlanReply.DownloadBytesEntry
+	35, // 5: kafila.sidecar.v1.StubModel.parameters:type_name -> kafila.sidecar.v1.StubModel.ParametersEntry
+	36, // 6: kafila.sidecar.v1.PlanReply.alternatives_json:type_name -> kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
+	37, // 7: kafila.sidecar.v1.PlanReply.download_bytes:type_name -> kafila.sidecar.v1.PlanReply.DownloadBytesEntry
 	21, // 8: kafila.sidecar.v1.GenerateRequest.options:type_name -> kafila.sidecar.v1.Options
 	0,  // 9: kafila.sidecar.v1.GenerateReply.done_reason:type_name -> kafila.sidecar.v1.DoneReason
 	25, // 10: kafila.sidecar.v1.DoctorReply.findings:type_name -> kafila.sidecar.v1.Finding
-	1,  // 11: kafila.sidecar.v1.Sidecar.Hello:input_type -> kafila.sidecar.v1.HelloRequest
-	3,  // 12: kafila.sidecar.v1.Sidecar.CreateSession:input_type -> kafila.sidecar.v1.CreateSessionRequest
-	4,  // 13: kafila.sidecar.v1.Sidecar.OpenSession:input_type -> kafila.sidecar.v1.OpenSessionRequest
-	6,  // 14: kafila.sidecar.v1.Sidecar.JoinSession:input_type -> kafila.sidecar.v1.JoinSessionRequest
-	7,  // 15: kafila.sidecar.v1.Sidecar.StartSession:input_type -> kafila.sidecar.v1.SessionRequest
-	7,  // 16: kafila.sidecar.v1.Sidecar.LeaveSession:input_type -> kafila.sidecar.v1.SessionRequest
-	11, // 17: kafila.sidecar.v1.Sidecar.ListSessions:input_type -> kafila.sidecar.v1.ListSessionsRequest
-	7,  // 18: kafila.sidecar.v1.Sidecar.WatchSession:input_type -> kafila.sidecar.v1.SessionRequest
-	7,  // 19: kafila.sidecar.v1.Sidecar.NewCode:input_type -> kafila.sidecar.v1.SessionRequest
-	8,  // 20: kafila.sidecar.v1.Sidecar.Lock:input_type -> kafila.sidecar.v1.LockRequest
-	9,  // 21: kafila.sidecar.v1.Sidecar.Kick:input_type -> kafila.sidecar.v1.KickRequest
-	18, // 22: kafila.sidecar.v1.Sidecar.Plan:input_type -> kafila.sidecar.v1.PlanRequest
-	23, // 23: kafila.sidecar.v1.Sidecar.Doctor:input_type -> kafila.sidecar.v1.DoctorRequest
-	20, // 24: kafila.sidecar.v1.Sidecar.Generate:input_type -> kafila.sidecar.v1.GenerateRequest
-	2,  // 25: kafila.sidecar.v1.Sidecar.Hello:output_type -> kafila.sidecar.v1.HelloReply
-	13, // 26: kafila.sidecar.v1.Sidecar.CreateSession:output_type -> kafila.sidecar.v1.Session
-	5,  // 27: kafila.sidecar.v1.Sidecar.OpenSession:output_type -> kafila.sidecar.v1.Offer
-	13, // 28: kafila.sidecar.v1.Sidecar.JoinSession:output_type -> kafila.sidecar.v1.Session
-	13, // 29: kafila.sidecar.v1.Sidecar.StartSession:output_type -> kafila.sidecar.v1.Session
-	10, // 30: kafila.sidecar.v1.Sidecar.LeaveSession:output_type -> kafila.sidecar.v1.LeaveSessionReply
-	12, // 31: kafila.sidecar.v1.Sidecar.ListSessions:output_type -> kafila.sidecar.v1.ListSessionsReply
-	13, // 32: kafila.sidecar.v1.Sidecar.WatchSession:output_type -> kafila.sidecar.v1.Session
-	13, // 33: kafila.sidecar.v1.Sidecar.NewCode:output_type -> kafila.sidecar.v1.Session
-	13, // 34: kafila.sidecar.v1.Sidecar.Lock:output_type -> kafila.sidecar.v1.Session
-	13, // 35: kafila.sidecar.v1.Sidecar.Kick:output_type -> kafila.sidecar.v1.Session
-	19, // 36: kafila.sidecar.v1.Sidecar.Plan:output_type -> kafila.sidecar.v1.PlanReply
-	24, // 37: kafila.sidecar.v1.Sidecar.Doctor:output_type -> kafila.sidecar.v1.DoctorReply
-	22, // 38: kafila.sidecar.v1.Sidecar.Generate:output_type -> kafila.sidecar.v1.GenerateReply
-	25, // [25:39] is the sub-list for method output_type
-	11, // [11:25] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	28, // 11: kafila.sidecar.v1.ListModelsReply.models:type_name -> kafila.sidecar.v1.NamedModel
+	31, // 12: kafila.sidecar.v1.ListWeightsReply.weights:type_name -> kafila.sidecar.v1.KeptWeights
+	1,  // 13: kafila.sidecar.v1.Sidecar.Hello:input_type -> kafila.sidecar.v1.HelloRequest
+	3,  // 14: kafila.sidecar.v1.Sidecar.CreateSession:input_type -> kafila.sidecar.v1.CreateSessionRequest
+	4,  // 15: kafila.sidecar.v1.Sidecar.OpenSession:input_type -> kafila.sidecar.v1.OpenSessionRequest
+	6,  // 16: kafila.sidecar.v1.Sidecar.JoinSession:input_type -> kafila.sidecar.v1.JoinSessionRequest
+	7,  // 17: kafila.sidecar.v1.Sidecar.StartSession:input_type -> kafila.sidecar.v1.SessionRequest
+	7,  // 18: kafila.sidecar.v1.Sidecar.LeaveSession:input_type -> kafila.sidecar.v1.SessionRequest
+	11, // 19: kafila.sidecar.v1.Sidecar.ListSessions:input_type -> kafila.sidecar.v1.ListSessionsRequest
+	7,  // 20: kafila.sidecar.v1.Sidecar.WatchSession:input_type -> kafila.sidecar.v1.SessionRequest
+	7,  // 21: kafila.sidecar.v1.Sidecar.NewCode:input_type -> kafila.sidecar.v1.SessionRequest
+	8,  // 22: kafila.sidecar.v1.Sidecar.Lock:input_type -> kafila.sidecar.v1.LockRequest
+	9,  // 23: kafila.sidecar.v1.Sidecar.Kick:input_type -> kafila.sidecar.v1.KickRequest
+	18, // 24: kafila.sidecar.v1.Sidecar.Plan:input_type -> kafila.sidecar.v1.PlanRequest
+	26, // 25: kafila.sidecar.v1.Sidecar.ListModels:input_type -> kafila.sidecar.v1.ListModelsRequest
+	29, // 26: kafila.sidecar.v1.Sidecar.ListWeights:input_type -> kafila.sidecar.v1.ListWeightsRequest
+	32, // 27: kafila.sidecar.v1.Sidecar.RemoveWeights:input_type -> kafila.sidecar.v1.RemoveWeightsRequest
+	33, // 28: kafila.sidecar.v1.Sidecar.PruneWeights:input_type -> kafila.sidecar.v1.PruneWeightsRequest
+	23, // 29: kafila.sidecar.v1.Sidecar.Doctor:input_type -> kafila.sidecar.v1.DoctorRequest
+	20, // 30: kafila.sidecar.v1.Sidecar.Generate:input_type -> kafila.sidecar.v1.GenerateRequest
+	2,  // 31: kafila.sidecar.v1.Sidecar.Hello:output_type -> kafila.sidecar.v1.HelloReply
+	13, // 32: kafila.sidecar.v1.Sidecar.CreateSession:output_type -> kafila.sidecar.v1.Session
+	5,  // 33: kafila.sidecar.v1.Sidecar.OpenSession:output_type -> kafila.sidecar.v1.Offer
+	13, // 34: kafila.sidecar.v1.Sidecar.JoinSession:output_type -> kafila.sidecar.v1.Session
+	13, // 35: kafila.sidecar.v1.Sidecar.StartSession:output_type -> kafila.sidecar.v1.Session
+	10, // 36: kafila.sidecar.v1.Sidecar.LeaveSession:output_type -> kafila.sidecar.v1.LeaveSessionReply
+	12, // 37: kafila.sidecar.v1.Sidecar.ListSessions:output_type -> kafila.sidecar.v1.ListSessionsReply
+	13, // 38: kafila.sidecar.v1.Sidecar.WatchSession:output_type -> kafila.sidecar.v1.Session
+	13, // 39: kafila.sidecar.v1.Sidecar.NewCode:output_type -> kafila.sidecar.v1.Session
+	13, // 40: kafila.sidecar.v1.Sidecar.Lock:output_type -> kafila.sidecar.v1.Session
+	13, // 41: kafila.sidecar.v1.Sidecar.Kick:output_type -> kafila.sidecar.v1.Session
+	19, // 42: kafila.sidecar.v1.Sidecar.Plan:output_type -> kafila.sidecar.v1.PlanReply
+	27, // 43: kafila.sidecar.v1.Sidecar.ListModels:output_type -> kafila.sidecar.v1.ListModelsReply
+	30, // 44: kafila.sidecar.v1.Sidecar.ListWeights:output_type -> kafila.sidecar.v1.ListWeightsReply
+	34, // 45: kafila.sidecar.v1.Sidecar.RemoveWeights:output_type -> kafila.sidecar.v1.FreedReply
+	34, // 46: kafila.sidecar.v1.Sidecar.PruneWeights:output_type -> kafila.sidecar.v1.FreedReply
+	24, // 47: kafila.sidecar.v1.Sidecar.Doctor:output_type -> kafila.sidecar.v1.DoctorReply
+	22, // 48: kafila.sidecar.v1.Sidecar.Generate:output_type -> kafila.sidecar.v1.GenerateReply
+	31, // [31:49] is the sub-list for method output_type
+	13, // [13:31] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_sidecar_proto_init() }
@@ -2537,7 +3090,7 @@ func file_sidecar_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sidecar_proto_rawDesc), len(file_sidecar_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   28,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

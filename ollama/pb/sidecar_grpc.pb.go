@@ -36,6 +36,10 @@ const (
 	Sidecar_Lock_FullMethodName          = "/kafila.sidecar.v1.Sidecar/Lock"
 	Sidecar_Kick_FullMethodName          = "/kafila.sidecar.v1.Sidecar/Kick"
 	Sidecar_Plan_FullMethodName          = "/kafila.sidecar.v1.Sidecar/Plan"
+	Sidecar_ListModels_FullMethodName    = "/kafila.sidecar.v1.Sidecar/ListModels"
+	Sidecar_ListWeights_FullMethodName   = "/kafila.sidecar.v1.Sidecar/ListWeights"
+	Sidecar_RemoveWeights_FullMethodName = "/kafila.sidecar.v1.Sidecar/RemoveWeights"
+	Sidecar_PruneWeights_FullMethodName  = "/kafila.sidecar.v1.Sidecar/PruneWeights"
 	Sidecar_Doctor_FullMethodName        = "/kafila.sidecar.v1.Sidecar/Doctor"
 	Sidecar_Generate_FullMethodName      = "/kafila.sidecar.v1.Sidecar/Generate"
 )
@@ -48,26 +52,34 @@ type SidecarClient interface {
 	Hello(ctx context.Context, in *HelloRequest, opts ...grpc.CallOption) (*HelloReply, error)
 	// Opens a session on this machine and returns at once, in the state "forming".
 	CreateSession(ctx context.Context, in *CreateSessionRequest, opts ...grpc.CallOption) (*Session, error)
-	// Proves a code to the session's admitter and learns what taking part means. Nothing is joined yet;
+	// Proves a code to the session's host and learns what taking part means. Nothing is joined yet;
 	// the offer stands for offer_ttl_s.
 	OpenSession(ctx context.Context, in *OpenSessionRequest, opts ...grpc.CallOption) (*Offer, error)
 	// Takes up an offer: enrols this machine, measures it, and returns at once.
 	JoinSession(ctx context.Context, in *JoinSessionRequest, opts ...grpc.CallOption) (*Session, error)
-	// Goes on with the members that are present. Admitter only.
+	// Goes on with the members that are present. Host only.
 	StartSession(ctx context.Context, in *SessionRequest, opts ...grpc.CallOption) (*Session, error)
 	LeaveSession(ctx context.Context, in *SessionRequest, opts ...grpc.CallOption) (*LeaveSessionReply, error)
 	ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsReply, error)
 	// The session now, then again after each change, until it is closed.
 	WatchSession(ctx context.Context, in *SessionRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Session], error)
-	// A new code, with new words in the same room: the old one is good for nothing, members stay. Admitter only.
+	// A new code, with new words in the same room: the old one is good for nothing, members stay. Host only.
 	NewCode(ctx context.Context, in *SessionRequest, opts ...grpc.CallOption) (*Session, error)
-	// Takes nobody from now on, or takes members again. Admitter only.
+	// Takes nobody from now on, or takes members again. Host only.
 	Lock(ctx context.Context, in *LockRequest, opts ...grpc.CallOption) (*Session, error)
 	// Removes a member for good: the others get new keys, newcomers a new code, and the ring is planned again without
-	// it. Admitter only.
+	// it. Host only.
 	Kick(ctx context.Context, in *KickRequest, opts ...grpc.CallOption) (*Session, error)
 	// The plan for a formed session, or for a model on this machine alone, before anything is fetched.
 	Plan(ctx context.Context, in *PlanRequest, opts ...grpc.CallOption) (*PlanReply, error)
+	// The short names that `create` takes, and what they need.
+	ListModels(ctx context.Context, in *ListModelsRequest, opts ...grpc.CallOption) (*ListModelsReply, error)
+	// The weights on this machine's disk, the most recently used first.
+	ListWeights(ctx context.Context, in *ListWeightsRequest, opts ...grpc.CallOption) (*ListWeightsReply, error)
+	// Removes a model's weights; those that a session uses stay, and if that is all, it is refused.
+	RemoveWeights(ctx context.Context, in *RemoveWeightsRequest, opts ...grpc.CallOption) (*FreedReply, error)
+	// Removes the weights that nobody has used for so long.
+	PruneWeights(ctx context.Context, in *PruneWeightsRequest, opts ...grpc.CallOption) (*FreedReply, error)
 	// What this machine's network does, in words and in values; needs no session.
 	Doctor(ctx context.Context, in *DoctorRequest, opts ...grpc.CallOption) (*DoctorReply, error)
 	// One completion. Ends with exactly one reply that has `done`; cancelling the call frees the sequence everywhere.
@@ -211,6 +223,46 @@ func (c *sidecarClient) Plan(ctx context.Context, in *PlanRequest, opts ...grpc.
 	return out, nil
 }
 
+func (c *sidecarClient) ListModels(ctx context.Context, in *ListModelsRequest, opts ...grpc.CallOption) (*ListModelsReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListModelsReply)
+	err := c.cc.Invoke(ctx, Sidecar_ListModels_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sidecarClient) ListWeights(ctx context.Context, in *ListWeightsRequest, opts ...grpc.CallOption) (*ListWeightsReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListWeightsReply)
+	err := c.cc.Invoke(ctx, Sidecar_ListWeights_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sidecarClient) RemoveWeights(ctx context.Context, in *RemoveWeightsRequest, opts ...grpc.CallOption) (*FreedReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FreedReply)
+	err := c.cc.Invoke(ctx, Sidecar_RemoveWeights_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sidecarClient) PruneWeights(ctx context.Context, in *PruneWeightsRequest, opts ...grpc.CallOption) (*FreedReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FreedReply)
+	err := c.cc.Invoke(ctx, Sidecar_PruneWeights_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *sidecarClient) Doctor(ctx context.Context, in *DoctorRequest, opts ...grpc.CallOption) (*DoctorReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DoctorReply)
@@ -248,26 +300,34 @@ type SidecarServer interface {
 	Hello(context.Context, *HelloRequest) (*HelloReply, error)
 	// Opens a session on this machine and returns at once, in the state "forming".
 	CreateSession(context.Context, *CreateSessionRequest) (*Session, error)
-	// Proves a code to the session's admitter and learns what taking part means. Nothing is joined yet;
+	// Proves a code to the session's host and learns what taking part means. Nothing is joined yet;
 	// the offer stands for offer_ttl_s.
 	OpenSession(context.Context, *OpenSessionRequest) (*Offer, error)
 	// Takes up an offer: enrols this machine, measures it, and returns at once.
 	JoinSession(context.Context, *JoinSessionRequest) (*Session, error)
-	// Goes on with the members that are present. Admitter only.
+	// Goes on with the members that are present. Host only.
 	StartSession(context.Context, *SessionRequest) (*Session, error)
 	LeaveSession(context.Context, *SessionRequest) (*LeaveSessionReply, error)
 	ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsReply, error)
 	// The session now, then again after each change, until it is closed.
 	WatchSession(*SessionRequest, grpc.ServerStreamingServer[Session]) error
-	// A new code, with new words in the same room: the old one is good for nothing, members stay. Admitter only.
+	// A new code, with new words in the same room: the old one is good for nothing, members stay. Host only.
 	NewCode(context.Context, *SessionRequest) (*Session, error)
-	// Takes nobody from now on, or takes members again. Admitter only.
+	// Takes nobody from now on, or takes members again. Host only.
 	Lock(context.Context, *LockRequest) (*Session, error)
 	// Removes a member for good: the others get new keys, newcomers a new code, and the ring is planned again without
-	// it. Admitter only.
+	// it. Host only.
 	Kick(context.Context, *KickRequest) (*Session, error)
 	// The plan for a formed session, or for a model on this machine alone, before anything is fetched.
 	Plan(context.Context, *PlanRequest) (*PlanReply, error)
+	// The short names that `create` takes, and what they need.
+	ListModels(context.Context, *ListModelsRequest) (*ListModelsReply, error)
+	// The weights on this machine's disk, the most recently used first.
+	ListWeights(context.Context, *ListWeightsRequest) (*ListWeightsReply, error)
+	// Removes a model's weights; those that a session uses stay, and if that is all, it is refused.
+	RemoveWeights(context.Context, *RemoveWeightsRequest) (*FreedReply, error)
+	// Removes the weights that nobody has used for so long.
+	PruneWeights(context.Context, *PruneWeightsRequest) (*FreedReply, error)
 	// What this machine's network does, in words and in values; needs no session.
 	Doctor(context.Context, *DoctorRequest) (*DoctorReply, error)
 	// One completion. Ends with exactly one reply that has `done`; cancelling the call frees the sequence everywhere.
@@ -317,6 +377,18 @@ func (UnimplementedSidecarServer) Kick(context.Context, *KickRequest) (*Session,
 }
 func (UnimplementedSidecarServer) Plan(context.Context, *PlanRequest) (*PlanReply, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Plan not implemented")
+}
+func (UnimplementedSidecarServer) ListModels(context.Context, *ListModelsRequest) (*ListModelsReply, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method ListModels not implemented")
+}
+func (UnimplementedSidecarServer) ListWeights(context.Context, *ListWeightsRequest) (*ListWeightsReply, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method ListWeights not implemented")
+}
+func (UnimplementedSidecarServer) RemoveWeights(context.Context, *RemoveWeightsRequest) (*FreedReply, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method RemoveWeights not implemented")
+}
+func (UnimplementedSidecarServer) PruneWeights(context.Context, *PruneWeightsRequest) (*FreedReply, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method PruneWeights not implemented")
 }
 func (UnimplementedSidecarServer) Doctor(context.Context, *DoctorRequest) (*DoctorReply, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Doctor not implemented")
@@ -554,6 +626,78 @@ func _Sidecar_Plan_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Sidecar_ListModels_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListModelsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SidecarServer).ListModels(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Sidecar_ListModels_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SidecarServer).ListModels(ctx, req.(*ListModelsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Sidecar_ListWeights_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListWeightsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SidecarServer).ListWeights(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Sidecar_ListWeights_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SidecarServer).ListWeights(ctx, req.(*ListWeightsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Sidecar_RemoveWeights_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RemoveWeightsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SidecarServer).RemoveWeights(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Sidecar_RemoveWeights_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SidecarServer).RemoveWeights(ctx, req.(*RemoveWeightsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Sidecar_PruneWeights_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PruneWeightsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SidecarServer).PruneWeights(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Sidecar_PruneWeights_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SidecarServer).PruneWeights(ctx, req.(*PruneWeightsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Sidecar_Doctor_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DoctorRequest)
 	if err := dec(in); err != nil {
@@ -633,6 +777,22 @@ var Sidecar_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Plan",
 			Handler:    _Sidecar_Plan_Handler,
+		},
+		{
+			MethodName: "ListModels",
+			Handler:    _Sidecar_ListModels_Handler,
+		},
+		{
+			MethodName: "ListWeights",
+			Handler:    _Sidecar_ListWeights_Handler,
+		},
+		{
+			MethodName: "RemoveWeights",
+			Handler:    _Sidecar_RemoveWeights_Handler,
+		},
+		{
+			MethodName: "PruneWeights",
+			Handler:    _Sidecar_PruneWeights_Handler,
 		},
 		{
 			MethodName: "Doctor",

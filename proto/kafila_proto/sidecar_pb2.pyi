@@ -437,3 +437,81 @@ class Finding(_message.Message):
     sentence: str
     advice: str
     def __init__(self, topic: _Optional[str] = ..., level: _Optional[str] = ..., sentence: _Optional[str] = ..., advice: _Optional[str] = ...) -> None: ...
+
+class ListModelsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListModelsReply(_message.Message):
+    __slots__ = ("models",)
+    MODELS_FIELD_NUMBER: _ClassVar[int]
+    models: _containers.RepeatedCompositeFieldContainer[NamedModel]
+    def __init__(self, models: _Optional[_Iterable[_Union[NamedModel, _Mapping]]] = ...) -> None: ...
+
+class NamedModel(_message.Message):
+    __slots__ = ("name", "repository", "weight_bytes", "needed_bytes", "note", "here")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    REPOSITORY_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    NEEDED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    HERE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    repository: str
+    weight_bytes: int
+    needed_bytes: _containers.RepeatedScalarFieldContainer[int]
+    note: str
+    here: bool
+    def __init__(self, name: _Optional[str] = ..., repository: _Optional[str] = ..., weight_bytes: _Optional[int] = ..., needed_bytes: _Optional[_Iterable[int]] = ..., note: _Optional[str] = ..., here: _Optional[bool] = ...) -> None: ...
+
+class ListWeightsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListWeightsReply(_message.Message):
+    __slots__ = ("weights", "limit_bytes", "free_disk_bytes", "folder")
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FREE_DISK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
+    weights: _containers.RepeatedCompositeFieldContainer[KeptWeights]
+    limit_bytes: int
+    free_disk_bytes: int
+    folder: str
+    def __init__(self, weights: _Optional[_Iterable[_Union[KeptWeights, _Mapping]]] = ..., limit_bytes: _Optional[int] = ..., free_disk_bytes: _Optional[int] = ..., folder: _Optional[str] = ...) -> None: ...
+
+class KeptWeights(_message.Message):
+    __slots__ = ("model", "revision", "disk_bytes", "whole", "in_use", "last_used_s")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    DISK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
+    IN_USE_FIELD_NUMBER: _ClassVar[int]
+    LAST_USED_S_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    revision: str
+    disk_bytes: int
+    whole: bool
+    in_use: bool
+    last_used_s: float
+    def __init__(self, model: _Optional[str] = ..., revision: _Optional[str] = ..., disk_bytes: _Optional[int] = ..., whole: _Optional[bool] = ..., in_use: _Optional[bool] = ..., last_used_s: _Optional[float] = ...) -> None: ...
+
+class RemoveWeightsRequest(_message.Message):
+    __slots__ = ("model", "revision")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    revision: str
+    def __init__(self, model: _Optional[str] = ..., revision: _Optional[str] = ...) -> None: ...
+
+class PruneWeightsRequest(_message.Message):
+    __slots__ = ("unused_for_s",)
+    UNUSED_FOR_S_FIELD_NUMBER: _ClassVar[int]
+    unused_for_s: float
+    def __init__(self, unused_for_s: _Optional[float] = ...) -> None: ...
+
+class FreedReply(_message.Message):
+    __slots__ = ("bytes",)
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    bytes: int
+    def __init__(self, bytes: _Optional[int] = ...) -> None: ...

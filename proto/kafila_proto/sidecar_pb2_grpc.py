@@ -94,6 +94,26 @@ class SidecarStub:
                 request_serializer=kafila__proto_dot_sidecar__pb2.PlanRequest.SerializeToString,
                 response_deserializer=kafila__proto_dot_sidecar__pb2.PlanReply.FromString,
                 _registered_method=True)
+        self.ListModels = channel.unary_unary(
+                '/kafila.sidecar.v1.Sidecar/ListModels',
+                request_serializer=kafila__proto_dot_sidecar__pb2.ListModelsRequest.SerializeToString,
+                response_deserializer=kafila__proto_dot_sidecar__pb2.ListModelsReply.FromString,
+                _registered_method=True)
+        self.ListWeights = channel.unary_unary(
+                '/kafila.sidecar.v1.Sidecar/ListWeights',
+                request_serializer=kafila__proto_dot_sidecar__pb2.ListWeightsRequest.SerializeToString,
+                response_deserializer=kafila__proto_dot_sidecar__pb2.ListWeightsReply.FromString,
+                _registered_method=True)
+        self.RemoveWeights = channel.unary_unary(
+                '/kafila.sidecar.v1.Sidecar/RemoveWeights',
+                request_serializer=kafila__proto_dot_sidecar__pb2.RemoveWeightsRequest.SerializeToString,
+                response_deserializer=kafila__proto_dot_sidecar__pb2.FreedReply.FromString,
+                _registered_method=True)
+        self.PruneWeights = channel.unary_unary(
+                '/kafila.sidecar.v1.Sidecar/PruneWeights',
+                request_serializer=kafila__proto_dot_sidecar__pb2.PruneWeightsRequest.SerializeToString,
+                response_deserializer=kafila__proto_dot_sidecar__pb2.FreedReply.FromString,
+                _registered_method=True)
         self.Doctor = channel.unary_unary(
                 '/kafila.sidecar.v1.Sidecar/Doctor',
                 request_serializer=kafila__proto_dot_sidecar__pb2.DoctorRequest.SerializeToString,
@@ -124,7 +144,7 @@ class SidecarServicer:
         raise NotImplementedError('Method not implemented!')
 
     def OpenSession(self, request, context):
-        """Proves a code to the session's admitter and learns what taking part means. Nothing is joined yet;
+        """Proves a code to the session's host and learns what taking part means. Nothing is joined yet;
         the offer stands for offer_ttl_s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -139,7 +159,7 @@ class SidecarServicer:
         raise NotImplementedError('Method not implemented!')
 
     def StartSession(self, request, context):
-        """Goes on with the members that are present. Admitter only.
+        """Goes on with the members that are present. Host only.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -165,14 +185,14 @@ class SidecarServicer:
         raise NotImplementedError('Method not implemented!')
 
     def NewCode(self, request, context):
-        """A new code, with new words in the same room: the old one is good for nothing, members stay. Admitter only.
+        """A new code, with new words in the same room: the old one is good for nothing, members stay. Host only.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Lock(self, request, context):
-        """Takes nobody from now on, or takes members again. Admitter only.
+        """Takes nobody from now on, or takes members again. Host only.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -180,7 +200,7 @@ class SidecarServicer:
 
     def Kick(self, request, context):
         """Removes a member for good: the others get new keys, newcomers a new code, and the ring is planned again without
-        it. Admitter only.
+        it. Host only.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -188,6 +208,34 @@ class SidecarServicer:
 
     def Plan(self, request, context):
         """The plan for a formed session, or for a model on this machine alone, before anything is fetched.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListModels(self, request, context):
+        """The short names that `create` takes, and what they need.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListWeights(self, request, context):
+        """The weights on this machine's disk, the most recently used first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveWeights(self, request, context):
+        """Removes a model's weights; those that a session uses stay, and if that is all, it is refused.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PruneWeights(self, request, context):
+        """Removes the weights that nobody has used for so long.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -269,6 +317,26 @@ def add_SidecarServicer_to_server(servicer, server):
                     servicer.Plan,
                     request_deserializer=kafila__proto_dot_sidecar__pb2.PlanRequest.FromString,
                     response_serializer=kafila__proto_dot_sidecar__pb2.PlanReply.SerializeToString,
+            ),
+            'ListModels': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListModels,
+                    request_deserializer=kafila__proto_dot_sidecar__pb2.ListModelsRequest.FromString,
+                    response_serializer=kafila__proto_dot_sidecar__pb2.ListModelsReply.SerializeToString,
+            ),
+            'ListWeights': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListWeights,
+                    request_deserializer=kafila__proto_dot_sidecar__pb2.ListWeightsRequest.FromString,
+                    response_serializer=kafila__proto_dot_sidecar__pb2.ListWeightsReply.SerializeToString,
+            ),
+            'RemoveWeights': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveWeights,
+                    request_deserializer=kafila__proto_dot_sidecar__pb2.RemoveWeightsRequest.FromString,
+                    response_serializer=kafila__proto_dot_sidecar__pb2.FreedReply.SerializeToString,
+            ),
+            'PruneWeights': grpc.unary_unary_rpc_method_handler(
+                    servicer.PruneWeights,
+                    request_deserializer=kafila__proto_dot_sidecar__pb2.PruneWeightsRequest.FromString,
+                    response_serializer=kafila__proto_dot_sidecar__pb2.FreedReply.SerializeToString,
             ),
             'Doctor': grpc.unary_unary_rpc_method_handler(
                     servicer.Doctor,
@@ -605,6 +673,114 @@ class Sidecar:
             '/kafila.sidecar.v1.Sidecar/Plan',
             kafila__proto_dot_sidecar__pb2.PlanRequest.SerializeToString,
             kafila__proto_dot_sidecar__pb2.PlanReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListModels(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kafila.sidecar.v1.Sidecar/ListModels',
+            kafila__proto_dot_sidecar__pb2.ListModelsRequest.SerializeToString,
+            kafila__proto_dot_sidecar__pb2.ListModelsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListWeights(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kafila.sidecar.v1.Sidecar/ListWeights',
+            kafila__proto_dot_sidecar__pb2.ListWeightsRequest.SerializeToString,
+            kafila__proto_dot_sidecar__pb2.ListWeightsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveWeights(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kafila.sidecar.v1.Sidecar/RemoveWeights',
+            kafila__proto_dot_sidecar__pb2.RemoveWeightsRequest.SerializeToString,
+            kafila__proto_dot_sidecar__pb2.FreedReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PruneWeights(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kafila.sidecar.v1.Sidecar/PruneWeights',
+            kafila__proto_dot_sidecar__pb2.PruneWeightsRequest.SerializeToString,
+            kafila__proto_dot_sidecar__pb2.FreedReply.FromString,
             options,
             channel_credentials,
             insecure,

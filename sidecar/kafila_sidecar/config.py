@@ -1,12 +1,20 @@
 """What the environment and the command line say, read once at the start and passed on as plain values."""
 
 import os
+import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.weights.providers.settings import HubSettings, read_settings
+
+_UNITS = {
+    **{"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12},
+    **{"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40},
+}
+_SIZE = re.compile(r"(?P<number>\d{1,15}(\.\d{1,6})?)\s*(?P<unit>[KMGT]?I?B|)", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,8 +22,9 @@ class Config:
     """Settings of one sidecar."""
 
     socket: Path
-    data: Path  # identities, weights, measurements, traces
+    data: Path  # weights, measurements, traces, what sessions count
     hub: HubSettings  # the model host
+    weights_limit_bytes: int  # KAFILA_WEIGHTS_LIMIT, the most that weights should take on this disk; 0: no limit
     rendezvous: str  # KAFILA_RENDEZVOUS; empty: the host of a session embeds one
     stun: str  # KAFILA_STUN: further STUN servers, host:port,...
     port_mapping: bool  # whether routers are asked to forward ports; KAFILA_PORT_MAPPING
@@ -29,12 +38,28 @@ class Config:
             socket=socket_path,
             data=data,
             hub=read_settings(environment),
+            weights_limit_bytes=size_bytes(environment.get("KAFILA_WEIGHTS_LIMIT", "")),
             rendezvous=environment.get("KAFILA_RENDEZVOUS", ""),
             stun=environment.get("KAFILA_STUN", ""),
             port_mapping=environment.get("KAFILA_PORT_MAPPING", "1") != "0",
             name=environment.get("KAFILA_NAME") or socket.gethostname().split(".")[0] or "member",
             openblas=environment.get("KAFILA_OPENBLAS", "1") != "0",
         )
+
+    @property
+    def models(self) -> Path:
+        """Where weights are kept."""
+        return self.data / "models"
+
+
+def size_bytes(text: str) -> int:
+    """A size as people write it, "200GB" or "1.5 TiB"; 0 for nothing. Raises InvalidInput for anything else."""
+    found = _SIZE.fullmatch(text.strip())
+    if not text.strip():
+        return 0
+    if found is None:
+        raise InvalidInput(f"{text[:40]!r} in KAFILA_WEIGHTS_LIMIT is no size: write it as 200GB")
+    return int(float(found["number"]) * _UNITS[found["unit"].upper()])
 
 
 def default_data(environment: Mapping[str, str]) -> Path:

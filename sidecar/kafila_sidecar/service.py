@@ -13,14 +13,14 @@ from grpc.aio import ServicerContext as Context
 from kafila_proto import sidecar_pb2 as pb
 from kafila_proto import sidecar_pb2_grpc
 from kafila_sidecar.errors import KafilaError, Refused
-from kafila_sidecar.node import LocalNode
+from kafila_sidecar.foreign import line
+from kafila_sidecar.machine.node import LocalNode
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024  # a prompt with its conversation; Ollama itself sets no limit
-LONGEST_SENTENCE = 2000  # characters; it travels in a header
 _MESSAGE_LIMITS = ("grpc.max_receive_message_length", "grpc.max_send_message_length")
 
 
@@ -63,6 +63,18 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
     async def Plan(self, request: pb.PlanRequest, context: Context) -> pb.PlanReply:
         return await _answer(context, self._node.plan, request)
 
+    async def ListModels(self, request: pb.ListModelsRequest, context: Context) -> pb.ListModelsReply:
+        return await _answer(context, self._node.list_models)
+
+    async def ListWeights(self, request: pb.ListWeightsRequest, context: Context) -> pb.ListWeightsReply:
+        return await _answer(context, self._node.list_weights)
+
+    async def RemoveWeights(self, request: pb.RemoveWeightsRequest, context: Context) -> pb.FreedReply:
+        return await _answer(context, self._node.remove_weights, request)
+
+    async def PruneWeights(self, request: pb.PruneWeightsRequest, context: Context) -> pb.FreedReply:
+        return await _answer(context, self._node.prune_weights, request)
+
     async def Doctor(self, request: pb.DoctorRequest, context: Context) -> pb.DoctorReply:
         return await _answer(context, self._node.doctor, request)
 
@@ -103,7 +115,7 @@ async def _abort(context: Context, error: Exception) -> None:
         log.info("call_refused code=%s", code)
     else:
         log.error("call_failed", exc_info=error)
-    await context.abort(getattr(grpc.StatusCode, code), sentence[:LONGEST_SENTENCE])
+    await context.abort(getattr(grpc.StatusCode, code), line(sentence))
 
 
 async def start_server(node: LocalNode, socket: Path) -> grpc.aio.Server:

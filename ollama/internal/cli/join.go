@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -113,14 +112,8 @@ func agree(offer *pb.Offer, yes bool, from io.Reader, to io.Writer) error {
 
 func confirm(from io.Reader, to io.Writer) error {
 	fmt.Fprint(to, "Join? [y/N] ")
-	line, err := bufio.NewReader(from).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
+	if agreed, err := saysYes(from); err != nil || agreed {
 		return err
 	}
-	switch strings.ToLower(strings.TrimSpace(line)) {
-	case "y", "yes":
-		return nil
-	default:
-		return errors.New("not joined: nothing was lent or downloaded")
-	}
+	return errors.New("not joined: nothing was lent or downloaded")
 }

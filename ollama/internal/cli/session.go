@@ -79,6 +79,8 @@ func addJSON(cmd *cobra.Command) {
 	cmd.Flags().Bool("json", false, "Print JSON for programs, one object a line")
 }
 
+const left = "This machine has left the session; what it lent is free again."
+
 func leaveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "leave [SESSION]",
@@ -89,7 +91,7 @@ func leaveCommand() *cobra.Command {
 			if err := c.Post(ctx, "leave", &pb.SessionRequest{Session: name}, &pb.LeaveSessionReply{}); err != nil {
 				return err
 			}
-			return s.tell(nil, "", "This machine has left the session; what it lent is free again.")
+			return s.tell(nil, "", left)
 		}),
 	}
 }

@@ -16,4 +16,5 @@ const (
 const (
 	Socket    = "KAFILA_SOCKET"
 	ServerPID = "KAFILA_SERVER_PID"
+	Seal      = "KAFILA_SEAL"
 )

@@ -30,8 +30,8 @@ type Sidecar interface {
 }
 
 // Routes are the control routes below /api/session/: the messages of sidecar.proto as JSON, with the field names of
-// that file. status and watch take `?session=`. A token lets its bearers in from other machines.
-func Routes(s Sidecar, models *SessionModels, token string) http.Handler {
+// that file. status and watch take `?session=`. They are for those whom access lets in.
+func Routes(s Sidecar, models *SessionModels, access Access) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("POST /api/session/create", unary(s, followed(models, s.Client().CreateSession)))
 	mux.Handle("POST /api/session/open", unary(s, s.Client().OpenSession))
@@ -50,7 +50,7 @@ func Routes(s Sidecar, models *SessionModels, token string) http.Handler {
 		writeError(w, http.StatusNotFound, "this server has no "+r.Method+" "+r.URL.Path+
 			": if it is older than the `ollama` command, start it anew")
 	})
-	return guard(token, mux)
+	return guard(access, mux)
 }
 
 // followed is a call after which models look after the session that it gives.

@@ -52,7 +52,13 @@ func TestRoutes_whenTheRequestIsWrong_sayWhere(t *testing.T) {
 
 func rawPost(t *testing.T, c *servertest.Server, route, body string) (int, string) {
 	t.Helper()
-	answer, err := http.Post(c.URL.JoinPath("api", "session", route).String(), "application/json", strings.NewReader(body))
+	request, err := http.NewRequest(http.MethodPost, c.URL.JoinPath("api", "session", route).String(), strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Authorization", "Bearer "+servertest.Token)
+	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,26 +1,34 @@
 """A checkpoint as the rest of the sidecar sees it: what it is, how large its parts are, its weights on this disk."""
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from kafila_sidecar.errors import Refused
+from kafila_sidecar.models.anatomy import Anatomy, Headers
+from kafila_sidecar.small_files import CONFIG, GENERATION_CONFIG, read_optional_json
 from kafila_sidecar.weights.fetching.fetch import PIECE_BYTES, Fetcher, Progress, count
 from kafila_sidecar.weights.fetching.transfer import Patience
 from kafila_sidecar.weights.format.layout import (
-    activation_dtype,
+    anatomy_of_files,
     byte_ranges,
-    model_sizes,
-    parameter_count,
-    quantization,
     shard_tensors,
 )
 from kafila_sidecar.weights.format.local import check_file
 from kafila_sidecar.weights.format.manifest import Manifest
 from kafila_sidecar.weights.providers.hub import Hub
 from kafila_sidecar.weights.providers.resolve import resolve
-from kafila_sidecar.weights.providers.source import GENERATION_CONFIG, Source, read_optional_json
+from kafila_sidecar.weights.providers.source import Source
+from kafila_sidecar.weights.store.library import in_use
 from kafila_sidecar.weights.store.store import Store
+
+Examine = Callable[[Mapping[str, Any], Headers], Awaitable[Anatomy]]
+"""Takes config.json and the headers of all tensors; raises Refused where they don't fit each other."""
+
+MakeRoom = Callable[[int, Path], None]
+"""Asked before so many bytes come into a folder; raises Refused where they must not."""
 
 FETCH_ROUNDS = 3
 """How often what came is read, found damaged and fetched again, before the disk is blamed."""
@@ -33,8 +41,21 @@ class Checkpoint:
     `header_bytes` and `fetched_bytes` (tensors) count what this object has brought over the network.
     """
 
-    def __init__(self, *, source: Source, store: Store, fetcher: Fetcher, manifest: Manifest) -> None:
-        """Raises Refused if the checkpoint's layout or dtype can't be run."""
+    def __init__(
+        self,
+        *,
+        source: Source,
+        store: Store,
+        fetcher: Fetcher,
+        manifest: Manifest,
+        anatomy: Anatomy | None,
+        make_room: MakeRoom,
+    ) -> None:
+        """Raises Refused if the checkpoint's layout or dtype can't be run.
+
+        anatomy: what its parts take in memory; without it, what they take in their files is told.
+        """
+        self._make_room = make_room
         self._store = store
         self._fetcher = fetcher
         self.manifest = manifest
@@ -45,10 +66,14 @@ class Checkpoint:
         self.small_files: Path = source.small_files  # a folder that tokenizer loaders can read
         self.small_bytes = source.small_bytes
         self.folder: Path = source.folder
-        self.sizes: dict[str, Any] = model_sizes(manifest, source.config)  # the planner's "model"
-        self.activation_dtype = activation_dtype(manifest)  # "F32", "F16", "BF16"
-        self.quantization = quantization(manifest, source.config)  # for people: "BF16", "4-bit"
-        self.parameters = parameter_count(manifest, source.config)
+        self._is_local = source.is_local
+        if anatomy is None:
+            anatomy = anatomy_of_files(manifest, source.config)
+        self.anatomy = anatomy
+        self.sizes: dict[str, Any] = anatomy.sizes  # the planner's "model"
+        self.activation_dtype = anatomy.activation_dtype  # "F32", "F16", "BF16"
+        self.quantization = anatomy.quantization  # for people: "BF16", "4-bit"
+        self.parameters = anatomy.parameters
 
     @property
     def header_bytes(self) -> int:
@@ -61,6 +86,18 @@ class Checkpoint:
     def shard(self, *, start: int, end: int, head: bool) -> frozenset[str]:
         """Tensor names of a stage with blocks `[start, end)`, with embedding, norm, unembedding if it is the `head`."""
         return shard_tensors(self.manifest, self.config, start, end, head)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether its folder is as it was when it was opened: another server of this user may have removed it."""
+        return (self.small_files / CONFIG).is_file()
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Keeps what is on this disk from being removed to make room. Raises Refused where that can't be noted."""
+        with nullcontext() if self._is_local else in_use(self.folder):
+            self._store.reload()
+            yield
 
     def shard_bytes(self, names: Iterable[str]) -> int:
         return sum(self.manifest.tensors[name].size_bytes for name in names)
@@ -77,6 +114,8 @@ class Checkpoint:
         process fetching, a disk that doesn't keep what is written), Denied, NotFound, Unavailable.
         """
         wanted = frozenset(names)
+        if needed_bytes := self.download_bytes(wanted):
+            await asyncio.to_thread(self._make_room, needed_bytes, self.folder)
         for _ in range(FETCH_ROUNDS):
             await self._fetcher.tensors(self.manifest, wanted, progress)
             if not await self._fetcher.damaged(self.manifest, wanted):
@@ -103,13 +142,20 @@ async def open_checkpoint(
     hub_cache: Path | None = None,
     patience: Patience | None = None,
     piece_bytes: int = PIECE_BYTES,
+    make_room: MakeRoom = lambda needed_bytes, folder: None,
+    examine: Examine | None = None,
 ) -> Checkpoint:
     """Resolves `model` and reads its headers, fetching both where they are not in `cache` yet.
 
     `model` is a Hub repository id or the absolute path of a folder; `revision` (as another member's checkpoint has
-    it) asks for exactly that one. Raises InvalidInput, NotFound, Denied, Refused, Unavailable, TimedOut.
+    it) asks for exactly that one. `examine` says, with MLX, whether the tensors fit the configuration and what they
+    take in memory. Raises InvalidInput, NotFound, Denied, Refused, Unavailable, TimedOut.
     """
     source = await resolve(model, hub=hub, cache=cache, revision=revision, hub_cache=hub_cache)
     store = Store(source.folder, whole=source.whole)
     fetcher = Fetcher(hub=hub, source=source, store=store, patience=patience or Patience(), piece_bytes=piece_bytes)
-    return Checkpoint(source=source, store=store, fetcher=fetcher, manifest=await fetcher.manifest())
+    manifest = await fetcher.manifest()
+    anatomy = None if examine is None else await examine(source.config, manifest.tensors)
+    return Checkpoint(
+        source=source, store=store, fetcher=fetcher, manifest=manifest, anatomy=anatomy, make_room=make_room
+    )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kafila_sidecar.errors import NotFound, Refused
-from kafila_sidecar.weights.library import Library, in_use
+from kafila_sidecar.weights.store.library import Library, in_use
 from kafila_sidecar.weights.store.store import Store
 
 FILE = "model.safetensors"

@@ -11,6 +11,7 @@ from typing import Any
 import kafila_planner
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import BY_CODE, InvalidInput
+from kafila_sidecar.foreign import line
 from kafila_sidecar.net import candidates as reach
 from kafila_sidecar.net.candidates import Candidate
 from kafila_sidecar.session.coordination.edges import FormedLink
@@ -202,11 +203,6 @@ def read_json(text: str, most_bytes: int) -> Any:
     return value
 
 
-def plain(text: str, most: int) -> str:
-    """Text of another machine as people may see it: one line, no control characters, not too long."""
-    return "".join(letter if letter.isprintable() else " " for letter in text[:most])
-
-
 def _measured(speaker: str, capability: ring_pb2.Capability) -> Measured:
     entry = read_json(capability.member_json, LARGEST_ENTRY_BYTES)
     if not isinstance(entry, dict) or entry.get("name") != speaker:
@@ -218,7 +214,7 @@ def _measured(speaker: str, capability: ring_pb2.Capability) -> Measured:
     memory = member.memory_bytes or 0
     if memory > MOST_BYTES:
         raise InvalidInput(f"{speaker} has memory that is no number of bytes")
-    return Measured(entry, plain(capability.device, LONGEST_DEVICE), memory)
+    return Measured(entry, line(capability.device, LONGEST_DEVICE), memory)
 
 
 def _link(report: ring_pb2.LinkReport) -> Linked | Unlinked:
@@ -241,7 +237,7 @@ def _fault(speaker: str, fault: ring_pb2.Fault) -> Lost | MemberFailed | Over | 
         return Lost(fault.member)
     if fault.code not in BY_CODE:
         raise InvalidInput(f"{speaker} tells a fault without a known code")
-    told = Fault(plain(fault.member, LONGEST_NAME), fault.code, plain(fault.sentence, LONGEST_SENTENCE))
+    told = Fault(line(fault.member, LONGEST_NAME), fault.code, line(fault.sentence, LONGEST_SENTENCE))
     if fault.kind == "failed" and fault.member == speaker:
         return MemberFailed(told)
     match fault.kind:

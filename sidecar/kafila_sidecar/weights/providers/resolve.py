@@ -14,18 +14,12 @@ from tempfile import NamedTemporaryFile
 from typing import Any
 
 from kafila_sidecar.errors import InvalidInput, KafilaError, NotFound, Refused, TimedOut, Unavailable
+from kafila_sidecar.small_files import CONFIG, small_files_of
 from kafila_sidecar.weights.format.manifest import PREFIX_BYTES, header_span
 from kafila_sidecar.weights.providers.hub import REPO, FilePlace, Hub
 from kafila_sidecar.weights.providers.hub_cache import HubCache
 from kafila_sidecar.weights.providers.names import alike, is_short, known_as
-from kafila_sidecar.weights.providers.source import (
-    CONFIG,
-    SMALL_FILES,
-    Source,
-    WeightFile,
-    read_config,
-    weight_files,
-)
+from kafila_sidecar.weights.providers.source import Source, WeightFile, read_config, weight_files
 from kafila_sidecar.weights.store.journal import room_on_disk
 from kafila_sidecar.weights.tasks import tasks
 
@@ -109,7 +103,7 @@ def listing_of(info: Mapping[str, Any]) -> Listing:
     digests: dict[str, str] = {}
     for sibling in info["siblings"]:
         match sibling:
-            case {"rfilename": str(name), **rest} if "/" not in name:
+            case {"rfilename": str(name), **rest} if "/" not in name or small_files_of([name]):
                 size: Any = rest.get("size")
                 sizes[name] = size if type(size) is int else None
                 match rest.get("lfs"):
@@ -133,7 +127,7 @@ async def fetch_small(hub: Hub, repo: str, listing: Listing, folder: Path, shelf
         return len(content)
 
     async with tasks() as group:
-        running = [group.create_task(bring(name)) for name in sorted(SMALL_FILES & listing.sizes.keys())]
+        running = [group.create_task(bring(name)) for name in small_files_of(listing.sizes)]
     await asyncio.to_thread(put, folder / RECORD, json.dumps(asdict(listing)).encode())
     return sum(task.result() for task in running)
 
@@ -168,7 +162,9 @@ def source_of(model: str, listing: Listing, cache: Path, shelf: HubCache, small_
     here = (name for name in chosen.names if name in cached)
     whole = {name: cached[name] for name in here if fits(cached[name], listing.sizes.get(name))}
     files = tuple(WeightFile(name, listing.sizes.get(name), listing.digests.get(name)) for name in chosen.names)
-    return Source(model, listing.revision, config, folder, small_bytes, folder, files, whole, chosen.tensors)
+    return Source(
+        model, listing.revision, config, folder, small_bytes, folder, files, whole, tensor_files=chosen.tensors
+    )
 
 
 def fits(path: Path, size_bytes: int | None) -> bool:
@@ -187,7 +183,7 @@ def folder_source(model: str, revision: str | None) -> Source:
     if revision not in (None, found):
         raise Refused(f"{model} on this machine is not the one of the session: copy the session host's folder here")
     files = tuple(WeightFile(name, path.stat().st_size) for name, path in whole.items())
-    return Source(model, found, config, folder, 0, folder, files, whole, chosen.tensors)
+    return Source(model, found, config, folder, 0, folder, files, whole, is_local=True, tensor_files=chosen.tensors)
 
 
 def folder_revision(folder: Path, names: Iterable[str]) -> str:

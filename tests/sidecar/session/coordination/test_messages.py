@@ -56,7 +56,7 @@ def trace(**changes: Any) -> ring_pb2.Control:
     ("control", "said"),
     [
         (capability('{"name": "anna", "memory_bytes": 7}'), Measured({"name": "anna", "memory_bytes": 7}, "cpu", 7)),
-        (capability('{"name": "anna"}', "gpu\x1b[2J"), Measured({"name": "anna"}, "gpu [2J", 0)),
+        (capability('{"name": "anna"}', "gpu\x1b[2J"), Measured({"name": "anna"}, "gpu\ufffd[2J", 0)),
         (link(rtt_s=0.5, punch_s=0.1, handshake_s=0.2), Linked("ben", FormedLink("direct", 0.5, 0.1, 0.2))),
         (link(up=False), Unlinked("ben")),
         (doing("loading"), Doing(3, "loading", 1, 2)),
