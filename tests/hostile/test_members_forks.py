@@ -87,6 +87,19 @@ def test_votes_when_a_standing_voided_them_then_good_for_nothing_at_any_time(siz
     village.assert_goes_on(others(village))
 
 
+def test_votes_when_the_host_never_heard_them_then_its_next_entry_takes_their_force() -> None:
+    village = of_size(6, "anna")
+    village.deaf.add("host")
+    for name in ("ben", "carl", "dora", "eve"):
+        village.miss_host(name, "anna")
+    village.deaf.discard("host")
+    village.do("host", village["host"].upkeep.lock(True))
+    assert village["host"].replica.ballots.standing == 0
+    village.spread(village.takeover(village.kept[0].place))
+    village.assert_goes_on(others(village))
+    assert MemberRemoved("anna", "removed") in village["host"].told
+
+
 def test_votes_when_the_voters_have_gone_past_them_then_a_newcomer_is_not_brought_down_either() -> None:
     village = of_size(6, "anna")
     village.deaf.add("host")

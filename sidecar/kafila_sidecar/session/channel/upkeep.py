@@ -41,6 +41,7 @@ class Upkeep:
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
         self._asked_at = 0  # how long the log was when we last said that we are behind
+        self._voted_at: int | None = None  # how long the log was when we last voted
         self._shown: set[bytes] = set()  # whose guilt was told to all, by fingerprint
 
     def write(self, control: ring_pb2.Control) -> Acts:
@@ -104,7 +105,7 @@ class Upkeep:
                     acts += self._show(name, proof)
                 case WentAstray(name, proof):
                     acts += self._let_go(name, proof)
-        return acts + self._take_over() + self._vote_again() + self._catch_up()
+        return acts + self._take_over() + self._vote_again() + self._go_past_vote() + self._catch_up()
 
     # ---- Private
 
@@ -145,7 +146,7 @@ class Upkeep:
             standing=standing,
             signature=vote(replica.identity, place, successor=heir, standing=standing),
         )
-        replica.ballots.own = heir.name
+        replica.ballots.own, self._voted_at = heir.name, place.index
         replica.ballots.cast(replica.me, message, place, replica.log.now)
         return Letter(replica.others, replica.write(ring_pb2.Control(vote=message)))
 
@@ -156,6 +157,13 @@ class Upkeep:
         if heir is None or replica.is_host or heir.name == replica.log.host:
             return Acts()
         return Acts() if replica.me.name in replica.ballots.voters else Acts([self._vote(heir)])
+
+    def _go_past_vote(self) -> Acts:
+        """The host is heard again and the log grew: says so, since it takes the force from a vote that others kept."""
+        if self._voted_at is None or self._voted_at >= len(self._replica.log):
+            return Acts()
+        self._voted_at = None
+        return self.write(ring_pb2.Control())
 
     def _take_over(self) -> Acts:
         """Becomes the host when the others' votes or the host's resignation allow it."""
