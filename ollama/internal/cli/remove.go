@@ -1,12 +1,7 @@
 package cli
 
 import (
-	"bufio"
 	"context"
-	"errors"
-	"fmt"
-	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -54,28 +49,14 @@ func sessionOfModel(ctx context.Context, c *control.Client, name string) (*pb.Se
 }
 
 func leaveInstead(ctx context.Context, c *control.Client, session *pb.Session, s screen) error {
-	leave := "ollama session leave " + sessionapi.Title(session)
-	if !isTerminal(s.in) {
-		return fmt.Errorf("%s is the model of a session: %s leaves that, and its model goes too", session.Vehicle.GetName(), leave)
+	command := "ollama session leave " + sessionapi.Title(session)
+	whetherToLeave := question{
+		asks:     session.Vehicle.GetName() + " is the model of a session, and goes when this machine leaves that. Leave?",
+		unasked:  session.Vehicle.GetName() + " is the model of a session: " + command + " leaves that, and its model goes too",
+		declined: "not left: " + command + " does it",
 	}
-	fmt.Fprintf(s.aside, "%s is the model of a session, and goes when this machine leaves that. Leave? [y/N] ", session.Vehicle.GetName())
-	if agreed, err := saysYes(s.in); err != nil {
-		return err
-	} else if !agreed {
-		return errors.New("not left: " + leave + " does it")
-	}
-	if err := c.Post(ctx, "leave", &pb.SessionRequest{Session: session.Id}, &pb.LeaveSessionReply{}); err != nil {
+	if err := whetherToLeave.put(false, s.in, s.aside); err != nil {
 		return err
 	}
-	return s.tell(nil, "", left)
-}
-
-// saysYes reads the answer to a question that is "no" unless somebody says otherwise.
-func saysYes(from io.Reader) (bool, error) {
-	line, err := bufio.NewReader(from).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return false, err
-	}
-	answer := strings.ToLower(strings.TrimSpace(line))
-	return answer == "y" || answer == "yes", nil
+	return leave(ctx, c, session, s)
 }

@@ -27,6 +27,7 @@ var serveVariables = []variable{
 	{env.Name, "This machine's name in sessions (default: its host name)"},
 	{env.STUN, "Further STUN servers (host:port,...) to find out what this machine's network does"},
 	{env.PortMapping, "0: don't ask the router to forward ports (PCP, NAT-PMP, UPnP)"},
+	{env.Limit, "The most that weights take on this disk, as 200GB; the longest unused make room (default: no limit)"},
 	{env.Token, "Token with which others can control sessions, also from other machines (default: this user, here)"},
 	{"HF_ENDPOINT", "Model host (default: the Hugging Face Hub)"},
 	{"HF_HUB_CACHE", "An existing cache of that Hub, whose files are used (default ~/.cache/huggingface/hub)"},

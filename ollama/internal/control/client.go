@@ -59,11 +59,20 @@ func FromEnvironment() *Client {
 
 // Post makes a call that changes something.
 func (c *Client) Post(ctx context.Context, route string, request, reply proto.Message) error {
+	return c.change(ctx, http.MethodPost, route, request, reply)
+}
+
+// Delete makes a call that removes something.
+func (c *Client) Delete(ctx context.Context, route string, request, reply proto.Message) error {
+	return c.change(ctx, http.MethodDelete, route, request, reply)
+}
+
+func (c *Client) change(ctx context.Context, method, route string, request, reply proto.Message) error {
 	body, err := protojson.Marshal(request)
 	if err != nil {
 		return err
 	}
-	answer, err := c.do(ctx, http.MethodPost, route, nil, body)
+	answer, err := c.do(ctx, method, route, nil, body)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ const (
 	STUN        = "KAFILA_STUN"
 	PortMapping = "KAFILA_PORT_MAPPING"
 	Token       = "KAFILA_TOKEN"
+	Limit       = "KAFILA_WEIGHTS_LIMIT"
 )
 
 // What serve sets for the runners that it starts.

@@ -50,7 +50,7 @@ func (a Access) refusal(r *http.Request) (int, string) {
 		return http.StatusForbidden, "the Host header does not name this machine"
 	case !sameOrigin(r):
 		return http.StatusForbidden, "web pages may not control sessions"
-	case r.Method == http.MethodPost && !isJSON(r):
+	case changes(r) && !isJSON(r):
 		return http.StatusForbidden, "the Content-Type must be application/json"
 	case !remote && !bearerMatches(r, a.Owner):
 		return http.StatusUnauthorized, a.whose()
@@ -133,6 +133,9 @@ func sameOrigin(r *http.Request) bool {
 	from, err := url.Parse(origin)
 	return err == nil && from.Host != "" && strings.EqualFold(from.Host, r.Host)
 }
+
+// changes is true of a request that does more than ask.
+func changes(r *http.Request) bool { return r.Method != http.MethodGet && r.Method != http.MethodHead }
 
 func isJSON(r *http.Request) bool {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))

@@ -43,7 +43,11 @@ func Routes(s Sidecar, models *SessionModels, access Access) http.Handler {
 	mux.Handle("POST /api/session/leave", unary(s, s.Client().LeaveSession))
 	mux.Handle("POST /api/session/plan", unary(s, s.Client().Plan))
 	mux.Handle("POST /api/session/doctor", unary(s, s.Client().Doctor))
-	mux.Handle("GET /api/session/list", list(s))
+	mux.Handle("GET /api/session/list", listing(s, s.Client().ListSessions))
+	mux.Handle("GET /api/session/models", listing(s, s.Client().ListModels))
+	mux.Handle("GET /api/session/weights", listing(s, s.Client().ListWeights))
+	mux.Handle("DELETE /api/session/weights", unary(s, s.Client().RemoveWeights))
+	mux.Handle("POST /api/session/weights/prune", unary(s, s.Client().PruneWeights))
 	mux.Handle("GET /api/session/status", current(s))
 	mux.Handle("GET /api/session/watch", watch(s, models))
 	mux.HandleFunc("/api/session/", func(w http.ResponseWriter, r *http.Request) {
@@ -67,8 +71,7 @@ func followed[Q proto.Message](models *SessionModels, call method[Q, *pb.Session
 // unary is a route that is one call: the body is the request, the answer the reply.
 func unary[Q, A proto.Message](s Sidecar, call method[Q, A]) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		var none Q
-		request := none.ProtoReflect().New().Interface().(Q)
+		request := empty[Q]()
 		body, err := io.ReadAll(r.Body)
 		if err == nil {
 			err = protojson.Unmarshal(body, request)
@@ -90,12 +93,16 @@ func malformed(err error) string {
 	return "the request is not valid: " + reason
 }
 
-func list(s Sidecar) http.HandlerFunc {
+// listing is a route that is one call to which nothing has to be said.
+func listing[Q, A proto.Message](s Sidecar, call method[Q, A]) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		respond(s, w, r, func(ctx context.Context) (proto.Message, error) {
-			return s.Client().ListSessions(ctx, &pb.ListSessionsRequest{})
-		})
+		respond(s, w, r, func(ctx context.Context) (proto.Message, error) { return call(ctx, empty[Q]()) })
 	}
+}
+
+func empty[M proto.Message]() M {
+	var none M
+	return none.ProtoReflect().New().Interface().(M)
 }
 
 // current answers with the session as it is now: the first message of a watch.

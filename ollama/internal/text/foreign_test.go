@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 
 	"google.golang.org/protobuf/proto"
@@ -43,6 +44,21 @@ var told = map[string]func(c courier) []string{
 		}
 		return []string{plan}
 	},
+	"Models":  func(c courier) []string { return []string{text.Models(bring(c, &pb.ListModelsReply{}).Models)} },
+	"Weights": func(c courier) []string { return []string{text.Weights(bring(c, &pb.ListWeightsReply{}), time.Now())} },
+	"Removal": func(c courier) []string {
+		return []string{text.Removal(bring(c, &pb.ListWeightsReply{}).Weights, time.Now())}
+	},
+	"Freed": func(c courier) []string { return []string{text.Freed(bring(c, &pb.FreedReply{}))} },
+	"Left": func(c courier) []string {
+		kept := bring(c, &pb.ListWeightsReply{}).Weights
+		said := []string{text.Left(kept, c.session())}
+		for _, one := range kept {
+			said = append(said, text.Left(kept, &pb.Session{Revision: one.Revision}))
+		}
+		return said
+	},
+	"ParseAge":   func(courier) []string { return nil }, // what a person types, quoted
 	"ParseBytes": func(courier) []string { return nil }, // what a person types, quoted
 }
 

@@ -8,11 +8,8 @@ from contextlib import AsyncExitStack
 from ipaddress import ip_address
 from pathlib import Path
 
-from kafila_rendezvous.certificate import keep_key_pair
-from kafila_rendezvous.config import RendezvousConfig
-from kafila_rendezvous.errors import RendezvousError
-from kafila_rendezvous.server import Serving, serve
-from kafila_sidecar.errors import KafilaError, from_code
+from kafila_sidecar.errors import KafilaError
+from kafila_sidecar.machine.rendezvous_process import RendezvousProcess, ServedPorts
 from kafila_sidecar.net.candidates import host_candidates, system_interfaces
 from kafila_sidecar.net.portmap.codec import Transport
 from kafila_sidecar.net.portmap.driver import Told
@@ -30,7 +27,12 @@ MapPort = Callable[[Transport, int, Told], Awaitable[None]]
 
 def best_address() -> str:
     """The address that others would most likely use."""
-    found = [candidate.address for candidate in host_candidates(1, system_interfaces(), ipv6=False)]
+    try:
+        interfaces = system_interfaces()
+    except OSError as error:  # no descriptor to ask with
+        log.warning("interfaces_unknown error=%s", error.strerror)
+        return "127.0.0.1"
+    found = [candidate.address for candidate in host_candidates(1, interfaces, ipv6=False)]
     return next((address for address in found if not ip_address(address).is_loopback), "127.0.0.1")
 
 
@@ -62,6 +64,7 @@ class EmbeddedRendezvous:
 
         Raises:
             Refused: no port can be opened, or its key can't be kept.
+            Unavailable: its process can't be started.
         """
         async with self._starting:
             if self._address is None:
@@ -69,18 +72,16 @@ class EmbeddedRendezvous:
         return self._address, rendezvous_note(self._address, self._outside.outside if self._outside else None)
 
     async def _serve(self) -> RendezvousAddress:
-        try:
-            config = RendezvousConfig(host="0.0.0.0", port=0, key_pair=keep_key_pair(self._folder))
-            serving = await self._stack.enter_async_context(serve(config))
-        except RendezvousError as error:
-            raise from_code(error.code, str(error)) from error
-        address = RendezvousAddress(self._own_address(), serving.port, serving.fingerprint)
+        process = RendezvousProcess(self._folder)
+        served = await process.start()
+        self._stack.push_async_callback(process.stop)
+        address = RendezvousAddress(self._own_address(), served.port, served.fingerprint)
         is_behind_a_router = ip_address(address.host).is_private and not ip_address(address.host).is_loopback
         if is_behind_a_router and self._map_port is not None:
-            await self._have_mapped(serving, self._map_port)
+            await self._have_mapped(served, self._map_port)
         return address
 
-    async def _have_mapped(self, serving: Serving, map_port: MapPort) -> None:
+    async def _have_mapped(self, served: ServedPorts, map_port: MapPort) -> None:
         """Asks the router to let in members from elsewhere. Without the UDP ports they use the relay by its stream."""
         answered = asyncio.Event()
 
@@ -88,9 +89,9 @@ class EmbeddedRendezvous:
             self._outside = mapped
             answered.set()
 
-        tcp = asyncio.create_task(_keep(map_port(Transport.TCP, serving.port, told)), name="map the rendezvous")
+        tcp = asyncio.create_task(_keep(map_port(Transport.TCP, served.port, told)), name="map the rendezvous")
         tcp.add_done_callback(lambda _: answered.set())
-        udp = [_keep(map_port(Transport.UDP, port, lambda _: None)) for port in serving.udp_ports]
+        udp = [_keep(map_port(Transport.UDP, port, lambda _: None)) for port in served.udp_ports]
         self._mapping = [tcp, *(asyncio.create_task(keeping) for keeping in udp)]
         self._stack.push_async_callback(self._stop_mapping)
         with contextlib.suppress(TimeoutError):

@@ -80,7 +80,7 @@ def local(folder: Path) -> join.Local:
 
 @dataclass
 class ReachedServer:
-    """A rendezvous that can be stopped and started again on the same ports, with the same certificate."""
+    """A rendezvous that can be stopped and started again on the same ports, with the same certificate and notes."""
 
     config: RendezvousConfig = field(
         default_factory=lambda: RendezvousConfig(host=HOST, port=0, key_pair=make_key_pair())
@@ -146,7 +146,7 @@ async def test_link_when_firewalls_let_through_much_or_little_then_bytes_flow_by
 async def test_relayed_link_when_the_rendezvous_is_started_again_then_no_byte_is_lost(
     udp: bool, tmp_path: Path
 ) -> None:
-    server = ReachedServer()
+    server = ReachedServer(RendezvousConfig(host=HOST, port=0, key_pair=make_key_pair(), notes=tmp_path / "mailboxes"))
     ports: list[int] = []
 
     def only_to_relay(port: int) -> Passes:
