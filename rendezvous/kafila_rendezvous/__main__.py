@@ -10,6 +10,7 @@ import socket
 import sys
 from pathlib import Path
 
+from kafila_rendezvous.allowance import NEEDED_FILES, grpc_threads, lacking
 from kafila_rendezvous.certificate import KeyPair, keep_key_pair, read_key_pair
 from kafila_rendezvous.config import DEFAULT_FOLDER, DEFAULT_PORT, PROTOCOL, WILDCARDS, RendezvousConfig
 from kafila_rendezvous.errors import CannotServe, RendezvousError
@@ -21,8 +22,11 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     with contextlib.suppress(KeyboardInterrupt):
         try:
-            asyncio.run(_run(_config(sys.argv[1:])))
-        except RendezvousError as error:
+            config = _config(sys.argv[1:])
+            if lack := lacking(files=NEEDED_FILES, threads=grpc_threads()):
+                raise CannotServe(lack)
+            asyncio.run(_run(config))
+        except (RendezvousError, OSError) as error:
             print(f"kafila-rendezvous: {error}", file=sys.stderr)
             sys.exit(2)
 

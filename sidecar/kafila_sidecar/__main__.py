@@ -8,8 +8,10 @@ import signal
 import sys
 from pathlib import Path
 
+from kafila_rendezvous.allowance import NEEDED_FILES, grpc_threads, lacking
 from kafila_sidecar.config import Config, default_data
-from kafila_sidecar.errors import KafilaError
+from kafila_sidecar.errors import Exhausted
+from kafila_sidecar.lack import as_typed, keep_file_limit
 
 log = logging.getLogger("kafila_sidecar")
 
@@ -18,7 +20,17 @@ STOP_DEADLINE_S = 10  # then the system ends this process, whatever MLX is busy 
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Parses the command line and runs."""
+    """Runs; what it can't run without ends it in one sentence."""
+    try:
+        _serve(argv)
+    except Exception as error:
+        lack = as_typed(error)
+        if lack is None and not isinstance(error, OSError):
+            raise
+        sys.exit(f"kafila-sidecar: {lack or error}")
+
+
+def _serve(argv: list[str] | None) -> None:
     parser = argparse.ArgumentParser(
         prog="kafila-sidecar", description="Runs this machine's part of Kafila sessions; `ollama serve` starts it."
     )
@@ -33,10 +45,10 @@ def main(argv: list[str] | None = None) -> None:
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # it shows addresses, which may be signed
     logging.getLogger("quic").setLevel(logging.ERROR)  # it warns of every packet of a stranger
     config = Config.read(os.environ, socket_path=options.socket, data=options.data.absolute())
-    try:
-        asyncio.run(run(config))
-    except (KafilaError, OSError) as error:
-        sys.exit(f"kafila-sidecar: {error}")
+    keep_file_limit()
+    if sentence := lacking(files=NEEDED_FILES, threads=grpc_threads()):
+        raise Exhausted(sentence)
+    asyncio.run(run(config))
 
 
 class ShowVersions(argparse.Action):

@@ -13,6 +13,7 @@ from kafila_rendezvous.config import RendezvousConfig
 from kafila_rendezvous.errors import RendezvousError
 from kafila_rendezvous.server import Serving, serve
 from kafila_sidecar.errors import KafilaError, from_code
+from kafila_sidecar.lack import in_words
 from kafila_sidecar.net.candidates import host_candidates, system_interfaces
 from kafila_sidecar.net.portmap.codec import Transport
 from kafila_sidecar.net.portmap.driver import Told
@@ -88,7 +89,8 @@ class EmbeddedRendezvous:
 
 async def _keep(mapping: Awaitable[None]) -> None:
     try:
-        await mapping
+        with in_words():
+            await mapping
     except KafilaError as error:
         log.info("port_mapping_failed code=%s", error.code)
 

@@ -16,6 +16,7 @@ from kafila_sidecar.config import Config
 from kafila_sidecar.doctoring import examine
 from kafila_sidecar.embedded import EmbeddedRendezvous
 from kafila_sidecar.errors import KafilaError, NotFound, Refused
+from kafila_sidecar.lack import own_folder
 from kafila_sidecar.measuring import Measuring
 from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.nat.monitor import NetworkMonitor
@@ -56,7 +57,10 @@ class Node:
         self._mlx_lm_version = importlib.metadata.version("mlx-lm")
 
     async def __aenter__(self) -> Self:
-        self._config.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            own_folder(self._config.data)
+        except Refused as error:
+            log.warning("%s; until then this machine opens and joins no sessions", error)
         self._further = parse_servers(self._config.stun)
         self._stack.callback(self._mlx.close)
         self._endpoint = Endpoint.open()
@@ -90,7 +94,12 @@ class Node:
             session.driver.leave()
 
     async def hello(self) -> pb.HelloReply:
-        device, usable = await self._measuring.device()
+        """What is here; where no model can run, the device says why."""
+        try:
+            device, usable = await self._measuring.device()
+        except KafilaError as error:
+            log.warning("no_device reason=%s", error)
+            device, usable = f"none: {error}", 0
         return pb.HelloReply(version=self._version, pid=os.getpid(), device=device, usable_memory_bytes=usable)
 
     async def create(self, request: pb.CreateSessionRequest) -> pb.Session:
@@ -100,6 +109,7 @@ class Node:
             KafilaError: the model is unknown or not offered, the rendezvous can't be reached, the terms make no sense.
         """
         check_terms(request, LARGEST_SESSION)
+        own_folder(self._config.data)
         checkpoint = await self._checkpoint(request.model)
         rendezvous = request.rendezvous or self._config.rendezvous
         address, note = (parse_address(rendezvous), "") if rendezvous else await self._embedded.start()
@@ -121,6 +131,7 @@ class Node:
             KafilaError: the code is malformed, wrong, or of no session; the session is full; nobody answers.
         """
         code = parse_code(request.code)
+        own_folder(self._config.data)
         spoken = str(code)  # as it is written, however it was typed
         rendezvous = request.rendezvous or self._config.rendezvous
         if rendezvous:

@@ -10,6 +10,7 @@ from typing import Any
 from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import KafilaError, from_code
+from kafila_sidecar.lack import as_typed
 from kafila_sidecar.measuring import network_entry
 from kafila_sidecar.net.candidates import Candidate
 from kafila_sidecar.net.link.link import Link
@@ -108,8 +109,8 @@ class Participation:
         if error is None:
             return
         code, sentence = KafilaError.code, f"a bug at {self.channel.self_name} ended the session, its log says more"
-        if isinstance(error, KafilaError):
-            code, sentence = error.code, str(error)
+        if typed := as_typed(error):
+            code, sentence = typed.code, str(typed)
         else:
             log.error("session_failed id=%s", self.id, exc_info=error)
         self.driver.follower.close(Fault(self.channel.self_name, code, sentence))

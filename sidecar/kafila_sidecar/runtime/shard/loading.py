@@ -13,6 +13,7 @@ from mlx.utils import tree_flatten
 from mlx_lm.utils import infer_quant_config
 
 from kafila_sidecar.errors import Refused
+from kafila_sidecar.runtime.memory import check_room
 from kafila_sidecar.runtime.shard.families import Family, family_of, quantisation_of
 from kafila_sidecar.runtime.shard.partial import module_at, strip
 
@@ -51,7 +52,7 @@ def load_part(
     files: which tensors are to be taken from which safetensors file; what else stands in a file (a hole, in a sparse
     one) becomes lazy zeros, that `sanitize()` may handle and nobody evaluates.
 
-    Raises: Refused when a tensor of ours is missing or doesn't fit the configuration.
+    Raises: Refused when a tensor of ours is missing or doesn't fit the configuration, or all of them the memory.
     """
     family, model = build(config)
     if not 0 <= start <= end <= len(model.layers) or (head and start != 0):
@@ -62,6 +63,7 @@ def load_part(
 
     weights = _sanitised(model, _read(files, ours))
     weights = {name: array for name, array in weights.items() if ours(name)}
+    check_room(sum(array.nbytes for array in weights.values()))
     strip_absent(model, family, start=start, end=end, head=head)
     _quantise(model, config, weights)
     _fill(model, weights)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from kafila_sidecar.errors import KafilaError
+from kafila_sidecar.lack import in_words
 from kafila_sidecar.session.coordination.effects import Fault, Json, Proposal
 from kafila_sidecar.session.coordination.planning import compute_plan
 
@@ -44,7 +45,8 @@ class Jobs:
 
         async def work() -> None:
             try:
-                entry, device = await measure()
+                with in_words():
+                    entry, device = await measure()
             except KafilaError as error:
                 code, sentence = error.code, str(error)
                 self._soon(lambda: failed(code, sentence))
@@ -58,7 +60,8 @@ class Jobs:
 
         async def work() -> None:
             try:
-                entry = await network()
+                with in_words():
+                    entry = await network()
             except KafilaError as error:
                 log.info("network_not_seen code=%s", error.code)
                 return
@@ -73,7 +76,8 @@ class Jobs:
 
         async def work() -> None:
             try:
-                plan: Json = await compute_plan(problem)
+                with in_words():
+                    plan: Json = await compute_plan(problem)
             except KafilaError as error:
                 plan = {"admitted": False, "reason": str(error), "undersized": None}
             self._soon(lambda: done(plan))
@@ -85,7 +89,8 @@ class Jobs:
 
         async def work() -> None:
             try:
-                await self._stage.load(proposal, _thinned(said))
+                with in_words():
+                    await self._stage.load(proposal, _thinned(said))
             except KafilaError as error:
                 code, sentence = error.code, str(error)
                 self._soon(lambda: failed(code, sentence))
