@@ -118,7 +118,7 @@ def test_build_when_it_installs_then_by_hash_or_what_is_ours(file: str) -> None:
         pytest.skip("Go's own, by go.sum")
     text = path.read_text(encoding="utf-8").replace("\\\n", " ")
     for line in text.splitlines():
-        if "pip install" in line and not line.startswith("PIP "):
+        if "-m pip install" in line and not line.startswith("PIP "):
             assert "--no-deps" in line, line
             assert "--require-hashes" in line or '"$@"' in line, line
         if re.search(r"\$\(PIP\)", line) and not line.startswith("LOCKED "):
