@@ -7,11 +7,14 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kafila_rendezvous.allowance import NEEDED_FILES, grpc_threads, lacking
-from kafila_sidecar.config import Config, default_data
 from kafila_sidecar.errors import Exhausted
 from kafila_sidecar.lack import as_typed, keep_file_limit
+
+if TYPE_CHECKING:
+    from kafila_sidecar.config import Config
 
 log = logging.getLogger("kafila_sidecar")
 
@@ -31,6 +34,8 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _serve(argv: list[str] | None) -> None:
+    from kafila_sidecar.config import Config, default_data
+
     parser = argparse.ArgumentParser(
         prog="kafila-sidecar", description="Runs this machine's part of Kafila sessions; `ollama serve` starts it."
     )
@@ -61,7 +66,7 @@ class ShowVersions(argparse.Action):
         parser.exit()
 
 
-async def run(config: Config) -> None:
+async def run(config: "Config") -> None:
     """Serves until standard input ends (the parent is gone) or SIGTERM or SIGINT comes."""
     from kafila_sidecar.node import Node
     from kafila_sidecar.service import start_server

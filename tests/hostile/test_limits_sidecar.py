@@ -139,11 +139,14 @@ async def test_sidecar_when_it_may_start_no_threads_then_one_sentence(machine: M
     assert said.count("\n") == 1
 
 
-async def test_sidecar_when_installed_without_what_a_member_needs_then_it_names_that(machine: Machine) -> None:
-    environment = machine.without("psutil", "ModuleNotFoundError(\"No module named 'psutil'\", name='psutil')")
+@pytest.mark.parametrize("package", ["psutil", "requests", "spake2"])
+async def test_sidecar_when_installed_without_what_a_member_needs_then_it_names_that(
+    machine: Machine, package: str
+) -> None:
+    environment = machine.without(package, f"ModuleNotFoundError(\"No module named '{package}'\", name='{package}')")
     said = await (await machine.start(environment=environment)).last_words()
     assert said == (
-        "kafila-sidecar: the Python package psutil is missing: install it with all that a member needs:"
+        f"kafila-sidecar: the Python package {package} is missing: install it with all that a member needs:"
         " pip install 'kafila[node]'\n"
     )
 
