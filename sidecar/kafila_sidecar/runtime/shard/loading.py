@@ -9,6 +9,7 @@ from mlx.nn.layers.base import Module
 
 from kafila_sidecar.errors import NotFound, Refused
 from kafila_sidecar.models.anatomy import Headers
+from kafila_sidecar.runtime.memory import check_room
 from kafila_sidecar.runtime.shard.building import Built, build, flat
 from kafila_sidecar.runtime.shard.partial import strip
 from kafila_sidecar.small_files import CONFIG, read_json
@@ -52,7 +53,7 @@ def load_part(
     kept: arrays of this checkpoint that are in memory already, by mlx-lm's names; those of other parts are dropped
     first, ours stand in for what the files have.
 
-    Raises: Refused when a tensor of ours is missing or doesn't fit the configuration.
+    Raises: Refused when a tensor of ours is missing or doesn't fit the configuration, or all of them the memory.
     """
     weights = _read(files)
     weights |= stand_ins({name: header for name, header in (headers or {}).items() if name not in weights})
@@ -80,12 +81,15 @@ def filled(
     _refuse_lacking(built, files, weights, start=start, end=end, head=head)
     fitted = built.sanitised(dict(weights))
     ours = {name: array for name, array in fitted.items() if built.is_of(name, start, end, head=head)}
+    taken = frozenset(kept or ())
     if kept is not None:
         ours = {name: kept.pop(name, array) for name, array in ours.items()}
         kept.clear()
         mx.clear_cache()
     weights.clear()  # whatever holds an array keeps it in memory once it has been read
     fitted.clear()
+    if bits is None:
+        check_room(sum(array.nbytes for name, array in ours.items() if name not in taken))
     strip_absent(built, start=start, end=end)
     built.quantise(ours)
     _fill(built, ours, start=start, end=end, head=head, bits=bits)
