@@ -267,18 +267,20 @@ class WrappedKey(_message.Message):
     def __init__(self, member: _Optional[int] = ..., sealed: _Optional[bytes] = ...) -> None: ...
 
 class Envelope(_message.Message):
-    __slots__ = ("sender", "sequence", "control", "signature", "log_length")
+    __slots__ = ("sender", "sequence", "control", "signature", "log_length", "log_head")
     SENDER_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     CONTROL_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     LOG_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    LOG_HEAD_FIELD_NUMBER: _ClassVar[int]
     sender: str
     sequence: int
     control: bytes
     signature: bytes
     log_length: int
-    def __init__(self, sender: _Optional[str] = ..., sequence: _Optional[int] = ..., control: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., log_length: _Optional[int] = ...) -> None: ...
+    log_head: bytes
+    def __init__(self, sender: _Optional[str] = ..., sequence: _Optional[int] = ..., control: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., log_length: _Optional[int] = ..., log_head: _Optional[bytes] = ...) -> None: ...
 
 class Control(_message.Message):
     __slots__ = ("epoch", "entries", "capability", "candidates", "plan", "link", "go", "progress", "ready", "fault", "goodbye", "measured", "vote", "standing", "ask")

@@ -1,6 +1,7 @@
 """Everything this machine does for Kafila: its sessions, its one UDP socket, its one MLX thread."""
 
 import asyncio
+import logging
 import os
 import shutil
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -9,7 +10,8 @@ from functools import partial
 
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.config import Config
-from kafila_sidecar.errors import NotFound, Refused
+from kafila_sidecar.errors import KafilaError, NotFound, Refused
+from kafila_sidecar.lack import own_folder
 from kafila_sidecar.machine.doctoring import examine
 from kafila_sidecar.machine.embedded import EmbeddedRendezvous
 from kafila_sidecar.machine.measuring import Measuring
@@ -35,6 +37,8 @@ from kafila_sidecar.versions import own_versions
 from kafila_sidecar.weights.checkpoint import Checkpoint
 from kafila_sidecar.weights.store.library import Library
 
+log = logging.getLogger(__name__)
+
 
 @asynccontextmanager
 async def open_node(config: Config) -> AsyncIterator["LocalNode"]:
@@ -48,7 +52,10 @@ async def open_node(config: Config) -> AsyncIterator["LocalNode"]:
 
 async def _build(config: Config, stack: AsyncExitStack) -> "LocalNode":
     """Every part before those that need it; the stack ends them the other way round."""
-    config.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        own_folder(config.data)
+    except Refused as error:
+        log.warning("%s; until then this machine opens and joins no sessions", error)
     further = parse_servers(config.stun)
     mlx = MlxThread(openblas=config.openblas)
     stack.callback(mlx.close)
@@ -107,7 +114,12 @@ class LocalNode:
         self._sessions.leave_all()
 
     async def hello(self) -> pb.HelloReply:
-        device, usable = await self._equipment.measuring.device()
+        """What is here; where no model can run, the device says why."""
+        try:
+            device, usable = await self._equipment.measuring.device()
+        except KafilaError as error:
+            log.warning("no_device reason=%s", error)
+            device, usable = f"none: {error}", 0
         return pb.HelloReply(version=self._versions.kafila, pid=os.getpid(), device=device, usable_memory_bytes=usable)
 
     async def create(self, request: pb.CreateSessionRequest) -> pb.Session:
@@ -117,6 +129,7 @@ class LocalNode:
             KafilaError: the model is unknown or not offered, the rendezvous can't be reached, the terms make no sense.
         """
         check_terms(request, LARGEST_SESSION)
+        own_folder(self._config.data)
         checkpoint = await self._models.open(request.model, bits=request.quantize_bits)
         await asyncio.to_thread(_try_text, checkpoint)
         rendezvous = request.rendezvous or self._config.rendezvous
@@ -133,6 +146,7 @@ class LocalNode:
             KafilaError: the code is malformed, wrong, or of no session; the session is full; nobody answers.
         """
         code = parse_code(request.code)
+        own_folder(self._config.data)
         spoken = str(code)  # as it is written, however it was typed
         rendezvous = request.rendezvous or self._config.rendezvous
         if rendezvous:

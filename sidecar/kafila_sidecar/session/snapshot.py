@@ -38,6 +38,7 @@ def session_view(
             waiting=coordinator.waiting_for() if coordinator else [],
             progress={name: seen.doing for name, seen in roster.seen.items()},
             joining=channel.joining,
+            shortage=follower.shortage,
         ),
         failure=follower.fault.sentence if follower.fault else "",
         failure_code=follower.fault.code if follower.fault else "",
@@ -103,12 +104,18 @@ def _member(name: str, seen: MemberView, *, role: str, present: bool, serves: bo
         name=name,
         role=role,
         present=present,
-        doing="ready" if serves else seen.doing,
+        doing=_doing(seen, serves=serves),
         usable_memory_bytes=seen.usable_memory_bytes,
         fetched_bytes=seen.fetched_bytes,
         fetch_total_bytes=seen.total_bytes,
         device=seen.device,
     )
+
+
+def _doing(seen: MemberView, *, serves: bool) -> str:
+    if seen.aside:
+        return f"entry point: {seen.aside}"
+    return "ready" if serves else seen.doing
 
 
 def _show_plan(session: pb.Session, plan: Plan, epoch: int, trace: Json) -> None:

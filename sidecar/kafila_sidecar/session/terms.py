@@ -7,7 +7,7 @@ from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.models.family import text_of
 from kafila_sidecar.models.quantisation import check_bits
 from kafila_sidecar.runtime.footprint import RESERVE_BYTES, prefill_peak_bytes
-from kafila_sidecar.session.coordination.coordinator import PlanningTerms
+from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
 from kafila_sidecar.weights.checkpoint import Checkpoint
 from kafila_sidecar.weights.format.layout import FLOAT_BYTES
 

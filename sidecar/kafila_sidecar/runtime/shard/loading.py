@@ -9,6 +9,7 @@ from mlx.nn.layers.base import Module
 
 from kafila_sidecar.errors import NotFound, Refused
 from kafila_sidecar.models.anatomy import Headers
+from kafila_sidecar.runtime.memory import check_room
 from kafila_sidecar.runtime.shard.building import Built, build, flat
 from kafila_sidecar.runtime.shard.partial import strip
 from kafila_sidecar.small_files import CONFIG, read_json
@@ -53,7 +54,7 @@ def load_part(
     whole blocks and of all outside the blocks or nothing; those of other parts are dropped first, ours stand in for
     what the files have.
 
-    Raises: Refused when a tensor of ours is missing or doesn't fit the configuration.
+    Raises: Refused when a tensor of ours is missing or doesn't fit the configuration, or all of them the memory.
     """
     weights = _read(files)
     weights |= stand_ins({name: header for name, header in (headers or {}).items() if name not in weights})
@@ -86,15 +87,25 @@ def filled(
     fitted.clear()
     strip_absent(built, start=start, end=end)
     built.quantise(ours)
-    if bits:
-        for part in ready:
-            built.pack(bits, part)
+    _pack(built, bits, ready)
     _put_in(built, ours, start=start, end=end, head=head)
     # What lies outside the blocks comes first, since its matrices are the largest: there is most room for them then.
-    parts: list[int | None] = [*([None] if head else []), *range(start, end)]
-    for part in parts:
-        _evaluate(built, part, bits if part not in ready else 0)
+    coming = [part for part in [*([None] if head else []), *range(start, end)] if part not in ready]
+    _pack(built, bits, coming)
+    check_room(sum(array.nbytes for part in coming for array in _of_part(built, part)))
+    for part in coming:
+        _evaluate(built, part, one_by_one=bool(bits))
     return built
+
+
+def _pack(built: Built, bits: int, parts: Collection[int | None]) -> None:
+    """Packs blocks, None for all outside them, lazily; 0 bits leave them as they are."""
+    for part in parts if bits else ():
+        built.pack(bits, part)
+
+
+def _of_part(built: Built, part: int | None) -> list[mx.array]:
+    return [array for name, array in flat(built.model) if built.block_of(name) == part]
 
 
 def _take_over(built: Built, ours: Weights, kept: Weights, *, start: int, end: int, head: bool) -> set[int | None]:
@@ -170,13 +181,11 @@ def _put_in(built: Built, weights: Weights, *, start: int, end: int, head: bool)
     weights.clear()
 
 
-def _evaluate(built: Built, part: int | None, bits: int) -> None:
-    """Reads one block, or all outside the blocks, and packs it if there are `bits`. What `sanitize()` built on is freed
-    then, and each matrix that was packed before the next one is read."""
-    if bits:
-        built.pack(bits, part)
-    arrays = [array for name, array in flat(built.model) if built.block_of(name) == part]
-    for step in [[array] for array in arrays] if bits else [arrays]:
+def _evaluate(built: Built, part: int | None, *, one_by_one: bool) -> None:
+    """Reads one block, or all outside the blocks, and frees what `sanitize()` built on. Matrices that are packed come
+    `one_by_one`, so that each leaves before the next one is read."""
+    arrays = _of_part(built, part)
+    for step in [[array] for array in arrays] if one_by_one else [arrays]:
         mx.eval(step)
 
 

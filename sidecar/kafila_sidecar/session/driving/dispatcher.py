@@ -9,10 +9,11 @@ from kafila_proto import ring_pb2
 from kafila_sidecar.errors import InvalidInput, KafilaError
 from kafila_sidecar.session.coordination import effects as ev
 from kafila_sidecar.session.coordination import messages, speech
-from kafila_sidecar.session.coordination.coordinator import Coordinator, PlanningTerms
+from kafila_sidecar.session.coordination.coordinator import Coordinator
 from kafila_sidecar.session.coordination.edges import FormedLink
 from kafila_sidecar.session.coordination.follower import Follower
 from kafila_sidecar.session.coordination.planning import check_proposal
+from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
 from kafila_sidecar.session.driving.capability import Capabilities
 from kafila_sidecar.session.driving.cores import Cores
 from kafila_sidecar.session.driving.links import Links
@@ -78,7 +79,7 @@ class Dispatcher:
             case messages.Unlinked(peer):
                 self._roster.linked(sender, peer, None)
                 if self._coordinator:
-                    self._coordinator.unlinked(sender, peer)
+                    self._coordinator.unlinked(sender, peer, self._now)
             case messages.Doing(epoch, doing, fetched_bytes, total_bytes):
                 self._roster.progressed(sender, doing, fetched_bytes, total_bytes)
                 if self._coordinator:
@@ -93,6 +94,10 @@ class Dispatcher:
                 await self._gone(sender, self._follower.left(sender, self._now))
             case messages.Over(fault) if from_host:
                 await self._cores.do(self._follower.close(fault))
+            case messages.Aside(fault) if from_host:
+                self._roster.put_aside(fault.member, fault.sentence)
+            case messages.Short(sentence) if from_host:
+                await self._cores.do(self._follower.awaits_memory(sentence))
             case messages.Traced(trace) if self._follower.proposal and sender == self._follower.proposal.head:
                 self._roster.measured(trace)
                 if self._coordinator:
@@ -124,6 +129,7 @@ class Dispatcher:
         except KafilaError as error:
             await self._cores.failed_here(error.code, str(error))
             return
+        self._roster.planned()
         await self._cores.do(self._follower.proposed(proposal))
 
     async def _heard_lost(self, sender: str, member: str) -> None:

@@ -16,10 +16,11 @@ from kafila_sidecar.session.channel import events
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.coordination import effects as ev
 from kafila_sidecar.session.coordination import speech
-from kafila_sidecar.session.coordination.coordinator import Coordinator, PlanningTerms
+from kafila_sidecar.session.coordination.coordinator import Coordinator
 from kafila_sidecar.session.coordination.correction import Advice
 from kafila_sidecar.session.coordination.edges import predicted_path
 from kafila_sidecar.session.coordination.follower import Follower
+from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
 from kafila_sidecar.session.coordination.states import State
 from kafila_sidecar.session.driving.capability import Capabilities
 from kafila_sidecar.session.driving.changes import Change, Glance
@@ -154,6 +155,9 @@ class SessionDriver:
                 await self._host_changed()
             case events.Doubted(sender) if self.coordinator:
                 await self._cores.obey(self.coordinator.doubted(sender, self._now))
+            case events.HostConvicted(name, sentence):
+                fault = ev.Fault(name, "PERMISSION_DENIED", sentence)
+                await self._cores.do(self.follower.failed(fault, self._now))
             case events.MemberDeparted(name):
                 self.follower.liveness.receive_departure(name, self._now)
             case events.MemberReturned(name):
@@ -197,7 +201,8 @@ class SessionDriver:
                 self._log_formed(peer, link)
             self._turns.say(speech.link(self._cores.epoch, peer, link))
         elif not self.follower.liveness.is_gone(peer):
-            await self._cores.failed_here(error.code, f"{self.follower.name} can't reach {peer}: {error}")
+            log.warning("link_missing peer=%s reason=%s", peer, error)
+            self._turns.say(speech.link(self._cores.epoch, peer, None))  # the host decides who is set aside
 
     def _log_formed(self, peer: str, link: Link) -> None:
         proposal = self.follower.proposal

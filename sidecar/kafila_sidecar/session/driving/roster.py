@@ -16,11 +16,12 @@ class MemberView:
     usable_memory_bytes: int = 0
     fetched_bytes: int = 0
     total_bytes: int = 0
+    aside: str = ""  # why it takes no part in the plan, if it is set aside
 
     @property
-    def shown(self) -> tuple[str, str, int, int, int]:
+    def shown(self) -> tuple[str, str, str, int, int, int]:
         """All of it, as it is now."""
-        return self.doing, self.device, self.usable_memory_bytes, self.fetched_bytes, self.total_bytes
+        return self.doing, self.aside, self.device, self.usable_memory_bytes, self.fetched_bytes, self.total_bytes
 
 
 class Roster:
@@ -53,6 +54,16 @@ class Roster:
         seen.doing = doing
         if total_bytes:
             seen.fetched_bytes, seen.total_bytes = here_bytes, total_bytes
+
+    def put_aside(self, name: str, why: str) -> None:
+        """A member takes no part in the plan."""
+        if name in self._seen:
+            self._seen[name].aside = why
+
+    def planned(self) -> None:
+        """There is a new plan; the host says anew without whom."""
+        for view in self._seen.values():
+            view.aside = ""
 
     def linked(self, one: str, other: str, edge: FormedLink | None) -> None:
         """A link stands, or moved to another path; None: it is down."""

@@ -150,7 +150,7 @@ def put(path: Path, content: bytes) -> None:
 def recorded(folder: Path) -> Listing | None:
     try:
         return Listing(**json.loads((folder / RECORD).read_bytes()))
-    except (FileNotFoundError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError):
         return None
 
 
