@@ -34,7 +34,7 @@ needs_root = pytest.mark.skipif(
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="prlimit is Linux'")
 
 
-class Sidecar:
+class LackingSidecar:
     """A sidecar's process, what it logs, and a stub that is connected with it as soon as it serves."""
 
     def __init__(self, process: asyncio.subprocess.Process, log: Path, stub: rpc.SidecarStub) -> None:
@@ -78,7 +78,7 @@ class Machine:
         self.socket = folder / "run/s.sock"
         self.home = folder / "home"
 
-    async def start(self, *before: str, environment: Mapping[str, str] | None = None) -> Sidecar:
+    async def start(self, *before: str, environment: Mapping[str, str] | None = None) -> LackingSidecar:
         log = self.folder / "log"
         with log.open("wb") as said:
             process = await asyncio.create_subprocess_exec(
@@ -92,7 +92,7 @@ class Machine:
         self._stack.push_async_callback(_end, process)
         address = f"unix:{quote(str(self.socket))}"
         channel = await self._stack.enter_async_context(grpc.aio.insecure_channel(address))
-        return Sidecar(process, log, rpc.SidecarStub(channel))  # type: ignore[no-untyped-call]
+        return LackingSidecar(process, log, rpc.SidecarStub(channel))  # type: ignore[no-untyped-call]
 
     def without(self, package: str, raising: str) -> dict[str, str]:
         """An environment in which importing a package fails in this way."""

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 KEPT_ENTRIES = 64  # log entries that came before the ones that they build on
 
 
-class Intake:
+class LogIntake:
     """One member's. `follow` tells what follows from a change that the log has just taken."""
 
     def __init__(

@@ -18,7 +18,7 @@ from kafila_sidecar.session.channel.events import (
     MemberRemoved,
     MessageFrom,
 )
-from kafila_sidecar.session.channel.intake import Intake
+from kafila_sidecar.session.channel.intake import LogIntake
 from kafila_sidecar.session.channel.waiting import Waiting
 from kafila_sidecar.session.membership.identity import Identity
 from kafila_sidecar.session.membership.keyring import Early, Keyring
@@ -62,7 +62,7 @@ class Replica:
         self._seen: dict[bytes, ReplayWindow] = {}  # by certificate fingerprint
         self._sent: deque[tuple[int, bytes]] = deque(maxlen=KEPT_MESSAGES)  # (log length, envelope)
         self._early = Waiting()
-        self._intake = Intake(log=log, keys=self.keys, ballots=self.ballots, me=self.me, follow=self.follow)
+        self._intake = LogIntake(log=log, keys=self.keys, ballots=self.ballots, me=self.me, follow=self.follow)
         self._behind: dict[str, int] = {}  # by member: how long our log was when we last told it the rest
         self._apart: dict[str, int] = {}  # by member on another history: how long our log was when we showed it ours
         self._letters: list[tuple[Member, bytes]] = []
