@@ -1,9 +1,10 @@
 """This machine's part in a session, one epoch after another."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from kafila_proto import sidecar_pb2 as pb
@@ -19,13 +20,25 @@ from kafila_sidecar.serving.epoch import Epoch, EpochEnd
 from kafila_sidecar.serving.holding import Holding
 from kafila_sidecar.serving.intake import Intake
 from kafila_sidecar.serving.requests import Replies, RequestTable
+from kafila_sidecar.serving.telling import FetchTelling
 from kafila_sidecar.serving.trace import RequestTrace
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
-from kafila_sidecar.weights.checkpoint import Checkpoint
+from kafila_sidecar.session.driving.jobs import Progress
+from kafila_sidecar.weights.fetching import landing
 
 SERVE_DEADLINE_S = 15.0  # between a neighbour's start of serving and ours
 
-Progress = Callable[[str, int, int], None]
+
+class StageWeights(Protocol):
+    """A checkpoint, with or without the other members as its sources; see `weights.checkpoint.Checkpoint`."""
+
+    @property
+    def small_files(self) -> Path: ...
+    def shard(self, *, start: int, end: int, head: bool) -> frozenset[str]: ...
+    async def fetch(
+        self, names: Iterable[str], *, progress: landing.Progress | None = None, waiting: landing.Waiting | None = None
+    ) -> None: ...
+    def files_for(self, names: Iterable[str]) -> dict[Path, frozenset[str]]: ...
 
 
 class LinkTable(Protocol):
@@ -55,7 +68,7 @@ class Stage:
         self,
         *,
         name: str,
-        checkpoint: Checkpoint,
+        weights: StageWeights,
         mlx: MlxThread,
         links: Callable[[], LinkTable],
         traced: Callable[[dict[str, Any]], None],
@@ -63,7 +76,7 @@ class Stage:
         limits: StageLimits | None = None,
     ) -> None:
         self._name = name
-        self._checkpoint = checkpoint
+        self._weights = weights
         self._mlx = mlx
         self._links = links
         self._traced = traced
@@ -88,11 +101,12 @@ class Stage:
         if stage is None:
             return
         is_head = proposal.head == self._name
-        names = self._checkpoint.shard(start=stage.start, end=stage.end, head=is_head)
-        await self._checkpoint.fetch(names, progress=lambda here, wanted: progress("fetching", here, wanted))
+        names = self._weights.shard(start=stage.start, end=stage.end, head=is_head)
+        telling = FetchTelling(progress)
+        await self._weights.fetch(names, progress=telling.came, waiting=telling.waits)
         progress("loading", 0, 0)
-        files = self._checkpoint.files_for(names)
-        folder = self._checkpoint.small_files
+        files = self._weights.files_for(names)
+        folder = self._weights.small_files
         await self._holding.hold(folder, files, start=stage.start, end=stage.end, head=is_head)
         if is_head and self._requests is None:
             tokenizer = await self._mlx.run(Tokenizer.load, folder)

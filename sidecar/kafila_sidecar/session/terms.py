@@ -37,7 +37,7 @@ def make_terms(
 ) -> ring_pb2.SessionTerms:
     """What the founding entry of the log says."""
     return ring_pb2.SessionTerms(
-        model=request.model,
+        model=request.model if checkpoint.description is None else checkpoint.name,
         revision=checkpoint.revision,
         members_wanted=request.members,
         context_tokens=context_for(checkpoint, request.context_tokens),
@@ -48,6 +48,8 @@ def make_terms(
         exclude=request.exclude,
         weight_bytes=checkpoint.shard_bytes(checkpoint.manifest.tensors),
         rendezvous_at_host=rendezvous_at_host,
+        folder=checkpoint.description is not None,
+        describing_bytes=checkpoint.description.describing_bytes if checkpoint.description else 0,
     )
 
 

@@ -124,7 +124,7 @@ async def party(folder: Path, data: Path, *names: str, limits: StageLimits = LIM
     def make_stage(member: StageMember) -> Stage:
         return Stage(
             name=member.name,
-            checkpoint=checkpoint,
+            weights=checkpoint,
             mlx=mlx,
             links=lambda: member.links,
             traced=member.traces.append,

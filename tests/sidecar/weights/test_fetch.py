@@ -21,7 +21,7 @@ from tests.support.model_host import Faults, ModelHost
 
 Make = Callable[..., Path]
 REPO = "kafila/model"
-QUICK = Patience(tries=3, first_wait_s=0.001)
+QUICK = Patience(tries=3, first_wait_s=0.001, longest_s=0.004)
 WEIGHTS = ".safetensors"
 FILES = "-of-"  # in the names of weight files, and not in that of their index
 
