@@ -17,7 +17,7 @@ from kafila_sidecar.serving import epoch as epochs
 from kafila_sidecar.serving import remote
 from kafila_sidecar.serving.engine import EngineLimits
 from kafila_sidecar.serving.epoch import Epoch, EpochEnd
-from kafila_sidecar.serving.holding import Holding
+from kafila_sidecar.serving.holding import Holding, Part
 from kafila_sidecar.serving.intake import Intake
 from kafila_sidecar.serving.requests import Replies, RequestTable
 from kafila_sidecar.serving.telling import FetchTelling
@@ -38,6 +38,7 @@ class StageWeights(Protocol):
     async def fetch(
         self, names: Iterable[str], *, progress: landing.Progress | None = None, waiting: landing.Waiting | None = None
     ) -> None: ...
+    def download_bytes(self, names: Iterable[str]) -> int: ...
     def files_for(self, names: Iterable[str]) -> dict[Path, frozenset[str]]: ...
 
 
@@ -101,9 +102,9 @@ class Stage:
         if stage is None:
             return
         is_head = proposal.head == self._name
-        names = self._weights.shard(start=stage.start, end=stage.end, head=is_head)
-        telling = FetchTelling(progress)
-        await self._weights.fetch(names, progress=telling.came, waiting=telling.waits)
+        part = Part(stage.start, stage.end, is_head)
+        names = self._weights.shard(**part._asdict())
+        await self._fetch(names, part, FetchTelling(progress))
         progress("loading", 0, 0)
         files = self._weights.files_for(names)
         folder = self._weights.small_files
@@ -207,6 +208,16 @@ class Stage:
         return shard.weight_bytes if shard is not None else 0
 
     # ---- Private
+
+    async def _fetch(self, names: frozenset[str], part: Part, telling: FetchTelling) -> None:
+        """What is not in memory, unless that turns out to be what somebody gave wrongly."""
+        if self._freeing is not None:
+            await asyncio.wait((self._freeing,))
+        kept = self._weights.shard(**self._holding.keeps(part)._asdict())
+        await self._weights.fetch(names - kept, progress=telling.came, waiting=telling.waits)
+        if self._weights.download_bytes(names):
+            await self._holding.free()
+            await self._weights.fetch(names, progress=telling.came, waiting=telling.waits)
 
     @asynccontextmanager
     async def _asked_as_head(self, request: pb.GenerateRequest, number: int) -> AsyncIterator[Replies]:

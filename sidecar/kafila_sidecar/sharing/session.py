@@ -113,6 +113,10 @@ class SessionWeights:
         await self._known.fetch(names, progress=progress, waiting=waiting, members=self._sources)
         self._tell_holds()
 
+    def download_bytes(self, names: Iterable[str]) -> int:
+        """See `Checkpoint.download_bytes`."""
+        return self._known.download_bytes(names)
+
     def files_for(self, names: Iterable[str]) -> dict[Path, frozenset[str]]:
         """See `Checkpoint.files_for`."""
         return self._known.files_for(names)
