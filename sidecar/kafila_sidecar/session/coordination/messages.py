@@ -180,7 +180,7 @@ def read(speaker: str, control: ring_pb2.Control) -> Said:
         case "progress":
             return _doing(control.epoch, control.progress)
         case "holds":
-            return _holding(control.holds)
+            return read_holds(control.holds)
         case "draws":
             return Drawing(frozenset(control.draws.sources[:MOST_SOURCES]))
         case "fault":
@@ -252,8 +252,8 @@ def _doing(epoch: int, progress: ring_pb2.Progress) -> Doing:
     )
 
 
-def _holding(told: ring_pb2.Holds) -> Holding:
-    """Spans in order, not too many of them."""
+def read_holds(told: ring_pb2.Holds) -> Holding:
+    """Raises InvalidInput unless spans are in order, and not too many of them."""
     if len(told.files) > MOST_FILES or sum(len(file.starts) for file in told.files) > MOST_SPANS:
         raise InvalidInput("a member holds more parts than a checkpoint has")
     held: dict[int, Ranges] = {}
