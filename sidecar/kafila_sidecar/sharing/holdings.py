@@ -18,6 +18,11 @@ class Holdings:
     def learn(self, member: str, held: Mapping[int, Ranges]) -> None:
         self._told[member] = held
 
+    @property
+    def tellers(self) -> list[str]:
+        """Who has told of what it holds."""
+        return sorted(self._told)
+
     def members(self, names: Collection[str]) -> None:
         """What others than these hold is of no use any more."""
         self._told = {member: held for member, held in self._told.items() if member in names}

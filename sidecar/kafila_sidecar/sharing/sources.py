@@ -72,11 +72,18 @@ class Sources:
     async def bring(self, landing: Landing) -> None:
         """As much of what is missing as others can give; sources that vanish are done without."""
         tried = Tried()
+        before_bytes = self.borrower.borrowed_bytes
         try:
             while shares := self._shares(landing, tried):
                 await asyncio.gather(*(self._take(source, units, landing, tried) for source, units in shares.items()))
         finally:
             self._end_drawing()
+            log.info(
+                "weights_borrowed bytes=%d checked_bytes=%d told_by=%s",
+                self.borrower.borrowed_bytes - before_bytes,
+                self.borrower.checked_bytes,
+                ",".join(self._holdings.tellers),
+            )
 
     async def more(self, wait_s: float) -> bool:
         """Waits until somebody told that it holds more; false if nobody does in that time."""
