@@ -14,7 +14,7 @@ RECORDING = $(if $(RECORD),--record)
 export LD_LIBRARY_PATH := $(CURDIR)/$(DEPS)/lib:$(LD_LIBRARY_PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup deps build proto demo test test-race check format test-long fuzz bench clean FORCE
+.PHONY: help setup deps build proto demo test test-race check format test-long fuzz bench models clean FORCE
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -99,6 +99,9 @@ bench: setup ## this machine: ring beside one process, forming, links, planner, 
 .PHONY: wheel
 wheel: $(BUILD)/python.done ## sdist and wheel in dist/, tried in a fresh environment (FULL=1: the sidecar too)
 	@.ci/wheel $(if $(FULL),--full)
+
+models: $(BUILD)/python.done $(BUILD)/deps.done ## tries every architecture; writes the allow-list and docs/models.md
+	@$(PY) -m tests.exact.survey
 
 clean: ## forget what was built
 	rm -rf $(BUILD) $(VENV) dist

@@ -32,6 +32,7 @@ sys.path.insert(0, str(ROOT))
 from bench.record import add_record_option, record  # noqa: E402
 from kafila_rendezvous.config import RendezvousConfig  # noqa: E402
 from kafila_rendezvous.server import serve  # noqa: E402
+from kafila_sidecar.machine.reaching import Reaching  # noqa: E402
 from kafila_sidecar.net.candidates import Address, Interface, from_proto, to_proto  # noqa: E402
 from kafila_sidecar.net.link.endpoint import Endpoint  # noqa: E402
 from kafila_sidecar.net.link.link import Link  # noqa: E402
@@ -39,7 +40,6 @@ from kafila_sidecar.net.nat.behaviour import Nat, StunServer  # noqa: E402
 from kafila_sidecar.net.nat.classify import OwnSocket, classify  # noqa: E402
 from kafila_sidecar.net.nat.monitor import NetworkMonitor  # noqa: E402
 from kafila_sidecar.net.udp import Received, UdpSocket, open_socket  # noqa: E402
-from kafila_sidecar.reaching import Reaching  # noqa: E402
 from kafila_sidecar.session import join  # noqa: E402
 from kafila_sidecar.session.admission.versions import Versions  # noqa: E402
 from kafila_sidecar.session.channel.channel import Channel  # noqa: E402

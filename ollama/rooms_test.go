@@ -14,19 +14,22 @@ import (
 var mayImport = map[string][]string{
 	".":                   {"internal/cli", "internal/runner", "internal/server"},
 	"internal/cli":        {"internal/control", "internal/env", "internal/sessionapi", "internal/text", "internal/version", "pb"},
-	"internal/server":     {"internal/env", "internal/envelope", "internal/sessionapi", "internal/sidecar", "internal/stub", "pb"},
-	"internal/runner":     {"internal/env", "internal/envelope", "internal/sidecar", "internal/stub", "pb"},
-	"internal/control":    {"internal/env", "internal/sessionapi", "pb"},
+	"internal/server":     {"internal/env", "internal/envelope", "internal/home", "internal/seal", "internal/sessionapi", "internal/sidecar", "internal/stub", "pb"},
+	"internal/runner":     {"internal/env", "internal/envelope", "internal/seal", "internal/sidecar", "internal/stub", "pb"},
+	"internal/control":    {"internal/env", "internal/foreign", "internal/home", "internal/sessionapi", "pb"},
 	"internal/text":       {"internal/sessionapi", "pb"},
-	"internal/sidecar":    {"internal/env", "pb"},
+	"internal/sidecar":    {"internal/env", "internal/foreign", "internal/home", "pb"},
+	"internal/foreign":    {},
+	"internal/home":       {"internal/env"},
+	"internal/seal":       {},
 	"internal/sessionapi": {"pb"},
-	"internal/stub":       {"pb"},
+	"internal/stub":       {"internal/seal", "pb"},
 	"internal/envelope":   {},
 	"internal/env":        {},
 	"internal/version":    {},
 	// for tests only
 	"internal/fake":       {"pb"},
-	"internal/servertest": {"internal/control", "internal/fake", "internal/server", "internal/sidecar", "pb"},
+	"internal/servertest": {"internal/control", "internal/fake", "internal/seal", "internal/server", "internal/sidecar", "pb"},
 }
 
 func TestRooms_importOnlyWhatTheDiagramAllows(t *testing.T) {

@@ -4,37 +4,57 @@ import argparse
 import asyncio
 import contextlib
 import importlib.metadata
+import json
 import logging
+import os
 import signal
 import socket
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 from kafila_rendezvous.certificate import KeyPair, keep_key_pair, read_key_pair
 from kafila_rendezvous.config import DEFAULT_FOLDER, DEFAULT_PORT, PROTOCOL, WILDCARDS, RendezvousConfig
 from kafila_rendezvous.errors import CannotServe, RendezvousError
+from kafila_rendezvous.front.listening import raise_descriptor_limit
+from kafila_rendezvous.memory import give_back_regularly
 from kafila_rendezvous.server import Serving, serve
 
 
 def main() -> None:
     """Exit status 0 after SIGINT, SIGTERM or --version, 2 when it can't serve."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    raise_descriptor_limit()
+    options = _options(sys.argv[1:])
     with contextlib.suppress(KeyboardInterrupt):
         try:
-            asyncio.run(_run(_config(sys.argv[1:])))
+            asyncio.run(_run(_config(options), embedded=options.embedded))
         except RendezvousError as error:
+            if options.embedded:
+                print(json.dumps({"error": str(error)}), flush=True)
             print(f"kafila-rendezvous: {error}", file=sys.stderr)
             sys.exit(2)
 
 
-async def _run(config: RendezvousConfig) -> None:
+async def _run(config: RendezvousConfig, *, embedded: bool) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, stopped.set)
+    if embedded:
+        loop.add_reader(sys.stdin.fileno(), _end_with_parent, stopped)
     async with serve(config) as serving:
-        print("\n".join(_lines(config, serving)), flush=True)
+        print(json.dumps(asdict(serving)) if embedded else "\n".join(_lines(config, serving)), flush=True)
+        giving_back = asyncio.create_task(give_back_regularly(), name="give memory back")
         await stopped.wait()
+        giving_back.cancel()
+
+
+def _end_with_parent(stopped: asyncio.Event) -> None:
+    """Standard input is a pipe whose other end only the parent has: it says nothing, and ends when the parent does."""
+    if not os.read(sys.stdin.fileno(), 4096):
+        asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        stopped.set()
 
 
 def _lines(config: RendezvousConfig, serving: Serving) -> list[str]:
@@ -64,7 +84,7 @@ def _own_address() -> str:
             return socket.gethostname()
 
 
-def _config(arguments: list[str]) -> RendezvousConfig:
+def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="kafila-rendezvous", description="Introduces the members of Kafila sessions.")
     parser.add_argument("--version", action="store_true", help="the version, and that of the protocol")
     parser.add_argument("--listen", default=f"0.0.0.0:{DEFAULT_PORT}", metavar="HOST:PORT", help="default: %(default)s")
@@ -84,15 +104,29 @@ def _config(arguments: list[str]) -> RendezvousConfig:
         type=Path,
         default=DEFAULT_FOLDER,
         metavar="FOLDER",
-        help="keeps the certificate; default: %(default)s",
+        help="keeps the certificate, and which mailboxes live; default: %(default)s",
+    )
+    parser.add_argument(
+        "--embedded",
+        action="store_true",
+        help="for a sidecar: says its ports in one line of JSON, and ends when standard input does",
     )
     options = parser.parse_args(arguments)
     if options.version:
         print(f"kafila-rendezvous {importlib.metadata.version('kafila')}, protocol {PROTOCOL}")
         sys.exit()
+    return options
+
+
+def _config(options: argparse.Namespace) -> RendezvousConfig:
     host, port = _host_and_port(options.listen)
     return RendezvousConfig(
-        host=host, port=port, udp_port=options.udp, alternate=options.alternate, key_pair=_key_pair(options)
+        host=host,
+        port=port,
+        udp_port=options.udp,
+        alternate=options.alternate,
+        key_pair=_key_pair(options),
+        notes=options.data / "mailboxes",
     )
 
 

@@ -51,6 +51,12 @@ class Superseded(RendezvousError):
     code = "ABORTED"
 
 
+class Vanished(RendezvousError):
+    """The caller's connection has ended while it called."""
+
+    code = "UNAVAILABLE"
+
+
 class CannotServe(RendezvousError):
     """The server can't start: port taken, unreadable certificate, folder not writable."""
 

@@ -7,6 +7,8 @@ choose whom to share a bucket with.
 import hashlib
 from array import array
 
+from kafila_rendezvous.address import SHARES, networks
+
 SLOTS = 1 << 16
 
 
@@ -19,15 +21,15 @@ class Pace:
         self._salt = salt
         self._paid_at = array("d", bytes(8 * SLOTS))
 
-    def allows(self, address: str, now: float) -> bool:
-        """Counts one request; False when it is one too many."""
-        slot = self._slot(address)
-        paid_at = max(self._paid_at[slot], now)
-        if paid_at - now > self._ahead_s:
+    def allows(self, owner: str, now: float) -> bool:
+        """Counts one request of an address, as `limited` names it; False when it is one too many."""
+        slots = [self._slot(network) for network in networks(owner)]
+        if any(self._paid_at[slot] - now > self._ahead_s for slot in slots):
             return False
-        self._paid_at[slot] = paid_at + self._step_s
+        for slot, share in zip(slots, SHARES, strict=False):
+            self._paid_at[slot] = max(self._paid_at[slot], now) + self._step_s / share
         return True
 
-    def _slot(self, address: str) -> int:
-        digest = hashlib.blake2b(address.encode(), key=self._salt, digest_size=4).digest()
+    def _slot(self, network: str) -> int:
+        digest = hashlib.blake2b(network.encode(), key=self._salt, digest_size=4).digest()
         return int.from_bytes(digest, "big") % SLOTS

@@ -1,1 +1,1 @@
-"""This machine's part in Kafila sessions; `kafila-sidecar` is the process, and `node` what it consists of."""
+"""This machine's part in Kafila sessions; `kafila-sidecar` is the process, and `machine.node` what it consists of."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kafila_sidecar.config import Config, default_data
 from kafila_sidecar.errors import KafilaError
+from kafila_sidecar.foreign import HarmlessFormatter
 
 log = logging.getLogger("kafila_sidecar")
 
@@ -24,12 +25,14 @@ def main(argv: list[str] | None = None) -> None:
     )
     parser.add_argument("--version", action=ShowVersions, nargs=0, help="show what runs here and exit")
     parser.add_argument("--socket", type=Path, required=True, help="unix socket to serve on (made with mode 0600)")
-    parser.add_argument("--data", type=Path, default=default_data(os.environ), help="folder for weights and keys")
+    parser.add_argument(
+        "--data", type=Path, default=default_data(os.environ), help="folder for weights and what else is kept"
+    )
     parser.add_argument("--log-level", default=os.environ.get("KAFILA_LOG_LEVEL", "INFO"))
     options = parser.parse_args(argv)
-    logging.basicConfig(
-        level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
-    )
+    told = logging.StreamHandler(sys.stderr)
+    told.setFormatter(HarmlessFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=options.log_level.upper(), handlers=[told])
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # it shows addresses, which may be signed
     logging.getLogger("quic").setLevel(logging.ERROR)  # it warns of every packet of a stranger
     try:
@@ -50,7 +53,7 @@ class ShowVersions(argparse.Action):
 
 async def run(config: Config) -> None:
     """Serves until standard input ends (the parent is gone) or SIGTERM or SIGINT comes."""
-    from kafila_sidecar.node import open_node
+    from kafila_sidecar.machine.node import open_node
     from kafila_sidecar.service import start_server
 
     stop = asyncio.Event()

@@ -22,7 +22,7 @@ class Config:
     """Settings of one sidecar."""
 
     socket: Path
-    data: Path  # identities, weights, measurements, traces
+    data: Path  # weights, measurements, traces, what sessions count
     hub: HubSettings  # the model host
     folders: tuple[Path, ...]  # KAFILA_FOLDERS: where other members' folders may lie on this machine too
     weights_limit_bytes: int  # KAFILA_WEIGHTS_LIMIT, the most that weights should take on this disk; 0: no limit

@@ -5,6 +5,8 @@ A message is one sentence for people: who, how much, and what to do.
 
 from typing import ClassVar
 
+from kafila_sidecar.foreign import line
+
 
 class KafilaError(Exception):
     """Base of every error that may cross a package."""
@@ -60,5 +62,8 @@ BY_CODE: dict[str, type[KafilaError]] = {
 
 
 def from_code(code: str, sentence: str) -> KafilaError:
-    """The typed error for a gRPC code name that arrived over the wire; unknown names become INTERNAL."""
-    return BY_CODE.get(code, KafilaError)(sentence)
+    """The typed error for a gRPC code name that arrived over the wire; unknown names become INTERNAL.
+
+    The sentence is another machine's, so it is made harmless here.
+    """
+    return BY_CODE.get(code, KafilaError)(line(sentence))

@@ -13,14 +13,14 @@ from grpc.aio import ServicerContext as Context
 from kafila_proto import sidecar_pb2 as pb
 from kafila_proto import sidecar_pb2_grpc
 from kafila_sidecar.errors import KafilaError, Refused
-from kafila_sidecar.node import LocalNode
+from kafila_sidecar.foreign import line
+from kafila_sidecar.machine.node import LocalNode
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024  # a prompt with its conversation; Ollama itself sets no limit
-LONGEST_SENTENCE = 2000  # characters; it travels in a header
 _MESSAGE_LIMITS = ("grpc.max_receive_message_length", "grpc.max_send_message_length")
 
 
@@ -115,7 +115,7 @@ async def _abort(context: Context, error: Exception) -> None:
         log.info("call_refused code=%s", code)
     else:
         log.error("call_failed", exc_info=error)
-    await context.abort(getattr(grpc.StatusCode, code), sentence[:LONGEST_SENTENCE])
+    await context.abort(getattr(grpc.StatusCode, code), line(sentence))
 
 
 async def start_server(node: LocalNode, socket: Path) -> grpc.aio.Server:

@@ -10,7 +10,7 @@ import mlx.core as mx
 from mlx_lm.generate import generate_step
 from mlx_lm.utils import load_model
 
-from kafila_sidecar.runtime.shard.families import family_of
+from kafila_sidecar.models.reading import read
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
 
@@ -19,10 +19,10 @@ def tensors_for(folder: Path, start: int, end: int, head: bool) -> dict[Path, li
     """Which tensors of each file a stage with the blocks [start, end) needs."""
     config = json.loads((folder / "config.json").read_text())
     index = json.loads((folder / "model.safetensors.index.json").read_text())["weight_map"]
-    family = family_of(config)
+    reading = read(config, index)
     files: dict[Path, list[str]] = {}
     for tensor, file in index.items():
-        if family.holds(tensor, start=start, end=end, head=head, tied=family.tied(config)):
+        if reading.holds(tensor, start=start, end=end, head=head):
             files.setdefault(folder / file, []).append(tensor)
     return files
 
@@ -36,7 +36,7 @@ def over_the_wire(state: HiddenState) -> HiddenState:
     return HiddenState(bytes(state.payload), state.dtype, state.shape, state.position)
 
 
-class Ring:
+class RingOfShards:
     """Shards with the blocks between neighbouring `cuts`, the head first."""
 
     def __init__(self, folder: Path, cuts: Sequence[int]) -> None:

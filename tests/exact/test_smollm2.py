@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from tests.exact.shards import Ring, Whole, assert_same
+from tests.exact.shards import RingOfShards, Whole, assert_same
 from tests.support.smollm2 import smollm2_folder
 
 pytestmark = pytest.mark.mlx
@@ -39,9 +39,9 @@ def whole(folder: Path) -> Whole:
 
 
 @pytest.fixture(scope="module")
-def rings(folder: Path) -> Iterator[dict[tuple[int, ...], Ring]]:
+def rings(folder: Path) -> Iterator[dict[tuple[int, ...], RingOfShards]]:
     """A ring for each way to cut; the prompts take them in turn."""
-    rings = {cuts: Ring(folder, cuts) for cuts in CUTS}
+    rings = {cuts: RingOfShards(folder, cuts) for cuts in CUTS}
     yield rings
     for ring in rings.values():
         ring.close()
@@ -54,7 +54,7 @@ def chat(folder: Path, text: str) -> list[int]:
 
 @pytest.mark.parametrize("number", range(len(PROMPTS)))
 def test_three_shards_when_greedy_then_the_tokens_of_single_process_mlx_lm(
-    folder: Path, whole: Whole, rings: dict[tuple[int, ...], Ring], number: int
+    folder: Path, whole: Whole, rings: dict[tuple[int, ...], RingOfShards], number: int
 ) -> None:
     ring = rings[CUTS[number % len(CUTS)]]
     prompt = chat(folder, PROMPTS[number])
@@ -64,7 +64,7 @@ def test_three_shards_when_greedy_then_the_tokens_of_single_process_mlx_lm(
 
 def test_three_shards_in_bf16_when_greedy_then_the_tokens_of_single_process_mlx_lm() -> None:
     folder = smollm2_folder(dtype="bf16")
-    ring = Ring(folder, CUTS[0])
+    ring = RingOfShards(folder, CUTS[0])
     prompt = chat(folder, PROMPTS[0])
     assert_same(ring.greedy(prompt, COUNT, CHUNK), Whole(folder).greedy(prompt, COUNT, CHUNK))
     ring.close()

@@ -1,12 +1,11 @@
-"""Tiny random models of every family on offer: the ring is the whole model, bit for bit."""
+"""Tiny random checkpoints in several files: the ring is the whole model, bit for bit."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kafila_sidecar.runtime.shard.families import FAMILIES
-from tests.exact.shards import Ring, Whole, assert_same
+from tests.exact.shards import RingOfShards, Whole, assert_same
 from tests.support.tiny import tiny_folder
 
 pytestmark = pytest.mark.mlx
@@ -27,14 +26,14 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def check(folder: Path, chunk: int) -> None:
     reference = Whole(folder).greedy(PROMPT, COUNT, chunk)
     for cuts in CUTS:
-        ring = Ring(folder, cuts)
+        ring = RingOfShards(folder, cuts)
         assert_same(ring.greedy(PROMPT, COUNT, chunk), reference)
         ring.close()
 
 
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
-@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_ring_when_cut_anywhere_then_the_whole_models_tokens(
     folders: Path, family: str, dtype: str, tied: bool
 ) -> None:
@@ -44,7 +43,7 @@ def test_ring_when_cut_anywhere_then_the_whole_models_tokens(
 
 
 @pytest.mark.parametrize("bits", [4, 8])
-@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_ring_when_quantised_then_the_whole_models_tokens(folders: Path, family: str, bits: int) -> None:
     folder = tiny_folder(folders / f"{family}-{bits}bit", model_type=family, dtype="bf16", bits=bits)
     check(folder, chunk=16)
@@ -61,7 +60,7 @@ def test_ring_when_the_prompt_comes_in_chunks_then_the_whole_models_tokens(folde
 
 def test_ring_when_two_sequences_take_turns_then_each_gets_its_own_tokens(folders: Path) -> None:
     folder = tiny_folder(folders / "turns")
-    ring, whole = Ring(folder, (0, 2, 4, 6)), Whole(folder)
+    ring, whole = RingOfShards(folder, (0, 2, 4, 6)), Whole(folder)
     prompts: dict[int, list[int]] = {1: PROMPT, 2: PROMPT[::-1]}
     answers: dict[int, list[Any]] = {1: [], 2: []}
     for sequence, prompt in prompts.items():

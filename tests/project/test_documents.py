@@ -42,7 +42,9 @@ def test_document_when_it_names_a_target_then_make_knows_it(document: str) -> No
 
 ROOTS = (
     *("", "sidecar/kafila_sidecar", "planner/kafila_planner", "rendezvous/kafila_rendezvous", "ollama/internal"),
-    *("sidecar/kafila_sidecar/session/coordination", "sidecar/kafila_sidecar/session/admission"),
+    *(f"sidecar/kafila_sidecar/session/{room}" for room in ("coordination", "admission", "membership")),
+    "sidecar/kafila_sidecar/runtime/text",
+    "sidecar/kafila_sidecar/models",
 )
 """Where the paths of docs/architecture.md begin: it says so, or says "beside it"."""
 

@@ -10,10 +10,11 @@ import pytest
 
 from kafila_proto import rendezvous_pb2 as pb
 from kafila_proto import rendezvous_pb2_grpc as pb_grpc
+from kafila_rendezvous.address import limited, networks, plain, spoken
 from kafila_rendezvous.certificate import fingerprint, keep_key_pair, make_key_pair, read_key_pair
 from kafila_rendezvous.config import RendezvousConfig, RendezvousLimits
 from kafila_rendezvous.errors import CannotServe
-from kafila_rendezvous.server import limited_address, observed_address, serve
+from kafila_rendezvous.server import serve
 
 
 def channel(port: int) -> grpc.aio.Channel:
@@ -101,17 +102,25 @@ async def test_serve_when_port_is_taken_then_cannot_serve() -> None:
 
 
 @pytest.mark.parametrize(
-    ("peer", "observed", "limited"),
+    ("peer", "observed", "owner", "wider"),
     [
-        ("ipv4:192.0.2.7:4711", "192.0.2.7:4711", "192.0.2.7"),
-        ("ipv6:%5B2001:db8:1:2:3::1%5D:4711", "[2001:db8:1:2:3::1]:4711", "2001:db8:1:2::/64"),
-        ("ipv6:%5B::ffff:192.0.2.7%5D:4711", "[::ffff:192.0.2.7]:4711", "192.0.2.7"),
-        ("unix:/run/socket", "", "unix"),
+        (("192.0.2.7", 4711), "192.0.2.7:4711", "192.0.2.7", ()),
+        (
+            ("2001:db8:1:2:3::1", 4711),
+            "[2001:db8:1:2:3::1]:4711",
+            "2001:db8:1:2::/64",
+            ("2001:db8:1::/56", "2001:db8:1::/48"),
+        ),
+        (("::ffff:192.0.2.7", 4711), "192.0.2.7:4711", "192.0.2.7", ()),
+        (("fe80::1%eth0", 4711), "[fe80::1]:4711", "fe80::/64", ("fe80::/56", "fe80::/48")),
     ],
 )
-def test_peer_when_named_by_grpc_then_address_is_read(peer: str, observed: str, limited: str) -> None:
-    assert observed_address(peer) == observed
-    assert limited_address(peer) == limited
+def test_peer_when_named_by_its_socket_then_address_is_read(
+    peer: tuple[str, int], observed: str, owner: str, wider: tuple[str, ...]
+) -> None:
+    assert spoken(plain(peer[0]), peer[1]) == observed
+    assert limited(peer[0]) == owner
+    assert networks(owner) == (owner, *wider)
 
 
 def test_key_pair_when_kept_then_same_fingerprint_and_private_files(tmp_path: Path) -> None:

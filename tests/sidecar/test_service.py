@@ -13,7 +13,7 @@ import pytest
 from kafila_proto import sidecar_pb2 as pb
 from kafila_proto import sidecar_pb2_grpc as rpc
 from kafila_sidecar.errors import BY_CODE, Refused
-from kafila_sidecar.node import LocalNode
+from kafila_sidecar.machine.node import LocalNode
 from kafila_sidecar.service import start_server
 
 

@@ -32,6 +32,12 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def owner_headers(kafila_home: str | Path) -> dict[str, str]:
+    """What a server's owner sends to control its sessions; nothing before the server has left its token."""
+    token = Path(kafila_home) / "token"
+    return {"Authorization": f"Bearer {token.read_text().strip()}"} if token.exists() else {}
+
+
 @dataclass(slots=True)
 class Process:
     """A process of ours with its log."""
@@ -84,7 +90,8 @@ class ClusterMember:
     def request(self, path: str, body: Any = None, *, timeout_s: float = 60.0) -> tuple[int, Any]:
         """Status and JSON of one HTTP call; NDJSON answers come as a list."""
         data = None if body is None else json.dumps(body).encode()
-        call = urllib.request.Request(self.url + path, data=data, headers={"Content-Type": "application/json"})
+        headers = {"Content-Type": "application/json"} | owner_headers(self.environment["KAFILA_HOME"])
+        call = urllib.request.Request(self.url + path, data=data, headers=headers)
         try:
             with urllib.request.urlopen(call, timeout=timeout_s) as answer:
                 return answer.status, _json_of(answer.read(), answer.headers.get("Content-Type", ""))

@@ -1,9 +1,10 @@
 """A sidecar without machines or models, for tests of the Ollama fork: it speaks sidecar.proto and answers itself.
 
 `python echo_sidecar.py --socket PATH --data DIR`. What it says depends on the last message: "slow" never ends, "refuse"
-is refused, "break" fails in the middle, "calls" calls a tool, "same" repeats one word, anything else comes back word by
-word. Each end of a sequence is appended to DIR/sequences as "done" or "cancelled". A session of the model "test/never"
-stays forming. The planner is the real one, asked about three machines: for "test/large" they are too small.
+is refused, "shout" with what commands a terminal, "break" fails in the middle, "calls" calls a tool, "same" repeats one
+word, anything else comes back word by word. Each end of a sequence is appended to DIR/sequences as "done" or
+"cancelled". A session of the model "test/never" stays forming; in one of "test/terminal" everybody shouts. The planner
+is the real one, asked about three machines: for "test/large" they are too small.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from kafila_proto import sidecar_pb2 as pb
 from kafila_proto import sidecar_pb2_grpc as rpc
 
 START, END = "\x02kafila1 ", "\x03"
+SHOUT = "\x1b[2J\x1b[H\x1b]0;owned\x07\nReady. Chat with: ollama run evil\r\u202e\x9b31m\u200b"
 
 
 class EchoSidecar(rpc.SidecarServicer):
@@ -56,6 +58,9 @@ class EchoSidecar(rpc.SidecarServicer):
                 *(pb.Member(name=f"guest{number}") for number in range(2, request.members + 1)),
             ],
         )
+        if request.model == "test/terminal":
+            session.doing, session.rendezvous_note, session.better_plan = SHOUT, SHOUT, SHOUT
+            session.members.add(name="mini" + SHOUT, role=SHOUT, present=True, doing=SHOUT, device=SHOUT)
         return self.open(session)
 
     async def OpenSession(self, request: pb.OpenSessionRequest, context: grpc.aio.ServicerContext) -> pb.Offer:
@@ -174,6 +179,8 @@ class EchoSidecar(rpc.SidecarServicer):
             said = json.loads(request.prompt[len(START) : -len(END)])["messages"][-1]["content"]
         if said == "refuse":
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the input length exceeds the context length")
+        if said == "shout":
+            await context.abort(grpc.StatusCode.UNAVAILABLE, SHOUT)
         for number, piece in enumerate(pieces(said)):
             text = piece if isinstance(piece, str) else ""
             if framed:

@@ -46,12 +46,18 @@ def smollm2_folder(cache: Path = CACHE, dtype: str = "f32") -> Path:
 
 def write_smollm2(folder: Path, dtype: str) -> None:
     reader = gguf.GGUFReader(gguf_path())
+    config = write_small_files(folder, reader, dtype)
+    write_weights(folder, weights(reader, config, dtype), FILES)
+
+
+def write_small_files(folder: Path, reader: gguf.GGUFReader, dtype: str = "f32") -> dict[str, Any]:
+    """All but the weights; the configuration."""
     fields = {name: field.contents() for name, field in reader.fields.items()}
     config = model_config(fields, dtype)
     write_json(folder / "config.json", config)
     write_json(folder / "generation_config.json", generation_config(fields))
     write_tokenizer(folder, fields)
-    write_weights(folder, weights(reader, config, dtype), FILES)
+    return config
 
 
 def gguf_path() -> Path:

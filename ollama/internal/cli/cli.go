@@ -13,7 +13,7 @@ import (
 
 type runE func(*cobra.Command, []string) error
 
-// New is stock's command line with `run --session`, `session`, and a `serve` that has sessions. server gets what the
+// New is stock's command line with `run --session`, `session`, an `rm` that leaves sessions, and a `serve` that has them. server gets what the
 // stock server does, and runs it with the sessions' part beside it.
 func New(server func(ctx context.Context, stock func() error) error) (*cobra.Command, error) {
 	root := cmd.NewCLI()
@@ -25,6 +25,11 @@ func New(server func(ctx context.Context, stock func() error) error) (*cobra.Com
 	if err != nil {
 		return nil, err
 	}
+	remove, err := stockCommand(root, "rm")
+	if err != nil {
+		return nil, err
+	}
+	wrapRemove(remove)
 	stock := serve.RunE
 	serve.RunE = func(cmd *cobra.Command, args []string) error {
 		return server(cmd.Context(), func() error { return stock(cmd, args) })

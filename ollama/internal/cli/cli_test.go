@@ -31,8 +31,9 @@ func TestNew_keepsStockCommandsAndFlags(t *testing.T) {
 	}
 	for _, name := range []string{
 		"create", "join", "start", "code", "lock", "unlock", "kick", "status", "plan", "doctor", "leave", "list",
+		"models", "weights", "weights rm", "weights prune",
 	} {
-		if found, _, err := root.Find([]string{"session", name}); err != nil || found.Name() != name {
+		if found, _, err := root.Find(strings.Fields("session " + name)); err != nil || found.CommandPath() != "ollama session "+name {
 			t.Errorf("session %s: %v", name, err)
 		}
 	}
@@ -77,7 +78,11 @@ func TestHelp_ofSessionCommands_tellsExamplesAndVariables(t *testing.T) {
 		"session create": {"Examples:", "--members N", "Environment Variables:", "OLLAMA_HOST", "KAFILA_RENDEZVOUS"},
 		"session join":   {"Examples:", "--memory SIZE", "OLLAMA_HOST"},
 		"session doctor": {"Examples:", "--rendezvous ADDRESS"},
-		"serve":          {"OLLAMA_MODELS", "KAFILA_HOME"},
+
+		"session weights":       {"Examples:", "--json", "OLLAMA_HOST", "prune"},
+		"session weights rm":    {"Examples:", "rm MODEL[@REVISION]", "--yes", "OLLAMA_HOST"},
+		"session weights prune": {"--unused-for TIME", "30d", "OLLAMA_HOST"},
+		"serve":                 {"OLLAMA_MODELS", "KAFILA_HOME", "KAFILA_WEIGHTS_LIMIT"},
 	} {
 		command, _, err := root.Find(strings.Fields(path))
 		if err != nil {
@@ -103,6 +108,11 @@ func TestSessionCommands_whenTypedWrongly_sayHowTheyAreWritten(t *testing.T) {
 		"create m --members -1":    `invalid argument "-1" for "--members" flag: `,
 		"status --colour":          "unknown flag: --colour: `ollama session status --help`",
 		"list 7-ocean-velvet-lamp": "ollama session list [flags]",
+		"models qwen3":             "ollama session models [flags]",
+		"weights qwen3":            "ollama session weights [rm MODEL|prune] [flags]",
+		"weights rm":               "ollama session weights rm MODEL[@REVISION] [flags]",
+		"weights prune 30d":        "ollama session weights prune [flags]",
+		"weights prune --unused":   "unknown flag: --unused: `ollama session weights prune --help`",
 	} {
 		root := &cobra.Command{Use: "ollama", SilenceErrors: true, SilenceUsage: true}
 		root.AddCommand(sessionCommand(func(*cobra.Command, []string) error { return nil }, nil))

@@ -14,7 +14,8 @@ import (
 	"kafila/ollama/pb"
 )
 
-const createHelp = `MODEL is a Hugging Face repository with safetensors, or a folder that every member has at the same path.
+const createHelp = `MODEL is a Hugging Face repository with safetensors, a short name that ` + "`ollama session models`" + ` lists, or a folder that
+every member has at the same path.
 
 The code comes first on standard output; what follows on standard error tells who comes and what goes on, until the
 model answers. Ctrl-C ends the telling, not the session.`

@@ -1,9 +1,7 @@
 package cli
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -102,25 +100,11 @@ func standsBy(session *pb.Session) bool {
 // agree asks the person at the terminal whether this machine shall take part.
 func agree(offer *pb.Offer, yes bool, from io.Reader, to io.Writer) error {
 	fmt.Fprint(to, text.Terms(offer))
-	if yes {
-		return nil
-	}
-	if !isTerminal(from) {
-		return errors.New("joining lends this machine's memory and disk, and there is no terminal to ask at: add --yes to agree")
-	}
-	return confirm(from, to)
+	return whetherToJoin.put(yes, from, to)
 }
 
-func confirm(from io.Reader, to io.Writer) error {
-	fmt.Fprint(to, "Join? [y/N] ")
-	line, err := bufio.NewReader(from).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return err
-	}
-	switch strings.ToLower(strings.TrimSpace(line)) {
-	case "y", "yes":
-		return nil
-	default:
-		return errors.New("not joined: nothing was lent or downloaded")
-	}
+var whetherToJoin = question{
+	asks:     "Join?",
+	unasked:  "joining lends this machine's memory and disk, and there is no terminal to ask at: add --yes to agree",
+	declined: "not joined: nothing was lent or downloaded",
 }

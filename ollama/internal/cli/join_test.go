@@ -33,7 +33,7 @@ func TestAgree_withoutTerminal_wantsYes(t *testing.T) {
 
 func TestConfirm_onlyYesIsYes(t *testing.T) {
 	for answer, want := range map[string]bool{"y\n": true, "YES\n": true, "\n": false, "n\n": false, "yesterday\n": false, "": false} {
-		if err := confirm(strings.NewReader(answer), &bytes.Buffer{}); (err == nil) != want {
+		if err := whetherToJoin.confirm(strings.NewReader(answer), &bytes.Buffer{}); (err == nil) != want {
 			t.Errorf("%q: %v", answer, err)
 		}
 	}

@@ -2,8 +2,8 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -50,19 +50,19 @@ func addSessionFlags(run *cobra.Command) {
 	}
 }
 
-// checkMembership refuses the model of a session that this machine is not in: stock would try to pull it.
+// checkMembership refuses the model of a session that this machine is not in: stock would try to pull it. Another user of
+// the machine, who may not know of sessions but ask their models as any, hears from the server.
 func checkMembership(ctx context.Context, c *control.Client, args []string) error {
-	if len(args) == 0 || !strings.HasPrefix(args[0], sessionapi.ModelPrefix) {
+	if len(args) == 0 || !sessionapi.IsModel(args[0]) {
 		return nil
 	}
-	open, err := c.Open(ctx)
-	if err != nil {
-		return err
+	session, err := sessionOfModel(ctx, c, args[0])
+	var stranger control.NotOwner
+	switch {
+	case errors.As(err, &stranger):
+		return nil
+	case err == nil && session == nil:
+		err = fmt.Errorf("this machine is not in the session of %s (any more): join it with its code, ollama run --session CODE", args[0])
 	}
-	for _, session := range open {
-		if session.Vehicle.GetName() == args[0] {
-			return nil
-		}
-	}
-	return fmt.Errorf("this machine is not in the session of %s (any more): join it with its code, ollama run --session CODE", args[0])
+	return err
 }

@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -84,6 +87,42 @@ func (s screen) spin(sentence string) (stop func()) {
 	p := progress.NewProgress(s.aside)
 	p.Add("", progress.NewSpinner(sentence))
 	return func() { p.StopAndClear() }
+}
+
+// A question is asked before what a person may not want.
+type question struct {
+	asks     string // ends with "?"
+	unasked  string // what is refused where there is nobody to ask
+	declined string // what came of "no"
+}
+
+// put is nil if the person agrees, or has agreed before with --yes.
+func (q question) put(yes bool, from io.Reader, to io.Writer) error {
+	switch {
+	case yes:
+		return nil
+	case !isTerminal(from):
+		return errors.New(q.unasked)
+	}
+	return q.confirm(from, to)
+}
+
+func (q question) confirm(from io.Reader, to io.Writer) error {
+	fmt.Fprint(to, q.asks+" [y/N] ")
+	if agreed, err := saysYes(from); err != nil || agreed {
+		return err
+	}
+	return errors.New(q.declined)
+}
+
+// saysYes reads the answer to a question that is "no" unless somebody says otherwise.
+func saysYes(from io.Reader) (bool, error) {
+	line, err := bufio.NewReader(from).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false, err
+	}
+	answer := strings.ToLower(strings.TrimSpace(line))
+	return answer == "y" || answer == "yes", nil
 }
 
 // isTerminal is true where a person sits at the other end.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net/url"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -50,7 +52,7 @@ func sessionCommand(heartbeat runE, tellVersion func(*cobra.Command, []string)) 
 	session.Flags().BoolP("version", "v", false, "Show version information")
 	session.AddCommand(
 		createCommand(), joinCommand(), startCommand(), codeCommand(), lockCommand(), unlockCommand(), kickCommand(),
-		statusCommand(), planCommand(), doctorCommand(), leaveCommand(), listCommand(),
+		statusCommand(), planCommand(), doctorCommand(), leaveCommand(), listCommand(), modelsCommand(), weightsCommand(),
 	)
 	for _, command := range session.Commands() {
 		appendVariables(command, sessionVariables)
@@ -86,12 +88,25 @@ func leaveCommand() *cobra.Command {
 		Long:  "Frees what this machine lent. The others plan again without it.",
 		Args:  arguments(0, 1),
 		RunE: onSession(func(ctx context.Context, c *control.Client, name string, s screen) error {
-			if err := c.Post(ctx, "leave", &pb.SessionRequest{Session: name}, &pb.LeaveSessionReply{}); err != nil {
+			var session pb.Session
+			if err := c.Get(ctx, "status", url.Values{"session": {name}}, &session); err != nil {
 				return err
 			}
-			return s.tell(nil, "", "This machine has left the session; what it lent is free again.")
+			return leave(ctx, c, &session, s)
 		}),
 	}
+}
+
+// leave leaves a session and tells what stays on the disk. Not to know that is no failure: the session is left.
+func leave(ctx context.Context, c *control.Client, session *pb.Session, s screen) error {
+	if err := c.Post(ctx, "leave", &pb.SessionRequest{Session: session.Id}, &pb.LeaveSessionReply{}); err != nil {
+		return err
+	}
+	s.say("This machine has left the session; what it lent is free again.")
+	if err := tellWhatStays(ctx, c, session, s); err != nil {
+		slog.Debug("weights_not_told", "error", err)
+	}
+	return nil
 }
 
 // onSession is a command whose only argument, if any, names a session.

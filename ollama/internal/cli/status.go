@@ -5,6 +5,7 @@ import (
 	"net/url"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 
 	"kafila/ollama/internal/control"
 	"kafila/ollama/internal/text"
@@ -29,17 +30,32 @@ func statusCommand() *cobra.Command {
 }
 
 func listCommand() *cobra.Command {
+	cmd := listingCommand("list", "List the sessions that this machine is in",
+		func(all *pb.ListSessionsReply) string { return text.Sessions(all.Sessions) })
+	cmd.Aliases = []string{"ls"}
+	return cmd
+}
+
+func modelsCommand() *cobra.Command {
+	cmd := listingCommand("models", "List the models that have short names, and what they need",
+		func(all *pb.ListModelsReply) string { return text.Models(all.Models) })
+	cmd.Long = "What each of one to four equal machines needs is a size, no promise: `ollama session plan MODEL` measures. Models\n" +
+		"without a short name are called by their repository at the Hugging Face Hub."
+	return cmd
+}
+
+// listingCommand shows what the route of its name answers, to which nothing has to be said.
+func listingCommand[M proto.Message](name, short string, asText func(M) string) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "list",
-		Aliases: []string{"ls"},
-		Short:   "List the sessions that this machine is in",
-		Args:    arguments(0, 0),
+		Use: name, Short: short,
+		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var all pb.ListSessionsReply
-			if err := control.FromEnvironment().Get(cmd.Context(), "list", nil, &all); err != nil {
+			var none M
+			all := none.ProtoReflect().New().Interface().(M)
+			if err := control.FromEnvironment().Get(cmd.Context(), name, nil, all); err != nil {
 				return err
 			}
-			return screenOf(cmd).show(&all, func() string { return text.Sessions(all.Sessions) })
+			return screenOf(cmd).show(all, func() string { return asText(all) })
 		},
 	}
 	addJSON(cmd)

@@ -16,18 +16,19 @@ type variable struct{ name, description string }
 var sessionVariables = []variable{
 	{"OLLAMA_HOST", "IP Address for the ollama server (default 127.0.0.1:11434)"},
 	{env.Rendezvous, "Where sessions meet (host:port#fingerprint); set it for the server"},
-	{env.Token, "Token to control the sessions of a server on another machine; the same on both"},
+	{env.Token, "Token to control the sessions of a server on another machine, or of another user; the same on both"},
 }
 
 // serveVariables matter to the server and its sidecar.
 var serveVariables = []variable{
 	{env.Rendezvous, "Where sessions meet, as kafila-rendezvous prints it (default: one within the server of the host)"},
 	{env.Sidecar, "The sidecar's program (default: kafila-sidecar on PATH, then a Python that has it)"},
-	{env.Home, "Folder for identities, weights, measurements and traces (default ~/.kafila)"},
+	{env.Home, "Folder for the owner's token, identities, weights, measurements and traces (default ~/.kafila)"},
 	{env.Name, "This machine's name in sessions (default: its host name)"},
 	{env.STUN, "Further STUN servers (host:port,...) to find out what this machine's network does"},
 	{env.PortMapping, "0: don't ask the router to forward ports (PCP, NAT-PMP, UPnP)"},
-	{env.Token, "Token with which sessions can be controlled from other machines (default: from this one only)"},
+	{env.Limit, "The most that weights take on this disk, as 200GB; the longest unused make room (default: no limit)"},
+	{env.Token, "Token with which others can control sessions, also from other machines (default: this user, here)"},
 	{"HF_ENDPOINT", "Model host (default: the Hugging Face Hub)"},
 	{"HF_HUB_CACHE", "An existing cache of that Hub, whose files are used (default ~/.cache/huggingface/hub)"},
 	{"HF_TOKEN", "Token for gated repositories; goes to the model host only"},

@@ -1,5 +1,5 @@
-// Package control is the command line's end of /api/session: the one HTTP client of the session routes. It imports only
-// sessionapi and env.
+// Package control is the command line's end of /api/session: the one HTTP client of the session routes. It imports
+// sessionapi, foreign, env and home.
 package control
 
 import (
@@ -22,6 +22,8 @@ import (
 	"github.com/ollama/ollama/envconfig"
 
 	"kafila/ollama/internal/env"
+	"kafila/ollama/internal/foreign"
+	"kafila/ollama/internal/home"
 	"kafila/ollama/internal/sessionapi"
 	"kafila/ollama/pb"
 )
@@ -35,23 +37,42 @@ type Client struct {
 	token string
 }
 
+// NotOwner is what somebody hears who is not the server's owner and has no token.
+type NotOwner string
+
+func (n NotOwner) Error() string { return string(n) }
+
 // New is a client of the server at base; token may be empty.
 func New(base *url.URL, token string) *Client {
 	return &Client{base: base, token: token}
 }
 
-// FromEnvironment is a client of the server that OLLAMA_HOST names.
+// FromEnvironment is a client of the server that OLLAMA_HOST names, with the token that was set for it, else the owner's.
 func FromEnvironment() *Client {
-	return New(envconfig.Host(), os.Getenv(env.Token))
+	base := envconfig.Host()
+	token := os.Getenv(env.Token)
+	if token == "" && mayHaveOwnersToken(base) {
+		token = home.ReadToken()
+	}
+	return New(base, token)
 }
 
 // Post makes a call that changes something.
 func (c *Client) Post(ctx context.Context, route string, request, reply proto.Message) error {
+	return c.change(ctx, http.MethodPost, route, request, reply)
+}
+
+// Delete makes a call that removes something.
+func (c *Client) Delete(ctx context.Context, route string, request, reply proto.Message) error {
+	return c.change(ctx, http.MethodDelete, route, request, reply)
+}
+
+func (c *Client) change(ctx context.Context, method, route string, request, reply proto.Message) error {
 	body, err := protojson.Marshal(request)
 	if err != nil {
 		return err
 	}
-	answer, err := c.do(ctx, http.MethodPost, route, nil, body)
+	answer, err := c.do(ctx, method, route, nil, body)
 	if err != nil {
 		return err
 	}
@@ -77,7 +98,7 @@ func (c *Client) Watch(ctx context.Context, session string, each func(*pb.Sessio
 	lines := bufio.NewScanner(answer)
 	lines.Buffer(nil, lineMaxBytes)
 	for lines.Scan() {
-		if sentence := sessionapi.ErrorIn(lines.Bytes()); sentence != "" {
+		if sentence := foreign.Line(sessionapi.ErrorIn(lines.Bytes())); sentence != "" {
 			return errors.New(sentence)
 		}
 		var now pb.Session
@@ -115,11 +136,15 @@ func (c *Client) do(ctx context.Context, method, route string, query url.Values,
 	if err != nil {
 		return nil, err
 	}
-	if sentence := sessionapi.ErrorIn(said); sentence != "" {
+	switch sentence := foreign.Line(sessionapi.ErrorIn(said)); {
+	case sentence == "":
+	case answer.StatusCode == http.StatusUnauthorized:
+		return nil, NotOwner(sentence)
+	default:
 		return nil, errors.New(sentence)
 	}
 	return nil, fmt.Errorf("%s is another Ollama, which knows no sessions (it answers %s): stop it and run this one's "+
-		"`ollama serve`, or set OLLAMA_HOST to where this one serves", c.base.Host, answer.Status)
+		"`ollama serve`, or set OLLAMA_HOST to where this one serves", c.base.Host, foreign.Line(answer.Status))
 }
 
 // broken tells in words that nobody is at the other end, or no longer.
@@ -145,11 +170,12 @@ func read(answer io.ReadCloser, reply proto.Message) error {
 	return readMessage(body, reply)
 }
 
-// readMessage leaves out what a newer server says and this command doesn't know.
+// readMessage leaves out what a newer server says and this command doesn't know, and what is not for a terminal.
 func readMessage(text []byte, message proto.Message) error {
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(text, message); err != nil {
-		return fmt.Errorf("the server's answer can't be read: %w", err)
+		return fmt.Errorf("the server's answer can't be read: %s", foreign.Line(err.Error()))
 	}
+	foreign.Clean(message)
 	return nil
 }
 

@@ -10,10 +10,12 @@ const (
 	STUN        = "KAFILA_STUN"
 	PortMapping = "KAFILA_PORT_MAPPING"
 	Token       = "KAFILA_TOKEN"
+	Limit       = "KAFILA_WEIGHTS_LIMIT"
 )
 
 // What serve sets for the runners that it starts.
 const (
 	Socket    = "KAFILA_SOCKET"
 	ServerPID = "KAFILA_SERVER_PID"
+	Seal      = "KAFILA_SEAL"
 )

@@ -1,8 +1,10 @@
 package fake
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -13,11 +15,13 @@ import (
 
 	"github.com/ollama/ollama/api"
 	"github.com/ollama/ollama/envconfig"
+	"github.com/ollama/ollama/fs/ggml"
 )
 
 // An Ollama is as much of Ollama's API as the server's store needs: models by name, and whether and how each is loaded.
 type Ollama struct {
 	mu      sync.Mutex
+	blobs   map[string][]byte // by digest
 	created map[string]api.CreateRequest
 	running map[string]api.ProcessModelResponse
 	slots   map[string]uint // as stock would have read them at load
@@ -28,11 +32,12 @@ type Ollama struct {
 func StartOllama(t *testing.T) (*Ollama, *api.Client) {
 	t.Helper()
 	o := &Ollama{
-		created: map[string]api.CreateRequest{}, running: map[string]api.ProcessModelResponse{}, slots: map[string]uint{},
+		blobs: map[string][]byte{}, created: map[string]api.CreateRequest{}, running: map[string]api.ProcessModelResponse{}, slots: map[string]uint{},
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("HEAD /{$}", func(http.ResponseWriter, *http.Request) {})
-	mux.HandleFunc("POST /api/blobs/{digest}", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
+	mux.HandleFunc("POST /api/blobs/{digest}", o.keep)
+	mux.HandleFunc("POST /api/show", o.show)
 	mux.HandleFunc("POST /api/create", o.create)
 	mux.HandleFunc("POST /api/generate", o.generate)
 	mux.HandleFunc("DELETE /api/delete", o.remove)
@@ -45,6 +50,29 @@ func StartOllama(t *testing.T) (*Ollama, *api.Client) {
 		t.Fatal(err)
 	}
 	return o, api.NewClient(address, http.DefaultClient)
+}
+
+func (o *Ollama) keep(w http.ResponseWriter, r *http.Request) {
+	content, _ := io.ReadAll(r.Body)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.blobs[r.PathValue("digest")] = content
+	w.WriteHeader(http.StatusCreated)
+}
+
+// show tells what is in the model's file.
+func (o *Ollama) show(w http.ResponseWriter, r *http.Request) {
+	var request api.ShowRequest
+	json.NewDecoder(r.Body).Decode(&request)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var told api.ShowResponse
+	for _, digest := range o.created[request.Model].Files {
+		if file, err := ggml.Decode(bytes.NewReader(o.blobs[digest]), -1); err == nil {
+			told.ModelInfo = file.KV()
+		}
+	}
+	json.NewEncoder(w).Encode(told)
 }
 
 func (o *Ollama) create(w http.ResponseWriter, r *http.Request) {
@@ -109,6 +137,13 @@ func (o *Ollama) Add(name string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.created[name] = api.CreateRequest{Model: name}
+}
+
+// Copy has a model under another name too, as somebody else would make it.
+func (o *Ollama) Copy(from, to string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.created[to] = o.created[from]
 }
 
 // Forget takes a model away as somebody else would.

@@ -23,6 +23,8 @@ import (
 type Sidecar struct {
 	pb.UnimplementedSidecarServer
 
+	Named     []*pb.NamedModel
+	Weights   []*pb.KeptWeights
 	Sessions  []*pb.Session // each watch gives all of them in turn, and then waits
 	Drops     bool          // a watch ends instead of waiting
 	Replies   []string      // chunks of an answer
@@ -32,6 +34,7 @@ type Sidecar struct {
 
 	mu    sync.Mutex
 	asked *pb.GenerateRequest
+	left  bool
 }
 
 func (s *Sidecar) Hello(context.Context, *pb.HelloRequest) (*pb.HelloReply, error) {
@@ -68,6 +71,11 @@ func (s *Sidecar) Doctor(_ context.Context, r *pb.DoctorRequest) (*pb.DoctorRepl
 }
 
 func (s *Sidecar) ListSessions(context.Context, *pb.ListSessionsRequest) (*pb.ListSessionsReply, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.left {
+		return &pb.ListSessionsReply{}, nil
+	}
 	return &pb.ListSessionsReply{Sessions: s.Sessions[max(0, len(s.Sessions)-1):]}, nil
 }
 
@@ -84,6 +92,13 @@ func (s *Sidecar) WatchSession(r *pb.SessionRequest, stream grpc.ServerStreaming
 		<-stream.Context().Done()
 	}
 	return nil
+}
+
+func (s *Sidecar) LeaveSession(context.Context, *pb.SessionRequest) (*pb.LeaveSessionReply, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left = true
+	return &pb.LeaveSessionReply{}, nil
 }
 
 func (s *Sidecar) Generate(r *pb.GenerateRequest, stream grpc.ServerStreamingServer[pb.GenerateReply]) error {

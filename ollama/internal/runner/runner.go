@@ -1,6 +1,7 @@
 // Package runner is the process that the stock scheduler starts for every model: its own executable, us, as `runner …`,
 // to which it talks over HTTP. For a session's model we answer that protocol (of Ollama 0.17.4) by passing each
-// completion to the sidecar; any other model gets stock's own runner. It imports sidecar, stub, envelope and env.
+// completion to the sidecar; any other model gets stock's own runner. It imports sidecar, stub, seal, envelope
+// and env.
 package runner
 
 import (
@@ -20,6 +21,7 @@ import (
 	stock "github.com/ollama/ollama/runner"
 
 	"kafila/ollama/internal/env"
+	"kafila/ollama/internal/seal"
 	"kafila/ollama/internal/sidecar"
 	"kafila/ollama/internal/stub"
 	"kafila/ollama/pb"
@@ -34,14 +36,18 @@ func Run(args []string) error {
 	if err != nil {
 		return err
 	}
-	session := stub.SessionOf(model)
-	if session == "" {
+	marker, ok := stub.Read(model)
+	if !ok {
 		return stock.Execute(args)
 	}
 	if port == "" {
 		return errors.New("the server started its runner without a port, which this build doesn't expect")
 	}
-	return serveProxy(session, port)
+	key, err := seal.Parse(os.Getenv(env.Seal))
+	if err != nil || !marker.SealedBy(key) {
+		return serve(port, refuser())
+	}
+	return serveProxy(marker.Session, port, key)
 }
 
 // runnerArguments picks out the model's path and the port. Image and MLX engines have arguments of their own and no
@@ -75,17 +81,21 @@ func exitWithParent() {
 	}
 }
 
-func serveProxy(session, port string) error {
-	slog.SetDefault(logutil.NewLogger(os.Stderr, envconfig.LogLevel()))
+func serveProxy(session, port string, key seal.Key) error {
 	conn, err := sidecar.Dial(os.Getenv(env.Socket))
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
+	return serve(port, fromServerOnly(key, port, newProxy(session, pb.NewSidecarClient(conn))))
+}
+
+func serve(port string, handler http.Handler) error {
+	slog.SetDefault(logutil.NewLogger(os.Stderr, envconfig.LogLevel()))
 	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
 	if err != nil {
 		return err
 	}
-	slog.Info("session_runner_started", "session", session, "address", listener.Addr())
-	return http.Serve(listener, newProxy(session, pb.NewSidecarClient(conn)))
+	slog.Info("session_runner_started", "address", listener.Addr())
+	return http.Serve(listener, handler)
 }

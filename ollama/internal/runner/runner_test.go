@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,6 +23,7 @@ import (
 	"kafila/ollama/internal/env"
 	"kafila/ollama/internal/envelope"
 	"kafila/ollama/internal/fake"
+	"kafila/ollama/internal/seal"
 	"kafila/ollama/internal/sidecar"
 	"kafila/ollama/internal/stub"
 )
@@ -37,14 +40,17 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-func stubFile(t *testing.T) string {
+// key is what the server of these tests seals with.
+var key = seal.New()
+
+func stubFile(t *testing.T, by seal.Key) string {
 	t.Helper()
 	file, err := os.Create(filepath.Join(t.TempDir(), "stub.gguf"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if err := stub.Write(file, fake.ReadySession()); err != nil {
+	if err := stub.Write(file, fake.ReadySession(), by); err != nil {
 		t.Fatal(err)
 	}
 	return file.Name()
@@ -53,10 +59,22 @@ func stubFile(t *testing.T) string {
 // loadStub has upstream's own scheduler code start this test binary as the runner of a stub model.
 func loadStub(t *testing.T, s *fake.Sidecar) (llm.LlamaServer, func()) {
 	t.Helper()
+	server, kill := startStub(t, s, stubFile(t, key))
+	if _, err := server.Load(t.Context(), ml.SystemInfo{}, nil, false); err != nil {
+		t.Fatal(err)
+	}
+	return server, kill
+}
+
+// startStub has a runner started for a model file, and loads nothing yet.
+func startStub(t *testing.T, s *fake.Sidecar, path string) (llm.LlamaServer, func()) {
+	t.Helper()
 	socket, kill := fake.Start(t, s)
 	t.Setenv(env.Socket, socket)
 	t.Setenv(env.ServerPID, fmt.Sprint(os.Getpid()))
-	path := stubFile(t)
+	t.Setenv(env.Seal, key.Encode())
+	http.DefaultClient.Transport = &seal.Transport{Seal: key.ToRunner}
+	t.Cleanup(func() { http.DefaultClient.Transport = nil })
 	file, err := llm.LoadModel(path, 1024)
 	if err != nil {
 		t.Fatal(err)
@@ -68,9 +86,6 @@ func loadStub(t *testing.T, s *fake.Sidecar) (llm.LlamaServer, func()) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { server.Close() })
-	if _, err := server.Load(t.Context(), ml.SystemInfo{}, nil, false); err != nil {
-		t.Fatal(err)
-	}
 	return server, kill
 }
 
@@ -211,6 +226,62 @@ func TestRunner_whenTheSidecarDies_saysSo(t *testing.T) {
 	_, _, err = complete(t.Context(), server, "hello", nil)
 	if failed, ok := err.(api.StatusError); !ok || failed.StatusCode != 503 || failed.ErrorMessage != sidecar.Gone {
 		t.Errorf("afterwards: %#v", err)
+	}
+}
+
+func TestRunner_whenTheModelIsNotThisServers_refusesInWordsAndAsksNobody(t *testing.T) {
+	for name, path := range map[string]string{
+		"another server's": stubFile(t, seal.New()),
+		"nobody's":         stubFile(t, nil),
+	} {
+		s := &fake.Sidecar{Replies: []string{"captured"}}
+		server, _ := startStub(t, s, path)
+		if _, err := server.Load(t.Context(), ml.SystemInfo{}, nil, false); err == nil || !strings.Contains(err.Error(), Foreign) {
+			t.Errorf("%s: loading gave %v", name, err)
+		}
+		chunks, _, err := complete(t.Context(), server, "a private question", nil)
+		if err == nil || len(chunks) != 0 || s.Asked() != nil {
+			t.Errorf("%s: %v, %q, the sidecar was asked %v", name, err, chunks, s.Asked())
+		}
+	}
+}
+
+func TestRunner_whenSomebodyElseAsks_refuses(t *testing.T) {
+	asked := false
+	const port = "4711"
+	guarded := fromServerOnly(key, port, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))
+	const json = "application/json"
+	fits := key.Of(seal.Runner, port)
+	for name, row := range map[string]struct {
+		seal, method, path, host, kind, origin string
+		want                                   bool
+	}{
+		"the server":                  {fits, "POST", "/completion", "127.0.0.1:4711", json, "", true},
+		"the server's look":           {fits, "GET", "/health", "127.0.0.1:4711", json, "", true},
+		"another user":                {"", "POST", "/completion", "127.0.0.1:4711", json, "", false},
+		"another user's look":         {"", "GET", "/health", "127.0.0.1:4711", json, "", false},
+		"the seal of another port":    {key.Of(seal.Runner, "4712"), "POST", "/completion", "127.0.0.1:4711", json, "", false},
+		"a seal for something else":   {key.Of(seal.Store), "POST", "/completion", "127.0.0.1:4711", json, "", false},
+		"another server":              {seal.New().Of(seal.Runner, port), "POST", "/completion", "127.0.0.1:4711", json, "", false},
+		"a rebound name":              {fits, "POST", "/completion", "evil.example:4711", json, "", false},
+		"a page":                      {fits, "POST", "/completion", "127.0.0.1:4711", json, "https://evil.example", false},
+		"a form":                      {fits, "POST", "/completion", "127.0.0.1:4711", "text/plain", "", false},
+		"a form of no type":           {fits, "POST", "/load", "127.0.0.1:4711", "", "", false},
+		"something that isn't served": {"", "POST", "/shutdown", "127.0.0.1:4711", json, "", false},
+	} {
+		request := httptest.NewRequest(row.method, row.path, strings.NewReader("{}"))
+		request.Host = row.host
+		for header, value := range map[string]string{seal.Header: row.seal, "Content-Type": row.kind, "Origin": row.origin} {
+			if value != "" {
+				request.Header.Set(header, value)
+			}
+		}
+		answer := httptest.NewRecorder()
+		asked = false
+		guarded.ServeHTTP(answer, request)
+		if asked != row.want || (answer.Code == 403) == row.want {
+			t.Errorf("%s: %d", name, answer.Code)
+		}
 	}
 }
 

@@ -2,12 +2,14 @@ package server
 
 import (
 	"crypto/subtle"
+	"fmt"
 	"mime"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"os"
+	"os/user"
 	"strings"
 
 	"github.com/ollama/ollama/envconfig"
@@ -16,13 +18,21 @@ import (
 	"kafila/ollama/internal/sessionapi"
 )
 
-// guard lets a request through to the session routes only if a person on this machine, or somebody with the token, can
-// have meant it. The routes bypass stock's own checks, and they lend memory and start downloads, so they are stricter:
-// a web page is never trusted, unless this very server delivered it. An empty token is none.
-func guard(token string, next http.Handler) http.Handler {
+// An Access says by which tokens sessions may be controlled; an empty one is none.
+type Access struct {
+	Owner   string // in the owner's home: counts on this machine only
+	Remote  string // KAFILA_TOKEN: counts from everywhere
+	Lacking error  // why there is no token of the owner's
+}
+
+// guard lets a request through to the session routes only if the owner of this server, or somebody with its token, can
+// have meant it. The routes bypass stock's own checks, they lend memory, start downloads and open files, and loopback
+// is open to every user of the machine: so they are stricter. A web page is never trusted, unless this very server
+// delivered it.
+func guard(access Access, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if sentence := refusal(r, token); sentence != "" {
-			writeError(w, http.StatusForbidden, sentence)
+		if code, sentence := access.refusal(r); sentence != "" {
+			writeError(w, code, sentence)
 			return
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, sessionapi.BodyLimitBytes)
@@ -30,19 +40,40 @@ func guard(token string, next http.Handler) http.Handler {
 	})
 }
 
-// refusal says why a request may not pass, or "".
-func refusal(r *http.Request, token string) string {
-	switch authorized := bearerMatches(r, token); {
-	case !authorized && !fromHere(r):
-		return "sessions are controlled on the machine itself: from elsewhere set " + env.Token + " on both sides"
-	case !authorized && !ownHost(r.Host):
-		return "the Host header does not name this machine"
+// refusal says why a request may not pass, with its status, or "".
+func (a Access) refusal(r *http.Request) (int, string) {
+	remote := bearerMatches(r, a.Remote)
+	switch {
+	case !remote && !fromHere(r):
+		return http.StatusForbidden, "sessions are controlled on the machine itself: from elsewhere set " + env.Token + " on both sides"
+	case !remote && !ownHost(r.Host):
+		return http.StatusForbidden, "the Host header does not name this machine"
 	case !sameOrigin(r):
-		return "web pages may not control sessions"
-	case r.Method == http.MethodPost && !isJSON(r):
-		return "the Content-Type must be application/json"
+		return http.StatusForbidden, "web pages may not control sessions"
+	case changes(r) && !isJSON(r):
+		return http.StatusForbidden, "the Content-Type must be application/json"
+	case !remote && !bearerMatches(r, a.Owner):
+		return http.StatusUnauthorized, a.whose()
 	}
-	return ""
+	return 0, ""
+}
+
+// whose tells somebody without token what to do.
+func (a Access) whose() string {
+	if a.Owner == "" {
+		return fmt.Sprintf("the server could not leave a token for its owner's commands (%v): let it write there, or set %s for "+
+			"it and for this command, and start it anew", a.Lacking, env.Token)
+	}
+	return fmt.Sprintf("the sessions of this server belong to %[1]s, who started it: run this as %[1]s, with the same %[2]s, or "+
+		"set %[3]s to one value for the server and for this command", ownName(), env.Home, env.Token)
+}
+
+// ownName is this user's, or the number where it has no name.
+func ownName() string {
+	if own, err := user.Current(); err == nil && own.Username != "" {
+		return own.Username
+	}
+	return fmt.Sprintf("user %d", os.Geteuid())
 }
 
 func bearerMatches(r *http.Request, token string) bool {
@@ -102,6 +133,9 @@ func sameOrigin(r *http.Request) bool {
 	from, err := url.Parse(origin)
 	return err == nil && from.Host != "" && strings.EqualFold(from.Host, r.Host)
 }
+
+// changes is true of a request that does more than ask.
+func changes(r *http.Request) bool { return r.Method != http.MethodGet && r.Method != http.MethodHead }
 
 func isJSON(r *http.Request) bool {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))

@@ -30,8 +30,8 @@ type Sidecar interface {
 }
 
 // Routes are the control routes below /api/session/: the messages of sidecar.proto as JSON, with the field names of
-// that file. status and watch take `?session=`. A token lets its bearers in from other machines.
-func Routes(s Sidecar, models *SessionModels, token string) http.Handler {
+// that file. status and watch take `?session=`. They are for those whom access lets in.
+func Routes(s Sidecar, models *SessionModels, access Access) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("POST /api/session/create", unary(s, followed(models, s.Client().CreateSession)))
 	mux.Handle("POST /api/session/open", unary(s, s.Client().OpenSession))
@@ -43,14 +43,18 @@ func Routes(s Sidecar, models *SessionModels, token string) http.Handler {
 	mux.Handle("POST /api/session/leave", unary(s, s.Client().LeaveSession))
 	mux.Handle("POST /api/session/plan", unary(s, s.Client().Plan))
 	mux.Handle("POST /api/session/doctor", unary(s, s.Client().Doctor))
-	mux.Handle("GET /api/session/list", list(s))
+	mux.Handle("GET /api/session/list", listing(s, s.Client().ListSessions))
+	mux.Handle("GET /api/session/models", listing(s, s.Client().ListModels))
+	mux.Handle("GET /api/session/weights", listing(s, s.Client().ListWeights))
+	mux.Handle("DELETE /api/session/weights", unary(s, s.Client().RemoveWeights))
+	mux.Handle("POST /api/session/weights/prune", unary(s, s.Client().PruneWeights))
 	mux.Handle("GET /api/session/status", current(s))
 	mux.Handle("GET /api/session/watch", watch(s, models))
 	mux.HandleFunc("/api/session/", func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusNotFound, "this server has no "+r.Method+" "+r.URL.Path+
 			": if it is older than the `ollama` command, start it anew")
 	})
-	return guard(token, mux)
+	return guard(access, mux)
 }
 
 // followed is a call after which models look after the session that it gives.
@@ -67,8 +71,7 @@ func followed[Q proto.Message](models *SessionModels, call method[Q, *pb.Session
 // unary is a route that is one call: the body is the request, the answer the reply.
 func unary[Q, A proto.Message](s Sidecar, call method[Q, A]) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		var none Q
-		request := none.ProtoReflect().New().Interface().(Q)
+		request := empty[Q]()
 		body, err := io.ReadAll(r.Body)
 		if err == nil {
 			err = protojson.Unmarshal(body, request)
@@ -90,12 +93,16 @@ func malformed(err error) string {
 	return "the request is not valid: " + reason
 }
 
-func list(s Sidecar) http.HandlerFunc {
+// listing is a route that is one call to which nothing has to be said.
+func listing[Q, A proto.Message](s Sidecar, call method[Q, A]) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		respond(s, w, r, func(ctx context.Context) (proto.Message, error) {
-			return s.Client().ListSessions(ctx, &pb.ListSessionsRequest{})
-		})
+		respond(s, w, r, func(ctx context.Context) (proto.Message, error) { return call(ctx, empty[Q]()) })
 	}
+}
+
+func empty[M proto.Message]() M {
+	var none M
+	return none.ProtoReflect().New().Interface().(M)
 }
 
 // current answers with the session as it is now: the first message of a watch.

@@ -50,9 +50,40 @@ func TestRoutes_whenTheRequestIsWrong_sayWhere(t *testing.T) {
 	}
 }
 
+func TestRoutes_weights_listRemoveAndPrune(t *testing.T) {
+	c := servertest.Start(t, &fake.Sidecar{
+		Named:   []*pb.NamedModel{{Name: "qwen3:8b", Repository: "Qwen/Qwen3-8B"}},
+		Weights: []*pb.KeptWeights{{Model: "org/one", DiskBytes: 1e9, LastUsedS: 1}, {Model: "org/two", DiskBytes: 2e9, LastUsedS: 1}},
+	}).Client
+	var named pb.ListModelsReply
+	if err := c.Get(t.Context(), "models", nil, &named); err != nil || named.Models[0].Repository != "Qwen/Qwen3-8B" {
+		t.Errorf("%v, %v", &named, err)
+	}
+	var freed pb.FreedReply
+	if err := c.Delete(t.Context(), "weights", &pb.RemoveWeightsRequest{Model: "org/one"}, &freed); err != nil || freed.Bytes != 1e9 {
+		t.Errorf("%v, %v", &freed, err)
+	}
+	if err := c.Delete(t.Context(), "weights", &pb.RemoveWeightsRequest{Model: "org/one"}, &freed); err == nil || err.Error() != "no weights of org/one are on this machine" {
+		t.Errorf("%v", err)
+	}
+	if err := c.Post(t.Context(), "weights/prune", &pb.PruneWeightsRequest{UnusedForS: 3600}, &freed); err != nil || freed.Bytes != 2e9 {
+		t.Errorf("%v, %v", &freed, err)
+	}
+	var kept pb.ListWeightsReply
+	if err := c.Get(t.Context(), "weights", nil, &kept); err != nil || len(kept.Weights) != 0 || kept.Folder != "/models" {
+		t.Errorf("%v, %v", &kept, err)
+	}
+}
+
 func rawPost(t *testing.T, c *servertest.Server, route, body string) (int, string) {
 	t.Helper()
-	answer, err := http.Post(c.URL.JoinPath("api", "session", route).String(), "application/json", strings.NewReader(body))
+	request, err := http.NewRequest(http.MethodPost, c.URL.JoinPath("api", "session", route).String(), strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Authorization", "Bearer "+servertest.Token)
+	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
 // Package server is what `ollama serve` has beside the stock server: the session routes with their guard, and the
-// models of this machine's sessions in the Ollama store. It imports sidecar, stub, envelope, sessionapi and env, and
-// nothing of the command line.
+// models of this machine's sessions in the Ollama store. It imports sidecar, stub, seal, envelope, sessionapi,
+// home and env, and nothing of the command line.
 package server
 
 import (
@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"strconv"
 	"sync"
@@ -22,6 +23,8 @@ import (
 
 	"kafila/ollama/internal/env"
 	"kafila/ollama/internal/envelope"
+	"kafila/ollama/internal/home"
+	"kafila/ollama/internal/seal"
 	"kafila/ollama/internal/sidecar"
 )
 
@@ -40,13 +43,15 @@ func Serve(ctx context.Context, stock func() error) error {
 		return err
 	}
 	defer keeper.Close()
-	if err := tellRunners(keeper.Socket()); err != nil {
+	key := seal.New()
+	if err := tellRunners(keeper.Socket(), key); err != nil {
 		return err
 	}
 
 	ctx, cancel := context.WithCancel(ctx)
-	models := NewSessionModels(ctx, keeper.Client(), api.NewClient(envconfig.Host(), http.DefaultClient), scheduler)
-	http.Handle("/api/session/", Routes(keeper, models, os.Getenv(env.Token))) // stock serves http.DefaultServeMux
+	ollama := api.NewClient(envconfig.Host(), &http.Client{Transport: &seal.Transport{Seal: key.ToStore}})
+	models := NewSessionModels(ctx, keeper.Client(), ollama, scheduler, key)
+	standBefore(http.DefaultServeMux, Routes(keeper, models, accessOfOwner()), models, key)
 	var running sync.WaitGroup
 	running.Add(1)
 	go func() {
@@ -59,9 +64,34 @@ func Serve(ctx context.Context, stock func() error) error {
 	return err
 }
 
-// tellRunners leaves in the environment what the runners that the scheduler starts have to know.
-func tellRunners(socket string) error {
-	return errors.Join(os.Setenv(env.Socket, socket), os.Setenv(env.ServerPID, strconv.Itoa(os.Getpid())))
+// standBefore registers what is ours on the mux that stock serves, where it has its own handler at "/". The two wild
+// patterns are all other paths: stock undoes escapes such as %2F that a narrower pattern would miss.
+func standBefore(mux *http.ServeMux, sessions http.Handler, models *SessionModels, key seal.Key) {
+	mux.Handle("/api/session/", sessions)
+	stock := func(w http.ResponseWriter, r *http.Request) {
+		handler, _ := mux.Handler(&http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/"}})
+		handler.ServeHTTP(w, r)
+	}
+	before := &front{models: models, key: key, stock: http.HandlerFunc(stock)}
+	mux.Handle("/{one}", before)
+	mux.Handle("/{first}/{rest...}", before)
+}
+
+// accessOfOwner leaves a token in the owner's home. Without one the server runs on, and says so to who asks.
+func accessOfOwner() Access {
+	token, err := home.KeepToken()
+	if err != nil {
+		slog.Warn("owner_token_not_kept", "error", err)
+	}
+	return Access{Owner: token, Remote: os.Getenv(env.Token), Lacking: err}
+}
+
+// tellRunners leaves in the environment what the runners that the scheduler starts have to know, and has stock's requests
+// to them sealed.
+func tellRunners(socket string, key seal.Key) error {
+	http.DefaultClient.Transport = &seal.Transport{Seal: key.ToRunner} // which stock's scheduler asks them with
+	return errors.Join(
+		os.Setenv(env.Socket, socket), os.Setenv(env.ServerPID, strconv.Itoa(os.Getpid())), os.Setenv(env.Seal, key.Encode()))
 }
 
 // portIsFree refuses early, and says how to go on when another Ollama has the port.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ollama/ollama/api"
 
+	"kafila/ollama/internal/seal"
 	"kafila/ollama/internal/sessionapi"
 	"kafila/ollama/pb"
 )
@@ -38,10 +39,13 @@ type SessionModels struct {
 	held  map[string]uint64      // session id → bytes that its shard holds here
 }
 
-// NewSessionModels has nothing to look after yet. ctx is the server's: followers end with it.
-func NewSessionModels(ctx context.Context, sidecar pb.SidecarClient, ollama *api.Client, scheduler *Scheduler) *SessionModels {
+// NewSessionModels has nothing to look after yet. ctx is the server's: followers end with it. The models that it writes
+// are sealed by key.
+func NewSessionModels(
+	ctx context.Context, sidecar pb.SidecarClient, ollama *api.Client, scheduler *Scheduler, key seal.Key,
+) *SessionModels {
 	return &SessionModels{
-		ctx: ctx, sidecar: sidecar, store: &store{client: ollama, scheduler: scheduler}, scheduler: scheduler,
+		ctx: ctx, sidecar: sidecar, store: &store{client: ollama, scheduler: scheduler, key: key}, scheduler: scheduler,
 		following: map[string]bool{}, known: map[string]*pb.Session{}, held: map[string]uint64{},
 	}
 }
@@ -154,11 +158,14 @@ func (m *SessionModels) changes(id string) error {
 
 // ensure returns when the model of a session that is ready can be asked, registering and loading it where needed.
 func (m *SessionModels) ensure(ctx context.Context, session *pb.Session) error {
-	if name := session.GetVehicle().GetName(); !strings.HasPrefix(name, sessionapi.ModelPrefix) {
+	if name := session.GetVehicle().GetName(); !strings.HasPrefix(name, sessionapi.ModelPrefix) || !sessionapi.IsModel(name) {
 		return fmt.Errorf("the session's model can't be registered as %q: only names below %s are ours", name, sessionapi.ModelPrefix)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if err := m.nameIsFreeLocked(session); err != nil {
+		return err
+	}
 	old := m.known[session.Id]
 	if old != nil && old.Concurrency == session.Concurrency && proto.Equal(old.Vehicle, session.Vehicle) {
 		names, err := m.store.registered(ctx)
@@ -182,6 +189,18 @@ func (m *SessionModels) ensure(ctx context.Context, session *pb.Session) error {
 	}
 	m.known[session.Id] = session
 	slog.Info("session_model_loaded", "session", session.Id, "name", session.Vehicle.Name, "slots", session.Concurrency)
+	return nil
+}
+
+// nameIsFreeLocked keeps one session from taking what is asked of another: whoever opens a session chooses its id, and so
+// how the name of its model ends.
+func (m *SessionModels) nameIsFreeLocked(session *pb.Session) error {
+	for id, other := range m.known {
+		if id != session.Id && sessionapi.SameModel(other.Vehicle.Name, session.Vehicle.Name) {
+			return fmt.Errorf("another session here has a model called %s: leave that one first (%s), or this one",
+				session.Vehicle.Name, sessionapi.Title(other))
+		}
+	}
 	return nil
 }
 
@@ -217,6 +236,40 @@ func (m *SessionModels) forget(id string) {
 	if err := m.store.remove(m.ctx, session.Vehicle.Name); err != nil && m.ctx.Err() == nil {
 		slog.Warn("session_model_not_removed", "session", id, "error", err)
 	}
+	m.removeCopies()
+}
+
+// removeCopies takes away what is called otherwise than a session's model and would be answered by that session. Routes
+// that copy are refused (see front.go); what a pull brought, or another program wrote into the store, is found here.
+func (m *SessionModels) removeCopies() {
+	sealed, err := m.store.sealed(m.ctx)
+	if err != nil {
+		if m.ctx.Err() == nil {
+			slog.Warn("copies_of_session_models_not_looked_for", "error", err)
+		}
+		return
+	}
+	for name, marker := range sealed {
+		if sessionapi.IsModel(name) {
+			continue
+		}
+		slog.Warn("copy_of_session_model_removed", "name", name, "session", marker.Session)
+		if err := m.store.remove(m.ctx, name); err != nil && m.ctx.Err() == nil {
+			slog.Warn("copy_of_session_model_not_removed", "name", name, "error", err)
+		}
+	}
+}
+
+// called gives the session whose model is called so, or nil.
+func (m *SessionModels) called(name string) *pb.Session {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, session := range m.known {
+		if sessionapi.SameModel(session.Vehicle.Name, name) {
+			return session
+		}
+	}
+	return nil
 }
 
 func (m *SessionModels) hold(id string, bytes uint64) {

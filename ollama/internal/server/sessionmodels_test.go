@@ -8,6 +8,7 @@ import (
 	"github.com/ollama/ollama/envconfig"
 
 	"kafila/ollama/internal/fake"
+	"kafila/ollama/internal/seal"
 	"kafila/ollama/internal/sessionapi"
 	"kafila/ollama/internal/sidecar"
 	"kafila/ollama/pb"
@@ -21,7 +22,7 @@ func modelsOf(t *testing.T, s *fake.Sidecar) (*SessionModels, *fake.Ollama) {
 	scheduler := &Scheduler{}
 	scheduler.Adopt()
 	memory, ollama := fake.StartOllama(t)
-	return NewSessionModels(t.Context(), clientOf(t, s), ollama, scheduler), memory
+	return NewSessionModels(t.Context(), clientOf(t, s), ollama, scheduler, seal.New()), memory
 }
 
 func clientOf(t *testing.T, s *fake.Sidecar) pb.SidecarClient {
@@ -158,12 +159,66 @@ func TestSessionModels_reconcile_removesTheStaleAndKeepsTheRest(t *testing.T) {
 
 func TestFollowed_whenTheCallFails_followsNothing(t *testing.T) {
 	client := clientOf(t, &fake.Sidecar{})
-	models := NewSessionModels(t.Context(), client, nil, &Scheduler{})
+	models := NewSessionModels(t.Context(), client, nil, &Scheduler{}, seal.New())
 	call := followed(models, client.CreateSession)
 	if _, err := call(t.Context(), &pb.CreateSessionRequest{}); err == nil {
 		t.Error("no error")
 	}
 	if len(models.following) != 0 {
 		t.Errorf("follows %v", models.following)
+	}
+}
+
+func TestSessionModels_whenTheSessionEnds_leavesNothingOfIt(t *testing.T) {
+	models, memory := modelsOf(t, &fake.Sidecar{})
+	if err := models.ensure(t.Context(), fake.ReadySession()); err != nil {
+		t.Fatal(err)
+	}
+	memory.Add("llama3:latest")
+	memory.Copy(fake.ModelName, "mine:latest")
+	models.forget("s1")
+	if names := strings.Join(memory.Names(), " "); names != "llama3:latest" {
+		t.Errorf("left: %s", names)
+	}
+}
+
+func TestSessionModels_removeCopies_leavesSessionsModelsAndWhatOthersMade(t *testing.T) {
+	models, memory := modelsOf(t, &fake.Sidecar{})
+	if err := models.ensure(t.Context(), fake.ReadySession()); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := &SessionModels{ctx: t.Context(), known: map[string]*pb.Session{}, held: map[string]uint64{}, store: &store{
+		client: models.store.client, scheduler: &Scheduler{}, key: seal.New(),
+	}}
+	other := fake.ReadySession()
+	other.Vehicle.Name = "kafila/session/other:8"
+	if err := elsewhere.ensure(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	memory.Copy(other.Vehicle.Name, "foreign:latest") // the runner refuses it; whoever made it may keep it
+	memory.Copy(fake.ModelName, "mine:latest")
+	models.removeCopies()
+	if names := strings.Join(memory.Names(), " "); names != "foreign:latest kafila/session/model:7 kafila/session/other:8" {
+		t.Errorf("left: %s", names)
+	}
+}
+
+func TestSessionModels_ensure_whenAnotherSessionHasTheName_leavesItToThatOne(t *testing.T) {
+	models, memory := modelsOf(t, &fake.Sidecar{})
+	if err := models.ensure(t.Context(), fake.ReadySession()); err != nil {
+		t.Fatal(err)
+	}
+	before, _ := memory.Created(fake.ModelName)
+	second := fake.ReadySession()
+	second.Id, second.Vehicle.Name = "s2", "kafila/session/MODEL:7"
+	if err := models.ensure(t.Context(), second); err == nil || !strings.Contains(err.Error(), "7-ocean-velvet-lamp") {
+		t.Errorf("%v", err)
+	}
+	if after, _ := memory.Created(fake.ModelName); after.Files["session.gguf"] != before.Files["session.gguf"] || models.known["s2"] != nil {
+		t.Error("the second session took the name")
+	}
+	models.forget("s1")
+	if err := models.ensure(t.Context(), second); err != nil {
+		t.Errorf("once the name is free: %v", err)
 	}
 }

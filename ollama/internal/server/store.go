@@ -15,6 +15,7 @@ import (
 	"github.com/ollama/ollama/format"
 
 	"kafila/ollama/internal/envelope"
+	"kafila/ollama/internal/seal"
 	"kafila/ollama/internal/sessionapi"
 	"kafila/ollama/internal/stub"
 	"kafila/ollama/pb"
@@ -27,6 +28,7 @@ const unloadTimeout = 5 * time.Second
 type store struct {
 	client    *api.Client
 	scheduler *Scheduler
+	key       seal.Key
 }
 
 // awaitServer returns when our own server answers. serve has found the port free before, and the stock server opens it
@@ -55,7 +57,7 @@ func (s *store) register(ctx context.Context, session *pb.Session) error {
 	}
 	defer os.Remove(file.Name())
 	defer file.Close()
-	if err := stub.Write(file, session); err != nil {
+	if err := stub.Write(file, session, s.key); err != nil {
 		return err
 	}
 	digest, err := digestOf(file)
@@ -193,6 +195,29 @@ func (s *store) registered(ctx context.Context) ([]string, error) {
 		}
 	}
 	return names, nil
+}
+
+// sealed gives the stub models that this run of the server wrote, by name: of those that are called otherwise than a
+// session's model, somebody has made a copy. Nothing larger than a stub model is looked into.
+func (s *store) sealed(ctx context.Context) (map[string]stub.Marker, error) {
+	list, err := s.client.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]stub.Marker{}
+	for _, model := range list.Models {
+		if model.Size > 2*stub.LimitBytes { // the file, and what stock keeps beside it
+			continue
+		}
+		shown, err := s.client.Show(ctx, &api.ShowRequest{Model: model.Name})
+		if err != nil {
+			continue // it went away, or can't be read by stock either
+		}
+		if marker, ok := stub.In(shown.ModelInfo); ok && marker.SealedBy(s.key) {
+			found[model.Name] = marker
+		}
+	}
+	return found, nil
 }
 
 func missingIsFine(err error) error {

@@ -1,5 +1,5 @@
 // Package servertest gives tests a server: the session routes in front of a fake sidecar and a fake Ollama store. It
-// imports server, control and fake, and only tests import it.
+// imports server, control, seal and fake, and only tests import it.
 package servertest
 
 import (
@@ -10,10 +10,14 @@ import (
 
 	"kafila/ollama/internal/control"
 	"kafila/ollama/internal/fake"
+	"kafila/ollama/internal/seal"
 	"kafila/ollama/internal/server"
 	"kafila/ollama/internal/sidecar"
 	"kafila/ollama/pb"
 )
+
+// Token is the owner's.
+const Token = "the owner's token"
 
 // A Server serves the session routes.
 type Server struct {
@@ -34,14 +38,14 @@ func Start(t *testing.T, s *fake.Sidecar) *Server {
 	t.Cleanup(func() { conn.Close() })
 	side := always{pb.NewSidecarClient(conn)}
 	memory, ollama := fake.StartOllama(t)
-	models := server.NewSessionModels(t.Context(), side.client, ollama, &server.Scheduler{})
-	serving := httptest.NewServer(server.Routes(side, models, ""))
+	models := server.NewSessionModels(t.Context(), side.client, ollama, &server.Scheduler{}, seal.New())
+	serving := httptest.NewServer(server.Routes(side, models, server.Access{Owner: Token}))
 	t.Cleanup(serving.Close)
 	address, err := url.Parse(serving.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Server{URL: address, Client: control.New(address, ""), Ollama: memory, Kill: kill}
+	return &Server{URL: address, Client: control.New(address, Token), Ollama: memory, Kill: kill}
 }
 
 // always is a sidecar that is taken for running, whether it is or not.

@@ -10,6 +10,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/ollama/ollama/types/model"
+
 	"kafila/ollama/pb"
 )
 
@@ -22,6 +24,18 @@ const (
 
 // ModelPrefix begins the name of every session's model; its host is no registry, so that nothing is ever pulled.
 const ModelPrefix = "kafila/session/"
+
+// IsModel is true of the names that only sessions' models have, however they are written: stock folds cases, and knows a
+// scheme before the host.
+func IsModel(name string) bool {
+	parsed, prefix := model.ParseName(strings.TrimSpace(name)), model.ParseName(ModelPrefix+"any")
+	return strings.EqualFold(parsed.Host, prefix.Host) && strings.EqualFold(parsed.Namespace, prefix.Namespace)
+}
+
+// SameModel is true of two names that stock takes for one.
+func SameModel(one, other string) bool {
+	return model.ParseName(strings.TrimSpace(one)).EqualFold(model.ParseName(strings.TrimSpace(other)))
+}
 
 // BodyLimitBytes is far above any request, and any error that answers one.
 const BodyLimitBytes = 1 << 20

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"kafila/ollama/internal/env"
+	"kafila/ollama/internal/home"
 )
 
 // Find gives the command line that starts a sidecar listening on socket, or says what is missing.
@@ -16,7 +17,7 @@ func Find(socket string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := dataFolder()
+	data, err := home.Folder()
 	if err != nil {
 		return nil, err
 	}
@@ -59,16 +60,4 @@ func executable() (string, error) {
 		return "", err
 	}
 	return filepath.EvalSymlinks(exe)
-}
-
-// dataFolder is where the sidecar keeps weights, keys and traces: KAFILA_HOME, else ~/.kafila.
-func dataFolder() (string, error) {
-	if folder := os.Getenv(env.Home); folder != "" {
-		return filepath.Abs(folder)
-	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return "", fmt.Errorf("no home folder for the sidecar's data: set %s", env.Home)
-	}
-	return filepath.Join(home, ".kafila"), nil
 }

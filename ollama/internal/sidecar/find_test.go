@@ -38,15 +38,3 @@ func TestFindProgram_whenOnlyAPythonHasIt_runsItsPackage(t *testing.T) {
 		}
 	}
 }
-
-func TestDataFolder(t *testing.T) {
-	t.Setenv("HOME", "/home/ann")
-	t.Setenv(env.Home, "")
-	if folder, _ := dataFolder(); folder != "/home/ann/.kafila" {
-		t.Error(folder)
-	}
-	t.Setenv(env.Home, "/data/kafila")
-	if folder, _ := dataFolder(); folder != "/data/kafila" {
-		t.Error(folder)
-	}
-}

@@ -1,4 +1,5 @@
-// Package sidecar finds the sidecar's program, keeps it running, and dials it. It imports only env.
+// Package sidecar finds the sidecar's program, keeps it running, and dials it. It imports env, home and
+// foreign.
 package sidecar
 
 import (

@@ -2,6 +2,7 @@ package stub
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,8 +12,11 @@ import (
 	"github.com/ollama/ollama/llama"
 
 	"kafila/ollama/internal/fake"
+	"kafila/ollama/internal/seal"
 	"kafila/ollama/pb"
 )
+
+var key = seal.New()
 
 func stubFile(t *testing.T, session *pb.Session) string {
 	t.Helper()
@@ -21,7 +25,7 @@ func stubFile(t *testing.T, session *pb.Session) string {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if err := Write(file, session); err != nil {
+	if err := Write(file, session, key); err != nil {
 		t.Fatal(err)
 	}
 	return file.Name()
@@ -45,8 +49,8 @@ func TestStub_whenWritten_isReadByUpstreamsDecoder(t *testing.T) {
 	if len(model.Tensors().Items()) != 0 {
 		t.Error("the stub model has tensors")
 	}
-	if got := SessionOf(path); got != "s1" {
-		t.Errorf("SessionOf gave %q", got)
+	if got, ok := Read(path); got.Session != "s1" || !ok {
+		t.Errorf("Read gave %v, %t", got, ok)
 	}
 }
 
@@ -100,18 +104,65 @@ func TestStub_whenTokenized_countsNextToNothing(t *testing.T) {
 	}
 }
 
-func TestSessionOf_whenNotOurs_isEmpty(t *testing.T) {
+func TestRead_whenNotOurs_isEmpty(t *testing.T) {
 	small := filepath.Join(t.TempDir(), "small")
 	if err := os.WriteFile(small, []byte("GGUF but not really"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	large := filepath.Join(t.TempDir(), "large")
-	if err := os.WriteFile(large, make([]byte, limitBytes+1), 0o600); err != nil {
+	if err := os.WriteFile(large, make([]byte, LimitBytes+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{small, large, filepath.Join(t.TempDir(), "missing"), t.TempDir(), ""} {
-		if got := SessionOf(path); got != "" {
-			t.Errorf("%s: %q", path, got)
+		if got, ok := Read(path); got.Session != "" || ok {
+			t.Errorf("%s: %v", path, got)
 		}
+	}
+}
+
+func TestMarker_isSealedOnlyByWhoWroteIt(t *testing.T) {
+	marker, _ := Read(stubFile(t, fake.ReadySession()))
+	if !marker.SealedBy(key) {
+		t.Error("its own key does not fit")
+	}
+	other, another := marker, marker
+	other.Session, another.Concurrency = "s2", marker.Concurrency+1
+	for name, fits := range map[string]bool{
+		"another server's key": marker.SealedBy(seal.New()),
+		"no key":               marker.SealedBy(nil),
+		"another session":      other.SealedBy(key),
+		"more at once":         another.SealedBy(key),
+		"no seal":              Marker{Session: marker.Session, Concurrency: marker.Concurrency}.SealedBy(key),
+	} {
+		if fits {
+			t.Errorf("%s fits", name)
+		}
+	}
+}
+
+func TestMarker_inWhatShowTells_isTheFiles(t *testing.T) {
+	path := stubFile(t, fake.ReadySession())
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	model, err := ggml.Decode(file, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(model.KV())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told map[string]any
+	if err := json.Unmarshal(text, &told); err != nil {
+		t.Fatal(err)
+	}
+	if marker, ok := In(told); !ok || !marker.SealedBy(key) {
+		t.Errorf("%v", marker)
+	}
+	if marker, ok := In(map[string]any{"general.architecture": "llama", sessionKey: 7}); ok {
+		t.Errorf("%v", marker)
 	}
 }

@@ -32,6 +32,26 @@ func ParseBytes(text string) (uint64, error) {
 	return uint64(number), nil
 }
 
+// In seconds.
+const (
+	minute = 60.0
+	hour   = 60 * minute
+	day    = 24 * hour
+	week   = 7 * day
+)
+
+var agePattern = regexp.MustCompile(`^([0-9]{1,6}(?:\.[0-9]{1,6})?)\s*([hdw])$`)
+
+// ParseAge reads how long ago something is as people write it, 12h, 30d or 4w, in seconds.
+func ParseAge(text string) (s float64, err error) {
+	parts := agePattern.FindStringSubmatch(strings.ToLower(strings.TrimSpace(text)))
+	if parts == nil {
+		return 0, fmt.Errorf("%q is no length of time: write it as 12h, 30d or 4w", text)
+	}
+	number, err := strconv.ParseFloat(parts[1], 64)
+	return number * map[string]float64{"h": hour, "d": day, "w": week}[parts[2]], err
+}
+
 // size shows bytes for people, in decimal units with three digits.
 func size(bytes float64) string {
 	for _, unit := range []struct {

@@ -1,6 +1,7 @@
 package text
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -16,6 +17,21 @@ func TestParseBytes(t *testing.T) {
 	for _, text := range []string{"much", "-1GB", "12XB", "GB", "12 12"} {
 		if _, err := ParseBytes(text); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func TestParseAge(t *testing.T) {
+	for text, want := range map[string]float64{
+		"12h": 43200, "30d": 30 * 86400, "4w": 28 * 86400, "1.5 D": 129600, " 0h ": 0, "999999w": 999999 * 7 * 86400,
+	} {
+		if got, err := ParseAge(text); err != nil || got != want {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "soon", "30", "-1d", "1e9d", "30m", "4 weeks", "1d12h", "9999999d", "NaNd", "\x1b[2Jd"} {
+		if s, err := ParseAge(text); err == nil || !strings.Contains(err.Error(), strconv.Quote(text)) {
+			t.Errorf("%q: %v, %v", text, s, err)
 		}
 	}
 }

@@ -6,13 +6,16 @@ Each request is one method; those that depend on time take `now` in seconds. Str
 
 import hmac
 import itertools
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from kafila_rendezvous.config import PROTOCOL, RendezvousLimits
-from kafila_rendezvous.errors import Full, LimitReached, Malformed, Unknown, WrongProtocol, WrongSecret
-from kafila_rendezvous.rooms.mailbox import Arrived, Departed, Event, Mail, MailBudget, RoomMailbox
+from kafila_rendezvous.errors import Full, Malformed, Unknown, WrongProtocol, WrongSecret
+from kafila_rendezvous.places import Places
+from kafila_rendezvous.rooms.budget import MailBudget, PostedMail
+from kafila_rendezvous.rooms.events import Arrived, Departed, Event, Mail
+from kafila_rendezvous.rooms.living import LifeChange, LivingMailbox
+from kafila_rendezvous.rooms.mailbox import RoomMailbox
 from kafila_rendezvous.rooms.meter import Meter
 from kafila_rendezvous.rooms.numbers import RoomNumbers
 from kafila_rendezvous.rooms.secret import Secrets
@@ -47,21 +50,32 @@ class Room:
 class Rooms:
     """All rooms of one run of a server. `run`, 1 to 4095, is another one each time.
 
-    Until `recall_until` come back those who had a mailbox in the run before.
+    Until `recall_until` come back those who had a mailbox at the end of the run before, `living`.
     """
 
-    def __init__(self, limits: RendezvousLimits, secrets: Secrets, *, run: int = 1, recall_until: float = 0.0) -> None:
+    def __init__(
+        self,
+        limits: RendezvousLimits,
+        secrets: Secrets,
+        *,
+        run: int = 1,
+        recall_until: float = 0.0,
+        living: Iterable[LivingMailbox] = (),
+    ) -> None:
         self._limits = limits
         self._secrets = secrets
         self._run = run
         self._recall_until = recall_until
         self._rooms: dict[int, Room] = {}
-        self._rooms_by_address: Counter[str] = Counter()
-        self._room_numbers = RoomNumbers(limits.cool_down_s)
+        self._room_places = Places(limits.rooms, limits.rooms_per_address, "rooms")
+        self._mailbox_places = Places(limits.mailboxes, limits.mailboxes_per_address, "mailboxes")
+        self._recallable = set(living)
+        self._changes = [LifeChange(one, begins=True) for one in self._recallable]
+        self._room_numbers = RoomNumbers(limits.cool_down_s, {one.room for one in self._recallable})
         self._streams = itertools.count(1)
         self._idle_since: dict[Key, float] = {}  # mailboxes that nobody attends, the longest idle first
         self._woken: set[int] = set()
-        self._budget = MailBudget(limits.queued_bytes_in_all)
+        self._budget = MailBudget(limits)
         self._creates = Meter(limits.rooms_per_address_and_minute, "rooms were opened from your address")
         self._joins = Meter(limits.joins_per_address_and_minute, "joins came from your address")
         self._posts = Meter(limits.posts_per_mailbox_and_minute, "messages came from this mailbox")
@@ -82,12 +96,13 @@ class Rooms:
         """
         _check(protocol)
         self._creates.count(address, now)
-        self._check_room_for(address)
+        self._room_places.check(address)
+        self._mailbox_places.check(address)
         most = self._limits.mailboxes_per_room
         number = self._room_numbers.take(now)
         self._rooms[number] = Room(serial, address, min(capacity or most, most), itertools.count(FIRST_MAILBOX))
-        self._rooms_by_address[address] += 1
-        return self._open_mailbox(number, now)
+        self._room_places.take(address)
+        return self._open_mailbox(number, address, now)
 
     def join(self, *, protocol: int, address: str, room: int, now: float) -> Key:
         """Opens one more mailbox in a room."""
@@ -98,7 +113,8 @@ class Rooms:
         capacity = self._rooms[room].capacity
         if len(self._rooms[room].mailboxes) >= capacity:
             raise Full(f"all {capacity} places of this room are taken: try again later")
-        return self._open_mailbox(room, now)
+        self._mailbox_places.check(address)
+        return self._open_mailbox(room, address, now)
 
     def secret(self, key: Key) -> bytes:
         """What proves a mailbox in every later call."""
@@ -109,7 +125,7 @@ class Rooms:
         self._recall(key, secret, address, now)
         box = self._proved(key, secret)
         superseded, stream = box.stream, next(self._streams)
-        box.attend(stream, self._rooms[key.room].attended_beside(key.mailbox))
+        box.attend(stream, address, self._rooms[key.room].attended_beside(key.mailbox))
         self._idle_since.pop(key, None)
         if superseded is None:
             self._tell_others(key, Arrived(key.mailbox))
@@ -117,9 +133,18 @@ class Rooms:
             self._woken.add(superseded)
         return stream
 
-    def take(self, key: Key, stream: int) -> list[Event]:
-        """What waits for a stream. Raises Unknown, Superseded or LimitReached when the stream has to end."""
-        return self._mailbox(key).take(stream)
+    def first(self, key: Key, stream: int) -> Event | None:
+        """What a stream is to send next; it counts as held until `sent`.
+
+        Raises Unknown, Superseded or LimitReached when the stream has to end.
+        """
+        return self._mailbox(key).first(stream)
+
+    def sent(self, key: Key, stream: int) -> None:
+        """What `first` gave was sent. A mailbox that a newer stream attends, or that is gone, is not touched."""
+        room = self._rooms.get(key.room)
+        if room and (box := room.mailboxes.get(key.mailbox)):
+            box.sent(stream)
 
     def detach(self, key: Key, stream: int, now: float) -> None:
         """The stream ended. A mailbox that a newer one attends, or that is gone, is not touched."""
@@ -133,15 +158,15 @@ class Rooms:
 
     def post(self, key: Key, secret: bytes, *, to: Iterable[int], body: bytes, now: float) -> list[int]:
         """Puts `body` into the mailboxes `to`; returns those that are gone or full."""
-        self._proved(key, secret)
+        box = self._proved(key, secret)
         if len(body) > self._limits.body_bytes:
             raise Malformed(f"a message of {len(body)} bytes is over {self._limits.body_bytes} bytes")
         wanted = sorted(set(to) - {key.mailbox})
         if not 1 <= len(wanted) <= self._limits.mailboxes_per_room:
             raise Malformed(f"a message goes to 1 to {self._limits.mailboxes_per_room} other mailboxes")
         self._posts.count(key, now)
-        mail = Mail(key.mailbox, body)
-        return [number for number in wanted if not self._put(Key(key.room, number), mail)]
+        letter = PostedMail(Mail(key.mailbox, body), self._rooms[key.room].serial, box.owner)
+        return [number for number in wanted if not self._put(Key(key.room, number), letter)]
 
     def pair(self, key: Key, secret: bytes, peer: int, *, address: str, now: float) -> int:
         """The room's serial, for a relay channel between two of its mailboxes."""
@@ -162,60 +187,73 @@ class Rooms:
     def next_timer(self) -> float | None:
         """When `handle_timer` is due, in the time of `now`."""
         longest = next(iter(self._idle_since.values()), None)
-        return None if longest is None else longest + self._limits.idle_ttl_s
+        due = [] if longest is None else [longest + self._limits.idle_ttl_s]
+        return min([*due, self._recall_until] if self._recallable else due, default=None)
 
     def handle_timer(self, now: float) -> None:
-        """Drops the mailboxes that nobody attended for too long."""
-        while (due := self.next_timer()) is not None and due <= now:
+        """Drops the mailboxes that nobody attended for too long, and gives up those that did not come back."""
+        if self._recallable and now >= self._recall_until:
+            self._give_up_recalling(now)
+        while (since := next(iter(self._idle_since.values()), None)) is not None:
+            if since + self._limits.idle_ttl_s > now:
+                return
             self._drop(next(iter(self._idle_since)), now)
+
+    def take_changes(self) -> list[LifeChange]:
+        """Which mailboxes began and ended, for the next run of the server to know."""
+        changes, self._changes = self._changes, []
+        return changes
 
     def take_woken(self) -> set[int]:
         """Streams that have something to take, or have to end."""
         woken, self._woken = self._woken, set()
         return woken
 
-    def _check_room_for(self, address: str) -> None:
-        if len(self._rooms) >= self._limits.rooms:
-            raise LimitReached(f"all {self._limits.rooms} rooms of this rendezvous are taken: use another one")
-        if self._rooms_by_address[address] >= self._limits.rooms_per_address:
-            raise LimitReached(f"your address has {self._limits.rooms_per_address} rooms open: leave one first")
-
-    def _open_mailbox(self, number: int, now: float) -> Key:
+    def _open_mailbox(self, number: int, address: str, now: float) -> Key:
         key = Key(number, next(self._rooms[number].numbers))
-        self._put_mailbox(key, now)
+        self._put_mailbox(key, address, now)
         return key
 
-    def _put_mailbox(self, key: Key, now: float) -> None:
+    def _put_mailbox(self, key: Key, address: str, now: float) -> None:
         room = self._rooms[key.room]
         secret = self._secrets.make(serial=room.serial, room=key.room, mailbox=key.mailbox)
-        room.mailboxes[key.mailbox] = RoomMailbox(secret, self._limits, self._budget)
+        room.mailboxes[key.mailbox] = RoomMailbox(secret, address, self._limits, self._budget)
         self._idle_since[key] = now
+        self._mailbox_places.take(address)
+        self._changes.append(LifeChange(LivingMailbox(key.room, room.serial, key.mailbox), begins=True))
 
     def _recall(self, key: Key, secret: bytes, address: str, now: float) -> None:
-        """Gives back what the server's run before had given to who shows this secret, as far as there is room."""
+        """Gives back what lived when the run before ended, to who shows its secret, as far as there is room."""
         if now >= self._recall_until:
             return
         serial = self._secrets.serial_in(secret, room=key.room, mailbox=key.mailbox)
-        if serial is None:
+        if serial is None or LivingMailbox(key.room, serial, key.mailbox) not in self._recallable:
             return
+        self._mailbox_places.check(address)
         if key.room not in self._rooms:
             self._recall_room(key.room, serial, address)
         room = self._rooms.get(key.room)
         if room is None or room.serial != serial or key.mailbox in room.mailboxes:
             return
         if len(room.mailboxes) < room.capacity:
-            self._put_mailbox(key, now)
+            self._recallable.discard(LivingMailbox(key.room, serial, key.mailbox))
+            self._put_mailbox(key, address, now)
 
     def _recall_room(self, number: int, serial: int, address: str) -> None:
-        self._check_room_for(address)
+        self._room_places.check(address)
         if self._room_numbers.claim(number):
             numbers = itertools.count(self._run << RUN_BITS)
             self._rooms[number] = Room(serial, address, self._limits.mailboxes_per_room, numbers, is_recalled=True)
-            self._rooms_by_address[address] += 1
+            self._room_places.take(address)
 
-    def _put(self, key: Key, mail: Mail) -> bool:
+    def _give_up_recalling(self, now: float) -> None:
+        self._changes += [LifeChange(one, begins=False) for one in self._recallable]
+        self._recallable.clear()
+        self._room_numbers.let_go(now)
+
+    def _put(self, key: Key, letter: PostedMail) -> bool:
         box = self._rooms[key.room].mailboxes.get(key.mailbox)
-        if box is None or not box.put_mail(mail):
+        if box is None or not box.put_mail(letter):
             return False
         self._wake(box)
         return True
@@ -234,6 +272,8 @@ class Rooms:
         room = self._rooms[key.room]
         box = room.mailboxes.pop(key.mailbox)
         box.close()
+        self._mailbox_places.give_back(box.opener)
+        self._changes.append(LifeChange(LivingMailbox(key.room, room.serial, key.mailbox), begins=False))
         self._idle_since.pop(key, None)
         self._wake(box)
         if box.attended:
@@ -244,9 +284,7 @@ class Rooms:
     def _close(self, number: int, now: float) -> None:
         room = self._rooms.pop(number)
         self._room_numbers.give_back(number, now)
-        self._rooms_by_address[room.address] -= 1
-        if not self._rooms_by_address[room.address]:
-            del self._rooms_by_address[room.address]
+        self._room_places.give_back(room.address)
 
     def _mailbox(self, key: Key) -> RoomMailbox:
         room = self._rooms.get(key.room)

@@ -5,12 +5,12 @@ import contextlib
 import itertools
 import logging
 import socket
-from collections import Counter
 from collections.abc import Callable, Mapping
 
 from kafila_rendezvous.address import limited, plain
 from kafila_rendezvous.config import WILDCARDS, RendezvousConfig, RendezvousLimits
 from kafila_rendezvous.errors import CannotServe, LimitReached, RendezvousError
+from kafila_rendezvous.holdings import Holdings
 from kafila_rendezvous.udp.relay import Relay, Sending, Source
 from kafila_rendezvous.udp.stun import SocketPlace, Stun
 
@@ -44,7 +44,7 @@ class Datagrams:
         self._view = memoryview(self._buffer)
         self._streams: dict[Source, Callable[[bytes], None]] = {}
         self._stream_numbers = itertools.count(_FIRST_STREAM)
-        self._streams_by_owner: Counter[str] = Counter()
+        self._streams_by_owner = Holdings(limits.relay_streams_per_address)
         for place, sock in sockets.items():
             self._loop.add_reader(sock, self._readable, sock, place)
 
@@ -60,11 +60,11 @@ class Datagrams:
     def open_stream(self, host: str, deliver: Callable[[bytes], None]) -> Source:
         """A stream from the IP address `host`. Raises LimitReached when that has too many."""
         owner = limited(host)
-        if self._streams_by_owner[owner] >= self._limits.relay_streams_per_address:
+        if not self._streams_by_owner.has_room(owner):
             raise LimitReached(f"your address has {self._limits.relay_streams_per_address} relay streams open already")
         source = (host, next(self._stream_numbers))
         self._streams[source] = deliver
-        self._streams_by_owner[owner] += 1
+        self._streams_by_owner.add(owner)
         return source
 
     def receive(self, datagram: bytes, source: Source) -> None:
@@ -73,11 +73,8 @@ class Datagrams:
             self._take(datagram, source)
 
     def close_stream(self, source: Source) -> None:
-        owner = limited(source[0])
         del self._streams[source]
-        self._streams_by_owner[owner] -= 1
-        if not self._streams_by_owner[owner]:
-            del self._streams_by_owner[owner]
+        self._streams_by_owner.remove(limited(source[0]))
 
     # ---- Private
 

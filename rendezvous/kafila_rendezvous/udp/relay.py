@@ -16,6 +16,7 @@ from typing import TypeVar
 from kafila_rendezvous.address import limited
 from kafila_rendezvous.config import RendezvousLimits
 from kafila_rendezvous.errors import LimitReached, Malformed
+from kafila_rendezvous.holdings import Holdings
 from kafila_rendezvous.pace import Pace
 from kafila_rendezvous.udp.token import TOKEN_BYTES, Grant, Tokens
 
@@ -90,7 +91,7 @@ class Relay:
         self._numbers: set[int] = set()
         self._routes: dict[tuple[int, Source], tuple[RelayChannel, int]] = {}
         self._bound: OrderedDict[EndKey, BoundEnd] = OrderedDict()  # the longest unheard of first
-        self._by_owner: Counter[str] = Counter()
+        self._by_owner = Holdings(limits.relay_ends_per_address)
         self._by_room: Counter[int] = Counter()
 
     def __len__(self) -> int:
@@ -179,7 +180,7 @@ class Relay:
         return (
             (not is_new or len(self._channels) < limits.relay_channels)
             and (not is_new or self._by_room[grant.serial] < limits.relay_channels_per_room)
-            and ((known is not None and known.owner == owner) or self._by_owner[owner] < limits.relay_ends_per_address)
+            and ((known is not None and known.owner == owner) or self._by_owner.has_room(owner))
         )
 
     def _place(self, grant: Grant, number: int, source: Source, owner: str, now: float) -> RelayChannel:
@@ -189,7 +190,7 @@ class Relay:
         channel = self._channels.get(grant.pair) or self._open(grant)
         if before is not None:
             del self._routes[channel.number, before.source]
-            _less(self._by_owner, before.owner)
+            self._by_owner.remove(before.owner)
         end = BoundEnd(
             source=source,
             owner=owner,
@@ -201,7 +202,7 @@ class Relay:
         )
         channel.ends[grant.side] = self._bound[key] = end
         self._bound.move_to_end(key)
-        self._by_owner[owner] += 1
+        self._by_owner.add(owner)
         self._routes[channel.number, source] = (channel, grant.side)
         return channel
 
@@ -219,7 +220,7 @@ class Relay:
         end, channel = self._bound.pop(key), self._channels[pair]
         channel.ends[side] = None
         self._routes.pop((channel.number, end.source), None)
-        _less(self._by_owner, end.owner)
+        self._by_owner.remove(end.owner)
         if channel.ends == [None, None]:
             del self._channels[pair]
             self._numbers.discard(channel.number)

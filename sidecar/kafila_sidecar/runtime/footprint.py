@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from kafila_sidecar.models.family import text_of
+
 PREFILL_CHUNK_TOKENS = 512  # 8 MB a hop at D = 8192 in 16 bits
 
 RESERVE_BYTES = 128 << 20  # MLX's buffers between steps, which it keeps for the next
@@ -18,9 +20,17 @@ def prefill_peak_bytes(config: Mapping[str, Any], *, context_tokens: int, item_b
     Counted for a back end without fused attention (CPU), whose scores are [heads, T, context]; SmolLM2 in f32 was
     measured at 28 MiB for the first 512 tokens and 40 MiB for the next, against 27 and 36 MiB by this count.
     """
+    text = text_of(config)
     tokens = min(PREFILL_CHUNK_TOKENS, context_tokens)
-    hidden = int(config.get("hidden_size", 0))
-    inner = int(config.get("intermediate_size", 4 * hidden))
-    heads = int(config.get("num_attention_heads", 1))
+    hidden = _most(text, "hidden_size", "n_embd", "d_model", "model_dim")
+    inner = _most(text, "intermediate_size", "ffn_hidden_size", "n_inner") or 4 * hidden
+    heads = _most(text, "num_attention_heads", "n_head", "n_heads", "num_query_heads") or 1
     linear = tokens * (_HIDDEN_COPIES * hidden + _INNER_COPIES * inner) * item_bytes
     return linear + heads * tokens * context_tokens * _SCORE_BYTES
+
+
+def _most(config: Mapping[str, Any], *keys: str) -> int:
+    """The largest number that stands under one of the keys, as one or as a list with one for each block; 0 for none."""
+    values = [config[key] for key in keys if key in config]
+    numbers = [number for value in values for number in (value if isinstance(value, list) else [value])]
+    return max((number for number in numbers if isinstance(number, int)), default=0)

@@ -10,10 +10,11 @@ from typing import Any
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.runtime.mlx_thread import MlxThread
+from kafila_sidecar.runtime.text.decoding import TextStream
 from kafila_sidecar.runtime.text.options import resolve
 from kafila_sidecar.runtime.text.sample import Sampler
 from kafila_sidecar.runtime.text.stop import StopStrings
-from kafila_sidecar.runtime.text.tokenizer import TextStream, Tokenizer
+from kafila_sidecar.runtime.text.tokenizer import Tokenizer
 from kafila_sidecar.serving.limits import AnswerLimits, given_options, limits_of, refuse_unsupported
 from kafila_sidecar.serving.prompt import ChatPrompt, Framer, PlainPrompt, parse_prompt
 
@@ -64,7 +65,7 @@ class Intake:
             request=request,
             prompt=tokens,
             limits=limits,
-            sampler=await self._mlx.run(Sampler, options, tokens),
+            sampler=await self._mlx.run(Sampler, options, tokens, self._tokenizer.size, self._tokenizer.gaps),
             text=self._tokenizer.stream(after_raw_prompt=not is_chat),
             stops=StopStrings(request.options.stop),
             framer=Framer(framed=is_chat),

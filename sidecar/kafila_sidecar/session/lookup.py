@@ -40,6 +40,17 @@ def find_session(wanted: str, sessions: Sequence[S]) -> S:
     raise NotFound(f"this machine is in no session {name}: `ollama session list` shows those it is in")
 
 
+def session_with_id(wanted: str, sessions: Sequence[S]) -> S:
+    """The session with this very id: what programs name it by, and no person's way of calling it will do.
+
+    Raises NotFound where there is none.
+    """
+    for session in sessions:
+        if session.id == wanted:
+            return session
+    raise NotFound("this machine is not in the session of that model any more: join it again with its code")
+
+
 def _found(wanted: str, sessions: Sequence[S]) -> list[S]:
     """By the closest way of calling a session that finds any."""
     is_open = [session for session in sessions if session.is_open]

@@ -6,6 +6,7 @@ from typing import Any
 
 from kafila_planner import Plan, Problem, plan_to_json
 from kafila_proto import sidecar_pb2 as pb
+from kafila_sidecar.models.family import text_of
 from kafila_sidecar.runtime.text.options import resolve
 from kafila_sidecar.session import sentences
 from kafila_sidecar.session.channel.channel import Channel
@@ -79,7 +80,7 @@ def stub_model(channel: Channel, checkpoint: Checkpoint) -> pb.StubModel:
         name=f"kafila/session/{_model_name(channel.terms.model)}:{channel.session.hex()[:6]}",
         architecture=str(config.get("model_type", "")),
         context_length=channel.terms.context_tokens,
-        embedding_length=int(config.get("hidden_size", 0)),
+        embedding_length=int(text_of(config).get("hidden_size", 0)),
         parameter_count=checkpoint.parameters,
         quantization=checkpoint.quantization,
         parser=PARSER,

@@ -4,6 +4,7 @@ from kafila_planner.model.types import Objective, Strategy
 from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import InvalidInput
+from kafila_sidecar.models.family import text_of
 from kafila_sidecar.runtime.footprint import RESERVE_BYTES, prefill_peak_bytes
 from kafila_sidecar.session.coordination.coordinator import PlanningTerms
 from kafila_sidecar.weights.checkpoint import Checkpoint
@@ -12,6 +13,7 @@ from kafila_sidecar.weights.format.layout import FLOAT_BYTES
 DEFAULT_CONTEXT_TOKENS = 4096
 SMALLEST_CONTEXT_TOKENS = 4  # as in Ollama, which raises a smaller num_ctx to this
 MOST_CONCURRENCY = 256
+LENGTHS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "model_max_length")
 STRATEGIES = tuple(strategy.value for strategy in Strategy)
 OBJECTIVES = tuple(objective.value for objective in Objective)
 
@@ -63,8 +65,10 @@ def context_for(checkpoint: Checkpoint, wanted_tokens: int) -> int:
 
 def _own_context(checkpoint: Checkpoint) -> int:
     """The longest sequence that the checkpoint was made for, in tokens; the default where it says nothing sensible."""
-    own = checkpoint.config.get("max_position_embeddings")
-    return own if isinstance(own, int) and own >= SMALLEST_CONTEXT_TOKENS else DEFAULT_CONTEXT_TOKENS
+    text = text_of(checkpoint.config)
+    said = next((text[key] for key in LENGTHS if isinstance(text.get(key), int)), 0)
+    own = said if said >= SMALLEST_CONTEXT_TOKENS else DEFAULT_CONTEXT_TOKENS
+    return min(own, checkpoint.anatomy.most_tokens or own)
 
 
 def beside_weights(checkpoint: Checkpoint, context_tokens: int) -> dict[str, int]:

@@ -9,8 +9,10 @@ from google.protobuf.message import DecodeError
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import Denied, InvalidInput, Refused, from_code
+from kafila_sidecar.foreign import line
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream, StreamKind
+from kafila_sidecar.session.coordination.messages import LONGEST_SENTENCE
 from kafila_sidecar.sharing.lending import MOST_ASKED_BYTES, MOST_UNITS
 from kafila_sidecar.sharing.vouching import Voucher, Vouchers
 from kafila_sidecar.weights.fetching.landing import Landing, UnitWriter
@@ -130,7 +132,9 @@ async def told_by(stream: Stream) -> ring_pb2.WeightsTold:
     except DecodeError:
         raise InvalidInput(f"{stream.peer} sends weights that can't be read") from None
     if told.HasField("refusal"):
-        raise from_code(told.refusal.code, f"{stream.peer} gives no weights: {told.refusal.sentence}")
+        raise from_code(
+            told.refusal.code, f"{stream.peer} gives no weights: {line(told.refusal.sentence, LONGEST_SENTENCE)}"
+        )
     return told
 
 

@@ -9,7 +9,7 @@ from kafila_sidecar.weights.format.ranges import Ranges, Span
 from kafila_sidecar.weights.format.units import Unit
 
 
-class Holdings:
+class HeldByMembers:
     """By member, and by the place of the file among the sorted names."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from kafila_sidecar.errors import Exhausted, KafilaError, Unavailable
 from kafila_sidecar.net.link.link import RELAY, Link
 from kafila_sidecar.session.driving.links import StandingLinks
 from kafila_sidecar.sharing.borrowing import Borrower, Wrong
-from kafila_sidecar.sharing.holdings import Holdings, share_out
+from kafila_sidecar.sharing.holdings import HeldByMembers, share_out
 from kafila_sidecar.sharing.vouching import Vouchers
 from kafila_sidecar.weights.fetching.landing import Landing
 from kafila_sidecar.weights.format.ranges import Ranges
@@ -50,7 +50,7 @@ class Sources:
         self._standing = standing
         self._draw_from = draw_from
         self._link_s = link_s
-        self._holdings = Holdings()
+        self._holdings = HeldByMembers()
         self._drawing: set[str] = set()
         self._news = asyncio.Event()
 

@@ -1,21 +1,20 @@
 """A checkpoint as the rest of the sidecar sees it: what it is, how large its parts are, its weights on this disk."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from kafila_sidecar.errors import Refused
+from kafila_sidecar.models.anatomy import Anatomy, Headers
+from kafila_sidecar.small_files import CONFIG, GENERATION_CONFIG, read_optional_json
 from kafila_sidecar.weights.fetching.fetch import PIECE_BYTES, Fetcher
 from kafila_sidecar.weights.fetching.landing import Members, Progress, Waiting, count
 from kafila_sidecar.weights.fetching.transfer import Patience
 from kafila_sidecar.weights.format.layout import (
-    activation_dtype,
+    anatomy_of_files,
     byte_ranges,
-    model_sizes,
-    parameter_count,
-    quantization,
     shard_tensors,
 )
 from kafila_sidecar.weights.format.local import check_file
@@ -25,10 +24,13 @@ from kafila_sidecar.weights.format.units import Unit
 from kafila_sidecar.weights.providers.folder import contents, folder_name
 from kafila_sidecar.weights.providers.hub import Hub
 from kafila_sidecar.weights.providers.resolve import resolve
-from kafila_sidecar.weights.providers.source import CONFIG, GENERATION_CONFIG, Source, read_optional_json
+from kafila_sidecar.weights.providers.source import Source
 from kafila_sidecar.weights.store.library import in_use
 from kafila_sidecar.weights.store.store import Store
 from kafila_sidecar.weights.store.verify import is_sound
+
+Examine = Callable[[Mapping[str, Any], Headers], Awaitable[Anatomy]]
+"""Takes config.json and the headers of all tensors; raises Refused where they don't fit each other."""
 
 MakeRoom = Callable[[int, Path], None]
 """Asked before so many bytes come into a folder; raises Refused where they must not."""
@@ -45,9 +47,19 @@ class Checkpoint:
     """
 
     def __init__(
-        self, *, source: Source, store: Store, fetcher: Fetcher, manifest: Manifest, make_room: MakeRoom
+        self,
+        *,
+        source: Source,
+        store: Store,
+        fetcher: Fetcher,
+        manifest: Manifest,
+        anatomy: Anatomy | None,
+        make_room: MakeRoom,
     ) -> None:
-        """Raises Refused if the checkpoint's layout or dtype can't be run."""
+        """Raises Refused if the checkpoint's layout or dtype can't be run.
+
+        anatomy: what its parts take in memory; without it, what they take in their files is told.
+        """
         self._make_room = make_room
         self._store = store
         self._fetcher = fetcher
@@ -61,10 +73,13 @@ class Checkpoint:
         self.folder: Path = source.folder
         self.description = source.description  # of a folder, which no model host has
         self.is_local = source.is_local  # a folder of somebody else's on this disk, used in place
-        self.sizes: dict[str, Any] = model_sizes(manifest, source.config)  # the planner's "model"
-        self.activation_dtype = activation_dtype(manifest)  # "F32", "F16", "BF16"
-        self.quantization = quantization(manifest, source.config)  # for people: "BF16", "4-bit"
-        self.parameters = parameter_count(manifest, source.config)
+        if anatomy is None:
+            anatomy = anatomy_of_files(manifest, source.config)
+        self.anatomy = anatomy
+        self.sizes: dict[str, Any] = anatomy.sizes  # the planner's "model"
+        self.activation_dtype = anatomy.activation_dtype  # "F32", "F16", "BF16"
+        self.quantization = anatomy.quantization  # for people: "BF16", "4-bit"
+        self.parameters = anatomy.parameters
 
     @property
     def header_bytes(self) -> int:
@@ -169,14 +184,18 @@ async def open_checkpoint(
     patience: Patience | None = None,
     piece_bytes: int = PIECE_BYTES,
     make_room: MakeRoom = lambda needed_bytes, folder: None,
+    examine: Examine | None = None,
 ) -> Checkpoint:
     """Resolves `model` and reads its headers, fetching both where they are not in `cache` yet.
 
     `model` is a Hub repository id or the absolute path of a folder; `revision` (as another member's checkpoint has
-    it) asks for exactly that one. Raises InvalidInput, NotFound, Denied, Refused, Unavailable, TimedOut.
+    it) asks for exactly that one. `examine` says, with MLX, whether the tensors fit the configuration and what they
+    take in memory. Raises InvalidInput, NotFound, Denied, Refused, Unavailable, TimedOut.
     """
     source = await resolve(model, hub=hub, cache=cache, revision=revision, hub_cache=hub_cache)
-    return await open_source(source, hub=hub, patience=patience, piece_bytes=piece_bytes, make_room=make_room)
+    return await open_source(
+        source, hub=hub, patience=patience, piece_bytes=piece_bytes, make_room=make_room, examine=examine
+    )
 
 
 async def open_source(
@@ -186,6 +205,7 @@ async def open_source(
     patience: Patience | None = None,
     piece_bytes: int = PIECE_BYTES,
     make_room: MakeRoom = lambda needed_bytes, folder: None,
+    examine: Examine | None = None,
 ) -> Checkpoint:
     """A checkpoint whose small files are here. Raises Refused, and what the model host may raise."""
     store = Store(source.folder, whole=source.whole)
@@ -197,4 +217,7 @@ async def open_source(
         piece_bytes=piece_bytes,
     )
     manifest = await fetcher.manifest()
-    return Checkpoint(source=source, store=store, fetcher=fetcher, manifest=manifest, make_room=make_room)
+    anatomy = None if examine is None else await examine(source.config, manifest.tensors)
+    return Checkpoint(
+        source=source, store=store, fetcher=fetcher, manifest=manifest, anatomy=anatomy, make_room=make_room
+    )

@@ -3,7 +3,9 @@ from typing import Any
 import pytest
 
 from kafila_sidecar.errors import Refused
-from kafila_sidecar.runtime.shard.families import FAMILIES, family_of, quantisation_of
+from kafila_sidecar.models.offered import FAMILIES
+from kafila_sidecar.models.quantisation import quantisation_of
+from kafila_sidecar.models.reading import family_of
 
 TENSORS = [
     "model.embed_tokens.weight",
@@ -38,11 +40,11 @@ def test_tensors_when_indices_share_a_beginning_then_not_confused() -> None:
         {"model_type": "llama", "auto_map": {"AutoModel": "evil.Model"}},
         {"model_type": "llama", "model_file": "evil.py"},
         {"model_type": "llama", "quantization_config": {"quant_method": "gptq", "bits": 4}},
-        {"model_type": "llama", "quantization": {"group_size": 64, "bits": 3}},
-        {"model_type": "llama", "quantization": {"group_size": 32, "bits": 4, "mode": "mxfp4"}},
+        {"model_type": "llama", "quantization": {"group_size": 64, "bits": 7}},
+        {"model_type": "llama", "quantization": {"group_size": 64, "bits": 4, "mode": "mxfp4"}},
         {
             "model_type": "llama",
-            "quantization": {"group_size": 64, "bits": 4, "lm_head": {"group_size": 64, "bits": 2}},
+            "quantization": {"group_size": 64, "bits": 4, "lm_head": {"group_size": 64, "bits": 9}},
         },
     ],
     ids=str,
@@ -54,5 +56,10 @@ def test_family_when_not_shown_exact_then_refused(config: dict[str, Any]) -> Non
 
 def test_quantisation_when_mlxs_own_then_taken() -> None:
     entry = {"group_size": 64, "bits": 4, "lm_head": {"group_size": 64, "bits": 8}, "model.norm": False}
-    assert quantisation_of({"quantization": entry, "quantization_config": entry}) == entry
+    read = quantisation_of({"quantization": entry, "quantization_config": entry})
+    assert read is not None
+    assert (read.group_size, read.bits, read.mode) == (64, 4, "affine")
+    assert read.own("lm_head") == {"group_size": 64, "bits": 8}
+    assert read.own("model.norm") is False
+    assert read.own("model.layers.0.mlp.up_proj") is None
     assert quantisation_of({}) is None

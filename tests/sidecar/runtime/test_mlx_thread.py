@@ -71,8 +71,10 @@ async def test_close_when_called_then_the_thread_is_gone_and_calls_are_refused()
 
 
 def test_runtime_when_imported_by_the_event_loop_then_without_mlx() -> None:
-    names = ["mlx_thread", "shard", "state", "families", "tokenizer", "options", "sample", "stop", "probe"]
-    imports = ", ".join(f"sidecar.runtime.{name}" for name in names)
+    runtime = ["mlx_thread", "shard.shard", "shard.state", "probe.probe"]
+    text = ["tokenizer", "options", "sample", "stop"]
+    names = [*(f"runtime.{name}" for name in runtime), *(f"runtime.text.{name}" for name in text), "models.reading"]
+    imports = ", ".join(f"kafila_sidecar.{name}" for name in names)
     code = f"import sys, {imports}; assert not {{'mlx', 'mlx_lm', 'transformers'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 

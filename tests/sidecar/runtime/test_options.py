@@ -2,9 +2,11 @@ from math import inf, nan
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kafila_sidecar.errors import InvalidInput
-from kafila_sidecar.runtime.text.options import SamplingOptions, checkpoint_defaults, resolve
+from kafila_sidecar.runtime.text.options import SamplingOptions, checkpoint_defaults, resolve, unusable
 
 
 def test_options_when_nobody_says_anything_then_ollamas() -> None:
@@ -41,9 +43,30 @@ def test_options_when_out_of_range_then_refused(wrong: dict[str, Any]) -> None:
         ({"temperature": 0.2, "top_p": 0.9, "do_sample": True}, {"temperature": 0.2, "top_p": 0.9}),
         ({"temperature": 0.2, "do_sample": False}, {"temperature": 0.0}),
         ({"temperature": None, "top_k": "many", "seed": 3}, {}),
+        ({"temperature": "0.6", "top_k": "20", "top_p": 1}, {"temperature": 0.6, "top_k": 20.0, "top_p": 1}),
+        ({"temperature": nan, "top_p": inf, "min_p": "nan", "top_k": 10**400}, {}),
+        ({"temperature": -1, "min_p": 2, "repetition_penalty": 0, "top_k": [40]}, {}),
+        ({"temperature": True, "top_p": {}, "min_p": ""}, {}),
     ],
 )
 def test_checkpoint_defaults_when_read_then_by_ollamas_names(
     checkpoint: dict[str, Any], defaults: dict[str, float]
 ) -> None:
     assert checkpoint_defaults(checkpoint) == defaults | {"repeat_penalty": 1.0}
+
+
+junk = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text("-1e.xn", max_size=4)
+    | st.lists(st.integers(), max_size=2)
+)
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.sampled_from([*SamplingOptions.__slots__, "repetition_penalty", "do_sample"]), junk))
+def test_checkpoint_defaults_when_of_any_kind_then_never_a_requests_fault(checkpoint: dict[str, Any]) -> None:
+    options = resolve({}, checkpoint)
+    assert resolve({}, {key: value for key, value in checkpoint.items() if key not in unusable(checkpoint)}) == options

@@ -12,15 +12,7 @@ import pytest
 from kafila_sidecar.errors import Refused, TimedOut
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.probe.host_lock import HostLock
-from kafila_sidecar.runtime.probe.probe import (
-    Cost,
-    Measurement,
-    cost_of,
-    doubts_of,
-    line,
-    probe,
-    spread,
-)
+from kafila_sidecar.runtime.probe.probe import Cost, Measurement, cost_of, doubts_of, line, probe, spread
 from kafila_sidecar.runtime.probe.rounds import HEAD
 from tests.support.tiny import SHAPE
 

@@ -103,3 +103,24 @@ def test_logits_when_picked_from_then_unchanged() -> None:
     logits = mx.array(PROBABILITIES)
     Sampler(options(temperature=0.0, repeat_penalty=2.0), [0, 1]).pick(logits)
     assert logits.tolist() == pytest.approx(PROBABILITIES)
+
+
+PATHS = [
+    {"temperature": 0.0},
+    {},
+    {"top_k": 2},
+    {"top_k": 5, "top_p": 0.99},
+    {"top_p": 0.9, "min_p": 0.01},
+    {"temperature": 0.0, "repeat_penalty": 9.0, "repeat_last_n": -1},
+]
+
+
+@pytest.mark.parametrize("choice", PATHS, ids=str)
+def test_pick_when_ids_are_no_tokens_then_never_they(choice: dict[str, Any]) -> None:
+    sampler = Sampler(options(**choice), (), 4, (0, 2))
+    assert {sampler.pick(mx.array([9.0, 1.0, 9.0, 2.0, 9.0, 9.0])) for _ in range(100)} <= {1, 3}
+
+
+def test_pick_when_the_tokenizer_is_wider_than_the_head_then_from_the_head() -> None:
+    sampler = Sampler(options(), (), 9, (7,))
+    assert {sampler.pick(LOGITS) for _ in range(200)} <= set(range(5))

@@ -12,7 +12,7 @@ from kafila_sidecar.errors import InvalidInput, NotFound, Refused
 from kafila_sidecar.runtime.shard.arrays import pack, unpack
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
-from tests.exact.shards import Ring, load_shard, over_the_wire, tensors_for
+from tests.exact.shards import RingOfShards, load_shard, over_the_wire, tensors_for
 from tests.support.tiny import tiny_folder
 
 pytestmark = pytest.mark.mlx
@@ -36,7 +36,7 @@ def test_state_when_packed_and_unpacked_then_bit_for_bit(dtype: mx.Dtype) -> Non
 
 
 def test_caches_when_released_then_no_byte_is_left(folder: Path) -> None:
-    ring = Ring(folder, (0, 2, 6))
+    ring = RingOfShards(folder, (0, 2, 6))
     empty = mx.get_active_memory()
     for sequence in (1, 2):
         ring.greedy(PROMPT, 3, 16, sequence)
@@ -83,7 +83,7 @@ def test_shard_when_loaded_then_holds_its_own_tensors_and_no_more(folder: Path) 
 
 
 def test_frame_when_out_of_order_then_refused(folder: Path) -> None:
-    ring = Ring(folder, (0, 3, 6))
+    ring = RingOfShards(folder, (0, 3, 6))
     first = over_the_wire(ring.shards[0].embed_and_blocks(1, PROMPT))
     second = over_the_wire(ring.shards[0].embed_and_blocks(1, [9]))
     with pytest.raises(NotFound):
@@ -136,7 +136,7 @@ def with_holes(source: Path, target: Path, start: int, end: int, head: bool) -> 
 def test_shards_when_loaded_from_files_with_holes_then_nothing_of_the_holes_is_used(
     folder: Path, tmp_path: Path, cuts: tuple[int, ...]
 ) -> None:
-    ring, whole = Ring(folder, cuts), Ring(folder, (0, 6))
+    ring, whole = RingOfShards(folder, cuts), RingOfShards(folder, (0, 6))
     for place, (start, end) in enumerate(pairwise(cuts)):
         files = with_holes(folder, tmp_path / str(place), start, end, place == 0)
         ring.shards[place] = Shard.load(

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from kafila_sidecar.errors import InvalidInput, Refused
+from kafila_sidecar.runtime.text.options import SamplingOptions, resolve
 from kafila_sidecar.runtime.text.tokenizer import Tokenizer
 from tests.support.tiny import write_tokenizer
 
@@ -34,7 +35,7 @@ def text_of(tokenizer: Tokenizer, ids: list[int], *, after_raw_prompt: bool = Fa
 
 def test_conversation_when_rendered_then_by_the_checkpoints_template(tokenizer: Tokenizer) -> None:
     prompt = "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
-    assert tokenizer.render(HELLO) == tokenizer.wrapper.encode(prompt, add_special_tokens=False)
+    assert tokenizer.render(HELLO) == tokenizer.backend.encode(prompt, add_special_tokens=False).ids
 
 
 def test_text_when_streamed_then_in_whole_characters(tokenizer: Tokenizer) -> None:
@@ -50,8 +51,8 @@ def test_text_when_two_answers_stream_at_once_then_kept_apart(tokenizer: Tokeniz
     assert [first.add(a) + second.add(x) for a, x in pairs] == ["ax", "by", "cz"]
 
 
-def test_text_when_it_ends_within_a_character_then_a_replacement(tokenizer: Tokenizer) -> None:
-    assert text_of(tokenizer, tokenizer.encode("é")[:1]) == ["", "�"]
+def test_text_when_it_ends_within_a_character_then_it_ends_before_it(tokenizer: Tokenizer) -> None:
+    assert text_of(tokenizer, tokenizer.encode("aé")[:2]) == ["a", "", ""]
 
 
 @pytest.mark.parametrize(("raw", "text"), [(True, " Paris"), (False, "Paris")])
@@ -111,3 +112,62 @@ def test_tokenizer_when_absent_or_broken_then_refused(tmp_path: Path) -> None:
     (folder / "tokenizer.json").write_text("{")
     with pytest.raises(Refused):
         Tokenizer.load(folder)
+
+
+ENCODINGS = ["utf-8-sig", "utf-16"]
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_tokenizer_when_its_files_have_a_byte_order_mark_then_the_same(
+    tmp_path: Path, tokenizer: Tokenizer, encoding: str
+) -> None:
+    folder = folder_with(tmp_path)
+    for path in folder.iterdir():
+        path.write_bytes(path.read_text(encoding="utf-8").encode(encoding))
+    read = Tokenizer.load(folder)
+    assert read.render(HELLO) == tokenizer.render(HELLO)
+    assert read.eos_ids == tokenizer.eos_ids
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "config.json", "generation_config.json"])
+@pytest.mark.parametrize("content", ['{"a": 1, "a": 2}', "[]", "{", '{"a": "\\ud800"}'])
+def test_tokenizer_when_a_file_is_ambiguous_or_broken_then_refused(tmp_path: Path, name: str, content: str) -> None:
+    folder = folder_with(tmp_path)
+    (folder / name).write_text(content)
+    with pytest.raises(Refused, match=name):
+        Tokenizer.load(folder)
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_prompt_when_a_token_has_no_embedding_then_refused(tmp_path: Path, tokenizer: Tokenizer, inner: bool) -> None:
+    (space,) = tokenizer.encode(" ")
+    folder, sizes = folder_with(tmp_path), {"vocab_size": space}
+    config = {"model_type": "llama", **({"text_config": sizes} if inner else sizes)}
+    (folder / "config.json").write_text(json.dumps(config))
+    small = Tokenizer.load(folder)
+    assert small.encode("ab") == tokenizer.encode("ab")
+    with pytest.raises(InvalidInput, match="without the token 'Ġ'"):
+        small.encode("a b")
+    with pytest.raises(InvalidInput, match="without the token 'Ġ'"):
+        small.render([{"role": "user", "content": "a b"}])
+
+
+def test_ids_when_the_tokenizer_has_gaps_then_known(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path)
+    described = json.loads((folder / "tokenizer.json").read_text())
+    gap = described["model"]["vocab"].pop("a")
+    (folder / "tokenizer.json").write_text(json.dumps(described))
+    tokenizer = Tokenizer.load(folder)
+    assert (tokenizer.size, tokenizer.gaps) == (259, (gap,))
+    assert tokenizer.stream().add(gap) == ""
+
+
+def test_generation_config_when_it_makes_no_sense_then_said_once_and_passed_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = folder_with(tmp_path)
+    (folder / "generation_config.json").write_text('{"temperature": NaN, "top_k": "many", "top_p": "0.5"}')
+    with caplog.at_level("INFO"):
+        tokenizer = Tokenizer.load(folder)
+    assert "generation_config_passed_over keys=temperature,top_k" in caplog.text
+    assert resolve({}, tokenizer.generation_config) == SamplingOptions(top_p=0.5)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kafila_planner import Plan, make_plan, problem_from_json
-from kafila_sidecar.measuring import Measuring
+from kafila_sidecar.machine.measuring import Measuring
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.serving.worker import Bounds
 from kafila_sidecar.weights.checkpoint import Checkpoint, open_checkpoint

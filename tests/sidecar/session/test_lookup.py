@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from kafila_sidecar.errors import InvalidInput, NotFound
-from kafila_sidecar.session.lookup import find_session
+from kafila_sidecar.session.lookup import find_session, session_with_id
 
 
 @dataclass
@@ -64,3 +64,13 @@ def test_find_session_when_called_by_any_name_then_found(
 def test_find_session_when_none_or_several_answer_then_told_in_words(wanted: str, error: type[Exception]) -> None:
     with pytest.raises(error):
         find_session(wanted, ALL)  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize("wanted", ["7", "7-ocean-velvet-lamp", "org/model", "model", "aa1", "AA11", "", "zz"])
+def test_session_with_id_when_named_as_people_do_then_there_is_none(wanted: str) -> None:
+    with pytest.raises(NotFound):
+        session_with_id(wanted, ALL)  # type: ignore[type-var]
+
+
+def test_session_with_id_when_named_by_its_whole_id_then_found() -> None:
+    assert session_with_id("aa11", ALL) is ONE  # type: ignore[type-var]

@@ -18,7 +18,7 @@ from kafila_planner import Plan, plan_from_json, problem_from_json
 from kafila_planner.model.types import Filtering, Mapping
 from kafila_proto import ring_pb2
 from kafila_rendezvous.certificate import fingerprint as code_fingerprint
-from kafila_sidecar.measuring import network_entry
+from kafila_sidecar.machine.measuring import network_entry
 from kafila_sidecar.net.nat.behaviour import Nat
 from kafila_sidecar.runtime.probe.probe import Cost, Measurement
 from kafila_sidecar.serving.trace import Circuit, RequestTrace

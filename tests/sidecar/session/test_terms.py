@@ -18,6 +18,7 @@ CHECKPOINT: Any = SimpleNamespace(
     shard_bytes=lambda names: 4711,
     sizes={"blocks": 3},
     activation_dtype="F32",
+    anatomy=SimpleNamespace(most_tokens=None),
 )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafila_sidecar.session.coordination import messages
-from kafila_sidecar.sharing.holdings import Holdings, share_out, tell
+from kafila_sidecar.sharing.holdings import HeldByMembers, share_out, tell
 from kafila_sidecar.weights.format.ranges import Ranges, Span
 from kafila_sidecar.weights.format.units import Unit
 
@@ -54,7 +54,7 @@ def test_shares_when_two_hold_all_then_each_gives_half() -> None:
 
 
 def test_holders_when_one_left_or_has_a_part_only_then_not_among_them() -> None:
-    holdings = Holdings()
+    holdings = HeldByMembers()
     for member, end in (("ada", 100), ("bob", 100), ("cyd", 49)):
         holdings.learn(member, {0: Ranges.of([Span(0, end)])})
     assert holdings.holders(0, Unit(FILES[0], 10, 50)) == ["ada", "bob"]

@@ -14,7 +14,8 @@ from huggingface_hub import snapshot_download
 from kafila_sidecar.errors import Denied, InvalidInput, NotFound, Refused, TimedOut, Unavailable
 from kafila_sidecar.weights.checkpoint import Checkpoint, open_checkpoint
 from kafila_sidecar.weights.providers.hub import Hub
-from kafila_sidecar.weights.providers.resolve import resolve
+from kafila_sidecar.weights.providers.hub_cache import HubCache
+from kafila_sidecar.weights.providers.resolve import listing_of, resolve
 from kafila_sidecar.weights.providers.source import Source
 from tests.support.model_host import Faults, ModelHost
 
@@ -218,3 +219,15 @@ async def test_local_folder_when_it_changes_after_it_was_opened_then_refused_bef
             path.unlink()
     with pytest.raises(Refused, match=path.name):
         checkpoint.files_for(next(iter(files.values())))
+
+
+def test_further_templates_when_listed_then_taken_and_nothing_else_in_folders(tmp_path: Path) -> None:
+    template = "additional_chat_templates/tool_use.jinja"
+    listed = ["config.json", template, "additional_chat_templates/x.py", "onnx/config.json", "../config.json"]
+    info = {"sha": "0" * 40, "siblings": [{"rfilename": name, "size": 7} for name in listed]}
+    assert set(listing_of(info).sizes) == {"config.json", template}
+    snapshot = tmp_path / "models--kafila--model" / "snapshots" / ("0" * 40)
+    for name in listed[:4]:
+        (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
+        (snapshot / name).write_text("{}")
+    assert set(HubCache(tmp_path).files(REPO, "0" * 40)) == {"config.json", template}

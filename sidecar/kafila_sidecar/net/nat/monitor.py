@@ -92,18 +92,27 @@ class NetworkMonitor:
 
     async def run(self) -> None:
         """Watches the machine's addresses, and what the NAT makes of them."""
-        watch = NetworkWatch(self._interfaces())
+        watch = NetworkWatch(self._seen_interfaces() or ())
         try:
             while True:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._doubted.wait(), LOOK_EVERY_S)
-                if watch.look(self._interfaces()) or self._doubted.is_set():
+                seen = self._seen_interfaces()
+                if (seen is not None and watch.look(seen)) or self._doubted.is_set():
                     await self._changed()
         finally:
             self._stop_keeping()
             await self._stop_mapping()
 
     # ---- Private
+
+    def _seen_interfaces(self) -> Iterable[Interface] | None:
+        """None where the system has no descriptor or memory to look with: the next look may have."""
+        try:
+            return self._interfaces()
+        except OSError as error:
+            log.warning("look_failed error=%s", error.strerror)
+            return None
 
     async def _changed(self) -> None:
         """Everything that was known belongs to the network before: links search, peers hear, servers are asked."""

@@ -11,6 +11,7 @@ from aioquic._buffer import Buffer
 from aioquic.quic import events as quic_events
 from aioquic.quic.packet import QuicErrorCode, QuicPacketType, pull_quic_header
 
+from kafila_sidecar.foreign import line
 from kafila_sidecar.net.quic.connection import (
     CID_BYTES,
     PSEUDO_ADDRESS,
@@ -20,6 +21,7 @@ from kafila_sidecar.net.quic.connection import (
 )
 from kafila_sidecar.net.quic.credit import Credit
 
+LONGEST_REASON = 200  # characters that the other end says when it closes
 KEEPALIVE_S = 0.5  # a PING after this long without a word from the peer
 WELCOME = b"kafila\x01"  # the listener's first bytes, on its first unidirectional stream: protocol version 1
 _WELCOME_STREAM = 3  # RFC 9000 section 2.1: server-initiated, unidirectional
@@ -253,6 +255,7 @@ class Neighbour:
             return Ended("silent", "it has said nothing for too long")
         if is_masked or (is_application and ending.error_code == UNPINNED):
             return Ended("unpinned", "it refused this member's certificate")
+        reason = line(ending.reason_phrase, LONGEST_REASON)  # the other end may say what it likes
         if is_application and ending.error_code == CLOSED:
-            return Ended("closed", ending.reason_phrase or "it closed the link")
-        return Ended("failed", f"QUIC error {ending.error_code:#x} {ending.reason_phrase}".strip())
+            return Ended("closed", reason or "it closed the link")
+        return Ended("failed", f"QUIC error {ending.error_code:#x} {reason}".strip())

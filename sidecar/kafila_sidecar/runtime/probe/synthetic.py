@@ -11,12 +11,13 @@ from mlx.nn.layers.quantized import quantize
 from mlx.utils import tree_flatten, tree_unflatten
 
 from kafila_sidecar.runtime.shard.arrays import DTYPES, pack
-from kafila_sidecar.runtime.shard.families import quantisation_of
-from kafila_sidecar.runtime.shard.kv import Sequences
-from kafila_sidecar.runtime.shard.loading import build, strip_absent, weight_bytes
-from kafila_sidecar.runtime.shard.partial import doctor
+from kafila_sidecar.runtime.shard.building import Built, build, flat
+from kafila_sidecar.runtime.shard.loading import strip_absent
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
+
+UNTIED = ("lm_head.weight",)
+"""Where the configuration is silent: an unembedding of its own costs what the embedding does in its place."""
 
 
 class CheckpointShape:
@@ -24,43 +25,43 @@ class CheckpointShape:
 
     def __init__(self, config: Mapping[str, Any], dtype: str) -> None:
         self._config, self._dtype = config, dtype
-        family, model = build(config)
-        self.blocks = len(model.layers)
-        self.block_weights = sum(array.size for array in _arrays(model.layers[0]) if array.ndim > 1)
-        self._form(model)
-        self.block_bytes = weight_bytes(model.layers[0])
-        strip_absent(model, family, start=0, end=0, head=True)
-        self.head_bytes = weight_bytes(model)
+        built = build(config, UNTIED)
+        self._first = _typical(built)
+        self.blocks = built.count - self._first
+        self.block_weights = sum(array.size for array in _arrays(built.blocks[self._first]) if array.ndim > 1)
+        self._entry = built.roll.packing(built.family, self._first)
+        self._form(built)
+        self.block_bytes = built.weight_bytes(self._first, self._first + 1, head=False)
+        self.head_bytes = built.weight_bytes(0, 0, head=True)
 
     def stage(self, *, end: int, head: bool) -> Shard:
-        """A stage with the blocks [0, end), and with embedding, norm and unembedding if `head`."""
-        family, model = build(self._config)
-        self._form(model)
-        strip_absent(model, family, start=0, end=end, head=head)
-        _make_up(model)
-        size = weight_bytes(model)
-        passage = doctor(model, family.embedding, start=0, end=end)
-        sequences = Sequences(model, start=0, end=end)
-        return Shard(passage=passage, sequences=sequences, width=family.width(self._config), weight_bytes=size)
+        """A stage of `end` typical blocks; or the head, with embedding, norm and unembedding and the first `end`."""
+        built = build(self._config, UNTIED)
+        start = 0 if head else self._first
+        end += start
+        self._form(built)
+        strip_absent(built, start=start, end=end)
+        _make_up(built, start, end, head=head)
+        return Shard.of(built, start, end, head=head)
 
     def state(self, *, batch: int, tokens: int) -> HiddenState:
-        """Random hidden states [batch, tokens, D] at position 0."""
-        width = int(self._config["hidden_size"])
-        return pack(mx.random.normal((batch, tokens, width)).astype(DTYPES[self._dtype]), 0)
+        """Random hidden states [batch, tokens, W] at position 0, with what travels beside them."""
+        return pack(mx.random.normal((batch, tokens, self._entry.total)).astype(DTYPES[self._dtype]), 0)
 
-    def _form(self, model: Any) -> None:
+    def _form(self, built: Built) -> None:
         """Puts the model, still lazy, into the checkpoint's element type and quantisation."""
-        model.set_dtype(DTYPES[self._dtype])
-        quantisation = quantisation_of(self._config)
-        if quantisation is None:
+        built.model.set_dtype(DTYPES[self._dtype])
+        quantisation = built.reading.quantisation
+        if quantisation is None or quantisation.dequantised:
             return
-        group, bits = quantisation["group_size"], quantisation["bits"]
+        group, bits, mode = quantisation.group_size, quantisation.bits, quantisation.mode
 
         def form(path: str, module: Any) -> Any:
+            own = quantisation.own(path)
             fits = hasattr(module, "to_quantized") and module.weight.shape[-1] % group == 0
-            return quantisation.get(path, True) if fits else False
+            return fits if own is None else fits and own
 
-        quantize(model, group_size=group, bits=bits, class_predicate=form)
+        quantize(built.model, group_size=group, bits=bits, mode=mode, class_predicate=form)
 
 
 def _arrays(module: Any) -> list[mx.array]:
@@ -68,11 +69,18 @@ def _arrays(module: Any) -> list[mx.array]:
     return [array for _, array in flat]
 
 
-def _make_up(model: Any) -> None:
-    """Gives a lazy model arrays of the same shapes and types in memory of their own."""
-    shapes: Any = tree_flatten(model.parameters())
-    model.update(tree_unflatten([(name, _made_up(array)) for name, array in shapes]))
-    mx.eval(model.parameters())
+def _typical(built: Built) -> int:
+    """Where to start: first blocks are unlike the others at times, and no stage starts where no cut may be."""
+    banned = {block + 1 for block in built.roll.no_cut_after()}
+    middle = built.count // 2 if built.count > 8 else 0
+    return max(cut for cut in range(middle + 1) if cut not in banned)
+
+
+def _make_up(built: Built, start: int, end: int, *, head: bool) -> None:
+    """Gives what the stage holds arrays of the same shapes and types in memory of their own."""
+    made = [(name, _made_up(array)) for name, array in flat(built.model) if built.is_of(name, start, end, head=head)]
+    built.model.update(tree_unflatten(made))
+    mx.eval([array for _, array in made])
 
 
 def _made_up(array: mx.array) -> mx.array:

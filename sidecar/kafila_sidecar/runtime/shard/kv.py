@@ -1,37 +1,37 @@
 """The caches of a shard's sequences: made at their first frame, gone at their release. MLX thread only."""
 
+from collections.abc import Callable, Collection
 from typing import Any
 
 import mlx.core as mx
-from mlx.nn.layers.base import Module
-from mlx_lm.models.cache import make_prompt_cache
 
 from kafila_sidecar.errors import InvalidInput, NotFound
 
+Make = Callable[[], list[Any]]
+Kind = tuple[Any, ...]
+
 
 class SequenceCache:
-    """One sequence's caches, with a slot for every block of the model, as the architecture's own code expects.
+    """One sequence's caches, with a slot for each that the architecture's own code expects.
 
-    The slot of a block that isn't ours borrows one of our caches of the same kind, since masks are built from it; with
-    none of that kind, a shadow that only counts stands in.
+    The slot of a cache that isn't ours borrows one of ours of the same kind, since masks are built from it; with none
+    of that kind, a shadow that only counts stands in.
     """
 
-    def __init__(self, model: Module, *, start: int, end: int) -> None:
-        made = make_prompt_cache(model)
+    def __init__(self, made: list[Any], own: Collection[int]) -> None:
         self.position = 0  # tokens taken in so far
-        self._ours = made[start:end]
-        first = {_kind(cache): cache for cache in reversed(made)}
-        first |= {_kind(cache): cache for cache in reversed(self._ours)}
-        self.slots: list[Any] = [first[_kind(cache)] for cache in made]
-        self.slots[start:end] = self._ours
-        own = {_kind(cache) for cache in self._ours}
-        self._shadows = [cache for kind, cache in first.items() if kind not in own]
+        self._ours = [made[slot] for slot in own]
+        first = {kind_of(cache): cache for cache in reversed(made)}
+        first |= {kind_of(cache): cache for cache in reversed(self._ours)}
+        self.slots: list[Any] = [cache if slot in own else first[kind_of(cache)] for slot, cache in enumerate(made)]
+        kinds = {kind_of(cache) for cache in self._ours}
+        self._shadows = [cache for kind, cache in first.items() if kind not in kinds]
 
     def advance(self, tokens: int) -> None:
         """Counts tokens whose frame has gone through our blocks."""
         self.position += tokens
         for shadow in self._shadows:
-            shadow.offset += tokens
+            _count(shadow, tokens)
 
     @property
     def arrays(self) -> list[Any]:
@@ -40,10 +40,13 @@ class SequenceCache:
 
 
 class Sequences:
-    """All sequences of one shard, by the session's sequence numbers."""
+    """All sequences of one shard, by the session's sequence numbers.
 
-    def __init__(self, model: Module, *, start: int, end: int) -> None:
-        self._model, self._start, self._end = model, start, end
+    make: makes the architecture's list of caches. own: which of its slots are this stage's.
+    """
+
+    def __init__(self, make: Make, own: Collection[int]) -> None:
+        self._make, self._own = make, own
         self._caches: dict[int, SequenceCache] = {}
 
     def at(self, sequence: int, position: int) -> SequenceCache:
@@ -55,20 +58,15 @@ class Sequences:
         if cache is None:
             if position != 0:
                 raise NotFound(f"sequence {sequence} is not known here, yet its frame is at position {position}")
-            cache = self._caches[sequence] = SequenceCache(self._model, start=self._start, end=self._end)
+            cache = self._caches[sequence] = SequenceCache(self._make(), self._own)
         if cache.position != position:
             raise InvalidInput(f"sequence {sequence} stands at {cache.position} tokens, its frame at {position}")
         return cache
 
-    def of(self, sequence: int) -> SequenceCache:
-        """The caches of a sequence that has begun.
-
-        Raises: NotFound.
-        """
-        try:
-            return self._caches[sequence]
-        except KeyError:
-            raise NotFound(f"sequence {sequence} is not known here: it was released or never began") from None
+    def check(self, sequence: int) -> None:
+        """Raises: NotFound for a sequence that was released or never began."""
+        if sequence not in self._caches:
+            raise NotFound(f"sequence {sequence} is not known here: it was released or never began")
 
     def position(self, sequence: int) -> int:
         """Tokens taken in so far; 0 for a sequence that hasn't begun."""
@@ -88,5 +86,14 @@ class Sequences:
         return len(self._caches)
 
 
-def _kind(cache: Any) -> tuple[str, int | None]:
-    return type(cache).__name__, getattr(cache, "max_size", None)
+def kind_of(cache: Any) -> Kind:
+    """What tells caches apart for masks: the class, how much it keeps, and the same of what it is made of."""
+    parts = tuple(kind_of(part) for part in getattr(cache, "caches", ()))
+    return (type(cache).__name__, getattr(cache, "max_size", None), getattr(cache, "chunk_size", None), *parts)
+
+
+def _count(shadow: Any, tokens: int) -> None:
+    for part in getattr(shadow, "caches", ()):
+        _count(part, tokens)
+    if hasattr(shadow, "offset"):
+        shadow.offset += tokens

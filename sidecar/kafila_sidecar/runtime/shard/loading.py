@@ -1,22 +1,25 @@
 """From a checkpoint's files to a Model that holds only our part of it. MLX thread only."""
 
-import importlib
-import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 from mlx.nn.layers.base import Module
-from mlx.nn.layers.quantized import quantize
-from mlx.utils import tree_flatten
-from mlx_lm.utils import infer_quant_config
 
-from kafila_sidecar.errors import Refused
-from kafila_sidecar.runtime.shard.families import Family, family_of, quantisation_of
-from kafila_sidecar.runtime.shard.partial import module_at, strip
+from kafila_sidecar.errors import NotFound, Refused
+from kafila_sidecar.models.anatomy import Headers
+from kafila_sidecar.runtime.shard.building import Built, build, flat
+from kafila_sidecar.runtime.shard.partial import strip
+from kafila_sidecar.small_files import CONFIG, read_json
 
 Weights = dict[str, mx.array]
+
+HEADER_DTYPES = {
+    **{"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16, "U32": mx.uint32, "U8": mx.uint8, "I8": mx.int8},
+    **{"I16": mx.int16, "U16": mx.uint16, "I32": mx.int32, "I64": mx.int64, "U64": mx.uint64, "BOOL": mx.bool_},
+    **{"F8_E4M3": mx.uint8, "F8_E8M0": mx.uint8},  # as mx.load gives them
+}
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -25,22 +28,9 @@ def read_config(folder: Path) -> dict[str, Any]:
     Raises: Refused when it is absent or no JSON object.
     """
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise Refused(f"the checkpoint's config.json can't be read: {error}") from error
-    if not isinstance(config, dict):
-        raise Refused("the checkpoint's config.json is no JSON object")
-    return config
-
-
-def build(config: Mapping[str, Any]) -> tuple[Family, Module]:
-    """The architecture's own Model with lazy random arrays, which take no memory until they are evaluated."""
-    family = family_of(config)
-    architecture = importlib.import_module(f"mlx_lm.models.{family.module}")
-    try:
-        return family, architecture.Model(architecture.ModelArgs.from_dict(dict(config)))
-    except (TypeError, ValueError, KeyError, AssertionError) as error:
-        raise Refused(f"config.json doesn't describe a {family.model_type} model: {error}") from error
+        return read_json("the checkpoint", folder / CONFIG)
+    except NotFound as error:
+        raise Refused(str(error)) from error
 
 
 def load_part(
@@ -50,87 +40,136 @@ def load_part(
     start: int,
     end: int,
     head: bool,
-    kept: Weights,
-) -> tuple[Family, Module]:
-    """The Model with the blocks [start, end), and embedding, norm and unembedding if `head`, evaluated.
+    headers: Headers | None = None,
+    bits: int | None = None,
+    kept: Weights | None = None,
+) -> Built:
+    """The Model with the blocks [start, end), and all that lies outside the blocks if `head`, evaluated.
 
     files: which tensors are to be taken from which safetensors file; what else stands in a file (a hole, in a sparse
-    one) becomes lazy zeros, that `sanitize()` may handle and nobody evaluates. kept: arrays of this checkpoint that are
-    in memory already, by mlx-lm's names; those of other parts are dropped first, ours stand in for what the files have.
+    one) becomes lazy NaN, that `sanitize()` may handle and nobody evaluates. headers: of all tensors of the checkpoint;
+    by default those in `files` are all. bits: 4 or 8 packs the matrices of a 16-bit checkpoint, block by block.
+    kept: arrays of this checkpoint that are in memory already, by mlx-lm's names; those of other parts are dropped
+    first, ours stand in for what the files have.
 
     Raises: Refused when a tensor of ours is missing or doesn't fit the configuration.
     """
-    family, model = build(config)
-    if not 0 <= start <= end <= len(model.layers) or (head and start != 0):
-        raise Refused(f"blocks {start} to {end} are no part of a model of {len(model.layers)} blocks")
-
-    def ours(name: str) -> bool:
-        return family.holds(name, start=start, end=end, head=head, tied=family.tied(config))
-
-    weights = _sanitised(model, _read(files, ours))
-    weights = {name: kept.pop(name, array) for name, array in weights.items() if ours(name)}
-    kept.clear()
-    mx.clear_cache()
-    strip_absent(model, family, start=start, end=end, head=head)
-    _quantise(model, config, weights)
-    _fill(model, weights)
-    return family, model
+    weights = _read(files)
+    weights |= stand_ins({name: header for name, header in (headers or {}).items() if name not in weights})
+    # Whoever doesn't hold the head may not see whether there is an unembedding, and needs none.
+    built = build(config, weights.keys() | (set() if head else {"lm_head.weight"}))
+    if bits is not None and built.reading.quantisation is not None:
+        raise Refused("the checkpoint is quantised already: choose one in 16 bits to have it quantised while loading")
+    return filled(built, files, weights, start=start, end=end, head=head, bits=bits, kept=kept)
 
 
-def weight_bytes(model: Any) -> int:
-    """Bytes of all parameters that the model holds."""
-    arrays: Any = tree_flatten(model.parameters())
-    return sum(array.nbytes for _, array in arrays)
+def filled(
+    built: Built,
+    files: Mapping[Path, Collection[str]],
+    weights: Weights,
+    *,
+    start: int,
+    end: int,
+    head: bool,
+    bits: int | None = None,
+    kept: Weights | None = None,
+) -> Built:
+    """As `load_part`, of a Model that has been built and of arrays that have been read, which leave `weights`."""
+    if not 0 <= start <= end <= built.count or (head and start != 0):
+        raise Refused(f"blocks {start} to {end} are no part of a model of {built.count} blocks")
+    _refuse_lacking(built, files, weights, start=start, end=end, head=head)
+    fitted = built.sanitised(dict(weights))
+    ours = {name: array for name, array in fitted.items() if built.is_of(name, start, end, head=head)}
+    if kept is not None:
+        ours = {name: kept.pop(name, array) for name, array in ours.items()}
+        kept.clear()
+        mx.clear_cache()
+    weights.clear()  # whatever holds an array keeps it in memory once it has been read
+    fitted.clear()
+    strip_absent(built, start=start, end=end)
+    built.quantise(ours)
+    _fill(built, ours, start=start, end=end, head=head, bits=bits)
+    return built
 
 
-def _read(files: Mapping[Path, Collection[str]], ours: Callable[[str], bool]) -> Weights:
+def _refuse_lacking(
+    built: Built, files: Mapping[Path, Collection[str]], weights: Weights, *, start: int, end: int, head: bool
+) -> None:
+    held = {name for names in files.values() for name in names}
+    lacking = sorted(
+        name for name in weights if name not in held and built.reading.holds(name, start=start, end=end, head=head)
+    )
+    if lacking:
+        raise Refused(f"the weights {lacking[0]!r} of this member's part are not here: fetch them again")
+
+
+def strip_absent(built: Built, *, start: int, end: int) -> None:
+    """Takes the arrays out of the blocks of other stages. Those outside the blocks stay: lazy, they take no memory, and
+    the architecture's code may call them for what it then doesn't use."""
+    for index, block in enumerate(built.blocks):
+        if not start <= index < end:
+            strip(block)
+
+
+def _read(files: Mapping[Path, Collection[str]]) -> Weights:
     weights: Weights = {}
     for path, names in files.items():
         held = set(names)
         arrays: Weights = mx.load(str(path), format="safetensors")  # type: ignore[assignment]
-        lacking = sorted(name for name in arrays if ours(name) and name not in held)
-        if lacking or not held <= arrays.keys():
-            lost = (lacking or sorted(held - arrays.keys()))[0]
+        if not held <= arrays.keys():
+            lost = sorted(held - arrays.keys())[0]
             raise Refused(f"the weights {lost!r} of this member's part are not in {path.name}: fetch them again")
         for name, array in arrays.items():
-            weights[name] = array if name in held else mx.zeros(array.shape, array.dtype)
+            weights[name] = array if name in held else absent(array.shape, array.dtype)
     return weights
 
 
-def _sanitised(model: Module, weights: Weights) -> Weights:
-    return model.sanitize(weights) if hasattr(model, "sanitize") else weights
+def stand_ins(headers: Headers) -> Weights:
+    """Lazy arrays of the headers' shapes and element types, for what isn't here.
+
+    Raises: Refused for an element type that MLX doesn't have.
+    """
+    weights = {}
+    for name, header in headers.items():
+        if header.dtype not in HEADER_DTYPES:
+            raise Refused(f"the checkpoint's {name} is {header.dtype}: choose a checkpoint in bf16, f16 or f32")
+        weights[name] = absent(header.shape, HEADER_DTYPES[header.dtype])
+    return weights
 
 
-def strip_absent(model: Any, family: Family, *, start: int, end: int, head: bool) -> None:
-    for index, block in enumerate(model.layers):
-        if not start <= index < end:
-            strip(block)
-    for path in () if head else (family.embedding, family.norm, family.unembedding):
-        if path in dict(model.named_modules()):
-            strip(module_at(model, path))
+def absent(shape: Collection[int], dtype: mx.Dtype) -> mx.array:
+    """Stands for an array that isn't here: should anybody compute with it after all, the answer is no number."""
+    if mx.issubdtype(dtype, mx.floating):
+        return mx.full(tuple(shape), mx.nan, dtype)
+    return mx.full(tuple(shape), 0xFF if dtype == mx.uint8 else 0, dtype)
 
 
-def _quantise(model: Module, config: Mapping[str, Any], weights: Weights) -> None:
-    """Gives the modules whose weights come with scales MLX's quantised form, each as its own entry or shapes say."""
-    quantisation = quantisation_of(config)
-    if quantisation is None:
-        return
-
-    def form(path: str, module: Module) -> Any:
-        if f"{path}.scales" not in weights:
-            return False
-        return quantisation[path] if path in quantisation else infer_quant_config(path, module, weights)
-
-    quantize(model, group_size=quantisation["group_size"], bits=quantisation["bits"], class_predicate=form)
-
-
-def _fill(model: Module, weights: Weights) -> None:
-    """Puts the weights in and evaluates them block by block: what `sanitize()` built on is freed as we go."""
+def _fill(built: Built, weights: Weights, *, start: int, end: int, head: bool, bits: int | None) -> None:
+    """Puts the weights in and evaluates them block by block: what `sanitize()` built on, and what was packed, is freed
+    as we go."""
+    model: Module = built.model
+    wanted = {name: array for name, array in flat(model) if built.is_of(name, start, end, head=head)}
+    compare(wanted, weights)
     model.eval()
-    try:
-        model.load_weights(list(weights.items()), strict=True)
-    except ValueError as error:
-        raise Refused(f"the checkpoint's weights don't fit its config.json: {error}") from error
+    model.load_weights(list(weights.items()), strict=False)
     weights.clear()
-    for part in (*model.layers, model):
-        mx.eval(part.parameters())
+    wanted.clear()
+    parts: list[int | None] = [*range(start, end), *([None] if head else [])]
+    for part in parts:
+        if bits is not None:
+            built.pack(bits, part)
+        mx.eval([array for name, array in flat(model) if built.block_of(name) == part])
+
+
+def compare(wanted: Weights, weights: Weights) -> None:
+    """Raises Refused, naming the tensor, unless the weights are what the Model has, in name and shape."""
+    missing, unknown = sorted(wanted.keys() - weights.keys()), sorted(weights.keys() - wanted.keys())
+    if missing or unknown:
+        fault = f"lack {missing[0]}" if missing else f"have {unknown[0]}, which this architecture doesn't know"
+        raise Refused(f"the checkpoint's weights don't fit its config.json: they {fault}")
+    for name, array in weights.items():
+        if array.shape != wanted[name].shape:
+            raise Refused(
+                f"the checkpoint's weights don't fit its config.json: {name} has the shape {tuple(array.shape)}, "
+                f"where {tuple(wanted[name].shape)} is needed"
+            )

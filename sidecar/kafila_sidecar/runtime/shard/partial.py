@@ -5,7 +5,8 @@ written. What changes is what a call of it does: blocks that aren't ours let the
 takes the received state, and the block just past our end stops the whole call.
 """
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,14 +14,19 @@ import mlx.core as mx
 from mlx.nn.layers.base import Module
 from mlx.utils import tree_flatten
 
-Forward = Callable[[mx.array], mx.array]
+from kafila_sidecar.models.family import Beside, Family, Spread
+from kafila_sidecar.runtime.shard.carried import Carried
+
+Given = dict[str, Any]  # what a block is called with, by parameter
+Forward = Callable[[Given], Any]
+Handler = Callable[[Given, Forward], Any]
 
 
 class _Stopped(Exception):
     """No error: it carries the state out of the Model's call."""
 
-    def __init__(self, hidden: mx.array) -> None:
-        self.hidden = hidden
+    def __init__(self, carried: Carried) -> None:
+        self.carried = carried
 
 
 class PartialModel:
@@ -29,62 +35,39 @@ class PartialModel:
     Letters: B sequences, T tokens, D hidden size, V vocabulary.
     """
 
-    def __init__(self, model: Module, *, start: int, end: int) -> None:
-        self._model = model
-        self._count = len(model.layers)
+    def __init__(
+        self, model: Module, family: Family, beside: Sequence[Beside], *, start: int, end: int, idle: list[Any]
+    ) -> None:
+        """beside: the values that travel in this very Model. idle: caches for calls in which no block runs."""
+        self._model, self._family, self._idle = model, family, idle
+        self._blocks = blocks_of(model, family)
         self._ours = range(start, end)
-        self._incoming: mx.array | None = None
+        self._beside = beside
+        self._each = [one for one in beside if one.reach is Spread.EACH]
+        self._received: Carried | None = None
         self._head_only = False
+        self._leaving: Carried | None = None  # complete but for the values of the blocks past our end
+        self._doctor()
 
-    def of_tokens(self, tokens: mx.array, slots: list[Any]) -> mx.array:
+    def of_tokens(self, tokens: mx.array, slots: list[Any]) -> Carried:
         """[B, T] ids through the embedding and our blocks: the state [B, T, D] after them, lazy."""
-        self._incoming, self._head_only = None, False
-        return self._until_stopped(tokens, slots)
+        return self._until_stopped(tokens, slots, None)
 
-    def of_state(self, hidden: mx.array, slots: list[Any]) -> mx.array:
-        """A received state [B, T, D] through our blocks, lazy."""
-        self._incoming, self._head_only = hidden, False
-        return self._until_stopped(_no_tokens(hidden), slots)
+    def of_state(self, received: Carried, slots: list[Any]) -> Carried:
+        """A received state through our blocks, lazy."""
+        return self._until_stopped(_no_tokens(received), slots, received)
 
-    def of_head(self, hidden: mx.array, slots: list[Any]) -> mx.array:
-        """The state [B, T, D] after the last block through norm and unembedding: logits [B, T, V], lazy."""
-        self._incoming, self._head_only = hidden, True
+    def of_head(self, received: Carried) -> mx.array:
+        """The state after the last block through norm and unembedding: logits [B, T, V], lazy."""
+        self._received, self._head_only = received, True
         try:
-            logits: mx.array = self._model(_no_tokens(hidden), cache=slots)
+            logits: mx.array = self._model(_no_tokens(received), cache=self._idle)
         finally:
-            self._incoming = None
+            self._received, self._head_only = None, False
         return logits
 
-    def at_block(self, index: int, hidden: mx.array, forward: Forward) -> mx.array:
-        """What block `index` returns to the architecture's loop when that hands it `hidden`."""
-        received = self._incoming
-        if self._head_only and received is not None:
-            return received
-        if index == self._ours.start and received is not None:
-            hidden = received
-        if index == self._ours.stop:
-            raise _Stopped(hidden)
-        if index in self._ours:
-            hidden = forward(hidden)
-        if index + 1 == self._ours.stop == self._count:
-            raise _Stopped(hidden)
-        return hidden
-
-    def at_embedding(self, tokens: mx.array, embed: Forward) -> mx.array:
-        """The embedding of the ids, or a placeholder of the received state's shape and type."""
-        return embed(tokens) if self._incoming is None else mx.zeros_like(self._incoming)
-
-    def _until_stopped(self, tokens: mx.array, slots: list[Any]) -> mx.array:
-        try:
-            self._model(tokens, cache=slots)
-        except _Stopped as stopped:
-            return stopped.hidden
-        finally:
-            self._incoming = None
-        raise RuntimeError("the model ran past the last block of this stage")
-
     def weights(self) -> dict[str, mx.array]:
-        """All arrays that the model holds, by name."""
+        """All arrays that the model has, by name; those of other stages may be lazy."""
         model: Any = self._model
         flat: Any = tree_flatten(model.parameters())
         return dict(flat)
@@ -93,14 +76,84 @@ class PartialModel:
         """Takes the weights out of the model; it can't be called any more."""
         strip(self._model)
 
+    def _until_stopped(self, tokens: mx.array, slots: list[Any], received: Carried | None) -> Carried:
+        self._received, self._leaving = received, None
+        try:
+            self._model(tokens, cache=slots)
+        except _Stopped as stopped:
+            return stopped.carried
+        finally:
+            self._received = self._leaving = None
+        raise RuntimeError("the model ran past the last block of this stage")
 
-def doctor(model: Module, embedding: str, *, start: int, end: int) -> PartialModel:
-    """Doctors the blocks of `model` and the embedding at the module path `embedding`, in place."""
-    passage = PartialModel(model, start=start, end=end)
-    for index, block in enumerate(model.layers):
-        _redirect(block, partial(passage.at_block, index))
-    _redirect(module_at(model, embedding), passage.at_embedding)
-    return passage
+    def _doctor(self) -> None:
+        for index, block in enumerate(self._blocks):
+            redirect(block, partial(self._at_block, index, self._family.state or first_parameter(block)))
+        embedding = module_at(self._model, self._family.embedding)
+        redirect(embedding, partial(self._at_embedding, first_parameter(embedding)))
+
+    def _at_block(self, index: int, state: str, given: Given, forward: Forward) -> Any:
+        """What block `index` returns to the architecture's loop; `state` is the parameter of the hidden state."""
+        received, ours = self._received, self._ours
+        if self._head_only and received is not None:
+            return passed(self._family, received.hidden)
+        if index == ours.start and received is not None:
+            given[state] = received.hidden
+        if index in ours:
+            if received is not None:
+                self._take(index, given, received)
+            answer = forward(given)
+            if index + 1 == ours.stop == len(self._blocks):
+                raise _Stopped(Carried(answer[0] if self._family.returns > 1 else answer))
+            return answer
+        if index >= ours.stop:
+            self._leave(index, given[state], given)
+        return passed(self._family, given[state])
+
+    def _take(self, index: int, given: Given, received: Carried) -> None:
+        """Puts what came beside the state into a block's call."""
+        entry = self._ours.start
+        for beside in self._beside:
+            value = received.beside[beside.parameter]
+            if beside.reach is Spread.EACH:
+                given[beside.parameter] = value[:, :, index - entry]
+            elif beside.reach is Spread.SAME or index == entry:
+                given[beside.parameter] = value
+
+    def _leave(self, index: int, hidden: mx.array, given: Given) -> None:
+        """Gathers what leaves with the state, and stops when that is complete."""
+        if self._leaving is None:
+            received = self._received.beside if self._received else {}
+            same = {one.parameter for one in self._beside if one.reach is Spread.SAME}
+            beside = given | {name: value for name, value in received.items() if name in same}
+            beside = {one.parameter: beside[one.parameter] for one in self._beside if one not in self._each}
+            self._leaving = Carried(hidden, beside | {one.parameter: [] for one in self._each})
+        for one in self._each:
+            self._leaving.beside[one.parameter].append(self._later(one, index, given))
+        if not self._each or index + 1 == len(self._blocks):
+            stacked = {one.parameter: mx.stack(self._leaving.beside[one.parameter], axis=2) for one in self._each}
+            raise _Stopped(Carried(self._leaving.hidden, {**self._leaving.beside, **stacked}))
+
+    def _later(self, one: Beside, index: int, given: Given) -> mx.array:
+        """The value of a block past our end: as received, or as the architecture made it from the tokens."""
+        if self._received is None:
+            value: mx.array = given[one.parameter]
+        else:
+            value = self._received.beside[one.parameter][:, :, index - self._ours.start]
+        return value
+
+    def _at_embedding(self, tokens: str, given: Given, embed: Forward) -> Any:
+        """The embedding of the ids, or a placeholder of the received state's shape and type."""
+        return embed(given) if self._received is None else mx.zeros_like(self._received.single)
+
+
+def passed(family: Family, hidden: Any) -> Any:
+    """What a block that isn't ours returns."""
+    return hidden if family.returns == 1 else (hidden, *[None] * (family.returns - 1))
+
+
+def blocks_of(model: Module, family: Family) -> list[Any]:
+    return list(module_at(model, family.blocks))
 
 
 def strip(module: Any) -> None:
@@ -121,16 +174,27 @@ def module_at(model: Module, path: str) -> Module:
     return module
 
 
-def _redirect(module: Module, handler: Callable[[mx.array, Forward], mx.array]) -> None:
-    """Lets `handler(first_argument, original)` answer the calls of one module, which otherwise stays what it is."""
-    kind = type(module)
+def first_parameter(module: Module) -> str:
+    return _parameters(type(module))[0]
 
-    def call(self: Module, first: mx.array, *args: Any, **kwargs: Any) -> mx.array:
-        return handler(first, lambda x: kind.__call__(self, x, *args, **kwargs))
+
+def redirect(module: Module, handler: Handler) -> None:
+    """Lets `handler(what it is called with, original)` answer the calls of one module, which else stays what it is."""
+    kind = type(module)
+    names = _parameters(kind)
+
+    def call(self: Module, *args: Any, **kwargs: Any) -> Any:
+        return handler({**dict(zip(names, args, strict=False)), **kwargs}, lambda given: kind.__call__(self, **given))
 
     module.__class__ = type(kind.__name__, (kind,), {"__call__": call, "__module__": kind.__module__})
 
 
-def _no_tokens(hidden: mx.array) -> mx.array:
+def _parameters(kind: type) -> tuple[str, ...]:
+    """What a call of a module takes, in order; a doctored one's as it was before."""
+    plain: Mapping[str, Any] = inspect.signature(kind.__call__).parameters
+    return tuple(plain)[1:]
+
+
+def _no_tokens(received: Carried) -> mx.array:
     """Ids to call a Model with that must not read them."""
-    return mx.zeros(hidden.shape[:2], dtype=mx.int32)
+    return mx.zeros(received.single.shape[:2], dtype=mx.int32)

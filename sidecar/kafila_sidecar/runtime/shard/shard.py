@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafila_sidecar.errors import InvalidInput
+from kafila_sidecar.models.anatomy import Headers
 from kafila_sidecar.runtime.shard.state import HiddenState
 
 if TYPE_CHECKING:
     import mlx.core as mx
 
+    from kafila_sidecar.runtime.shard.building import Built
+    from kafila_sidecar.runtime.shard.carried import Carried, Packing
     from kafila_sidecar.runtime.shard.kv import SequenceCache, Sequences
     from kafila_sidecar.runtime.shard.partial import PartialModel
     from kafila_sidecar.runtime.text.sample import Sampler
@@ -22,13 +25,28 @@ LARGE_CHUNK_TOKENS = 32  # from here on a chunk's temporaries are worth giving b
 
 
 class Shard:
-    """One stage's model and the sequences that it serves."""
+    """One stage's model and the sequences that it serves.
 
-    def __init__(self, *, passage: "PartialModel", sequences: "Sequences", width: int, weight_bytes: int) -> None:
-        self.width = width
+    entry, exit, last: how what comes in, what goes out, and what comes to the head at last lies on the wire.
+    """
+
+    def __init__(
+        self,
+        *,
+        passage: "PartialModel",
+        sequences: "Sequences",
+        entry: "Packing",
+        exit: "Packing",
+        last: "Packing",
+        weight_bytes: int,
+        held: frozenset[str],
+    ) -> None:
+        self.width = entry.total  # elements of one token in what comes in
         self.weight_bytes = weight_bytes
         self._passage = passage
         self._sequences = sequences
+        self._held = held
+        self._entry, self._exit, self._last = entry, exit, last
 
     @classmethod
     def load(
@@ -39,43 +57,63 @@ class Shard:
         start: int,
         end: int,
         head: bool,
+        headers: Headers | None = None,
+        bits: int | None = None,
         before: "Shard | None" = None,
     ) -> "Shard":
         """Loads our part of a checkpoint, taking no more memory than it and a tenth.
 
         folder: has config.json. files: which tensors come from which safetensors file; files may be sparse, and named
-        .partial. before: another part of the same checkpoint, which is closed: what both parts have is taken over as it
-        is in memory, the rest of it freed before anything is read.
+        .partial. headers: of all tensors, where `files` aren't all files. bits: 4 or 8 packs a 16-bit checkpoint's
+        matrices while loading, the same on every member. before: another part of the same checkpoint, in the same form,
+        which is closed: what both parts have is taken over as it is in memory, the rest of it freed before anything is
+        read.
 
         Raises: Refused for a family that isn't offered, or weights that are missing or don't fit.
         """
-        from kafila_sidecar.runtime.shard.kv import Sequences
-        from kafila_sidecar.runtime.shard.loading import load_part, read_config, weight_bytes
-        from kafila_sidecar.runtime.shard.partial import doctor
+        from kafila_sidecar.runtime.shard.loading import load_part, read_config
 
-        config = read_config(folder)
-        kept = {} if before is None else before.give_up()
-        family, model = load_part(config, files, start=start, end=end, head=head, kept=kept)
-        size = weight_bytes(model)
-        sequences = Sequences(model, start=start, end=end)
-        passage = doctor(model, family.embedding, start=start, end=end)
-        return cls(passage=passage, sequences=sequences, width=family.width(config), weight_bytes=size)
+        kept = None if before is None else before.give_up()
+        built = load_part(
+            read_config(folder), files, start=start, end=end, head=head, headers=headers, bits=bits, kept=kept
+        )
+        return cls.of(built, start, end, head=head)
+
+    @classmethod
+    def of(cls, built: "Built", start: int, end: int, *, head: bool) -> "Shard":
+        """The stage [start, end) of a Model whose weights are in place."""
+        from kafila_sidecar.runtime.shard.building import flat
+        from kafila_sidecar.runtime.shard.kv import Sequences
+        from kafila_sidecar.runtime.shard.partial import PartialModel
+
+        size = built.weight_bytes(start, end, head=head)
+        own = built.roll.slots_of(start, end, head=head)
+        beside = [one for one in built.family.beside if one.parameter in built.roll.beside]
+        return cls(
+            passage=PartialModel(built.model, built.family, beside, start=start, end=end, idle=built.caches()),
+            sequences=Sequences(built.caches, own),
+            entry=built.roll.packing(built.family, start),
+            exit=built.roll.packing(built.family, end),
+            last=built.roll.packing(built.family, built.count),
+            weight_bytes=size,
+            held=frozenset(name for name, _ in flat(built.model) if built.is_of(name, start, end, head=head)),
+        )
 
     def embed_and_blocks(self, sequence: int, tokens: Sequence[int]) -> HiddenState:
         """The next tokens of a sequence, embedded and run through our blocks; the head's first step."""
         import mlx.core as mx
 
         cache = self._sequences.at(sequence, self._sequences.position(sequence))
-        hidden = self._passage.of_tokens(mx.array([list(tokens)], dtype=mx.int32), cache.slots)
-        return self._leave(hidden, cache)
+        carried = self._passage.of_tokens(mx.array([list(tokens)], dtype=mx.int32), cache.slots)
+        return self._leave(carried, cache)
 
     def run_blocks(self, sequence: int, state: HiddenState) -> HiddenState:
         """A received state run through our blocks.
 
         Raises: NotFound or InvalidInput when the state is not the sequence's next, or not of this model.
         """
-        cache, hidden = self._through(sequence, state)
-        return self._leave(hidden, cache)
+        cache, carried = self._through(sequence, state)
+        return self._leave(carried, cache)
 
     def absorb(self, sequence: int, state: HiddenState) -> None:
         """As `run_blocks`, where only the caches matter: the last stage's part of a prompt whose end is yet to come."""
@@ -90,8 +128,11 @@ class Shard:
         """The logits [V] that follow the last token of `state`, or [T, V] after each of them, evaluated."""
         import mlx.core as mx
 
-        hidden = self._unpacked(state)
-        logits = self._passage.of_head(hidden[:, -1:] if last_only else hidden, self._sequences.of(sequence).slots)
+        from kafila_sidecar.runtime.shard.arrays import unpack
+
+        self._sequences.check(sequence)
+        carried = self._last.parted(unpack(state))
+        logits = self._passage.of_head(carried.last_token() if last_only else carried)
         logits = logits[0, -1] if last_only else logits[0]
         mx.eval(logits)
         return logits
@@ -120,28 +161,25 @@ class Shard:
 
     def give_up(self) -> "dict[str, mx.array]":
         """Closes the shard but hands over its weights, by mlx-lm's names."""
-        weights = self._passage.weights()
+        weights = {name: array for name, array in self._passage.weights().items() if name in self._held}
         self.close()
         return weights
 
-    def _through(self, sequence: int, state: HiddenState) -> "tuple[SequenceCache, mx.array]":
-        hidden = self._unpacked(state)
-        cache = self._sequences.at(sequence, state.position)
-        return cache, self._passage.of_state(hidden, cache.slots)
-
-    def _unpacked(self, state: HiddenState) -> "mx.array":
+    def _through(self, sequence: int, state: HiddenState) -> "tuple[SequenceCache, Carried]":
         from kafila_sidecar.runtime.shard.arrays import unpack
 
         if state.shape[2] != self.width:
             raise InvalidInput(f"a hidden state is {state.shape[2]} wide, this model's are {self.width}")
-        return unpack(state)
+        carried = self._entry.parted(unpack(state))
+        cache = self._sequences.at(sequence, state.position)
+        return cache, self._passage.of_state(carried, cache.slots)
 
-    def _leave(self, hidden: "mx.array", cache: "SequenceCache") -> HiddenState:
+    def _leave(self, carried: "Carried", cache: "SequenceCache") -> HiddenState:
         import mlx.core as mx
 
         from kafila_sidecar.runtime.shard.arrays import pack
 
-        state = pack(hidden, cache.position)
+        state = pack(self._exit.joined(carried), cache.position)
         cache.advance(state.tokens)
         if state.tokens >= LARGE_CHUNK_TOKENS:
             mx.clear_cache()

@@ -5,7 +5,7 @@ Unset options take the checkpoint's own generation_config, and what that leaves 
 (sample/samplers.go), whatever the options say, and 1.1 would turn greedy answers into others than the model's own.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from math import isfinite
 from typing import Any
@@ -39,22 +39,55 @@ class SamplingOptions:
 # The checkpoint's name of an option, where it differs from Ollama's.
 _GENERATION_CONFIG_NAMES = {"repetition_penalty": "repeat_penalty"}
 
+_LARGEST = float(1 << 31)  # of any setting; more is a mistake, and wouldn't be a number to MLX
+
 
 def checkpoint_defaults(generation_config: Mapping[str, Any]) -> dict[str, float]:
     """The sampling defaults of a checkpoint with this generation_config.json, by Ollama's names.
 
-    `do_sample: false` means temperature 0. Entries that aren't numbers are passed over. The repeat penalty is always
-    there, since Ollama fills in its own 1.1 before a request gets here unless the model's parameters name another.
+    `do_sample: false` means temperature 0. Numbers may be written as texts; entries that are no numbers, or out of
+    range, are passed over (`unusable` names them). The repeat penalty is always there, since Ollama fills in its own
+    1.1 before a request gets here unless the model's parameters name another.
     """
-    known = {field.name for field in fields(SamplingOptions)} - {"seed"}
     found: dict[str, float] = {"repeat_penalty": SamplingOptions().repeat_penalty}
-    for key, value in generation_config.items():
-        name = _GENERATION_CONFIG_NAMES.get(key, key)
-        if name in known and isinstance(value, int | float) and not isinstance(value, bool):
-            found[name] = value
+    found |= {name: value for _, name, value in _settings(generation_config) if value is not None}
     if generation_config.get("do_sample") is False:
         found["temperature"] = 0.0
     return found
+
+
+def unusable(generation_config: Mapping[str, Any]) -> list[str]:
+    """The entries about sampling that a checkpoint sets to something that can't be used."""
+    return [key for key, _, value in _settings(generation_config) if value is None]
+
+
+def _settings(generation_config: Mapping[str, Any]) -> Iterator[tuple[str, str, float | None]]:
+    """Key, Ollama's name and value of each entry about sampling that is set; None for a value that can't be used."""
+    known = {field.name for field in fields(SamplingOptions)} - {"seed"}
+    for key, value in generation_config.items():
+        name = _GENERATION_CONFIG_NAMES.get(key, key)
+        if name in known and value is not None:
+            number = _number(value)
+            yield key, name, number if number is not None and _is_in_range(name, number) else None
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = value if isinstance(value, int) else float(value)
+    except ValueError:
+        return None
+    return number if abs(number) <= _LARGEST else None
+
+
+def _is_in_range(name: str, number: float) -> bool:
+    option: dict[str, Any] = {name: number}
+    try:
+        replace(SamplingOptions(), **option)
+    except InvalidInput:
+        return False
+    return True
 
 
 def resolve(given: Mapping[str, Any], generation_config: Mapping[str, Any]) -> SamplingOptions:

@@ -4,7 +4,7 @@ MLX thread only, yet importable without MLX: a `Sampler` is made and used on tha
 """
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from kafila_sidecar.runtime.text.options import SamplingOptions
@@ -18,11 +18,21 @@ SEED_BITS = 63
 class Sampler:
     """One request's way of picking tokens. Its random numbers are its own, whatever else runs beside it."""
 
-    def __init__(self, options: SamplingOptions, prompt: Iterable[int] = ()) -> None:
-        """`prompt`: the tokens that the penalties count as seen before the first pick."""
+    def __init__(
+        self,
+        options: SamplingOptions,
+        prompt: Iterable[int] = (),
+        size: int | None = None,
+        gaps: Sequence[int] = (),
+    ) -> None:
+        """`prompt`: the tokens that the penalties count as seen before the first pick. Ids from `size` on, and those in
+        `gaps`, are no tokens and never picked: heads are often wider than their tokenizer."""
         import mlx.core as mx
 
         self._options = options
+        self._size = size
+        self._gaps = gaps
+        self._mask: mx.array | None = None  # [V], made with the first logits
         self._seen = list(prompt)
         seed = secrets.randbits(SEED_BITS) if options.seed is None else options.seed % (1 << SEED_BITS)
         self._key = mx.random.key(seed)
@@ -31,10 +41,22 @@ class Sampler:
         """The next token after logits [V]; the penalties count it as seen from then on."""
         import mlx.core as mx
 
-        scores = self._penalised(logits)
+        scores = self._penalised(self._of_tokens(logits))
         token = int(mx.argmax(scores)) if self._options.temperature == 0 else self._draw(scores)
         self._seen.append(token)
         return token
+
+    def _of_tokens(self, logits: "mx.array") -> "mx.array":
+        """Logits [V] as far as they are those of tokens; gaps among them are -inf."""
+        import mlx.core as mx
+
+        scores = logits[: self._size]
+        if not self._gaps:
+            return scores
+        if self._mask is None:
+            gaps = mx.array([number for number in self._gaps if number < scores.size], dtype=mx.int32)
+            self._mask = mx.put_along_axis(mx.zeros_like(scores), gaps, mx.array(-mx.inf, scores.dtype), axis=-1)
+        return scores + self._mask
 
     def _penalised(self, logits: "mx.array") -> "mx.array":
         """Logits [V] less what the last `repeat_last_n` tokens cost."""

@@ -1,58 +1,67 @@
 """The checkpoint's tokenizer and chat template: prompts to token ids, token ids to streamed text.
 
-`Tokenizer.load` runs on the MLX thread, since mlx-lm imports MLX with its tokenizer. The rest computes without MLX and
-may run on any one thread at a time; long conversations take a while to render.
+Computes without MLX and may run on any one thread at a time; loading and long conversations take a while.
 """
 
-import json
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import TemplateError
-
 from kafila_sidecar.errors import InvalidInput, Refused
-from kafila_sidecar.runtime.shard.families import refuse_foreign_code
+from kafila_sidecar.runtime.text.control import ControlledEncoder, control_tokens
 from kafila_sidecar.runtime.text.conversation import TOO_LONG, Message, fit_messages, fit_tokens, for_template
+from kafila_sidecar.runtime.text.decoding import Decoding, TextStream
+from kafila_sidecar.runtime.text.ends import end_ids
+from kafila_sidecar.runtime.text.loading import TokenizerFiles, load_files
+from kafila_sidecar.runtime.text.options import unusable
+from kafila_sidecar.runtime.text.provenance import OwnText
+from kafila_sidecar.runtime.text.templates import Templates, find_templates
+
+log = logging.getLogger(__name__)
 
 Think = bool | str | None
 
-# mlx-lm imports the parser module that a checkpoint names; these are its own.
-TOOL_PARSERS = frozenset(
-    (
-        *("function_gemma", "gemma4", "glm47", "json_tools", "kimi_k2", "kimi_k3", "laguna", "longcat", "minicpm5"),
-        *("minimax_m2", "mistral", "muse_spark", "pythonic", "qwen3_coder"),
-    )
+THINKING_TOKENS = (
+    ("<think>", "</think>"),
+    ("<longcat_think>", "</longcat_think>"),
+    ("<|think:start|>", "<|think:end|>"),
+    ("<|channel>", "<channel|>"),
 )
-
-
-class TextStream:
-    """Token ids of one answer to text, whole characters at a time. Wraps one of mlx-lm's streaming detokenizers."""
-
-    def __init__(self, detokenizer: Any) -> None:
-        self._detokenizer = detokenizer
-
-    def add(self, token: int) -> str:
-        """The text that is certain now and wasn't before; it may be empty."""
-        self._detokenizer.add_token(token)
-        return str(self._detokenizer.last_segment)
-
-    def finish(self) -> str:
-        """What was held back for a character that never became whole."""
-        self._detokenizer.finalize()
-        return str(self._detokenizer.last_segment)
+"""Tokens around a thought, as mlx-lm knows them; a model that has a pair of them thinks unless it is told not to."""
 
 
 class Tokenizer:
-    """Renders, encodes and decodes for one checkpoint, around mlx-lm's TokenizerWrapper.
+    """Renders, encodes and decodes for one checkpoint.
 
-    eos_ids: the ids that end an answer. generation_config: the checkpoint's, {} where it has none.
+    eos_ids: the ids that end an answer. size: all ids are below it, and `gaps` are those below it that are no token.
+    generation_config: the checkpoint's, {} where it has none.
     """
 
-    def __init__(self, wrapper: Any, generation_config: Mapping[str, Any]) -> None:
-        self.wrapper = wrapper
-        self.generation_config = generation_config
-        self.eos_ids = frozenset(int(token) for token in wrapper.eos_token_ids)
+    def __init__(self, files: TokenizerFiles, templates: Mapping[str, str]) -> None:
+        """Raises: Refused for a decoder that is not known, or a template that can't be compiled."""
+        self.backend = files.backend
+        self.generation_config = files.generation_config
+        vocab = files.backend.get_vocab(with_added_tokens=True)
+        known = frozenset(vocab.values())
+        self.size = max(known, default=-1) + 1
+        self.gaps = tuple(sorted(frozenset(range(self.size)) - known))
+        self._embedded = _embedded_ids(files.config)
+        self._begin = _first_token(files)
+        self._decoding = Decoding.of(files.backend)
+        controls = control_tokens(files.backend, "".join(templates.values()))
+        self.eos_ids = (
+            end_ids(
+                (files.config, files.generation_config),
+                (files.tokenizer_config, files.special_tokens_map, files.special_tokens),
+                controls,
+                files.backend.token_to_id,
+            )
+            & known
+        )
+        self._encoder = ControlledEncoder(files.backend, controls)
+        self._settings = {"enable_thinking": any(a in vocab and b in vocab for a, b in THINKING_TOKENS)}
+        self.templates = Templates.tried(templates, files.special_tokens) if templates else None
 
     @classmethod
     def load(cls, folder: Path) -> "Tokenizer":
@@ -60,41 +69,48 @@ class Tokenizer:
 
         Raises: Refused when the files are absent, unreadable, or ask for more than that.
         """
-        from mlx_lm.tokenizer_utils import load
+        files = load_files("the checkpoint", folder)
+        if passed_over := unusable(files.generation_config):
+            log.info("generation_config_passed_over keys=%s", ",".join(passed_over))
+        return cls(files, find_templates("the checkpoint", folder))
 
-        _check(_read_json(folder / "tokenizer_config.json"))
-        config = _read_json(folder / "config.json")
-        generation_config = _read_json(folder / "generation_config.json")
-        ends = generation_config.get("eos_token_id", config.get("eos_token_id"))
-        try:
-            wrapper = load(folder, {"trust_remote_code": False, "local_files_only": True}, [] if ends is None else ends)
-        except (OSError, ValueError, ImportError, AttributeError, KeyError) as error:
-            raise Refused(f"the checkpoint's tokenizer can't be loaded: {error}") from error
-        return cls(wrapper, generation_config)
+    def check(self) -> None:
+        """Raises: Refused when conversations can't be rendered for this model, as a trial has shown."""
+        if self.templates is None:
+            return
+        if self.templates.fault:
+            raise Refused(f"{self.templates.fault}: choose another model")
+        for text in self.templates.trials(self._settings):
+            plain = "".join((text,))
+            if self._encoder.encode_apart(text) != self.backend.encode(plain, add_special_tokens=False).ids:
+                raise Refused(
+                    "the model's chat template makes control tokens in a way that can't be told from what people "
+                    "write: choose another model"
+                )
 
     def encode(self, text: str) -> list[int]:
-        """A raw prompt's ids, begun with the model's own first token unless the text has it already."""
-        bos = self.wrapper.bos_token
-        return list(self.wrapper.encode(text, add_special_tokens=bos is None or not text.startswith(bos)))
+        """A raw prompt's ids, begun with the model's own first token unless the text has it already. Control tokens in
+        it are control tokens, as in stock Ollama.
+
+        Raises: InvalidInput for a token that the model has no embedding for.
+        """
+        begun = self._begin is not None and text.startswith(self._begin[0])
+        return self._checked(self.backend.encode(text, add_special_tokens=not begun).ids)
 
     def render(self, messages: Sequence[Message], tools: Sequence[Any] = (), think: Think = None) -> list[int]:
-        """A conversation's ids, up to where the answer begins.
+        """A conversation's ids, up to where the answer begins. Control tokens in it are the template's; those that
+        people, tools or the model wrote are text.
 
         Raises: InvalidInput when the model's template refuses the conversation.
         """
         turns = [for_template(message) for message in messages]
-        if not self.wrapper.has_chat_template:
-            return self.encode("\n".join(turn["content"] for turn in turns))
-        extra: dict[str, Any] = {} if think is None else {"enable_thinking": bool(think)}
+        if self.templates is None:
+            begin = () if self._begin is None else (self._begin[1],)
+            return self._checked([*begin, *self._encoder.encode(OwnText("\n".join(turn["content"] for turn in turns)))])
+        settings: dict[str, Any] = self._settings if think is None else {"enable_thinking": bool(think)}
         if isinstance(think, str):
-            extra["reasoning_effort"] = think
-        try:
-            ids = self.wrapper.apply_chat_template(
-                turns, tools=list(tools) or None, add_generation_prompt=True, **extra
-            )
-        except TemplateError as error:
-            raise InvalidInput(f"the model's chat template doesn't take this conversation: {error}") from error
-        return list(ids)
+            settings = settings | {"reasoning_effort": think}
+        return self._checked(self._encoder.encode(self.templates.render(turns, tools, settings)))
 
     def fit(
         self,
@@ -144,33 +160,24 @@ class Tokenizer:
 
     def stream(self, *, after_raw_prompt: bool = False) -> TextStream:
         """A new answer's text. After a raw prompt a leading space belongs to the text; after a template it is none."""
-        detokenizer: Any = self.wrapper.detokenizer
-        if after_raw_prompt:
-            detokenizer.trim_space = False
-            detokenizer._maybe_trim_space = lambda text: text
-        return TextStream(detokenizer)
+        return self._decoding.stream(at_start=not after_raw_prompt)
+
+    def _checked(self, ids: list[int]) -> list[int]:
+        if self._embedded and ids and max(ids) >= self._embedded:
+            token = self.backend.id_to_token(max(ids))
+            raise InvalidInput(f"the model was made without the token {token!r}, which its tokenizer has: leave it out")
+        return ids
 
 
-def _check(config: Mapping[str, Any]) -> None:
-    refuse_foreign_code(config, "tokenizer_config.json")
-    parser, template = config.get("tool_parser_type"), config.get("chat_template_type")
-    if parser is not None and parser not in TOOL_PARSERS:
-        raise Refused(f"tokenizer_config.json names the unknown tool parser {parser!r}: choose another model")
-    if template is not None:
-        raise Refused(f"tokenizer_config.json names the chat template type {template!r}: choose a model with its own")
+def _embedded_ids(config: Mapping[str, Any]) -> int:
+    """How many ids the model has embeddings for; 0 where config.json doesn't say."""
+    inner = config.get("text_config")
+    sizes = [one.get("vocab_size") for one in (config, inner if isinstance(inner, Mapping) else {})]
+    return next((size for size in sizes if type(size) is int), 0)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file; {} where there is none.
-
-    Raises: Refused when it is something else.
-    """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise Refused(f"the checkpoint's {path.name} can't be read: {error}") from error
-    if not isinstance(content, dict):
-        raise Refused(f"the checkpoint's {path.name} is no JSON object")
-    return content
+def _first_token(files: TokenizerFiles) -> tuple[str, int] | None:
+    """The token that the tokenizer puts in front of a text, if it does."""
+    first = files.special_tokens.get("bos_token", "")
+    number, put = files.backend.token_to_id(first), files.backend.encode("").ids
+    return (first, number) if number is not None and put[:1] == [number] else None

@@ -17,7 +17,13 @@ from kafila_sidecar.errors import Denied, InvalidInput, KafilaError, Refused
 from kafila_sidecar.session.admission.pake import GuessStore
 from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.channel.delivery import Delivery
-from kafila_sidecar.session.channel.events import Event, HostChanged, JoiningChanged, MemberJoined, MemberRemoved
+from kafila_sidecar.session.channel.events import (
+    Event,
+    HostChanged,
+    JoiningChanged,
+    MemberJoined,
+    MemberRemoved,
+)
 from kafila_sidecar.session.channel.gossip import Forward
 from kafila_sidecar.session.channel.presence import Presence
 from kafila_sidecar.session.channel.queue import EventQueue

@@ -80,7 +80,7 @@ class Serve:
 
 @dataclass(frozen=True, slots=True)
 class StopServing:
-    """End the epoch: running requests fail with `fault`, the shard is dropped."""
+    """End the epoch: running requests fail with `fault`; loaded blocks stay, the next plan may need them."""
 
     fault: Fault
 

@@ -11,6 +11,7 @@ from typing import Any
 import kafila_planner
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import BY_CODE, InvalidInput
+from kafila_sidecar.foreign import line
 from kafila_sidecar.net import candidates as reach
 from kafila_sidecar.net.candidates import Candidate
 from kafila_sidecar.session.coordination.edges import FormedLink
@@ -72,7 +73,7 @@ class Doing:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class Lendable:
     """What the speaker can give of the checkpoint: bytes by the place of their file."""
 
     held: Mapping[int, Ranges]
@@ -153,7 +154,7 @@ Said = (
     | Linked
     | Unlinked
     | Doing
-    | Holding
+    | Lendable
     | Drawing
     | Lost
     | Asked
@@ -213,11 +214,6 @@ def read_json(text: str, most_bytes: int) -> Any:
     return value
 
 
-def plain(text: str, most: int) -> str:
-    """Text of another machine as people may see it: one line, no control characters, not too long."""
-    return "".join(letter if letter.isprintable() else " " for letter in text[:most])
-
-
 def _measured(speaker: str, capability: ring_pb2.Capability) -> Measured:
     entry = read_json(capability.member_json, LARGEST_ENTRY_BYTES)
     if not isinstance(entry, dict) or entry.get("name") != speaker:
@@ -229,7 +225,7 @@ def _measured(speaker: str, capability: ring_pb2.Capability) -> Measured:
     memory = member.memory_bytes or 0
     if memory > MOST_BYTES:
         raise InvalidInput(f"{speaker} has memory that is no number of bytes")
-    return Measured(entry, plain(capability.device, LONGEST_DEVICE), memory)
+    return Measured(entry, line(capability.device, LONGEST_DEVICE), memory)
 
 
 def _link(report: ring_pb2.LinkReport) -> Linked | Unlinked:
@@ -246,13 +242,13 @@ def _doing(epoch: int, progress: ring_pb2.Progress) -> Doing:
         raise InvalidInput("a member does something that there is no word for")
     if not 0.0 <= progress.rate_bytes_per_s <= MOST_BYTES:
         raise InvalidInput("a member fetches at no sensible rate")
-    waits_for = plain(progress.waits_for, LONGEST_WAIT)
+    waits_for = line(progress.waits_for, LONGEST_WAIT)
     return Doing(
         epoch, progress.doing, progress.fetched_bytes, progress.total_bytes, progress.rate_bytes_per_s, waits_for
     )
 
 
-def read_holds(told: ring_pb2.Holds) -> Holding:
+def read_holds(told: ring_pb2.Holds) -> Lendable:
     """Raises InvalidInput unless spans are in order, and not too many of them."""
     if len(told.files) > MOST_FILES or sum(len(file.starts) for file in told.files) > MOST_SPANS:
         raise InvalidInput("a member holds more parts than a checkpoint has")
@@ -265,7 +261,7 @@ def read_holds(told: ring_pb2.Holds) -> Holding:
         if not all(before <= start < end for start, end, before in spans):
             raise InvalidInput("a member holds parts that are not in order")
         held[file.file] = Ranges.of(Span(start, end) for start, end, _ in spans)
-    return Holding(held)
+    return Lendable(held)
 
 
 def _fault(speaker: str, fault: ring_pb2.Fault) -> Lost | MemberFailed | Over:
@@ -273,7 +269,7 @@ def _fault(speaker: str, fault: ring_pb2.Fault) -> Lost | MemberFailed | Over:
         return Lost(fault.member)
     if fault.code not in BY_CODE:
         raise InvalidInput(f"{speaker} tells a fault without a known code")
-    told = Fault(plain(fault.member, LONGEST_NAME), fault.code, plain(fault.sentence, LONGEST_SENTENCE))
+    told = Fault(line(fault.member, LONGEST_NAME), fault.code, line(fault.sentence, LONGEST_SENTENCE))
     if fault.kind == "failed" and fault.member == speaker:
         return MemberFailed(told)
     if fault.kind == "over":

@@ -86,7 +86,7 @@ class Dispatcher:
                 self._roster.progressed(sender, said)
                 if self._coordinator:
                     await self._cores.obey(self._coordinator.progressed(sender, epoch, doing, self._now))
-            case messages.Holding(held) if sender != self._follower.name:
+            case messages.Lendable(held) if sender != self._follower.name:
                 self._shares.learn(sender, held)
             case messages.Drawing(sources):
                 self._heard_draws(sender, sources)

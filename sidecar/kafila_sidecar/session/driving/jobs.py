@@ -9,7 +9,7 @@ from kafila_planner import Refusal
 from kafila_sidecar.errors import KafilaError
 from kafila_sidecar.session.coordination.effects import Fault, Json, Proposal
 from kafila_sidecar.session.coordination.planning import propose
-from kafila_sidecar.session.driving.pace import Pace
+from kafila_sidecar.session.driving.pace import FetchPace
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ class Jobs:
 def _thinned(said: Said) -> Progress:
     before, said_at = ("", ""), 0.0
     loop = asyncio.get_running_loop()
-    pace = Pace()
+    pace = FetchPace()
 
     def progress(doing: str, here_bytes: int, total_bytes: int, waits_for: str = "") -> None:
         nonlocal before, said_at

@@ -5,7 +5,7 @@ from collections import deque
 WINDOW_S = 5.0
 
 
-class Pace:
+class FetchPace:
     """Over the last seconds."""
 
     def __init__(self) -> None:

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtensionOID, NameOID
 
 from kafila_rendezvous.certificate import FINGERPRINT_LETTERS, fingerprint
+from kafila_rendezvous.pings import MEMBER_OPTIONS
 from kafila_sidecar.errors import Denied, Unavailable, from_code
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress
 
@@ -23,9 +24,7 @@ _NO_ANSWER = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, gr
 
 _OPTIONS = [
     ("grpc.use_local_subchannel_pool", 1),  # a connection of its own, so that its end is this member's departure
-    ("grpc.keepalive_time_ms", 10_000),  # a rendezvous that vanished is noticed within 15 s
-    ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.keepalive_permit_without_calls", 1),
+    *MEMBER_OPTIONS,
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2_000),
     ("grpc.max_receive_message_length", 512 * 1024),

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from kafila_sidecar.errors import NotFound, Refused
+from kafila_sidecar.small_files import MORE_TEMPLATES, MOST_SMALL_BYTES, read_bytes, small_files_of
 from kafila_sidecar.weights.format.description import FolderDescription, SmallFile, WeightHead, described, parse
 from kafila_sidecar.weights.format.manifest import MAX_HEADER_BYTES, PREFIX_BYTES, header_span, parse_header
 from kafila_sidecar.weights.providers.files import WEIGHT_FILE
-from kafila_sidecar.weights.providers.hub import MAX_SMALL_BYTES
 from kafila_sidecar.weights.providers.source import (
-    SMALL_FILES,
     Source,
     WeightFile,
     put,
@@ -40,8 +39,9 @@ def folder_name(path: str) -> str:
 
 def describe(folder: Path, names: Iterable[str]) -> FolderDescription:
     """Of a folder that lies here, with these weight files. Reads small files and headers; blocks."""
-    found = sorted(name for name in SMALL_FILES if (folder / name).is_file())
-    files = [SmallFile(name, len(content := (folder / name).read_bytes()), digest(content)) for name in found]
+    there = [path for path in (*folder.iterdir(), *(folder / MORE_TEMPLATES).glob("*")) if path.is_file()]
+    found = small_files_of(path.relative_to(folder).as_posix() for path in there)
+    files = [SmallFile(name, len(content := read_bytes(folder.name, folder / name)), digest(content)) for name in found]
     weights = [head_of(folder / name) for name in names]
     return described(files, weights)
 
@@ -68,7 +68,7 @@ def check_bounds(description: FolderDescription) -> None:
     names = [file.name for file in description.files] + [head.name for head in description.weights]
     is_proper = (
         len(set(names)) == len(names)
-        and all(file.name in SMALL_FILES and 0 <= file.size_bytes <= MAX_SMALL_BYTES for file in description.files)
+        and all(small_files_of([file.name]) and 0 <= file.size_bytes <= MOST_SMALL_BYTES for file in description.files)
         and all(
             WEIGHT_FILE.fullmatch(head.name)
             and PREFIX_BYTES < head.header_bytes <= PREFIX_BYTES + MAX_HEADER_BYTES

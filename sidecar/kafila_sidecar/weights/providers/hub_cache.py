@@ -6,6 +6,8 @@ Its layout: `models--ORG--NAME/refs/main` holds a commit, `…/snapshots/COMMIT/
 from dataclasses import dataclass
 from pathlib import Path
 
+from kafila_sidecar.small_files import MORE_TEMPLATES
+
 
 @dataclass(frozen=True, slots=True)
 class HubCache:
@@ -19,11 +21,12 @@ class HubCache:
         return ref.read_text().strip() if self.folder is not None and ref.is_file() else None
 
     def files(self, repo: str, revision: str) -> dict[str, Path]:
-        """The files at the top of a repository that are here, by name."""
+        """The files at the top of a repository that are here, and its further chat templates, by their place in it."""
         snapshot = self._repo(repo) / "snapshots" / revision
         if self.folder is None or not snapshot.is_dir():
             return {}
-        return {path.name: path.resolve() for path in sorted(snapshot.iterdir()) if path.is_file()}
+        here = [*snapshot.iterdir(), *snapshot.glob(f"{MORE_TEMPLATES}/*.jinja")]
+        return {str(path.relative_to(snapshot)): path.resolve() for path in sorted(here) if path.is_file()}
 
     def _repo(self, repo: str) -> Path:
         return (self.folder or Path()) / f"models--{repo.replace('/', '--')}"

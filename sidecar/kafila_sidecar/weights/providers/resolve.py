@@ -11,19 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from kafila_sidecar.errors import InvalidInput, KafilaError, NotFound, TimedOut, Unavailable
+from kafila_sidecar.small_files import CONFIG, small_files_of
 from kafila_sidecar.weights.providers.folder import folder_source
 from kafila_sidecar.weights.providers.hub import REPO, FilePlace, Hub
 from kafila_sidecar.weights.providers.hub_cache import HubCache
 from kafila_sidecar.weights.providers.names import alike, is_short, known_as
-from kafila_sidecar.weights.providers.source import (
-    CONFIG,
-    SMALL_FILES,
-    Source,
-    WeightFile,
-    put,
-    read_config,
-    weight_files,
-)
+from kafila_sidecar.weights.providers.source import Source, WeightFile, put, read_config, weight_files
 from kafila_sidecar.weights.tasks import tasks
 
 log = logging.getLogger(__name__)
@@ -106,7 +99,7 @@ def listing_of(info: Mapping[str, Any]) -> Listing:
     digests: dict[str, str] = {}
     for sibling in info["siblings"]:
         match sibling:
-            case {"rfilename": str(name), **rest} if "/" not in name:
+            case {"rfilename": str(name), **rest} if "/" not in name or small_files_of([name]):
                 size: Any = rest.get("size")
                 sizes[name] = size if type(size) is int else None
                 match rest.get("lfs"):
@@ -130,7 +123,7 @@ async def fetch_small(hub: Hub, repo: str, listing: Listing, folder: Path, shelf
         return len(content)
 
     async with tasks() as group:
-        running = [group.create_task(bring(name)) for name in sorted(SMALL_FILES & listing.sizes.keys())]
+        running = [group.create_task(bring(name)) for name in small_files_of(listing.sizes)]
     await asyncio.to_thread(put, folder / RECORD, json.dumps(asdict(listing)).encode())
     return sum(task.result() for task in running)
 

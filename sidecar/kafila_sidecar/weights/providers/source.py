@@ -1,6 +1,5 @@
 """What a checkpoint is made of, wherever it comes from; and what its small files may say."""
 
-import json
 import os
 import re
 from collections.abc import Collection, Mapping
@@ -9,25 +8,14 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
-from kafila_sidecar.errors import NotFound, Refused
+from kafila_sidecar.errors import Refused
+from kafila_sidecar.models.foreign import refuse_foreign_code
+from kafila_sidecar.models.quantisation import quantisation_of
+from kafila_sidecar.small_files import CONFIG, INDEX, SMALL_FILES, read_json
 from kafila_sidecar.weights.format.description import FolderDescription
 from kafila_sidecar.weights.providers.files import WeightFiles, choose
 from kafila_sidecar.weights.store.journal import room_on_disk
 
-CONFIG = "config.json"
-GENERATION_CONFIG = "generation_config.json"
-INDEX = "model.safetensors.index.json"
-SMALL_FILES = frozenset(
-    {
-        *{CONFIG, GENERATION_CONFIG, "hf_quant_config.json", INDEX},
-        *{"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"},
-        *{"vocab.json", "merges.txt", "vocab.txt", "tokenizer.model", "tiktoken.model", "spiece.model"},
-        *{"chat_template.jinja", "chat_template.json"},
-    }
-)
-"""All that is ever taken from a repository beside weights; code is not."""
-CODE_KEYS = {"auto_map", "model_file", "trust_remote_code", "custom_pipelines", "custom_generate"}
-"""Keys by which a checkpoint asks for code of its own to be run."""
 MODEL_TYPE = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
 
 
@@ -62,49 +50,19 @@ class Source:
 
 
 def read_config(model: str, folder: Path) -> dict[str, Any]:
-    """config.json of the small files in `folder`. Raises Refused for a checkpoint that wants code of its own run."""
+    """config.json of the small files in `folder`.
+
+    Raises Refused for a checkpoint that wants code of its own run, or is quantised in a way that can't be run.
+    """
     for path in sorted(folder.glob("*.json")):
         if path.name in SMALL_FILES - {INDEX, "tokenizer.json", "vocab.json"}:
-            refuse_code(model, path.name, read_json(model, path))
+            refuse_foreign_code(read_json(model, path), f"{model}'s {path.name}")
     config = read_json(model, folder / CONFIG)
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or not MODEL_TYPE.fullmatch(model_type):
         raise Refused(f"{model} does not say in its config.json which architecture it is (model_type)")
-    quantised = config.get("quantization_config")
-    if isinstance(quantised, dict) and "quantization" not in config:
-        method = quantised.get("quant_method", "some way of its own")
-        raise Refused(f"{model} is quantised by {method}: choose a checkpoint in bf16 or f16, or in MLX's 4 or 8 bits")
+    quantisation_of(config)
     return config
-
-
-def refuse_code(model: str, file: str, content: Any) -> None:
-    unread = [content]
-    while unread:
-        value = unread.pop()
-        if isinstance(value, list):
-            unread += value
-        elif isinstance(value, dict):
-            asked = CODE_KEYS & {key for key, setting in value.items() if setting}
-            if asked:
-                raise Refused(f"{model} asks in {file} for code of its own ({min(asked)}), which is never run")
-            unread += value.values()
-
-
-def read_json(model: str, path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise NotFound(f"{model} has no {path.name}: it is no checkpoint that can be run") from None
-    except (ValueError, RecursionError):
-        content = None
-    if not isinstance(content, dict):
-        raise Refused(f"{model} has a {path.name} that is no JSON object")
-    return content
-
-
-def read_optional_json(model: str, folder: Path, name: str) -> dict[str, Any]:
-    """As `read_json`; {} where the checkpoint has no such file."""
-    return read_json(model, folder / name) if (folder / name).is_file() else {}
 
 
 def weight_files(model: str, small_files: Path, listed: Collection[str]) -> WeightFiles:

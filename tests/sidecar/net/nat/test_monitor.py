@@ -1,6 +1,7 @@
 """What a node knows of the network around it and keeps true, in simulated time."""
 
 import asyncio
+import errno
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -68,18 +69,22 @@ class Scene:
     map_port: Callable[[int, Callable[[Mapped | None], None]], Awaitable[None]] | None = None
     asked: list[tuple[StunServer, ...]] = field(default_factory=list)
     told: int = 0
+    is_blind: bool = False
 
     async def run(self, act: Callable[["Scene"], Awaitable[None]]) -> None:
         self.own = PlayedEndpoint()
-        self.monitor = NetworkMonitor(
-            self.own, interfaces=lambda: self.interfaces, ask=self.ask, map_port=self.map_port
-        )
+        self.monitor = NetworkMonitor(self.own, interfaces=self.look, ask=self.ask, map_port=self.map_port)
         self.monitor.listen(Listener((SERVER,), self.hear))
         running = asyncio.create_task(self.monitor.run())
         await act(self)
         running.cancel()
         await asyncio.wait([running])
         assert running.cancelled()
+
+    def look(self) -> Sequence[Interface]:
+        if self.is_blind:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return self.interfaces
 
     async def ask(self, own: OwnSocket, servers: Sequence[StunServer]) -> Nat:
         self.asked.append(tuple(servers))
@@ -167,6 +172,19 @@ def test_addresses_when_they_change_then_links_search_peers_hear_and_servers_are
         await asyncio.sleep(5)
         assert (scene.own.searches, scene.asked) == (1, [(SERVER,), (SERVER,)])
         assert scene.told >= 2
+
+    play(Scene(), act)
+
+
+def test_addresses_when_a_look_fails_then_it_goes_on_and_the_next_look_counts() -> None:
+    async def act(scene: Scene) -> None:
+        await scene.monitor.about([SERVER])
+        scene.interfaces, scene.is_blind = CAFE, True
+        await asyncio.sleep(9)
+        assert scene.own.searches == 0
+        scene.is_blind = False
+        await asyncio.sleep(5)
+        assert scene.own.searches == 1
 
     play(Scene(), act)
 

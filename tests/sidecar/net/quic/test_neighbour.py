@@ -212,6 +212,15 @@ def test_peer_when_it_closes_then_the_other_end_learns_the_reason_at_once() -> N
     assert a.ended is None
 
 
+def test_peer_when_its_reason_commands_the_terminal_then_it_is_only_shown() -> None:
+    wire = DatagramWire()
+    a, b = established(wire)
+    a.core.close(core.CLOSED, "\x1b[2Jgoing\nhome")
+    a.pump()
+    assert wire.run(1, until=lambda: b.ended is not None)
+    assert b.ended == Ended("closed", "\ufffd[2Jgoing home")
+
+
 def test_stream_when_given_up_then_the_peer_learns_it_and_credit_comes_back() -> None:
     wire = DatagramWire()
     a, b = wide(wire)

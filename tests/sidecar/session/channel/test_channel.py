@@ -304,19 +304,21 @@ async def test_channel_when_the_rendezvous_forgets_the_room_then_it_says_so_and_
 
 
 async def left_alone(
-    company: Company, deadlines: JoinDeadlines = PATIENT
+    company: Company, notes: Path, deadlines: JoinDeadlines = PATIENT
 ) -> tuple[RendezvousConfig, ChannelPerson, ChannelPerson]:
     """Two members whose rendezvous has stopped, and how it is started again."""
-    pair = make_key_pair()
-    async with serve(RendezvousConfig(port=0, key_pair=pair)) as serving:
+    config = RendezvousConfig(port=0, key_pair=make_key_pair(), notes=notes)
+    async with serve(config) as serving:
         host = await company.host(RendezvousAddress("127.0.0.1", serving.port, serving.fingerprint))
         anna = await company.join(host.channel.code, "anna")
         await host.hear(MemberJoined)
-    return RendezvousConfig(port=serving.port, key_pair=pair), host, anna
+    return replace(config, port=serving.port), host, anna
 
 
-async def test_rendezvous_when_it_is_started_again_then_the_same_code_and_mailboxes_go_on(company: Company) -> None:
-    again, host, anna = await left_alone(company)
+async def test_rendezvous_when_it_is_started_again_then_the_same_code_and_mailboxes_go_on(
+    company: Company, tmp_path: Path
+) -> None:
+    again, host, anna = await left_alone(company, tmp_path / "mailboxes")
     code = host.channel.code
     for person in (host, anna):
         await person.hear(RendezvousLost)
@@ -336,9 +338,9 @@ async def test_rendezvous_when_it_is_started_again_then_the_same_code_and_mailbo
 
 
 async def test_rendezvous_when_a_member_does_not_come_back_to_it_then_it_is_missed_after_a_while(
-    company: Company,
+    company: Company, tmp_path: Path
 ) -> None:
-    again, host, anna = await left_alone(company, JoinDeadlines(absence_s=0.5))
+    again, host, anna = await left_alone(company, tmp_path / "mailboxes", JoinDeadlines(absence_s=0.5))
     await anna.hear(RendezvousLost)
     await anna.channel.aclose()
     async with serve(again):

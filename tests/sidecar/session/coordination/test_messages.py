@@ -13,7 +13,7 @@ from kafila_sidecar.session.coordination.effects import Fault
 from kafila_sidecar.session.coordination.messages import (
     Doing,
     Drawing,
-    Holding,
+    Lendable,
     Linked,
     Lost,
     Measured,
@@ -64,7 +64,7 @@ def trace(**changes: Any) -> ring_pb2.Control:
     ("control", "said"),
     [
         (capability('{"name": "anna", "memory_bytes": 7}'), Measured({"name": "anna", "memory_bytes": 7}, "cpu", 7)),
-        (capability('{"name": "anna"}', "gpu\x1b[2J"), Measured({"name": "anna"}, "gpu [2J", 0)),
+        (capability('{"name": "anna"}', "gpu\x1b[2J"), Measured({"name": "anna"}, "gpu\ufffd[2J", 0)),
         (link(rtt_s=0.5, punch_s=0.1, handshake_s=0.2), Linked("ben", FormedLink("direct", 0.5, 0.1, 0.2))),
         (link(up=False), Unlinked("ben")),
         (doing("loading"), Doing(3, "loading", 1, 2)),
@@ -72,7 +72,7 @@ def trace(**changes: Any) -> ring_pb2.Control:
             doing("fetching", rate_bytes_per_s=5.0, waits_for="a\nb" * 200),
             Doing(3, "fetching", 1, 2, 5.0, "a b" * 66 + "a "),
         ),
-        (holds((2, [1, 9], [4, 12])), Holding({2: Ranges.of([Span(1, 4), Span(9, 12)])})),
+        (holds((2, [1, 9], [4, 12])), Lendable({2: Ranges.of([Span(1, 4), Span(9, 12)])})),
         (ring_pb2.Control(draws=ring_pb2.Draws(sources=["ben"])), Drawing(frozenset({"ben"}))),
         (fault("lost", "ben", code=""), Lost("ben")),
         (fault("failed"), MemberFailed(Fault("anna", "INTERNAL", "why"))),

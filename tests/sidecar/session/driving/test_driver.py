@@ -292,9 +292,9 @@ async def test_driver_when_a_member_tells_what_it_holds_then_that_is_known_until
     held = ring_pb2.Holds(files=[ring_pb2.HeldFile(file=1, starts=[8], ends=[16])])
     driven.channel.says("bob", ring_pb2.Control(holds=held))
     await driven.settled()
-    assert {name: {file: list(spans) for file, spans in files.items()} for name, files in driven.shares.told.items()} == {
-        "bob": {1: [(8, 16)]}
-    }
+    assert {
+        name: {file: list(spans) for file, spans in files.items()} for name, files in driven.shares.told.items()
+    } == {"bob": {1: [(8, 16)]}}
     driven.channel.remove("bob", "lost")
     await driven.settled()
     assert not driven.shares.told

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafila_sidecar.session.driving.pace import WINDOW_S, Pace
+from kafila_sidecar.session.driving.pace import WINDOW_S, FetchPace
 
 
 @pytest.mark.parametrize(
@@ -18,12 +18,12 @@ from kafila_sidecar.session.driving.pace import WINDOW_S, Pace
 def test_pace_when_bytes_come_then_it_is_that_of_the_last_seconds(
     seen: list[tuple[float, int]], bytes_per_s: float
 ) -> None:
-    pace = Pace()
+    pace = FetchPace()
     assert [pace.note(now, here_bytes) for now, here_bytes in seen][-1] == bytes_per_s
 
 
 def test_pace_when_it_changes_then_the_former_is_forgotten_within_the_window() -> None:
-    pace = Pace()
+    pace = FetchPace()
     here_bytes = 0
     for second in range(20):
         here_bytes += 1000 if second < 10 else 10

@@ -68,7 +68,7 @@ class HostileStub:
         return lambda _request, timeout: self._answer(response_deserializer)
 
     def unary_stream(self, _method: str, *, response_deserializer: Callable[[bytes], object], **_: Any) -> Any:
-        return lambda _request: Reading(lambda: self._answer(response_deserializer))
+        return lambda _request: ReadingMail(lambda: self._answer(response_deserializer))
 
     stream_stream = unary_stream
 
@@ -81,7 +81,7 @@ class HostileStub:
             return None
 
 
-class Reading:
+class ReadingMail:
     """A stream of answers."""
 
     def __init__(self, read: Callable[[], Any]) -> None:

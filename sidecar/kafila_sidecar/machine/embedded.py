@@ -1,0 +1,132 @@
+"""The rendezvous that a host embeds when none is configured, and what is known of who can reach it."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from ipaddress import ip_address
+from pathlib import Path
+
+from kafila_sidecar.errors import KafilaError
+from kafila_sidecar.machine.rendezvous_process import RendezvousProcess, ServedPorts
+from kafila_sidecar.net.candidates import host_candidates, system_interfaces
+from kafila_sidecar.net.portmap.codec import Transport
+from kafila_sidecar.net.portmap.driver import Told
+from kafila_sidecar.net.portmap.mapping import Mapped
+from kafila_sidecar.session.rendezvous.address import RendezvousAddress
+
+log = logging.getLogger(__name__)
+
+
+MAPPING_PATIENCE_S = 2.0  # for the router's answer, before the code is printed
+
+MapPort = Callable[[Transport, int, Told], Awaitable[None]]
+"""Has the router forward a port until cancelled and tells what stands; returns when it offers nothing."""
+
+
+def best_address() -> str:
+    """The address that others would most likely use."""
+    try:
+        interfaces = system_interfaces()
+    except OSError as error:  # no descriptor to ask with
+        log.warning("interfaces_unknown error=%s", error.strerror)
+        return "127.0.0.1"
+    found = [candidate.address for candidate in host_candidates(1, interfaces, ipv6=False)]
+    return next((address for address in found if not ip_address(address).is_loopback), "127.0.0.1")
+
+
+class EmbeddedRendezvous:
+    """Started with the first session that needs it; serves until `stack` is closed."""
+
+    def __init__(
+        self,
+        *,
+        folder: Path,
+        stack: AsyncExitStack,
+        map_port: MapPort | None,
+        own_address: Callable[[], str] = best_address,
+        patience_s: float = MAPPING_PATIENCE_S,
+    ) -> None:
+        """`map_port` None: the router is not asked. `own_address`: where others would reach this machine."""
+        self._own_address = own_address
+        self._patience_s = patience_s
+        self._folder = folder
+        self._stack = stack
+        self._map_port = map_port
+        self._address: RendezvousAddress | None = None
+        self._outside: Mapped | None = None  # what the router forwards to it
+        self._mapping: list[asyncio.Task[None]] = []
+        self._starting = asyncio.Lock()
+
+    async def start(self) -> tuple[RendezvousAddress, str]:
+        """Where it can be reached, and a sentence on by whom.
+
+        Raises:
+            Refused: no port can be opened, or its key can't be kept.
+            Unavailable: its process can't be started.
+        """
+        async with self._starting:
+            if self._address is None:
+                self._address = await self._serve()
+        return self._address, rendezvous_note(self._address, self._outside.outside if self._outside else None)
+
+    async def _serve(self) -> RendezvousAddress:
+        process = RendezvousProcess(self._folder)
+        served = await process.start()
+        self._stack.push_async_callback(process.stop)
+        address = RendezvousAddress(self._own_address(), served.port, served.fingerprint)
+        is_behind_a_router = ip_address(address.host).is_private and not ip_address(address.host).is_loopback
+        if is_behind_a_router and self._map_port is not None:
+            await self._have_mapped(served, self._map_port)
+        return address
+
+    async def _have_mapped(self, served: ServedPorts, map_port: MapPort) -> None:
+        """Asks the router to let in members from elsewhere. Without the UDP ports they use the relay by its stream."""
+        answered = asyncio.Event()
+
+        def told(mapped: Mapped | None) -> None:
+            self._outside = mapped
+            answered.set()
+
+        tcp = asyncio.create_task(_keep(map_port(Transport.TCP, served.port, told)), name="map the rendezvous")
+        tcp.add_done_callback(lambda _: answered.set())
+        udp = [_keep(map_port(Transport.UDP, port, lambda _: None)) for port in served.udp_ports]
+        self._mapping = [tcp, *(asyncio.create_task(keeping) for keeping in udp)]
+        self._stack.push_async_callback(self._stop_mapping)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(answered.wait(), self._patience_s)
+
+    async def _stop_mapping(self) -> None:
+        for task in self._mapping:
+            task.cancel()
+        await asyncio.wait(self._mapping)
+
+
+async def _keep(mapping: Awaitable[None]) -> None:
+    try:
+        await mapping
+    except KafilaError as error:
+        log.info("port_mapping_failed code=%s", error.code)
+
+
+def rendezvous_note(address: RendezvousAddress, outside: tuple[str, int] | None) -> str:
+    host = address.host
+    if outside is not None and ip_address(outside[0]).is_global:
+        elsewhere = RendezvousAddress(*outside, address.fingerprint)
+        return (
+            "the rendezvous runs on this machine, and the router forwards a port to it, as far as can be told: members"
+            f" elsewhere write @{elsewhere} after the code's words"
+        )
+    if ip_address(host).is_loopback:
+        return "the rendezvous runs on this machine, and only this machine can reach it"
+    if ip_address(host).is_global:
+        return (
+            "the rendezvous runs on this machine, which has a public address: reachable from outside unless a firewall"
+            " is in the way"
+        )
+    return (
+        "the rendezvous runs on this machine: reachable from this network only, as far as can be told. For members"
+        " elsewhere, run `kafila-rendezvous --listen 0.0.0.0:7770` on any server with a public address"
+        " and set KAFILA_RENDEZVOUS to the line that it prints"
+    )

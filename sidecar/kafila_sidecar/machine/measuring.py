@@ -1,0 +1,77 @@
+"""What this machine brings to a session: its device, its costs for a checkpoint, the memory that it lends."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from kafila_sidecar.models.anatomy import Anatomy, Headers
+from kafila_sidecar.net.nat.behaviour import Nat
+from kafila_sidecar.runtime.mlx_thread import MlxThread
+from kafila_sidecar.runtime.probe.probe import probe
+from kafila_sidecar.serving.scheduler import MOST_ROWS_A_RUN
+from kafila_sidecar.session.coordination.effects import Json
+from kafila_sidecar.weights.checkpoint import Checkpoint
+
+_DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
+
+
+class Measuring:
+    """`reserved` says how many bytes the sessions of this machine hold already, or were promised."""
+
+    def __init__(self, *, mlx: MlxThread, folder: Path, reserved: Callable[[], int]) -> None:
+        self._mlx = mlx
+        self._folder = folder
+        self._reserved = reserved
+
+    async def device(self) -> tuple[str, int]:
+        """The device's name, and the bytes that one more session may use."""
+        name, usable_bytes = await self._mlx.run(_device)
+        return name, max(0, usable_bytes - self._reserved())
+
+    async def anatomy(self, config: Mapping[str, Any], headers: Headers) -> Anatomy:
+        """What a checkpoint is made of, from its configuration and headers.
+
+        Raises:
+            Refused: it can't be run, or tensors and configuration don't fit each other.
+        """
+        anatomy: Anatomy = await self._mlx.run(_anatomy, config, headers)
+        return anatomy
+
+    async def member(self, checkpoint: Checkpoint, *, lend_bytes: int) -> tuple[Json, str]:
+        """This machine's entry for the planner, without its name, and its device. `lend_bytes` 0: what is usable.
+
+        Raises:
+            Refused: the readings make no sense twice, or not one block fits.
+            TimedOut: other members on this machine measure for too long.
+        """
+        dtype = _DTYPES[checkpoint.activation_dtype]
+        measured = await probe(self._mlx, checkpoint.config, dtype, most_rows=MOST_ROWS_A_RUN, cache=self._folder)
+        memory_bytes = max(0, measured.memory_bytes - self._reserved())
+        entry = {
+            **measured.member_json(),
+            "memory_bytes": min(memory_bytes, lend_bytes) if lend_bytes else memory_bytes,
+            **network_entry(Nat(udp=None)),
+        }
+        return entry, measured.cost.device
+
+
+def network_entry(nat: Nat) -> Json:
+    """What the planner reads of a machine's network."""
+    return {
+        "mapping": nat.mapping.value,
+        "filtering": nat.filtering.value,
+        "udp": nat.udp is not False,
+        "rtt_s": nat.rtt_s,
+    }
+
+
+def _anatomy(config: Mapping[str, Any], headers: Headers) -> Anatomy:
+    from kafila_sidecar.runtime.shard.examine import examine
+
+    return examine(config, headers)
+
+
+def _device() -> tuple[str, int]:
+    from kafila_sidecar.runtime.memory import device_name, usable_bytes
+
+    return device_name(), usable_bytes()

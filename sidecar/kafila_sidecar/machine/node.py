@@ -1,0 +1,332 @@
+"""Everything this machine does for Kafila: its sessions, its one UDP socket, its one MLX thread."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+from kafila_proto import ring_pb2
+from kafila_proto import sidecar_pb2 as pb
+from kafila_sidecar.config import Config
+from kafila_sidecar.errors import NotFound, Refused
+from kafila_sidecar.machine.doctoring import examine
+from kafila_sidecar.machine.embedded import EmbeddedRendezvous
+from kafila_sidecar.machine.measuring import Measuring
+from kafila_sidecar.machine.models import KeptModels, OpenedModels
+from kafila_sidecar.machine.pending import PendingJoin, PendingJoins
+from kafila_sidecar.machine.sessions import Sessions
+from kafila_sidecar.machine.taking_part import Equipment, take_part
+from kafila_sidecar.net.link.endpoint import Endpoint
+from kafila_sidecar.net.nat.monitor import NetworkMonitor
+from kafila_sidecar.net.nat.stun_servers import parse_servers
+from kafila_sidecar.net.portmap.codec import Transport
+from kafila_sidecar.net.portmap.driver import keep_mapped
+from kafila_sidecar.runtime.mlx_thread import MlxThread
+from kafila_sidecar.runtime.text.tokenizer import Tokenizer
+from kafila_sidecar.session import join as joining
+from kafila_sidecar.session import plans
+from kafila_sidecar.session.channel.channel import Channel
+from kafila_sidecar.session.membership.members import LARGEST_SESSION
+from kafila_sidecar.session.rendezvous.address import parse_address
+from kafila_sidecar.session.rendezvous.code import Code, parse_code
+from kafila_sidecar.session.terms import check_terms, make_terms
+from kafila_sidecar.versions import own_versions
+from kafila_sidecar.weights.checkpoint import Checkpoint
+from kafila_sidecar.weights.store.library import Library
+
+
+@asynccontextmanager
+async def open_node(config: Config) -> AsyncIterator["LocalNode"]:
+    """A node that runs; leaving it, whatever the reason, leaves every session and waits until that is done."""
+    stack = AsyncExitStack()
+    try:
+        yield await _build(config, stack)
+    finally:
+        await stack.aclose()
+
+
+async def _build(config: Config, stack: AsyncExitStack) -> "LocalNode":
+    """Every part before those that need it; the stack ends them the other way round."""
+    config.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    further = parse_servers(config.stun)
+    mlx = MlxThread(openblas=config.openblas)
+    stack.callback(mlx.close)
+    endpoint = Endpoint.open()
+    stack.push_async_callback(endpoint.close)
+    monitor = NetworkMonitor(endpoint, map_port=partial(keep_mapped, Transport.UDP) if config.port_mapping else None)
+    embedded = EmbeddedRendezvous(
+        folder=config.data / "rendezvous",
+        stack=await stack.enter_async_context(AsyncExitStack()),  # outlives sessions, which say goodbye through it
+        map_port=keep_mapped if config.port_mapping else None,
+    )
+    sessions, pending = Sessions(), PendingJoins()
+    measuring = Measuring(mlx=mlx, folder=config.data / "measurements", reserved=sessions.promised_bytes)
+    equipment = Equipment(
+        mlx=mlx,
+        endpoint=endpoint,
+        monitor=monitor,
+        further=further,
+        measuring=measuring,
+        traces=config.data / "traces",
+    )
+    tasks = await stack.enter_async_context(asyncio.TaskGroup())
+    stack.push_async_callback(pending.close)
+    stack.callback(tasks.create_task(monitor.run(), name="network monitor").cancel)
+    stack.callback(sessions.leave_all)
+    return LocalNode(config, equipment, embedded, sessions, pending, tasks)
+
+
+class LocalNode:
+    """Answers what the person on this machine asks for. Made by `open_node`."""
+
+    def __init__(
+        self,
+        config: Config,
+        equipment: Equipment,
+        embedded: EmbeddedRendezvous,
+        sessions: Sessions,
+        pending: PendingJoins,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        self._config = config
+        self._equipment = equipment
+        self._embedded = embedded
+        self._sessions = sessions
+        self._pending = pending
+        self._tasks = tasks
+        library = Library(config.models, limit_bytes=config.weights_limit_bytes)
+        self._models = OpenedModels(config, library, examine=equipment.measuring.anatomy)
+        self._kept = KeptModels(config, library, self._models)
+        self._versions = own_versions()
+
+    # ---- Sessions
+
+    def leave_all(self) -> None:
+        """Begins to leave every session; leaving the node waits until that is done."""
+        self._sessions.leave_all()
+
+    async def hello(self) -> pb.HelloReply:
+        device, usable = await self._equipment.measuring.device()
+        return pb.HelloReply(version=self._versions.kafila, pid=os.getpid(), device=device, usable_memory_bytes=usable)
+
+    async def create(self, request: pb.CreateSessionRequest) -> pb.Session:
+        """Opens a session as its host.
+
+        Raises:
+            KafilaError: the model is unknown or not offered, the rendezvous can't be reached, the terms make no sense.
+        """
+        check_terms(request, LARGEST_SESSION)
+        checkpoint = await self._models.open(request.model)
+        await asyncio.to_thread(_try_text, checkpoint)
+        rendezvous = request.rendezvous or self._config.rendezvous
+        address, note = (parse_address(rendezvous), "") if rendezvous else await self._embedded.start()
+        terms = make_terms(request, checkpoint, rendezvous_at_host=not rendezvous)
+        name = request.name or self._config.name
+        channel = await joining.found(rendezvous=address, terms=terms, name=name, local=self._local())
+        return self._take_part(channel, checkpoint, request.memory_bytes, note=note)
+
+    async def open(self, request: pb.OpenSessionRequest) -> pb.Offer:
+        """Proves a code and says what joining would mean.
+
+        Raises:
+            KafilaError: the code is malformed, wrong, or of no session; the session is full; nobody answers.
+        """
+        code = parse_code(request.code)
+        spoken = str(code)  # as it is written, however it was typed
+        rendezvous = request.rendezvous or self._config.rendezvous
+        if rendezvous:
+            code = code.at(parse_address(rendezvous))
+        joined = self._sessions.opened_by(code)
+        if joined is not None:
+            return pb.Offer(session=joined.id, joined=True, model=joined.channel.terms.model, host=joined.channel.host)
+        approach = await joining.approach(code=code, name=request.name or self._config.name, local=self._local())
+        try:
+            checkpoint = await self._models.of_session(approach.terms)
+            folder = self._models.folder_for(approach.terms)
+            lend = await self._lend(request.memory_bytes)
+        except BaseException:
+            await approach.abandon()
+            raise
+        await self._pending.keep(PendingJoin(approach, checkpoint, request.memory_bytes, spoken))
+        download_bytes, folder = _download(approach.terms, checkpoint, lend, folder)
+        return pb.Offer(
+            session=approach.session.hex(),
+            model=approach.terms.model,
+            host=approach.host,
+            members_present=approach.members_present,
+            members_wanted=approach.terms.members_wanted,
+            lend_memory_bytes=lend,
+            download_bytes=download_bytes,
+            free_disk_bytes=shutil.disk_usage(self._config.data).free,
+            folder=str(folder),
+            offer_ttl_s=self._pending.ttl_s,
+        )
+
+    async def join(self, request: pb.JoinSessionRequest) -> pb.Session:
+        """Takes up an offer.
+
+        Raises:
+            KafilaError: there is no such offer, or the host does not admit this machine any more.
+        """
+        offer = self._pending.take(request.session)
+        channel = await offer.approach.enrol()
+        return self._take_part(channel, offer.checkpoint, offer.memory_bytes, typed=offer.code)
+
+    async def start(self, request: pb.SessionRequest) -> pb.Session:
+        """Goes on with those who are present.
+
+        Raises:
+            KafilaError: no such session, or this machine is not its host.
+        """
+        session = self._sessions.hosted(request.session, "start this session")
+        session.driver.start()
+        return session.snapshot()
+
+    async def new_code(self, request: pb.SessionRequest) -> pb.Session:
+        """Replaces a session's code; joining goes on if it was paused.
+
+        Raises:
+            KafilaError: no such session, or this machine is not its host.
+        """
+        session = self._sessions.hosted(request.session, "give this session a new code")
+        session.channel.new_code()
+        return session.told()
+
+    async def lock(self, request: pb.LockRequest) -> pb.Session:
+        """Takes nobody from now on, or takes members again.
+
+        Raises:
+            KafilaError: no such session, or this machine is not its host.
+        """
+        session = self._sessions.hosted(request.session, "lock this session")
+        session.channel.lock(request.locked)
+        return session.told()
+
+    async def kick(self, request: pb.KickRequest) -> pb.Session:
+        """Removes a member for good.
+
+        Raises:
+            KafilaError: no such session or member, or this machine is not its host.
+        """
+        session = self._sessions.hosted(request.session, "remove members")
+        if request.member == session.channel.self_name:
+            raise Refused("the host can't remove itself: leave the session instead")
+        if request.member not in {member.name for member in session.channel.members}:
+            raise NotFound(f"{request.member[:40]!r} is not a member of this session")
+        session.channel.remove(request.member, "removed")
+        return session.told()
+
+    async def leave(self, request: pb.SessionRequest) -> pb.LeaveSessionReply:
+        """Leaves and waits until it is done."""
+        session = self._sessions.find(request.session)
+        session.driver.leave()
+        async with aclosing(session.watch()) as snapshots:
+            async for _ in snapshots:
+                pass
+        return pb.LeaveSessionReply()
+
+    async def list_sessions(self) -> pb.ListSessionsReply:
+        return pb.ListSessionsReply(sessions=[session.snapshot() for session in self._sessions])
+
+    async def watch(self, request: pb.SessionRequest) -> AsyncGenerator[pb.Session, None]:
+        """Snapshots of one session, see `Participation.watch`."""
+        async with aclosing(self._sessions.find(request.session).watch()) as snapshots:
+            async for shown in snapshots:
+                yield shown.session
+
+    async def plan(self, request: pb.PlanRequest) -> pb.PlanReply:
+        """The plan of a session, or for a model on this machine alone, with the alternatives beside it.
+
+        Raises:
+            KafilaError: no such session or model, or nothing to plan with yet.
+        """
+        if request.session:
+            session = self._sessions.find(request.session)
+            own_name = session.channel.self_name
+            return await plans.of_session(session.driver.follower.proposal, session.weights.checkpoint, own_name)
+        checkpoint = await self._models.open(request.model)
+        entry, _ = await self._equipment.measuring.member(checkpoint, lend_bytes=0)
+        return await plans.of_model(checkpoint, {**entry, "name": self._config.name}, request)
+
+    # ---- Models and weights
+
+    async def list_models(self) -> pb.ListModelsReply:
+        """The short names that `create` takes."""
+        return await asyncio.to_thread(self._kept.named)
+
+    async def list_weights(self) -> pb.ListWeightsReply:
+        """The weights on this disk."""
+        return await asyncio.to_thread(self._kept.kept)
+
+    async def remove_weights(self, request: pb.RemoveWeightsRequest) -> pb.FreedReply:
+        """Raises NotFound for a model that is not here, Refused for one that a session uses."""
+        return await asyncio.to_thread(self._kept.remove, request)
+
+    async def prune_weights(self, request: pb.PruneWeightsRequest) -> pb.FreedReply:
+        """Removes what nobody has used for so long."""
+        return await asyncio.to_thread(self._kept.prune, request)
+
+    async def doctor(self, request: pb.DoctorRequest) -> pb.DoctorReply:
+        """What this machine's network does, see `doctoring.examine`."""
+        return await examine(rendezvous=request.rendezvous or self._config.rendezvous, stun=self._config.stun)
+
+    def generate(self, request: pb.GenerateRequest) -> AsyncGenerator[pb.GenerateReply, None]:
+        """One completion, see `Stage.generate`. A model stands for one session, so only its whole id names it here.
+
+        Raises:
+            KafilaError: no such session, or it is over.
+        """
+        session = self._sessions.with_id(request.session)
+        session.check_open()
+        return session.stage.generate(request)
+
+    # ---- Private
+
+    def _local(self) -> joining.Local:
+        """What this machine brings to a session."""
+        return joining.Local(self._config.data / "sessions" / os.urandom(8).hex(), self._versions)
+
+    async def _lend(self, most_bytes: int) -> int:
+        """What this machine lends to one more session: what is usable, less what its sessions hold or wait for."""
+        usable: int
+        _, usable = await self._equipment.measuring.device()
+        return min(usable, most_bytes) if most_bytes else usable
+
+    def _take_part(
+        self, channel: Channel, checkpoint: Checkpoint | None, lend_bytes: int, *, typed: str = "", note: str = ""
+    ) -> pb.Session:
+        session = take_part(
+            self._equipment,
+            channel=channel,
+            checkpoint=checkpoint,
+            models=self._models,
+            lend_bytes=lend_bytes,
+            typed=typed,
+            note=note,
+            spoken=self._spoken,
+        )
+        self._sessions.run(session, self._tasks)
+        return session.snapshot()
+
+    def _spoken(self, code: Code) -> str:
+        """The code as it is passed on: without the address where everybody is configured with it."""
+        configured = bool(self._config.rendezvous) and parse_address(self._config.rendezvous) == code.address
+        return code.short if configured else str(code)
+
+
+def _download(
+    terms: ring_pb2.SessionTerms, checkpoint: Checkpoint | None, lend_bytes: int, folder: Path
+) -> tuple[int, Path]:
+    """The most that joining brings here, and where it goes; a folder that is here already is used in place."""
+    if checkpoint is None:
+        return min(terms.weight_bytes, lend_bytes) + terms.describing_bytes, folder
+    missing_bytes = checkpoint.download_bytes(checkpoint.manifest.tensors)
+    return min(missing_bytes, lend_bytes), checkpoint.folder
+
+
+def _try_text(checkpoint: Checkpoint) -> None:
+    """Raises Refused for a tokenizer or chat template that can't be used, before anybody loads a weight."""
+    Tokenizer.load(checkpoint.small_files).check()

@@ -1,0 +1,151 @@
+"""This machine in one session, from joining until it is closed; kept afterwards to say why it closed."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+
+from kafila_proto import sidecar_pb2 as pb
+from kafila_sidecar.errors import KafilaError, from_code
+from kafila_sidecar.machine.watching import Changes, Shown, Snapshots
+from kafila_sidecar.serving.stage import Stage
+from kafila_sidecar.session import snapshot
+from kafila_sidecar.session.channel.channel import Channel
+from kafila_sidecar.session.coordination.effects import Fault
+from kafila_sidecar.session.coordination.states import State
+from kafila_sidecar.session.driving.changes import Change
+from kafila_sidecar.session.driving.driver import SessionDriver
+from kafila_sidecar.session.rendezvous.code import Code
+from kafila_sidecar.sharing.session import SessionWeights
+
+log = logging.getLogger(__name__)
+
+END_DEADLINE_S = 10.0  # for the driver, once the channel has ended
+
+
+class Participation:
+    """Runs channel and driver together, and shows the session. `taking_part` builds it."""
+
+    def __init__(
+        self,
+        *,
+        channel: Channel,
+        weights: SessionWeights,
+        stage: Stage,
+        driver: SessionDriver,
+        changes: Changes,
+        typed: str,
+        note: str,
+        spoken: Callable[[Code], str],
+    ) -> None:
+        """`typed`: the code by which this machine joined, empty on the founder. `note`: a sentence on who can reach the
+        rendezvous. `spoken`: a code as people pass it on here."""
+        self.id = channel.session.hex()
+        self.channel = channel
+        self.weights = weights
+        self.stage = stage
+        self.driver = driver
+        self._changes = changes
+        self._snapshots = Snapshots(changes, self.snapshot)
+        self._typed = typed
+        self._note = note
+        self._spoken = spoken
+
+    # ---- Life
+
+    async def run(self) -> None:
+        """Until the session is closed; raises nothing but cancellation, since the snapshot says what went wrong, and
+        the node has other sessions."""
+        try:
+            with self.weights.in_use():
+                await self._run()
+        except Exception as error:  # noqa: BLE001  # a bug ends this session only
+            self._close_by(error)
+        self._changes.note(Change.STATE)
+
+    async def _run(self) -> None:
+        running = asyncio.create_task(self.channel.run(), name=f"channel {self.id}")
+        driving = asyncio.create_task(self.driver.run(), name=f"driver {self.id}")
+        try:
+            await asyncio.wait((running, driving), return_when=asyncio.FIRST_COMPLETED)
+            self._close_by((running if running.done() else driving).exception())
+            await asyncio.wait((driving,), timeout=END_DEADLINE_S)
+            await self.channel.leave()
+        finally:
+            running.cancel()
+            driving.cancel()
+            await asyncio.wait((running, driving))
+            await self.stage.close()
+
+    def _close_by(self, error: BaseException | None) -> None:
+        """Closes the session by what ended it, if that was no ordinary end of the driver."""
+        if error is None:
+            return
+        code, sentence = KafilaError.code, f"a bug at {self.channel.self_name} ended the session, its log says more"
+        if isinstance(error, KafilaError):
+            code, sentence = error.code, str(error)
+        else:
+            log.error("session_failed id=%s", self.id, exc_info=error)
+        self.driver.abort(Fault(self.channel.self_name, code, sentence))
+
+    @property
+    def code(self) -> str:
+        """By which newcomers join, where this machine admits them; else the one that was typed here."""
+        return self._spoken(self.channel.code) if self.channel.code else self._typed
+
+    def is_opened_by(self, code: Code) -> bool:
+        """Whether a code, old or new, leads to this session."""
+        short = self.code.partition("@")[0]
+        return self.channel.is_at(code) or (bool(short) and short == code.short)
+
+    @property
+    def is_open(self) -> bool:
+        return self.driver.follower.state is not State.CLOSED
+
+    @property
+    def promised_bytes(self) -> int:
+        """What the plan reckons with here beyond the weights that are loaded: caches, and weights to come."""
+        proposal = self.driver.follower.proposal
+        stage = proposal.stage_of(self.channel.self_name) if proposal else None
+        return max(0, stage.resident_bytes - self.stage.weight_bytes) if stage else 0
+
+    def check_open(self) -> None:
+        """Raises the fault that closed the session, as a KafilaError."""
+        fault = self.driver.follower.fault
+        if not self.is_open and fault is not None:
+            raise from_code(fault.code, fault.sentence)
+
+    # ---- For people
+
+    def snapshot(self) -> pb.Session:
+        """The session as it is now."""
+        session = snapshot.session_view(
+            channel=self.channel,
+            follower=self.driver.follower,
+            roster=self.driver.roster,
+            coordinator=self.driver.coordinator,
+            checkpoint=self.weights.checkpoint,
+        )
+        session.code, session.rendezvous_note = self.code, self._note
+        session.better_plan = self.driver.advice.sentence
+        session.active_sequences = self.stage.active_sequences
+        session.reserved_memory_bytes = self.stage.weight_bytes
+        return session
+
+    def told(self) -> pb.Session:
+        """The session after a change that was made from here; those who watch hear of it."""
+        self.driver.look()
+        return self.snapshot()
+
+    async def watch(self) -> AsyncGenerator[Shown, None]:
+        """The snapshot now and after each change, with what changed, until the session is closed.
+
+        Raises:
+            KafilaError: the fault that closed it.
+        """
+        async with aclosing(self._snapshots.watch()) as snapshots:
+            async for shown in snapshots:
+                yield shown
+                if shown.session.state == State.CLOSED:
+                    self.check_open()
+                    return

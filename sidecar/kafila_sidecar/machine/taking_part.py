@@ -1,0 +1,152 @@
+"""Everything that one session needs on this machine, built in the order in which the parts need one another."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kafila_proto import ring_pb2
+from kafila_sidecar.machine.measuring import Measuring
+from kafila_sidecar.machine.models import OpenedModels
+from kafila_sidecar.machine.participation import Participation
+from kafila_sidecar.machine.reaching import Reaching
+from kafila_sidecar.machine.watching import Changes
+from kafila_sidecar.net.candidates import Address
+from kafila_sidecar.net.link.endpoint import Endpoint
+from kafila_sidecar.net.link.stream import Stream, StreamKind
+from kafila_sidecar.net.nat.monitor import NetworkMonitor
+from kafila_sidecar.runtime.mlx_thread import MlxThread
+from kafila_sidecar.serving.stage import Stage
+from kafila_sidecar.serving.trace import TraceFile
+from kafila_sidecar.session.channel.channel import Channel
+from kafila_sidecar.session.coordination.effects import Json
+from kafila_sidecar.session.driving.driver import SessionDriver
+from kafila_sidecar.session.driving.links import StandingLinks
+from kafila_sidecar.session.driving.turns import Turns
+from kafila_sidecar.session.rendezvous.code import Code
+from kafila_sidecar.session.terms import planning_terms
+from kafila_sidecar.sharing.session import SessionWeights
+from kafila_sidecar.weights.checkpoint import Checkpoint
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """What all sessions of this machine share. `further` are STUN servers beside the rendezvous."""
+
+    mlx: MlxThread
+    endpoint: Endpoint
+    monitor: NetworkMonitor
+    further: Sequence[Address]
+    measuring: Measuring
+    traces: Path
+
+
+def take_part(
+    equipment: Equipment,
+    *,
+    channel: Channel,
+    checkpoint: Checkpoint | None,
+    models: OpenedModels,
+    lend_bytes: int,
+    typed: str = "",
+    note: str = "",
+    spoken: Callable[[Code], str],
+) -> Participation:
+    """`checkpoint`: None for a folder that the host has to describe first. `lend_bytes`: the most that is lent, 0 for
+    what is usable; `typed`, `note`, `spoken`: see `Participation`."""
+    turns, standing, changes = Turns(), StandingLinks(), Changes()
+    weights = SessionWeights(
+        channel=channel,
+        checkpoint=checkpoint,
+        standing=standing,
+        say=turns.say,
+        folder=models.folder_for(channel.terms),
+        opened=lambda: models.described(channel.terms),
+    )
+    traces = TraceTeller(session=channel.session.hex(), folder=equipment.traces, turns=turns)
+    stage = Stage(
+        name=channel.self_name,
+        weights=weights,
+        mlx=equipment.mlx,
+        links=lambda: standing,
+        traced=traces.tell,
+        broken=turns.stage_broke,
+    )
+    reaching = Reaching(
+        channel=channel,
+        endpoint=equipment.endpoint,
+        monitor=equipment.monitor,
+        further=equipment.further,
+        on_stream=StreamRouter(channel, stage, weights).take,
+    )
+
+    async def measure() -> tuple[Json, str]:
+        """This machine and its network, side by side."""
+        measured = equipment.measuring.member(await weights.described(), lend_bytes=lend_bytes)
+        (entry, device), network = await asyncio.gather(measured, reaching.entry())
+        return {**entry, **network}, device
+
+    driver = SessionDriver(
+        channel=channel,
+        network=reaching,
+        standing=standing,
+        stage=stage,
+        turns=turns,
+        terms=lambda: planning_terms(channel.terms, known) if (known := weights.checkpoint) else None,
+        shares=weights,
+        measure=measure,
+        changed=changes.note,
+    )
+    return Participation(
+        channel=channel,
+        weights=weights,
+        stage=stage,
+        driver=driver,
+        changes=changes,
+        typed=typed,
+        note=note,
+        spoken=spoken,
+    )
+
+
+class StreamRouter:
+    """Gives each stream that a link brings to the part that it is for."""
+
+    def __init__(self, channel: Channel, stage: Stage, weights: SessionWeights) -> None:
+        self._channel = channel
+        self._stage = stage
+        self._weights = weights
+
+    async def take(self, stream: Stream) -> None:
+        """Until the stream ends; raises KafilaError when it broke, or the peer may not open it."""
+        if stream.kind == StreamKind.ACTIVATIONS:
+            await self._stage.take_frames(stream)
+        elif stream.kind == StreamKind.REQUEST:
+            await self._stage.answer(stream)
+        elif stream.kind == StreamKind.WEIGHTS:
+            await self._weights.answer(stream)
+        elif stream.kind == StreamKind.CONTROL:
+            while (sealed := await stream.receive()) is not None:
+                await self._channel.receive(sealed)
+
+
+class TraceTeller:
+    """Keeps the records of the requests that were served here, and tells the members of each."""
+
+    def __init__(self, *, session: str, folder: Path, turns: Turns) -> None:
+        self._session = session
+        self._file = TraceFile(folder / f"{session}.jsonl")
+        self._turns = turns
+
+    def tell(self, record: Mapping[str, Any]) -> None:
+        """What can't be written down is still told."""
+        try:
+            self._file.append({"session": self._session, **record})
+        except OSError as error:
+            log.warning("trace_lost error=%s", error)
+        self._turns.say(ring_pb2.Control(measured=ring_pb2.Measured(trace_json=json.dumps(record))))

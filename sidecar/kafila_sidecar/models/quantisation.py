@@ -1,0 +1,119 @@
+"""What a configuration says of quantised weights, and which of it can be run: what mlx-lm 0.32.2 reads exactly."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafila_sidecar.errors import Refused
+
+MODES: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    "affine": ((2, 3, 4, 5, 6, 8), (32, 64, 128)),
+    "mxfp4": ((4,), (32,)),
+    "nvfp4": ((4,), (16,)),
+    "mxfp8": ((8,), (32,)),
+}
+"""Bits and group sizes of each of MLX's ways to pack a matrix."""
+MICROSCALED: Mapping[str, tuple[int, int]] = {"mxfp4": (32, 4), "mxfp8": (32, 8)}
+"""Group size and bits where a `quant_method` alone says all."""
+PACKED_FORMATS: Mapping[str, tuple[int, int, str]] = {
+    "nvfp4-pack-quantized": (16, 4, "nvfp4"),
+    "mxfp4-pack-quantized": (32, 4, "mxfp4"),
+}
+"""Group size, bits and mode of compressed-tensors' formats that are MLX's own under another name."""
+ELSEWHERE = "look for an MLX conversion of it, as mlx-community's with -4bit at the end of the name"
+
+
+@dataclass(frozen=True, slots=True)
+class Quantisation:
+    """group_size, bits, mode: where nothing else is said. overrides: by module path; None leaves a module as it is."""
+
+    group_size: int
+    bits: int
+    mode: str = "affine"
+    overrides: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
+    dequantised: bool = False  # FP8 that the architecture's own code turns into 16 bits while loading
+
+    def own(self, path: str) -> dict[str, Any] | bool | None:
+        """What the configuration says of one module: its parameters, False for none, None where it says nothing."""
+        if path not in self.overrides:
+            return None
+        said = self.overrides[path]
+        return dict(said) if said is not None else False
+
+
+def quantisation_of(config: Mapping[str, Any]) -> Quantisation | None:
+    """How a checkpoint's weights are packed, None for 16 or 32 bits.
+
+    Raises: Refused for a way that can't be run, naming it and what to look for instead.
+    """
+    own = config.get("quantization")
+    if isinstance(own, Mapping):
+        return _of_mlx(own)
+    if own is not None:
+        raise Refused(f"config.json says quantization = {own!r}, which is no description of MLX's packed weights")
+    other = config.get("quantization_config")
+    if other is None and isinstance(config.get("text_config"), Mapping):
+        other = config["text_config"].get("quantization_config")
+    return None if other is None else _of_others(other)
+
+
+def _of_mlx(entry: Mapping[str, Any]) -> Quantisation:
+    overrides = {
+        path: said if isinstance(said, Mapping) else None
+        for path, said in entry.items()
+        if isinstance(said, Mapping) or said is False
+    }
+    for said in (entry, *(said for said in overrides.values() if said is not None)):
+        _check(said)
+    return Quantisation(entry["group_size"], entry["bits"], entry.get("mode", "affine"), overrides)
+
+
+def _check(entry: Mapping[str, Any]) -> None:
+    mode, bits, group = entry.get("mode", "affine"), entry.get("bits"), entry.get("group_size")
+    if not isinstance(mode, str) or mode not in MODES:
+        raise Refused(f"the checkpoint is quantised in the mode {mode!r}: choose one in {', '.join(MODES)}")
+    sizes, groups = MODES[mode]
+    if type(bits) is not int or bits not in sizes or type(group) is not int or group not in groups:
+        raise Refused(
+            f"the checkpoint is quantised to {bits!r} bits in groups of {group!r}, mode {mode}: "
+            f"MLX has {', '.join(map(str, sizes))} bits in groups of {', '.join(map(str, groups))}"
+        )
+
+
+def _of_others(entry: Any) -> Quantisation:
+    method = entry.get("quant_method", "unknown") if isinstance(entry, Mapping) else "unknown"
+    if method in MICROSCALED:
+        group, bits = MICROSCALED[method]
+        return Quantisation(group, bits, method)
+    if method == "compressed-tensors" and entry.get("format") in PACKED_FORMATS:
+        group, bits, mode = PACKED_FORMATS[entry["format"]]
+        return Quantisation(group, bits, mode)
+    if method == "compressed-tensors" and entry.get("format") == "pack-quantized" and _is_int4(entry):
+        return Quantisation(32, 4)
+    if method == "fp8":
+        if entry.get("scale_fmt") == "ue8m0" and list(entry.get("weight_block_size") or ()) == [32, 32]:
+            return Quantisation(32, 8, "mxfp8")
+        return Quantisation(128, 8, "fp8", dequantised=True)
+    if method == "modelopt":
+        return _of_modelopt(entry)
+    named = f"{method} ({entry['format']})" if isinstance(entry, Mapping) and "format" in entry else method
+    raise Refused(f"the checkpoint is quantised by {named}, which can't be run exactly: {ELSEWHERE}")
+
+
+def _is_int4(entry: Mapping[str, Any]) -> bool:
+    """Whether all groups of layers are symmetric 4-bit integers in groups of 32, as some publishers ship experts."""
+    groups = entry.get("config_groups")
+    weights = [group.get("weights") for group in groups.values()] if isinstance(groups, Mapping) else []
+    wanted = {"num_bits": 4, "group_size": 32, "symmetric": True, "type": "int"}
+    return bool(weights) and all(
+        isinstance(one, Mapping) and all(one.get(key) == value for key, value in wanted.items()) for one in weights
+    )
+
+
+def _of_modelopt(entry: Mapping[str, Any]) -> Quantisation:
+    settings = entry.get("quantization", entry)
+    algorithm = settings.get("quant_algo") if isinstance(settings, Mapping) else None
+    group = settings.get("group_size", 16) if isinstance(settings, Mapping) else None
+    if algorithm != "NVFP4" or group != 16:
+        raise Refused(f"the checkpoint is quantised by modelopt ({algorithm}), which can't be run exactly: {ELSEWHERE}")
+    return Quantisation(16, 4, "nvfp4")

@@ -1,0 +1,98 @@
+"""The rendezvous that a host embeds."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from kafila_sidecar.errors import KafilaError, Unavailable
+from kafila_sidecar.machine.embedded import EmbeddedRendezvous, rendezvous_note
+from kafila_sidecar.net.portmap.codec import Transport
+from kafila_sidecar.net.portmap.mapping import Mapped
+from kafila_sidecar.session.rendezvous.address import RendezvousAddress
+from kafila_sidecar.session.rendezvous.mailbox import open_room
+
+
+async def no_router(transport: Transport, port: int, told: Callable[[Mapped | None], None]) -> None:
+    """Offers nothing."""
+
+
+async def test_start_when_asked_twice_at_once_then_one_rendezvous_that_answers(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        embedded = EmbeddedRendezvous(folder=tmp_path / "rendezvous", stack=stack, map_port=no_router)
+        (first, note), (second, _) = await asyncio.gather(embedded.start(), embedded.start())
+        assert first == second
+        assert first.fingerprint
+        assert note
+        mailbox = await open_room(first)
+        await mailbox.aclose()
+    with pytest.raises(Unavailable):
+        await open_room(first)
+
+
+async def test_start_when_its_key_can_not_be_kept_then_a_typed_error(tmp_path: Path) -> None:
+    (tmp_path / "rendezvous").write_text("a file where the folder should be")
+    async with AsyncExitStack() as stack:
+        with pytest.raises(KafilaError) as refused:
+            await EmbeddedRendezvous(folder=tmp_path / "rendezvous", stack=stack, map_port=no_router).start()
+        assert refused.value.code == "FAILED_PRECONDITION"
+
+
+@pytest.mark.parametrize(
+    ("host", "outside", "says"),
+    [
+        ("127.0.0.1", None, "only this machine"),
+        ("192.168.1.5", None, "this network only"),
+        ("192.168.1.5", ("100.64.0.9", 7000), "this network only"),
+        ("192.168.1.5", ("8.8.8.8", 7000), "members elsewhere write @8.8.8.8:7000#abcdefghij after the code's words"),
+        ("8.8.8.8", None, "reachable from outside"),
+    ],
+)
+def test_note_when_the_address_is_known_then_it_says_who_can_reach_it(
+    host: str, outside: tuple[str, int] | None, says: str
+) -> None:
+    assert says in rendezvous_note(RendezvousAddress(host, 7770, "abcdefghij"), outside)
+
+
+async def test_start_when_the_router_forwards_ports_then_asked_for_all_and_given_up_in_the_end(tmp_path: Path) -> None:
+    asked: list[tuple[Transport, int]] = []
+    given_up: list[int] = []
+
+    async def router(transport: Transport, port: int, told: Callable[[Mapped | None], None]) -> None:
+        asked.append((transport, port))
+        told(Mapped("PCP", ("8.8.8.8", 7000)))
+        try:
+            await asyncio.Event().wait()
+        finally:
+            given_up.append(port)
+
+    async with AsyncExitStack() as stack:
+        embedded = EmbeddedRendezvous(
+            folder=tmp_path / "rendezvous", stack=stack, map_port=router, own_address=lambda: "192.168.1.5"
+        )
+        address, note = await embedded.start()
+        assert address.host == "192.168.1.5"
+        assert f"@8.8.8.8:7000#{address.fingerprint}" in note
+    assert [transport for transport, _ in asked] == [Transport.TCP, Transport.UDP, Transport.UDP]
+    assert asked[0][1] == address.port
+    assert sorted(given_up) == sorted(port for _, port in asked)
+
+
+@pytest.mark.parametrize("silent", [True, False])
+async def test_start_when_the_router_offers_nothing_then_it_goes_on_soon(silent: bool, tmp_path: Path) -> None:
+    async def router(transport: Transport, port: int, told: Callable[[Mapped | None], None]) -> None:
+        if silent:
+            await asyncio.Event().wait()
+        raise Unavailable("the router is in a bad mood")
+
+    async with asyncio.timeout(5), AsyncExitStack() as stack:
+        embedded = EmbeddedRendezvous(
+            folder=tmp_path / "rendezvous",
+            stack=stack,
+            map_port=router,
+            own_address=lambda: "192.168.1.5",
+            patience_s=0.1,
+        )
+        assert "this network only" in (await embedded.start())[1]

@@ -1,0 +1,38 @@
+"""What people run is read, as its publishers write it and as newer versions of transformers rewrite it."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafila_sidecar.models.family import text_of
+from kafila_sidecar.models.reading import read
+
+PUBLISHED: dict[str, Any] = json.loads((Path(__file__).parent / "published.json").read_text())
+"""Configurations as publishers write them; long lists are shortened."""
+BOTH = ("model.embed_tokens.weight", "lm_head.weight")
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_configuration_when_as_published_then_read(name: str) -> None:
+    read(PUBLISHED[name], BOTH)
+
+
+@pytest.mark.parametrize("name", [name for name, config in PUBLISHED.items() if "rope_theta" in config])
+def test_configuration_when_rewritten_by_newer_transformers_then_read_as_before(name: str) -> None:
+    variant: Any = copy.deepcopy(PUBLISHED[name])
+    rope = {"rope_type": "default", **(variant.pop("rope_scaling", None) or {})}
+    rope["rope_type"] = rope.pop("type", rope["rope_type"])
+    variant["rope_parameters"] = rope | {"rope_theta": variant.pop("rope_theta")}
+    variant["dtype"] = variant.pop("torch_dtype", "bfloat16")
+    before, after = (dict(text_of(read(config, BOTH).config)) for config in (PUBLISHED[name], variant))
+    assert after["rope_theta"] == before["rope_theta"]
+    scaling = before.get("rope_scaling") or {}
+    if scaling.get("rope_type", scaling.get("type", "default")) != "default":
+        assert {**after["rope_scaling"], "type": None, "rope_type": None} == {
+            **scaling,
+            "type": None,
+            "rope_type": None,
+        }
