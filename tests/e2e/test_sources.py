@@ -77,6 +77,20 @@ def held_by(session: dict[str, Any]) -> dict[str, int]:
     return {stage["member"]: stage["end"] - stage.get("start", 0) for stage in session["stages"]}
 
 
+def damage(member: ClusterMember) -> None:
+    """Changes one byte of each weight file on a member's disk, among those that it holds."""
+    for journal in (member.home / "kafila" / "models").glob("**/journal.jsonl"):
+        lines = [json.loads(line) for line in journal.read_text().splitlines()]
+        held = {line["file"]: line["held"] for line in lines if "held" in line}  # the latest of each
+        for file, (first, end) in held.items():
+            path = next(path for path in journal.parent.glob(f"{file}*"))
+            with path.open("r+b") as weights:
+                weights.seek((first + end) // 2)
+                byte = weights.read(1)
+                weights.seek((first + end) // 2)
+                weights.write(bytes([byte[0] ^ 1]))
+
+
 def leave(cluster: Cluster) -> None:
     """All at once: whoever is left alone for a moment would fetch what the others had."""
     for command in [start(member, "session", "leave") for member in cluster.members]:
@@ -96,6 +110,7 @@ def test_three_members_when_they_fetch_divide_anew_and_lose_one_then_the_host_is
     leave(cluster)
 
     # Another division: what cyd held goes to the others, of which one in sixteen units is compared at the model host.
+    damage(cyd)
     before = sent(cluster)
     session = form_with(cluster, TINY, "--require", "ada", "--require", "bob", "--exclude", "cyd")
     assert set(held_by(session)) == {"ada", "bob"}

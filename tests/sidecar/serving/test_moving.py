@@ -60,7 +60,7 @@ class ReadTensors:
 
         def load_part(config: Any, files: Mapping[Path, Collection[str]], *, kept: Any, **part: Any) -> Any:
             named = {name for names in files.values() for name in names}
-            self.by_part[part["start"], part["end"]] = named - set(kept)
+            self.by_part[part["start"], part["end"]] = named - set(kept or ())
             return true(config, files, kept=kept, **part)
 
         monkeypatch.setattr(loading, "load_part", load_part)

@@ -174,13 +174,14 @@ class RunningDriver:
         self.turns = Turns()
         self.shares = PlayedShares()
         self.changes: list[Change] = []
+        self.knows_the_model = True
         self.driver = SessionDriver(
             channel=self.channel,  # type: ignore[arg-type]
             network=self.network,
             standing=StandingLinks(),
             stage=stage or self.stage,
             turns=self.turns,
-            terms=lambda: TERMS,
+            terms=lambda: TERMS if self.knows_the_model else None,
             shares=self.shares,
             measure=self._measure,
             changed=self.changes.append,

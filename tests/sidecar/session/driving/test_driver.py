@@ -311,3 +311,27 @@ async def test_driver_when_a_member_waits_for_a_source_then_people_see_for_what_
     driven.channel.says("bob", speech.progress(driven.epoch, "loading"))
     await driven.settled()
     assert (seen.rate_bytes_per_s, seen.waits_for) == (0.0, "")
+
+
+async def test_member_when_it_does_not_know_the_model_yet_then_a_plan_is_not_for_it(start_driver: StartDriver) -> None:
+    host = await formed(start_driver)
+    plan = next(control for control in host.channel.sent if control.HasField("plan"))
+    driven = await start_driver("bob", "ada", "bob", "cyd")
+    driven.knows_the_model = False
+    driven.channel.says("ada", plan)
+    await driven.settled()
+    assert driven.driver.follower.proposal is None
+    assert driven.state is State.FORMING
+
+
+async def test_member_when_it_should_succeed_the_host_without_knowing_the_model_then_it_says_why_it_cant(
+    start_driver: StartDriver,
+) -> None:
+    driven = await start_driver("bob", "ada", "bob")
+    driven.knows_the_model = False
+    driven.channel.succeeds("bob")
+    await driven.settled()
+    fault = driven.driver.follower.fault
+    assert driven.state is State.CLOSED
+    assert fault is not None
+    assert "before bob had heard what the model consists of" in fault.sentence
