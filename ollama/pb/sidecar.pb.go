@@ -1082,17 +1082,19 @@ func (x *Session) GetNotices() []string {
 }
 
 type Member struct {
-	state             protoimpl.MessageState `protogen:"open.v1"`
-	Name              string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Role              string                 `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"` // "host", "member"
-	Present           bool                   `protobuf:"varint,3,opt,name=present,proto3" json:"present,omitempty"`
-	Doing             string                 `protobuf:"bytes,4,opt,name=doing,proto3" json:"doing,omitempty"` // "measuring", "fetching", "loading", "ready", ...
-	UsableMemoryBytes uint64                 `protobuf:"varint,5,opt,name=usable_memory_bytes,json=usableMemoryBytes,proto3" json:"usable_memory_bytes,omitempty"`
-	FetchedBytes      uint64                 `protobuf:"varint,6,opt,name=fetched_bytes,json=fetchedBytes,proto3" json:"fetched_bytes,omitempty"`
-	FetchTotalBytes   uint64                 `protobuf:"varint,7,opt,name=fetch_total_bytes,json=fetchTotalBytes,proto3" json:"fetch_total_bytes,omitempty"`
-	Device            string                 `protobuf:"bytes,8,opt,name=device,proto3" json:"device,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	state              protoimpl.MessageState `protogen:"open.v1"`
+	Name               string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Role               string                 `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"` // "host", "member"
+	Present            bool                   `protobuf:"varint,3,opt,name=present,proto3" json:"present,omitempty"`
+	Doing              string                 `protobuf:"bytes,4,opt,name=doing,proto3" json:"doing,omitempty"` // "measuring", "fetching", "loading", "ready", ...
+	UsableMemoryBytes  uint64                 `protobuf:"varint,5,opt,name=usable_memory_bytes,json=usableMemoryBytes,proto3" json:"usable_memory_bytes,omitempty"`
+	FetchedBytes       uint64                 `protobuf:"varint,6,opt,name=fetched_bytes,json=fetchedBytes,proto3" json:"fetched_bytes,omitempty"`
+	FetchTotalBytes    uint64                 `protobuf:"varint,7,opt,name=fetch_total_bytes,json=fetchTotalBytes,proto3" json:"fetch_total_bytes,omitempty"`
+	Device             string                 `protobuf:"bytes,8,opt,name=device,proto3" json:"device,omitempty"`
+	FetchRateBytesPerS float64                `protobuf:"fixed64,9,opt,name=fetch_rate_bytes_per_s,json=fetchRateBytesPerS,proto3" json:"fetch_rate_bytes_per_s,omitempty"` // of the last seconds; 0 when not known, or when nothing is fetched
+	WaitsFor           string                 `protobuf:"bytes,10,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`                                      // a sentence, while nothing comes: for what, and when it is tried again
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *Member) Reset() {
@@ -1177,6 +1179,20 @@ func (x *Member) GetFetchTotalBytes() uint64 {
 func (x *Member) GetDevice() string {
 	if x != nil {
 		return x.Device
+	}
+	return ""
+}
+
+func (x *Member) GetFetchRateBytesPerS() float64 {
+	if x != nil {
+		return x.FetchRateBytesPerS
+	}
+	return 0
+}
+
+func (x *Member) GetWaitsFor() string {
+	if x != nil {
+		return x.WaitsFor
 	}
 	return ""
 }
@@ -2828,7 +2844,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"\vbetter_plan\x18\x19 \x01(\tR\n" +
 	"betterPlan\x12\x18\n" +
 	"\ajoining\x18\x1a \x01(\tR\ajoining\x12\x18\n" +
-	"\anotices\x18\x1e \x03(\tR\anotices\"\xf9\x01\n" +
+	"\anotices\x18\x1e \x03(\tR\anotices\"\xca\x02\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x18\n" +
@@ -2837,7 +2853,10 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x13usable_memory_bytes\x18\x05 \x01(\x04R\x11usableMemoryBytes\x12#\n" +
 	"\rfetched_bytes\x18\x06 \x01(\x04R\ffetchedBytes\x12*\n" +
 	"\x11fetch_total_bytes\x18\a \x01(\x04R\x0ffetchTotalBytes\x12\x16\n" +
-	"\x06device\x18\b \x01(\tR\x06device\"\xc2\x01\n" +
+	"\x06device\x18\b \x01(\tR\x06device\x122\n" +
+	"\x16fetch_rate_bytes_per_s\x18\t \x01(\x01R\x12fetchRateBytesPerS\x12\x1b\n" +
+	"\twaits_for\x18\n" +
+	" \x01(\tR\bwaitsFor\"\xc2\x01\n" +
 	"\x05Stage\x12\x16\n" +
 	"\x06member\x18\x01 \x01(\tR\x06member\x12\x14\n" +
 	"\x05start\x18\x02 \x01(\rR\x05start\x12\x10\n" +

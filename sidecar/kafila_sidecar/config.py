@@ -24,6 +24,7 @@ class Config:
     socket: Path
     data: Path  # weights, measurements, traces, what sessions count
     hub: HubSettings  # the model host
+    folders: tuple[Path, ...]  # KAFILA_FOLDERS: where other members' folders may lie on this machine too
     weights_limit_bytes: int  # KAFILA_WEIGHTS_LIMIT, the most that weights should take on this disk; 0: no limit
     rendezvous: str  # KAFILA_RENDEZVOUS; empty: the host of a session embeds one
     stun: str  # KAFILA_STUN: further STUN servers, host:port,...
@@ -38,6 +39,7 @@ class Config:
             socket=socket_path,
             data=data,
             hub=read_settings(environment),
+            folders=tuple(Path(one) for one in environment.get("KAFILA_FOLDERS", "").split(os.pathsep) if one),
             weights_limit_bytes=size_bytes(environment.get("KAFILA_WEIGHTS_LIMIT", "")),
             rendezvous=environment.get("KAFILA_RENDEZVOUS", ""),
             stun=environment.get("KAFILA_STUN", ""),

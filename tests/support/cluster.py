@@ -109,10 +109,11 @@ class ClusterMember:
                     yield json.loads(line)
 
     def session(self) -> dict[str, Any]:
-        """This member's only session, as `session list` knows it."""
+        """This member's only open session, as `session list` knows it, else one that is over."""
         _, answer = self.request("/api/session/list")
         sessions = answer.get("sessions", [])
-        return sessions[0] if sessions else {}
+        is_open = [session for session in sessions if session["state"] != "closed"]
+        return next(iter(is_open or sessions), {})
 
     def sidecar_pid(self) -> int:
         """The process id of this member's sidecar."""

@@ -55,7 +55,7 @@ func arrival(before, session *pb.Session, member *pb.Member) string {
 	return line
 }
 
-// fetches tells the beginning and the end of each member's download.
+// fetches tells the beginning and the end of each member's download, and what it waits for.
 func fetches(before, now *pb.Session) []string {
 	was := map[string]*pb.Member{}
 	for _, member := range before.GetMembers() {
@@ -64,6 +64,9 @@ func fetches(before, now *pb.Session) []string {
 	var told []string
 	for _, member := range now.Members {
 		old := was[member.Name]
+		if member.WaitsFor != "" && member.WaitsFor != old.GetWaitsFor() {
+			told = append(told, member.Name+" waits: "+member.WaitsFor)
+		}
 		switch {
 		case member.FetchTotalBytes == 0:
 		case old.GetFetchTotalBytes() == 0 && member.FetchedBytes < member.FetchTotalBytes:

@@ -91,7 +91,10 @@ func memberRows(s *pb.Session) []string {
 			what = "away"
 		}
 		if m.FetchedBytes < m.FetchTotalBytes {
-			what += fmt.Sprintf(", %d %% of %s", 100*m.FetchedBytes/m.FetchTotalBytes, size(float64(m.FetchTotalBytes)))
+			what += fmt.Sprintf(", %d %% of %s", 100*m.FetchedBytes/m.FetchTotalBytes, size(float64(m.FetchTotalBytes))) + Pace(m)
+		}
+		if m.WaitsFor != "" {
+			what += ": " + m.WaitsFor
 		}
 		rows = append(rows, strings.Join([]string{
 			name, m.Role, orDash(m.Device), size(float64(m.UsableMemoryBytes)), orDash(what),

@@ -1,12 +1,19 @@
 """The models that may be asked for on this machine, those that were, and what its disk keeps of them."""
 
+import asyncio
+import contextlib
 import shutil
+from pathlib import Path
 
+from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.config import Config
+from kafila_sidecar.errors import NotFound, Refused
 from kafila_sidecar.models.quantisation import check_bits
-from kafila_sidecar.weights.checkpoint import Checkpoint, Examine, open_checkpoint
+from kafila_sidecar.weights.checkpoint import Checkpoint, Examine, open_checkpoint, open_source
+from kafila_sidecar.weights.providers.folder import described_source, folder_source, named, shelf
 from kafila_sidecar.weights.providers.names import TABLE, known_as
+from kafila_sidecar.weights.providers.source import Source
 from kafila_sidecar.weights.store.library import Library
 
 FLEET = (1, 2, 3, 4)
@@ -36,9 +43,7 @@ class OpenedModels:
         if known is not None:
             return known
         if bits:
-            checkpoint = await self.open(model, revision)
-            anatomy = await self._examine(checkpoint.config, checkpoint.manifest.tensors, bits)
-            return self._opened.setdefault((model, checkpoint.revision, bits), checkpoint.packed(bits, anatomy))
+            return await self._packed(model, await self.open(model, revision), bits)
         checkpoint = await open_checkpoint(
             model,
             hub=self._config.hub.hub(),
@@ -49,6 +54,62 @@ class OpenedModels:
             examine=self._examine,
         )
         return self._opened.setdefault((model, checkpoint.revision, 0), checkpoint)
+
+    async def of_session(self, terms: ring_pb2.SessionTerms) -> Checkpoint | None:
+        """What a session runs; None for a folder that is not on this machine, and was not described here yet.
+
+        Raises:
+            KafilaError: it can't be had, or is not offered.
+        """
+        if not terms.folder:
+            return await self.open(terms.model, terms.revision, bits=terms.quantize_bits)
+        check_bits(terms.quantize_bits)
+        known = [one for (_, revision, bits), one in self._opened.items() if revision == terms.revision and not bits]
+        if known and known[0].is_there:
+            return await self._packed(terms.model, known[0], terms.quantize_bits)
+        return await self._of_folder(terms, await asyncio.to_thread(self._found, terms))
+
+    async def described(self, terms: ring_pb2.SessionTerms) -> Checkpoint:
+        """A folder that the session's host has just described.
+
+        Raises:
+            KafilaError: it is not offered.
+        """
+        source = await asyncio.to_thread(described_source, self._config.models, terms.model, terms.revision)
+        found = await self._of_folder(terms, source)
+        if found is None:
+            raise Refused("what the session's host told of its folder is gone from this disk: join again")
+        return found
+
+    def folder_for(self, terms: ring_pb2.SessionTerms) -> Path:
+        """Where a session's weights go. Raises Refused for a name that can't be part of a path."""
+        if terms.folder:
+            return shelf(self._config.models, terms.model, terms.revision)
+        return self._config.models / terms.model / terms.revision
+
+    async def _of_folder(self, terms: ring_pb2.SessionTerms, source: Source | None) -> Checkpoint | None:
+        if source is None:
+            return None
+        checkpoint = await open_source(source, make_room=self._library.make_room, examine=self._examine)
+        kept = self._opened.setdefault((terms.model, terms.revision, 0), checkpoint)
+        return await self._packed(terms.model, kept, terms.quantize_bits)
+
+    async def _packed(self, model: str, checkpoint: Checkpoint, bits: int) -> Checkpoint:
+        """The same checkpoint as it is once its matrices are packed; as it is for 0."""
+        key = (model, checkpoint.revision, bits)
+        if not bits:
+            return checkpoint
+        if key not in self._opened:
+            anatomy = await self._examine(checkpoint.config, checkpoint.manifest.tensors, bits)
+            self._opened[key] = checkpoint.packed(bits, anatomy)
+        return self._opened[key]
+
+    def _found(self, terms: ring_pb2.SessionTerms) -> Source | None:
+        """The folder itself below one of those that KAFILA_FOLDERS names, else as far as it came here before."""
+        for folder in self._config.folders:
+            with contextlib.suppress(NotFound, Refused):
+                return folder_source(str(folder / named(terms.model)), terms.revision)
+        return described_source(self._config.models, terms.model, terms.revision)
 
     def forget(self, model: str) -> None:
         """Its files are gone."""

@@ -7,7 +7,9 @@ import shutil
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
+from pathlib import Path
 
+from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.config import Config
 from kafila_sidecar.errors import KafilaError, NotFound, Refused
@@ -156,14 +158,14 @@ class LocalNode:
             return pb.Offer(session=joined.id, joined=True, model=joined.channel.terms.model, host=joined.channel.host)
         approach = await joining.approach(code=code, name=request.name or self._config.name, local=self._local())
         try:
-            terms = approach.terms
-            checkpoint = await self._models.open(terms.model, terms.revision, bits=terms.quantize_bits)
+            checkpoint = await self._models.of_session(approach.terms)
+            folder = self._models.folder_for(approach.terms)
             lend = await self._lend(request.memory_bytes)
         except BaseException:
             await approach.abandon()
             raise
         await self._pending.keep(PendingJoin(approach, checkpoint, request.memory_bytes, spoken))
-        whole = list(checkpoint.manifest.tensors)
+        download_bytes, folder = _download(approach.terms, checkpoint, lend, folder)
         return pb.Offer(
             session=approach.session.hex(),
             model=approach.terms.model,
@@ -171,12 +173,12 @@ class LocalNode:
             members_present=approach.members_present,
             members_wanted=approach.terms.members_wanted,
             lend_memory_bytes=lend,
-            download_bytes=min(checkpoint.download_bytes(whole), lend),
+            download_bytes=download_bytes,
             free_disk_bytes=shutil.disk_usage(self._config.data).free,
-            folder=str(checkpoint.folder),
+            folder=str(folder),
             offer_ttl_s=self._pending.ttl_s,
-            notices=checkpoint.anatomy.notices,
-            quantization=checkpoint.quantization,
+            notices=checkpoint.anatomy.notices if checkpoint else (),
+            quantization=checkpoint.quantization if checkpoint else "",
         )
 
     async def join(self, request: pb.JoinSessionRequest) -> pb.Session:
@@ -260,7 +262,7 @@ class LocalNode:
         if request.session:
             session = self._sessions.find(request.session)
             own_name = session.channel.self_name
-            return await plans.of_session(session.driver.follower.proposal, session.checkpoint, own_name)
+            return await plans.of_session(session.driver.follower.proposal, session.weights.checkpoint, own_name)
         checkpoint = await self._models.open(request.model, bits=request.quantize_bits)
         entry, _ = await self._equipment.measuring.member(checkpoint, lend_bytes=0)
         return await plans.of_model(checkpoint, {**entry, "name": self._config.name}, request)
@@ -310,12 +312,13 @@ class LocalNode:
         return min(usable, most_bytes) if most_bytes else usable
 
     def _take_part(
-        self, channel: Channel, checkpoint: Checkpoint, lend_bytes: int, *, typed: str = "", note: str = ""
+        self, channel: Channel, checkpoint: Checkpoint | None, lend_bytes: int, *, typed: str = "", note: str = ""
     ) -> pb.Session:
         session = take_part(
             self._equipment,
             channel=channel,
             checkpoint=checkpoint,
+            models=self._models,
             lend_bytes=lend_bytes,
             typed=typed,
             note=note,
@@ -328,6 +331,16 @@ class LocalNode:
         """The code as it is passed on: without the address where everybody is configured with it."""
         configured = bool(self._config.rendezvous) and parse_address(self._config.rendezvous) == code.address
         return code.short if configured else str(code)
+
+
+def _download(
+    terms: ring_pb2.SessionTerms, checkpoint: Checkpoint | None, lend_bytes: int, folder: Path
+) -> tuple[int, Path]:
+    """The most that joining brings here, and where it goes; a folder that is here already is used in place."""
+    if checkpoint is None:
+        return min(terms.weight_bytes, lend_bytes) + terms.describing_bytes, folder
+    missing_bytes = checkpoint.download_bytes(checkpoint.manifest.tensors)
+    return min(missing_bytes, lend_bytes), checkpoint.folder
 
 
 def _try_text(checkpoint: Checkpoint) -> None:

@@ -17,7 +17,7 @@ from kafila_sidecar.session.coordination.states import State
 from kafila_sidecar.session.driving.changes import Change
 from kafila_sidecar.session.driving.driver import SessionDriver
 from kafila_sidecar.session.rendezvous.code import Code
-from kafila_sidecar.weights.checkpoint import Checkpoint
+from kafila_sidecar.sharing.session import SessionWeights
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class Participation:
         self,
         *,
         channel: Channel,
-        checkpoint: Checkpoint,
+        weights: SessionWeights,
         stage: Stage,
         driver: SessionDriver,
         changes: Changes,
@@ -43,7 +43,7 @@ class Participation:
         rendezvous. `spoken`: a code as people pass it on here."""
         self.id = channel.session.hex()
         self.channel = channel
-        self.checkpoint = checkpoint
+        self.weights = weights
         self.stage = stage
         self.driver = driver
         self._changes = changes
@@ -58,7 +58,7 @@ class Participation:
         """Until the session is closed; raises nothing but cancellation, since the snapshot says what went wrong, and
         the node has other sessions."""
         try:
-            with self.checkpoint.in_use():
+            with self.weights.in_use():
                 await self._run()
         except Exception as error:  # noqa: BLE001  # a bug ends this session only
             self._close_by(error)
@@ -125,7 +125,7 @@ class Participation:
             follower=self.driver.follower,
             roster=self.driver.roster,
             coordinator=self.driver.coordinator,
-            checkpoint=self.checkpoint,
+            checkpoint=self.weights.checkpoint,
         )
         session.code, session.rendezvous_note = self.code, self._note
         session.better_plan = self.driver.advice.sentence

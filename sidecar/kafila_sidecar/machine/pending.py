@@ -15,7 +15,7 @@ class PendingJoin:
     """A proved code, with what joining needs."""
 
     approach: Approach
-    checkpoint: Checkpoint
+    checkpoint: Checkpoint | None  # None: the host has to describe it first
     memory_bytes: int  # the most that its owner lends; 0: what is usable
     code: str
 

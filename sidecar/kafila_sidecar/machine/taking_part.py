@@ -10,6 +10,7 @@ from typing import Any
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.machine.measuring import Measuring
+from kafila_sidecar.machine.models import OpenedModels
 from kafila_sidecar.machine.participation import Participation
 from kafila_sidecar.machine.reaching import Reaching
 from kafila_sidecar.machine.watching import Changes
@@ -27,6 +28,7 @@ from kafila_sidecar.session.driving.links import StandingLinks
 from kafila_sidecar.session.driving.turns import Turns
 from kafila_sidecar.session.rendezvous.code import Code
 from kafila_sidecar.session.terms import planning_terms
+from kafila_sidecar.sharing.session import SessionWeights
 from kafila_sidecar.weights.checkpoint import Checkpoint
 
 log = logging.getLogger(__name__)
@@ -48,18 +50,29 @@ def take_part(
     equipment: Equipment,
     *,
     channel: Channel,
-    checkpoint: Checkpoint,
+    checkpoint: Checkpoint | None,
+    models: OpenedModels,
     lend_bytes: int,
     typed: str = "",
     note: str = "",
     spoken: Callable[[Code], str],
 ) -> Participation:
-    """`lend_bytes`: the most that is lent, 0 for what is usable; `typed`, `note`, `spoken`: see `Participation`."""
+    """`checkpoint`: None for a folder that the host has to describe first. `lend_bytes`: the most that is lent, 0 for
+    what is usable; `typed`, `note`, `spoken`: see `Participation`."""
     turns, standing, changes = Turns(), StandingLinks(), Changes()
+    weights = SessionWeights(
+        channel=channel,
+        checkpoint=checkpoint,
+        standing=standing,
+        say=turns.say,
+        folder=models.folder_for(channel.terms),
+        opened=lambda: models.described(channel.terms),
+    )
     traces = TraceTeller(session=channel.session.hex(), folder=equipment.traces, turns=turns)
     stage = Stage(
         name=channel.self_name,
-        checkpoint=checkpoint,
+        weights=weights,
+        bits=channel.terms.quantize_bits,
         mlx=equipment.mlx,
         links=lambda: standing,
         traced=traces.tell,
@@ -70,12 +83,12 @@ def take_part(
         endpoint=equipment.endpoint,
         monitor=equipment.monitor,
         further=equipment.further,
-        on_stream=StreamRouter(channel, stage).take,
+        on_stream=StreamRouter(channel, stage, weights).take,
     )
 
     async def measure() -> tuple[Json, str]:
         """This machine and its network, side by side."""
-        measured = equipment.measuring.member(checkpoint, lend_bytes=lend_bytes)
+        measured = equipment.measuring.member(await weights.described(), lend_bytes=lend_bytes)
         (entry, device), network = await asyncio.gather(measured, reaching.entry())
         return {**entry, **network}, device
 
@@ -85,13 +98,14 @@ def take_part(
         standing=standing,
         stage=stage,
         turns=turns,
-        terms=planning_terms(channel.terms, checkpoint),
+        terms=lambda: planning_terms(channel.terms, known) if (known := weights.checkpoint) else None,
+        shares=weights,
         measure=measure,
         changed=changes.note,
     )
     return Participation(
         channel=channel,
-        checkpoint=checkpoint,
+        weights=weights,
         stage=stage,
         driver=driver,
         changes=changes,
@@ -104,9 +118,10 @@ def take_part(
 class StreamRouter:
     """Gives each stream that a link brings to the part that it is for."""
 
-    def __init__(self, channel: Channel, stage: Stage) -> None:
+    def __init__(self, channel: Channel, stage: Stage, weights: SessionWeights) -> None:
         self._channel = channel
         self._stage = stage
+        self._weights = weights
 
     async def take(self, stream: Stream) -> None:
         """Until the stream ends; raises KafilaError when it broke, or the peer may not open it."""
@@ -114,6 +129,8 @@ class StreamRouter:
             await self._stage.take_frames(stream)
         elif stream.kind == StreamKind.REQUEST:
             await self._stage.answer(stream)
+        elif stream.kind == StreamKind.WEIGHTS:
+            await self._weights.answer(stream)
         elif stream.kind == StreamKind.CONTROL:
             while (sealed := await stream.receive()) is not None:
                 await self._channel.receive(sealed)

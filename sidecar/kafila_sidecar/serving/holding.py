@@ -2,9 +2,23 @@
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.shard import Shard
+
+
+class Part(NamedTuple):
+    """The blocks [start, end) of a checkpoint, with what else the head has if `head`."""
+
+    start: int
+    end: int
+    head: bool
+
+    def common(self, other: "Part") -> "Part":
+        """What both parts have."""
+        start = max(self.start, other.start)
+        return Part(start, max(start, min(self.end, other.end)), self.head and other.head)
 
 
 class Holding:
@@ -16,6 +30,7 @@ class Holding:
 
     def __init__(self, mlx: MlxThread, *, bits: int = 0) -> None:
         self.shard: Shard | None = None
+        self._part = Part(0, 0, False)  # of the shard
         self._may_hold = False  # a shard, or has asked the MLX thread for one
         self._mlx = mlx
         self._bits = bits
@@ -33,6 +48,10 @@ class Holding:
         self._may_hold = True
         await self._mlx.run(self._take_over, folder, files, start, end, head)
 
+    def keeps(self, part: Part) -> Part:
+        """What of a part is in memory already, and stays."""
+        return Part(0, 0, False) if self.shard is None else self._part.common(part)
+
     async def free(self) -> None:
         """Holds nothing any more."""
         if self._may_hold:
@@ -44,6 +63,7 @@ class Holding:
         self.shard = Shard.load(
             folder=folder, files=files, start=start, end=end, head=head, bits=self._bits, before=before
         )
+        self._part = Part(start, end, head)
 
     def _free(self) -> None:
         shard, self.shard = self.shard, None

@@ -1,9 +1,10 @@
 """This machine's part in a session, one epoch after another."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from kafila_proto import sidecar_pb2 as pb
@@ -16,16 +17,29 @@ from kafila_sidecar.serving import epoch as epochs
 from kafila_sidecar.serving import remote
 from kafila_sidecar.serving.engine import EngineLimits
 from kafila_sidecar.serving.epoch import Epoch, EpochEnd
-from kafila_sidecar.serving.holding import Holding
+from kafila_sidecar.serving.holding import Holding, Part
 from kafila_sidecar.serving.intake import Intake
 from kafila_sidecar.serving.requests import Replies, RequestTable
+from kafila_sidecar.serving.telling import FetchTelling
 from kafila_sidecar.serving.trace import RequestTrace
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
-from kafila_sidecar.weights.checkpoint import Checkpoint
+from kafila_sidecar.session.driving.jobs import Progress
+from kafila_sidecar.weights.fetching import landing
 
 SERVE_DEADLINE_S = 15.0  # between a neighbour's start of serving and ours
 
-Progress = Callable[[str, int, int], None]
+
+class StageWeights(Protocol):
+    """A checkpoint, with or without the other members as its sources; see `weights.checkpoint.Checkpoint`."""
+
+    @property
+    def small_files(self) -> Path: ...
+    def shard(self, *, start: int, end: int, head: bool) -> frozenset[str]: ...
+    async def fetch(
+        self, names: Iterable[str], *, progress: landing.Progress | None = None, waiting: landing.Waiting | None = None
+    ) -> None: ...
+    def download_bytes(self, names: Iterable[str]) -> int: ...
+    def files_for(self, names: Iterable[str]) -> dict[Path, frozenset[str]]: ...
 
 
 class LinkTable(Protocol):
@@ -55,7 +69,8 @@ class Stage:
         self,
         *,
         name: str,
-        checkpoint: Checkpoint,
+        weights: StageWeights,
+        bits: int = 0,
         mlx: MlxThread,
         links: Callable[[], LinkTable],
         traced: Callable[[dict[str, Any]], None],
@@ -63,13 +78,13 @@ class Stage:
         limits: StageLimits | None = None,
     ) -> None:
         self._name = name
-        self._checkpoint = checkpoint
+        self._weights = weights
         self._mlx = mlx
         self._links = links
         self._traced = traced
         self._broken = broken
         self._limits = limits or StageLimits()
-        self._holding = Holding(mlx, bits=checkpoint.bits)
+        self._holding = Holding(mlx, bits=bits)
         self._requests: RequestTable | None = None
         self._epoch: Epoch | None = None
         self._serving = asyncio.Event()
@@ -88,11 +103,12 @@ class Stage:
         if stage is None:
             return
         is_head = proposal.head == self._name
-        names = self._checkpoint.shard(start=stage.start, end=stage.end, head=is_head)
-        await self._checkpoint.fetch(names, progress=lambda here, wanted: progress("fetching", here, wanted))
+        part = Part(stage.start, stage.end, is_head)
+        names = self._weights.shard(**part._asdict())
+        await self._fetch(names, part, FetchTelling(progress))
         progress("loading", 0, 0)
-        files = self._checkpoint.files_for(names)
-        folder = self._checkpoint.small_files
+        files = self._weights.files_for(names)
+        folder = self._weights.small_files
         await self._holding.hold(folder, files, start=stage.start, end=stage.end, head=is_head)
         if is_head and self._requests is None:
             tokenizer = await self._mlx.run(Tokenizer.load, folder)
@@ -193,6 +209,16 @@ class Stage:
         return shard.weight_bytes if shard is not None else 0
 
     # ---- Private
+
+    async def _fetch(self, names: frozenset[str], part: Part, telling: FetchTelling) -> None:
+        """What is not in memory, unless that turns out to be what somebody gave wrongly."""
+        if self._freeing is not None:
+            await asyncio.wait((self._freeing,))
+        kept = self._weights.shard(**self._holding.keeps(part)._asdict())
+        await self._weights.fetch(names - kept, progress=telling.came, waiting=telling.waits)
+        if self._weights.download_bytes(names):
+            await self._holding.free()
+            await self._weights.fetch(names, progress=telling.came, waiting=telling.waits)
 
     @asynccontextmanager
     async def _asked_as_head(self, request: pb.GenerateRequest, number: int) -> AsyncIterator[Replies]:

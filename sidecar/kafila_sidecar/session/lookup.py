@@ -6,6 +6,7 @@ from typing import Protocol, TypeVar
 from kafila_sidecar.errors import InvalidInput, KafilaError, NotFound
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.rendezvous.code import Code, parse_code
+from kafila_sidecar.weights.providers.folder import folder_name
 
 
 class Named(Protocol):
@@ -64,8 +65,10 @@ def _found(wanted: str, sessions: Sequence[S]) -> list[S]:
 
 
 def _is_called(session: Named, wanted: str) -> bool:
-    model = session.channel.terms.model
-    if wanted in (model, model.rsplit("/", 1)[-1]):
+    terms = session.channel.terms
+    if wanted in (terms.model, terms.model.rsplit("/", 1)[-1]):
+        return True
+    if terms.folder and wanted.startswith("/") and folder_name(wanted) == terms.model:
         return True
     ours = _code(session.code)
     theirs = _code(wanted)

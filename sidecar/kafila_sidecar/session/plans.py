@@ -22,13 +22,13 @@ from kafila_sidecar.session.terms import beside_weights, context_for
 from kafila_sidecar.weights.checkpoint import Checkpoint
 
 
-async def of_session(proposal: Proposal | None, checkpoint: Checkpoint, own_name: str) -> pb.PlanReply:
+async def of_session(proposal: Proposal | None, checkpoint: Checkpoint | None, own_name: str) -> pb.PlanReply:
     """The plan that a session runs by; `own_name` is this member's.
 
     Raises:
         Refused: it has none yet.
     """
-    if proposal is None:
+    if proposal is None or checkpoint is None:
         raise Refused("this session has no plan yet: it is planned once everybody has come")
     return await _reply(proposal.problem, proposal.plan, checkpoint, own_name)
 

@@ -22,9 +22,14 @@ PARSER = "kafila"  # the pair of renderer and parser that every text model can h
 
 
 def session_view(
-    *, channel: Channel, follower: Follower, roster: Roster, coordinator: Coordinator | None, checkpoint: Checkpoint
+    *,
+    channel: Channel,
+    follower: Follower,
+    roster: Roster,
+    coordinator: Coordinator | None,
+    checkpoint: Checkpoint | None,
 ) -> pb.Session:
-    """Everything but the code and what only the stage knows."""
+    """Everything but the code and what only the stage knows. `checkpoint`: None while it is not known here."""
     terms = channel.terms
     present = [name for name in roster.seen if not follower.liveness.is_gone(name)]
     serving = follower.proposal.plan.order if follower.proposal and follower.state is State.READY else ()
@@ -59,10 +64,10 @@ def session_view(
             )
             for name, seen in roster.seen.items()
         ],
-        vehicle=stub_model(channel, checkpoint),
+        vehicle=stub_model(channel, checkpoint) if checkpoint else None,
         last_trace_json=json.dumps(roster.trace) if roster.trace else "",
         joining=channel.joining,
-        notices=checkpoint.anatomy.notices,
+        notices=checkpoint.anatomy.notices if checkpoint else (),
     )
     if follower.proposal:
         _show_plan(session, follower.proposal.plan, follower.proposal.epoch, roster.trace)
@@ -109,6 +114,8 @@ def _member(name: str, seen: MemberView, *, role: str, present: bool, serves: bo
         fetched_bytes=seen.fetched_bytes,
         fetch_total_bytes=seen.total_bytes,
         device=seen.device,
+        fetch_rate_bytes_per_s=seen.rate_bytes_per_s,
+        waits_for=seen.waits_for,
     )
 
 

@@ -41,7 +41,7 @@ def make_terms(
 ) -> ring_pb2.SessionTerms:
     """What the founding entry of the log says."""
     return ring_pb2.SessionTerms(
-        model=request.model,
+        model=request.model if checkpoint.description is None else checkpoint.name,
         revision=checkpoint.revision,
         members_wanted=request.members,
         context_tokens=context_for(checkpoint, request.context_tokens),
@@ -53,6 +53,8 @@ def make_terms(
         weight_bytes=checkpoint.shard_bytes(checkpoint.manifest.tensors),
         rendezvous_at_host=rendezvous_at_host,
         quantize_bits=request.quantize_bits,
+        folder=checkpoint.description is not None,
+        describing_bytes=checkpoint.description.describing_bytes if checkpoint.description else 0,
     )
 
 

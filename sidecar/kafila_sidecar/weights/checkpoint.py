@@ -9,7 +9,8 @@ from typing import Any
 from kafila_sidecar.errors import Refused
 from kafila_sidecar.models.anatomy import Anatomy, Headers
 from kafila_sidecar.small_files import CONFIG, GENERATION_CONFIG, read_optional_json
-from kafila_sidecar.weights.fetching.fetch import PIECE_BYTES, Fetcher, Progress, count
+from kafila_sidecar.weights.fetching.fetch import PIECE_BYTES, Fetcher
+from kafila_sidecar.weights.fetching.landing import Members, Progress, Waiting, count
 from kafila_sidecar.weights.fetching.transfer import Patience
 from kafila_sidecar.weights.format.layout import (
     anatomy_of_files,
@@ -18,11 +19,15 @@ from kafila_sidecar.weights.format.layout import (
 )
 from kafila_sidecar.weights.format.local import check_file
 from kafila_sidecar.weights.format.manifest import Manifest
+from kafila_sidecar.weights.format.ranges import Ranges
+from kafila_sidecar.weights.format.units import Unit
+from kafila_sidecar.weights.providers.folder import contents, folder_name
 from kafila_sidecar.weights.providers.hub import Hub
 from kafila_sidecar.weights.providers.resolve import resolve
 from kafila_sidecar.weights.providers.source import Source
 from kafila_sidecar.weights.store.library import in_use
 from kafila_sidecar.weights.store.store import Store
+from kafila_sidecar.weights.store.verify import is_sound
 
 Examine = Callable[[Mapping[str, Any], Headers, int], Awaitable[Anatomy]]
 """Takes config.json, the headers of all tensors, and the bits that matrices are packed to while loading, 0 for as they
@@ -39,7 +44,7 @@ class Checkpoint:
     """One model at one revision, made by `open_checkpoint`; sessions of the same sidecar share one.
 
     Its small files and headers are on this disk when it is made. `small_bytes` (configuration and tokenizer),
-    `header_bytes` and `fetched_bytes` (tensors) count what this object has brought over the network.
+    `header_bytes` and `fetched_bytes` (tensors) count what this object has brought over the network, from members too.
     """
 
     def __init__(
@@ -74,7 +79,8 @@ class Checkpoint:
         self.small_files: Path = source.small_files  # a folder that tokenizer loaders can read
         self.small_bytes = source.small_bytes
         self.folder: Path = source.folder
-        self._is_local = source.is_local
+        self.description = source.description  # of a folder, which no model host has
+        self.is_local = source.is_local  # a folder of somebody else's on this disk, used in place
         if anatomy is None:
             anatomy = anatomy_of_files(manifest, source.config)
         self.anatomy = anatomy
@@ -116,7 +122,7 @@ class Checkpoint:
     @contextmanager
     def in_use(self) -> Iterator[None]:
         """Keeps what is on this disk from being removed to make room. Raises Refused where that can't be noted."""
-        with nullcontext() if self._is_local else in_use(self.folder):
+        with nullcontext() if self.is_local else in_use(self.folder):
             self._store.reload()
             yield
 
@@ -127,8 +133,16 @@ class Checkpoint:
         """What `fetch` would bring over the network now."""
         return count(self._store.missing(byte_ranges(self.manifest, names)))
 
-    async def fetch(self, names: Iterable[str], *, progress: Progress | None = None) -> None:
-        """Brings the named tensors here, and no other byte; `progress` is told (bytes here, bytes wanted).
+    async def fetch(
+        self,
+        names: Iterable[str],
+        *,
+        progress: Progress | None = None,
+        waiting: Waiting | None = None,
+        members: Members | None = None,
+    ) -> None:
+        """Brings the named tensors here, and no other byte; `progress` is told (bytes here, bytes wanted), `waiting`
+        what is waited for meanwhile. `members` are asked before the model host.
 
         What has changed on disk since it came is fetched again. May be cancelled at any time and called again: it goes
         on where it stopped. Raises Refused (disk too small or full, a file damaged or changed at the host, another
@@ -138,10 +152,37 @@ class Checkpoint:
         if needed_bytes := self.download_bytes(wanted):
             await asyncio.to_thread(self._make_room, needed_bytes, self.folder)
         for _ in range(FETCH_ROUNDS):
-            await self._fetcher.tensors(self.manifest, wanted, progress)
+            await self._fetcher.tensors(self.manifest, wanted, progress=progress, waiting=waiting, members=members)
             if not await self._fetcher.damaged(self.manifest, wanted):
                 return
         raise Refused(f"the disk under {self.folder} doesn't keep what is written: check it, or set KAFILA_HOME")
+
+    @property
+    def name(self) -> str:
+        """As others are told it: without the path of a folder."""
+        return self.model if self.description is None else folder_name(self.model)
+
+    def described(self) -> Iterator[bytes]:
+        """A folder's description, small files and headers; see `folder.contents`. Raises Refused for others."""
+        if self.description is None:
+            raise Refused(f"{self.model} is no folder: its files are at the model host")
+        return contents(self.description, self.small_files, self._store)
+
+    @property
+    def held(self) -> dict[str, Ranges]:
+        """What is here of the weight files, by name."""
+        held = {name: self._store.held(name) for name in self.manifest.files}
+        return {name: entry.ranges for name, entry in held.items() if entry is not None}
+
+    def unit(self, unit: Unit) -> bytes | None:
+        """A unit's bytes; None if they are not here, or not what they were when they came. Blocks."""
+        held = self._store.held(unit.file)
+        if held is None or not held.ranges.covers(unit.start, unit.end):
+            return None
+        if not is_sound(self._store, unit.file, unit.start, unit.end):
+            return None
+        data = self._store.read(unit.file, unit.start, unit.end)
+        return data if len(data) == unit.size_bytes else None
 
     def files_for(self, names: Iterable[str]) -> dict[Path, frozenset[str]]:
         """Which of the named tensors to load from which file, `.partial` ones among them.
@@ -173,8 +214,29 @@ async def open_checkpoint(
     take in memory. Raises InvalidInput, NotFound, Denied, Refused, Unavailable, TimedOut.
     """
     source = await resolve(model, hub=hub, cache=cache, revision=revision, hub_cache=hub_cache)
+    return await open_source(
+        source, hub=hub, patience=patience, piece_bytes=piece_bytes, make_room=make_room, examine=examine
+    )
+
+
+async def open_source(
+    source: Source,
+    *,
+    hub: Hub | None = None,
+    patience: Patience | None = None,
+    piece_bytes: int = PIECE_BYTES,
+    make_room: MakeRoom = lambda needed_bytes, folder: None,
+    examine: Examine | None = None,
+) -> Checkpoint:
+    """A checkpoint whose small files are here. Raises Refused, and what the model host may raise."""
     store = Store(source.folder, whole=source.whole)
-    fetcher = Fetcher(hub=hub, source=source, store=store, patience=patience or Patience(), piece_bytes=piece_bytes)
+    fetcher = Fetcher(
+        hub=None if source.description is not None else hub,
+        source=source,
+        store=store,
+        patience=patience or Patience(),
+        piece_bytes=piece_bytes,
+    )
     manifest = await fetcher.manifest()
     anatomy = None if examine is None else await examine(source.config, manifest.tensors, 0)
     return Checkpoint(

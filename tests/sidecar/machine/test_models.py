@@ -1,19 +1,23 @@
 """What people may ask for, and what they do with the weights that are here."""
 
 from collections.abc import Callable, Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.config import Config, size_bytes
 from kafila_sidecar.errors import InvalidInput, NotFound, Refused
 from kafila_sidecar.machine.models import KeptModels, OpenedModels
 from kafila_sidecar.models.anatomy import Anatomy, Headers
+from kafila_sidecar.session.terms import make_terms
 from kafila_sidecar.weights.checkpoint import Checkpoint
 from kafila_sidecar.weights.format.layout import anatomy_of_files
 from kafila_sidecar.weights.format.manifest import Manifest, Tensor
+from kafila_sidecar.weights.providers.folder import lay_down, take_description
 from kafila_sidecar.weights.store.library import Library
 from tests.support.model_host import ModelHost
 
@@ -119,3 +123,61 @@ async def test_model_when_asked_for_in_another_form_then_of_the_same_files_and_o
 async def test_model_when_members_would_quantise_to_what_they_cant_then_refused(tmp_path: Path, bits: int) -> None:
     with pytest.raises(InvalidInput, match="choose 4 or 8"):
         await Here(tmp_path, {}).opened.open(REPO, bits=bits)
+
+
+def terms_of(checkpoint: Checkpoint) -> ring_pb2.SessionTerms:
+    request = pb.CreateSessionRequest(model=checkpoint.model)
+    return make_terms(request, checkpoint, rendezvous_at_host=False)
+
+
+async def test_folder_of_a_session_when_it_lies_here_too_then_used_in_place_else_it_has_to_be_described(
+    checkpoint_folder: Make, tmp_path: Path
+) -> None:
+    folder = checkpoint_folder()
+    host = Here(tmp_path / "host", {})
+    terms = terms_of(await host.opened.open(str(folder)))
+    assert (terms.folder, terms.model) == (True, "model")
+    assert str(folder.parent) not in str(terms)
+    assert terms.describing_bytes > (folder / "tokenizer.json").stat().st_size
+    assert await Here(tmp_path / "none", {}).opened.of_session(terms) is None
+    same = await Here(tmp_path / "same", {"KAFILA_FOLDERS": f"/nowhere:{folder.parent}"}).opened.of_session(terms)
+    assert same is not None
+    assert same.folder == folder
+    assert same.download_bytes(same.manifest.tensors) == 0
+    assert await host.opened.of_session(terms) is not None
+
+
+async def test_folder_of_a_session_when_the_one_here_is_another_then_it_has_to_be_described(
+    checkpoint_folder: Make, tmp_path: Path
+) -> None:
+    terms = terms_of(await Here(tmp_path / "host", {}).opened.open(str(checkpoint_folder())))
+    other = checkpoint_folder(tied=False)
+    assert await Here(tmp_path / "guest", {"KAFILA_FOLDERS": str(other.parent)}).opened.of_session(terms) is None
+
+
+async def test_folder_of_a_session_when_it_was_described_once_then_it_is_known_and_listed_by_its_name(
+    checkpoint_folder: Make, tmp_path: Path
+) -> None:
+    checkpoint = await Here(tmp_path / "host", {}).opened.open(str(checkpoint_folder()))
+    terms = terms_of(checkpoint)
+    guest = Here(tmp_path / "guest", {})
+    told = b"".join(checkpoint.described())
+    reader = BytesIO(told)
+    lay_down(take_description(reader.read, terms.revision), reader.read, guest.opened.folder_for(terms))
+    assert reader.read() == b""
+    assert len(told) - 4 == terms.describing_bytes
+    opened = await guest.opened.of_session(terms)
+    assert opened is not None
+    assert (opened.name, opened.revision, opened.sizes) == ("model", checkpoint.revision, checkpoint.sizes)
+    assert await guest.opened.described(terms) is opened
+    assert [kept.model for kept in guest.kept.kept().weights] == ["folder/model"]
+
+
+@pytest.mark.parametrize("model", ["../../etc", "a/b", "..", ""])
+async def test_folder_of_a_session_when_its_name_would_lead_elsewhere_then_refused(tmp_path: Path, model: str) -> None:
+    terms = ring_pb2.SessionTerms(model=model, revision="0" * 40, folder=True)
+    here = Here(tmp_path, {"KAFILA_FOLDERS": str(tmp_path)})
+    with pytest.raises(Refused, match="no name of a folder"):
+        await here.opened.of_session(terms)
+    with pytest.raises(Refused, match="no name of a folder"):
+        here.opened.folder_for(terms)

@@ -19,7 +19,7 @@ from kafila_sidecar.session.driving.driver import SessionDriver
 from kafila_sidecar.session.driving.links import StandingLinks
 from kafila_sidecar.session.driving.turns import Turns
 from kafila_sidecar.session.rendezvous.code import Code
-from tests.sidecar.session.driver_world import TERMS, NoNetwork, PlayedChannel, PlayedStage
+from tests.sidecar.session.driver_world import TERMS, NoNetwork, PlayedChannel, PlayedShares, PlayedStage
 
 CHECKPOINT = SimpleNamespace(
     anatomy=SimpleNamespace(notices=("its window ends",)),
@@ -71,14 +71,15 @@ def participation(channel: EndingChannel) -> Participation:
         standing=StandingLinks(),
         stage=stage,
         turns=(turns := Turns()),
-        terms=TERMS,
+        terms=lambda: TERMS,
+        shares=PlayedShares(),
         measure=measure,
         changed=changes.note,
     )
     channel.turns = turns
     return Participation(
         channel=cast(Any, channel),
-        checkpoint=cast(Any, CHECKPOINT),
+        weights=cast(Any, SimpleNamespace(checkpoint=CHECKPOINT, in_use=nullcontext)),
         stage=cast(Stage, stage),
         driver=driver,
         changes=changes,

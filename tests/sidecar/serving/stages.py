@@ -129,7 +129,7 @@ async def party(
     def make_stage(member: StageMember) -> Stage:
         return Stage(
             name=member.name,
-            checkpoint=checkpoint,
+            weights=checkpoint,
             mlx=mlx,
             links=lambda: member.links,
             traced=member.traces.append,

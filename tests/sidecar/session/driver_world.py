@@ -1,7 +1,7 @@
 """A driver with everything around it played by small real classes: the channel, the network, the stage."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from kafila_sidecar.session.driving.links import StandingLinks
 from kafila_sidecar.session.driving.turns import Turns
 from kafila_sidecar.session.membership.members import Member
 from kafila_sidecar.session.rendezvous.code import Code
+from kafila_sidecar.weights.format.ranges import Ranges
 
 ENTRY = {"memory_bytes": 1e9, "mapping": "endpoint-independent", "filtering": "endpoint-independent", "rtt_s": 0.01}
 MODEL = {
@@ -145,6 +146,22 @@ class PlayedStage:
         self.weight_bytes = 0
 
 
+class PlayedShares:
+    """The weights of a member that holds none, and hears of the others'."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, Mapping[int, Ranges]] = {}
+
+    def holds(self) -> ring_pb2.Holds | None:
+        return None
+
+    def learn(self, member: str, held: Mapping[int, Ranges]) -> None:
+        self.told[member] = held
+
+    def members(self, names: Collection[str]) -> None:
+        self.told = {name: held for name, held in self.told.items() if name in names}
+
+
 class RunningDriver:
     """One driver that runs."""
 
@@ -155,14 +172,17 @@ class RunningDriver:
         self.stage = PlayedStage()
         self.network = network or NoNetwork()
         self.turns = Turns()
+        self.shares = PlayedShares()
         self.changes: list[Change] = []
+        self.knows_the_model = True
         self.driver = SessionDriver(
             channel=self.channel,  # type: ignore[arg-type]
             network=self.network,
             standing=StandingLinks(),
             stage=stage or self.stage,
             turns=self.turns,
-            terms=TERMS,
+            terms=lambda: TERMS if self.knows_the_model else None,
+            shares=self.shares,
             measure=self._measure,
             changed=self.changes.append,
         )

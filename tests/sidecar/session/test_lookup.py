@@ -11,6 +11,7 @@ from kafila_sidecar.session.lookup import find_session, session_with_id
 @dataclass
 class NamedTerms:
     model: str
+    folder: bool = False
 
 
 @dataclass
@@ -24,16 +25,18 @@ class NamedSession:
     code: str
     model: str = "org/model"
     is_open: bool = True
+    folder: bool = False
     channel: NamedChannel = field(init=False)
 
     def __post_init__(self) -> None:
-        self.channel = NamedChannel(NamedTerms(self.model))
+        self.channel = NamedChannel(NamedTerms(self.model, self.folder))
 
 
 ONE = NamedSession("aa11", "7-ocean-velvet-lamp@192.0.2.7:7770")
 TWO = NamedSession("bb22", "8-zoo-zone-zero", model="other")
 SAME_ROOM = NamedSession("cc33", "7-abandon-ability-able", model="third")
 CLOSED = NamedSession("dd44", "9-zoo-zone-zero", is_open=False)
+FOLDER = NamedSession("ee55", "5-zoo-zone-zero", model="My-Model", folder=True)
 ALL = [ONE, TWO, SAME_ROOM, CLOSED]
 
 
@@ -48,6 +51,7 @@ ALL = [ONE, TWO, SAME_ROOM, CLOSED]
         ("8-ocean-velvet-lamp", ALL, TWO),  # its code before the present one
         ("org/model", ALL, ONE),
         ("model", ALL, ONE),
+        ("/models/My Model", [ONE, FOLDER], FOLDER),
         ("", [TWO, CLOSED], TWO),
     ],
 )

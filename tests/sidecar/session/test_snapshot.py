@@ -11,6 +11,7 @@ from kafila_proto import ring_pb2
 from kafila_sidecar.session.coordination.edges import FormedLink
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
 from kafila_sidecar.session.coordination.follower import Follower
+from kafila_sidecar.session.coordination.messages import Doing
 from kafila_sidecar.session.driving.roster import Roster
 from kafila_sidecar.session.snapshot import session_view
 from tests.sidecar.session.driver_world import PlayedChannel
@@ -35,6 +36,7 @@ class ViewedSession:
         self.channel.terms = ring_pb2.SessionTerms(model=model, members_wanted=4, context_tokens=64, concurrency=2)
         self.follower = Follower(name="bob", host="ada", members=("ada", "bob", "cyd"))
         self.roster = Roster(("ada", "bob", "cyd"))
+        self.checkpoint: Any = CHECKPOINT
 
     def view(self) -> Any:
         channel: Any = self.channel
@@ -44,7 +46,7 @@ class ViewedSession:
             follower=self.follower,
             roster=self.roster,
             coordinator=None,
-            checkpoint=cast(Any, CHECKPOINT),
+            checkpoint=cast(Any, self.checkpoint),
         )
 
 
@@ -115,3 +117,19 @@ def test_stub_model_when_the_model_is_called_anything_then_its_name_is_one_that_
     assert stub_model.name == f"kafila/session/{name}:303132"
     assert (stub_model.parameters["top_k"], stub_model.parameters["repeat_penalty"]) == (5.0, 1.0)
     assert (stub_model.architecture, stub_model.context_length, stub_model.parameter_count) == ("llama", 64, 7)
+
+
+def test_view_when_the_model_is_not_known_here_yet_then_there_is_no_stub_model_to_register() -> None:
+    seen = ViewedSession()
+    seen.checkpoint = None
+    shown = seen.view()
+    assert not shown.HasField("vehicle")
+    assert shown.model == "org/Model-1B"
+
+
+def test_view_when_a_member_waits_for_a_source_then_it_says_for_what_and_at_which_rate_it_went() -> None:
+    seen = ViewedSession()
+    seen.roster.progressed("cyd", Doing(1, "fetching", 5, 10, 2.5, "the model host answers 503, next try in 8 s"))
+    shown = seen.view().members[2]
+    assert (shown.fetched_bytes, shown.fetch_total_bytes, shown.fetch_rate_bytes_per_s) == (5, 10, 2.5)
+    assert shown.waits_for == "the model host answers 503, next try in 8 s"

@@ -10,6 +10,7 @@ from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.session.terms import check_terms, make_terms, planning_terms
 
 CHECKPOINT: Any = SimpleNamespace(
+    description=None,
     config={"max_position_embeddings": 1000, "hidden_size": 8, "intermediate_size": 16, "vocab_size": 100,
             "num_attention_heads": 2},
     revision="r1",

@@ -21,7 +21,7 @@ from tests.support.model_host import Faults, ModelHost
 
 Make = Callable[..., Path]
 REPO = "kafila/model"
-QUICK = Patience(tries=3, first_wait_s=0.001)
+QUICK = Patience(tries=3, first_wait_s=0.001, longest_s=0.004)
 WEIGHTS = ".safetensors"
 FILES = "-of-"  # in the names of weight files, and not in that of their index
 
@@ -300,3 +300,26 @@ async def test_byte_in_the_store_when_it_changes_then_its_request_alone_is_fetch
         await again.fetch(names)
         assert 0 < host.sent_bytes(WEIGHTS) - sent <= 4096
     assert_true_to(folder, again, names)
+
+
+async def test_host_that_is_away_is_waited_for_in_words_with_the_time_of_the_next_try(
+    checkpoint_folder: Make, tmp_path: Path
+) -> None:
+    folder = checkpoint_folder(files=1)
+    with ModelHost({REPO: folder}) as host:
+        checkpoint = await opened(host, tmp_path)
+        host.faults = Faults(only=FILES, status=503, times=2)
+        said: list[str] = []
+        await checkpoint.fetch(everything(checkpoint), waiting=said.append)
+    assert said == ["the model host answers 503, next try in 1 s", ""]
+    assert_true_to(folder, checkpoint, everything(checkpoint))
+
+
+def test_patience_waits_ever_longer_and_gives_up_after_ten_minutes_of_waits() -> None:
+    patience = Patience()
+    waits = [patience.wait_s(failures, 0.0) for failures in range(1, 40)]
+    assert waits == sorted(waits)
+    assert waits[:3] == [0.5, 1.0, 2.0]
+    assert max(waits) == 30.0
+    assert patience.longest_s == 600.0
+    assert patience.wait_s(1, 45.0) == 45.0  # the host's own wish

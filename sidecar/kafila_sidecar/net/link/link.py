@@ -5,6 +5,7 @@ Everything here runs on the event loop's thread. The endpoint feeds datagrams in
 
 import asyncio
 import logging
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -119,6 +120,12 @@ class Link:
         """Seconds since the peer last proved to be there; 0 before it has. `now` is the loop's time."""
         heard_at = self._core.heard_at
         return 0.0 if heard_at is None else max(0.0, (self._loop.time() if now is None else now) - heard_at)
+
+    @property
+    def quiet_s(self) -> float:
+        """Seconds since a frame of a ring went or came over this link; infinite before the first."""
+        frames_at = self._streams.frames_at
+        return math.inf if frames_at is None else self._loop.time() - frames_at
 
     async def open(self, kind: int) -> Stream:
         """A new stream to the peer; its `on_stream` gets it with this kind, 0–255. Raises LinkLost."""

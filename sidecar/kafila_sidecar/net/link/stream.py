@@ -21,6 +21,7 @@ class StreamKind(IntEnum):
     ACTIVATIONS = 1  # frames (RING.md) to the next stage, one way
     REQUEST = 2  # ring.proto: one Request, then Answers until the head finishes
     CONTROL = 3  # ring.proto: sealed Envelopes, both ways
+    WEIGHTS = 4  # ring.proto: one WeightsAsk, then WeightsTold; goes behind all other streams
 
 
 class Inbox:
@@ -157,6 +158,12 @@ class Stream:
         except TimeoutError:
             raise ReceiveTimedOut(f"{self.peer} sent nothing more for {deadline_s:g} s") from None
 
+    async def until_unacknowledged(self, most_bytes: int) -> None:
+        """Returns once the peer has confirmed all but so many bytes, or the stream is over."""
+        while self._failure is None and self.unacknowledged > most_bytes:
+            self._drained.clear()
+            await self._drained.wait()
+
     def finish(self) -> None:
         """No more messages from here; the other direction goes on."""
         if self._failure is None and not self._sends_no_more:
@@ -241,9 +248,7 @@ class Stream:
                 self.reset()
 
     async def _drain(self) -> None:
-        while self._failure is None and self.unacknowledged > SEND_BUFFER_BYTES:
-            self._drained.clear()
-            await self._drained.wait()
+        await self.until_unacknowledged(SEND_BUFFER_BYTES)
 
     def _write(self, data: bytes | memoryview, *, flush: bool) -> None:
         if self._failure is not None:

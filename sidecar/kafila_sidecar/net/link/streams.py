@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from kafila_sidecar.errors import KafilaError
-from kafila_sidecar.net.link.stream import Stream
+from kafila_sidecar.net.link.stream import Stream, StreamKind
 from kafila_sidecar.net.quic.neighbour import GIVEN_UP, Neighbour, StreamData, StreamGone
 
 log = logging.getLogger(__name__)
@@ -30,6 +30,7 @@ class Streams:
     ) -> None:
         self.peer = peer
         self.live: dict[int, Stream] = {}
+        self.frames_at: float | None = None  # the loop's time when a frame last went or came
         self._core = core
         self._serve = serve
         self._send_now, self._send_soon = send_now, send_soon
@@ -40,6 +41,7 @@ class Streams:
         """A new stream to the peer."""
         stream = self._add(self._core.connection.get_next_available_stream_id())
         stream.announce(kind)
+        self._rank(stream)
         return stream
 
     def came(self, event: StreamData) -> None:
@@ -50,7 +52,9 @@ class Streams:
                 return  # over already, on both sides
             stream = self._add(event.stream_id)
         stream.feed(event.data, is_last=event.is_last)
+        self._note_frames(stream)
         if stream.kind is None and stream.take_kind():
+            self._rank(stream)
             task = self._loop.create_task(self._run(stream), name=f"stream {stream.stream_id} from {stream.peer}")
             self._handlers.add(task)
             task.add_done_callback(self._handlers.discard)
@@ -84,6 +88,8 @@ class Streams:
     def write(self, stream_id: int, data: bytes | memoryview, *, is_last: bool, flush: bool) -> None:
         self._core.connection.send_stream_data(stream_id, data, is_last)  # type: ignore[arg-type]  # it takes views
         (self._send_now if flush else self._send_soon)()
+        if stream := self.live.get(stream_id):
+            self._note_frames(stream)
 
     def unacknowledged(self, stream_id: int) -> int:
         return self._core.connection.unacknowledged(stream_id)
@@ -107,6 +113,15 @@ class Streams:
         stream = self.live[stream_id] = Stream(self, stream_id)
         self.consumed(stream_id, 0)
         return stream
+
+    def _rank(self, stream: Stream) -> None:
+        """Weights wait until nothing else is to be sent."""
+        if stream.kind == StreamKind.WEIGHTS:
+            self._core.connection.send_last(stream.stream_id)
+
+    def _note_frames(self, stream: Stream) -> None:
+        if stream.kind == StreamKind.ACTIVATIONS:
+            self.frames_at = self._loop.time()
 
     async def _run(self, stream: Stream) -> None:
         """A handler that returns has finished its stream; one that fails, or is cancelled, resets it."""

@@ -5,6 +5,7 @@
 - The time of the last packet that decrypted is kept: it is the sign of life of the peer.
 - The first destination connection id names the pair, so that one socket can serve many links.
 - Version negotiation and Retry, which no member sends, are not heard: neither is authenticated.
+- Some streams send only when no other has anything to send (aioquic knows no priorities).
 - What it raises at a peer's bytes ends this connection, and no other.
 
 All of these reach into names that aioquic doesn't promise; importing this module fails loudly when one is gone.
@@ -75,6 +76,7 @@ class PinnedConnection(QuicConnection):
     """A QuicConnection between two pinned members; `pair_name` (8 bytes) is its first destination connection id."""
 
     def __init__(self, *, configuration: QuicConfiguration, pair_name: bytes, credit: Credit) -> None:
+        self._last: set[int] = set()
         super().__init__(
             configuration=configuration,
             original_destination_connection_id=None if configuration.is_client else pair_name,
@@ -133,6 +135,11 @@ class PinnedConnection(QuicConnection):
         stream = self._streams.get(stream_id)
         return stream.sender._buffer_stop - stream.sender._buffer_start if stream else 0
 
+    def send_last(self, stream_id: int) -> None:
+        """From now on this stream sends only what is left over by those that are not last."""
+        self._last &= self._streams.keys()
+        self._last.add(stream_id)
+
     def is_ours(self, stream_id: int) -> bool:
         """Whether a stream was opened here (RFC 9000 section 2.1)."""
         return (stream_id & 1 == 0) == self._is_client
@@ -145,6 +152,17 @@ class PinnedConnection(QuicConnection):
         stream.sender.reset(error_code)
         if not stream.receiver.is_finished:
             stream.receiver.stop(error_code)
+
+    @property
+    def _streams_queue(self) -> list[QuicStream]:
+        """In the order in which they send into each packet."""
+        if self._last:
+            self._queue.sort(key=lambda stream: stream.stream_id in self._last)
+        return self._queue
+
+    @_streams_queue.setter
+    def _streams_queue(self, queue: list[QuicStream]) -> None:
+        self._queue = queue
 
     def _fail(self, error: Exception) -> None:
         """Closes the connection, and says so in the next datagrams."""
@@ -223,7 +241,7 @@ def _check_private_names() -> None:
         *_missing(
             connection,
             "_peer_cid _original_destination_connection_id _close_event _close_end _loss _streams _initialize "
-            "_payload_received _receive_version_negotiation_packet _receive_retry_packet "
+            "_payload_received _streams_queue _receive_version_negotiation_packet _receive_retry_packet "
             "_write_stream_limits _write_connection_limits _on_max_stream_data_delivery _on_connection_limit_delivery "
             "_local_max_data _local_max_streams_bidi _local_max_streams_uni _max_datagram_size",
         ),

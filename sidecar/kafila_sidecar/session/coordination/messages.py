@@ -17,12 +17,17 @@ from kafila_sidecar.net.candidates import Candidate
 from kafila_sidecar.session.coordination.edges import FormedLink
 from kafila_sidecar.session.coordination.effects import Fault, Json
 from kafila_sidecar.session.membership.names import LONGEST_NAME
+from kafila_sidecar.weights.format.ranges import Ranges, Span
 
 LARGEST_ENTRY_BYTES = 32 * 1024  # a member's measurement
 LARGEST_TRACE_BYTES = 64 * 1024
 DEEPEST_JSON = 16
 LONGEST_SENTENCE = 500  # characters
 LONGEST_DEVICE = 80
+LONGEST_WAIT = 200  # of a sentence on what is waited for
+MOST_SOURCES = 64
+MOST_FILES = 4096  # weight files of a checkpoint
+MOST_SPANS = 8192  # that a member tells of at once, some 100 KB
 LONGEST_S = 600.0  # of a round trip, of forming a link, or of a step
 SHORTEST_S = 1e-9  # of a step; 0 means not measured
 MOST_BYTES = 1 << 60  # of memory; more is a mistake
@@ -63,6 +68,22 @@ class Doing:
     doing: str
     fetched_bytes: int
     total_bytes: int
+    rate_bytes_per_s: float = 0.0
+    waits_for: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lendable:
+    """What the speaker can give of the checkpoint: bytes by the place of their file."""
+
+    held: Mapping[int, Ranges]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Whom the speaker takes weights from."""
+
+    sources: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +168,8 @@ Said = (
     | Linked
     | Unlinked
     | Doing
+    | Lendable
+    | Drawing
     | Lost
     | Asked
     | MemberFailed
@@ -173,6 +196,10 @@ def read(speaker: str, control: ring_pb2.Control) -> Said:
             return _link(control.link)
         case "progress":
             return _doing(control.epoch, control.progress)
+        case "holds":
+            return read_holds(control.holds)
+        case "draws":
+            return Drawing(frozenset(control.draws.sources[:MOST_SOURCES]))
         case "fault":
             return _fault(speaker, control.fault)
         case "ask":
@@ -229,7 +256,28 @@ def _link(report: ring_pb2.LinkReport) -> Linked | Unlinked:
 def _doing(epoch: int, progress: ring_pb2.Progress) -> Doing:
     if progress.doing not in DOINGS:
         raise InvalidInput("a member does something that there is no word for")
-    return Doing(epoch, progress.doing, progress.fetched_bytes, progress.total_bytes)
+    if not 0.0 <= progress.rate_bytes_per_s <= MOST_BYTES:
+        raise InvalidInput("a member fetches at no sensible rate")
+    waits_for = line(progress.waits_for, LONGEST_WAIT)
+    return Doing(
+        epoch, progress.doing, progress.fetched_bytes, progress.total_bytes, progress.rate_bytes_per_s, waits_for
+    )
+
+
+def read_holds(told: ring_pb2.Holds) -> Lendable:
+    """Raises InvalidInput unless spans are in order, and not too many of them."""
+    if len(told.files) > MOST_FILES or sum(len(file.starts) for file in told.files) > MOST_SPANS:
+        raise InvalidInput("a member holds more parts than a checkpoint has")
+    held: dict[int, Ranges] = {}
+    for file in told.files:
+        ends = [0, *file.ends]
+        if len(file.starts) != len(file.ends) or file.file in held or max(ends) >= 1 << 63:
+            raise InvalidInput("a member holds parts that have no ends")
+        spans = list(zip(file.starts, file.ends, ends[:-1], strict=True))
+        if not all(before <= start < end for start, end, before in spans):
+            raise InvalidInput("a member holds parts that are not in order")
+        held[file.file] = Ranges.of(Span(start, end) for start, end, _ in spans)
+    return Lendable(held)
 
 
 def _fault(speaker: str, fault: ring_pb2.Fault) -> Lost | MemberFailed | Over | Aside | Short:

@@ -1,7 +1,7 @@
 """What a member says: from plain values to control messages. `messages` reads them."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from kafila_planner import plan_to_json
 from kafila_proto import ring_pb2
@@ -20,10 +20,28 @@ def link(epoch: int, peer: str, up: Link | None) -> ring_pb2.Control:
     return ring_pb2.Control(epoch=epoch, link=report)
 
 
-def progress(epoch: int, doing: str, here_bytes: int = 0, total_bytes: int = 0) -> ring_pb2.Control:
+def progress(
+    epoch: int,
+    doing: str,
+    here_bytes: int = 0,
+    total_bytes: int = 0,
+    rate_bytes_per_s: float = 0.0,
+    waits_for: str = "",
+) -> ring_pb2.Control:
     """What this member does for the plan of an epoch."""
-    said = ring_pb2.Progress(doing=doing, fetched_bytes=here_bytes, total_bytes=total_bytes)
+    said = ring_pb2.Progress(
+        doing=doing,
+        fetched_bytes=here_bytes,
+        total_bytes=total_bytes,
+        rate_bytes_per_s=rate_bytes_per_s,
+        waits_for=waits_for,
+    )
     return ring_pb2.Control(epoch=epoch, progress=said)
+
+
+def draws(sources: Iterable[str]) -> ring_pb2.Control:
+    """Whom this member takes weights from now."""
+    return ring_pb2.Control(draws=ring_pb2.Draws(sources=sorted(sources)))
 
 
 def plan(proposal: Proposal, problem: Json) -> ring_pb2.Control:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -19,6 +19,10 @@ from kafila_sidecar.session.driving.jobs import Jobs, StageDriver
 from kafila_sidecar.session.driving.turns import Turns
 
 log = logging.getLogger(__name__)
+
+
+Terms = Callable[[], PlanningTerms | None]
+"""None as long as this member does not know the checkpoint."""
 
 
 class WantsLinks(Protocol):
@@ -38,7 +42,7 @@ class Cores:
         stage: StageDriver,
         jobs: Jobs,
         turns: Turns,
-        terms: PlanningTerms,
+        terms: Terms,
     ) -> None:
         self._channel = channel
         self._links = links
@@ -59,10 +63,14 @@ class Cores:
         """Of the latest plan; 0 before there is one."""
         return self.follower.proposal.epoch if self.follower.proposal else 0
 
-    def host_changed(self) -> None:
-        """This member decides from now on, if it is the successor."""
-        if self._channel.is_host and self.coordinator is None:
-            self.coordinator = self._make_coordinator()
+    async def host_changed(self) -> None:
+        """This member decides from now on, if it is the successor. It can't if it does not know the checkpoint."""
+        if not self._channel.is_host or self.coordinator is not None:
+            return
+        self.coordinator = self._make_coordinator()
+        if self.coordinator is None:
+            sentence = f"the host was lost before {self._channel.self_name} had heard what the model consists of"
+            await self.failed_here("UNAVAILABLE", sentence)
 
     async def failed_here(self, code: str, sentence: str) -> None:
         """This member can't go on."""
@@ -125,10 +133,13 @@ class Cores:
 
     # ---- Private
 
-    def _make_coordinator(self) -> Coordinator:
+    def _make_coordinator(self) -> Coordinator | None:
+        terms = self._terms()
+        if terms is None:
+            return None
         return Coordinator(
             name=self._channel.self_name,
-            terms=self._terms,
+            terms=terms,
             takeovers=self._channel.takeovers,
             started=self.follower.state is not State.FORMING,
         )

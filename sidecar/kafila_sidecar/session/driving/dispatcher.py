@@ -13,11 +13,11 @@ from kafila_sidecar.session.coordination.coordinator import Coordinator
 from kafila_sidecar.session.coordination.edges import FormedLink
 from kafila_sidecar.session.coordination.follower import Follower
 from kafila_sidecar.session.coordination.planning import check_proposal
-from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
 from kafila_sidecar.session.driving.capability import Capabilities
-from kafila_sidecar.session.driving.cores import Cores
+from kafila_sidecar.session.driving.cores import Cores, Terms
 from kafila_sidecar.session.driving.links import Links
 from kafila_sidecar.session.driving.roster import Roster
+from kafila_sidecar.session.driving.shares import Shares
 from kafila_sidecar.session.driving.turns import Turns
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,8 @@ class Dispatcher:
         links: Links,
         turns: Turns,
         told: Capabilities,
-        terms: PlanningTerms,
+        terms: Terms,
+        shares: Shares,
         served: Callable[[ev.Proposal, Mapping[str, Any]], None],
     ) -> None:
         """`told`: what this member told of itself."""
@@ -45,6 +46,7 @@ class Dispatcher:
         self._turns = turns
         self._told = told
         self._terms = terms
+        self._shares = shares
         self._served = served
         self._loop = asyncio.get_running_loop()
 
@@ -80,10 +82,14 @@ class Dispatcher:
                 self._roster.linked(sender, peer, None)
                 if self._coordinator:
                     self._coordinator.unlinked(sender, peer, self._now)
-            case messages.Doing(epoch, doing, fetched_bytes, total_bytes):
-                self._roster.progressed(sender, doing, fetched_bytes, total_bytes)
+            case messages.Doing(epoch, doing):
+                self._roster.progressed(sender, said)
                 if self._coordinator:
                     await self._cores.obey(self._coordinator.progressed(sender, epoch, doing, self._now))
+            case messages.Lendable(held) if sender != self._follower.name:
+                self._shares.learn(sender, held)
+            case messages.Drawing(sources):
+                self._heard_draws(sender, sources)
             case messages.Asked(member) if member == self._follower.name:
                 self._turns.say(speech.here())
             case messages.Lost(member):
@@ -114,16 +120,23 @@ class Dispatcher:
         if self._coordinator:
             await self._cores.obey(self._coordinator.linked(sender, peer, edge.path, edge.rtt_s, self._now))
 
+    def _heard_draws(self, sender: str, sources: frozenset[str]) -> None:
+        """Who takes weights and who gives them hold a link meanwhile."""
+        me = self._follower.name
+        mine = sources - {me} if sender == me else sources & {me} and {sender}
+        self._links.also(sender, frozenset(mine))
+
     async def _heard_plan(self, sender: str, said: messages.Planned) -> None:
-        if said.epoch <= self._cores.epoch:
-            return  # told again for a latecomer
+        terms = self._terms()
+        if said.epoch <= self._cores.epoch or terms is None:
+            return  # told again for a latecomer, which this is as long as it can't reckon with the model
         try:
             proposal = await check_proposal(
                 said.epoch,
                 said.problem_json,
                 said.plan_json,
                 own=self._told.entries,
-                terms=self._terms,
+                terms=terms,
                 compute=sender != self._follower.name,
             )
         except KafilaError as error:

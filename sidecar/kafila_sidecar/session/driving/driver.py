@@ -20,15 +20,15 @@ from kafila_sidecar.session.coordination.coordinator import Coordinator
 from kafila_sidecar.session.coordination.correction import Advice
 from kafila_sidecar.session.coordination.edges import predicted_path
 from kafila_sidecar.session.coordination.follower import Follower
-from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
 from kafila_sidecar.session.coordination.states import State
 from kafila_sidecar.session.driving.capability import Capabilities
 from kafila_sidecar.session.driving.changes import Change, Glance
-from kafila_sidecar.session.driving.cores import Cores
+from kafila_sidecar.session.driving.cores import Cores, Terms
 from kafila_sidecar.session.driving.dispatcher import Dispatcher
 from kafila_sidecar.session.driving.jobs import Jobs, Measure, StageDriver
 from kafila_sidecar.session.driving.links import LinkMaker, Links, StandingLinks
 from kafila_sidecar.session.driving.roster import Roster
+from kafila_sidecar.session.driving.shares import Shares
 from kafila_sidecar.session.driving.turns import Call, Item, LinkChanged, NetworkMoved, Say, StageBroke, Turns
 from kafila_sidecar.session.rendezvous.attendance import RendezvousBack, RendezvousLost
 
@@ -46,7 +46,8 @@ class SessionDriver:
         standing: StandingLinks,
         stage: StageDriver,
         turns: Turns,
-        terms: PlanningTerms,
+        terms: Terms,
+        shares: Shares,
         measure: Measure,
         changed: Callable[[Change], None],
     ) -> None:
@@ -58,6 +59,7 @@ class SessionDriver:
         self._stage = stage
         self._turns = turns
         self._measure = measure
+        self._shares = shares
         self._changed = changed
         self._told = Capabilities()
         self._loop = asyncio.get_running_loop()
@@ -72,6 +74,7 @@ class SessionDriver:
             turns=turns,
             told=self._told,
             terms=terms,
+            shares=shares,
             served=self._served,
         )
         self._shown = self._glance()
@@ -183,13 +186,14 @@ class SessionDriver:
         members = [member.name for member in self.channel.members]
         self.roster.members(members)
         self._links.forget(members)
+        self._shares.members(members)
         await self._cores.do(self.follower.members_changed(members, self.channel.host, self._now))
         if self.coordinator:
             await self._cores.obey(self.coordinator.members_changed(members, self._now, anew=anew))
 
     async def _host_changed(self) -> None:
         """Everybody tells the successor what it needs; it starts to decide when it is this member."""
-        self._cores.host_changed()
+        await self._cores.host_changed()
         self._introduce()
         for peer, link in self._standing.up.items():
             self._turns.say(speech.link(self._cores.epoch, peer, link))
@@ -224,6 +228,7 @@ class SessionDriver:
     async def _measured_here(self, entry: ev.Json, device: str) -> None:
         self._told.measured({**entry, "name": self.follower.name}, device)
         self._tell_capability()
+        self._tell_holds()
 
     async def _moved(self) -> None:
         """Everybody hears it at once; the planner, when the network was looked at anew."""
@@ -243,6 +248,12 @@ class SessionDriver:
         """Where this member is, and what it measured, for those who don't know yet."""
         self._turns.say(speech.candidates(self._network.candidates()))
         self._tell_capability()
+        self._tell_holds()
+
+    def _tell_holds(self) -> None:
+        """What others may take from here."""
+        if holds := self._shares.holds():
+            self._turns.say(ring_pb2.Control(holds=holds))
 
     def _tell_capability(self) -> None:
         if self._told.latest:

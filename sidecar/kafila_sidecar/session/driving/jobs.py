@@ -10,6 +10,7 @@ from kafila_sidecar.errors import KafilaError
 from kafila_sidecar.lack import in_words
 from kafila_sidecar.session.coordination.effects import Fault, Json, Proposal
 from kafila_sidecar.session.coordination.planning import propose
+from kafila_sidecar.session.driving.pace import FetchPace
 
 log = logging.getLogger(__name__)
 
@@ -18,8 +19,17 @@ REPORT_EVERY_S = 0.5  # of a fetch's progress
 Outcome = Callable[[], Awaitable[None]]
 Soon = Callable[[Outcome], None]
 Failed = Callable[[str, str], Awaitable[None]]  # gRPC code name, sentence
-Progress = Callable[[str, int, int], None]
 Measure = Callable[[], Awaitable[tuple[Json, str]]]
+
+
+class Progress(Protocol):
+    """Told what a stage does, how many of the wanted bytes are here, and what is waited for while none come."""
+
+    def __call__(self, doing: str, here_bytes: int, total_bytes: int, waits_for: str = "") -> None: ...
+
+
+Said = Callable[[str, int, int, float, str], None]
+"""The same with the bytes per second before the last."""
 
 
 class StageDriver(Protocol):
@@ -89,7 +99,7 @@ class Jobs:
 
         self._tasks.create_task(work(), name="plan")
 
-    def load(self, proposal: Proposal, said: Progress, done: Outcome, failed: Failed) -> None:
+    def load(self, proposal: Proposal, said: Said, done: Outcome, failed: Failed) -> None:
         """This member's stage; its progress is said when it changes, and now and then."""
 
         async def work() -> None:
@@ -118,14 +128,17 @@ class Jobs:
                 task.cancel()
 
 
-def _thinned(said: Progress) -> Progress:
-    doing_said, said_at = "", 0.0
+def _thinned(said: Said) -> Progress:
+    before, said_at = ("", ""), 0.0
     loop = asyncio.get_running_loop()
+    pace = FetchPace()
 
-    def progress(doing: str, here_bytes: int, total_bytes: int) -> None:
-        nonlocal doing_said, said_at
-        if doing != doing_said or here_bytes == total_bytes or loop.time() - said_at >= REPORT_EVERY_S:
-            doing_said, said_at = doing, loop.time()
-            said(doing, here_bytes, total_bytes)
+    def progress(doing: str, here_bytes: int, total_bytes: int, waits_for: str = "") -> None:
+        nonlocal before, said_at
+        now, is_all = loop.time(), here_bytes == total_bytes
+        if (doing, waits_for) != before or is_all or now - said_at >= REPORT_EVERY_S:
+            before, said_at = (doing, waits_for), now
+            rate_bytes_per_s = pace.note(now, here_bytes)
+            said(doing, here_bytes, total_bytes, 0.0 if is_all else rate_bytes_per_s, waits_for)
 
     return progress

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 OPEN_DEADLINE_S = 20.0
 CANDIDATES_DEADLINE_S = 30.0
-AGAIN_S = 2.0  # between two tries at a link that can't be made
+PAUSE_S = 2.0  # between two tries at a link that can't be made
 
 Told = Callable[[str, Link | None, KafilaError | None], None]
 
@@ -36,6 +36,7 @@ class StandingLinks:
 
     def __init__(self) -> None:
         self._up: dict[str, Link] = {}
+        self._came_up = asyncio.Event()
 
     def to(self, peer: str) -> Link:
         """The link to a peer.
@@ -51,10 +52,22 @@ class StandingLinks:
     def up(self) -> Mapping[str, Link]:
         return self._up
 
+    async def until_up(self, peer: str, deadline_s: float) -> Link:
+        """The link to a peer, once it stands. Raises Unavailable if that takes too long."""
+        try:
+            async with asyncio.timeout(deadline_s):
+                while peer not in self._up:
+                    await self._came_up.wait()
+        except TimeoutError:
+            raise Unavailable(f"there was no link to {peer} within {deadline_s:.0f} s") from None
+        return self._up[peer]
+
     @contextmanager
     def standing(self, peer: str, link: Link) -> Iterator[None]:
         """The link stands meanwhile."""
         self._up[peer] = link
+        self._came_up.set()
+        self._came_up = asyncio.Event()
         try:
             yield
         finally:
@@ -62,7 +75,10 @@ class StandingLinks:
 
 
 class Links:
-    """Keeps one session's links up; `told(peer, link, error)` hears of every change."""
+    """Keeps one session's links up; `told(peer, link, error)` hears of every change of those that the plan needs.
+
+    Others are there as long as weights are drawn over them (`also`), and it is nobody's fault if one can't be made.
+    """
 
     def __init__(self, *, network: LinkMaker, standing: StandingLinks, told: Told, tasks: asyncio.TaskGroup) -> None:
         self._network = network
@@ -70,6 +86,7 @@ class Links:
         self._told = told
         self._tasks = tasks
         self._wanted: frozenset[str] = frozenset()
+        self._also: dict[str, frozenset[str]] = {}
         self._keepers: dict[str, asyncio.Task[None]] = {}
         self._candidates: dict[str, asyncio.Future[Sequence[Candidate]]] = {}
 
@@ -82,42 +99,67 @@ class Links:
         known.set_result(candidates)
 
     def want(self, peers: frozenset[str]) -> None:
-        """Hold exactly these links from now on."""
-        self._wanted = peers
-        for peer in set(self._keepers) - peers:
-            self._keepers.pop(peer).cancel()
-        for peer in sorted(peers - set(self._keepers)):
-            self._keepers[peer] = self._tasks.create_task(self._keep(peer), name=f"link to {peer}")
+        """Hold exactly these links for the plan from now on."""
+        before, self._wanted = self._wanted, peers
+        for peer in sorted(peers - before):
+            if link := self._standing.up.get(peer):
+                self._told(peer, link, None)
+        for peer in sorted(before - peers):
+            if peer in self._needed and peer in self._standing.up:
+                self._told(peer, None, None)
+        self._keep_needed()
+
+    def also(self, member: str, peers: frozenset[str]) -> None:
+        """Hold these links too, since that member draws weights over them."""
+        self._also[member] = peers
+        self._keep_needed()
 
     def forget(self, members: Collection[str]) -> None:
         """Closes the links to all but these, and forgets where the others can be reached."""
+        self._also = {one: peers & frozenset(members) for one, peers in self._also.items() if one in members}
         self.want(self._wanted & frozenset(members))
         self._candidates = {peer: known for peer, known in self._candidates.items() if peer in members}
 
     async def close(self) -> None:
         """Closes all links and waits until they are down."""
         keepers = list(self._keepers.values())
+        self._also.clear()
         self.want(frozenset())
         await asyncio.gather(*keepers, return_exceptions=True)
 
     def _candidates_of(self, peer: str) -> "asyncio.Future[Sequence[Candidate]]":
         return self._candidates.setdefault(peer, asyncio.get_running_loop().create_future())
 
+    @property
+    def _needed(self) -> frozenset[str]:
+        return self._wanted.union(*self._also.values())
+
+    def _keep_needed(self) -> None:
+        needed = self._needed
+        for peer in set(self._keepers) - needed:
+            self._keepers.pop(peer).cancel()
+        for peer in sorted(needed - set(self._keepers)):
+            self._keepers[peer] = self._tasks.create_task(self._keep(peer), name=f"link to {peer}")
+
     async def _keep(self, peer: str) -> None:
         while True:
             link = await self._open(peer)
             if link is None:
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(PAUSE_S)
                 continue
             try:
                 with self._standing.standing(peer, link):
                     while not link.closed.done():
-                        self._told(peer, link, None)
+                        self._tell(peer, link, None)
                         await link.moved()
             finally:
                 await link.close()
             log.info("link_down peer=%s", peer)
-            self._told(peer, None, None)
+            self._tell(peer, None, None)
+
+    def _tell(self, peer: str, link: Link | None, error: KafilaError | None) -> None:
+        if peer in self._wanted:
+            self._told(peer, link, error)
 
     async def _open(self, peer: str) -> Link | None:
         try:
@@ -125,7 +167,7 @@ class Links:
                 candidates = await asyncio.shield(self._candidates_of(peer))
             return await self._network.dial(peer, candidates)
         except TimeoutError:
-            self._told(peer, None, Unavailable(f"{peer} did not say where it can be reached"))
+            self._tell(peer, None, Unavailable(f"{peer} did not say where it can be reached"))
         except KafilaError as error:
-            self._told(peer, None, error)
+            self._tell(peer, None, error)
         return None

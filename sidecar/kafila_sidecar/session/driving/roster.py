@@ -1,10 +1,11 @@
 """What one member knows of the others, for people: what each does, which links stand, the last trace."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from kafila_sidecar.session.coordination.edges import FormedLink
+from kafila_sidecar.session.coordination.messages import Doing
 
 
 @dataclass(slots=True)
@@ -17,11 +18,13 @@ class MemberView:
     fetched_bytes: int = 0
     total_bytes: int = 0
     aside: str = ""  # why it takes no part in the plan, if it is set aside
+    rate_bytes_per_s: float = 0.0
+    waits_for: str = ""
 
     @property
-    def shown(self) -> tuple[str, str, str, int, int, int]:
+    def shown(self) -> tuple[str | int | float, ...]:
         """All of it, as it is now."""
-        return self.doing, self.aside, self.device, self.usable_memory_bytes, self.fetched_bytes, self.total_bytes
+        return astuple(self)
 
 
 class Roster:
@@ -48,12 +51,12 @@ class Roster:
         if seen.doing == "measuring":
             seen.doing = "waiting"
 
-    def progressed(self, name: str, doing: str, here_bytes: int, total_bytes: int) -> None:
+    def progressed(self, name: str, said: Doing) -> None:
         """A member fetches or loads, or is ready."""
         seen = self._seen.setdefault(name, MemberView())
-        seen.doing = doing
-        if total_bytes:
-            seen.fetched_bytes, seen.total_bytes = here_bytes, total_bytes
+        seen.doing, seen.rate_bytes_per_s, seen.waits_for = said.doing, said.rate_bytes_per_s, said.waits_for
+        if said.total_bytes:
+            seen.fetched_bytes, seen.total_bytes = said.fetched_bytes, said.total_bytes
 
     def put_aside(self, name: str, why: str) -> None:
         """A member takes no part in the plan."""

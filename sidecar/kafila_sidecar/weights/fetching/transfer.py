@@ -27,12 +27,23 @@ class Changed(Refused):
         self.file = place.file
 
 
+class WrongAnswer(Passing):
+    """The host answers something else than was asked for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How often a request is tried without a byte of progress, and the first wait between tries; waits double."""
+    """How long a source that is away is waited for without a byte of progress: `longest_s` of waits in all, each twice
+    the one before. One that answers something else is asked `tries` times."""
 
     tries: int = 6
     first_wait_s: float = 0.5
+    longest_wait_s: float = 30.0
+    longest_s: float = 600.0
+
+    def wait_s(self, failures: int, asked_for_s: float) -> float:
+        """Before the next try after so many failures; the host may ask for more."""
+        return max(asked_for_s, min(self.first_wait_s * 2.0 ** (failures - 1), self.longest_wait_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,22 +72,34 @@ Settle = Callable[[], None]
 """Called at the end of each request: what was kept so far should last."""
 
 
-def transfer(hub: Hub, download: Download, keep: Keep, settle: Settle, patience: Patience, stop: Stop) -> None:
+Waits = Callable[[str], None]
+"""Told in a sentence what is waited for, and when it is tried again."""
+
+
+def transfer(
+    hub: Hub, download: Download, keep: Keep, settle: Settle, waits: Waits, patience: Patience, stop: Stop
+) -> None:
     """Hands the bytes of `download` to `keep` in their order; `download.at` tells how far it came, whatever happens.
 
     Raises Changed, Denied, NotFound, Unavailable when patience is at its end, or Stopped.
     """
-    failures = 0
+    failures, waited_s = 0, 0.0
     while download.at < download.end:
         began = download.at
         try:
             attempt(hub, download, keep, settle, stop)
         except Passing as error:
-            failures = 1 if download.at > began else failures + 1
-            if failures >= patience.tries:
+            if download.at > began:
+                failures, waited_s = 0, 0.0
+            failures += 1
+            wait_s = patience.wait_s(failures, error.after_s)
+            if waited_s + wait_s > patience.longest_s or (
+                isinstance(error, WrongAnswer) and failures >= patience.tries
+            ):
                 raise
-            wait_s = max(error.after_s, patience.first_wait_s * 2 ** (failures - 1))
+            waited_s += wait_s
             log.info("fetch_retry file=%s at=%d wait_s=%.1f", download.place.file, download.at, wait_s)
+            waits(f"{error.short}, next try in {max(wait_s, 1):.0f} s")
             stop.sleep(wait_s)
 
 
@@ -97,7 +120,7 @@ def receive(response: requests.Response, download: Download, keep: Keep, stop: S
     for data in arriving(response):
         stop.check()
         if len(data) > download.end - download.at:
-            raise Passing(f"the model host sends more of {download.place.file} than was asked for")
+            raise WrongAnswer(f"the model host sends more of {download.place.file} than was asked for")
         keep(data)
         download.at += len(data)
 
@@ -108,7 +131,7 @@ def checked(response: requests.Response, download: Download) -> Known:
     if response.status_code == 200:
         check_same(download, Known(int(response.headers.get("Content-Length", -1)), etag))
         download.conditional = False  # the host may have taken our tag for an old one
-        raise Passing(f"the model host answers with the whole of {place.file} where a byte range was asked for")
+        raise WrongAnswer(f"the model host answers with the whole of {place.file} where a byte range was asked for")
     found = CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
     if response.status_code != 206 or found is None or "Content-Encoding" in response.headers:
         raise Unavailable(f"the model host does not serve byte ranges of {place.file}: choose another host")
@@ -118,7 +141,7 @@ def checked(response: requests.Response, download: Download) -> Known:
     if size_bytes < download.end:
         raise Refused(f"{place.file} of {place.repo} has only {size_bytes} bytes: it is no whole safetensors file")
     if (first, last + 1) != (download.at, download.end):
-        raise Passing(f"the model host answers with bytes {first}-{last} of {place.file} instead of those asked for")
+        raise WrongAnswer(f"the model host answers with {first}-{last} of {place.file} instead of those asked for")
     return answer
 
 

@@ -48,6 +48,11 @@ class Ranges:
         at = bisect_right(self.spans, start, key=lambda span: span.start) - 1
         return start >= end or (at >= 0 and self.spans[at].end >= end)
 
+    def touches(self, start: int, end: int) -> bool:
+        """Whether any byte of `[start, end)` is in the set."""
+        at = bisect_right(self.spans, start, key=lambda span: span.end)
+        return start < end and at < len(self.spans) and self.spans[at].start < end
+
     def minus(self, other: "Ranges") -> "Ranges":
         left = Ranges()
         for start, end in self.spans:

@@ -32,9 +32,11 @@ MOST_CONNECTIONS = 8  # kept open
 class Passing(Unavailable):
     """A failure that another try may cure, after `after_s` if the host said so."""
 
-    def __init__(self, sentence: str, after_s: float = 0.0) -> None:
+    def __init__(self, sentence: str, after_s: float = 0.0, *, short: str = "") -> None:
+        """`short`: what happened, for a sentence that goes on; else it is the sentence itself."""
         super().__init__(sentence)
         self.after_s = after_s
+        self.short = short or sentence
 
 
 class HostSession(requests.Session):
@@ -94,7 +96,11 @@ class HostSession(requests.Session):
         return super().send(request, **kwargs)
 
     def _passing(self, what: str, error: Exception) -> Passing:
-        return Passing(f"the model host {self.endpoint} can't be reached for {what}: {reason(error)}")
+        why = reason(error)
+        return Passing(
+            f"the model host {self.endpoint} can't be reached for {what}: {why}",
+            short=f"the model host can't be reached ({why})",
+        )
 
 
 class TokenFor(AuthBase):

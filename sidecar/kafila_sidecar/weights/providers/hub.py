@@ -158,7 +158,11 @@ class Hub:
         if status == 407:
             return Unavailable("the proxy wants a name and password: put them into HTTPS_PROXY")
         if status in PASSING or (elsewhere and status == 403):  # a signed address that has expired
-            return Passing(f"{self.endpoint} answered {status} for {what}: try again later", retry_after_s(response))
+            return Passing(
+                f"{self.endpoint} answered {status} for {what}: try again later",
+                retry_after_s(response),
+                short=f"the model host answers {status}",
+            )
         if code == "GatedRepo" or status == 403:
             return Denied(
                 f"{what} is gated at {self.endpoint}: accept its terms on its page there, then set HF_TOKEN "

@@ -2,25 +2,21 @@
 
 import asyncio
 import contextlib
-import hashlib
 import json
 import logging
-import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any
 
-from kafila_sidecar.errors import InvalidInput, KafilaError, NotFound, Refused, TimedOut, Unavailable
+from kafila_sidecar.errors import InvalidInput, KafilaError, NotFound, TimedOut, Unavailable
 from kafila_sidecar.small_files import CONFIG, small_files_of
-from kafila_sidecar.weights.format.manifest import PREFIX_BYTES, header_span
+from kafila_sidecar.weights.providers.folder import folder_source
 from kafila_sidecar.weights.providers.hub import REPO, FilePlace, Hub
 from kafila_sidecar.weights.providers.hub_cache import HubCache
 from kafila_sidecar.weights.providers.names import alike, is_short, known_as
-from kafila_sidecar.weights.providers.source import Source, WeightFile, read_config, weight_files
-from kafila_sidecar.weights.store.journal import room_on_disk
+from kafila_sidecar.weights.providers.source import Source, WeightFile, put, read_config, weight_files
 from kafila_sidecar.weights.tasks import tasks
 
 log = logging.getLogger(__name__)
@@ -132,21 +128,6 @@ async def fetch_small(hub: Hub, repo: str, listing: Listing, folder: Path, shelf
     return sum(task.result() for task in running)
 
 
-def put(path: Path, content: bytes) -> None:
-    """Writes a file as a whole or not at all."""
-    with room_on_disk(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as target:
-            try:
-                target.write(content)
-                target.flush()
-                os.fsync(target.fileno())
-                os.replace(target.name, path)
-            except BaseException:
-                os.unlink(target.name)
-                raise
-
-
 def recorded(folder: Path) -> Listing | None:
     try:
         return Listing(**json.loads((folder / RECORD).read_bytes()))
@@ -169,30 +150,3 @@ def source_of(model: str, listing: Listing, cache: Path, shelf: HubCache, small_
 
 def fits(path: Path, size_bytes: int | None) -> bool:
     return size_bytes is None or path.stat().st_size == size_bytes
-
-
-def folder_source(model: str, revision: str | None) -> Source:
-    """A folder that lies on this machine; its files are used in place."""
-    folder = Path(model)
-    if not folder.is_dir():
-        raise NotFound(f"there is no folder {model} on this machine: every member needs it at the same path")
-    config = read_config(model, folder)
-    chosen = weight_files(model, folder, [path.name for path in folder.glob("*.safetensors") if path.is_file()])
-    whole = {name: folder / name for name in chosen.names}
-    found = folder_revision(folder, chosen.names)
-    if revision not in (None, found):
-        raise Refused(f"{model} on this machine is not the one of the session: copy the session host's folder here")
-    files = tuple(WeightFile(name, path.stat().st_size) for name, path in whole.items())
-    return Source(model, found, config, folder, 0, folder, files, whole, is_local=True, tensor_files=chosen.tensors)
-
-
-def folder_revision(folder: Path, names: Iterable[str]) -> str:
-    """A digest of configuration and weight headers, in the length of a commit."""
-    digest = hashlib.sha256((folder / CONFIG).read_bytes())
-    for name in names:
-        size_bytes = (folder / name).stat().st_size
-        with (folder / name).open("rb") as file:
-            prefix = file.read(PREFIX_BYTES)
-            span = header_span(name, prefix, size_bytes)
-            digest.update(f"{name} {size_bytes} ".encode() + prefix + file.read(span.end - span.start))
-    return digest.hexdigest()[:40]

@@ -1,16 +1,20 @@
 """What a checkpoint is made of, wherever it comes from; and what its small files may say."""
 
+import os
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 from kafila_sidecar.errors import Refused
 from kafila_sidecar.models.foreign import refuse_foreign_code
 from kafila_sidecar.models.quantisation import quantisation_of
 from kafila_sidecar.small_files import CONFIG, INDEX, SMALL_FILES, read_json
+from kafila_sidecar.weights.format.description import FolderDescription
 from kafila_sidecar.weights.providers.files import WeightFiles, choose
+from kafila_sidecar.weights.store.journal import room_on_disk
 
 MODEL_TYPE = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
 
@@ -41,6 +45,7 @@ class Source:
     weight_files: tuple[WeightFile, ...]
     whole: Mapping[str, Path] = field(default_factory=dict)
     is_local: bool = False
+    description: FolderDescription | None = None  # of a folder, which no model host has
     tensor_files: Mapping[str, str] = field(default_factory=dict)  # the index's word where two files hold one tensor
 
 
@@ -64,3 +69,18 @@ def weight_files(model: str, small_files: Path, listed: Collection[str]) -> Weig
     """The checkpoint's weight files, of those `listed`. Raises as `choose` and `read_json` do."""
     index = small_files / INDEX
     return choose(model, listed, read_json(model, index) if index.is_file() else None)
+
+
+def put(path: Path, content: bytes) -> None:
+    """Writes a file as a whole or not at all."""
+    with room_on_disk(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as target:
+            try:
+                target.write(content)
+                target.flush()
+                os.fsync(target.fileno())
+                os.replace(target.name, path)
+            except BaseException:
+                os.unlink(target.name)
+                raise

@@ -160,13 +160,22 @@ class Store:
 
         Otherwise raises Refused, and the file is forgotten.
         """
-        held, path = self.held(file), self._partial(file)
-        if file in self._whole or held is None or not held.is_whole or not path.is_file():
+        path = self._partial(file)
+        if not self.is_unnamed(file):
             return
-        if sha256 is not None and digest_of(path) != sha256:
+        if self.differs(file, sha256):
             self.forget(file)
             raise Refused(f"{file} is damaged: its SHA-256 is not what the model host announced; fetch it again")
         path.rename(self.folder / file)
+
+    def is_unnamed(self, file: str) -> bool:
+        """Whether a file is whole, and has not got its own name yet."""
+        held = self.held(file)
+        return file not in self._whole and held is not None and held.is_whole and self._partial(file).is_file()
+
+    def differs(self, file: str, sha256: str | None) -> bool:
+        """Whether such a file is another one than announced."""
+        return sha256 is not None and digest_of(self._partial(file)) != sha256
 
     def forget(self, file: str) -> None:
         self._partial(file).unlink(missing_ok=True)

@@ -4,7 +4,7 @@ import logging
 import zlib
 from collections.abc import Mapping
 
-from kafila_sidecar.weights.format.ranges import Ranges, Span
+from kafila_sidecar.weights.format.ranges import Ranges
 from kafila_sidecar.weights.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -22,15 +22,19 @@ def damaged(store: Store, wanted: Mapping[str, Ranges]) -> int:
     for file, ranges in wanted.items():
         held = store.held(file)
         for start, end, crc32 in [] if held is None else held.sums:
-            if touches(ranges, start, end) and crc32_of(store, file, start, end) != crc32:
+            if ranges.touches(start, end) and crc32_of(store, file, start, end) != crc32:
                 log.warning("weights_damaged file=%s start=%d end=%d", file, start, end)
                 store.lose(file, start, end)
                 lost_bytes += end - start
     return lost_bytes
 
 
-def touches(ranges: Ranges, start: int, end: int) -> bool:
-    return len(Ranges([Span(start, end)]).minus(ranges)) < end - start
+def is_sound(store: Store, file: str, start: int, end: int) -> bool:
+    """Whether these bytes are still as they came, as far as that is known. Reads whole spans as they came; blocks."""
+    held = store.held(file)
+    return held is not None and all(
+        crc32_of(store, file, at, until) == crc32 for at, until, crc32 in held.sums if at < end and start < until
+    )
 
 
 def crc32_of(store: Store, file: str, start: int, end: int) -> int:

@@ -328,3 +328,22 @@ def test_listener_when_fed_forged_first_packets_then_nothing_raises_and_the_real
         assert len(b.core.routes) <= 3
     wire.attach(B, b.receive)
     assert wire.run(10, until=lambda: a.is_established and b.is_established)
+
+
+@pytest.mark.parametrize("ranked", [True, False])
+def test_frame_when_weights_wait_on_the_same_link_then_it_overtakes_all_that_was_not_sent_yet(ranked: bool) -> None:
+    wire = DatagramWire(delay_s=0.02)
+    a, b = established(wire)
+    connection = a.core.connection
+    a.write(0, b"w" * 3_000_000)
+    if ranked:
+        connection.send_last(0)
+    sent_bytes = connection._streams[0].sender.highest_offset
+    assert 0 < sent_bytes < 3_000_000
+    frame = random.Random(1).randbytes(400_000)
+    a.write(4, frame)
+    assert wire.run(10, until=lambda: len(b.got(4)) == len(frame))
+    assert b.got(4) == frame
+    overtaken = len(b.got(0)) <= sent_bytes + 1200  # what is left of a datagram is filled up
+    assert overtaken is ranked
+    assert wire.run(60, until=lambda: len(b.got(0)) == 3_000_000)

@@ -12,6 +12,8 @@ from kafila_sidecar.session.coordination.edges import FormedLink
 from kafila_sidecar.session.coordination.effects import Fault
 from kafila_sidecar.session.coordination.messages import (
     Doing,
+    Drawing,
+    Lendable,
     Linked,
     Lost,
     Measured,
@@ -21,6 +23,7 @@ from kafila_sidecar.session.coordination.messages import (
     Traced,
     Unlinked,
 )
+from kafila_sidecar.weights.format.ranges import Ranges, Span
 from tests.sidecar.session.trust_world import go, parsed
 from tests.support.fuzz import fuzz
 
@@ -40,8 +43,13 @@ def link(**fields: Any) -> ring_pb2.Control:
     return ring_pb2.Control(link=ring_pb2.LinkReport(**{"peer": "ben", "up": True, "path": "direct", **fields}))
 
 
-def doing(word: str) -> ring_pb2.Control:
-    return ring_pb2.Control(epoch=3, progress=ring_pb2.Progress(doing=word, fetched_bytes=1, total_bytes=2))
+def doing(word: str, **fields: Any) -> ring_pb2.Control:
+    return ring_pb2.Control(epoch=3, progress=ring_pb2.Progress(doing=word, fetched_bytes=1, total_bytes=2, **fields))
+
+
+def holds(*files: tuple[int, list[int], list[int]]) -> ring_pb2.Control:
+    held = [ring_pb2.HeldFile(file=file, starts=starts, ends=ends) for file, starts, ends in files]
+    return ring_pb2.Control(holds=ring_pb2.Holds(files=held))
 
 
 def fault(kind: str, member: str = "anna", code: str = "INTERNAL", sentence: str = "why") -> ring_pb2.Control:
@@ -60,6 +68,12 @@ def trace(**changes: Any) -> ring_pb2.Control:
         (link(rtt_s=0.5, punch_s=0.1, handshake_s=0.2), Linked("ben", FormedLink("direct", 0.5, 0.1, 0.2))),
         (link(up=False), Unlinked("ben")),
         (doing("loading"), Doing(3, "loading", 1, 2)),
+        (
+            doing("fetching", rate_bytes_per_s=5.0, waits_for="a\nb" * 200),
+            Doing(3, "fetching", 1, 2, 5.0, "a b" * 66 + "a "),
+        ),
+        (holds((2, [1, 9], [4, 12])), Lendable({2: Ranges.of([Span(1, 4), Span(9, 12)])})),
+        (ring_pb2.Control(draws=ring_pb2.Draws(sources=["ben"])), Drawing(frozenset({"ben"}))),
         (fault("lost", "ben", code=""), Lost("ben")),
         (fault("failed"), MemberFailed(Fault("anna", "INTERNAL", "why"))),
         (fault("over", "ben", sentence="a\nb" + "c" * 600), Over(Fault("ben", "INTERNAL", "a b" + "c" * 497))),
@@ -95,6 +109,17 @@ def test_read_when_it_makes_sense_then_plain_values(control: ring_pb2.Control, s
         link(rtt_s=float("inf")),
         link(punch_s=-0.5),
         doing("\x1b[31mhacking"),
+        doing("fetching", rate_bytes_per_s=-1.0),
+        doing("fetching", rate_bytes_per_s=float("nan")),
+        doing("fetching", rate_bytes_per_s=float("inf")),
+        holds((0, [5], [5])),
+        holds((0, [5], [])),
+        holds((0, [5, 1], [9, 3])),
+        holds((0, [1, 3], [4, 9])),
+        holds((0, [1], [1 << 63])),
+        holds((0, [1], [2]), (0, [3], [4])),
+        holds((0, list(range(0, 20_000, 2)), list(range(1, 20_001, 2)))),
+        holds(*((file, [1], [2]) for file in range(messages.MOST_FILES + 1))),
         fault("failed", "ben"),
         fault("failed", code="OK"),
         fault("haunted"),

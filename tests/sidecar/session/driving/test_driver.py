@@ -263,3 +263,75 @@ async def test_network_when_it_is_as_before_then_nothing_is_said(start_driver: S
     driven.turns.network_moved()
     await driven.settled()
     assert driven.channel.bodies().count("capability") == before
+
+
+async def test_driver_when_members_draw_weights_then_both_ends_want_a_link_until_that_is_over(
+    start_driver: StartDriver,
+) -> None:
+    driven = await formed(start_driver)
+    wanted = driven.driver._links
+
+    async def after(sender: str, *sources: str) -> frozenset[str]:
+        driven.channel.says(sender, speech.draws(sources))
+        await driven.settled()
+        return frozenset().union(*wanted._also.values())
+
+    me = driven.channel.self_name
+    assert await after("bob", me, "cyd") == {"bob"}
+    assert await after("cyd", "bob") == {"bob"}
+    driven.turns.say(speech.draws(["cyd"]))
+    await driven.settled()
+    assert frozenset().union(*wanted._also.values()) == {"bob", "cyd"}
+    assert await after("bob") == {"cyd"}
+
+
+async def test_driver_when_a_member_tells_what_it_holds_then_that_is_known_until_it_is_gone(
+    start_driver: StartDriver,
+) -> None:
+    driven = await formed(start_driver)
+    held = ring_pb2.Holds(files=[ring_pb2.HeldFile(file=1, starts=[8], ends=[16])])
+    driven.channel.says("bob", ring_pb2.Control(holds=held))
+    await driven.settled()
+    assert {
+        name: {file: list(spans) for file, spans in files.items()} for name, files in driven.shares.told.items()
+    } == {"bob": {1: [(8, 16)]}}
+    driven.channel.remove("bob", "lost")
+    await driven.settled()
+    assert not driven.shares.told
+
+
+async def test_driver_when_a_member_waits_for_a_source_then_people_see_for_what_and_how_quickly_it_went(
+    start_driver: StartDriver,
+) -> None:
+    driven = await formed(start_driver)
+    driven.channel.says("bob", speech.progress(driven.epoch, "fetching", 5, 10, 2.5, "the model host answers 503"))
+    await driven.settled()
+    seen = driven.driver.roster.seen["bob"]
+    assert (seen.fetched_bytes, seen.rate_bytes_per_s, seen.waits_for) == (5, 2.5, "the model host answers 503")
+    driven.channel.says("bob", speech.progress(driven.epoch, "loading"))
+    await driven.settled()
+    assert (seen.rate_bytes_per_s, seen.waits_for) == (0.0, "")
+
+
+async def test_member_when_it_does_not_know_the_model_yet_then_a_plan_is_not_for_it(start_driver: StartDriver) -> None:
+    host = await formed(start_driver)
+    plan = next(control for control in host.channel.sent if control.HasField("plan"))
+    driven = await start_driver("bob", "ada", "bob", "cyd")
+    driven.knows_the_model = False
+    driven.channel.says("ada", plan)
+    await driven.settled()
+    assert driven.driver.follower.proposal is None
+    assert driven.state is State.FORMING
+
+
+async def test_member_when_it_should_succeed_the_host_without_knowing_the_model_then_it_says_why_it_cant(
+    start_driver: StartDriver,
+) -> None:
+    driven = await start_driver("bob", "ada", "bob")
+    driven.knows_the_model = False
+    driven.channel.succeeds("bob")
+    await driven.settled()
+    fault = driven.driver.follower.fault
+    assert driven.state is State.CLOSED
+    assert fault is not None
+    assert "before bob had heard what the model consists of" in fault.sentence

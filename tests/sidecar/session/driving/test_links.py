@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafila_sidecar.errors import KafilaError
+from kafila_sidecar.errors import KafilaError, Unavailable
 from kafila_sidecar.net.candidates import Candidate
 from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.link.link import Link
@@ -143,3 +143,55 @@ async def test_links_when_a_peer_is_forgotten_then_its_candidates_are_too() -> N
         await host.reached()
         assert host.links._candidates.keys() <= {"host"}
         assert host.links._keepers == {}
+
+
+async def test_link_when_only_weights_are_drawn_over_it_then_it_stands_and_nobody_is_told() -> None:
+    village = Village("anna")
+    async with linked_members(village) as world:
+        host, anna = world.values()
+        await host.reached("anna")
+        await anna.reached("host")
+        for member, peer in ((host, "anna"), (anna, "host")):
+            member.links.also(peer, frozenset({peer}))
+        before = host.standing.to("anna")
+        for member in (host, anna):
+            member.changes.clear()
+            member.links.want(frozenset())
+        assert host.standing.to("anna") is before
+        assert (host.changes, anna.changes) == ([("anna", False)], [("host", False)])
+        host.links.want(frozenset({"anna"}))
+        assert host.changes[-1] == ("anna", True)
+        host.links.want(frozenset())
+        for member, peer in ((host, "anna"), (anna, "host")):
+            member.links.also(peer, frozenset())
+        await host.reached()
+        await anna.reached()
+
+
+async def test_link_when_one_for_weights_cant_be_made_then_it_is_nobodys_fault_and_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kafila_sidecar.session.driving.links.PAUSE_S", 0.01)
+    tried = 0
+    told: list[object] = []
+
+    class Unreachable(LinkedMember):
+        async def dial(self, peer: str, candidates: Sequence[Candidate]) -> Link:
+            nonlocal tried
+            tried += 1
+            raise Unavailable(f"{peer} can't be reached")
+
+    village = Village("anna")
+    async with asyncio.TaskGroup() as tasks:
+        host = Unreachable(village["host"].replica, tasks)
+        host._told = lambda *change: told.append(change)  # type: ignore[method-assign]
+        host.links.learn("anna", host.candidates())
+        host.links.also("host", frozenset({"anna"}))
+        async with asyncio.timeout(5):
+            while tried < 3:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        with pytest.raises(Unavailable, match="no link to anna within"):
+            await host.standing.until_up("anna", 0.01)
+        await host.links.close()
+        await host.endpoint.close()
+    assert not told
