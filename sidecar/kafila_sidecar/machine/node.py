@@ -178,7 +178,7 @@ class LocalNode:
             folder=str(folder),
             offer_ttl_s=self._pending.ttl_s,
             notices=checkpoint.anatomy.notices if checkpoint else (),
-            quantization=checkpoint.quantization if checkpoint else "",
+            quantization=checkpoint.quantization if checkpoint else _packing(approach.terms.quantize_bits),
         )
 
     async def join(self, request: pb.JoinSessionRequest) -> pb.Session:
@@ -346,3 +346,8 @@ def _download(
 def _try_text(checkpoint: Checkpoint) -> None:
     """Raises Refused for a tokenizer or chat template that can't be used, before anybody loads a weight."""
     Tokenizer.load(checkpoint.small_files).check()
+
+
+def _packing(bits: int) -> str:
+    """The form of weights of which only the terms are known yet."""
+    return f"{bits}-bit, made here" if bits else ""

@@ -31,13 +31,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def nodes(tmp_path: Path) -> AsyncIterator[tuple[LocalNode, LocalNode]]:
+async def nodes(tmp_path: Path, folder: Path) -> AsyncIterator[tuple[LocalNode, LocalNode]]:
     async with AsyncExitStack() as stack:
         rendezvous = await stack.enter_async_context(serve(RendezvousConfig(port=0)))
         environment = {
             "KAFILA_RENDEZVOUS": f"grpc+insecure://127.0.0.1:{rendezvous.port}",
             "KAFILA_PORT_MAPPING": "0",
             "HF_ENDPOINT": "http://127.0.0.1:9",
+            "KAFILA_FOLDERS": str(folder.parent),  # both have it
         }
         ada, bob = [
             await stack.enter_async_context(

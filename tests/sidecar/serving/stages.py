@@ -130,6 +130,7 @@ async def party(
         return Stage(
             name=member.name,
             weights=checkpoint,
+            bits=checkpoint.bits,
             mlx=mlx,
             links=lambda: member.links,
             traced=member.traces.append,
