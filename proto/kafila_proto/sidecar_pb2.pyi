@@ -33,7 +33,7 @@ class HelloReply(_message.Message):
     def __init__(self, version: _Optional[str] = ..., pid: _Optional[int] = ..., device: _Optional[str] = ..., usable_memory_bytes: _Optional[int] = ...) -> None: ...
 
 class CreateSessionRequest(_message.Message):
-    __slots__ = ("model", "members", "context_tokens", "concurrency", "memory_bytes", "strategy", "objective", "require", "exclude", "rendezvous", "name")
+    __slots__ = ("model", "members", "context_tokens", "concurrency", "memory_bytes", "strategy", "objective", "require", "exclude", "rendezvous", "name", "quantize_bits")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -45,6 +45,7 @@ class CreateSessionRequest(_message.Message):
     EXCLUDE_FIELD_NUMBER: _ClassVar[int]
     RENDEZVOUS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    QUANTIZE_BITS_FIELD_NUMBER: _ClassVar[int]
     model: str
     members: int
     context_tokens: int
@@ -56,7 +57,8 @@ class CreateSessionRequest(_message.Message):
     exclude: _containers.RepeatedScalarFieldContainer[str]
     rendezvous: str
     name: str
-    def __init__(self, model: _Optional[str] = ..., members: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., strategy: _Optional[str] = ..., objective: _Optional[str] = ..., require: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., rendezvous: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+    quantize_bits: int
+    def __init__(self, model: _Optional[str] = ..., members: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., strategy: _Optional[str] = ..., objective: _Optional[str] = ..., require: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., rendezvous: _Optional[str] = ..., name: _Optional[str] = ..., quantize_bits: _Optional[int] = ...) -> None: ...
 
 class OpenSessionRequest(_message.Message):
     __slots__ = ("code", "rendezvous", "name", "memory_bytes")
@@ -71,7 +73,7 @@ class OpenSessionRequest(_message.Message):
     def __init__(self, code: _Optional[str] = ..., rendezvous: _Optional[str] = ..., name: _Optional[str] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
 
 class Offer(_message.Message):
-    __slots__ = ("session", "joined", "model", "host", "members_present", "members_wanted", "lend_memory_bytes", "download_bytes", "free_disk_bytes", "folder", "offer_ttl_s")
+    __slots__ = ("session", "joined", "model", "host", "members_present", "members_wanted", "lend_memory_bytes", "download_bytes", "free_disk_bytes", "folder", "offer_ttl_s", "notices", "quantization")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     JOINED_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -83,6 +85,8 @@ class Offer(_message.Message):
     FREE_DISK_BYTES_FIELD_NUMBER: _ClassVar[int]
     FOLDER_FIELD_NUMBER: _ClassVar[int]
     OFFER_TTL_S_FIELD_NUMBER: _ClassVar[int]
+    NOTICES_FIELD_NUMBER: _ClassVar[int]
+    QUANTIZATION_FIELD_NUMBER: _ClassVar[int]
     session: str
     joined: bool
     model: str
@@ -94,7 +98,9 @@ class Offer(_message.Message):
     free_disk_bytes: int
     folder: str
     offer_ttl_s: float
-    def __init__(self, session: _Optional[str] = ..., joined: _Optional[bool] = ..., model: _Optional[str] = ..., host: _Optional[str] = ..., members_present: _Optional[int] = ..., members_wanted: _Optional[int] = ..., lend_memory_bytes: _Optional[int] = ..., download_bytes: _Optional[int] = ..., free_disk_bytes: _Optional[int] = ..., folder: _Optional[str] = ..., offer_ttl_s: _Optional[float] = ...) -> None: ...
+    notices: _containers.RepeatedScalarFieldContainer[str]
+    quantization: str
+    def __init__(self, session: _Optional[str] = ..., joined: _Optional[bool] = ..., model: _Optional[str] = ..., host: _Optional[str] = ..., members_present: _Optional[int] = ..., members_wanted: _Optional[int] = ..., lend_memory_bytes: _Optional[int] = ..., download_bytes: _Optional[int] = ..., free_disk_bytes: _Optional[int] = ..., folder: _Optional[str] = ..., offer_ttl_s: _Optional[float] = ..., notices: _Optional[_Iterable[str]] = ..., quantization: _Optional[str] = ...) -> None: ...
 
 class JoinSessionRequest(_message.Message):
     __slots__ = ("session",)
@@ -139,7 +145,7 @@ class ListSessionsReply(_message.Message):
     def __init__(self, sessions: _Optional[_Iterable[_Union[Session, _Mapping]]] = ...) -> None: ...
 
 class Session(_message.Message):
-    __slots__ = ("id", "code", "state", "doing", "failure", "failure_code", "model", "revision", "self", "host", "members_wanted", "context_tokens", "concurrency", "epoch", "members", "stages", "hops", "expected_tokens_per_s", "plan_json", "vehicle", "rendezvous_note", "reserved_memory_bytes", "active_sequences", "last_trace_json", "better_plan", "joining")
+    __slots__ = ("id", "code", "state", "doing", "failure", "failure_code", "model", "revision", "self", "host", "members_wanted", "context_tokens", "concurrency", "epoch", "members", "stages", "hops", "expected_tokens_per_s", "plan_json", "vehicle", "rendezvous_note", "reserved_memory_bytes", "active_sequences", "last_trace_json", "better_plan", "joining", "notices")
     ID_FIELD_NUMBER: _ClassVar[int]
     CODE_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -166,6 +172,7 @@ class Session(_message.Message):
     LAST_TRACE_JSON_FIELD_NUMBER: _ClassVar[int]
     BETTER_PLAN_FIELD_NUMBER: _ClassVar[int]
     JOINING_FIELD_NUMBER: _ClassVar[int]
+    NOTICES_FIELD_NUMBER: _ClassVar[int]
     id: str
     code: str
     state: str
@@ -192,7 +199,8 @@ class Session(_message.Message):
     last_trace_json: str
     better_plan: str
     joining: str
-    def __init__(self_, id: _Optional[str] = ..., code: _Optional[str] = ..., state: _Optional[str] = ..., doing: _Optional[str] = ..., failure: _Optional[str] = ..., failure_code: _Optional[str] = ..., model: _Optional[str] = ..., revision: _Optional[str] = ..., self: _Optional[str] = ..., host: _Optional[str] = ..., members_wanted: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., stages: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., hops: _Optional[_Iterable[_Union[Hop, _Mapping]]] = ..., expected_tokens_per_s: _Optional[float] = ..., plan_json: _Optional[str] = ..., vehicle: _Optional[_Union[StubModel, _Mapping]] = ..., rendezvous_note: _Optional[str] = ..., reserved_memory_bytes: _Optional[int] = ..., active_sequences: _Optional[int] = ..., last_trace_json: _Optional[str] = ..., better_plan: _Optional[str] = ..., joining: _Optional[str] = ...) -> None: ...
+    notices: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self_, id: _Optional[str] = ..., code: _Optional[str] = ..., state: _Optional[str] = ..., doing: _Optional[str] = ..., failure: _Optional[str] = ..., failure_code: _Optional[str] = ..., model: _Optional[str] = ..., revision: _Optional[str] = ..., self: _Optional[str] = ..., host: _Optional[str] = ..., members_wanted: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., stages: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., hops: _Optional[_Iterable[_Union[Hop, _Mapping]]] = ..., expected_tokens_per_s: _Optional[float] = ..., plan_json: _Optional[str] = ..., vehicle: _Optional[_Union[StubModel, _Mapping]] = ..., rendezvous_note: _Optional[str] = ..., reserved_memory_bytes: _Optional[int] = ..., active_sequences: _Optional[int] = ..., last_trace_json: _Optional[str] = ..., better_plan: _Optional[str] = ..., joining: _Optional[str] = ..., notices: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Member(_message.Message):
     __slots__ = ("name", "role", "present", "doing", "usable_memory_bytes", "fetched_bytes", "fetch_total_bytes", "device", "fetch_rate_bytes_per_s", "waits_for")
@@ -283,19 +291,21 @@ class StubModel(_message.Message):
     def __init__(self, name: _Optional[str] = ..., architecture: _Optional[str] = ..., context_length: _Optional[int] = ..., embedding_length: _Optional[int] = ..., parameter_count: _Optional[int] = ..., quantization: _Optional[str] = ..., parser: _Optional[str] = ..., parameters: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class PlanRequest(_message.Message):
-    __slots__ = ("session", "model", "context_tokens", "concurrency")
+    __slots__ = ("session", "model", "context_tokens", "concurrency", "quantize_bits")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
+    QUANTIZE_BITS_FIELD_NUMBER: _ClassVar[int]
     session: str
     model: str
     context_tokens: int
     concurrency: int
-    def __init__(self, session: _Optional[str] = ..., model: _Optional[str] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ...) -> None: ...
+    quantize_bits: int
+    def __init__(self, session: _Optional[str] = ..., model: _Optional[str] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., quantize_bits: _Optional[int] = ...) -> None: ...
 
 class PlanReply(_message.Message):
-    __slots__ = ("plan_json", "problem_json", "alternatives_json", "download_bytes")
+    __slots__ = ("plan_json", "problem_json", "alternatives_json", "download_bytes", "notices", "quantization")
     class AlternativesJsonEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -314,11 +324,15 @@ class PlanReply(_message.Message):
     PROBLEM_JSON_FIELD_NUMBER: _ClassVar[int]
     ALTERNATIVES_JSON_FIELD_NUMBER: _ClassVar[int]
     DOWNLOAD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    NOTICES_FIELD_NUMBER: _ClassVar[int]
+    QUANTIZATION_FIELD_NUMBER: _ClassVar[int]
     plan_json: str
     problem_json: str
     alternatives_json: _containers.ScalarMap[str, str]
     download_bytes: _containers.ScalarMap[str, int]
-    def __init__(self, plan_json: _Optional[str] = ..., problem_json: _Optional[str] = ..., alternatives_json: _Optional[_Mapping[str, str]] = ..., download_bytes: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    notices: _containers.RepeatedScalarFieldContainer[str]
+    quantization: str
+    def __init__(self, plan_json: _Optional[str] = ..., problem_json: _Optional[str] = ..., alternatives_json: _Optional[_Mapping[str, str]] = ..., download_bytes: _Optional[_Mapping[str, int]] = ..., notices: _Optional[_Iterable[str]] = ..., quantization: _Optional[str] = ...) -> None: ...
 
 class GenerateRequest(_message.Message):
     __slots__ = ("session", "prompt", "options", "truncate", "shift", "format", "logprobs", "top_logprobs", "images")

@@ -13,10 +13,10 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+from kafila_rendezvous.allowance import NEEDED_FILES, grpc_threads, lacking
 from kafila_rendezvous.certificate import KeyPair, keep_key_pair, read_key_pair
 from kafila_rendezvous.config import DEFAULT_FOLDER, DEFAULT_PORT, PROTOCOL, WILDCARDS, RendezvousConfig
 from kafila_rendezvous.errors import CannotServe, RendezvousError
-from kafila_rendezvous.front.listening import raise_descriptor_limit
 from kafila_rendezvous.memory import give_back_regularly
 from kafila_rendezvous.server import Serving, serve
 
@@ -24,12 +24,14 @@ from kafila_rendezvous.server import Serving, serve
 def main() -> None:
     """Exit status 0 after SIGINT, SIGTERM or --version, 2 when it can't serve."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    raise_descriptor_limit()
     options = _options(sys.argv[1:])
     with contextlib.suppress(KeyboardInterrupt):
         try:
-            asyncio.run(_run(_config(options), embedded=options.embedded))
-        except RendezvousError as error:
+            config = _config(options)
+            if lack := lacking(files=NEEDED_FILES, threads=grpc_threads()):
+                raise CannotServe(lack)
+            asyncio.run(_run(config, embedded=options.embedded))
+        except (RendezvousError, OSError) as error:
             if options.embedded:
                 print(json.dumps({"error": str(error)}), flush=True)
             print(f"kafila-rendezvous: {error}", file=sys.stderr)

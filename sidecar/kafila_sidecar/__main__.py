@@ -7,10 +7,15 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kafila_sidecar.config import Config, default_data
-from kafila_sidecar.errors import KafilaError
+from kafila_rendezvous.allowance import NEEDED_FILES, grpc_threads, lacking
+from kafila_sidecar.errors import Exhausted
 from kafila_sidecar.foreign import HarmlessFormatter
+from kafila_sidecar.lack import as_typed, keep_file_limit
+
+if TYPE_CHECKING:
+    from kafila_sidecar.config import Config
 
 log = logging.getLogger("kafila_sidecar")
 
@@ -19,7 +24,19 @@ STOP_DEADLINE_S = 10  # then the system ends this process, whatever MLX is busy 
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Parses the command line and runs."""
+    """Runs; what it can't run without ends it in one sentence."""
+    try:
+        _serve(argv)
+    except Exception as error:
+        lack = as_typed(error)
+        if lack is None and not isinstance(error, OSError):
+            raise
+        sys.exit(f"kafila-sidecar: {lack or error}")
+
+
+def _serve(argv: list[str] | None) -> None:
+    from kafila_sidecar.config import Config, default_data
+
     parser = argparse.ArgumentParser(
         prog="kafila-sidecar", description="Runs this machine's part of Kafila sessions; `ollama serve` starts it."
     )
@@ -35,10 +52,11 @@ def main(argv: list[str] | None = None) -> None:
     logging.basicConfig(level=options.log_level.upper(), handlers=[told])
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # it shows addresses, which may be signed
     logging.getLogger("quic").setLevel(logging.ERROR)  # it warns of every packet of a stranger
-    try:
-        asyncio.run(run(Config.read(os.environ, socket_path=options.socket, data=options.data.absolute())))
-    except (KafilaError, OSError) as error:
-        sys.exit(f"kafila-sidecar: {error}")
+    config = Config.read(os.environ, socket_path=options.socket, data=options.data.absolute())
+    keep_file_limit()
+    if sentence := lacking(files=NEEDED_FILES, threads=grpc_threads()):
+        raise Exhausted(sentence)
+    asyncio.run(run(config))
 
 
 class ShowVersions(argparse.Action):
@@ -51,7 +69,7 @@ class ShowVersions(argparse.Action):
         parser.exit()
 
 
-async def run(config: Config) -> None:
+async def run(config: "Config") -> None:
     """Serves until standard input ends (the parent is gone) or SIGTERM or SIGINT comes."""
     from kafila_sidecar.machine.node import open_node
     from kafila_sidecar.service import start_server

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import grpc
 from grpc.aio import ServicerContext as Context
@@ -14,6 +15,7 @@ from kafila_proto import sidecar_pb2 as pb
 from kafila_proto import sidecar_pb2_grpc
 from kafila_sidecar.errors import KafilaError, Refused
 from kafila_sidecar.foreign import line
+from kafila_sidecar.lack import as_typed
 from kafila_sidecar.machine.node import LocalNode
 
 log = logging.getLogger(__name__)
@@ -108,10 +110,11 @@ async def _stream(
 
 
 async def _abort(context: Context, error: Exception) -> None:
-    """Ends the call with the error's code and sentence; what is no KafilaError is a bug, which the log shows whole."""
+    """Ends the call with the error's code and sentence, as what is lacking has one; else it is a bug, which the log
+    shows whole."""
     code, sentence = KafilaError.code, f"a bug in the sidecar ended this call, its log says more: {error!r}"
-    if isinstance(error, KafilaError):
-        code, sentence = error.code, str(error)
+    if typed := as_typed(error):
+        code, sentence = typed.code, str(typed)
         log.info("call_refused code=%s", code)
     else:
         log.error("call_failed", exc_info=error)
@@ -127,7 +130,7 @@ async def start_server(node: LocalNode, socket: Path) -> grpc.aio.Server:
     sidecar_pb2_grpc.add_SidecarServicer_to_server(SidecarService(node), server)  # type: ignore[no-untyped-call]
     with _private_socket(socket):
         try:
-            server.add_insecure_port(f"unix:{socket}")
+            server.add_insecure_port(f"unix:{quote(os.fsencode(socket))}")
         except RuntimeError as error:  # all that grpc says
             raise Refused(
                 f"can't serve on the socket {socket}: choose a shorter path, in a folder of your own"

@@ -27,9 +27,9 @@ def tensors_for(folder: Path, start: int, end: int, head: bool) -> dict[Path, li
     return files
 
 
-def load_shard(folder: Path, start: int, end: int, head: bool, *, before: Shard | None = None) -> Shard:
+def load_shard(folder: Path, start: int, end: int, head: bool, *, bits: int = 0, before: Shard | None = None) -> Shard:
     files = tensors_for(folder, start, end, head)
-    return Shard.load(folder=folder, files=files, start=start, end=end, head=head, before=before)
+    return Shard.load(folder=folder, files=files, start=start, end=end, head=head, bits=bits, before=before)
 
 
 def over_the_wire(state: HiddenState) -> HiddenState:

@@ -20,6 +20,7 @@ from kafila_sidecar.runtime.shard.examine import examine
 from kafila_sidecar.runtime.shard.loading import load_part
 from tests.exact.proof import cuts_for, prove, ring, whole, write_checkpoint
 from tests.exact.shapes import tiny_config
+from tests.exact.shards import tensors_for
 from tests.support.tiny import tiny_folder
 
 pytestmark = pytest.mark.mlx
@@ -129,10 +130,48 @@ def test_shard_when_packed_while_loading_then_memory_peaks_less_than_a_block_abo
     assert peak <= built.weight_bytes(0, 8, head=True) + block
 
 
+def test_head_when_packed_while_loading_then_its_large_matrices_come_while_there_is_room(tmp_path: Path) -> None:
+    config = {"hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 12, "head_dim": 128}
+    folder = tiny_folder(tmp_path / "model", dtype="bf16", config=config | {"vocab_size": 20_000})
+    whole_config = json.loads((folder / "config.json").read_text())
+    block = examine(whole_config, headers_of(folder)).blocks[0].held_bytes
+    files = tensors_for(folder, 0, 12, head=True)
+    gc.collect()
+    mx.clear_cache()
+    before = mx.get_active_memory()
+    mx.reset_peak_memory()
+    built = load_part(whole_config, files, start=0, end=12, head=True, bits=4)
+    embedding = 20_000 * 512 * 2
+    assert embedding > 3 * block
+    assert mx.get_peak_memory() - before <= built.weight_bytes(0, 12, head=True) + block
+
+
+@pytest.mark.parametrize(("dtype", "named"), [("bf16", "BF16"), ("f32", "F32")])
+def test_anatomy_when_packed_while_loading_then_smaller_and_it_says_from_what(
+    dtype: str, named: str, tmp_path: Path
+) -> None:
+    folder = tiny_folder(tmp_path / "model", dtype=dtype)
+    config = json.loads((folder / "config.json").read_text())
+    plain, packed = (examine(config, headers_of(folder), bits=bits) for bits in (0, 8))
+    assert packed.quantization == f"8-bit, made here from {named}"
+    assert packed.blocks[0].held_bytes < plain.blocks[0].held_bytes
+    assert packed.activation_dtype == plain.activation_dtype == named
+    assert packed.parameters == plain.parameters
+
+
+def test_anatomy_when_no_matrix_can_be_packed_then_refused(tmp_path: Path) -> None:
+    narrow = {"hidden_size": 32, "intermediate_size": 96, "head_dim": 8}
+    folder = tiny_folder(tmp_path / "model", config=narrow)
+    with pytest.raises(Refused, match="no matrix of this model can be quantised"):
+        examine(json.loads((folder / "config.json").read_text()), headers_of(folder), bits=4)
+
+
 def test_checkpoint_when_packed_already_then_not_packed_again(tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "model", tiny_config("llama", **WIDE), **MODES["affine 4"])
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     names = list(headers_of(tmp_path / "model"))
+    with pytest.raises(Refused, match="quantised already"):
+        examine(config, headers_of(tmp_path / "model"), bits=4)
     with pytest.raises(Refused, match="quantised already"):
         load_part(config, {tmp_path / "model" / "model.safetensors": names}, start=0, end=4, head=True, bits=4)
 

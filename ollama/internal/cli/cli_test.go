@@ -75,7 +75,7 @@ func TestHelp_ofSessionCommands_tellsExamplesAndVariables(t *testing.T) {
 	for path, words := range map[string][]string{
 		"run":            {"Examples:", "run --session 7-ocean-velvet-lamp", "OLLAMA_HOST", "KAFILA_RENDEZVOUS"},
 		"session":        {"Examples:", "session create", "run --session"},
-		"session create": {"Examples:", "--members N", "Environment Variables:", "OLLAMA_HOST", "KAFILA_RENDEZVOUS"},
+		"session create": {"Examples:", "--members N", "--quantize BITS", "Environment Variables:", "OLLAMA_HOST", "KAFILA_RENDEZVOUS"},
 		"session join":   {"Examples:", "--memory SIZE", "OLLAMA_HOST"},
 		"session doctor": {"Examples:", "--rendezvous ADDRESS"},
 

@@ -26,6 +26,9 @@ const createExamples = `  # wait for two more machines, then run
   # room for four conversations of 8192 tokens each, and no more than 12 GB from this machine
   ollama session create Qwen/Qwen3-8B --members 3 --context 8192 --concurrency 4 --memory 12GB
 
+  # quantise while loading: each member packs its own blocks of a 16-bit checkpoint to 4 bits
+  ollama session create Qwen/Qwen3-8B --members 3 --quantize 4
+
   # everybody holds a part, even if it were quicker without
   ollama session create ./models/SmolLM2 --members 3 --require all
 
@@ -58,6 +61,7 @@ func createCommand() *cobra.Command {
 	flags.Uint32Var(&request.ContextTokens, "context", 0, "`TOKENS` of context for each sequence (default 4096, or the model's own if smaller)")
 	flags.Uint32Var(&request.Concurrency, "concurrency", 0, "Room for `N` sequences at once (default 1)")
 	flags.StringVar(&memory, "memory", "", "Lend at most `SIZE` of this machine's memory, such as 12GB (default: what is usable)")
+	addQuantize(cmd, &request.QuantizeBits, "")
 	flags.StringVar(&request.Strategy, "strategy", "", "Divide the blocks by `STRATEGY`: kafila, memory, uniform (default kafila)")
 	flags.StringVar(&request.Objective, "objective", "", "Make the plan best at `OBJECTIVE`: paper, latency, throughput (default: latency for one sequence, else throughput)")
 	flags.StringSliceVar(&request.Require, "require", nil, "Members that must hold a part, by `NAMES`; 'all' for everybody")
@@ -66,6 +70,11 @@ func createCommand() *cobra.Command {
 	flags.StringVar(&request.Name, "name", "", "This machine's `NAME` in the session (default: its host name)")
 	addJSON(cmd)
 	return cmd
+}
+
+// addQuantize adds the flag for packing a 16-bit checkpoint while it is loaded.
+func addQuantize(cmd *cobra.Command, bits *uint32, prefix string) {
+	cmd.Flags().Uint32Var(bits, "quantize", 0, prefix+"Quantise a 16-bit checkpoint to `BITS` (4 or 8) while loading: less memory, the same download (default: as it is)")
 }
 
 // modelArgument leaves a repository's id as it is and makes a folder's path absolute, since the server has its own
@@ -95,6 +104,9 @@ func create(ctx context.Context, c *control.Client, request *pb.CreateSessionReq
 	}
 	if !s.asJSON {
 		fmt.Fprintln(s.out, session.Code)
+	}
+	for _, line := range text.Notices(session.Notices) {
+		s.say(line)
 	}
 	s.say(text.Invitation(&session))
 	formed, err := untilReady(ctx, c, session.Id, s.display())

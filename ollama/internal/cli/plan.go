@@ -33,6 +33,7 @@ func planCommand() *cobra.Command {
 	}
 	cmd.Flags().Uint32Var(&request.ContextTokens, "context", 0, "For a model: `TOKENS` of context for each sequence (default 4096)")
 	cmd.Flags().Uint32Var(&request.Concurrency, "concurrency", 0, "For a model: room for `N` sequences at once (default 1)")
+	addQuantize(cmd, &request.QuantizeBits, "For a model: ")
 	addJSON(cmd)
 	return cmd
 }
@@ -65,8 +66,8 @@ func planSubject(ctx context.Context, c *control.Client, args []string, request 
 		request.Model, err = modelArgument(args[0])
 		return err
 	}
-	if request.ContextTokens != 0 || request.Concurrency != 0 {
-		return errors.New("a session's context and concurrency are what it was created with: --context and --concurrency are for a model")
+	if request.ContextTokens != 0 || request.Concurrency != 0 || request.QuantizeBits != 0 {
+		return errors.New("a session's terms are what it was created with: --context, --concurrency and --quantize are for a model")
 	}
 	return nil
 }

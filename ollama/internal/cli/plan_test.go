@@ -25,6 +25,9 @@ func TestPlanSubject_isASessionOrAModel(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, &request, err)
 		}
 	}
+	if err := planSubject(t.Context(), c, nil, &pb.PlanRequest{QuantizeBits: 4}); err == nil || !strings.Contains(err.Error(), "--quantize") {
+		t.Errorf("a session's weights were changed: %v", err)
+	}
 	if err := planSubject(t.Context(), c, nil, &pb.PlanRequest{ContextTokens: 8192}); err == nil || !strings.Contains(err.Error(), "--context") {
 		t.Errorf("a session's context was changed: %v", err)
 	}

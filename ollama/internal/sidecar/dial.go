@@ -1,8 +1,8 @@
 package sidecar
 
 import (
-	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"time"
 
@@ -15,7 +15,8 @@ import (
 // comes through it is harmless for a terminal.
 func Dial(socket string) (*grpc.ClientConn, error) {
 	retry := backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.5, MaxDelay: 250 * time.Millisecond}
-	return grpc.NewClient("unix:"+socket,
+	target := url.URL{Scheme: "unix", Path: socket} // a path may hold what means something in an address, as % does
+	return grpc.NewClient(target.String(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // a socket that only this user can open
 		grpc.WithUnaryInterceptor(cleanCall), grpc.WithStreamInterceptor(cleanStream),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: 5 * time.Second}),
@@ -34,7 +35,8 @@ func socketFolder() (string, error) {
 		if err == nil {
 			return folder, nil
 		}
-		failed = errors.Join(failed, err)
+		failed = err
 	}
-	return "", fmt.Errorf("no folder for the sidecar's socket: %w", failed)
+	return "", fmt.Errorf("no folder for the sidecar's socket can be made, so this server has no sessions: "+
+		"make /tmp writable, or name a folder with a short path in TMPDIR (%w)", failed)
 }

@@ -9,10 +9,12 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 
 	"kafila/ollama/pb"
 )
@@ -54,17 +56,18 @@ type Keeper struct {
 }
 
 // New prepares a socket in a folder that only this user can enter, and finds the program by `find`, which gets the
-// socket's path. That none is found is no error here: the server runs without sessions and says so.
+// socket's path. That there is no such folder or program is no error here: the server runs without sessions and says so.
 func New(find func(socket string) ([]string, error), firstPause time.Duration) (*Keeper, error) {
-	folder, err := socketFolder()
-	if err != nil {
-		return nil, err
-	}
+	folder, failed := socketFolder()
 	k := &Keeper{socket: filepath.Join(folder, "sidecar.sock"), firstPause: firstPause}
 	k.now, k.changed = starting, make(chan struct{})
-	if k.command, err = find(k.socket); err != nil {
-		k.now, k.why = gone, err.Error()
+	if failed == nil {
+		k.command, failed = find(k.socket)
 	}
+	if failed != nil {
+		k.now, k.why = gone, failed.Error()
+	}
+	var err error
 	if k.conn, err = Dial(k.socket); err != nil {
 		return nil, err
 	}
@@ -81,6 +84,9 @@ func (k *Keeper) Client() pb.SidecarClient { return k.client }
 // Close removes the socket's folder; the process has ended before.
 func (k *Keeper) Close() {
 	k.conn.Close()
+	if filepath.Dir(k.socket) == "." {
+		return
+	}
 	if err := os.RemoveAll(filepath.Dir(k.socket)); err != nil {
 		slog.Debug("sidecar_folder_not_removed", "error", err)
 	}
@@ -184,6 +190,9 @@ func (k *Keeper) hello(ctx context.Context, p *process) error {
 	}()
 	reply, err := k.client.Hello(ctx, &pb.HelloRequest{}, grpc.WaitForReady(true))
 	if err == nil {
+		if why, lacks := strings.CutPrefix(reply.Device, "none: "); lacks {
+			slog.Warn("sidecar_without_device", "reason", why)
+		}
 		slog.Info("sidecar_ready", "version", reply.Version, "pid", reply.Pid, "device", reply.Device)
 		return nil
 	}
@@ -191,6 +200,6 @@ func (k *Keeper) hello(ctx context.Context, p *process) error {
 	case <-p.ended:
 		return p.reason
 	default:
-		return fmt.Errorf("it did not answer: %w", err)
+		return fmt.Errorf("it did not answer: %s", status.Convert(err).Message())
 	}
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -128,5 +130,71 @@ func TestSidecar_whenNotFound_saysWhatToDo(t *testing.T) {
 	k.Run(t.Context(), func() { t.Error("started") })
 	if err := k.Await(t.Context()); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "install one") {
 		t.Errorf("%v", err)
+	}
+}
+
+// kept starts a keeper of this command and gives what it says as soon as it can't serve.
+func kept(t *testing.T, command ...string) string {
+	t.Helper()
+	k, err := New(func(string) ([]string, error) { return command, nil }, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); k.Run(ctx, func() { t.Error("started") }) }()
+	t.Cleanup(func() { cancel(); <-ended; k.Close() })
+	_, sentence := Explain(k.Await(t.Context()))
+	return sentence
+}
+
+func TestSidecar_whenItEndsWithASentence_thatSentenceIsShown(t *testing.T) {
+	const script = `printf 'INFO some log\nkafila-sidecar: this process may open 20 files' >&2; echo ' at once' >&2; exit 1`
+	sentence := kept(t, "sh", "-c", script)
+	if !strings.Contains(sentence, "(this process may open 20 files at once)") || strings.Contains(sentence, "exit status") {
+		t.Error(sentence)
+	}
+}
+
+func TestSidecar_whenItEndsWithoutASentence_itsStatusIsShown(t *testing.T) {
+	if sentence := kept(t, "sh", "-c", "echo something else >&2; exit 7"); !strings.Contains(sentence, "exit status 7") {
+		t.Error(sentence)
+	}
+}
+
+func TestSidecar_whenWhatItStartedHoldsItsOutputOpen_itsEndIsSeenAllTheSame(t *testing.T) {
+	begin := time.Now()
+	if sentence := kept(t, "sh", "-c", "sleep 60 & exit 7"); !strings.Contains(sentence, "exit status 7") {
+		t.Error(sentence)
+	}
+	if took := time.Since(begin); took > 20*time.Second {
+		t.Error(took)
+	}
+}
+
+func TestSidecar_whenItSaysTooMuch_onlyTheBeginningCounts(t *testing.T) {
+	var log strings.Builder
+	said := &lastWords{out: &log}
+	long := spoken + strings.Repeat("x", 3*longestSentence) + "\n"
+	said.Write([]byte(long))
+	if got := said.sentence(); len(got) != longestSentence-len(spoken) || log.String() != long {
+		t.Error(len(got), log.Len())
+	}
+}
+
+func TestDial_whenThePathHoldsOddCharacters_findsTheSocket(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "50%41 #s?")
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(folder, "s.sock")
+	go fake.RunSidecar([]string{"serve", "--socket", socket})
+	conn, err := Dial(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := pb.NewSidecarClient(conn).Hello(t.Context(), &pb.HelloRequest{}, grpc.WaitForReady(true)); err != nil {
+		t.Error(err)
 	}
 }

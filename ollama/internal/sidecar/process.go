@@ -23,7 +23,9 @@ type process struct {
 
 func startProcess(command []string) (*process, error) {
 	cmd := exec.Command(command[0], command[1:]...)
-	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	said := &lastWords{out: os.Stderr}
+	cmd.Stdout, cmd.Stderr = os.Stderr, said
+	cmd.WaitDelay = time.Second                           // what it started may hold its standard error open
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's Ctrl-C is for us; we end it in order
 	input, err := cmd.StdinPipe()
 	if err != nil {
@@ -36,7 +38,9 @@ func startProcess(command []string) (*process, error) {
 	p := &process{pid: cmd.Process.Pid, input: input, ended: make(chan struct{})}
 	go func() {
 		p.reason = cmd.Wait()
-		if p.reason == nil {
+		if sentence := said.sentence(); sentence != "" && cmd.ProcessState.ExitCode() > 0 {
+			p.reason = errors.New(sentence)
+		} else if p.reason == nil {
 			p.reason = errors.New("it ended by itself")
 		}
 		close(p.ended)

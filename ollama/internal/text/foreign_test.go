@@ -36,6 +36,7 @@ var told = map[string]func(c courier) []string{
 	"Terms":      func(c courier) []string { return []string{text.Terms(bring(c, &pb.Offer{}))} },
 	"Joining":    func(c courier) []string { return []string{text.Joining(c.session().Joining)} },
 	"Invitation": func(c courier) []string { return []string{text.Invitation(c.session())} },
+	"Notices":    func(c courier) []string { return text.Notices(c.session().Notices) },
 	"Ready":      func(c courier) []string { return []string{text.Ready(c.session())} },
 	"Plan": func(c courier) []string {
 		plan, err := text.Plan(bring(c, &pb.PlanReply{}))

@@ -8,11 +8,33 @@ import (
 
 // Terms says what taking part means for this machine.
 func Terms(offer *pb.Offer) string {
-	return fmt.Sprintf("This machine would join the session of %s (members: %s there)\n"+
+	text := fmt.Sprintf("This machine would join the session of %s (members: %s there)\n"+
 		"  model     %s\n"+
 		"  lends     up to %s of memory\n"+
 		"  downloads %s\n",
-		offer.Host, ofWanted(offer.MembersPresent, offer.MembersWanted), offer.Model, size(float64(offer.LendMemoryBytes)), downloads(offer))
+		offer.Host, ofWanted(offer.MembersPresent, offer.MembersWanted), modelIn(offer.Model, offer.Quantization),
+		size(float64(offer.LendMemoryBytes)), downloads(offer))
+	for _, line := range Notices(offer.Notices) {
+		text += line + "\n"
+	}
+	return text
+}
+
+// modelIn is a model with the form that its weights have in memory.
+func modelIn(model, quantization string) string {
+	if quantization == "" {
+		return model
+	}
+	return model + " (" + quantization + ")"
+}
+
+// Notices are what people should know of a model, a line each.
+func Notices(notices []string) []string {
+	var lines []string
+	for _, notice := range notices {
+		lines = append(lines, "Note: "+notice+".")
+	}
+	return lines
 }
 
 func downloads(offer *pb.Offer) string {

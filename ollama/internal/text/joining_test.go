@@ -21,6 +21,18 @@ func TestDownloads_tellWhatIsScarceAndWhatIsThere(t *testing.T) {
 	}
 }
 
+func TestTerms_tellTheFormOfTheWeightsAndWhatToKnow(t *testing.T) {
+	text := Terms(&pb.Offer{Model: "org/model", Quantization: "4-bit, made here from BF16", Notices: []string{"its window ends", "no pictures"}})
+	for _, line := range []string{"  model     org/model (4-bit, made here from BF16)\n", "\nNote: its window ends.\nNote: no pictures.\n"} {
+		if !strings.Contains(text, line) {
+			t.Errorf("no %q in\n%s", line, text)
+		}
+	}
+	if text := Terms(&pb.Offer{Model: "org/model"}); !strings.Contains(text, "org/model\n") || strings.Contains(text, "Note") {
+		t.Errorf("%s", text)
+	}
+}
+
 func TestJoining_whenNobodyCanJoin_saysWhatChangesThat(t *testing.T) {
 	for joining, want := range map[string]string{
 		"open": "open", "": "", "locked": "ollama session unlock", "paused": "ollama session code --new",

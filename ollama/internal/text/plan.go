@@ -31,13 +31,26 @@ func Plan(reply *pb.PlanReply) (string, error) {
 	}
 	var text strings.Builder
 	table(&text, planRows(p, asked, reply.DownloadBytes))
-	text.WriteString("\n" + expectedText(p, asked))
+	text.WriteString("\n" + weightsText(reply) + expectedText(p, asked))
 	if len(p.Idle) > 0 {
 		text.WriteByte('\n')
 		table(&text, idleRows(p))
 	}
 	text.WriteString(others)
 	return text.String(), nil
+}
+
+// weightsText tells in what form the weights are held, and what to know of the model.
+func weightsText(reply *pb.PlanReply) string {
+	var lines []string
+	if reply.Quantization != "" {
+		lines = append(lines, "Weights: "+reply.Quantization+".")
+	}
+	lines = append(lines, Notices(reply.Notices)...)
+	if len(lines) == 0 {
+		return ""
+	}
+	return strings.Join(lines, "\n") + "\n"
 }
 
 func refusalText(p *plan) string {

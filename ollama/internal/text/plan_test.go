@@ -23,6 +23,8 @@ func TestPlan_showsStagesAlternativesAndWhoStandsBy(t *testing.T) {
 			"paper":      `{"admitted": false, "reason": "too large"}`,
 		},
 		DownloadBytes: map[string]uint64{"A": 2e9},
+		Quantization:  "8-bit, made here from BF16",
+		Notices:       []string{"its window ends"},
 	}
 	text, err := Plan(reply)
 	if err != nil {
@@ -36,6 +38,8 @@ func TestPlan_showsStagesAlternativesAndWhoStandsBy(t *testing.T) {
 		{"512 tokens comes after 1.50 s"},
 		{"measured times by exact search"},
 		{"Note: B is slow today."},
+		{"Weights: 8-bit, made here from BF16."},
+		{"Note: its window ends."},
 		{"D", "30.0 tokens/s (-26 %)", "slower than it helps"},
 		{"E", "–", "can't hold one block"},
 		{"latency", "A 36", "–", "66.7 ms", "15.0 tokens/s", "–"},

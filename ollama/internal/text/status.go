@@ -35,7 +35,7 @@ func Status(s *pb.Session) string {
 func aboutRows(s *pb.Session) []string {
 	rows := []string{
 		"Session\t" + whole(s),
-		"Model\t" + s.Model,
+		"Model\t" + modelIn(s.Model, s.Vehicle.GetQuantization()),
 		"State\t" + s.State + doing(s),
 	}
 	for _, row := range [][2]string{

@@ -31,6 +31,7 @@ func TestStatus_showsTheRing(t *testing.T) {
 		{"Expected: 8.5 tokens/s alone, 12.3 tokens/s for 2 at once"},
 		{"Last answer: 11.8 tokens/s", "0.63 s"},
 		{"Host", "laptop (this machine)"},
+		{"Model", "org/model (BF16)"},
 		{"Joining", "locked", "ollama session unlock"},
 		{"Better plan", "another division"},
 		{"old", "6.2 tokens/s (-50 %)", "too slow"},

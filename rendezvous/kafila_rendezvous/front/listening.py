@@ -13,17 +13,8 @@ from kafila_rendezvous.errors import CannotServe
 BACKLOG = 1024
 DESCRIPTORS_EACH = 3  # of a connection: the caller's, and both ends of the way to gRPC
 RESERVED_DESCRIPTORS = 128  # for everything else: gRPC's own, UDP, files
-MOST_DESCRIPTORS = 65_536  # asked for; where the system allows any number, more would only cost
+MOST_DESCRIPTORS = 65_536  # where the system allows any number
 _TRIES = 20
-
-
-def raise_descriptor_limit() -> None:
-    """As many descriptors as the system lets this process have, within reason."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(ValueError, OSError):  # macOS has a further limit of its own
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def most_connections() -> int:

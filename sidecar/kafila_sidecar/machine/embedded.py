@@ -9,6 +9,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from kafila_sidecar.errors import KafilaError
+from kafila_sidecar.lack import in_words
 from kafila_sidecar.machine.rendezvous_process import RendezvousProcess, ServedPorts
 from kafila_sidecar.net.candidates import host_candidates, system_interfaces
 from kafila_sidecar.net.portmap.codec import Transport
@@ -105,7 +106,8 @@ class EmbeddedRendezvous:
 
 async def _keep(mapping: Awaitable[None]) -> None:
     try:
-        await mapping
+        with in_words():
+            await mapping
     except KafilaError as error:
         log.info("port_mapping_failed code=%s", error.code)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from kafila_sidecar.models.anatomy import Anatomy, Headers
+from kafila_sidecar.models.quantisation import made_here
 from kafila_sidecar.net.nat.behaviour import Nat
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.probe.probe import probe
@@ -28,13 +29,14 @@ class Measuring:
         name, usable_bytes = await self._mlx.run(_device)
         return name, max(0, usable_bytes - self._reserved())
 
-    async def anatomy(self, config: Mapping[str, Any], headers: Headers) -> Anatomy:
-        """What a checkpoint is made of, from its configuration and headers.
+    async def anatomy(self, config: Mapping[str, Any], headers: Headers, bits: int) -> Anatomy:
+        """What a checkpoint is made of, from its configuration and headers, once it is packed to so many bits; 0: as it
+        is.
 
         Raises:
             Refused: it can't be run, or tensors and configuration don't fit each other.
         """
-        anatomy: Anatomy = await self._mlx.run(_anatomy, config, headers)
+        anatomy: Anatomy = await self._mlx.run(_anatomy, config, headers, bits)
         return anatomy
 
     async def member(self, checkpoint: Checkpoint, *, lend_bytes: int) -> tuple[Json, str]:
@@ -45,7 +47,8 @@ class Measuring:
             TimedOut: other members on this machine measure for too long.
         """
         dtype = _DTYPES[checkpoint.activation_dtype]
-        measured = await probe(self._mlx, checkpoint.config, dtype, most_rows=MOST_ROWS_A_RUN, cache=self._folder)
+        config = made_here(checkpoint.config, checkpoint.bits)
+        measured = await probe(self._mlx, config, dtype, most_rows=MOST_ROWS_A_RUN, cache=self._folder)
         memory_bytes = max(0, measured.memory_bytes - self._reserved())
         entry = {
             **measured.member_json(),
@@ -65,10 +68,10 @@ def network_entry(nat: Nat) -> Json:
     }
 
 
-def _anatomy(config: Mapping[str, Any], headers: Headers) -> Anatomy:
+def _anatomy(config: Mapping[str, Any], headers: Headers, bits: int) -> Anatomy:
     from kafila_sidecar.runtime.shard.examine import examine
 
-    return examine(config, headers)
+    return examine(config, headers, bits=bits)
 
 
 def _device() -> tuple[str, int]:

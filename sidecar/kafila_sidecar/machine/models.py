@@ -9,6 +9,7 @@ from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.config import Config
 from kafila_sidecar.errors import NotFound, Refused
+from kafila_sidecar.models.quantisation import check_bits
 from kafila_sidecar.weights.checkpoint import Checkpoint, Examine, open_checkpoint, open_source
 from kafila_sidecar.weights.providers.folder import described_source, folder_source, named, shelf
 from kafila_sidecar.weights.providers.names import TABLE, known_as
@@ -20,25 +21,29 @@ FLEET = (1, 2, 3, 4)
 
 
 class OpenedModels:
-    """By model and revision: each checkpoint is opened once, and checked before anything else."""
+    """By model, revision and form: each checkpoint is opened once, and checked before anything else."""
 
     def __init__(self, config: Config, library: Library, *, examine: Examine) -> None:
         """`examine`: see `open_checkpoint`."""
         self._config = config
         self._library = library
         self._examine = examine
-        self._opened: dict[tuple[str, str], Checkpoint] = {}
+        self._opened: dict[tuple[str, str, int], Checkpoint] = {}
 
-    async def open(self, model: str, revision: str = "") -> Checkpoint:
-        """A checkpoint whose architecture and quantisation are offered; without a revision the latest.
+    async def open(self, model: str, revision: str = "", *, bits: int = 0) -> Checkpoint:
+        """A checkpoint whose architecture and quantisation are offered; without a revision the latest. `bits`: as it is
+        once its matrices are packed while loading, 0 for as they are.
 
         Raises:
             KafilaError: it can't be had, or is not offered.
         """
         self._opened = {key: checkpoint for key, checkpoint in self._opened.items() if checkpoint.is_there}
-        known = self._opened.get((model, revision))
+        check_bits(bits)
+        known = self._opened.get((model, revision, bits))
         if known is not None:
             return known
+        if bits:
+            return await self._packed(model, await self.open(model, revision), bits)
         checkpoint = await open_checkpoint(
             model,
             hub=self._config.hub.hub(),
@@ -48,7 +53,7 @@ class OpenedModels:
             make_room=self._library.make_room,
             examine=self._examine,
         )
-        return self._opened.setdefault((model, checkpoint.revision), checkpoint)
+        return self._opened.setdefault((model, checkpoint.revision, 0), checkpoint)
 
     async def of_session(self, terms: ring_pb2.SessionTerms) -> Checkpoint | None:
         """What a session runs; None for a folder that is not on this machine, and was not described here yet.
@@ -57,8 +62,9 @@ class OpenedModels:
             KafilaError: it can't be had, or is not offered.
         """
         if not terms.folder:
-            return await self.open(terms.model, terms.revision)
-        known = [one for (_, revision), one in self._opened.items() if revision == terms.revision and one.is_there]
+            return await self.open(terms.model, terms.revision, bits=terms.quantize_bits)
+        wanted = (terms.revision, terms.quantize_bits)
+        known = [one for (_, *form), one in self._opened.items() if tuple(form) == wanted and one.is_there]
         if known:
             return known[0]
         return await self._of_folder(terms, await asyncio.to_thread(self._found, terms))
@@ -85,7 +91,14 @@ class OpenedModels:
         if source is None:
             return None
         checkpoint = await open_source(source, make_room=self._library.make_room, examine=self._examine)
-        return self._opened.setdefault((terms.model, terms.revision), checkpoint)
+        checkpoint = self._opened.setdefault((terms.model, terms.revision, 0), checkpoint)
+        check_bits(terms.quantize_bits)
+        return await self._packed(terms.model, checkpoint, terms.quantize_bits) if terms.quantize_bits else checkpoint
+
+    async def _packed(self, model: str, checkpoint: Checkpoint, bits: int) -> Checkpoint:
+        """The same files in another form."""
+        anatomy = await self._examine(checkpoint.config, checkpoint.manifest.tensors, bits)
+        return self._opened.setdefault((model, checkpoint.revision, bits), checkpoint.packed(bits, anatomy))
 
     def _found(self, terms: ring_pb2.SessionTerms) -> Source | None:
         """The folder itself below one of those that KAFILA_FOLDERS names, else as far as it came here before."""

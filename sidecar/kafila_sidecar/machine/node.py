@@ -1,6 +1,7 @@
 """Everything this machine does for Kafila: its sessions, its one UDP socket, its one MLX thread."""
 
 import asyncio
+import logging
 import os
 import shutil
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -11,7 +12,9 @@ from pathlib import Path
 from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.config import Config
-from kafila_sidecar.errors import NotFound, Refused
+from kafila_sidecar.errors import KafilaError, NotFound, Refused
+from kafila_sidecar.foreign import line
+from kafila_sidecar.lack import own_folder
 from kafila_sidecar.machine.doctoring import examine
 from kafila_sidecar.machine.embedded import EmbeddedRendezvous
 from kafila_sidecar.machine.measuring import Measuring
@@ -29,6 +32,7 @@ from kafila_sidecar.runtime.text.tokenizer import Tokenizer
 from kafila_sidecar.session import join as joining
 from kafila_sidecar.session import plans
 from kafila_sidecar.session.channel.channel import Channel
+from kafila_sidecar.session.coordination.messages import LONGEST_DEVICE
 from kafila_sidecar.session.membership.members import LARGEST_SESSION
 from kafila_sidecar.session.rendezvous.address import parse_address
 from kafila_sidecar.session.rendezvous.code import Code, parse_code
@@ -36,6 +40,8 @@ from kafila_sidecar.session.terms import check_terms, make_terms
 from kafila_sidecar.versions import own_versions
 from kafila_sidecar.weights.checkpoint import Checkpoint
 from kafila_sidecar.weights.store.library import Library
+
+log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
@@ -50,7 +56,10 @@ async def open_node(config: Config) -> AsyncIterator["LocalNode"]:
 
 async def _build(config: Config, stack: AsyncExitStack) -> "LocalNode":
     """Every part before those that need it; the stack ends them the other way round."""
-    config.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        own_folder(config.data)
+    except Refused as error:
+        log.warning("%s; until then this machine opens and joins no sessions", error)
     further = parse_servers(config.stun)
     mlx = MlxThread(openblas=config.openblas)
     stack.callback(mlx.close)
@@ -109,7 +118,12 @@ class LocalNode:
         self._sessions.leave_all()
 
     async def hello(self) -> pb.HelloReply:
-        device, usable = await self._equipment.measuring.device()
+        """What is here; where no model can run, the device says why."""
+        try:
+            device, usable = await self._equipment.measuring.device()
+        except KafilaError as error:
+            log.warning("no_device reason=%s", error)
+            device, usable = f"none: {error}", 0
         return pb.HelloReply(version=self._versions.kafila, pid=os.getpid(), device=device, usable_memory_bytes=usable)
 
     async def create(self, request: pb.CreateSessionRequest) -> pb.Session:
@@ -119,7 +133,8 @@ class LocalNode:
             KafilaError: the model is unknown or not offered, the rendezvous can't be reached, the terms make no sense.
         """
         check_terms(request, LARGEST_SESSION)
-        checkpoint = await self._models.open(request.model)
+        own_folder(self._config.data)
+        checkpoint = await self._models.open(request.model, bits=request.quantize_bits)
         await asyncio.to_thread(_try_text, checkpoint)
         rendezvous = request.rendezvous or self._config.rendezvous
         address, note = (parse_address(rendezvous), "") if rendezvous else await self._embedded.start()
@@ -135,6 +150,7 @@ class LocalNode:
             KafilaError: the code is malformed, wrong, or of no session; the session is full; nobody answers.
         """
         code = parse_code(request.code)
+        own_folder(self._config.data)
         spoken = str(code)  # as it is written, however it was typed
         rendezvous = request.rendezvous or self._config.rendezvous
         if rendezvous:
@@ -163,6 +179,8 @@ class LocalNode:
             free_disk_bytes=shutil.disk_usage(self._config.data).free,
             folder=str(folder),
             offer_ttl_s=self._pending.ttl_s,
+            notices=checkpoint.anatomy.notices if checkpoint else (),
+            quantization=checkpoint.quantization if checkpoint else line(approach.terms.quantization, LONGEST_DEVICE),
         )
 
     async def join(self, request: pb.JoinSessionRequest) -> pb.Session:
@@ -247,7 +265,7 @@ class LocalNode:
             session = self._sessions.find(request.session)
             own_name = session.channel.self_name
             return await plans.of_session(session.driver.follower.proposal, session.weights.checkpoint, own_name)
-        checkpoint = await self._models.open(request.model)
+        checkpoint = await self._models.open(request.model, bits=request.quantize_bits)
         entry, _ = await self._equipment.measuring.member(checkpoint, lend_bytes=0)
         return await plans.of_model(checkpoint, {**entry, "name": self._config.name}, request)
 

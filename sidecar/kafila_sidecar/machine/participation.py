@@ -7,6 +7,7 @@ from contextlib import aclosing
 
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import KafilaError, from_code
+from kafila_sidecar.lack import as_typed
 from kafila_sidecar.machine.watching import Changes, Shown, Snapshots
 from kafila_sidecar.serving.stage import Stage
 from kafila_sidecar.session import snapshot
@@ -82,8 +83,8 @@ class Participation:
         if error is None:
             return
         code, sentence = KafilaError.code, f"a bug at {self.channel.self_name} ended the session, its log says more"
-        if isinstance(error, KafilaError):
-            code, sentence = error.code, str(error)
+        if typed := as_typed(error):
+            code, sentence = typed.code, str(typed)
         else:
             log.error("session_failed id=%s", self.id, exc_info=error)
         self.driver.abort(Fault(self.channel.self_name, code, sentence))

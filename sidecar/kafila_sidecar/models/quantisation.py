@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafila_sidecar.errors import Refused
+from kafila_sidecar.errors import InvalidInput, Refused
 
 MODES: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "affine": ((2, 3, 4, 5, 6, 8), (32, 64, 128)),
@@ -20,6 +20,10 @@ PACKED_FORMATS: Mapping[str, tuple[int, int, str]] = {
     "mxfp4-pack-quantized": (32, 4, "mxfp4"),
 }
 """Group size, bits and mode of compressed-tensors' formats that are MLX's own under another name."""
+MADE_HERE_BITS = (4, 8)
+"""What members pack a 16-bit checkpoint to while they load it."""
+MADE_HERE_GROUP = 64
+"""Elements of a group then, as mlx-lm's convert has it."""
 ELSEWHERE = "look for an MLX conversion of it, as mlx-community's with -4bit at the end of the name"
 
 
@@ -55,6 +59,17 @@ def quantisation_of(config: Mapping[str, Any]) -> Quantisation | None:
     if other is None and isinstance(config.get("text_config"), Mapping):
         other = config["text_config"].get("quantization_config")
     return None if other is None else _of_others(other)
+
+
+def check_bits(bits: int) -> None:
+    """Raises InvalidInput unless members can pack a checkpoint to so many bits; 0: they leave it as it is."""
+    if bits and bits not in MADE_HERE_BITS:
+        raise InvalidInput(f"weights can't be quantised to {bits} bits while loading: choose 4 or 8")
+
+
+def made_here(config: Mapping[str, Any], bits: int) -> Mapping[str, Any]:
+    """What config.json would say if the checkpoint had been packed before; 0 bits: as it is."""
+    return {**config, "quantization": {"group_size": MADE_HERE_GROUP, "bits": bits}} if bits else config
 
 
 def _of_mlx(entry: Mapping[str, Any]) -> Quantisation:

@@ -11,6 +11,7 @@ import logging
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +20,9 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, ParamSpec, TypeVar
 
-from kafila_sidecar.errors import Exhausted, Unavailable
+from kafila_rendezvous.allowance import lacking_threads
+from kafila_sidecar.errors import Exhausted, KafilaError, Unavailable
+from kafila_sidecar.lack import as_typed, in_words
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -30,6 +33,8 @@ OPENBLAS = "libopenblas.so.0"  # Debian's libopenblas0-pthread; MLX's CPU wheel 
 # costs. Its own 2^28 (90 ms) keep a core busy that the next stage on the same machine wants, or this one's event loop:
 # with it a ring of three on two cores took 95 ms a token and 59 ms of processor time, with this 83 and 40.
 SPIN = ("OPENBLAS_THREAD_TIMEOUT", "17")
+
+WORK_THREADS = 12  # beside BLAS's: MLX's own, those that read and fetch files, and the event loop's
 
 _CLOSED = "the model runtime of this member is closed"
 
@@ -59,18 +64,20 @@ class MlxThread:
         self._thread = Thread(target=self._serve, args=(openblas,), name="mlx", daemon=True)
 
     async def run(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The result of `fn(*args, **kwargs)`, or its exception.
+        """The result of `fn(*args, **kwargs)`, or its exception, in words where it says what this machine lacks.
 
         Cancelling the caller drops the call if it has not begun; one that has begun runs to its end.
 
-        Raises: Exhausted with `queue_limit` calls waiting; Unavailable after `close`, and where there is no MLX.
+        Raises: Exhausted with `queue_limit` calls waiting; Unavailable after `close`, and where there is no MLX or too
+        little of what it needs, which the next call looks at again.
         """
         if self._closed:
             raise Unavailable(_CLOSED)
         if self._waiting >= self._queue_limit:
             raise Exhausted(f"{self._waiting} calls wait for this member's model: try again when some have ended")
         if self._thread.ident is None:
-            self._thread.start()
+            with in_words():
+                self._thread.start()
         outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting += 1
         self._calls.put(_Call(partial(fn, *args, **kwargs), outcome))
@@ -84,22 +91,21 @@ class MlxThread:
             self._thread.join()
 
     def _serve(self, openblas: bool) -> None:
-        broken = _prepare(openblas)
-        while self._serve_next(broken):
-            pass
+        is_ready, broken = False, None
+        while (call := self._calls.get()) is not None:
+            if not is_ready and not self._closed:
+                broken = _prepare(openblas)
+                is_ready = broken is None
+            self._answer(call, Unavailable(_CLOSED) if self._closed else broken)
+            del call
 
-    def _serve_next(self, broken: Exception | None) -> bool:
-        """One call; what it used is free when this returns. False at the end."""
-        call = self._calls.get()
-        if call is None:
-            return False
+    def _answer(self, call: _Call, error: BaseException | None) -> None:
+        """What the call used is free when this returns."""
         result: Any = None
-        error: BaseException | None = Unavailable(_CLOSED) if self._closed else broken
         if error is None and not call.outcome.cancelled():
             result, error = _attempt(call.work)
         with suppress(RuntimeError):  # the loop is closed, and nobody waits
             call.outcome.get_loop().call_soon_threadsafe(self._ended, call.outcome, result, error)
-        return True
 
     def _ended(self, outcome: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
         self._waiting -= 1
@@ -115,7 +121,7 @@ def _attempt(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
     try:
         return work(), None
     except BaseException as error:  # noqa: BLE001  # the caller gets it
-        return None, error
+        return None, as_typed(error) or error
 
 
 def prefer_openblas() -> bool:
@@ -134,22 +140,41 @@ def prefer_openblas() -> bool:
     return True
 
 
-def _prepare(openblas: bool) -> Exception | None:
+def _prepare(openblas: bool) -> KafilaError | None:
     """First thing on the thread: a quick BLAS where there is one, then MLX, so that its streams are this thread's.
 
     Returns why MLX can't be used here, if so.
     """
-    if openblas:
-        prefer_openblas()
     try:
-        import mlx.core as mx
-    except ImportError as error:
-        return Unavailable(f"MLX can't be used on this machine: {error}")
+        if lack := lacking_threads((os.cpu_count() or 1) + WORK_THREADS):  # OpenBLAS ends the process without them
+            raise Exhausted(lack)
+        if openblas:
+            prefer_openblas()
+        _import_mlx()
+    except Exception as error:  # noqa: BLE001  # whatever it is, this machine's other work goes on
+        return Unavailable(f"MLX can't be used on this machine: {as_typed(error) or repr(error)}")
+    return None
 
-    if mx.default_device() == mx.Device(mx.cpu) and shutil.which("g++") is None:
-        mx.disable_compile()  # MLX's CPU back end compiles its fused functions with g++, when they first run
+
+def _import_mlx() -> None:
+    import mlx.core as mx
+
+    if mx.default_device() == mx.Device(mx.cpu) and not _can_compile():
+        mx.disable_compile()
     wired_bytes = mx.device_info().get("max_recommended_working_set_size")
     if wired_bytes:
         mx.set_wired_limit(int(wired_bytes))  # Apple's GPU pages weights out between steps unless they are wired
     log.info("mlx_ready device=%s", mx.default_device())
-    return None
+
+
+def _can_compile() -> bool:
+    """MLX's CPU back end compiles its fused functions with g++, when they first run, in C++'s folder for temporary
+    files: what the first of these variables names."""
+    named = (os.environ.get(name) for name in ("TMPDIR", "TMP", "TEMP", "TEMPDIR"))
+    folder = next((path for path in named if path), "/tmp")
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return shutil.which("g++") is not None
+    except OSError as error:
+        log.warning("nothing_compiled folder=%s error=%s", folder, error)
+        return False

@@ -22,17 +22,18 @@ class Part(NamedTuple):
 
 
 class Holding:
-    """At most one shard at a time, always of the same checkpoint.
+    """At most one shard at a time, always of the same checkpoint, packed to `bits` while it is loaded (0: as it is).
 
     `shard` changes on the MLX thread, whose calls keep their order: a load that was cancelled while it ran is taken
     over or freed by the call after it.
     """
 
-    def __init__(self, mlx: MlxThread) -> None:
+    def __init__(self, mlx: MlxThread, *, bits: int = 0) -> None:
         self.shard: Shard | None = None
         self._part = Part(0, 0, False)  # of the shard
         self._may_hold = False  # a shard, or has asked the MLX thread for one
         self._mlx = mlx
+        self._bits = bits
 
     async def hold(
         self, folder: Path, files: Mapping[Path, Collection[str]], *, start: int, end: int, head: bool
@@ -59,7 +60,9 @@ class Holding:
 
     def _take_over(self, folder: Path, files: Mapping[Path, Collection[str]], start: int, end: int, head: bool) -> None:
         before, self.shard = self.shard, None
-        self.shard = Shard.load(folder=folder, files=files, start=start, end=end, head=head, before=before)
+        self.shard = Shard.load(
+            folder=folder, files=files, start=start, end=end, head=head, bits=self._bits, before=before
+        )
         self._part = Part(start, end, head)
 
     def _free(self) -> None:

@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError
 from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import InvalidInput, KafilaError, Unavailable, from_code
+from kafila_sidecar.lack import as_typed
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream, StreamKind
 from kafila_sidecar.serving.requests import Replies
@@ -110,13 +111,13 @@ async def _send_answer(stream: Stream, asked: AbstractAsyncContextManager[Replie
                 await stream.send(ring_pb2.Answer(reply=reply.SerializeToString()).SerializeToString())
     except Exception as error:
         await stream.send(ring_pb2.Answer(refusal=_refusal(error)).SerializeToString())
-        if not isinstance(error, KafilaError):
+        if as_typed(error) is None:
             raise
 
 
 def _refusal(error: Exception) -> ring_pb2.Refusal:
-    if isinstance(error, KafilaError):
-        return ring_pb2.Refusal(code=error.code, sentence=str(error))
+    if typed := as_typed(error):
+        return ring_pb2.Refusal(code=typed.code, sentence=str(typed))
     return ring_pb2.Refusal(code=KafilaError.code, sentence=f"a bug at the head ended this answer: {error!r}")
 
 

@@ -153,10 +153,10 @@ class TraceFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Writes one line; a full disk costs the trace, never the answer: raises OSError to the caller."""
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._path.exists() and self._path.stat().st_size > LARGEST_FILE_BYTES:
             self._path.replace(self._path.with_suffix(".old.jsonl"))
         with open(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a", encoding="utf-8") as file:

@@ -114,6 +114,8 @@ class Approach:
             admitted = self._newcomer.admitted
             log = replay(self.session, admitted.log)
             _check_own_entry(log.member(admitted.name), identity)
+            if log.terms != self.terms:
+                raise Denied("the session was founded on other terms than its host offered")
             replica = Replica(identity=identity, self_name=admitted.name, log=log, key=admitted.key, entropy=os.urandom)
         except BaseException:
             await self.abandon()

@@ -62,6 +62,8 @@ async def _reply(problem: Problem, plan: Plan | Refusal, checkpoint: Checkpoint,
         problem_json=json.dumps(problem_to_json(problem)),
         alternatives_json={objective.value: json.dumps(plan_to_json(other)) for objective, other in others.items()},
         download_bytes=_downloads(plan, checkpoint, own_name) if isinstance(plan, Plan) else {},
+        notices=checkpoint.anatomy.notices,
+        quantization=checkpoint.quantization,
     )
 
 

@@ -20,9 +20,13 @@ def doing(
     waiting: Sequence[str],
     progress: Mapping[str, str],
     joining: str,
+    shortage: str = "",
 ) -> str:
-    """`waiting`: who has to act; `progress`: what each member said last that it does; `joining`: see `Channel`."""
+    """`waiting`: who has to act; `progress`: what each member said last that it does; `joining`: see `Channel`;
+    `shortage`: why those present can't hold the model, if they can't."""
     match state:
+        case State.FORMING if shortage:
+            return f"{shortage}: waiting for another member, {_DOOR[joining]}"
         case State.FORMING if wanted and len(present) < wanted:
             missing = wanted - len(present)
             return f"waiting for {missing} more member{'s' if missing > 1 else ''}: {_DOOR[joining]}"

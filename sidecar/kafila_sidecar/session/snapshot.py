@@ -43,6 +43,7 @@ def session_view(
             waiting=coordinator.waiting_for() if coordinator else [],
             progress={name: seen.doing for name, seen in roster.seen.items()},
             joining=channel.joining,
+            shortage=follower.shortage,
         ),
         failure=follower.fault.sentence if follower.fault else "",
         failure_code=follower.fault.code if follower.fault else "",
@@ -66,6 +67,7 @@ def session_view(
         vehicle=stub_model(channel, checkpoint) if checkpoint else None,
         last_trace_json=json.dumps(roster.trace) if roster.trace else "",
         joining=channel.joining,
+        notices=checkpoint.anatomy.notices if checkpoint else (),
     )
     if follower.proposal:
         _show_plan(session, follower.proposal.plan, follower.proposal.epoch, roster.trace)
@@ -107,7 +109,7 @@ def _member(name: str, seen: MemberView, *, role: str, present: bool, serves: bo
         name=name,
         role=role,
         present=present,
-        doing="ready" if serves else seen.doing,
+        doing=_doing(seen, serves=serves),
         usable_memory_bytes=seen.usable_memory_bytes,
         fetched_bytes=seen.fetched_bytes,
         fetch_total_bytes=seen.total_bytes,
@@ -115,6 +117,12 @@ def _member(name: str, seen: MemberView, *, role: str, present: bool, serves: bo
         fetch_rate_bytes_per_s=seen.rate_bytes_per_s,
         waits_for=seen.waits_for,
     )
+
+
+def _doing(seen: MemberView, *, serves: bool) -> str:
+    if seen.aside:
+        return f"entry point: {seen.aside}"
+    return "ready" if serves else seen.doing
 
 
 def _show_plan(session: pb.Session, plan: Plan, epoch: int, trace: Json) -> None:

@@ -5,8 +5,9 @@ from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.models.family import text_of
+from kafila_sidecar.models.quantisation import check_bits
 from kafila_sidecar.runtime.footprint import RESERVE_BYTES, prefill_peak_bytes
-from kafila_sidecar.session.coordination.coordinator import PlanningTerms
+from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
 from kafila_sidecar.weights.checkpoint import Checkpoint
 from kafila_sidecar.weights.format.layout import FLOAT_BYTES
 
@@ -28,6 +29,7 @@ def check_terms(request: pb.CreateSessionRequest, most_members: int) -> None:
         raise InvalidInput(f"a context of {request.context_tokens} tokens is less than {SMALLEST_CONTEXT_TOKENS}")
     if request.concurrency > MOST_CONCURRENCY:
         raise InvalidInput(f"a concurrency of {request.concurrency} is more than {MOST_CONCURRENCY}")
+    check_bits(request.quantize_bits)
     if request.strategy and request.strategy not in STRATEGIES:
         raise InvalidInput(f"the strategy {request.strategy!r} is not one of {', '.join(STRATEGIES)}")
     if request.objective and request.objective not in OBJECTIVES:
@@ -51,7 +53,9 @@ def make_terms(
         weight_bytes=checkpoint.shard_bytes(checkpoint.manifest.tensors),
         rendezvous_at_host=rendezvous_at_host,
         folder=checkpoint.description is not None,
+        quantization=checkpoint.quantization if checkpoint.description else "",
         describing_bytes=checkpoint.description.describing_bytes if checkpoint.description else 0,
+        quantize_bits=request.quantize_bits,
     )
 
 
@@ -72,11 +76,12 @@ def _own_context(checkpoint: Checkpoint) -> int:
 
 
 def beside_weights(checkpoint: Checkpoint, context_tokens: int) -> dict[str, int]:
-    """What every stage takes beside weights and caches: the planner's reserve_bytes and prefill_peak_bytes."""
+    """What every stage takes beside weights and caches: the planner's reserve_bytes and prefill_peak_bytes, which has
+    room for a block that is packed while loading, too: both never come together."""
     peak = prefill_peak_bytes(
         checkpoint.config, context_tokens=context_tokens, item_bytes=FLOAT_BYTES[checkpoint.activation_dtype]
     )
-    return {"reserve_bytes": RESERVE_BYTES, "prefill_peak_bytes": peak}
+    return {"reserve_bytes": RESERVE_BYTES, "prefill_peak_bytes": max(peak, checkpoint.unpacked_block_bytes)}
 
 
 def planning_terms(terms: ring_pb2.SessionTerms, checkpoint: Checkpoint) -> PlanningTerms:

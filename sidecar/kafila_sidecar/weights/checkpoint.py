@@ -29,8 +29,9 @@ from kafila_sidecar.weights.store.library import in_use
 from kafila_sidecar.weights.store.store import Store
 from kafila_sidecar.weights.store.verify import Soundness
 
-Examine = Callable[[Mapping[str, Any], Headers], Awaitable[Anatomy]]
-"""Takes config.json and the headers of all tensors; raises Refused where they don't fit each other."""
+Examine = Callable[[Mapping[str, Any], Headers, int], Awaitable[Anatomy]]
+"""Takes config.json, the headers of all tensors, and the bits that matrices are packed to while loading, 0 for as they
+are; raises Refused where they don't fit each other."""
 
 MakeRoom = Callable[[int, Path], None]
 """Asked before so many bytes come into a folder; raises Refused where they must not."""
@@ -55,11 +56,18 @@ class Checkpoint:
         manifest: Manifest,
         anatomy: Anatomy | None,
         make_room: MakeRoom,
+        bits: int = 0,
+        unpacked_block_bytes: int = 0,
     ) -> None:
         """Raises Refused if the checkpoint's layout or dtype can't be run.
 
-        anatomy: what its parts take in memory; without it, what they take in their files is told.
+        anatomy: what its parts take in memory; without it, what they take in their files is told. bits: what its
+        matrices are packed to while they are loaded, 0 for as they are. unpacked_block_bytes: of the largest block
+        before that.
         """
+        self._source = source
+        self.bits = bits
+        self.unpacked_block_bytes = unpacked_block_bytes
         self._make_room = make_room
         self._store = store
         self._soundness = Soundness(store)
@@ -79,8 +87,21 @@ class Checkpoint:
         self.anatomy = anatomy
         self.sizes: dict[str, Any] = anatomy.sizes  # the planner's "model"
         self.activation_dtype = anatomy.activation_dtype  # "F32", "F16", "BF16"
-        self.quantization = anatomy.quantization  # for people: "BF16", "4-bit"
+        self.quantization = anatomy.quantization  # for people: "BF16", "4-bit", "4-bit, made here from BF16"
         self.parameters = anatomy.parameters
+
+    def packed(self, bits: int, anatomy: Anatomy) -> "Checkpoint":
+        """The same files, with what they take in memory when their matrices are packed to so many bits."""
+        return Checkpoint(
+            source=self._source,
+            store=self._store,
+            fetcher=self._fetcher,
+            manifest=self.manifest,
+            anatomy=anatomy,
+            make_room=self._make_room,
+            bits=bits,
+            unpacked_block_bytes=max(block.held_bytes for block in self.anatomy.blocks),
+        )
 
     @property
     def header_bytes(self) -> int:
@@ -218,7 +239,7 @@ async def open_source(
         piece_bytes=piece_bytes,
     )
     manifest = await fetcher.manifest()
-    anatomy = None if examine is None else await examine(source.config, manifest.tensors)
+    anatomy = None if examine is None else await examine(source.config, manifest.tensors, 0)
     return Checkpoint(
         source=source, store=store, fetcher=fetcher, manifest=manifest, anatomy=anatomy, make_room=make_room
     )

@@ -21,7 +21,14 @@ from kafila_sidecar.session.driving.turns import Turns
 from kafila_sidecar.session.rendezvous.code import Code
 from tests.sidecar.session.driver_world import TERMS, NoNetwork, PlayedChannel, PlayedShares, PlayedStage
 
-CHECKPOINT = SimpleNamespace(config={}, parameters=7, quantization="F32", generation_config={}, in_use=nullcontext)
+CHECKPOINT = SimpleNamespace(
+    anatomy=SimpleNamespace(notices=("its window ends",)),
+    config={},
+    parameters=7,
+    quantization="F32",
+    generation_config={},
+    in_use=nullcontext,
+)
 
 
 class EndingChannel(PlayedChannel):

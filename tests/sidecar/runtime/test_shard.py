@@ -59,10 +59,12 @@ def test_shard_when_closed_then_its_weights_are_gone(folder: Path) -> None:
 
 @pytest.mark.parametrize("first", [(0, 6, True), (0, 2, True), (0, 4, False), (3, 6, False), (4, 4, False)], ids=str)
 @pytest.mark.parametrize("then", [(0, 3, True), (2, 5, False), (0, 6, True)], ids=str)
+@pytest.mark.parametrize("bits", [0, 4])
 def test_shard_when_it_takes_over_from_another_then_bit_for_bit_as_if_loaded_anew(
-    folder: Path, first: tuple[int, int, bool], then: tuple[int, int, bool]
+    folder: Path, first: tuple[int, int, bool], then: tuple[int, int, bool], bits: int
 ) -> None:
-    anew, over = load_shard(folder, *then), load_shard(folder, *then, before=load_shard(folder, *first))
+    before = load_shard(folder, *first, bits=bits)
+    anew, over = load_shard(folder, *then, bits=bits), load_shard(folder, *then, bits=bits, before=before)
     state = pack(mx.random.normal((1, 5, anew.width)), 0)
     is_head = then[2]
     sent = [shard.embed_and_blocks(1, PROMPT) if is_head else shard.run_blocks(1, state) for shard in (anew, over)]

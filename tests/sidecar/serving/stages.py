@@ -9,13 +9,14 @@ from typing import Any
 
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import KafilaError, Unavailable
+from kafila_sidecar.machine.measuring import Measuring
 from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream, StreamKind
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.serving.stage import Stage, StageLimits
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
-from kafila_sidecar.weights.checkpoint import open_checkpoint
+from kafila_sidecar.weights.checkpoint import Checkpoint, open_checkpoint
 from kafila_sidecar.weights.providers.hub import Hub
 from tests.sidecar.net.people import KEY, SESSION, LinkPerson, person
 from tests.support.plans import plan_of, problem_of, stage
@@ -116,10 +117,14 @@ def plan(epoch: int, cuts: Sequence[int], order: Sequence[str], concurrency: int
 
 
 @asynccontextmanager
-async def party(folder: Path, data: Path, *names: str, limits: StageLimits = LIMITS) -> AsyncIterator[StageParty]:
-    """Members of these names, all linked with each other."""
+async def party(
+    folder: Path, data: Path, *names: str, limits: StageLimits = LIMITS, bits: int = 0
+) -> AsyncIterator[StageParty]:
+    """Members of these names, all linked with each other; `bits`: what they pack the checkpoint to while loading."""
     checkpoint = await open_checkpoint(str(folder), hub=Hub(endpoint="http://127.0.0.1:9"), cache=data)
     mlx = MlxThread()
+    if bits:
+        checkpoint = await packed(checkpoint, mlx, bits)
 
     def make_stage(member: StageMember) -> Stage:
         return Stage(
@@ -143,6 +148,12 @@ async def party(folder: Path, data: Path, *names: str, limits: StageLimits = LIM
         for member in made.members:
             await member.endpoint.close()
         mlx.close()
+
+
+async def packed(checkpoint: Checkpoint, mlx: MlxThread, bits: int) -> Checkpoint:
+    """The checkpoint as members hold it that pack it while loading."""
+    measuring = Measuring(mlx=mlx, folder=checkpoint.folder, reserved=lambda: 0)
+    return checkpoint.packed(bits, await measuring.anatomy(checkpoint.config, checkpoint.manifest.tensors, bits))
 
 
 def ask(prompt: str = "once upon a time", **options: Any) -> pb.GenerateRequest:

@@ -64,9 +64,12 @@ async def test_stage_when_planned_again_then_the_same_text_from_another_ring(lin
         await linked.until_free()
 
 
-async def test_blocks_when_a_member_keeps_them_then_they_are_not_read_again(tiny: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("bits", [0, 4])
+async def test_blocks_when_a_member_keeps_them_then_they_are_not_read_again(
+    tiny: Path, tmp_path: Path, bits: int
+) -> None:
     folder = Path(shutil.copytree(tiny, tmp_path / "model"))
-    async with party(folder, tmp_path, *NAMES) as made:
+    async with party(folder, tmp_path, *NAMES, bits=bits) as made:
         await made.serve((0, 2, 4, 6), ("ada", "bob", "cyd"))
         expected, _ = await answer(made["ada"], ask())
         await made.stop()

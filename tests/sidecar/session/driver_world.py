@@ -9,8 +9,8 @@ from kafila_proto import ring_pb2
 from kafila_sidecar.net.candidates import HOST, Candidate
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.session.channel.events import Event, HostChanged, MemberJoined, MemberRemoved, MessageFrom
-from kafila_sidecar.session.coordination.coordinator import PlanningTerms
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
+from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
 from kafila_sidecar.session.coordination.states import State
 from kafila_sidecar.session.driving.changes import Change
 from kafila_sidecar.session.driving.driver import SessionDriver

@@ -6,9 +6,10 @@ from random import Random
 from typing import Any
 
 from kafila_planner import Refusal, problem_from_json
-from kafila_sidecar.session.coordination.coordinator import Coordinator, PlanningTerms
+from kafila_sidecar.session.coordination.coordinator import Coordinator
 from kafila_sidecar.session.coordination.effects import (
     Accuse,
+    AwaitMemory,
     Closed,
     ComputePlan,
     CoordinatorOutput,
@@ -24,10 +25,13 @@ from kafila_sidecar.session.coordination.effects import (
     Remove,
     Report,
     Serve,
+    SetAside,
+    StepDown,
     StopServing,
     Vote,
 )
 from kafila_sidecar.session.coordination.follower import Follower
+from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
 from kafila_sidecar.session.coordination.states import State
 from tests.support.plans import MODEL, plan_of, stage
 
@@ -75,6 +79,7 @@ class CoreParty:
         self.closed: dict[str, Fault | None] = {}
         self.proposals: list[Proposal] = []
         self.loads: list[str] = []
+        self.aside: dict[str, str] = {}
         self.dead: set[str] = set()
         self._shuffle = shuffle
         self._slow = slow  # who never gets its shard loaded
@@ -175,6 +180,15 @@ class CoreParty:
                     self.removed.append((member, reason))
                     left = tuple(m for m in self.coordinator.members if m != member)
                     self.write_log(left, anew=reason == "removed")
+                case SetAside(fault):
+                    self.aside[fault.member] = fault.sentence
+                case AwaitMemory(fault):
+                    self._tell(lambda follower, f=fault: follower.awaits_memory(f.sentence))
+                case StepDown(fault):
+                    name = self.coordinator.name
+                    self.do(name, self.machines[name].failed_here(fault.code, fault.sentence))
+                    self.pump()
+                    self.leave(name)
                 case Dissolve(fault):
                     self._tell(lambda follower, f=fault: follower.close(f))
 

@@ -22,6 +22,7 @@ def said(state: State, *, wanted: int = 3, joining: str = "open", **changes: obj
         (said(State.FORMING, wanted=0), "pass the code on, then `ollama session start`"),
         (said(State.FORMING, wanted=0, joining="paused"), "guessed wrongly too often"),
         (said(State.FORMING, wanted=1, waiting=["ada"]), "measuring: ada"),
+        (said(State.FORMING, shortage="8 GB short"), "8 GB short: waiting for another member, pass the code on"),
         (said(State.REPLANNING), "planning"),
         (said(State.LINKING, waiting=["ada to bob"]), "linking: ada to bob"),
         (said(State.FETCHING, progress={"bob": "loading", "ada": "ready"}), "bob is loading"),

@@ -27,9 +27,10 @@ from kafila_sidecar.session.admission.newcomer import Newcomer
 from kafila_sidecar.session.admission.pake import Guesses
 from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.coordination import messages, speech
-from kafila_sidecar.session.coordination.coordinator import Coordinator, PlanningTerms
+from kafila_sidecar.session.coordination.coordinator import Coordinator
 from kafila_sidecar.session.coordination.effects import ComputePlan, Json, Proposal
 from kafila_sidecar.session.coordination.planning import check_proposal, propose
+from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
 from kafila_sidecar.session.membership import rekey
 from kafila_sidecar.session.membership.agreement import pair_keys
 from kafila_sidecar.session.membership.entries import found_log
@@ -162,7 +163,10 @@ def test_rekey_when_wrapped_then_the_documents_and_its_reader_opens_it() -> None
 
 def test_envelope_when_signed_and_sealed_then_the_documents() -> None:
     asking = ring_pb2.Control(ask=ring_pb2.Ask(member="lab"))
-    envelope = sign_envelope(DESK, session=SESSION, sender="desk", sequence=1, log_length=1, control=asking)
+    head = DOC.hex("founding entry's hash")
+    envelope = sign_envelope(
+        DESK, session=SESSION, sender="desk", sequence=1, log_length=1, log_head=head, control=asking
+    )
     plain = envelope.SerializeToString(deterministic=True)
     assert plain == DOC.hex("envelope")
     DESK.private_key.public_key().verify(envelope.signature, DOC.hex("signed bytes"))

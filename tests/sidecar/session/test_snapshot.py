@@ -20,7 +20,11 @@ from tests.support.plans import plan_of, problem_of, stage
 STAGES = [stage("ada", 0, 2, cost_s=0.01, resident_bytes=2000), stage("bob", 2, 4, cost_s=None)]
 PROPOSAL = Proposal(3, problem_of("ada", "bob"), plan_of(STAGES, hop_s=(0.002, None)))
 CHECKPOINT = SimpleNamespace(
-    config={"model_type": "llama", "hidden_size": 8}, parameters=7, quantization="F32", generation_config={"top_k": 5}
+    anatomy=SimpleNamespace(notices=("its window ends",)),
+    config={"model_type": "llama", "hidden_size": 8},
+    parameters=7,
+    quantization="F32",
+    generation_config={"top_k": 5},
 )
 
 
@@ -55,6 +59,7 @@ def test_view_when_forming_then_members_in_order_and_who_is_missing() -> None:
     ]
     assert (shown.state, "1 more member" in shown.doing) == ("forming", True)
     assert not shown.stages
+    assert list(shown.notices) == ["its window ends"]
 
 
 def test_view_when_a_member_left_and_is_heard_again_then_present_follows() -> None:

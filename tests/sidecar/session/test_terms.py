@@ -19,6 +19,7 @@ CHECKPOINT: Any = SimpleNamespace(
     sizes={"blocks": 3},
     activation_dtype="F32",
     anatomy=SimpleNamespace(most_tokens=None),
+    unpacked_block_bytes=0,
 )  # fmt: skip
 
 
@@ -35,6 +36,7 @@ def asked(**fields: Any) -> pb.CreateSessionRequest:
         ({"strategy": "magic"}, "magic"),
         ({"objective": "fun"}, "fun"),
         ({"context_tokens": 3}, "3 tokens"),
+        ({"quantize_bits": 5}, "5 bits while loading: choose 4 or 8"),
     ],
 )
 def test_check_when_it_makes_no_sense_then_one_sentence_names_it(fields: dict[str, Any], named: str) -> None:
@@ -66,3 +68,17 @@ def test_planning_terms_when_made_from_the_log_then_the_same_for_every_member() 
     made = planning_terms(terms, CHECKPOINT)
     assert (made.model, made.context_tokens, made.require, made.exclude) == ({"blocks": 3}, 1000, ("all",), ("eve",))
     assert made.extra["prefill_peak_bytes"] > 0
+
+
+@pytest.mark.parametrize("bits", [0, 4, 8])
+def test_terms_when_members_shall_quantise_then_they_say_so_and_the_files_bytes_stay(bits: int) -> None:
+    check_terms(asked(quantize_bits=bits), 64)
+    terms = make_terms(asked(quantize_bits=bits), CHECKPOINT, rendezvous_at_host=False)
+    assert (terms.quantize_bits, terms.weight_bytes) == (bits, 4711)
+
+
+def test_planning_terms_when_blocks_are_packed_while_loading_then_there_is_room_for_one_unpacked() -> None:
+    terms = make_terms(asked(quantize_bits=4), CHECKPOINT, rendezvous_at_host=False)
+    packing = SimpleNamespace(**{**vars(CHECKPOINT), "unpacked_block_bytes": 10**12})
+    assert planning_terms(terms, cast(Any, packing)).extra["prefill_peak_bytes"] == 10**12
+    assert planning_terms(terms, CHECKPOINT).extra["prefill_peak_bytes"] < 10**12

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import Denied, InvalidInput
 from kafila_sidecar.session.channel.events import Event
-from kafila_sidecar.session.channel.replica import Replica
+from kafila_sidecar.session.channel.replica import HostForked, Replica
 from kafila_sidecar.session.channel.upkeep import Acts, Letter, Upkeep
-from kafila_sidecar.session.membership.log import Forked
+from kafila_sidecar.session.membership.rivals import Forked
 from tests.sidecar.session.trust_world import new_host, newcomer
 
 
@@ -82,11 +82,19 @@ class Village:
 
     def hear(self, person: Villager, sealed: bytes) -> None:
         try:
-            events = person.replica.receive(sealed) or []
+            events = self._heard(person, sealed)
             person.told += events
             self._perform(person.name, person.upkeep.settle(events))
         except (Denied, InvalidInput) as error:
             person.refused.append(error)
+
+    def _heard(self, person: Villager, sealed: bytes) -> list[Event]:
+        """As the channel takes it: a host that is convicted is news, and no end."""
+        try:
+            return person.replica.receive(sealed) or []
+        except HostForked as forked:
+            person.refused.append(forked)
+            return forked.told
 
     def forked(self) -> set[str]:
         return {name for name, person in self.people.items() if any(isinstance(e, Forked) for e in person.refused)}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from aioice.stun import Message
 
 from kafila_sidecar.net.candidates import RELAYED, Address, Candidate
-from kafila_sidecar.net.errors import LinkLost
+from kafila_sidecar.net.errors import BadDatagram, LinkLost
 from kafila_sidecar.net.link.pathsize import SAFE_BYTES
 from kafila_sidecar.net.link.punch import Datagram, Punch
 from kafila_sidecar.net.link.stream import Stream
@@ -163,6 +163,10 @@ class Link:
         self._send_checks(self._punch.receive(message, source, self._loop.time()))
 
     def receive_quic(self, datagram: bytes, source: Address) -> None:
+        """Until the link stands, only from where the peer announced itself or a check that it signed came from: nobody
+        else begins a handshake here."""
+        if not self._core.is_established and not self._punch.knows(source):
+            raise BadDatagram(f"a handshake from {source[0]}, from where the peer sent no check")
         now, heard_at = self._loop.time(), self._core.heard_at
         self._core.receive(datagram, now, self.rtt_s)
         if self._core.is_established and source != self.remote_address and self._core.heard_at != heard_at:

@@ -97,6 +97,10 @@ class Punch:
             return self._answered(message, source, now)
         raise BadDatagram(f"a STUN message from {source[0]} is neither check nor answer")
 
+    def knows(self, source: Address) -> bool:
+        """Whether the peer announced this address, or a check that it signed came from there."""
+        return source in self._checks
+
     def awaits(self, transaction: bytes) -> bool:
         """Whether this is a transaction of ours that has no answer yet."""
         return self._size.awaits(transaction) or any(transaction in check.open for check in self._checks.values())

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kafila_sidecar.errors import KafilaError, Unavailable
+from kafila_sidecar.errors import KafilaError
+from kafila_sidecar.lack import in_words
 from kafila_sidecar.net.candidates import Address, Candidate, Interface, system_interfaces
 from kafila_sidecar.net.errors import BadDatagram
 from kafila_sidecar.net.nat.behaviour import Nat, StunServer
@@ -69,6 +70,7 @@ class NetworkMonitor:
         self._kept: MappedAddress | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._listeners: list[Listener] = []
+        self._last_seen: tuple[Interface, ...] = ()
         self._doubted = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
@@ -92,13 +94,12 @@ class NetworkMonitor:
 
     async def run(self) -> None:
         """Watches the machine's addresses, and what the NAT makes of them."""
-        watch = NetworkWatch(self._seen_interfaces() or ())
+        watch = NetworkWatch(self._seen())
         try:
             while True:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._doubted.wait(), LOOK_EVERY_S)
-                seen = self._seen_interfaces()
-                if (seen is not None and watch.look(seen)) or self._doubted.is_set():
+                if watch.look(self._seen()) or self._doubted.is_set():
                     await self._changed()
         finally:
             self._stop_keeping()
@@ -106,13 +107,13 @@ class NetworkMonitor:
 
     # ---- Private
 
-    def _seen_interfaces(self) -> Iterable[Interface] | None:
-        """None where the system has no descriptor or memory to look with: the next look may have."""
+    def _seen(self) -> tuple[Interface, ...]:
+        """The interfaces; those of the look before where the system does not tell."""
         try:
-            return self._interfaces()
+            self._last_seen = tuple(self._interfaces())
         except OSError as error:
-            log.warning("look_failed error=%s", error.strerror)
-            return None
+            log.warning("network_not_seen error=%s", error)
+        return self._last_seen
 
     async def _changed(self) -> None:
         """Everything that was known belongs to the network before: links search, peers hear, servers are asked."""
@@ -123,7 +124,7 @@ class NetworkMonitor:
         self._tell()
         await self._stop_mapping()
         for servers in {listener.servers for listener in self._listeners}:
-            with contextlib.suppress(Unavailable):  # asked again by whoever needs it
+            with contextlib.suppress(KafilaError), in_words():  # asked again by whoever needs it
                 await self.about(servers)
 
     async def _classify(self, servers: tuple[StunServer, ...]) -> Nat:
@@ -158,7 +159,8 @@ class NetworkMonitor:
 
     async def _have_mapped(self, map_port: MapPort) -> None:
         try:
-            await map_port(self._own.address[1], self._told_mapped)
+            with in_words():
+                await map_port(self._own.address[1], self._told_mapped)
         except KafilaError as error:
             log.info("port_mapping_failed code=%s", error.code)
 

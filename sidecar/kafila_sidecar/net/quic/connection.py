@@ -4,6 +4,7 @@
 - Receive credit follows the readers (`credit`), so an unread stream can't grow without bound.
 - The time of the last packet that decrypted is kept: it is the sign of life of the peer.
 - The first destination connection id names the pair, so that one socket can serve many links.
+- Version negotiation and Retry, which no member sends, are not heard: neither is authenticated.
 - Some streams send only when no other has anything to send (aioquic knows no priorities).
 - What it raises at a peer's bytes ends this connection, and no other.
 
@@ -20,7 +21,7 @@ from aioquic import tls
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import Limit, NetworkAddress, QuicConnection, QuicReceiveContext
 from aioquic.quic.events import ConnectionTerminated
-from aioquic.quic.packet import QuicErrorCode, QuicFrameType
+from aioquic.quic.packet import QuicErrorCode, QuicFrameType, QuicHeader
 from aioquic.quic.packet_builder import QuicPacketBuilder
 from aioquic.quic.recovery import QuicPacketSpace
 from aioquic.quic.stream import QuicStream
@@ -182,6 +183,12 @@ class PinnedConnection(QuicConnection):
         self.heard_at = context.time
         return super()._payload_received(context, plain, crypto_frame_required)
 
+    def _receive_version_negotiation_packet(self, header: QuicHeader, now: float) -> None:
+        """Members speak one version, and agree on their protocol before."""
+
+    def _receive_retry_packet(self, header: QuicHeader, packet_without_tag: bytes, now: float) -> None:
+        """A path was checked before anybody dials on it."""
+
     def _write_stream_limits(self, builder: QuicPacketBuilder, space: QuicPacketSpace, stream: QuicStream) -> None:
         if stream.receiver.is_finished or not stream.max_stream_data_local:
             return
@@ -234,7 +241,7 @@ def _check_private_names() -> None:
         *_missing(
             connection,
             "_peer_cid _original_destination_connection_id _close_event _close_end _loss _streams _initialize "
-            "_payload_received _streams_queue "
+            "_payload_received _streams_queue _receive_version_negotiation_packet _receive_retry_packet "
             "_write_stream_limits _write_connection_limits _on_max_stream_data_delivery _on_connection_limit_delivery "
             "_local_max_data _local_max_streams_bidi _local_max_streams_uni _max_datagram_size",
         ),

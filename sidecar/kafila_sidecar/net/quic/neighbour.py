@@ -23,6 +23,8 @@ from kafila_sidecar.net.quic.credit import Credit
 
 LONGEST_REASON = 200  # characters that the other end says when it closes
 KEEPALIVE_S = 0.5  # a PING after this long without a word from the peer
+MOST_ATTEMPTS = 8  # at a handshake, at once; a dialler makes one each time that it wants the link
+ATTEMPTS_PER_S = 2.0
 WELCOME = b"kafila\x01"  # the listener's first bytes, on its first unidirectional stream: protocol version 1
 _WELCOME_STREAM = 3  # RFC 9000 section 2.1: server-initiated, unidirectional
 _SMALLEST_INITIAL_BYTES = 1200  # RFC 9000 section 14.1
@@ -63,6 +65,22 @@ class Ended:
 Event = Established | StreamData | StreamGone | Ended
 
 
+class Attempts:
+    """How many handshakes may begin: each costs some milliseconds of computing, which a forger does not pay."""
+
+    def __init__(self) -> None:
+        self._left, self._at = float(MOST_ATTEMPTS), 0.0
+
+    def take(self, now: float) -> bool:
+        """Takes one, if one is left."""
+        self._left = min(MOST_ATTEMPTS, self._left + (now - self._at) * ATTEMPTS_PER_S)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
 class Neighbour:
     """The protocol core of a link. `pair_name` is 8 bytes that both ends derive, `peer_fingerprint` the roster's."""
 
@@ -77,6 +95,7 @@ class Neighbour:
         self._pair_name = pair_name
         self._connection: PinnedConnection | None = None
         self._peer_cid = b""  # the dialler's first source connection id, which tells its attempts apart
+        self._attempts = Attempts()
         self._welcome = b""
         self._events: deque[Event] = deque()
         self._early: list[Event] = []  # what overtook the welcome
@@ -117,7 +136,7 @@ class Neighbour:
         if self._ended:
             return
         if not self.dials and not self.is_established:
-            self._listen(datagram, rtt_s)
+            self._listen(datagram, now, rtt_s)
         if self._connection is None:
             return
         self._connection.receive_datagram(datagram, PSEUDO_ADDRESS, now)
@@ -162,14 +181,16 @@ class Neighbour:
         )
         self.routes.add(self._connection.host_cid)
 
-    def _listen(self, datagram: bytes, rtt_s: float) -> None:
-        """Starts a connection for the dialler's first packet, anew for each of its attempts."""
+    def _listen(self, datagram: bytes, now: float, rtt_s: float) -> None:
+        """Starts a connection for the dialler's first packet, anew for each of its attempts; there is only ever one."""
         try:
             header = pull_quic_header(Buffer(data=datagram), host_cid_length=CID_BYTES)
         except ValueError:
             return
         is_first = header.packet_type is QuicPacketType.INITIAL and header.destination_cid == self._pair_name
-        if is_first and len(datagram) >= _SMALLEST_INITIAL_BYTES and header.source_cid != self._peer_cid:
+        if not is_first or len(datagram) < _SMALLEST_INITIAL_BYTES or header.source_cid == self._peer_cid:
+            return
+        if self._attempts.take(now):
             self._peer_cid = header.source_cid
             self.refusal = None
             self.routes = {self._pair_name}

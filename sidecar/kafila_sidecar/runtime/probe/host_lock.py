@@ -2,6 +2,7 @@
 
 import asyncio
 import fcntl
+import logging
 import os
 import tempfile
 from pathlib import Path
@@ -9,7 +10,9 @@ from types import TracebackType
 
 from kafila_sidecar.errors import TimedOut
 
-DEFAULT = Path(tempfile.gettempdir()) / "kafila-probe.lock"
+log = logging.getLogger(__name__)
+
+NAME = "kafila-probe.lock"  # in the folder for temporary files, which all users share
 WAIT_S = 60.0  # several members may measure before us, a few seconds each
 RETRY_S = 0.05
 
@@ -17,16 +20,22 @@ RETRY_S = 0.05
 class HostLock:
     """An advisory lock on a file, freed by the system when its holder dies. `async with` waits for it.
 
+    Where no such file can be had, nobody is kept from measuring at once: that costs accuracy, not the session.
+
     Raises: TimedOut when others hold it for `wait_s`.
     """
 
-    def __init__(self, path: Path = DEFAULT, *, wait_s: float = WAIT_S) -> None:
+    def __init__(self, path: Path | None = None, *, wait_s: float = WAIT_S) -> None:
         self._path = path
         self._wait_s = wait_s
         self._file = -1
 
     async def __aenter__(self) -> None:
-        self._file = _opened(self._path)
+        try:
+            self._file = _opened(self._path or Path(tempfile.gettempdir()) / NAME)
+        except OSError as error:
+            log.warning("measuring_unguarded error=%s", error)
+            return
         try:
             async with asyncio.timeout(self._wait_s):
                 while not _locked(self._file):  # noqa: ASYNC110 - its holder is another process
@@ -44,7 +53,8 @@ class HostLock:
         self._release()
 
     def _release(self) -> None:
-        os.close(self._file)
+        if self._file >= 0:
+            os.close(self._file)
 
 
 def _opened(path: Path) -> int:

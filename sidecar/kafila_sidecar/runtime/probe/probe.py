@@ -5,13 +5,13 @@ the times over the number of blocks is a block's cost, the intercept the fixed c
 device, element type and block shape. Imports without MLX.
 """
 
+import contextlib
 import hashlib
 import json
 import logging
 import math
 import os
 import statistics
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -197,10 +197,16 @@ def _stored(path: Path) -> Cost | None:
 
 
 def _store(path: Path, cost: Cost) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as out:
-        json.dump(asdict(cost), out)
-    os.replace(out.name, path)
+    """For the next time; where that can't be kept, it is measured again."""
+    fresh = path.with_suffix(f".{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh.write_text(json.dumps(asdict(cost)), encoding="utf-8")
+        fresh.replace(path)
+    except OSError as error:
+        log.warning("measurement_not_kept error=%s", error)
+        with contextlib.suppress(OSError):
+            fresh.unlink()
 
 
 def _device() -> str:

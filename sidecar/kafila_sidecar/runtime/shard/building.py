@@ -14,11 +14,11 @@ from mlx_lm.utils import _takes_global_scale, infer_quant_config
 
 from kafila_sidecar.errors import Refused
 from kafila_sidecar.models.family import Family
+from kafila_sidecar.models.quantisation import MADE_HERE_GROUP
 from kafila_sidecar.models.reading import Reading, read
 from kafila_sidecar.runtime.shard.partial import blocks_of
 from kafila_sidecar.runtime.shard.rollcall import RollCall, call_roll
 
-GROUP_SIZE = 64  # of MLX's own default
 Weights = dict[str, mx.array]
 
 
@@ -68,17 +68,24 @@ class Built:
         except (KeyError, ValueError, IndexError, TypeError) as error:
             raise Refused(f"the checkpoint's weights don't fit its config.json: {error!r}") from error
 
-    def pack(self, bits: int, part: int | None, *, group_size: int = GROUP_SIZE) -> None:
+    def check_unpacked(self) -> None:
+        """Raises Refused for a checkpoint that can't be packed again."""
+        if self.reading.quantisation is not None:
+            raise Refused(
+                "the checkpoint is quantised already: choose one in 16 bits to have it quantised while loading"
+            )
+
+    def pack(self, bits: int, part: int | None) -> None:
         """Packs the matrices of one block, or with None all outside the blocks, as mlx-lm's convert does."""
         choose = getattr(self.model, "quant_predicate", None)
 
         def form(path: str, module: Any) -> Any:
-            fits = hasattr(module, "to_quantized") and module.weight.shape[-1] % group_size == 0
+            fits = hasattr(module, "to_quantized") and module.weight.shape[-1] % MADE_HERE_GROUP == 0
             if not fits or self.block_of(f"{path}.") != part:
                 return False
             return True if choose is None else choose(path, module)
 
-        quantize(self.model, group_size=group_size, bits=bits, class_predicate=form)
+        quantize(self.model, group_size=MADE_HERE_GROUP, bits=bits, class_predicate=form)
 
     def quantise(self, weights: Weights) -> None:
         """Gives the modules whose weights come with scales MLX's quantised form, each as its entry or shapes say."""

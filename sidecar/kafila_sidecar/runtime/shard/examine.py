@@ -15,6 +15,7 @@ from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
 from kafila_sidecar.errors import Refused
 from kafila_sidecar.models.anatomy import Anatomy, BlockAnatomy, Headers
 from kafila_sidecar.models.family import is_embedding, is_unembedding, text_of
+from kafila_sidecar.models.quantisation import MADE_HERE_GROUP
 from kafila_sidecar.models.reading import Reading
 from kafila_sidecar.runtime.shard.building import Built, build, flat
 from kafila_sidecar.runtime.shard.loading import compare, stand_ins
@@ -23,10 +24,10 @@ from kafila_sidecar.runtime.shard.partial import Forward, Given, redirect
 ACTIVATIONS = {mx.float32: "F32", mx.float16: "F16", mx.bfloat16: "BF16"}
 
 
-def examine(config: Mapping[str, Any], headers: Headers, *, bits: int | None = None) -> Anatomy:
+def examine(config: Mapping[str, Any], headers: Headers, *, bits: int = 0) -> Anatomy:
     """The anatomy of a checkpoint whose tensors have these headers.
 
-    bits: as the members pack its matrices while loading, None for as they are.
+    bits: as the members pack its matrices while loading, 0 for as they are.
 
     Raises: Refused, naming the key or the tensor, where configuration and tensors don't fit each other.
     """
@@ -36,10 +37,20 @@ def examine(config: Mapping[str, Any], headers: Headers, *, bits: int | None = N
     compare(dict(flat(built.model)), weights)
     built.model.eval()
     built.model.load_weights(list(weights.items()), strict=False)
-    if bits is not None:
-        for part in (*range(built.count), None):
-            built.pack(bits, part)
-    return _anatomy(built, _Rehearsal(built), bits)
+    quantization = _quantization(built)
+    if bits:
+        _pack(built, bits)
+        quantization = f"{bits}-bit, made here from {quantization}"
+    return _anatomy(built, _Rehearsal(built), quantization)
+
+
+def _pack(built: Built, bits: int) -> None:
+    before = built.weight_bytes(0, built.count, head=True)
+    built.check_unpacked()
+    for part in (*range(built.count), None):
+        built.pack(bits, part)
+    if built.weight_bytes(0, built.count, head=True) == before:
+        raise Refused(f"no matrix of this model can be quantised: their rows are no multiple of {MADE_HERE_GROUP}")
 
 
 class _Rehearsal:
@@ -66,7 +77,7 @@ class _Rehearsal:
         return forward(given)
 
 
-def _anatomy(built: Built, rehearsal: _Rehearsal, bits: int | None) -> Anatomy:
+def _anatomy(built: Built, rehearsal: _Rehearsal, quantization: str) -> Anatomy:
     if rehearsal.dtype not in ACTIVATIONS:
         raise Refused(f"hidden states of this model are {rehearsal.dtype}: choose a checkpoint in bf16, f16 or f32")
     reading = built.reading
@@ -81,7 +92,7 @@ def _anatomy(built: Built, rehearsal: _Rehearsal, bits: int | None) -> Anatomy:
         norm_bytes=sum(size for _, size in outside) - embed_bytes - unembed_bytes,
         tied=tied,
         activation_dtype=ACTIVATIONS[rehearsal.dtype],
-        quantization=_quantization(built) if bits is None else f"{bits}-bit",
+        quantization=quantization,
         parameters=_parameters(built),
         no_cut_after=built.roll.no_cut_after(),
         most_tokens=reading.most_tokens,

@@ -9,6 +9,7 @@ from mlx.nn.layers.base import Module
 
 from kafila_sidecar.errors import NotFound, Refused
 from kafila_sidecar.models.anatomy import Headers
+from kafila_sidecar.runtime.memory import check_room
 from kafila_sidecar.runtime.shard.building import Built, build, flat
 from kafila_sidecar.runtime.shard.partial import strip
 from kafila_sidecar.small_files import CONFIG, read_json
@@ -41,25 +42,26 @@ def load_part(
     end: int,
     head: bool,
     headers: Headers | None = None,
-    bits: int | None = None,
+    bits: int = 0,
     kept: Weights | None = None,
 ) -> Built:
     """The Model with the blocks [start, end), and all that lies outside the blocks if `head`, evaluated.
 
     files: which tensors are to be taken from which safetensors file; what else stands in a file (a hole, in a sparse
     one) becomes lazy NaN, that `sanitize()` may handle and nobody evaluates. headers: of all tensors of the checkpoint;
-    by default those in `files` are all. bits: 4 or 8 packs the matrices of a 16-bit checkpoint, block by block.
-    kept: arrays of this checkpoint that are in memory already, by mlx-lm's names; those of other parts are dropped
-    first, ours stand in for what the files have.
+    by default those in `files` are all. bits: 4 or 8 packs the matrices of a 16-bit checkpoint, 0 leaves them as they
+    are. kept: arrays of this checkpoint that are in memory already, in the form that `bits` says, by mlx-lm's names, of
+    whole blocks and of all outside the blocks or nothing; those of other parts are dropped first, ours stand in for
+    what the files have.
 
-    Raises: Refused when a tensor of ours is missing or doesn't fit the configuration.
+    Raises: Refused when a tensor of ours is missing or doesn't fit the configuration, or all of them the memory.
     """
     weights = _read(files)
     weights |= stand_ins({name: header for name, header in (headers or {}).items() if name not in weights})
     # Whoever doesn't hold the head may not see whether there is an unembedding, and needs none.
     built = build(config, weights.keys() | (set() if head else {"lm_head.weight"}))
-    if bits is not None and built.reading.quantisation is not None:
-        raise Refused("the checkpoint is quantised already: choose one in 16 bits to have it quantised while loading")
+    if bits:
+        built.check_unpacked()
     return filled(built, files, weights, start=start, end=end, head=head, bits=bits, kept=kept)
 
 
@@ -71,7 +73,7 @@ def filled(
     start: int,
     end: int,
     head: bool,
-    bits: int | None = None,
+    bits: int = 0,
     kept: Weights | None = None,
 ) -> Built:
     """As `load_part`, of a Model that has been built and of arrays that have been read, which leave `weights`."""
@@ -80,16 +82,42 @@ def filled(
     _refuse_lacking(built, files, weights, start=start, end=end, head=head)
     fitted = built.sanitised(dict(weights))
     ours = {name: array for name, array in fitted.items() if built.is_of(name, start, end, head=head)}
-    if kept is not None:
-        ours = {name: kept.pop(name, array) for name, array in ours.items()}
-        kept.clear()
-        mx.clear_cache()
+    ready = _take_over(built, ours, kept, start=start, end=end, head=head) if kept is not None else set()
     weights.clear()  # whatever holds an array keeps it in memory once it has been read
     fitted.clear()
     strip_absent(built, start=start, end=end)
     built.quantise(ours)
-    _fill(built, ours, start=start, end=end, head=head, bits=bits)
+    _pack(built, bits, ready)
+    _put_in(built, ours, start=start, end=end, head=head)
+    # What lies outside the blocks comes first, since its matrices are the largest: there is most room for them then.
+    coming = [part for part in [*([None] if head else []), *range(start, end)] if part not in ready]
+    _pack(built, bits, coming)
+    check_room(sum(array.nbytes for part in coming for array in _of_part(built, part)))
+    for part in coming:
+        _evaluate(built, part, one_by_one=bool(bits))
     return built
+
+
+def _pack(built: Built, bits: int, parts: Collection[int | None]) -> None:
+    """Packs blocks, None for all outside them, lazily; 0 bits leave them as they are."""
+    for part in parts if bits else ():
+        built.pack(bits, part)
+
+
+def _of_part(built: Built, part: int | None) -> list[mx.array]:
+    return [array for name, array in flat(built.model) if built.block_of(name) == part]
+
+
+def _take_over(built: Built, ours: Weights, kept: Weights, *, start: int, end: int, head: bool) -> set[int | None]:
+    """Puts the arrays that are in memory in the place of what `ours` has of the same blocks, and lets go of the rest.
+    Returns the blocks, None for all outside them."""
+    ready = {built.block_of(name) for name in kept if built.is_of(name, start, end, head=head)}
+    for name in [name for name in ours if built.block_of(name) in ready]:
+        del ours[name]
+    ours |= {name: array for name, array in kept.items() if built.block_of(name) in ready}
+    kept.clear()
+    mx.clear_cache()
+    return ready
 
 
 def _refuse_lacking(
@@ -144,21 +172,21 @@ def absent(shape: Collection[int], dtype: mx.Dtype) -> mx.array:
     return mx.full(tuple(shape), 0xFF if dtype == mx.uint8 else 0, dtype)
 
 
-def _fill(built: Built, weights: Weights, *, start: int, end: int, head: bool, bits: int | None) -> None:
-    """Puts the weights in and evaluates them block by block: what `sanitize()` built on, and what was packed, is freed
-    as we go."""
+def _put_in(built: Built, weights: Weights, *, start: int, end: int, head: bool) -> None:
+    """Makes the weights, which leave `weights`, the Model's own."""
+    compare({name: array for name, array in flat(built.model) if built.is_of(name, start, end, head=head)}, weights)
     model: Module = built.model
-    wanted = {name: array for name, array in flat(model) if built.is_of(name, start, end, head=head)}
-    compare(wanted, weights)
     model.eval()
     model.load_weights(list(weights.items()), strict=False)
     weights.clear()
-    wanted.clear()
-    parts: list[int | None] = [*range(start, end), *([None] if head else [])]
-    for part in parts:
-        if bits is not None:
-            built.pack(bits, part)
-        mx.eval([array for name, array in flat(model) if built.block_of(name) == part])
+
+
+def _evaluate(built: Built, part: int | None, *, one_by_one: bool) -> None:
+    """Reads one block, or all outside the blocks, and frees what `sanitize()` built on. Matrices that are packed come
+    `one_by_one`, so that each leaves before the next one is read."""
+    arrays = _of_part(built, part)
+    for step in [[array] for array in arrays] if one_by_one else [arrays]:
+        mx.eval(step)
 
 
 def compare(wanted: Weights, weights: Weights) -> None:

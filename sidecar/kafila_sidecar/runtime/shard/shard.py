@@ -58,16 +58,16 @@ class Shard:
         end: int,
         head: bool,
         headers: Headers | None = None,
-        bits: int | None = None,
+        bits: int = 0,
         before: "Shard | None" = None,
     ) -> "Shard":
         """Loads our part of a checkpoint, taking no more memory than it and a tenth.
 
         folder: has config.json. files: which tensors come from which safetensors file; files may be sparse, and named
         .partial. headers: of all tensors, where `files` aren't all files. bits: 4 or 8 packs a 16-bit checkpoint's
-        matrices while loading, the same on every member. before: another part of the same checkpoint, in the same form,
-        which is closed: what both parts have is taken over as it is in memory, the rest of it freed before anything is
-        read.
+        matrices while loading, the same on every member; 0: as they are. before: another part of the same checkpoint,
+        in the same form, which is closed: what both parts have is taken over as it is in memory, the rest of it freed
+        before anything is read.
 
         Raises: Refused for a family that isn't offered, or weights that are missing or don't fit.
         """

@@ -28,11 +28,11 @@ from kafila_sidecar.session.channel.gossip import Forward
 from kafila_sidecar.session.channel.presence import Presence
 from kafila_sidecar.session.channel.queue import EventQueue
 from kafila_sidecar.session.channel.reception import Reception
-from kafila_sidecar.session.channel.replica import Replica
+from kafila_sidecar.session.channel.replica import HostForked, Replica
 from kafila_sidecar.session.channel.upkeep import Acts, Upkeep
 from kafila_sidecar.session.membership.identity import Identity
-from kafila_sidecar.session.membership.log import Forked
 from kafila_sidecar.session.membership.members import Member
+from kafila_sidecar.session.membership.rivals import Forked
 from kafila_sidecar.session.membership.seal import is_for_all
 from kafila_sidecar.session.rendezvous.attendance import (
     LONGEST_PAUSE_S,
@@ -150,7 +150,7 @@ class Channel:
         return "unreachable" if is_unreachable and state != "locked" else state
 
     async def run(self) -> None:
-        """Serves until `leave`, `aclose` or cancellation. Raises Forked when there are two histories of it."""
+        """Serves until `leave`, `aclose` or cancellation. Raises Forked when most others follow another history."""
         self._runs = True
         try:
             async with asyncio.TaskGroup() as group:
@@ -180,11 +180,9 @@ class Channel:
     async def receive(self, sealed: bytes) -> None:
         """A sealed message that came over a link: told and passed on at first sight, else dropped."""
         try:
-            events = self._replica.receive(sealed)
-            if events is not None and is_for_all(sealed):
-                self._delivery.ways.put(sealed)
-            self._tell(events or [])
-            self._perform(self._upkeep.settle(events or []))
+            events = self._heard(sealed)
+            self._tell(events)
+            self._perform(self._upkeep.settle(events))
         except (Forked, Refused) as fault:
             self._fail(fault)
         except (Denied, InvalidInput) as error:
@@ -233,8 +231,6 @@ class Channel:
         Who is "removed" is out for good: there is a new code too. Raises InvalidInput for no member, or for the host.
         """
         self._perform(self._upkeep.remove(name, reason))
-        if reason == "removed":
-            self.new_code()
 
     def new_code(self) -> Code:
         """A new code in place of the old one; joining goes on if it was paused."""
@@ -270,8 +266,10 @@ class Channel:
             match event:
                 case MemberJoined():
                     self._look_round()  # its stream may have ended before its admission came to us
-                case MemberRemoved(name):
+                case MemberRemoved(name, reason):
                     self._presence.forget(name)
+                    if reason == "removed" and self.is_host:
+                        self._reception.new_code()
                 case HostChanged() if self.is_host:
                     self._reception.open()
         self._note_joining()
@@ -293,6 +291,15 @@ class Channel:
         self._closing.set()
 
     # ---- In
+
+    def _heard(self, sealed: bytes) -> list[Event]:
+        try:
+            events = self._replica.receive(sealed)
+        except HostForked as forked:
+            events = forked.told
+        if events is not None and is_for_all(sealed):
+            self._delivery.ways.put(sealed)
+        return events or []
 
     async def _attend(self) -> None:
         self._look_round()

@@ -45,6 +45,23 @@ class Doubted:
 
 
 @dataclass(frozen=True, slots=True)
+class HostConvicted:
+    """The host signed two histories, which these entries prove to everybody: somebody has to succeed it."""
+
+    name: str
+    sentence: str
+    proof: tuple[ring_pb2.SignedEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WentAstray:
+    """A member took over in a history that this session does not follow, as this entry proves: it has to go."""
+
+    name: str
+    proof: tuple[ring_pb2.SignedEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MemberDeparted:
     """A member's stream at the rendezvous ended; it is a member still."""
 
@@ -69,6 +86,8 @@ Event = (
     | MemberRemoved
     | HostChanged
     | Doubted
+    | HostConvicted
+    | WentAstray
     | MemberDeparted
     | MemberReturned
     | RendezvousLost

@@ -4,26 +4,27 @@
 each is told once. Who was admitted later than a message was written is not told it.
 """
 
-import logging
 from collections import deque
 from collections.abc import Iterable
 
 from kafila_proto import ring_pb2
-from kafila_sidecar.errors import Denied, InvalidInput, Refused
+from kafila_sidecar.errors import Denied, InvalidInput
 from kafila_sidecar.session.channel.events import (
     Doubted,
     Event,
     HostChanged,
+    HostConvicted,
     MemberJoined,
     MemberRemoved,
     MessageFrom,
 )
+from kafila_sidecar.session.channel.intake import LogIntake
 from kafila_sidecar.session.channel.waiting import Waiting
-from kafila_sidecar.session.membership import rekey
 from kafila_sidecar.session.membership.identity import Identity
 from kafila_sidecar.session.membership.keyring import Early, Keyring
-from kafila_sidecar.session.membership.log import Checked, Forked, Gap, Log
+from kafila_sidecar.session.membership.log import Log
 from kafila_sidecar.session.membership.members import Change, Joined, Locking, Member, Removal, TookOver
+from kafila_sidecar.session.membership.rivals import Forked, ForkedByHost
 from kafila_sidecar.session.membership.seal import (
     Entropy,
     ReplayWindow,
@@ -34,11 +35,16 @@ from kafila_sidecar.session.membership.seal import (
 )
 from kafila_sidecar.session.membership.succession import Ballots, resign
 
-logger = logging.getLogger(__name__)
-
 KEPT_MESSAGES = 64  # of our own, for members that come back
-KEPT_ENTRIES = 64  # log entries that came before the ones that they build on
 REPEATED_ENTRIES = 4  # a new log entry travels with those before it, so that one lost message is no gap
+
+
+class HostForked(ForkedByHost):
+    """The message proves that the host signed two histories. `told`: all that it tells, that included."""
+
+    def __init__(self, sentence: str, told: list[Event]) -> None:
+        super().__init__(sentence)
+        self.told = told
 
 
 class Replica:
@@ -51,12 +57,14 @@ class Replica:
         self.keys = Keyring(identity=identity, session=log.session, number=log.now.key_number, key=key, entropy=entropy)
         self.me = log.now.members[self_name]  # as it was admitted; it may be removed
         self.ballots = Ballots()
+        self.has_resigned = False
         self._sequence = 0
         self._seen: dict[bytes, ReplayWindow] = {}  # by certificate fingerprint
         self._sent: deque[tuple[int, bytes]] = deque(maxlen=KEPT_MESSAGES)  # (log length, envelope)
         self._early = Waiting()
-        self._early_entries: dict[int, ring_pb2.SignedEntry] = {}
+        self._intake = LogIntake(log=log, keys=self.keys, ballots=self.ballots, me=self.me, follow=self.follow)
         self._behind: dict[str, int] = {}  # by member: how long our log was when we last told it the rest
+        self._apart: dict[str, int] = {}  # by member on another history: how long our log was when we showed it ours
         self._letters: list[tuple[Member, bytes]] = []
 
     @property
@@ -83,7 +91,8 @@ class Replica:
         return self._write(self._entries_since(len(self.log) - 1 - REPEATED_ENTRIES), self.keys.number - replaced)
 
     def write_goodbye(self) -> bytes:
-        """This member's last message; the host's is a resignation too."""
+        """This member's last message; the host's is a resignation too, after which it signs no entry."""
+        self.has_resigned = self.is_host
         resignation = resign(self.identity, self.log.place) if self.is_host else b""
         return self.write(ring_pb2.Control(goodbye=ring_pb2.Goodbye(resignation=resignation)))
 
@@ -101,13 +110,15 @@ class Replica:
     def receive(self, sealed: bytes) -> list[Event] | None:
         """What a sealed message tells; None when it needs no passing on: it was seen before, or can't be read yet.
 
-        Raises Denied for what no member wrote, InvalidInput for nonsense, Forked when the log is forked.
+        Raises Denied for what no member wrote, InvalidInput for nonsense, HostForked when it convicts the host, and
+        Forked when most members went on with another history.
         """
-        try:
-            return self._take(read_envelope(self.keys.open(read_sealed(sealed), self.members)))
-        except Early:
-            self._early.put(sealed)
-            return None
+        had_convicted = self.ballots.has_convicted
+        events = self._receive(sealed)
+        if events and self.ballots.has_convicted and not had_convicted:
+            sentence = next(one.sentence for one in events if isinstance(one, HostConvicted))
+            raise HostForked(sentence, events)
+        return events
 
     def take_letters(self) -> list[tuple[Member, bytes]]:
         """Sealed messages for one member each, whose log turned out to be shorter than the host's."""
@@ -125,7 +136,7 @@ class Replica:
         events = [*self._events_of(change)]
         for sealed in self._early.take():
             try:
-                events += self.receive(sealed) or []
+                events += self._receive(sealed) or []
             except Forked:
                 raise
             except (Denied, InvalidInput):
@@ -138,6 +149,16 @@ class Replica:
         return ring_pb2.Control(standing=ring_pb2.Standing(number=self.ballots.standing))
 
     # ---- Private
+
+    def _receive(self, sealed: bytes) -> list[Event] | None:
+        message = read_sealed(sealed)
+        if not message.key and message.pair < len(self.log) and message.pair not in {one.index for one in self.members}:
+            raise Denied("a message was sealed by somebody who is no member any more")
+        try:
+            return self._take(read_envelope(self.keys.open(message, self.members)))
+        except Early:
+            self._early.put(sealed)
+            return None
 
     def _write(self, control: ring_pb2.Control, key_number: int) -> bytes:
         envelope = self._sign(control)
@@ -152,6 +173,7 @@ class Replica:
             sender=self.self_name,
             sequence=self._sequence,
             log_length=len(self.log),
+            log_head=self.log.head,
             control=control,
         )
         return envelope.SerializeToString()
@@ -172,7 +194,9 @@ class Replica:
             return None
         control = verify_envelope(envelope, session=self.log.session, sender=sender)
         seen.add(envelope.sequence)
-        if self.is_host and envelope.log_length < len(self.log):
+        if not self.log.follows(sender, envelope.log_length, envelope.log_head):
+            self._show(sender, envelope.log_length)
+        elif self.is_host and envelope.log_length < len(self.log):
             self._catch_up(sender, envelope.log_length)
         own = self.log.member(self.self_name)
         if own is None or envelope.log_length <= own.index:
@@ -186,6 +210,13 @@ class Replica:
             envelope = self._sign(self._entries_since(log_length - 1))
             self._letters.append((member, self.keys.seal_for(member, envelope, writer=self.me.index)))
 
+    def _show(self, member: Member, log_length: int) -> None:
+        """Tells a member that follows another history how ours goes there, once for each length of our log."""
+        if self._apart.get(member.name) != len(self.log):
+            self._apart[member.name] = len(self.log)
+            envelope = self._sign(self._entries_since(log_length - 1 - REPEATED_ENTRIES))
+            self._letters.append((member, self.keys.seal_for(member, envelope, writer=self.me.index)))
+
     def _heard(self, sender: Member, control: ring_pb2.Control) -> list[Event]:
         """Takes what concerns the log here; everything else is told."""
         body = control.WhichOneof("body")
@@ -194,7 +225,9 @@ class Replica:
             self.ballots.host_spoke()
         match body:
             case "entries":
-                return self._take_entries(control.entries.entries)
+                if from_host and self.ballots.has_convicted:
+                    return []  # it would move on the place that the others vote for
+                return self._intake.take(control.entries.entries)
             case "vote":
                 return self._take_vote(sender, control.vote)
             case "standing":
@@ -213,48 +246,6 @@ class Replica:
         self.ballots.stood(self.ballots.standing + 1)
         return [Doubted(sender.name)]
 
-    def _take_entries(self, signed_entries: Iterable[ring_pb2.SignedEntry]) -> list[Event]:
-        """Takes entries up to the first that is refused; raises Forked when they fork the log."""
-        events: list[Event] = []
-        for signed in signed_entries:
-            try:
-                events += self._take_entry(signed)
-            except Forked:
-                raise
-            except (Denied, InvalidInput, Refused) as error:
-                logger.warning("entry_refused code=%s", error.code)
-                break
-        return events
-
-    def _take_entry(self, signed: ring_pb2.SignedEntry) -> list[Event]:
-        try:
-            checked = self.log.check(signed)
-        except Gap as gap:
-            self._early_entries[gap.index] = signed
-            if len(self._early_entries) > KEPT_ENTRIES:
-                del self._early_entries[max(self._early_entries)]
-            return []
-        if checked is None:
-            return []
-        key = self._new_key(checked)
-        self.log.take(checked)
-        if key is not None:
-            self.keys.take(key)
-        events = self.follow(checked.change)
-        following = self._early_entries.pop(len(self.log), None)
-        return events if following is None else events + self._take_entry(following)
-
-    def _new_key(self, checked: Checked) -> bytes | None:
-        """The key that goes with a removal. Raises Denied when it is not there: then the entry waits to come again."""
-        change = checked.change
-        if isinstance(change, TookOver) and change.reason == "lost" and change.standing < self.ballots.standing:
-            raise Denied(f"{change.successor.name} takes over by votes that the host has answered since")
-        if not isinstance(change, Removal) or change.member.name == self.self_name:
-            return None
-        if rekey.digest(checked.signed.rekey) != change.rekey:
-            raise Denied("a log entry came without the new key that it names")
-        return self.keys.unwrap(checked.signed.rekey, self.me.index)
-
     def _events_of(self, change: Change) -> Iterable[Event]:
         match change:
             case Joined(member):
@@ -270,4 +261,5 @@ class Replica:
     def _forget(self, member: Member) -> None:
         self._seen.pop(member.fingerprint, None)
         self._behind.pop(member.name, None)
+        self._apart.pop(member.name, None)
         self.keys.forget(member)

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import InvalidInput, Refused
-from kafila_sidecar.session.channel.events import Doubted, Event, MessageFrom
+from kafila_sidecar.session.channel.events import Doubted, Event, HostConvicted, MessageFrom, WentAstray
 from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.membership import entries, names
+from kafila_sidecar.session.membership.log import LONGEST_LOG
 from kafila_sidecar.session.membership.members import Member
 from kafila_sidecar.session.membership.succession import vote
 
@@ -40,6 +41,8 @@ class Upkeep:
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
         self._asked_at = 0  # how long the log was when we last said that we are behind
+        self._voted_at: int | None = None  # how long the log was when we last voted
+        self._shown: set[bytes] = set()  # whose guilt was told to all, by fingerprint
 
     def write(self, control: ring_pb2.Control) -> Acts:
         """To all others. Raises InvalidInput when it is too large."""
@@ -48,9 +51,10 @@ class Upkeep:
     # ---- What only the host does; each raises Refused on any other member
 
     def admit(self, enrol: ring_pb2.EnrolBody, mailbox: int) -> tuple[ring_pb2.AdmittedBody, Acts]:
-        """Admits a newcomer under a name close to its wish. Raises InvalidInput for bad keys."""
+        """Admits a newcomer under a name like its wish. Raises InvalidInput for bad keys, Refused for a full log."""
         replica, others = self._replica, self._replica.others
         self._require_host("admit members")
+        self._require_room(len(others) + 1)
         name = names.fit(enrol.name, (member.name for member in replica.members))
         keys = {"certificate": enrol.certificate, "agreement": enrol.agreement}
         entries.admit(replica.log, replica.identity, name=name, mailbox=mailbox, **keys)
@@ -72,6 +76,7 @@ class Upkeep:
     def lock(self, locked: bool) -> Acts:
         """Takes nobody from now on, or again."""
         self._require_host("lock this session")
+        self._require_room(len(self._replica.others))
         entries.lock(self._replica.log, self._replica.identity, locked=locked)
         return self._tell_entries(self._replica.others)
 
@@ -94,15 +99,44 @@ class Upkeep:
             match one:
                 case Doubted():
                     acts += self.write(self._replica.standing)
-                case MessageFrom(sender, control) if control.HasField("goodbye") and self._replica.is_host:
+                case MessageFrom(sender, control) if control.HasField("goodbye") and self._decides:
                     acts += self.remove(sender, "left")
-        return acts + self._take_over() + self._vote_again() + self._catch_up()
+                case HostConvicted(name, _, proof):
+                    acts += self._show(name, proof)
+                case WentAstray(name, proof):
+                    acts += self._let_go(name, proof)
+        return acts + self._take_over() + self._vote_again() + self._go_past_vote() + self._catch_up()
 
     # ---- Private
 
+    def _show(self, name: str, proof: tuple[ring_pb2.SignedEntry, ...]) -> Acts:
+        """Tells everybody what convicts a member, once."""
+        member = self._replica.log.member(name)
+        if member is None or member.fingerprint in self._shown:
+            return Acts()
+        self._shown.add(member.fingerprint)
+        return self.write(ring_pb2.Control(entries=ring_pb2.LogEntries(entries=proof)))
+
+    def _let_go(self, name: str, proof: tuple[ring_pb2.SignedEntry, ...]) -> Acts:
+        """A member follows another history: the host removes it, others tell the host."""
+        if not self._decides:
+            return self._show(name, proof)
+        return self.remove(name, "removed") if self._replica.log.member(name) else Acts()
+
+    @property
+    def _decides(self) -> bool:
+        return self._replica.is_host and not self._replica.has_resigned
+
     def _require_host(self, what: str) -> None:
+        if self._replica.has_resigned:
+            raise Refused(f"{self._replica.self_name}, the host, is leaving this session")
         if not self._replica.is_host:
             raise Refused(f"only the host, {self._replica.log.host}, can {what}")
+
+    def _require_room(self, removals: int) -> None:
+        """The log has to have room for everybody's going, or the first one to go would end the session for all."""
+        if len(self._replica.log) + 1 + removals > LONGEST_LOG:
+            raise Refused("so many have come and gone that this session's log is full: create a new session")
 
     def _vote(self, heir: Member) -> Letter:
         replica, place, standing = self._replica, self._replica.log.place, self._replica.ballots.standing
@@ -112,7 +146,7 @@ class Upkeep:
             standing=standing,
             signature=vote(replica.identity, place, successor=heir, standing=standing),
         )
-        replica.ballots.own = heir.name
+        replica.ballots.own, self._voted_at = heir.name, place.index
         replica.ballots.cast(replica.me, message, place, replica.log.now)
         return Letter(replica.others, replica.write(ring_pb2.Control(vote=message)))
 
@@ -123,6 +157,13 @@ class Upkeep:
         if heir is None or replica.is_host or heir.name == replica.log.host:
             return Acts()
         return Acts() if replica.me.name in replica.ballots.voters else Acts([self._vote(heir)])
+
+    def _go_past_vote(self) -> Acts:
+        """The host is heard again and the log grew: says so, since it takes the force from a vote that others kept."""
+        if self._voted_at is None or self._voted_at >= len(self._replica.log):
+            return Acts()
+        self._voted_at = None
+        return self.write(ring_pb2.Control())
 
     def _take_over(self) -> Acts:
         """Becomes the host when the others' votes or the host's resignation allow it."""

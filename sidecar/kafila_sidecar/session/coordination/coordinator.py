@@ -4,11 +4,10 @@ No I/O and no clock: calls carry `now` in seconds of the driver's monotonic cloc
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 from kafila_planner import Plan, Refusal
 from kafila_sidecar.session.coordination.effects import (
+    AwaitMemory,
     ComputePlan,
     CoordinatorOutput,
     Dissolve,
@@ -19,46 +18,23 @@ from kafila_sidecar.session.coordination.effects import (
     Proposal,
     Propose,
     Remove,
+    SetAside,
+    StepDown,
 )
 from kafila_sidecar.session.coordination.liveness import FalseAlarm, Hearings
+from kafila_sidecar.session.coordination.mesh import Edge, Mesh
+from kafila_sidecar.session.coordination.planning_terms import ALL, PlanningTerms
+from kafila_sidecar.session.coordination.standby import Standby
 from kafila_sidecar.session.coordination.states import Decision, Phase, decide
 
 MAX_ROUNDS = 3  # plans before the first fetch, each with the round trips measured by the one before
 MEASURE_DEADLINE_S = 120.0  # for everybody's measurement, from the moment the last one came
+RETELL_DEADLINE_S = 20.0  # for what was measured before, told to a successor, while the others wait for its plan
 LINK_DEADLINE_S = 45.0
 EPOCHS_PER_HOST = 1 << 16
 FETCH_SILENCE_S = 120.0  # a member that neither fetches nor loads anything for so long is stuck
 
 _HAS_PLAN = (Phase.LINKING, Phase.FETCHING, Phase.READY)
-
-
-@dataclass(frozen=True, slots=True)
-class PlanningTerms:
-    """What the session was opened with, as the planner reads it."""
-
-    members_wanted: int  # 0: until somebody says start
-    model: Json  # the planner's "model" entry
-    context_tokens: int
-    concurrency: int
-    strategy: str = "kafila"
-    objective: str = ""
-    require: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    extra: Mapping[str, Any] = field(default_factory=dict)  # reserve_bytes, prefill_peak_bytes
-
-    def fields(self, names: Sequence[str]) -> Json:
-        """The part of the planner's input that they give, when these members are planned with."""
-        objective = {"objective": self.objective} if self.objective else {}
-        return {
-            "model": self.model,
-            "context_tokens": self.context_tokens,
-            "concurrency": self.concurrency,
-            "strategy": self.strategy or "kafila",
-            "require": list(names) if "all" in self.require else [name for name in self.require if name in names],
-            "exclude": [name for name in self.exclude if name in names],
-            **self.extra,
-            **objective,
-        }
 
 
 class Coordinator:
@@ -75,9 +51,11 @@ class Coordinator:
         self.started = started
         self.proposal: Proposal | None = None
         self._capabilities: dict[str, Json] = {}
-        self._links: dict[frozenset[str], Json] = {}
+        self._mesh = Mesh()
         self._ready: set[str] = set()
         self._asked: Json = {}  # the problem that the planner is working on
+        self._standby = Standby(terms.require)
+        self._has_formed = started  # there was a plan; from then on a shortage ends the session
         self.hearings = Hearings(name)
         self._epoch = takeovers * EPOCHS_PER_HOST
         self._round = 0
@@ -92,8 +70,9 @@ class Coordinator:
         gone = set(self.members) - set(members)
         self.members = tuple(members)
         self.hearings.receive_members(members)
+        self._standby.keep(members)
         self._capabilities = {k: v for k, v in self._capabilities.items() if k in members}
-        self._links = {edge: link for edge, link in self._links.items() if edge <= set(members)}
+        self._mesh.keep(members)
         if self._phase in (Phase.FORMING, Phase.MEASURING, Phase.CLOSED):
             return self._maybe_plan(now)
         lost_stage = self.proposal and gone & set(self.proposal.plan.order)
@@ -110,6 +89,8 @@ class Coordinator:
         """A member's entry for the planner came."""
         newcomer = member not in self._capabilities
         self._capabilities[member] = capability
+        if newcomer:
+            self._standby.take_back(member)
         if newcomer and self.proposal and self._phase in _HAS_PLAN:
             return self._catch_up(self.proposal)
         return self._maybe_plan(now)
@@ -119,24 +100,29 @@ class Coordinator:
         if epoch != self._epoch or self._phase is not Phase.PLANNING:
             return []
         if isinstance(made, Refusal):
-            return self._dissolve(Fault(made.undersized, "FAILED_PRECONDITION", _refusal(made)), now)
+            return self._refused(made, now)
+        self._has_formed = True
         self._ready.clear()
         settled = self._same_ring(made.plan)
         self.proposal = made
         self._decide(Decision.PROPOSE, now, LINK_DEADLINE_S)
-        return [Propose(made, self._asked), *self._maybe_advance(now, replan=not settled)]
+        return [Propose(made, self._asked), *self._asides(), *self._maybe_advance(now, replan=not settled)]
 
     def linked(self, member: str, peer: str, path: str, rtt_s: float, now: float) -> list[CoordinatorOutput]:
         """An end of an edge reports that it stands, with its measured round trip in seconds."""
-        pair = frozenset((member, peer))
-        if not pair <= set(self.members):
+        if not {member, peer} <= set(self.members):
             return []  # on its way when somebody was removed
-        self._links[pair] = {"between": sorted(pair), "rtt_s": rtt_s, "path": path}
+        self._mesh.linked(member, peer, path, rtt_s)
+        if self._phase in (Phase.FETCHING, Phase.READY) and not self._broken_ring():
+            self._deadline = None
         return self._maybe_advance(now)
 
-    def unlinked(self, member: str, peer: str) -> None:
-        """An end of an edge reports that it is down."""
-        self._links.pop(frozenset((member, peer)), None)
+    def unlinked(self, member: str, peer: str, now: float) -> None:
+        """An end of an edge reports that it is down; the stages have a while to mend theirs."""
+        if {member, peer} <= set(self.members):
+            self._mesh.unlinked(member, peer)
+        if self._phase in (Phase.FETCHING, Phase.READY) and self._deadline is None and self._broken_ring():
+            self._deadline = now + LINK_DEADLINE_S
 
     def progressed(self, member: str, epoch: int, doing: str, now: float) -> list[CoordinatorOutput]:
         """A member fetches, loads, or holds its stage ("ready")."""
@@ -165,21 +151,56 @@ class Coordinator:
         return min((timer for timer in timers if timer is not None), default=None)
 
     def handle_timer(self, now: float) -> list[CoordinatorOutput]:
-        """Removes who was accused and not heard. A wait that outlived its deadline ends the session and names who was
-        waited for."""
+        """Removes who was accused and not heard. After a wait that outlived its deadline the others go on without those
+        who were waited for."""
         removals: list[CoordinatorOutput] = [Remove(died.member, "lost") for died in self.hearings.handle_timer(now)]
         if self._waits_until is None or now < self._waits_until:
             return removals
-        waited = self.waiting_for()
-        sentence = f"gave up {self._phase}: still waiting for {', '.join(waited) or 'the planner'}"
-        return removals + self._dissolve(Fault(waited[0] if waited else "", "DEADLINE_EXCEEDED", sentence), now)
+        return removals + self._give_up_waiting(now)
 
     @property
     def _waits_until(self) -> float | None:
         """A stage that fetches or loads may take as long as it likes, if only it goes on."""
+        timers = [] if self._deadline is None else [self._deadline]
         if self._phase is Phase.FETCHING:
-            return min((self._heard[m] + FETCH_SILENCE_S for m in self.waiting_for()), default=None)
-        return self._deadline
+            timers += [self._heard[member] + FETCH_SILENCE_S for member in self.waiting_for()]
+        return min(timers, default=None)
+
+    def _give_up_waiting(self, now: float) -> list[CoordinatorOutput]:
+        match self._phase:
+            case Phase.MEASURING:
+                return self._go_on_without(dict.fromkeys(self.waiting_for(), "did not measure itself in time"), now)
+            case Phase.LINKING:
+                return self._go_on_without(self._unlinkable(self._missing_links()), now)
+            case Phase.FETCHING | Phase.READY if self._deadline is not None and now >= self._deadline:
+                self._deadline = None
+                return self._go_on_without(self._unlinkable(self._broken_ring()), now)
+            case Phase.FETCHING:
+                late = [m for m in self.waiting_for() if now >= self._heard[m] + FETCH_SILENCE_S]
+                return self._go_on_without(dict.fromkeys(late, "neither fetched nor loaded anything any more"), now)
+        return self._dissolve(Fault("", "DEADLINE_EXCEEDED", "gave up planning: still waiting for the planner"), now)
+
+    def _unlinkable(self, missing: Sequence[Edge]) -> Mapping[str, str]:
+        pairs = ", ".join(" to ".join(sorted(edge)) for edge in missing)
+        blamed = self._mesh.blame(missing, host=self.name, members=self.members)
+        return dict.fromkeys(blamed, f"could not be linked in time ({pairs})")
+
+    def _go_on_without(self, failed: Mapping[str, str], now: float) -> list[CoordinatorOutput]:
+        """Who failed, and how. The host can't plan without itself, so that it leaves the rest to a successor."""
+        if self.name in failed:
+            self._decide(Decision.DISSOLVE, now)
+            return [StepDown(Fault(self.name, "DEADLINE_EXCEEDED", f"{self.name} {failed[self.name]}"))]
+        if name := self._standby.required(failed):
+            sentence = f"gave up {self._phase}: {name}, whom this session requires, {failed[name]}"
+            return self._dissolve(Fault(name, "DEADLINE_EXCEEDED", sentence), now)
+        for name, how in failed.items():
+            self._standby.put(name, f"{name} {how}")
+        if self.proposal is None or set(failed) & set(self._stage_members()):
+            return self._plan(now, first_round=True)
+        return [*self._asides(), *self._maybe_advance(now)]
+
+    def _asides(self) -> list[CoordinatorOutput]:
+        return [SetAside(Fault(name, "UNAVAILABLE", why)) for name, why in self._standby.why.items()]
 
     def _answer(self, alarm: FalseAlarm | None, now: float) -> list[CoordinatorOutput]:
         """Who raised a false alarm has ended its epoch, so that all begin another; who raises too many is removed."""
@@ -194,7 +215,7 @@ class Coordinator:
     def waiting_for(self) -> list[str]:
         """Who has to do something before the session goes on: member names, or "A to B" for links."""
         if self._phase in (Phase.FORMING, Phase.MEASURING):
-            return [m for m in self.members if m not in self._capabilities]
+            return [m for m in self.members if m not in self._capabilities and m not in self._standby.names]
         if self._phase is Phase.LINKING:
             return [" to ".join(sorted(edge)) for edge in self._missing_links()]
         if self._phase is Phase.FETCHING:
@@ -213,15 +234,15 @@ class Coordinator:
         if self._phase is Phase.FORMING:
             if missing := self._required_elsewhere():
                 return self._dissolve(Fault("", "FAILED_PRECONDITION", missing), now)
-            self._decide(Decision.MEASURE, now, MEASURE_DEADLINE_S)
-        if any(member not in self._capabilities for member in self.members):
+            self._decide(Decision.MEASURE, now, RETELL_DEADLINE_S if self._has_formed else MEASURE_DEADLINE_S)
+        if self.waiting_for():
             return []
         return self._plan(now, first_round=True)
 
     def _required_elsewhere(self) -> str:
         """What is wrong where a required member can't come any more, since all places are taken; else empty. Who says
         start goes on without."""
-        missing = [name for name in self.terms.require if name != "all" and name not in self.members]
+        missing = [name for name in self.terms.require if name != ALL and name not in self.members]
         if self.started or not missing:
             return ""
         return (
@@ -229,10 +250,27 @@ class Coordinator:
             " taken: create the session again, with names for --require that the machines have"
         )
 
+    def _refused(self, refusal: Refusal, now: float) -> list[CoordinatorOutput]:
+        """Without whom is too small, if the others can hold the model; else the session waits for another member while
+        it forms and has a place, and ends where it can't."""
+        if self._standby.leave_out(refusal, self._planned_members()):
+            return self._ask_planner(now)
+        first = self._standby.give_up(refusal)
+        fault = Fault(first.undersized, "FAILED_PRECONDITION", _refusal(first))
+        has_place = not self.terms.members_wanted or len(self.members) < self.terms.members_wanted
+        if self._has_formed or not has_place or self._standby.required([first.undersized]):
+            return self._dissolve(fault, now)
+        self._decide(Decision.WAIT, now)
+        return [AwaitMemory(fault)]
+
     def _plan(self, now: float, *, first_round: bool) -> list[CoordinatorOutput]:
-        self._epoch += 1
+        self._standby.begin()
         self._round = 1 if first_round else self._round + 1
         self.proposal = None if first_round else self.proposal
+        return self._ask_planner(now)
+
+    def _ask_planner(self, now: float) -> list[CoordinatorOutput]:
+        self._epoch += 1
         self._asked = self._problem()
         self._decide(Decision.PLAN, now, LINK_DEADLINE_S)
         return [ComputePlan(self._epoch, self._asked)]
@@ -253,7 +291,7 @@ class Coordinator:
 
     def _catch_up(self, proposal: Proposal) -> list[CoordinatorOutput]:
         """A latecomer is an entry point at once: it hears the decisions that the others know."""
-        outputs: list[CoordinatorOutput] = [Propose(proposal, self._asked)]
+        outputs: list[CoordinatorOutput] = [Propose(proposal, self._asked), *self._asides()]
         if self._phase in (Phase.FETCHING, Phase.READY):
             outputs.append(LetFetch(proposal.epoch))
         if self._phase is Phase.READY:
@@ -268,10 +306,20 @@ class Coordinator:
         self._decide(Decision.DISSOLVE, now)
         return [Dissolve(fault)]
 
-    def _missing_links(self) -> list[frozenset[str]]:
+    def _missing_links(self) -> list[Edge]:
         assert self.proposal is not None
-        wanted = self.proposal.edges([m for m in self.members if m in self._capabilities])
-        return sorted(wanted - set(self._links), key=sorted)
+        stuck = self._standby.stuck
+        return self._mesh.missing(
+            self.proposal, [m for m in self.members if m in self._capabilities and m not in stuck]
+        )
+
+    def _broken_ring(self) -> list[Edge]:
+        """The missing links between stages."""
+        assert self.proposal is not None
+        return self._mesh.missing(self.proposal, self._stage_members())
+
+    def _planned_members(self) -> list[str]:
+        return [m for m in self.members if m in self._capabilities and m not in self._standby.names]
 
     def _stage_members(self) -> list[str]:
         assert self.proposal is not None
@@ -285,12 +333,12 @@ class Coordinator:
 
     def _problem(self) -> Json:
         """The planner's input, from what everybody measured; the same bytes whoever builds it."""
-        names = [m for m in self.members if m in self._capabilities]
+        names = self._planned_members()
         return {
             **self.terms.fields(names),
-            "anchor": self.name,
+            "anchor": self.name if self.name in names else names[0],
             "members": [{**self._capabilities[n], "name": n} for n in names],
-            "edges": [self._links[edge] for edge in sorted(self._links, key=sorted)],
+            "edges": self._mesh.entries(names),
         }
 
 

@@ -174,4 +174,25 @@ class Dissolve:
     fault: Fault
 
 
-CoordinatorOutput = ComputePlan | Propose | LetFetch | LetServe | Remove | Dissolve
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """Tell everybody that a member takes no part in the plan, and why; it is an entry point."""
+
+    fault: Fault
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitMemory:
+    """Tell everybody that the model does not fit in what those present offer: the session waits for another member."""
+
+    fault: Fault
+
+
+@dataclass(frozen=True, slots=True)
+class StepDown:
+    """This member, the host, fails itself: it goes, and the others go on under a successor."""
+
+    fault: Fault
+
+
+CoordinatorOutput = ComputePlan | Propose | LetFetch | LetServe | Remove | Dissolve | SetAside | AwaitMemory | StepDown

@@ -41,9 +41,11 @@ class Follower:
         self.state = State.FORMING
         self.proposal: Proposal | None = None
         self.fault: Fault | None = None
+        self.shortage = ""  # why the session can't be planned yet, in a sentence
         self.loaded = False
         self.liveness = Liveness(me=name, host=host, members=members, rendezvous_at=rendezvous_at)
         self._replan_by: float | None = None
+        self._host_fault: Fault | None = None  # what the host said, or showed, of itself
         self._fetch_epoch = 0
         self._serve_epoch = 0
 
@@ -82,6 +84,13 @@ class Follower:
         """The host has everybody and every measurement, and plans."""
         if self.state is State.FORMING:
             self.state = follow(self.state, Step.COMPLETE)
+            self.shortage = ""
+        return []
+
+    def awaits_memory(self, sentence: str) -> list[FollowerOutput]:
+        """The host finds that the model does not fit in what those present offer, and waits for another member."""
+        if self.state in (State.FORMING, State.PLANNING):
+            self.state, self.shortage = follow(self.state, Step.SHORT), sentence
         return []
 
     def proposed(self, proposal: Proposal) -> list[FollowerOutput]:
@@ -91,7 +100,7 @@ class Follower:
         outputs: list[FollowerOutput] = []
         if self.state in (State.FETCHING, State.READY):
             outputs.append(StopServing(Fault(self.host, "UNAVAILABLE", "the session is being planned again")))
-        self.state = follow(self.state, Step.PROPOSED)
+        self.state, self.shortage = follow(self.state, Step.PROPOSED), ""
         self.proposal, self.loaded, self._replan_by = proposal, False, None
         return [*outputs, self._links(), *self._advance()]
 
@@ -143,9 +152,11 @@ class Follower:
         return self.failed(Fault(member, "UNAVAILABLE", f"{member} left the session"), now)
 
     def failed(self, fault: Fault, now: float) -> list[FollowerOutput]:
-        """A member says of itself that it can't go on; the others can."""
+        """A member says of itself that it can't go on, or has shown that it must not; the others can."""
         if self.state is State.CLOSED or fault.member not in self.members:
             return []
+        if fault.member == self.host:
+            self._host_fault = fault
         if not self.liveness.receive_goodbye(fault.member, now):
             return []
         return self._lose(fault, now) + self._vote()
@@ -173,8 +184,7 @@ class Follower:
             return []
         verdicts = self.liveness.handle_timer(now, silent_s)
         if NoSuccessor() in verdicts:
-            sentence = f"{self.host}, the host, was lost, and too few members missed it for another to take over"
-            return self.close(Fault(self.host, "UNAVAILABLE", sentence))
+            return self.close(self._no_successor())
         if self._replan_by is not None and now >= self._replan_by:
             return self.close(Fault(self.host, "UNAVAILABLE", f"{self.host} did not plan again in time"))
         outputs: list[FollowerOutput] = []
@@ -187,6 +197,13 @@ class Follower:
         return outputs + (self._vote() if any(isinstance(verdict, Died) for verdict in verdicts) else [])
 
     # ---- Shared steps
+
+    def _no_successor(self) -> Fault:
+        if self._host_fault and self._host_fault.member == self.host:
+            sentence = f"{self._host_fault.sentence}; too few members are left who agree on a successor"
+        else:
+            sentence = f"{self.host}, the host, was lost, and too few members missed it for another to take over"
+        return Fault(self.host, "UNAVAILABLE", sentence)
 
     @property
     def _epoch(self) -> int:

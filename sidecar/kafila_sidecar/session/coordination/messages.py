@@ -115,6 +115,20 @@ class Over:
 
 
 @dataclass(frozen=True, slots=True)
+class Aside:
+    """A member takes no part in the plan; the fault says why."""
+
+    fault: Fault
+
+
+@dataclass(frozen=True, slots=True)
+class Short:
+    """The model does not fit in what those present offer; the session waits for another member."""
+
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
 class Goodbye:
     """The speaker leaves."""
 
@@ -160,6 +174,8 @@ Said = (
     | Asked
     | MemberFailed
     | Over
+    | Aside
+    | Short
     | Goodbye
     | Traced
     | Planned
@@ -264,7 +280,7 @@ def read_holds(told: ring_pb2.Holds) -> Lendable:
     return Lendable(held)
 
 
-def _fault(speaker: str, fault: ring_pb2.Fault) -> Lost | MemberFailed | Over:
+def _fault(speaker: str, fault: ring_pb2.Fault) -> Lost | MemberFailed | Over | Aside | Short:
     if fault.kind == "lost":
         return Lost(fault.member)
     if fault.code not in BY_CODE:
@@ -272,8 +288,13 @@ def _fault(speaker: str, fault: ring_pb2.Fault) -> Lost | MemberFailed | Over:
     told = Fault(line(fault.member, LONGEST_NAME), fault.code, line(fault.sentence, LONGEST_SENTENCE))
     if fault.kind == "failed" and fault.member == speaker:
         return MemberFailed(told)
-    if fault.kind == "over":
-        return Over(told)
+    match fault.kind:
+        case "over":
+            return Over(told)
+        case "aside":
+            return Aside(told)
+        case "short":
+            return Short(told.sentence)
     raise InvalidInput(f"{speaker} tells a fault of another, or of no known kind")
 
 

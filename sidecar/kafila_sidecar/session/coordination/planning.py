@@ -17,9 +17,9 @@ from kafila_planner import (
     problem_from_json,
 )
 from kafila_sidecar.errors import InvalidInput, Refused
-from kafila_sidecar.session.coordination.coordinator import PlanningTerms
 from kafila_sidecar.session.coordination.effects import Json, Proposal
 from kafila_sidecar.session.coordination.messages import read_json
+from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
 from kafila_sidecar.session.membership.seal import LARGEST_SEALED_BYTES
 
 

@@ -74,6 +74,6 @@ def candidates(own: Sequence[Candidate]) -> ring_pb2.Control:
 
 
 def fault(told: Fault, kind: str, epoch: int = 0) -> ring_pb2.Control:
-    """That a member is "lost", that this one has "failed", or that the session is "over"."""
+    """That a member is "lost" or put "aside", that this one has "failed", or that the session is "short" or "over"."""
     said = ring_pb2.Fault(member=told.member, kind=kind, code=told.code, sentence=told.sentence)
     return ring_pb2.Control(epoch=epoch, fault=said)

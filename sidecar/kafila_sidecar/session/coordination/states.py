@@ -24,6 +24,7 @@ class Step(StrEnum):
     LINKED = "linked"  # every edge of the plan stands: weights may be fetched
     LOADED = "loaded"  # every stage holds its shard
     LOST = "lost"  # a member is gone
+    SHORT = "short"  # the model does not fit in what those present offer
     CLOSE = "close"
 
 
@@ -31,6 +32,8 @@ _NEXT: dict[tuple[State, Step], State] = {
     (State.FORMING, Step.COMPLETE): State.PLANNING,
     (State.FORMING, Step.PROPOSED): State.LINKING,
     (State.FORMING, Step.LOST): State.FORMING,
+    (State.FORMING, Step.SHORT): State.FORMING,
+    (State.PLANNING, Step.SHORT): State.FORMING,
     (State.PLANNING, Step.PROPOSED): State.LINKING,
     (State.PLANNING, Step.LOST): State.REPLANNING,
     (State.LINKING, Step.PROPOSED): State.LINKING,
@@ -61,7 +64,7 @@ class Phase(StrEnum):
 class Decision(StrEnum):
     """What the host decides."""
 
-    WAIT = "wait"  # fewer members than wanted are here
+    WAIT = "wait"  # fewer members than wanted are here, or the model needs another one
     MEASURE = "measure"  # everybody came
     PLAN = "plan"  # for the first time, with measured links, or without somebody
     PROPOSE = "propose"
@@ -79,6 +82,7 @@ _NEXT_PHASE: dict[tuple[Phase, Decision], Phase] = {
     (Phase.MEASURING, Decision.DISSOLVE): Phase.CLOSED,
     (Phase.PLANNING, Decision.PLAN): Phase.PLANNING,
     (Phase.PLANNING, Decision.PROPOSE): Phase.LINKING,
+    (Phase.PLANNING, Decision.WAIT): Phase.FORMING,
     (Phase.PLANNING, Decision.DISSOLVE): Phase.CLOSED,
     (Phase.LINKING, Decision.PLAN): Phase.PLANNING,
     (Phase.LINKING, Decision.FETCH): Phase.FETCHING,
@@ -87,6 +91,7 @@ _NEXT_PHASE: dict[tuple[Phase, Decision], Phase] = {
     (Phase.FETCHING, Decision.SERVE): Phase.READY,
     (Phase.FETCHING, Decision.DISSOLVE): Phase.CLOSED,
     (Phase.READY, Decision.PLAN): Phase.PLANNING,
+    (Phase.READY, Decision.DISSOLVE): Phase.CLOSED,
 }
 
 

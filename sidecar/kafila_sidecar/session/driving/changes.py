@@ -45,7 +45,7 @@ class Glance:
         follower, coordinator = cores.follower, cores.coordinator
         seen = roster.seen
         return cls(
-            state=(follower.state, follower.fault, coordinator.waiting_for() if coordinator else ()),
+            state=(follower.state, follower.fault, follower.shortage, coordinator.waiting_for() if coordinator else ()),
             members=(channel.host, [(name, follower.liveness.is_gone(name)) for name in seen]),
             progress=[(name, *view.shown) for name, view in seen.items()],
             plan=follower.proposal.epoch if follower.proposal else 0,

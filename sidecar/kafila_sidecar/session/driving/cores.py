@@ -11,8 +11,9 @@ from kafila_sidecar.errors import Refused
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.coordination import effects as ev
 from kafila_sidecar.session.coordination import speech
-from kafila_sidecar.session.coordination.coordinator import Coordinator, PlanningTerms
+from kafila_sidecar.session.coordination.coordinator import Coordinator
 from kafila_sidecar.session.coordination.follower import Follower
+from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
 from kafila_sidecar.session.coordination.states import State
 from kafila_sidecar.session.driving.jobs import Jobs, StageDriver
 from kafila_sidecar.session.driving.turns import Turns
@@ -121,6 +122,12 @@ class Cores:
                     self._turns.say(speech.may_serve(epoch))
                 case ev.Remove(member, reason):
                     await self._remove(member, reason)
+                case ev.SetAside(fault):
+                    self._turns.say(speech.fault(fault, "aside"))
+                case ev.AwaitMemory(fault):
+                    self._turns.say(speech.fault(fault, "short"))
+                case ev.StepDown(fault):
+                    await self.failed_here(fault.code, fault.sentence)
                 case ev.Dissolve(fault):
                     self._turns.say(speech.fault(fault, "over"))
 

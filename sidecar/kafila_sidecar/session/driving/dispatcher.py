@@ -81,7 +81,7 @@ class Dispatcher:
             case messages.Unlinked(peer):
                 self._roster.linked(sender, peer, None)
                 if self._coordinator:
-                    self._coordinator.unlinked(sender, peer)
+                    self._coordinator.unlinked(sender, peer, self._now)
             case messages.Doing(epoch, doing):
                 self._roster.progressed(sender, said)
                 if self._coordinator:
@@ -100,6 +100,10 @@ class Dispatcher:
                 await self._gone(sender, self._follower.left(sender, self._now))
             case messages.Over(fault) if from_host:
                 await self._cores.do(self._follower.close(fault))
+            case messages.Aside(fault) if from_host:
+                self._roster.put_aside(fault.member, fault.sentence)
+            case messages.Short(sentence) if from_host:
+                await self._cores.do(self._follower.awaits_memory(sentence))
             case messages.Traced(trace) if self._follower.proposal and sender == self._follower.proposal.head:
                 self._roster.measured(trace)
                 if self._coordinator:
@@ -138,6 +142,7 @@ class Dispatcher:
         except KafilaError as error:
             await self._cores.failed_here(error.code, str(error))
             return
+        self._roster.planned()
         await self._cores.do(self._follower.proposed(proposal))
 
     async def _heard_lost(self, sender: str, member: str) -> None:

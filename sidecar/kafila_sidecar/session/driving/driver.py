@@ -158,6 +158,9 @@ class SessionDriver:
                 await self._host_changed()
             case events.Doubted(sender) if self.coordinator:
                 await self._cores.obey(self.coordinator.doubted(sender, self._now))
+            case events.HostConvicted(name, sentence):
+                fault = ev.Fault(name, "PERMISSION_DENIED", sentence)
+                await self._cores.do(self.follower.failed(fault, self._now))
             case events.MemberDeparted(name):
                 self.follower.liveness.receive_departure(name, self._now)
             case events.MemberReturned(name):
@@ -202,7 +205,8 @@ class SessionDriver:
                 self._log_formed(peer, link)
             self._turns.say(speech.link(self._cores.epoch, peer, link))
         elif not self.follower.liveness.is_gone(peer):
-            await self._cores.failed_here(error.code, f"{self.follower.name} can't reach {peer}: {error}")
+            log.warning("link_missing peer=%s reason=%s", peer, error)
+            self._turns.say(speech.link(self._cores.epoch, peer, None))  # the host decides who is set aside
 
     def _log_formed(self, peer: str, link: Link) -> None:
         proposal = self.follower.proposal

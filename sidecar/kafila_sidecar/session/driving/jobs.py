@@ -7,6 +7,7 @@ from typing import Protocol
 
 from kafila_planner import Refusal
 from kafila_sidecar.errors import KafilaError
+from kafila_sidecar.lack import in_words
 from kafila_sidecar.session.coordination.effects import Fault, Json, Proposal
 from kafila_sidecar.session.coordination.planning import propose
 from kafila_sidecar.session.driving.pace import FetchPace
@@ -59,7 +60,8 @@ class Jobs:
 
         async def work() -> None:
             try:
-                entry, device = await measure()
+                with in_words():
+                    entry, device = await measure()
             except KafilaError as error:
                 code, sentence = error.code, str(error)
                 self._soon(lambda: failed(code, sentence))
@@ -73,7 +75,8 @@ class Jobs:
 
         async def work() -> None:
             try:
-                entry = await network()
+                with in_words():
+                    entry = await network()
             except KafilaError as error:
                 log.info("network_not_seen code=%s", error.code)
                 return
@@ -87,7 +90,11 @@ class Jobs:
         """The plan of a problem, off the event loop."""
 
         async def work() -> None:
-            made = await propose(epoch, problem)
+            try:
+                with in_words():
+                    made: Proposal | Refusal = await propose(epoch, problem)
+            except KafilaError as error:
+                made = Refusal(reason=str(error), undersized="", missing_bytes=0)
             self._soon(lambda: done(made))
 
         self._tasks.create_task(work(), name="plan")
@@ -97,7 +104,8 @@ class Jobs:
 
         async def work() -> None:
             try:
-                await self._stage.load(proposal, _thinned(said))
+                with in_words():
+                    await self._stage.load(proposal, _thinned(said))
             except KafilaError as error:
                 code, sentence = error.code, str(error)
                 self._soon(lambda: failed(code, sentence))

@@ -19,6 +19,7 @@ class MemberView:
     total_bytes: int = 0
     rate_bytes_per_s: float = 0.0
     waits_for: str = ""
+    aside: str = ""  # why it takes no part in the plan, if it is set aside
 
     @property
     def shown(self) -> tuple[str | int | float, ...]:
@@ -56,6 +57,16 @@ class Roster:
         seen.doing, seen.rate_bytes_per_s, seen.waits_for = said.doing, said.rate_bytes_per_s, said.waits_for
         if said.total_bytes:
             seen.fetched_bytes, seen.total_bytes = said.fetched_bytes, said.total_bytes
+
+    def put_aside(self, name: str, why: str) -> None:
+        """A member takes no part in the plan."""
+        if name in self._seen:
+            self._seen[name].aside = why
+
+    def planned(self) -> None:
+        """There is a new plan; the host says anew without whom."""
+        for view in self._seen.values():
+            view.aside = ""
 
     def linked(self, one: str, other: str, edge: FormedLink | None) -> None:
         """A link stands, or moved to another path; None: it is down."""

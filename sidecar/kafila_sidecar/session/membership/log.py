@@ -1,7 +1,7 @@
 """The membership log: a hash chain of entries, each signed by the host, that every member keeps and checks.
 
 Entry i names the SHA-256 of entry i-1, so whoever holds one entry holds all before it. A second entry for an index
-that is taken is a fork, and is refused.
+that is taken is refused; for what, `rivals` says.
 """
 
 import hashlib
@@ -23,8 +23,10 @@ from kafila_sidecar.session.membership.members import (
     Locking,
     Member,
     Membership,
+    Removal,
     TookOver,
 )
+from kafila_sidecar.session.membership.rivals import ForkedByHost, Heads, Takeover, judge
 from kafila_sidecar.session.membership.succession import LogPlace, check_succession
 
 SESSION_BYTES = 16
@@ -33,10 +35,6 @@ LARGEST_ENTRY_BYTES = 16 * 1024
 LONGEST_LOG = 400  # entries; a newcomer gets them in one message
 
 PURPOSE = b"log entry"
-
-
-class Forked(Denied):
-    """There are two signed histories of this session: nobody can go on with either."""
 
 
 class Gap(Unavailable):
@@ -65,6 +63,7 @@ class Log:
         self.founder = ""
         self.last_change: Change = Locking(False)  # none yet
         self._entries: list[ring_pb2.SignedEntry] = []
+        self._heads = Heads()
         self._history = [Membership()]  # before each entry, and now
         self._fingerprints: set[bytes] = set()
 
@@ -95,8 +94,22 @@ class Log:
         """Where the next entry goes."""
         return self._place(len(self))
 
+    @property
+    def head(self) -> bytes:
+        """SHA-256 of the last entry, 32 bytes; empty while there is none."""
+        return self.place.previous
+
     def member(self, name: str) -> Member | None:
         return self.now.members.get(name)
+
+    def before(self, index: int) -> Membership:
+        """What held before the entry at `index`."""
+        return self._history[index]
+
+    def follows(self, member: Member, length: int, head: bytes) -> bool:
+        """Notes a member's signed word of how long its log is and how it ends. False if that is another history."""
+        self._heads.say(member, length, head)
+        return length > len(self) or self._place(length).previous == head
 
     def append(self, signed: ring_pb2.SignedEntry) -> Change | None:
         """Takes one entry and says what it changes; None when it is known already. Raises as `check` does."""
@@ -109,14 +122,16 @@ class Log:
     def check(self, signed: ring_pb2.SignedEntry) -> Checked | None:
         """What an entry would change; None when it is known already.
 
-        Raises Denied for a signature that is not the host's, Forked for a fork, Gap when entries before it are
-        missing, InvalidInput for an entry that makes no sense.
+        Raises Denied for a signature that is not the host's, Gap when entries before it are missing, InvalidInput for
+        an entry that makes no sense; for another history ForkedByHost, Forked or Astray.
         """
         entry = _parse(signed.entry)
         if entry.session != self.session:
             raise Denied("a log entry belongs to another session")
-        if entry.index < len(self) and self._entries[entry.index].entry == signed.entry:
-            return None
+        if entry.index < len(self):
+            if self._entries[entry.index].entry == signed.entry:
+                return None
+            self._refuse_rival(entry, signed)
         verify(public_key_of(self._signer_of(entry)), PURPOSE, signed.entry, signed.signature)
         self._check_place(entry)
         terms = entry.founded.terms if entry.HasField("founded") else None
@@ -129,6 +144,8 @@ class Log:
         self.last_change = checked.change
         if isinstance(checked.change, Joined):
             self._fingerprints.add(checked.change.member.fingerprint)
+        if isinstance(checked.change, Removal):
+            self._heads.forget(checked.change.member)
         if checked.terms is not None:
             self.terms, self.founder = checked.terms, self.now.host
 
@@ -147,19 +164,53 @@ class Log:
             return entry.founded.host.certificate
         if not entry.HasField("taken_over") or entry.index > len(self):
             return self.now.host_member.certificate
+        return self._successor(entry).certificate
+
+    def _successor(self, entry: ring_pb2.LogEntry) -> Member:
+        """Who takes over by this entry; raises Denied unless it may, at that very place."""
         before = self._history[entry.index]
         successor = before.members.get(entry.taken_over.successor)
         if successor is None or successor.name == before.host:
             raise Denied("a log entry makes somebody the host who can't be")
         check_succession(entry.taken_over, self._place(entry.index), before, successor)
-        return successor.certificate
+        return successor
+
+    def _refuse_rival(self, entry: ring_pb2.LogEntry, signed: ring_pb2.SignedEntry) -> None:
+        """Raises what another entry for a place that is taken is refused for."""
+        if self._is_signed_by_host(signed):
+            raise self._forked_by_host(entry.index)
+        if not entry.HasField("taken_over") or entry.index == 0:
+            raise Denied("a log entry for a place that is taken is not signed by the host")
+        before, taken = self._history[entry.index], entry.taken_over
+        successor = self._successor(entry)
+        verify(public_key_of(successor.certificate), PURPOSE, signed.entry, signed.signature)
+        if taken.reason == "left" and before.host_member == self.now.host_member:
+            raise self._forked_by_host(entry.index)  # it resigned there, and went on
+        voters = frozenset(before.members[ballot.voter] for ballot in taken.ballots)
+        past = [member for member in self.now.heirs if self._is_past(member, entry.index)]
+        raise judge(Takeover(entry.index, successor, voters), self.now, past)
+
+    def _is_past(self, member: Member, index: int) -> bool:
+        """Whether a member is known to follow this history beyond the place `index`."""
+        length, head = self._heads.of(member)
+        return index < length <= len(self) and self._place(length).previous == head
+
+    def _is_signed_by_host(self, signed: ring_pb2.SignedEntry) -> bool:
+        try:
+            verify(public_key_of(self.now.host_member.certificate), PURPOSE, signed.entry, signed.signature)
+        except Denied:
+            return False
+        return True
+
+    def _forked_by_host(self, index: int) -> ForkedByHost:
+        return ForkedByHost(f"the membership log is forked at entry {index}: {self.host}, the host, signed two of them")
 
     def _check_place(self, entry: ring_pb2.LogEntry) -> None:
-        """Raises Gap or Forked unless the signed entry is the next one."""
+        """Raises Gap or ForkedByHost unless the signed entry is the next one."""
         if entry.index > len(self):
             raise Gap(entry.index, len(self))
-        if entry.index < len(self) or entry.previous != self.place.previous:
-            raise Forked(f"the membership log is forked at entry {entry.index}: leave this session and make a new one")
+        if entry.previous != self.place.previous:
+            raise self._forked_by_host(entry.index)
         if len(self) >= LONGEST_LOG:
             raise Refused(f"the session's log is full at {LONGEST_LOG} entries: create a new session")
 

@@ -18,6 +18,7 @@ from kafila_sidecar.session.membership.members import Member
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
+HEAD_BYTES = 32  # SHA-256
 LARGEST_SEALED_BYTES = 256 * 1024  # what one piece of mail may hold
 LARGEST_CONTROL_BYTES = LARGEST_SEALED_BYTES - 1024  # leaves room for names, signature and framing
 WINDOW = 1024  # sequence numbers that may still come late
@@ -73,13 +74,25 @@ class ReplayWindow:
 
 
 def sign_envelope(
-    identity: Identity, *, session: bytes, sender: str, sequence: int, log_length: int, control: ring_pb2.Control
+    identity: Identity,
+    *,
+    session: bytes,
+    sender: str,
+    sequence: int,
+    log_length: int,
+    log_head: bytes,
+    control: ring_pb2.Control,
 ) -> ring_pb2.Envelope:
-    """An envelope of this member's; raises InvalidInput when the control message is too large to be mailed."""
+    """An envelope of this member's, whose log is so long and ends with the entry of this hash, 32 bytes.
+
+    Raises InvalidInput when the control message is too large to be mailed.
+    """
     body = control.SerializeToString()
     if len(body) > LARGEST_CONTROL_BYTES:
         raise InvalidInput(f"a control message of {len(body)} bytes is over {LARGEST_CONTROL_BYTES} bytes")
-    envelope = ring_pb2.Envelope(sender=sender, sequence=sequence, log_length=log_length, control=body)
+    envelope = ring_pb2.Envelope(
+        sender=sender, sequence=sequence, log_length=log_length, log_head=log_head, control=body
+    )
     envelope.signature = identity.sign(_PURPOSE, _signed_bytes(session, envelope))
     return envelope
 
@@ -109,6 +122,8 @@ def read_envelope(plain: bytes) -> ring_pb2.Envelope:
 
 def verify_envelope(envelope: ring_pb2.Envelope, *, session: bytes, sender: Member) -> ring_pb2.Control:
     """The control message; raises Denied unless `sender` signed it, InvalidInput when it can't be read."""
+    if len(envelope.log_head) != HEAD_BYTES:
+        raise InvalidInput(f"{sender.name} does not say by which entry its membership log ends")
     key = public_key_of(sender.certificate)
     verify(key, _PURPOSE, _signed_bytes(session, envelope), envelope.signature)
     try:
@@ -120,4 +135,4 @@ def verify_envelope(envelope: ring_pb2.Envelope, *, session: bytes, sender: Memb
 def _signed_bytes(session: bytes, envelope: ring_pb2.Envelope) -> bytes:
     sender = envelope.sender.encode()
     numbers = struct.pack(">HQQ", len(sender) & 0xFFFF, envelope.sequence, envelope.log_length)
-    return session + numbers + sender + envelope.control
+    return session + numbers + sender + envelope.log_head + envelope.control

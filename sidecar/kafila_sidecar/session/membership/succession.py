@@ -14,6 +14,8 @@ from kafila_sidecar.errors import Denied
 from kafila_sidecar.session.membership.identity import Identity, public_key_of, verify
 from kafila_sidecar.session.membership.members import Member, Membership
 
+CONVICTED = (1 << 32) - 1  # the standing of a host that signed two histories: its word voids no vote
+
 _RESIGNATION = b"resignation"
 _VOTE = b"succession vote"
 
@@ -79,21 +81,36 @@ class Ballots:
         self.own = ""  # for whom this member voted, while it misses the host
         self._resignation = b""
         self._votes: dict[str, tuple[str, bytes]] = {}  # voter -> successor, signature
+        self._early: dict[str, tuple[str, bytes]] = {}  # by those who know of a conviction that this one does not
 
     @property
     def voters(self) -> frozenset[str]:
         """Whose votes count here and now."""
         return frozenset(self._votes)
 
+    @property
+    def has_convicted(self) -> bool:
+        """This member holds the proof that the host signed two histories."""
+        return self.standing == CONVICTED
+
     def stood(self, number: int) -> None:
         """The host is there: what was voted under a lower number is void."""
-        if number > self.standing:
+        if self.standing < number < CONVICTED:
             self.standing = number
             self._votes.clear()
 
+    def has_voided(self, standing: int) -> bool:
+        """Whether the host has answered what was voted under this number."""
+        return standing < self.standing < CONVICTED
+
+    def convict(self) -> None:
+        """The host signed two histories: whatever it says, it has to be succeeded."""
+        self.standing, self._votes, self._early = CONVICTED, self._early, {}
+
     def host_spoke(self) -> None:
         """This member misses the host no more."""
-        self.own = ""
+        if not self.has_convicted:
+            self.own = ""
 
     def resigned(self, resignation: bytes) -> None:
         """The host says goodbye."""
@@ -104,14 +121,16 @@ class Ballots:
         successor = membership.members.get(message.successor)
         if successor is None or membership.host in (voter.name, successor.name):
             raise Denied("a vote is for somebody who can't succeed, or by the host itself")
-        if message.log_length != place.index or message.standing != self.standing:
+        if message.log_length != place.index or message.standing not in (self.standing, CONVICTED):
             raise Denied(f"{voter.name}'s vote is for another time")
         check_vote(place, voter=voter, successor=successor, standing=message.standing, signature=message.signature)
-        self._votes[voter.name] = (successor.name, message.signature)
+        votes = self._votes if message.standing == self.standing else self._early
+        votes[voter.name] = (successor.name, message.signature)
 
     def log_grew(self, *, new_host: bool) -> None:
         """Votes were for the place before; a resignation may be for the new one."""
         self._votes.clear()
+        self._early.clear()
         if new_host:
             self.standing, self._resignation, self.own = 0, b"", ""
 

@@ -131,7 +131,7 @@ async def fetch_small(hub: Hub, repo: str, listing: Listing, folder: Path, shelf
 def recorded(folder: Path) -> Listing | None:
     try:
         return Listing(**json.loads((folder / RECORD).read_bytes()))
-    except (FileNotFoundError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError):
         return None
 
 

@@ -68,6 +68,8 @@ def replay(journal: Path) -> dict[str, HeldRanges]:
         lines = journal.read_bytes().split(b"\n")[:-1]
     except FileNotFoundError:
         return held
+    except OSError as error:
+        raise Refused(f"{journal} can't be read: {error.strerror}") from None
     for line in lines:
         match parsed(line):
             case {"file": str(file), "size": int(size), "etag": str() | None as etag}:

@@ -166,6 +166,18 @@ async def test_approach_when_words_are_wrong_then_denied_and_counted_on_disk(com
         await company.end()
 
 
+async def test_enrolment_when_the_log_was_founded_on_other_terms_than_were_offered_then_denied(
+    company: Company,
+) -> None:
+    async with rendezvous(tls=False) as address:
+        host = await company.host(address)
+        assert host.channel.code is not None
+        offer = await knock(host.channel.code, "anna")
+        offer.terms.quantize_bits = 4
+        with pytest.raises(Denied, match="other terms than its host offered"):
+            await offer.enrol()
+
+
 async def test_approach_when_there_is_no_such_room_then_not_found(company: Company) -> None:
     async with rendezvous(tls=False) as address:
         with pytest.raises(NotFound, match="no session has the number 9"):

@@ -20,7 +20,8 @@ from kafila_sidecar.session.channel.upkeep import Upkeep
 from kafila_sidecar.session.channel.waiting import MOST_BYTES, MOST_MESSAGES
 from kafila_sidecar.session.membership.entries import admit
 from kafila_sidecar.session.membership.identity import Identity, make_identity
-from kafila_sidecar.session.membership.log import Forked, replay
+from kafila_sidecar.session.membership.log import replay
+from kafila_sidecar.session.membership.rivals import Forked
 from tests.sidecar.session.trust_world import KEY, SESSION, entropy, go, new_host, newcomer, wish
 
 

@@ -58,8 +58,8 @@ def test_session_when_decisions_overtake_each_other_then_all_serve(seed: int) ->
     assert set(party.serving) == set(NAMES)
 
 
-def test_session_when_a_link_is_missing_then_no_weight_moves_and_the_error_names_the_pair() -> None:
-    party = CoreParty()
+def test_session_when_a_required_link_is_missing_then_no_weight_moves_and_the_error_names_the_pair() -> None:
+    party = CoreParty(require=("all",))
     party.broken.add(frozenset(("bob", "cyd")))
     party.measure("ada")
     for name in NAMES[1:]:
@@ -71,15 +71,15 @@ def test_session_when_a_link_is_missing_then_no_weight_moves_and_the_error_names
     assert "bob to cyd" in party.closed["ada"].sentence  # type: ignore[union-attr]
 
 
-def test_session_when_nobody_measures_then_it_gives_up_and_names_them() -> None:
-    party = CoreParty()
+def test_session_when_nobody_measures_whom_it_requires_then_it_gives_up_and_names_who() -> None:
+    party = CoreParty(require=("bob", "cyd"))
     party.measure("ada")
     party.join("bob")
     party.join("cyd")
     party.advance(MEASURE_DEADLINE_S)
     fault = party.closed["ada"]
     assert fault is not None
-    assert (fault.code, "bob, cyd" in fault.sentence) == ("DEADLINE_EXCEEDED", True)
+    assert (fault.code, "bob, whom this session requires" in fault.sentence) == ("DEADLINE_EXCEEDED", True)
 
 
 def test_session_when_a_member_leaves_before_it_measured_then_it_waits_for_another_without_a_deadline() -> None:
@@ -155,8 +155,8 @@ def test_session_when_started_early_then_those_present_form_it_and_a_latecomer_i
     assert "cyd" not in party.loads
 
 
-def test_coordinator_when_a_member_stops_fetching_then_it_gives_up_and_names_it() -> None:
-    party = CoreParty()
+def test_coordinator_when_a_required_member_stops_fetching_then_it_gives_up_and_names_it() -> None:
+    party = CoreParty(require=("cyd",))
     coordinator = party.coordinator
     for name in NAMES[1:]:
         coordinator.members_changed((*coordinator.members, name), 0.0)
@@ -192,10 +192,10 @@ def test_decide_when_a_host_is_done_with_a_phase_then_only_what_the_table_has(ph
     allowed = {
         Phase.FORMING: {Decision.WAIT, Decision.MEASURE, Decision.DISSOLVE},
         Phase.MEASURING: {Decision.WAIT, Decision.PLAN, Decision.DISSOLVE},
-        Phase.PLANNING: {Decision.PLAN, Decision.PROPOSE, Decision.DISSOLVE},
+        Phase.PLANNING: {Decision.WAIT, Decision.PLAN, Decision.PROPOSE, Decision.DISSOLVE},
         Phase.LINKING: {Decision.PLAN, Decision.FETCH, Decision.DISSOLVE},
         Phase.FETCHING: {Decision.PLAN, Decision.SERVE, Decision.DISSOLVE},
-        Phase.READY: {Decision.PLAN},
+        Phase.READY: {Decision.PLAN, Decision.DISSOLVE},
         Phase.CLOSED: set[Decision](),
     }
     if decision in allowed[phase]:
@@ -206,7 +206,7 @@ def test_decide_when_a_host_is_done_with_a_phase_then_only_what_the_table_has(ph
 
 
 def test_coordinator_when_it_fetches_then_its_timer_is_the_silence_of_whoever_spoke_longest_ago() -> None:
-    party = CoreParty(slow={"cyd"})
+    party = CoreParty(slow={"cyd"}, require=("cyd",))
     party.measure("ada")
     for name in NAMES[1:]:
         party.join(name)

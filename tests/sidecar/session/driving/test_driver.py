@@ -228,7 +228,7 @@ async def test_driver_when_a_member_says_hostile_things_then_it_stays_as_it_is(s
     assert (driven.state, driven.channel.members) == (state, members)
     assert set(driven.driver.roster.seen) == {"ada", "bob", "cyd"}
     assert driven.driver.coordinator is not None
-    assert len(driven.driver.coordinator._links) <= 3
+    assert len(driven.driver.coordinator._mesh._up) <= 3
     assert len(driven.driver.roster.edges) <= 3
     assert set(driven.driver.coordinator._heard) <= {"ada", "bob", "cyd"}
     epoch = driven.epoch

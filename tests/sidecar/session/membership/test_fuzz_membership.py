@@ -4,7 +4,8 @@ import pytest
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import InvalidInput
-from kafila_sidecar.session.channel.replica import KEPT_ENTRIES, Replica
+from kafila_sidecar.session.channel.intake import KEPT_ENTRIES
+from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.channel.upkeep import Upkeep
 from kafila_sidecar.session.channel.waiting import MOST_MESSAGES
 from kafila_sidecar.session.membership import rekey
@@ -113,7 +114,7 @@ def test_replica_when_a_member_signs_hostile_controls_then_nobody_joins_goes_or_
             replica.receive(sealed)
             replica.take_letters()
             assert Upkeep(replica).settle([]).events == []
-            assert len(replica._early_entries) <= KEPT_ENTRIES
+            assert len(replica._intake._early) <= KEPT_ENTRIES
 
     assert fuzz(receive, samples) >= 1
     for replica in (host, ben):

@@ -8,8 +8,9 @@ from kafila_proto import ring_pb2
 from kafila_sidecar.errors import Denied, InvalidInput, KafilaError, Refused
 from kafila_sidecar.session.membership.entries import admit, found_log, lock, remove
 from kafila_sidecar.session.membership.identity import Identity, make_identity
-from kafila_sidecar.session.membership.log import LONGEST_LOG, Forked, Gap, Log, replay
+from kafila_sidecar.session.membership.log import LONGEST_LOG, Gap, Log, replay
 from kafila_sidecar.session.membership.members import Gone, Joined, Locking
+from kafila_sidecar.session.membership.rivals import Forked
 
 SESSION = bytes(range(16))
 HOST, ANNA, BEN = make_identity(), make_identity(), make_identity()

@@ -26,7 +26,15 @@ SENDER = Member("anna", IDENTITY.der, IDENTITY.fingerprint, IDENTITY.agreement, 
 
 
 def envelope(control: ring_pb2.Control | None = None) -> ring_pb2.Envelope:
-    return sign_envelope(IDENTITY, session=SESSION, sender="anna", sequence=3, log_length=2, control=control or go(1))
+    return sign_envelope(
+        IDENTITY,
+        session=SESSION,
+        sender="anna",
+        sequence=3,
+        log_length=2,
+        log_head=bytes(32),
+        control=control or go(1),
+    )
 
 
 def test_seal_when_opened_with_the_key_then_same_bytes_and_no_nonce_twice() -> None:
@@ -52,7 +60,10 @@ def test_open_when_key_context_or_bytes_differ_then_denied() -> None:
             Sealer(KEY, b"context", entropy()).open(ring_pb2.Sealed(nonce=nonce, ciphertext=ciphertext))
 
 
-@pytest.mark.parametrize(("field", "value"), [("sender", "ben"), ("sequence", 4), ("log_length", 9), ("control", b"")])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("sender", "ben"), ("sequence", 4), ("log_length", 9), ("log_head", b"h" * 32), ("control", b"")],
+)
 def test_verify_when_any_field_differs_then_denied(field: str, value: object) -> None:
     changed = envelope()
     assert verify_envelope(changed, session=SESSION, sender=SENDER) == go(1)

@@ -9,8 +9,9 @@ from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.membership import rekey
 from kafila_sidecar.session.membership.entries import admit, take_over
 from kafila_sidecar.session.membership.identity import make_identity
-from kafila_sidecar.session.membership.log import Forked, Log, replay
+from kafila_sidecar.session.membership.log import Log, replay
 from kafila_sidecar.session.membership.members import TookOver
+from kafila_sidecar.session.membership.rivals import Forked
 from kafila_sidecar.session.membership.succession import resign, vote
 from tests.sidecar.session.trust_world import SESSION, go
 from tests.sidecar.session.village import Village, told
@@ -228,7 +229,7 @@ def test_successor_when_it_signs_two_histories_then_forked_for_all() -> None:
     entry = admit(twin, anna.identity, name="eve", certificate=eve.der, agreement=eve.agreement, mailbox=9)
     village.join("dora", by="anna")
     village.send(anna.write(ring_pb2.Control(entries=ring_pb2.LogEntries(entries=[entry]))), ["ben", "carl"])
-    assert village.forked() == {"ben", "carl"}
+    assert village.forked() == {"anna", "ben", "carl", "dora"}
 
 
 def test_former_host_when_it_signs_on_then_denied_and_nobody_is_brought_down() -> None:

@@ -1,0 +1,94 @@
+"""A session whose members quantise while loading, from its terms to an answer: two whole nodes on loopback."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, aclosing
+from pathlib import Path
+
+import pytest
+
+from kafila_proto import sidecar_pb2 as pb
+from kafila_rendezvous.config import RendezvousConfig
+from kafila_rendezvous.server import serve
+from kafila_sidecar.config import Config
+from kafila_sidecar.errors import Refused
+from kafila_sidecar.machine.node import LocalNode, open_node
+from kafila_sidecar.runtime.mlx_thread import prefer_openblas
+
+pytestmark = pytest.mark.mlx
+prefer_openblas()
+
+PATIENCE_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tests.support.tiny import tiny_folder
+
+    made = tmp_path_factory.mktemp("models")
+    return tiny_folder(made / "bf16", dtype="bf16", seed=13, config={"eos_token_id": 258})
+
+
+@pytest.fixture
+async def nodes(tmp_path: Path) -> AsyncIterator[tuple[LocalNode, LocalNode]]:
+    async with AsyncExitStack() as stack:
+        rendezvous = await stack.enter_async_context(serve(RendezvousConfig(port=0)))
+        environment = {
+            "KAFILA_RENDEZVOUS": f"grpc+insecure://127.0.0.1:{rendezvous.port}",
+            "KAFILA_PORT_MAPPING": "0",
+            "HF_ENDPOINT": "http://127.0.0.1:9",
+        }
+        ada, bob = [
+            await stack.enter_async_context(
+                open_node(Config.read({**environment, "KAFILA_NAME": name}, socket_path=data / "s", data=data))
+            )
+            for name, data in (("ada", tmp_path / "ada"), ("bob", tmp_path / "bob"))
+        ]
+        yield ada, bob
+
+
+def weight_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+
+
+async def ready(node: LocalNode, session: str) -> pb.Session:
+    async with asyncio.timeout(PATIENCE_S), aclosing(node.watch(pb.SessionRequest(session=session))) as snapshots:
+        async for shown in snapshots:
+            assert shown.state != "closed", shown.failure
+            if shown.state == "ready":
+                return shown
+    raise AssertionError("the session ended")
+
+
+async def test_session_when_created_with_bits_then_all_agree_hold_packed_blocks_and_answer(
+    nodes: tuple[LocalNode, LocalNode], folder: Path
+) -> None:
+    ada, bob = nodes
+    asked = pb.CreateSessionRequest(model=str(folder), members=2, require=["all"], context_tokens=64, quantize_bits=4)
+    created = await ada.create(asked)
+    offer = await bob.open(pb.OpenSessionRequest(code=created.code))
+    assert offer.quantization == created.vehicle.quantization == "4-bit, made here from BF16"
+    await bob.join(pb.JoinSessionRequest(session=offer.session))
+    shown = [await ready(node, created.id) for node in nodes]
+    assert 0 < sum(one.reserved_memory_bytes for one in shown) < weight_bytes(folder) / 3
+    planned = await ada.plan(pb.PlanRequest(session=created.id))
+    alone = await ada.plan(pb.PlanRequest(model=str(folder), context_tokens=64, quantize_bits=4))
+    assert json.loads(planned.problem_json)["model"] == json.loads(alone.problem_json)["model"]
+    assert alone.quantization == "4-bit, made here from BF16"
+    for node in nodes:
+        request = pb.GenerateRequest(
+            session=created.id, prompt="once", options=pb.Options(num_predict=4), truncate=True
+        )
+        replies = [reply async for reply in node.generate(request)]
+        assert replies[-1].output_tokens == 4
+
+
+async def test_session_when_the_checkpoint_is_quantised_already_then_refused_at_create(
+    nodes: tuple[LocalNode, LocalNode], tmp_path: Path
+) -> None:
+    from tests.support.tiny import tiny_folder
+
+    packed = tiny_folder(tmp_path / "packed", dtype="bf16", bits=4)
+    with pytest.raises(Refused, match="quantised already: choose one in 16 bits"):
+        await nodes[0].create(pb.CreateSessionRequest(model=str(packed), quantize_bits=8))
