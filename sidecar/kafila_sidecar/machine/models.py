@@ -63,10 +63,10 @@ class OpenedModels:
         """
         if not terms.folder:
             return await self.open(terms.model, terms.revision, bits=terms.quantize_bits)
-        wanted = (terms.revision, terms.quantize_bits)
-        known = [one for (_, *form), one in self._opened.items() if tuple(form) == wanted and one.is_there]
-        if known:
-            return known[0]
+        check_bits(terms.quantize_bits)
+        known = [one for (_, revision, bits), one in self._opened.items() if revision == terms.revision and not bits]
+        if known and known[0].is_there:
+            return await self._packed(terms.model, known[0], terms.quantize_bits)
         return await self._of_folder(terms, await asyncio.to_thread(self._found, terms))
 
     async def described(self, terms: ring_pb2.SessionTerms) -> Checkpoint:
@@ -91,14 +91,18 @@ class OpenedModels:
         if source is None:
             return None
         checkpoint = await open_source(source, make_room=self._library.make_room, examine=self._examine)
-        checkpoint = self._opened.setdefault((terms.model, terms.revision, 0), checkpoint)
-        check_bits(terms.quantize_bits)
-        return await self._packed(terms.model, checkpoint, terms.quantize_bits) if terms.quantize_bits else checkpoint
+        kept = self._opened.setdefault((terms.model, terms.revision, 0), checkpoint)
+        return await self._packed(terms.model, kept, terms.quantize_bits)
 
     async def _packed(self, model: str, checkpoint: Checkpoint, bits: int) -> Checkpoint:
-        """The same files in another form."""
-        anatomy = await self._examine(checkpoint.config, checkpoint.manifest.tensors, bits)
-        return self._opened.setdefault((model, checkpoint.revision, bits), checkpoint.packed(bits, anatomy))
+        """The same checkpoint as it is once its matrices are packed; as it is for 0."""
+        key = (model, checkpoint.revision, bits)
+        if not bits:
+            return checkpoint
+        if key not in self._opened:
+            anatomy = await self._examine(checkpoint.config, checkpoint.manifest.tensors, bits)
+            self._opened[key] = checkpoint.packed(bits, anatomy)
+        return self._opened[key]
 
     def _found(self, terms: ring_pb2.SessionTerms) -> Source | None:
         """The folder itself below one of those that KAFILA_FOLDERS names, else as far as it came here before."""

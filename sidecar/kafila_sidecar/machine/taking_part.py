@@ -72,6 +72,7 @@ def take_part(
     stage = Stage(
         name=channel.self_name,
         weights=weights,
+        bits=channel.terms.quantize_bits,
         mlx=equipment.mlx,
         links=lambda: standing,
         traced=traces.tell,

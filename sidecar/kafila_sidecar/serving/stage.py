@@ -33,8 +33,6 @@ class StageWeights(Protocol):
     """A checkpoint, with or without the other members as its sources; see `weights.checkpoint.Checkpoint`."""
 
     @property
-    def bits(self) -> int: ...
-    @property
     def small_files(self) -> Path: ...
     def shard(self, *, start: int, end: int, head: bool) -> frozenset[str]: ...
     async def fetch(
@@ -72,6 +70,7 @@ class Stage:
         *,
         name: str,
         weights: StageWeights,
+        bits: int = 0,
         mlx: MlxThread,
         links: Callable[[], LinkTable],
         traced: Callable[[dict[str, Any]], None],
@@ -85,7 +84,7 @@ class Stage:
         self._traced = traced
         self._broken = broken
         self._limits = limits or StageLimits()
-        self._holding = Holding(mlx, bits=weights.bits)
+        self._holding = Holding(mlx, bits=bits)
         self._requests: RequestTable | None = None
         self._epoch: Epoch | None = None
         self._serving = asyncio.Event()

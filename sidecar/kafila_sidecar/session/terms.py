@@ -52,10 +52,10 @@ def make_terms(
         exclude=request.exclude,
         weight_bytes=checkpoint.shard_bytes(checkpoint.manifest.tensors),
         rendezvous_at_host=rendezvous_at_host,
+        quantize_bits=request.quantize_bits,
         folder=checkpoint.description is not None,
         quantization=checkpoint.quantization if checkpoint.description else "",
         describing_bytes=checkpoint.description.describing_bytes if checkpoint.description else 0,
-        quantize_bits=request.quantize_bits,
     )
 
 

@@ -99,11 +99,6 @@ class SessionWeights:
     # ---- For the stage
 
     @property
-    def bits(self) -> int:
-        """That members pack their blocks to while loading; 0: as they are."""
-        return self._channel.terms.quantize_bits
-
-    @property
     def small_files(self) -> Path:
         return self._known.small_files
 

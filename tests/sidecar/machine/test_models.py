@@ -106,6 +106,25 @@ def test_size_when_it_is_none_then_refused_by_name(text: str) -> None:
         size_bytes(text)
 
 
+async def test_model_when_asked_for_in_another_form_then_of_the_same_files_and_opened_once(
+    checkpoint_folder: Make, tmp_path: Path
+) -> None:
+    with ModelHost({REPO: checkpoint_folder()}) as host:
+        here = Here(tmp_path, {"HF_ENDPOINT": host.endpoint})
+        plain = await here.fetched()
+        packed = await here.opened.open(REPO, bits=4)
+        assert (packed.bits, plain.bits, packed.revision) == (4, 0, plain.revision)
+        assert packed.download_bytes(packed.manifest.tensors) == 0
+        assert await here.opened.open(REPO, plain.revision, bits=4) is packed
+        assert await here.opened.open(REPO, plain.revision) is plain
+
+
+@pytest.mark.parametrize("bits", [1, 2, 5, 16])
+async def test_model_when_members_would_quantise_to_what_they_cant_then_refused(tmp_path: Path, bits: int) -> None:
+    with pytest.raises(InvalidInput, match="choose 4 or 8"):
+        await Here(tmp_path, {}).opened.open(REPO, bits=bits)
+
+
 def terms_of(checkpoint: Checkpoint) -> ring_pb2.SessionTerms:
     request = pb.CreateSessionRequest(model=checkpoint.model)
     return make_terms(request, checkpoint, rendezvous_at_host=False)
@@ -162,22 +181,3 @@ async def test_folder_of_a_session_when_its_name_would_lead_elsewhere_then_refus
         await here.opened.of_session(terms)
     with pytest.raises(Refused, match="no name of a folder"):
         here.opened.folder_for(terms)
-
-
-async def test_model_when_asked_for_in_another_form_then_of_the_same_files_and_opened_once(
-    checkpoint_folder: Make, tmp_path: Path
-) -> None:
-    with ModelHost({REPO: checkpoint_folder()}) as host:
-        here = Here(tmp_path, {"HF_ENDPOINT": host.endpoint})
-        plain = await here.fetched()
-        packed = await here.opened.open(REPO, bits=4)
-        assert (packed.bits, plain.bits, packed.revision) == (4, 0, plain.revision)
-        assert packed.download_bytes(packed.manifest.tensors) == 0
-        assert await here.opened.open(REPO, plain.revision, bits=4) is packed
-        assert await here.opened.open(REPO, plain.revision) is plain
-
-
-@pytest.mark.parametrize("bits", [1, 2, 5, 16])
-async def test_model_when_members_would_quantise_to_what_they_cant_then_refused(tmp_path: Path, bits: int) -> None:
-    with pytest.raises(InvalidInput, match="choose 4 or 8"):
-        await Here(tmp_path, {}).opened.open(REPO, bits=bits)

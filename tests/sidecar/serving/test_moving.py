@@ -28,10 +28,6 @@ class LabWeights:
         self.asked: list[int] = []  # bytes that each fetch was to bring
 
     @property
-    def bits(self) -> int:
-        return 0
-
-    @property
     def small_files(self) -> Path:
         return self.member.checkpoint.small_files
 

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 OPEN_DEADLINE_S = 20.0
 CANDIDATES_DEADLINE_S = 30.0
-AGAIN_S = 2.0  # between two tries at a link that can't be made
+PAUSE_S = 2.0  # between two tries at a link that can't be made
 
 Told = Callable[[str, Link | None, KafilaError | None], None]
 
@@ -145,7 +145,7 @@ class Links:
         while True:
             link = await self._open(peer)
             if link is None:
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(PAUSE_S)
                 continue
             try:
                 with self._standing.standing(peer, link):

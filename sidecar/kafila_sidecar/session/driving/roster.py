@@ -17,9 +17,9 @@ class MemberView:
     usable_memory_bytes: int = 0
     fetched_bytes: int = 0
     total_bytes: int = 0
+    aside: str = ""  # why it takes no part in the plan, if it is set aside
     rate_bytes_per_s: float = 0.0
     waits_for: str = ""
-    aside: str = ""  # why it takes no part in the plan, if it is set aside
 
     @property
     def shown(self) -> tuple[str | int | float, ...]:

@@ -171,7 +171,7 @@ async def test_link_when_only_weights_are_drawn_over_it_then_it_stands_and_nobod
 async def test_link_when_one_for_weights_cant_be_made_then_it_is_nobodys_fault_and_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kafila_sidecar.session.driving.links.AGAIN_S", 0.01)
+    monkeypatch.setattr("kafila_sidecar.session.driving.links.PAUSE_S", 0.01)
     tried = 0
     told: list[object] = []
 
