@@ -133,7 +133,7 @@ class AdmittedBody(_message.Message):
     def __init__(self, name: _Optional[str] = ..., key: _Optional[bytes] = ..., log: _Optional[_Iterable[_Union[SignedEntry, _Mapping]]] = ...) -> None: ...
 
 class SessionTerms(_message.Message):
-    __slots__ = ("model", "revision", "members_wanted", "context_tokens", "concurrency", "strategy", "objective", "require", "exclude", "weight_bytes", "rendezvous_at_host", "folder", "describing_bytes", "quantize_bits")
+    __slots__ = ("model", "revision", "members_wanted", "context_tokens", "concurrency", "strategy", "objective", "require", "exclude", "weight_bytes", "rendezvous_at_host", "folder", "describing_bytes", "quantization", "quantize_bits")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_WANTED_FIELD_NUMBER: _ClassVar[int]
@@ -147,6 +147,7 @@ class SessionTerms(_message.Message):
     RENDEZVOUS_AT_HOST_FIELD_NUMBER: _ClassVar[int]
     FOLDER_FIELD_NUMBER: _ClassVar[int]
     DESCRIBING_BYTES_FIELD_NUMBER: _ClassVar[int]
+    QUANTIZATION_FIELD_NUMBER: _ClassVar[int]
     QUANTIZE_BITS_FIELD_NUMBER: _ClassVar[int]
     model: str
     revision: str
@@ -161,8 +162,9 @@ class SessionTerms(_message.Message):
     rendezvous_at_host: bool
     folder: bool
     describing_bytes: int
+    quantization: str
     quantize_bits: int
-    def __init__(self, model: _Optional[str] = ..., revision: _Optional[str] = ..., members_wanted: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., strategy: _Optional[str] = ..., objective: _Optional[str] = ..., require: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., weight_bytes: _Optional[int] = ..., rendezvous_at_host: _Optional[bool] = ..., folder: _Optional[bool] = ..., describing_bytes: _Optional[int] = ..., quantize_bits: _Optional[int] = ...) -> None: ...
+    def __init__(self, model: _Optional[str] = ..., revision: _Optional[str] = ..., members_wanted: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., strategy: _Optional[str] = ..., objective: _Optional[str] = ..., require: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., weight_bytes: _Optional[int] = ..., rendezvous_at_host: _Optional[bool] = ..., folder: _Optional[bool] = ..., describing_bytes: _Optional[int] = ..., quantization: _Optional[str] = ..., quantize_bits: _Optional[int] = ...) -> None: ...
 
 class LogEntry(_message.Message):
     __slots__ = ("index", "previous", "session", "founded", "admitted", "removed", "taken_over", "locked")

@@ -7,9 +7,9 @@ import (
 	"kafila/ollama/pb"
 )
 
-// Pace tells how quickly a member fetches and how long the rest takes at that rate, as the end of a sentence; empty
+// pace tells how quickly a member fetches and how long the rest takes at that rate, as the end of a sentence; empty
 // while nothing is known.
-func Pace(m *pb.Member) string {
+func pace(m *pb.Member) string {
 	if m.FetchRateBytesPerS <= 0 || m.FetchedBytes >= m.FetchTotalBytes {
 		return ""
 	}

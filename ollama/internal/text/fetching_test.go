@@ -8,7 +8,7 @@ import (
 	"kafila/ollama/pb"
 )
 
-func TestPace(t *testing.T) {
+func TestPace_tellsRateAndTimeLeft(t *testing.T) {
 	for _, row := range []struct {
 		name           string
 		fetched, total uint64
@@ -23,7 +23,7 @@ func TestPace(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			member := &pb.Member{FetchedBytes: row.fetched, FetchTotalBytes: row.total, FetchRateBytesPerS: row.rate}
-			if got := Pace(member); got != row.want {
+			if got := pace(member); got != row.want {
 				t.Errorf("got %q, want %q", got, row.want)
 			}
 		})

@@ -37,7 +37,6 @@ var told = map[string]func(c courier) []string{
 	"Joining":    func(c courier) []string { return []string{text.Joining(c.session().Joining)} },
 	"Invitation": func(c courier) []string { return []string{text.Invitation(c.session())} },
 	"Notices":    func(c courier) []string { return text.Notices(c.session().Notices) },
-	"Pace":       func(c courier) []string { return []string{text.Pace(bring(c, &pb.Member{}))} },
 	"Ready":      func(c courier) []string { return []string{text.Ready(c.session())} },
 	"Plan": func(c courier) []string {
 		plan, err := text.Plan(bring(c, &pb.PlanReply{}))

@@ -91,7 +91,7 @@ func memberRows(s *pb.Session) []string {
 			what = "away"
 		}
 		if m.FetchedBytes < m.FetchTotalBytes {
-			what += fmt.Sprintf(", %d %% of %s", 100*m.FetchedBytes/m.FetchTotalBytes, size(float64(m.FetchTotalBytes))) + Pace(m)
+			what += fmt.Sprintf(", %d %% of %s", 100*m.FetchedBytes/m.FetchTotalBytes, size(float64(m.FetchTotalBytes))) + pace(m)
 		}
 		if m.WaitsFor != "" {
 			what += ": " + m.WaitsFor

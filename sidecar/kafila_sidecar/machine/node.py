@@ -13,6 +13,7 @@ from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.config import Config
 from kafila_sidecar.errors import KafilaError, NotFound, Refused
+from kafila_sidecar.foreign import line
 from kafila_sidecar.lack import own_folder
 from kafila_sidecar.machine.doctoring import examine
 from kafila_sidecar.machine.embedded import EmbeddedRendezvous
@@ -31,6 +32,7 @@ from kafila_sidecar.runtime.text.tokenizer import Tokenizer
 from kafila_sidecar.session import join as joining
 from kafila_sidecar.session import plans
 from kafila_sidecar.session.channel.channel import Channel
+from kafila_sidecar.session.coordination.messages import LONGEST_DEVICE
 from kafila_sidecar.session.membership.members import LARGEST_SESSION
 from kafila_sidecar.session.rendezvous.address import parse_address
 from kafila_sidecar.session.rendezvous.code import Code, parse_code
@@ -178,7 +180,7 @@ class LocalNode:
             folder=str(folder),
             offer_ttl_s=self._pending.ttl_s,
             notices=checkpoint.anatomy.notices if checkpoint else (),
-            quantization=checkpoint.quantization if checkpoint else _packing(approach.terms.quantize_bits),
+            quantization=checkpoint.quantization if checkpoint else line(approach.terms.quantization, LONGEST_DEVICE),
         )
 
     async def join(self, request: pb.JoinSessionRequest) -> pb.Session:
@@ -346,8 +348,3 @@ def _download(
 def _try_text(checkpoint: Checkpoint) -> None:
     """Raises Refused for a tokenizer or chat template that can't be used, before anybody loads a weight."""
     Tokenizer.load(checkpoint.small_files).check()
-
-
-def _packing(bits: int) -> str:
-    """The form of weights of which only the terms are known yet."""
-    return f"{bits}-bit, made here" if bits else ""

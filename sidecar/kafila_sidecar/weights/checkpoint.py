@@ -27,7 +27,7 @@ from kafila_sidecar.weights.providers.resolve import resolve
 from kafila_sidecar.weights.providers.source import Source
 from kafila_sidecar.weights.store.library import in_use
 from kafila_sidecar.weights.store.store import Store
-from kafila_sidecar.weights.store.verify import is_sound
+from kafila_sidecar.weights.store.verify import Soundness
 
 Examine = Callable[[Mapping[str, Any], Headers, int], Awaitable[Anatomy]]
 """Takes config.json, the headers of all tensors, and the bits that matrices are packed to while loading, 0 for as they
@@ -70,6 +70,7 @@ class Checkpoint:
         self.unpacked_block_bytes = unpacked_block_bytes
         self._make_room = make_room
         self._store = store
+        self._soundness = Soundness(store)
         self._fetcher = fetcher
         self.manifest = manifest
         self.model = source.model
@@ -179,7 +180,7 @@ class Checkpoint:
         held = self._store.held(unit.file)
         if held is None or not held.ranges.covers(unit.start, unit.end):
             return None
-        if not is_sound(self._store, unit.file, unit.start, unit.end):
+        if not self._soundness.holds(unit.file, unit.start, unit.end):
             return None
         data = self._store.read(unit.file, unit.start, unit.end)
         return data if len(data) == unit.size_bytes else None

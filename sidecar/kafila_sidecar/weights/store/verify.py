@@ -2,14 +2,18 @@
 
 import logging
 import zlib
+from collections import deque
 from collections.abc import Mapping
 
 from kafila_sidecar.weights.format.ranges import Ranges
+from kafila_sidecar.weights.store.journal import Summed
 from kafila_sidecar.weights.store.store import Store
 
 log = logging.getLogger(__name__)
 
 READ_BYTES = 4 << 20
+REMEMBERED = 8
+"""Spans: as many as are given away side by side."""
 
 
 def damaged(store: Store, wanted: Mapping[str, Ranges]) -> int:
@@ -29,12 +33,28 @@ def damaged(store: Store, wanted: Mapping[str, Ranges]) -> int:
     return lost_bytes
 
 
-def is_sound(store: Store, file: str, start: int, end: int) -> bool:
-    """Whether these bytes are still as they came, as far as that is known. Reads whole spans as they came; blocks."""
-    held = store.held(file)
-    return held is not None and all(
-        crc32_of(store, file, at, until) == crc32 for at, until, crc32 in held.sums if at < end and start < until
-    )
+class Soundness:
+    """Whether bytes that are to be given away are still as they came. Any thread may ask; it blocks."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._read: deque[tuple[str, Summed]] = deque(maxlen=REMEMBERED)  # spans that were right a moment ago
+
+    def holds(self, file: str, start: int, end: int) -> bool:
+        """As far as that is known. Reads the spans in which these bytes came, unless it has just done so."""
+        held = self._store.held(file)
+        return held is not None and all(
+            self._is_right(file, known) for known in held.sums if known.start < end and start < known.end
+        )
+
+    def _is_right(self, file: str, known: Summed) -> bool:
+        if (file, known) in self._read:
+            return True
+        if crc32_of(self._store, file, known.start, known.end) != known.crc32:
+            log.warning("weights_damaged file=%s start=%d end=%d", file, known.start, known.end)
+            return False
+        self._read.append((file, known))
+        return True
 
 
 def crc32_of(store: Store, file: str, start: int, end: int) -> int:
