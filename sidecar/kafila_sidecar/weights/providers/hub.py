@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import requests
 
 from kafila_sidecar.errors import Denied, KafilaError, NotFound, TimedOut, Unavailable
+from kafila_sidecar.small_files import MOST_SMALL_BYTES
 from kafila_sidecar.weights.providers.http import HostSession, Passing
 from kafila_sidecar.weights.threads import Stop, in_thread
 
@@ -26,7 +27,6 @@ SMALL_FILE_TRIES = 3
 RETRY_WAIT_S = 0.5
 LONGEST_WAIT_S = 60.0
 """That a host may ask for before another try."""
-MAX_SMALL_BYTES = 64 << 20
 READ_BYTES = 1 << 18
 """At most, at once."""
 REPO = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
@@ -136,8 +136,8 @@ class Hub:
         with self._answer(url, what, {}, stop) as response:
             for data in arriving(response):
                 body += data
-                if len(body) > MAX_SMALL_BYTES:
-                    raise Unavailable(f"{self.endpoint} sent more than {MAX_SMALL_BYTES} bytes for {what}")
+                if len(body) > MOST_SMALL_BYTES:
+                    raise Unavailable(f"{self.endpoint} sent more than {MOST_SMALL_BYTES} bytes for {what}")
             announced = response.headers.get("Content-Length", "")
         if announced.isascii() and announced.isdigit() and int(announced) != len(body):
             raise Passing(f"{self.endpoint} stopped in the middle of {what}")
