@@ -17,6 +17,7 @@ from kafila_sidecar.foreign import line
 from kafila_sidecar.lack import own_folder
 from kafila_sidecar.machine.doctoring import examine
 from kafila_sidecar.machine.embedded import EmbeddedRendezvous
+from kafila_sidecar.machine.home import held
 from kafila_sidecar.machine.measuring import Measuring
 from kafila_sidecar.machine.models import KeptModels, OpenedModels
 from kafila_sidecar.machine.participation import Participation
@@ -65,6 +66,8 @@ async def _build(config: Config, stack: AsyncExitStack) -> "LocalNode":
         own_folder(config.data)
     except Refused as error:
         log.warning("%s; until then this machine opens and joins no sessions", error)
+    else:
+        await stack.enter_async_context(held(config.data))
     further = parse_servers(config.stun)
     mlx = MlxThread(openblas=config.openblas)
     stack.callback(mlx.close)
