@@ -119,6 +119,14 @@ class Participation:
         stage = proposal.stage_of(self.channel.self_name) if proposal else None
         return max(0, stage.resident_bytes - self.stage.weight_bytes) if stage else 0
 
+    @property
+    def answers(self) -> bool:
+        """Whether what is asked here gets to the head of the plan now."""
+        follower, me = self.driver.follower, self.channel.self_name
+        if follower.state is not State.READY or follower.proposal is None:
+            return False
+        return follower.proposal.head == me or self.driver.roster.is_linked(me, follower.proposal.head)
+
     def check_open(self) -> None:
         """Raises the fault that closed the session, as a KafilaError."""
         fault = self.driver.follower.fault

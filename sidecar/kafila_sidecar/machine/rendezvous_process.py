@@ -16,6 +16,7 @@ log = logging.getLogger(__name__)
 START_DEADLINE_S = 30.0
 STOP_DEADLINE_S = 5.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0  # before it is started again
+PORTS = "ports"  # where it served last
 STEADY_S = 60.0  # whoever ran so long starts again without a long pause
 
 
@@ -43,8 +44,12 @@ class RendezvousProcess:
         return self._process.pid if self._process is not None else None
 
     async def start(self) -> ServedPorts:
-        """Raises Refused when it can't serve, Unavailable when it can't be started."""
-        self._process, served = await self._launch("0.0.0.0:0")
+        """Where it was the last time, if nobody else is there now: members that come back look there.
+
+        Raises Refused when it can't serve, Unavailable when it can't be started.
+        """
+        self._process, served = await self._launch_where_it_was() or await self._launch("0.0.0.0:0")
+        self._remember(served)
         self._keeping = asyncio.create_task(self._keep(served), name="keep the rendezvous")
         return served
 
@@ -54,6 +59,26 @@ class RendezvousProcess:
             await asyncio.wait([self._keeping])
         if self._process is not None:
             await _end(self._process)
+
+    async def _launch_where_it_was(self) -> tuple[Process, ServedPorts] | None:
+        try:
+            port, udp_port = (int(text) for text in (self._folder / PORTS).read_text("ascii").split())
+        except (OSError, ValueError):
+            return None  # it never ran, or what was noted is damaged
+        try:
+            return await self._launch(f"0.0.0.0:{port}", "--udp", str(udp_port))
+        except Refused as error:
+            log.info("rendezvous_elsewhere reason=%s", error)
+            return None
+
+    def _remember(self, served: ServedPorts) -> None:
+        """Without it members that come back don't find it; nothing else depends on it."""
+        beside = self._folder / f"{PORTS}.new"
+        try:
+            beside.write_text(f"{served.port} {served.udp_ports[0]}", "ascii")
+            beside.replace(self._folder / PORTS)
+        except OSError as error:
+            log.warning("rendezvous_ports_not_noted error=%s", error.strerror)
 
     async def _keep(self, served: ServedPorts) -> None:
         """Whoever died is started again: with the same key and ports, members come back by themselves."""
