@@ -20,7 +20,7 @@ from kafila_sidecar.session.coordination.coordinator import Coordinator
 from kafila_sidecar.session.coordination.correction import Advice
 from kafila_sidecar.session.coordination.edges import predicted_path
 from kafila_sidecar.session.coordination.follower import Follower
-from kafila_sidecar.session.coordination.states import State
+from kafila_sidecar.session.coordination.states import Ending, State
 from kafila_sidecar.session.driving.capability import Capabilities
 from kafila_sidecar.session.driving.changes import Change, Glance
 from kafila_sidecar.session.driving.cores import Cores, Terms
@@ -114,11 +114,11 @@ class SessionDriver:
 
     def leave(self) -> None:
         """Closes the session here; whoever runs the driver says goodbye on the channel afterwards."""
-        self._turns.soon(lambda: self._cores.do(self.follower.close(None)))
+        self._turns.soon(lambda: self._cores.do(self.follower.close(None, Ending.LEFT)))
 
-    def abort(self, fault: ev.Fault) -> None:
+    def abort(self, fault: ev.Fault, ending: Ending) -> None:
         """Closes the session here by what went wrong around the driver, or in it."""
-        self.follower.close(fault)
+        self.follower.close(fault, ending)
         self._turns.soon(self._nothing)
 
     def look(self) -> None:
@@ -152,8 +152,10 @@ class SessionDriver:
             case events.MemberJoined():
                 self._introduce()
                 await self._members_changed()
-            case events.MemberRemoved(_, reason):
-                await self._members_changed(anew=reason == "removed")
+            case events.MemberRemoved(self.follower.name, reason):
+                await self._cores.do(self.follower.removed(reason))
+            case events.MemberRemoved(name, reason):
+                await self._members_changed(without=name, anew=reason == "removed")
             case events.HostChanged():
                 await self._host_changed()
             case events.Doubted(sender) if self.coordinator:
@@ -182,8 +184,11 @@ class SessionDriver:
 
     # ---- Who belongs to the session, and who is linked
 
-    async def _members_changed(self, *, anew: bool = False) -> None:
-        members = [member.name for member in self.channel.members]
+    async def _members_changed(self, *, without: str = "", anew: bool = False) -> None:
+        """`without`: who is gone, though it may be back already."""
+        members = [member.name for member in self.channel.members if member.name != without]
+        if self.follower.name not in members:
+            return  # why, is told next
         self.roster.members(members)
         self._links.forget(members)
         self._shares.members(members)
