@@ -6,9 +6,11 @@ from pathlib import Path
 from kafila_sidecar.session.admission.guesses import FileGuesses
 from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.channel.channel import LONGEST_ABSENCE_S, Channel
+from kafila_sidecar.session.channel.moving import TRIAL_S
 from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.keeping.keeper import Keeper
 from kafila_sidecar.session.keeping.kept import KeptPlace, KeptSession
+from kafila_sidecar.session.rendezvous.elsewhere import Elsewhere, nowhere
 from kafila_sidecar.session.rendezvous.mailbox import Mailbox
 
 
@@ -20,16 +22,18 @@ class JoinDeadlines:
     busy_s: float = 10.0  # for how long a host that is busy is asked again
     busy_pause_s: float = 0.5  # and how often
     absence_s: float = LONGEST_ABSENCE_S  # for the others, when the rendezvous was away
+    trial_s: float = TRIAL_S  # for the first of them, in a room that was opened elsewhere
 
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """What this machine brings to every session: what it runs, and a folder for the
-    count of guesses at a code, and for what is kept of the session."""
+    """What this machine brings to every session: what it runs, a folder for the count of guesses at a code and for what
+    is kept of the session, and where it could open another room."""
 
     folder: Path
     versions: Versions
     deadlines: JoinDeadlines = JoinDeadlines()
+    elsewhere: Elsewhere = nowhere
 
 
 def open_channel(mailbox: Mailbox, replica: Replica, local: Local, keeper: Keeper | None = None) -> Channel:
@@ -42,7 +46,9 @@ def open_channel(mailbox: Mailbox, replica: Replica, local: Local, keeper: Keepe
         guesses=FileGuesses(keeper.folder),
         versions=local.versions,
         keeper=keeper,
+        elsewhere=local.elsewhere,
         absence_s=local.deadlines.absence_s,
+        trial_s=local.deadlines.trial_s,
     )
 
 
