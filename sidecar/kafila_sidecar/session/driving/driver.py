@@ -203,6 +203,8 @@ class SessionDriver:
                 self.follower.liveness.receive_rendezvous_lost(self._clock.now())
             case RendezvousBack():
                 self.follower.liveness.receive_rendezvous_back()
+            case events.RoomMoved():
+                self._network.moved(list(self._standing.up))
             case LinkChanged(peer, link, error):
                 await self._link_changed(peer, link, error)
             case Say(control):
