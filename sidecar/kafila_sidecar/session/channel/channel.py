@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from kafila_proto import rendezvous_pb2, ring_pb2
 from kafila_sidecar.errors import Denied, InvalidInput, KafilaError, Refused
-from kafila_sidecar.session.admission.doorstep import Proved
+from kafila_sidecar.session.admission.doorstep import ProvedMember
 from kafila_sidecar.session.admission.pake import GuessStore
 from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.channel.delivery import Delivery
@@ -285,7 +285,7 @@ class Channel:
         """Any member: the host, and who joined before this successor, are lost to this one."""
         self._perform(self._upkeep.vote(successor))
 
-    def take_back(self, proved: Proved) -> None:
+    def take_back(self, proved: ProvedMember) -> None:
         """A member that came back while this one did, which is the host now, is one again."""
         self._perform(self._reception.take_back(proved))
 
