@@ -30,12 +30,13 @@ from kafila_sidecar.net.portmap.driver import keep_mapped
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.text.tokenizer import Tokenizer
 from kafila_sidecar.session import join as joining
-from kafila_sidecar.session import plans
+from kafila_sidecar.session import opening, plans
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.coordination.messages import LONGEST_DEVICE
 from kafila_sidecar.session.membership.members import LARGEST_SESSION
 from kafila_sidecar.session.rendezvous.address import parse_address
 from kafila_sidecar.session.rendezvous.code import Code, parse_code
+from kafila_sidecar.session.rendezvous.elsewhere import OfferedRendezvous
 from kafila_sidecar.session.terms import check_terms, make_terms
 from kafila_sidecar.versions import own_versions
 from kafila_sidecar.weights.checkpoint import Checkpoint
@@ -303,9 +304,17 @@ class LocalNode:
 
     # ---- Private
 
-    def _local(self) -> joining.Local:
+    def _local(self) -> opening.Local:
         """What this machine brings to a session."""
-        return joining.Local(self._config.data / "sessions" / os.urandom(8).hex(), self._versions)
+        folder = self._config.data / "sessions" / os.urandom(8).hex()
+        return opening.Local(folder, self._versions, elsewhere=self._elsewhere)
+
+    async def _elsewhere(self) -> AsyncGenerator[OfferedRendezvous, None]:
+        """Where this machine would open another room for a session whose rendezvous is gone."""
+        if self._config.rendezvous:
+            yield OfferedRendezvous(parse_address(self._config.rendezvous), at_host=False)
+        address, note = await self._embedded.start()
+        yield OfferedRendezvous(address, at_host=True, note=note)
 
     async def _lend(self, most_bytes: int) -> int:
         """What this machine lends to one more session: what is usable, less what its sessions hold or wait for."""

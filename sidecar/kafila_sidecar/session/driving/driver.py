@@ -191,8 +191,8 @@ class SessionDriver:
                 await self._members_changed()
             case events.MemberRemoved(self.follower.name, reason):
                 await self._cores.do(self.follower.removed(reason))
-            case events.MemberRemoved(_, reason):
-                await self._members_changed(anew=reason == "removed")
+            case events.MemberRemoved(name, reason):
+                await self._members_changed(without=name, anew=reason == "removed")
             case events.HostChanged():
                 await self._host_changed()
             case events.Doubted(sender) if self.coordinator:
@@ -208,6 +208,8 @@ class SessionDriver:
                 self.follower.liveness.receive_rendezvous_lost(self._clock.now())
             case RendezvousBack():
                 self.follower.liveness.receive_rendezvous_back()
+            case events.RoomMoved():
+                self._network.moved(list(self._standing.up))
             case LinkChanged(peer, link, error):
                 await self._link_changed(peer, link, error)
             case Say(control):
@@ -223,8 +225,9 @@ class SessionDriver:
 
     # ---- Who belongs to the session, and who is linked
 
-    async def _members_changed(self, *, anew: bool = False) -> None:
-        members = [member.name for member in self.channel.members]
+    async def _members_changed(self, *, without: str = "", anew: bool = False) -> None:
+        """`without`: who is gone, though it may be back already."""
+        members = [member.name for member in self.channel.members if member.name != without]
         if self.follower.name not in members:
             return  # why, is told next
         self.roster.members(members)
