@@ -130,6 +130,14 @@ class Participation:
         return self.driver.follower.state is not State.CLOSED
 
     @property
+    def ended(self) -> str:
+        """Why it is closed, in words; empty while it is not."""
+        follower = self.driver.follower
+        if self.is_open:
+            return ""
+        return follower.fault.sentence if follower.fault else "this machine left it"
+
+    @property
     def promised_bytes(self) -> int:
         """What the plan reckons with here beyond the weights that are loaded: caches, and weights to come."""
         proposal = self.driver.follower.proposal
