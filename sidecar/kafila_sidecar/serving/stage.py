@@ -12,12 +12,13 @@ from kafila_sidecar.errors import KafilaError, Unavailable, from_code
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.runtime.mlx_thread import MlxThread
+from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.text.tokenizer import Tokenizer
 from kafila_sidecar.serving import epoch as epochs
 from kafila_sidecar.serving import remote
 from kafila_sidecar.serving.engine import EngineLimits
 from kafila_sidecar.serving.epoch import Epoch, EpochEnd
-from kafila_sidecar.serving.holding import Holding, Part
+from kafila_sidecar.serving.holding import Holding, LoadShard, Part
 from kafila_sidecar.serving.intake import Intake
 from kafila_sidecar.serving.requests import Replies, RequestTable
 from kafila_sidecar.serving.telling import FetchTelling
@@ -76,6 +77,7 @@ class Stage:
         traced: Callable[[dict[str, Any]], None],
         broken: Callable[[str, str], None],
         limits: StageLimits | None = None,
+        load_shard: LoadShard = Shard.load,
     ) -> None:
         self._name = name
         self._weights = weights
@@ -84,7 +86,7 @@ class Stage:
         self._traced = traced
         self._broken = broken
         self._limits = limits or StageLimits()
-        self._holding = Holding(mlx, bits=bits)
+        self._holding = Holding(mlx, bits=bits, load=load_shard)
         self._requests: RequestTable | None = None
         self._epoch: Epoch | None = None
         self._serving = asyncio.Event()

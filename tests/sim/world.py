@@ -1,0 +1,424 @@
+"""Lets a schedule happen: machines with their disks and processes, the people at them, and what is noted meanwhile."""
+
+import asyncio
+import contextlib
+import hashlib
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+from kafila_proto import sidecar_pb2 as pb
+from kafila_sidecar.errors import KafilaError
+from kafila_sidecar.machine.participation import Participation
+from kafila_sidecar.session.coordination.states import State
+from tests.sim.clock import START_S, Life, Process, SimLoop
+from tests.sim.internet import Internet
+from tests.sim.links import Links, SimEndpoint
+from tests.sim.members import Hardware, channel_of, join_by_code, replicas, take_part
+from tests.sim.model import Disk, ModelHost, SimThread, SimWeights, right_answer
+from tests.sim.rendezvous import SimMailbox, SimRendezvous
+from tests.sim.schedule import Asking, Happening, Schedule, What
+
+LOOK_EVERY_S = 1.0
+SETTLE_S = 150.0  # after the last fault: every session that can be ready is
+LAST_ANSWERS_S = 60.0
+JOIN_TRIES = 3
+
+
+@dataclass(slots=True)
+class Answer:
+    """What became of a prompt. `began_s` is None while its session was not ready yet."""
+
+    machine: str
+    prompt: tuple[int, ...]
+    most: int
+    asked_s: float
+    began_s: float | None = None
+    ended_s: float | None = None
+    text: str = ""
+    is_complete: bool = False
+    error: str = ""
+    longest_pause_s: float = 0.0
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        return tuple(int(word) for word in self.text.split())
+
+    @property
+    def right(self) -> tuple[int, ...]:
+        """The ids that are shown, without the end token."""
+        return tuple(token for token in right_answer(self.prompt, self.most) if token)
+
+
+@dataclass(eq=False, slots=True)
+class Machine:
+    """One machine; its processes come and go."""
+
+    name: str
+    number: int
+    hardware: Hardware
+    disk: Disk = field(default_factory=Disk)
+    process: Process | None = None
+    participation: Participation | None = None
+    running: "asyncio.Task[Any] | None" = None
+    member_name: str = ""
+    is_out: str = ""  # why its person wants, or gets, no place any more
+    troubled_s: float = 0.0  # when a fault last touched it
+    told: str = ""  # what the timeline said last
+
+    @property
+    def runs(self) -> bool:
+        return self.process is not None and self.process.life is Life.RUNS
+
+    @property
+    def state(self) -> State | None:
+        return self.participation.driver.follower.state if self.participation else None
+
+
+class World:
+    """One run of one schedule."""
+
+    def __init__(self, schedule: Schedule, loop: SimLoop, *, say: Callable[[str], None] | None = None) -> None:
+        self.schedule = schedule
+        self.loop = loop
+        self.chance = random.Random(f"world {schedule.seed}")
+        self.internet = Internet(self.chance)
+        self.rendezvous = SimRendezvous(self.internet, loop, self.chance)
+        self.links = Links(self.internet, loop)
+        self.host = ModelHost(loop)
+        self.machines: dict[str, Machine] = {}
+        self.answers: list[Answer] = []
+        self.removals: list[tuple[float, str, str]] = []  # when, who, why, as the first member's log had it
+        self.broken: list[str] = []  # laws that were broken on the way
+        self.now_wrong_s: dict[str, float] = {}  # since when something is as it must not stay
+        self._say = say
+        self._trace = hashlib.blake2b(digest_size=16)
+        self._busy: set[asyncio.Task[Any]] = set()
+
+    @property
+    def now_s(self) -> float:
+        """Since the beginning."""
+        return self.loop.now - START_S
+
+    @property
+    def trace(self) -> str:
+        """Of all that happened."""
+        copy = self._trace.copy()
+        copy.update(f"{self.loop.steps} {self.links.carried}".encode())
+        return copy.hexdigest()
+
+    def note(self, who: str, what: str) -> None:
+        line = f"{self.now_s:9.3f}  {who:<6} {what}"
+        self._trace.update(line.encode())
+        if self._say is not None:
+            self._say(line)
+
+    # ---- From the beginning to the end
+
+    async def run(self, look: Callable[["World"], None]) -> None:
+        """`look` is called each second."""
+        self._form(self.schedule.members)
+        for happening in self.schedule.happenings:
+            self.loop.outside(happening.at_s, self._happens, happening)
+        for asking in self.schedule.askings:
+            self.loop.outside(asking.at_s, self._asks, asking)
+        end_s = self.schedule.calm_at_s + SETTLE_S
+        while self.now_s < end_s and not (self.now_s > self.schedule.calm_at_s + 5.0 and self._is_settled()):
+            await asyncio.sleep(LOOK_EVERY_S)
+            self._tell_states()
+            look(self)
+        self.settled_s = self.now_s
+
+    async def ask_everybody(self) -> list[Answer]:
+        """One more prompt at every machine whose session is ready; returns when all have ended."""
+        before = len(self.answers)
+        for machine in self.members_ready():
+            self._asks(Asking(self.now_s, machine.name, (7, machine.number + 1), 5))
+        deadline_s = self.now_s + LAST_ANSWERS_S
+        while self.now_s < deadline_s and any(self.is_open(answer) for answer in self.answers):
+            await asyncio.sleep(0.25)
+        return self.answers[before:]
+
+    async def leave_all(self) -> None:
+        """Everybody goes."""
+        for machine in self.machines.values():
+            if machine.runs and machine.participation is not None:
+                machine.participation.driver.leave()
+        running = [m.running for m in self.machines.values() if m.running is not None and m.runs]
+        if running:
+            await asyncio.wait(running, timeout=30.0)
+
+    # ---- What laws ask
+
+    def members_ready(self) -> list[Machine]:
+        return [m for m in self.machines.values() if m.runs and m.state is State.READY]
+
+    def is_open(self, answer: Answer) -> bool:
+        """Whether its client still waits for it."""
+        return answer.ended_s is None and self.machines[answer.machine].runs
+
+    def can_meet(self, one: Machine, other: Machine) -> bool:
+        return one.runs and other.runs and self.internet.is_joined(one.name, other.name)
+
+    def _is_settled(self) -> bool:
+        """Everybody who could be a member again is, and no answer is under way."""
+        wanted = [m for m in self.machines.values() if m.runs and not m.is_out]
+        return all(m.state is State.READY for m in wanted) and not any(self.is_open(a) for a in self.answers)
+
+    # ---- Machines
+
+    def _machine(self, name: str) -> Machine:
+        number = len(self.machines)
+        chance = random.Random(f"machine {self.schedule.seed} {name}")
+        memory = self.schedule.memory_bytes[number % len(self.schedule.memory_bytes)]
+        hardware = Hardware(
+            memory_bytes=memory + 300_000_000,
+            slowness=chance.choice((1.0, 1.5, 2.5)),
+            bytes_per_s=chance.choice((1e8, 2e8, 4e8)),
+            measuring_s=chance.choice((0.5, 1.5, 3.0)),
+        )
+        machine = self.machines[name] = Machine(name, number, hardware)
+        return machine
+
+    def _form(self, names: Sequence[str]) -> None:
+        """A session that these have joined already."""
+        first = self.rendezvous.create(names[0])
+        places = [first, *(self.rendezvous.join(name, first.room) for name in names[1:])]
+        made = replicas(names, [place.mailbox for place in places], self.schedule.seed)
+        for name, place, replica in zip(names, places, made, strict=True):
+            machine = self._machine(name)
+            process = machine.process = Process(name, self.loop)
+
+            async def live(m: Machine = machine, p: Process = process, at: Any = place, known: Any = replica) -> None:
+                mailbox = SimMailbox(self.rendezvous, p, at)
+                await mailbox.attend()
+                await self._live(m, p, channel_of(mailbox, known), starts=known.is_host)
+
+            machine.running = process.start(live(), f"machine {name}")
+
+    async def _live(self, machine: Machine, process: Process, channel: Any, *, starts: bool = False) -> None:
+        endpoint = SimEndpoint(self.links, process, machine.number)
+        session = take_part(
+            channel,
+            process=process,
+            endpoint=endpoint,
+            weights=SimWeights(machine.disk, self.host, machine.hardware.bytes_per_s),
+            thread=SimThread(self.loop, machine.hardware.slowness),
+            hardware=machine.hardware,
+            changed=lambda _: None,
+        )
+        machine.participation, machine.member_name = session, channel.self_name
+        if starts:
+            self.loop.call_later(4.0, session.driver.start)
+        await session.run()
+        fault = session.driver.follower.fault
+        self.note(machine.name, f"its session is closed: {fault.sentence if fault else 'left'}")
+
+    async def _join(self, machine: Machine, process: Process) -> None:
+        """A person types the code, and again when that failed."""
+        for _ in range(JOIN_TRIES):
+            code = next((c for m in self.machines.values() if m.runs and m.participation and m.state is not State.CLOSED
+                         and (c := m.participation.channel.code)), None)  # fmt: skip
+            if code is not None:
+                try:
+                    place = self.rendezvous.join(machine.name, code.room)
+                    mailbox = SimMailbox(self.rendezvous, process, place)
+                    await mailbox.attend()
+                    channel = await join_by_code(mailbox, code, machine.name)
+                except Exception as error:  # noqa: BLE001  # a person reads it, and tries again
+                    self.note(machine.name, f"could not join: {error}")
+                else:
+                    self.note(machine.name, f"joined as {channel.self_name}")
+                    await self._live(machine, process, channel)
+                    return
+            await asyncio.sleep(5.0)
+        machine.is_out = "it never came in"
+
+    def _start_and_join(self, machine: Machine) -> None:
+        process = machine.process = Process(machine.name, self.loop)
+        machine.participation = None
+        machine.running = process.start(self._join(machine, process), f"machine {machine.name}")
+
+    def _life_changed(self) -> None:
+        self.links.look()
+        self.rendezvous.look()
+
+    # ---- Happenings
+
+    def _happens(self, happening: Happening) -> None:
+        self.note("", f"== {happening}")
+        self._touch(happening)
+        over = self._begin(happening)
+        if over is not None:
+            self.loop.outside(happening.for_s, self._is_over, happening, over)
+
+    def _is_over(self, happening: Happening, over: Callable[[], None]) -> None:
+        over()
+        self._touch(happening)
+        self.note("", f"== over: {happening}")
+
+    def _touch(self, happening: Happening) -> None:
+        everybody = happening.what in (What.RENDEZVOUS_AWAY, What.SOURCE_AWAY, What.CUT_APART)
+        for machine in self.machines.values():
+            if everybody or machine.name in happening.who:
+                machine.troubled_s = self.now_s
+
+    def _begin(self, happening: Happening) -> Callable[[], None] | None:
+        """Returns what ends it."""
+        net, who = self.internet, happening.who
+        match happening.what:
+            case What.KILL:
+                self._kill(who[0])
+                self.machines[who[0]].is_out = "killed"
+                return None
+            case What.RESTART:
+                self._kill(who[0])
+                return lambda: self._restart(who[0])
+            case What.HANG:
+                return self._hang(who[0])
+            case What.OFFLINE:
+                net.block_udp(who[0])
+                net.block_tcp(who[0])
+                return lambda: (net.block_udp(who[0], by=-1), net.block_tcp(who[0], by=-1))[0]
+            case What.CUT | What.CUT_ONE_WAY:
+                pairs = [(who[0], who[1])] + ([(who[1], who[0])] if happening.what is What.CUT else [])
+                net.cut(pairs)
+                return lambda: net.cut(pairs, by=-1)
+            case What.CUT_APART:
+                return self._cut_apart(who)
+            case What.NO_UDP:
+                net.block_udp(who[0])
+                return lambda: net.block_udp(who[0], by=-1)
+            case What.NO_RENDEZVOUS:
+                net.block_tcp(who[0])
+                return lambda: net.block_tcp(who[0], by=-1)
+            case What.RENDEZVOUS_AWAY:
+                net.raise_rendezvous(False)
+                return lambda: net.raise_rendezvous(True)
+            case What.SOURCE_AWAY:
+                self.host.raise_up(False)
+                return lambda: self.host.raise_up(True)
+            case What.JOIN:
+                name = f"new{len(self.machines)}"
+                self._start_and_join(self._machine(name))
+                return None
+            case What.LEAVE:
+                self._leave(self.machines[who[0]])
+                return None
+            case What.KICK:
+                self._kick(who[0])
+                return None
+
+    def _kill(self, name: str) -> None:
+        machine = self.machines[name]
+        if machine.process is not None:
+            machine.process.die()
+            self._life_changed()
+
+    def _restart(self, name: str) -> None:
+        machine = self.machines[name]
+        if not machine.is_out and (machine.process is None or machine.process.life is Life.DEAD):
+            self._start_and_join(machine)
+
+    def _hang(self, name: str) -> Callable[[], None] | None:
+        process = self.machines[name].process
+        if process is None or process.life is not Life.RUNS:
+            return None
+        process.hang()
+        self._life_changed()
+
+        def wake() -> None:
+            if process.life is Life.HANGS:
+                process.wake(mail_first=self.chance.random() < 0.7)
+                self._life_changed()
+
+        return wake
+
+    def _cut_apart(self, part: Iterable[str]) -> Callable[[], None]:
+        """The part that has no founder in it has no rendezvous either."""
+        inside = set(part)
+        outside = [name for name in self.machines if name not in inside]
+        pairs = [*product(inside, outside), *product(outside, inside)]
+        without = sorted(inside if self.schedule.members[0] not in inside else outside)
+        self.internet.cut(pairs)
+        for name in without:
+            self.internet.block_tcp(name)
+
+        def over() -> None:
+            self.internet.cut(pairs, by=-1)
+            for name in without:
+                self.internet.block_tcp(name, by=-1)
+
+        return over
+
+    def _leave(self, machine: Machine) -> None:
+        machine.is_out = machine.is_out or "left"
+        if machine.runs and machine.participation is not None:
+            machine.process.context.copy().run(machine.participation.driver.leave)  # type: ignore[union-attr]
+
+    def _kick(self, name: str) -> None:
+        """By whoever is the host, if that is another."""
+        target = self.machines[name]
+        for machine in self.machines.values():
+            session = machine.participation
+            if not machine.runs or session is None or not session.channel.is_host or machine is target:
+                continue
+            if machine.state is State.CLOSED or all(m.name != target.member_name for m in session.channel.members):
+                continue
+            target.is_out = target.is_out or "kicked"
+            with contextlib.suppress(KafilaError):
+                machine.process.context.copy().run(session.channel.remove, target.member_name, "removed")  # type: ignore[union-attr]
+            return
+
+    # ---- People who ask
+
+    def _asks(self, asking: Asking) -> None:
+        machine = self.machines[asking.machine]
+        answer = Answer(asking.machine, asking.prompt, asking.most, self.now_s)
+        if not machine.runs or machine.process is None:
+            return
+        self.answers.append(answer)
+        machine.process.start(self._answer(machine, answer), f"client at {machine.name}")
+
+    async def _answer(self, machine: Machine, answer: Answer) -> None:
+        """A client that waits for the session to be ready, and then reads what comes."""
+        while machine.state is not State.READY:
+            if machine.state is State.CLOSED and machine.is_out:
+                answer.error, answer.ended_s = f"never asked: {machine.is_out}", self.now_s
+                return
+            if self.now_s > self.schedule.calm_at_s + SETTLE_S:
+                answer.error, answer.ended_s = "never asked: the session did not get ready", self.now_s
+                return
+            await asyncio.sleep(0.5)
+        assert machine.participation is not None
+        answer.began_s = before_s = self.now_s
+        request = pb.GenerateRequest(
+            prompt=" ".join(map(str, answer.prompt)), options=pb.Options(temperature=0.0, num_predict=answer.most)
+        )
+        try:
+            async for reply in machine.participation.stage.generate(request):
+                answer.text += reply.text
+                answer.longest_pause_s = max(answer.longest_pause_s, self.now_s - before_s)
+                before_s = self.now_s
+            answer.is_complete = True
+        except KafilaError as error:
+            answer.error = f"{error.code}: {error}"
+        answer.ended_s = self.now_s
+        self.note(machine.name, f"answer of {len(answer.ids)} tokens {'ends' if not answer.error else answer.error}")
+
+    # ---- The timeline
+
+    def _tell_states(self) -> None:
+        for machine in self.machines.values():
+            session = machine.participation
+            if session is None or not machine.runs:
+                continue
+            follower = session.driver.follower
+            epoch = follower.proposal.epoch if follower.proposal else 0
+            members = ",".join(member.name for member in session.channel.members)
+            told = f"{follower.state} epoch {epoch} host {session.channel.host} members {members}"
+            if told != machine.told:
+                machine.told = told
+                self.note(machine.name, told)
