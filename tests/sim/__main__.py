@@ -1,13 +1,16 @@
 """`python -m tests.sim`: plays seeds, and replays one with its timeline."""
 
 import argparse
+import asyncio
 import gc
+import logging
 import os
 import sys
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 
+from tests.sim.clock import PROCESS, START_S
 from tests.sim.play import Outcome, play
 
 HASH_SEED = "0"  # the order of words in sets is part of what a seed replays
@@ -21,14 +24,25 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--verbose", action="store_true", help="with the product's own log lines")
     parser.add_argument("--all", action="store_true", help="tell what is passed over as well")
     asked = parser.parse_args()
     if asked.seed is not None:
-        return _replay(asked.seed)
+        return _replay(asked.seed, verbose=asked.verbose)
     return _many(range(asked.first, asked.first + asked.count), asked.jobs, tell_all=asked.all)
 
 
-def _replay(seed: int) -> int:
+def _name_process(record: logging.LogRecord) -> bool:
+    process = PROCESS.get()
+    now_s = asyncio.get_running_loop().time() - START_S
+    record.process_name = f"{now_s:9.3f}  {process.name if process else '':<6}"
+    return True
+
+
+def _replay(seed: int, *, verbose: bool) -> int:
+    if verbose:
+        logging.basicConfig(level=logging.INFO, format="%(process_name)s          %(message)s", stream=sys.stdout)
+        logging.getLogger().handlers[0].addFilter(_name_process)
     outcome = play(seed, say=print)
     for sentence in outcome.broken:
         print(f"BROKEN  {sentence}")

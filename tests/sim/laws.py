@@ -58,7 +58,7 @@ def answers_go_on(world: World) -> Iterator[str]:
 
 def _unavoidable(world: World, answer: Answer) -> bool:
     machine = world.machines[answer.machine]
-    return bool(machine.is_out) or machine.process is None or machine.process.life is Life.DEAD
+    return bool(machine.is_out) or answer.process is None or answer.process.life is Life.DEAD
 
 
 def ready_again(world: World) -> Iterator[str]:

@@ -165,6 +165,7 @@ def take_part(
         measure=measure,
         changed=changed,
     )
+    turns.soon(driver._members_changed)  # who was in the log from the beginning was not told to have joined
     return Participation(
         channel=channel,
         weights=cast(Any, weights),

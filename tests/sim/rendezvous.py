@@ -45,6 +45,8 @@ class Attended:
     box: "SimMailbox"
     unsent: list[pb.Event]
     is_over: bool = False
+    missed_since_s: float | None = None  # by the server
+    mute_since_s: float | None = None  # as its client sees it
 
 
 class SimRendezvous:
@@ -103,23 +105,26 @@ class SimRendezvous:
             elif stream.box.me.life is Life.DEAD and self.internet.reaches_rendezvous(stream.box.me.name):
                 self.loop.outside(DELAY_S, self.detach, stream)
             elif not self._reaches(stream):
-                self.loop.outside(NOTICE_S, self._miss, stream)
-            elif stream.unsent:
+                if stream.missed_since_s is None:
+                    stream.missed_since_s = self.loop.now
+                    self.loop.outside(NOTICE_S, self._miss, stream, self.loop.now)
+                continue
+            stream.missed_since_s = None
+            if stream.unsent:
                 unsent, stream.unsent = stream.unsent, []
                 for event in unsent:
                     self._deliver(stream, event)
 
-    @property
-    def attended(self) -> int:
-        return len(self._streams)
+    def is_open(self, stream: Attended) -> bool:
+        return stream.number in self._streams
 
     # ---- Private
 
     def _reaches(self, stream: Attended) -> bool:
         return self.internet.reaches_rendezvous(stream.box.me.name) and stream.box.me.life is Life.RUNS
 
-    def _miss(self, stream: Attended) -> None:
-        if not self._reaches(stream) and stream.number in self._streams:
+    def _miss(self, stream: Attended, since_s: float) -> None:
+        if stream.missed_since_s == since_s and stream.number in self._streams:
             self.detach(stream)
             if self.internet.reaches_rendezvous(stream.box.me.name):
                 stream.box.later(DELAY_S, stream.box.broke, stream, gone())
@@ -230,10 +235,16 @@ class SimMailbox:
         if not self._server.internet.rendezvous_is_up:
             self.later(REFUSED_S, self.broke, stream, gone())
         elif not self._server.internet.reaches_rendezvous(self.me.name):
-            self._loop.call_later(NOTICE_S, self._miss, stream, context=self.me.context)
+            if stream.mute_since_s is None:
+                stream.mute_since_s = self._loop.now
+                self._loop.call_later(NOTICE_S, self._miss, stream, self._loop.now, context=self.me.context)
+        else:
+            stream.mute_since_s = None
+            if not self._server.is_open(stream):
+                self.later(REFUSED_S, self.broke, stream, gone())
 
-    def _miss(self, stream: Attended) -> None:
-        if not self._server.internet.reaches_rendezvous(self.me.name) or stream.number not in self._server._streams:
+    def _miss(self, stream: Attended, since_s: float) -> None:
+        if stream.mute_since_s == since_s:
             self.broke(stream, gone())
 
     async def _call(self, call: Callable[[], T]) -> T:

@@ -40,6 +40,7 @@ class Answer:
     text: str = ""
     is_complete: bool = False
     error: str = ""
+    process: Process | None = None  # its client's own machine's
     longest_pause_s: float = 0.0
 
     @property
@@ -157,7 +158,7 @@ class World:
 
     def is_open(self, answer: Answer) -> bool:
         """Whether its client still waits for it."""
-        return answer.ended_s is None and self.machines[answer.machine].runs
+        return answer.ended_s is None and answer.process is not None and answer.process.life is Life.RUNS
 
     def can_meet(self, one: Machine, other: Machine) -> bool:
         return one.runs and other.runs and self.internet.is_joined(one.name, other.name)
@@ -376,7 +377,7 @@ class World:
 
     def _asks(self, asking: Asking) -> None:
         machine = self.machines[asking.machine]
-        answer = Answer(asking.machine, asking.prompt, asking.most, self.now_s)
+        answer = Answer(asking.machine, asking.prompt, asking.most, self.now_s, process=machine.process)
         if not machine.runs or machine.process is None:
             return
         self.answers.append(answer)
