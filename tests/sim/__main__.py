@@ -54,7 +54,7 @@ def _replay(seed: int, *, verbose: bool) -> int:
 
 def _many(seeds: range, jobs: int, *, tell_all: bool) -> int:
     began = time.monotonic()
-    with ProcessPoolExecutor(jobs, initializer=gc.freeze) as pool:
+    with ProcessPoolExecutor(jobs, initializer=_begin) as pool:
         outcomes = list(pool.map(play, seeds, chunksize=8))
     for outcome in outcomes:
         for sentence in outcome.broken + (outcome.passed_over if tell_all else []):
@@ -63,6 +63,12 @@ def _many(seeds: range, jobs: int, *, tell_all: bool) -> int:
     _sum_up(outcomes)
     print(f"{len(outcomes)} schedules in {took_s:.0f} s, {len(outcomes) / took_s:.1f} a second")
     return 1 if any(outcome.broken for outcome in outcomes) else 0
+
+
+def _begin() -> None:
+    """What is there already need not be looked through after each run; what the product logs is for one seed's replay."""
+    gc.freeze()
+    logging.disable()
 
 
 def _sum_up(outcomes: list[Outcome]) -> None:

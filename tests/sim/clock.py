@@ -107,17 +107,17 @@ class SimLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self.now
 
-    @property
-    def timers(self) -> list[asyncio.TimerHandle]:
-        """Those that wait."""
-        return [handle for _, _, handle in sorted(self._due) if not handle.cancelled()]
+    def waiting_timers(self) -> list[tuple[Process | None, str]]:
+        """Whose they are, and what they call."""
+        waiting = [handle for _, _, handle in sorted(self._due) if not handle.cancelled()]
+        return [(h._context.get(PROCESS), str(h._callback)) for h in waiting]  # type: ignore[attr-defined]
 
     # ---- What asyncio asks of a loop
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        context = context or copy_context()
+        context = copy_context() if context is None else context
         handle = asyncio.Handle(callback, args, self, context)
         self._enqueue(handle, context.get(PROCESS), callback)
         return handle
@@ -125,7 +125,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        context = context or copy_context()
+        context = copy_context() if context is None else context
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         self._made += 1
         heapq.heappush(self._due, (when, self._made, handle))
@@ -221,7 +221,7 @@ class SimLoop(asyncio.BaseEventLoop):
         task.number = self._made
         task.__init__(coro, loop=self, context=context)  # type: ignore[misc]  # its number comes first
         task._log_destroy_pending = False  # type: ignore[attr-defined]  # of the dead
-        process = (context or copy_context()).get(PROCESS)
+        process = (copy_context() if context is None else context).get(PROCESS)
         if process is not None:
             process.tasks.append(task)
         return task

@@ -9,7 +9,7 @@ from tests.sim.world import SETTLE_S, Answer, Machine, World
 Law = Callable[[World], Iterator[str]]
 
 TWO_SESSIONS_S = 30.0
-HEALTHY_S = 25.0  # without any fault for so long, and reached by most
+HEALTHY_S = 10.0  # with the time that a path takes to give way to the relay
 
 NOT_YET: dict[str, str] = {
     "answers_go_on": "a loss ends the running answers: they go on with the request table's next part",
@@ -86,15 +86,16 @@ def nothing_is_left(world: World) -> Iterator[str]:
             yield f"{machine.name} has tasks: {', '.join(tasks[:6])}"
         if machine.participation is not None and (held := machine.participation.stage.active_sequences):
             yield f"{machine.name} holds {held} sequences"
-        timers = [str(timer) for timer in world.loop.timers if _is_of(timer, machine)]
-        if timers:
-            yield f"{machine.name} has timers: {', '.join(timers[:3])}"
+    if timers := _left_timers(world):
+        yield f"timers: {', '.join(timers[:3])}"
     if world.links.count:
         yield f"{world.links.count} ends of links stand"
 
 
-def _is_of(timer: object, machine: Machine) -> bool:
-    return False
+def _left_timers(world: World) -> list[str]:
+    """Of processes that run; those of a coroutine that has ended were cancelled."""
+    alive = {m.process for m in world.machines.values() if m.runs}
+    return [name for process, name in world.loop.waiting_timers() if process in alive]
 
 
 # ---- Looked at each second
@@ -130,7 +131,23 @@ def _host(machine: Machine) -> str:
 
 
 def healthy_members_stay(world: World) -> None:
-    """Nobody who runs, and whom most others reach, is removed as lost."""
+    """Nobody who runs, and whom most others who run have reached for 10 s, is removed unless its person or the host's
+    wanted it."""
+    by_name = {machine.member_name: machine for machine in world.machines.values() if machine.member_name}
+    for machine in world.machines.values():
+        session = machine.participation
+        if session is None or not machine.runs or machine.state is State.CLOSED:
+            continue
+        members = {member.name for member in session.channel.members}
+        gone, machine.known_as = machine.known_as - members, members
+        for name in sorted(gone):
+            who = by_name.get(name)
+            if who is None or who.is_out or who.reached_since_s is None:
+                continue
+            if world.now_s - who.reached_since_s > HEALTHY_S:
+                world.broken.append(
+                    f"healthy_members_stay: {name} is no member any more at {machine.name}, {world.now_s:.0f} s"
+                )
 
 
 WHEN_SETTLED: tuple[Law, ...] = (ready_again,)  # some time after the last fault

@@ -5,6 +5,7 @@ import contextlib
 import gc
 import logging
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -42,15 +43,17 @@ def play(seed: int, *, say: Callable[[str], None] | None = None) -> Outcome:
 def _bury(loop: SimLoop) -> None:
     """Nothing of the dead may run, or be told, when their memory is given back."""
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    disabled = logging.root.manager.disable
     logging.disable()
     try:
-        for task in asyncio.all_tasks(loop):
-            with contextlib.suppress(BaseException):
-                task.get_coro().close()  # type: ignore[union-attr]
-        loop.close()
-        gc.collect()
+        with warnings.catch_warnings(action="ignore"):  # of what they would have awaited
+            for task in asyncio.all_tasks(loop):
+                with contextlib.suppress(BaseException):
+                    task.get_coro().close()  # type: ignore[union-attr]
+            loop.close()
+            gc.collect()
     finally:
-        logging.disable(logging.NOTSET)
+        logging.disable(disabled)
         sys.unraisablehook = hook
 
 

@@ -23,6 +23,7 @@ from tests.sim.schedule import Asking, Happening, Schedule, What
 
 LOOK_EVERY_S = 1.0
 SETTLE_S = 150.0  # after the last fault: every session that can be ready is
+NOTICED_S = 25.0  # after it: whatever was lost has been noticed
 LAST_ANSWERS_S = 60.0
 JOIN_TRIES = 3
 
@@ -66,7 +67,8 @@ class Machine:
     running: "asyncio.Task[Any] | None" = None
     member_name: str = ""
     is_out: str = ""  # why its person wants, or gets, no place any more
-    troubled_s: float = 0.0  # when a fault last touched it
+    reached_since_s: float | None = 0.0  # since when it runs, and most of the others who do reach it
+    known_as: set[str] = field(default_factory=set)  # whom its session had as members when it was last looked at
     told: str = ""  # what the timeline said last
 
     @property
@@ -91,12 +93,12 @@ class World:
         self.host = ModelHost(loop)
         self.machines: dict[str, Machine] = {}
         self.answers: list[Answer] = []
-        self.removals: list[tuple[float, str, str]] = []  # when, who, why, as the first member's log had it
         self.broken: list[str] = []  # laws that were broken on the way
         self.now_wrong_s: dict[str, float] = {}  # since when something is as it must not stay
         self._say = say
         self._trace = hashlib.blake2b(digest_size=16)
-        self._busy: set[asyncio.Task[Any]] = set()
+        self.settled_s = 0.0
+        self.internet.listen(self._note_reach)
 
     @property
     def now_s(self) -> float:
@@ -126,7 +128,7 @@ class World:
         for asking in self.schedule.askings:
             self.loop.outside(asking.at_s, self._asks, asking)
         end_s = self.schedule.calm_at_s + SETTLE_S
-        while self.now_s < end_s and not (self.now_s > self.schedule.calm_at_s + 5.0 and self._is_settled()):
+        while self.now_s < end_s and not (self.now_s > self.schedule.calm_at_s + NOTICED_S and self._is_settled()):
             await asyncio.sleep(LOOK_EVERY_S)
             self._tell_states()
             look(self)
@@ -242,7 +244,19 @@ class World:
         machine.participation = None
         machine.running = process.start(self._join(machine, process), f"machine {machine.name}")
 
+    def _note_reach(self) -> None:
+        """Who is reached by most of the others."""
+        running = [machine for machine in self.machines.values() if machine.runs and not machine.is_out]
+        for machine in self.machines.values():
+            others = [other for other in running if other is not machine]
+            reaching = sum(self.internet.is_joined(other.name, machine.name) for other in others)
+            if not machine.runs or not 2 * reaching > len(others):
+                machine.reached_since_s = None
+            elif machine.reached_since_s is None:
+                machine.reached_since_s = self.now_s
+
     def _life_changed(self) -> None:
+        self._note_reach()
         self.links.look()
         self.rendezvous.look()
 
@@ -250,21 +264,13 @@ class World:
 
     def _happens(self, happening: Happening) -> None:
         self.note("", f"== {happening}")
-        self._touch(happening)
         over = self._begin(happening)
         if over is not None:
             self.loop.outside(happening.for_s, self._is_over, happening, over)
 
     def _is_over(self, happening: Happening, over: Callable[[], None]) -> None:
         over()
-        self._touch(happening)
         self.note("", f"== over: {happening}")
-
-    def _touch(self, happening: Happening) -> None:
-        everybody = happening.what in (What.RENDEZVOUS_AWAY, What.SOURCE_AWAY, What.CUT_APART)
-        for machine in self.machines.values():
-            if everybody or machine.name in happening.who:
-                machine.troubled_s = self.now_s
 
     def _begin(self, happening: Happening) -> Callable[[], None] | None:
         """Returns what ends it."""
