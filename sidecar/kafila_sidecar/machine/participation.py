@@ -13,9 +13,10 @@ from kafila_sidecar.serving.stage import Stage
 from kafila_sidecar.session import snapshot
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.coordination.effects import Fault
-from kafila_sidecar.session.coordination.states import State
+from kafila_sidecar.session.coordination.states import Ending, State
 from kafila_sidecar.session.driving.changes import Change
 from kafila_sidecar.session.driving.driver import SessionDriver
+from kafila_sidecar.session.membership.rivals import Forked
 from kafila_sidecar.session.rendezvous.code import Code
 from kafila_sidecar.sharing.session import SessionWeights
 
@@ -87,7 +88,8 @@ class Participation:
             code, sentence = typed.code, str(typed)
         else:
             log.error("session_failed id=%s", self.id, exc_info=error)
-        self.driver.abort(Fault(self.channel.self_name, code, sentence))
+        ending = Ending.LOST if isinstance(error, Forked) else Ending.OVER  # the others have another history
+        self.driver.abort(Fault(self.channel.self_name, code, sentence), ending)
 
     @property
     def code(self) -> str:

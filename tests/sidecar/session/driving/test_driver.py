@@ -13,7 +13,7 @@ from kafila_sidecar.net.candidates import HOST, Candidate
 from kafila_sidecar.session.channel.events import Doubted, MemberDeparted
 from kafila_sidecar.session.coordination import speech
 from kafila_sidecar.session.coordination.effects import Fault
-from kafila_sidecar.session.coordination.states import State
+from kafila_sidecar.session.coordination.states import Ending, State
 from kafila_sidecar.session.driving.turns import MOST_EVENTS_WAITING
 from tests.sidecar.session.driver_world import ENTRY, RunningDriver
 from tests.support.fuzz import INPUTS, mutations
@@ -184,6 +184,16 @@ async def test_member_when_it_is_removed_then_its_driver_closes(start_driver: St
     assert driven.state is State.CLOSED
     assert driven.driver.follower.fault is not None
     assert driven.driver.follower.fault.code == "PERMISSION_DENIED"
+
+
+async def test_member_when_another_was_removed_just_before_it_then_it_closes_for_its_own_reason(
+    start_driver: StartDriver,
+) -> None:
+    driven = await start_driver("cyd", "ada", "bob", "cyd")
+    driven.channel.remove("bob", "removed")
+    driven.channel.remove("cyd", "lost")
+    await driven.settled()
+    assert driven.driver.follower.ending is Ending.LOST
 
 
 async def test_driver_when_events_come_quicker_than_it_can_be_handled_then_the_rest_waits_outside(
