@@ -15,7 +15,7 @@ class Parcel(_message.Message):
     def __init__(self, admission: _Optional[_Union[Admission, _Mapping]] = ..., envelope: _Optional[_Union[Sealed, _Mapping]] = ...) -> None: ...
 
 class Admission(_message.Message):
-    __slots__ = ("start", "reply", "confirm", "offer", "enrol", "admitted", "refusal", "refused")
+    __slots__ = ("start", "reply", "confirm", "offer", "enrol", "admitted", "refusal", "refused", "knock", "challenge", "proof", "welcome", "wait")
     START_FIELD_NUMBER: _ClassVar[int]
     REPLY_FIELD_NUMBER: _ClassVar[int]
     CONFIRM_FIELD_NUMBER: _ClassVar[int]
@@ -24,6 +24,11 @@ class Admission(_message.Message):
     ADMITTED_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
+    KNOCK_FIELD_NUMBER: _ClassVar[int]
+    CHALLENGE_FIELD_NUMBER: _ClassVar[int]
+    PROOF_FIELD_NUMBER: _ClassVar[int]
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    WAIT_FIELD_NUMBER: _ClassVar[int]
     start: PakeStart
     reply: PakeReply
     confirm: PakeConfirm
@@ -32,7 +37,76 @@ class Admission(_message.Message):
     admitted: Sealed
     refusal: Refusal
     refused: Sealed
-    def __init__(self, start: _Optional[_Union[PakeStart, _Mapping]] = ..., reply: _Optional[_Union[PakeReply, _Mapping]] = ..., confirm: _Optional[_Union[PakeConfirm, _Mapping]] = ..., offer: _Optional[_Union[Sealed, _Mapping]] = ..., enrol: _Optional[_Union[Sealed, _Mapping]] = ..., admitted: _Optional[_Union[Sealed, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., refused: _Optional[_Union[Sealed, _Mapping]] = ...) -> None: ...
+    knock: Knock
+    challenge: Challenge
+    proof: Sealed
+    welcome: Sealed
+    wait: Sealed
+    def __init__(self, start: _Optional[_Union[PakeStart, _Mapping]] = ..., reply: _Optional[_Union[PakeReply, _Mapping]] = ..., confirm: _Optional[_Union[PakeConfirm, _Mapping]] = ..., offer: _Optional[_Union[Sealed, _Mapping]] = ..., enrol: _Optional[_Union[Sealed, _Mapping]] = ..., admitted: _Optional[_Union[Sealed, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., refused: _Optional[_Union[Sealed, _Mapping]] = ..., knock: _Optional[_Union[Knock, _Mapping]] = ..., challenge: _Optional[_Union[Challenge, _Mapping]] = ..., proof: _Optional[_Union[Sealed, _Mapping]] = ..., welcome: _Optional[_Union[Sealed, _Mapping]] = ..., wait: _Optional[_Union[Sealed, _Mapping]] = ...) -> None: ...
+
+class Knock(_message.Message):
+    __slots__ = ("ephemeral", "token")
+    EPHEMERAL_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    ephemeral: bytes
+    token: bytes
+    def __init__(self, ephemeral: _Optional[bytes] = ..., token: _Optional[bytes] = ...) -> None: ...
+
+class Challenge(_message.Message):
+    __slots__ = ("ephemeral", "sealed")
+    EPHEMERAL_FIELD_NUMBER: _ClassVar[int]
+    SEALED_FIELD_NUMBER: _ClassVar[int]
+    ephemeral: bytes
+    sealed: Sealed
+    def __init__(self, ephemeral: _Optional[bytes] = ..., sealed: _Optional[_Union[Sealed, _Mapping]] = ...) -> None: ...
+
+class ChallengeBody(_message.Message):
+    __slots__ = ("log_length", "log_head", "name")
+    LOG_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    LOG_HEAD_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    log_length: int
+    log_head: bytes
+    name: str
+    def __init__(self, log_length: _Optional[int] = ..., log_head: _Optional[bytes] = ..., name: _Optional[str] = ...) -> None: ...
+
+class ProofBody(_message.Message):
+    __slots__ = ("signature", "version", "planner", "mlx_lm_version", "protocol", "oldest_protocol", "entries", "vote")
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PLANNER_FIELD_NUMBER: _ClassVar[int]
+    MLX_LM_VERSION_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    VOTE_FIELD_NUMBER: _ClassVar[int]
+    signature: bytes
+    version: str
+    planner: int
+    mlx_lm_version: str
+    protocol: int
+    oldest_protocol: int
+    entries: _containers.RepeatedCompositeFieldContainer[SignedEntry]
+    vote: bytes
+    def __init__(self, signature: _Optional[bytes] = ..., version: _Optional[str] = ..., planner: _Optional[int] = ..., mlx_lm_version: _Optional[str] = ..., protocol: _Optional[int] = ..., oldest_protocol: _Optional[int] = ..., entries: _Optional[_Iterable[_Union[SignedEntry, _Mapping]]] = ..., vote: _Optional[bytes] = ...) -> None: ...
+
+class WelcomeBody(_message.Message):
+    __slots__ = ("name", "key", "log", "signature")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    key: bytes
+    log: _containers.RepeatedCompositeFieldContainer[SignedEntry]
+    signature: bytes
+    def __init__(self, name: _Optional[str] = ..., key: _Optional[bytes] = ..., log: _Optional[_Iterable[_Union[SignedEntry, _Mapping]]] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class WaitBody(_message.Message):
+    __slots__ = ("signature",)
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    signature: bytes
+    def __init__(self, signature: _Optional[bytes] = ...) -> None: ...
 
 class PakeStart(_message.Message):
     __slots__ = ("protocol", "message", "oldest_protocol")
@@ -167,7 +241,7 @@ class SessionTerms(_message.Message):
     def __init__(self, model: _Optional[str] = ..., revision: _Optional[str] = ..., members_wanted: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., strategy: _Optional[str] = ..., objective: _Optional[str] = ..., require: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., weight_bytes: _Optional[int] = ..., rendezvous_at_host: _Optional[bool] = ..., folder: _Optional[bool] = ..., describing_bytes: _Optional[int] = ..., quantization: _Optional[str] = ..., quantize_bits: _Optional[int] = ...) -> None: ...
 
 class LogEntry(_message.Message):
-    __slots__ = ("index", "previous", "session", "founded", "admitted", "removed", "taken_over", "locked")
+    __slots__ = ("index", "previous", "session", "founded", "admitted", "removed", "taken_over", "locked", "returned")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     PREVIOUS_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
@@ -176,6 +250,7 @@ class LogEntry(_message.Message):
     REMOVED_FIELD_NUMBER: _ClassVar[int]
     TAKEN_OVER_FIELD_NUMBER: _ClassVar[int]
     LOCKED_FIELD_NUMBER: _ClassVar[int]
+    RETURNED_FIELD_NUMBER: _ClassVar[int]
     index: int
     previous: bytes
     session: bytes
@@ -184,7 +259,8 @@ class LogEntry(_message.Message):
     removed: Removed
     taken_over: TakenOver
     locked: Locked
-    def __init__(self, index: _Optional[int] = ..., previous: _Optional[bytes] = ..., session: _Optional[bytes] = ..., founded: _Optional[_Union[Founded, _Mapping]] = ..., admitted: _Optional[_Union[Admitted, _Mapping]] = ..., removed: _Optional[_Union[Removed, _Mapping]] = ..., taken_over: _Optional[_Union[TakenOver, _Mapping]] = ..., locked: _Optional[_Union[Locked, _Mapping]] = ...) -> None: ...
+    returned: Returned
+    def __init__(self, index: _Optional[int] = ..., previous: _Optional[bytes] = ..., session: _Optional[bytes] = ..., founded: _Optional[_Union[Founded, _Mapping]] = ..., admitted: _Optional[_Union[Admitted, _Mapping]] = ..., removed: _Optional[_Union[Removed, _Mapping]] = ..., taken_over: _Optional[_Union[TakenOver, _Mapping]] = ..., locked: _Optional[_Union[Locked, _Mapping]] = ..., returned: _Optional[_Union[Returned, _Mapping]] = ...) -> None: ...
 
 class Founded(_message.Message):
     __slots__ = ("terms", "host")
@@ -239,6 +315,14 @@ class Ballot(_message.Message):
     voter: str
     signature: bytes
     def __init__(self, voter: _Optional[str] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class Returned(_message.Message):
+    __slots__ = ("admitted", "mailbox")
+    ADMITTED_FIELD_NUMBER: _ClassVar[int]
+    MAILBOX_FIELD_NUMBER: _ClassVar[int]
+    admitted: int
+    mailbox: int
+    def __init__(self, admitted: _Optional[int] = ..., mailbox: _Optional[int] = ...) -> None: ...
 
 class Locked(_message.Message):
     __slots__ = ("locked",)

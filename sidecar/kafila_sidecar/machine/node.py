@@ -30,7 +30,7 @@ from kafila_sidecar.net.portmap.driver import keep_mapped
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.text.tokenizer import Tokenizer
 from kafila_sidecar.session import join as joining
-from kafila_sidecar.session import plans
+from kafila_sidecar.session import opening, plans
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.coordination.messages import LONGEST_DEVICE
 from kafila_sidecar.session.membership.members import LARGEST_SESSION
@@ -303,9 +303,9 @@ class LocalNode:
 
     # ---- Private
 
-    def _local(self) -> joining.Local:
+    def _local(self) -> opening.Local:
         """What this machine brings to a session."""
-        return joining.Local(self._config.data / "sessions" / os.urandom(8).hex(), self._versions)
+        return opening.Local(self._config.data / "sessions" / os.urandom(8).hex(), self._versions)
 
     async def _lend(self, most_bytes: int) -> int:
         """What this machine lends to one more session: what is usable, less what its sessions hold or wait for."""

@@ -19,7 +19,7 @@ from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.nat.monitor import NetworkMonitor
 from kafila_sidecar.net.udp import Received, UdpSocket, open_socket
-from kafila_sidecar.session import join
+from kafila_sidecar.session import join, opening
 from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress as Place
@@ -73,9 +73,9 @@ def interfaces() -> list[Interface]:
     return [Interface("lo", True, (HOST,))]
 
 
-def local(folder: Path) -> join.Local:
+def local(folder: Path) -> opening.Local:
     folder.mkdir()
-    return join.Local(folder, Versions("1", planner=1, mlx_lm="1"))
+    return opening.Local(folder, Versions("1", planner=1, mlx_lm="1"))
 
 
 @dataclass

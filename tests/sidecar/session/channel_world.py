@@ -14,7 +14,8 @@ from kafila_rendezvous.server import serve
 from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.channel.events import Event
-from kafila_sidecar.session.join import Approach, JoinDeadlines, Local, approach, found
+from kafila_sidecar.session.join import Approach, approach, found
+from kafila_sidecar.session.opening import JoinDeadlines, Local
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress
 from kafila_sidecar.session.rendezvous.code import Code
 

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 
 from kafila_proto import rendezvous_pb2, ring_pb2
 from kafila_sidecar.errors import Denied, InvalidInput, KafilaError, Refused
+from kafila_sidecar.session.admission.doorstep import Proved
 from kafila_sidecar.session.admission.pake import GuessStore
 from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.channel.delivery import Delivery
@@ -30,6 +31,8 @@ from kafila_sidecar.session.channel.queue import EventQueue
 from kafila_sidecar.session.channel.reception import Reception
 from kafila_sidecar.session.channel.replica import HostForked, Replica
 from kafila_sidecar.session.channel.upkeep import Acts, Upkeep
+from kafila_sidecar.session.keeping.keeper import Keeper
+from kafila_sidecar.session.keeping.kept import KeptPlace
 from kafila_sidecar.session.membership.identity import Identity
 from kafila_sidecar.session.membership.members import Member
 from kafila_sidecar.session.membership.rivals import Forked
@@ -60,9 +63,11 @@ class Channel:
         replica: Replica,
         guesses: GuessStore,
         versions: Versions,
+        keeper: Keeper,
         absence_s: float = LONGEST_ABSENCE_S,
     ) -> None:
-        """`guesses` and `versions` are for admitting, at once or as a successor."""
+        """`guesses` and `versions` are for admitting, at once or as a successor; `keeper` writes down what coming back
+        needs."""
         self._mailbox = mailbox
         self._replica = replica
         self._upkeep = Upkeep(replica)
@@ -77,12 +82,15 @@ class Channel:
         self._reception = Reception(
             replica=replica,
             upkeep=self._upkeep,
-            place=Code(mailbox.place.room, (), mailbox.address),
+            place=Code(mailbox.place.room, keeper.kept.words if replica.is_host else (), mailbox.address),
             guesses=guesses,
             versions=versions,
             answer=self._delivery.answer,
         )
         self._joining = self.joining
+        self.keeper = keeper
+        self._kept: tuple[object, ...] = ()  # what of it changes
+        self._keep()
 
     @property
     def session(self) -> bytes:
@@ -247,9 +255,28 @@ class Channel:
         """Any member: the host, and who joined before this successor, are lost to this one."""
         self._perform(self._upkeep.vote(successor))
 
+    def take_back(self, proved: Proved) -> None:
+        """A member that came back while this one did, which is the host now, is one again."""
+        self._perform(self._reception.take_back(proved))
+
     # ---- Out
 
+    def _keep(self) -> None:
+        """Before anybody hears of it, or a host that crashed would sign another entry for the same place."""
+        log, place, code = self._replica.log, self._mailbox.place, self._reception.code
+        changing = (len(log), log.head, place, self._mailbox.address, code)
+        if changing == self._kept:
+            return
+        self._kept = changing
+        self.keeper.note(
+            log=log,
+            key=self._replica.keys.key,
+            words=code.words if code else (),
+            places=self.keeper.kept.at(KeptPlace(self._mailbox.address, place)).places,
+        )
+
     def _perform(self, acts: Acts) -> None:
+        self._keep()
         for letter in acts.letters:
             self._delivery.spread(letter.sealed, letter.readers)
         self._tell(acts.events)
@@ -276,6 +303,7 @@ class Channel:
 
     def _note_joining(self) -> None:
         """Whether and how newcomers get in depends on much; it is told when it changes."""
+        self._keep()
         before, self._joining = self._joining, self.joining
         if before != self._joining:
             self._events.tell([JoiningChanged()])

@@ -4,7 +4,8 @@ import os
 from collections.abc import Callable
 
 from kafila_proto import ring_pb2
-from kafila_sidecar.errors import KafilaError, Refused
+from kafila_sidecar.errors import Denied, KafilaError, NotFound, Refused
+from kafila_sidecar.session.admission.doorstep import STEPS, Doorstep, Proved
 from kafila_sidecar.session.admission.host import AdmissionAnswer, Enrol, HostAdmission
 from kafila_sidecar.session.admission.pake import Guesses, GuessStore
 from kafila_sidecar.session.admission.versions import Versions
@@ -27,7 +28,7 @@ class Reception:
         versions: Versions,
         answer: Callable[[AdmissionAnswer], None],
     ) -> None:
-        """`place`: the room and its address, no words yet."""
+        """`place`: the room and its address, and the words of a host that comes back."""
         self._replica = replica
         self._upkeep = upkeep
         self._code = place
@@ -36,12 +37,20 @@ class Reception:
         self._answer = answer
         self._admits = True
         self._admission: HostAdmission | None = None
+        self._doorstep = Doorstep(
+            log=lambda: replica.log,
+            name=replica.self_name,
+            identity=replica.identity,
+            versions=versions,
+            entropy=os.urandom,
+        )
         if replica.is_host:
             self.open()
 
     def open(self) -> None:
-        """This member is the host from now on, and has a code of its own."""
-        self._code = self._code.renewed(draw_words())
+        """This member is the host from now on, and has a code of its own; a host that came back has the one it had."""
+        if not self._code.words:
+            self._code = self._code.renewed(draw_words())
         self._admission = HostAdmission(
             code=self._code,
             guesses=Guesses(self._guesses),
@@ -81,11 +90,14 @@ class Reception:
 
     def departed(self, mailbox: int) -> None:
         """A newcomer's stream ended."""
+        self._doorstep.departed(mailbox)
         if self._admission:
             self._admission.departed(mailbox)
 
     def receive(self, mailbox: int, step: ring_pb2.Admission, now: float) -> Acts:
         """Takes a newcomer's step and answers it; what follows when that admitted it."""
+        if self._admission is not None and step.WhichOneof("step") in STEPS:
+            return self._knocked(self._doorstep.receive(mailbox, step, now))
         if self._admission is None or mailbox in {member.mailbox for member in self._replica.members}:
             return Acts()
         outcome = self._admission.receive(mailbox, step, now)
@@ -93,6 +105,36 @@ class Reception:
             return self._admit(self._admission, outcome)
         self._answer(outcome)
         return Acts()
+
+    def take_back(self, proved: Proved) -> Acts:
+        """A member that proved itself is one again, or hears why not. A session is locked to newcomers only."""
+        member, log = proved.member, self._replica.log
+        try:
+            self._check_may_return(proved)
+            acts = self._upkeep.take_back(member, proved.mailbox)
+        except KafilaError as error:
+            self._answer(self._doorstep.refuse(proved, error))
+            return Acts()
+        self._answer(self._doorstep.welcome(proved, name=member.name, key=self._replica.keys.key, log=log))
+        return acts
+
+    def _knocked(self, outcome: AdmissionAnswer | Proved | None) -> Acts:
+        match outcome:
+            case Proved():
+                return self.take_back(outcome)
+            case AdmissionAnswer():
+                self._answer(outcome)
+        return Acts()
+
+    def _check_may_return(self, proved: Proved) -> None:
+        log, member = self._replica.log, proved.member
+        if not self._admits:
+            raise NotFound("this session is over")
+        if not log.may_return(member):
+            raise Denied(f"{member.name} left this session or was removed from it: ask for its code to join again")
+        self._doorstep.check_versions(proved)
+        if log.member(member.name) is None and len(log.members) >= (log.terms.members_wanted or LARGEST_SESSION):
+            raise Refused(f"this session is full: all {len(log.members)} members are in, and {member.name} was away")
 
     def _admit(self, admission: HostAdmission, enrol: Enrol) -> Acts:
         try:

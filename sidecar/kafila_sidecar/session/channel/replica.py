@@ -23,7 +23,7 @@ from kafila_sidecar.session.channel.waiting import Waiting
 from kafila_sidecar.session.membership.identity import Identity
 from kafila_sidecar.session.membership.keyring import Early, Keyring
 from kafila_sidecar.session.membership.log import Log
-from kafila_sidecar.session.membership.members import Change, Joined, Locking, Member, Removal, TookOver
+from kafila_sidecar.session.membership.members import Change, Joined, Locking, Member, Removal, Returned, TookOver
 from kafila_sidecar.session.membership.rivals import Forked, ForkedByHost
 from kafila_sidecar.session.membership.seal import (
     Entropy,
@@ -132,7 +132,7 @@ class Replica:
 
     def follow(self, change: Change) -> list[Event]:
         """What follows from a change that the log has just taken."""
-        self.ballots.log_grew(new_host=isinstance(change, TookOver))
+        self.ballots.log_grew(new_host=isinstance(change, TookOver) or self._is_hosts_return(change))
         events = [*self._events_of(change)]
         for sealed in self._early.take():
             try:
@@ -189,6 +189,8 @@ class Replica:
             if envelope.log_length <= len(self.log):
                 raise Denied("a sealed message comes from somebody who is no member")
             raise Early("a message's sender may be admitted by an entry on its way")
+        if envelope.log_length <= sender.index:
+            raise Denied(f"a message was written before {sender.name} came, or came back")
         seen = self._seen.setdefault(sender.fingerprint, ReplayWindow())
         if seen.has(envelope.sequence):
             return None
@@ -252,11 +254,25 @@ class Replica:
                 yield MemberJoined(member)
             case Locking():
                 return
+            case Returned(member, was_member):
+                yield from self._came_back(member, was_member=was_member)
             case _:
                 self._forget(change.member)
                 yield MemberRemoved(change.member.name, change.reason)
                 if isinstance(change, TookOver):
                     yield HostChanged(change.successor.name)
+
+    def _came_back(self, member: Member, *, was_member: bool) -> Iterable[Event]:
+        """Who was started again is another one than it was: it knows nothing of what was said to it."""
+        self._forget(member)
+        if was_member:
+            yield MemberRemoved(member.name, "lost")
+        yield MemberJoined(member)
+        if member.name == self.log.host:
+            yield HostChanged(member.name)
+
+    def _is_hosts_return(self, change: Change) -> bool:
+        return isinstance(change, Returned) and change.member.name == self.log.host
 
     def _forget(self, member: Member) -> None:
         self._seen.pop(member.fingerprint, None)

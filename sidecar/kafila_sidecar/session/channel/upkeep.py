@@ -11,9 +11,13 @@ from kafila_sidecar.errors import InvalidInput, Refused
 from kafila_sidecar.session.channel.events import Doubted, Event, HostConvicted, MessageFrom, WentAstray
 from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.membership import entries, names
-from kafila_sidecar.session.membership.log import LONGEST_LOG
+from kafila_sidecar.session.membership.log import LARGEST_LOG_BYTES, LONGEST_LOG
 from kafila_sidecar.session.membership.members import Member
 from kafila_sidecar.session.membership.succession import vote
+
+REMOVAL_BYTES = (
+    256  # of the log, with its signature; a succession with many votes takes more, and there is one at a time
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +62,20 @@ class Upkeep:
         name = names.fit(enrol.name, (member.name for member in replica.members))
         keys = {"certificate": enrol.certificate, "agreement": enrol.agreement}
         entries.admit(replica.log, replica.identity, name=name, mailbox=mailbox, **keys)
-        bare = [ring_pb2.SignedEntry(entry=signed.entry, signature=signed.signature) for signed in replica.log.entries]
-        body = ring_pb2.AdmittedBody(name=name, key=replica.keys.key, log=bare)
+        body = ring_pb2.AdmittedBody(name=name, key=replica.keys.key, log=replica.log.bare)
         return body, self._tell_entries(others)
+
+    def take_back(self, member: Member, mailbox: int) -> Acts:
+        """A member that was lost, or was started again, is there. Raises Refused while another one has its name, for
+        who left or was put out, and for a full log."""
+        replica, others = self._replica, tuple(one for one in self._replica.others if one.name != member.name)
+        self._require_host("take members back")
+        self._require_room(len(others) + 1)
+        try:
+            entries.take_back(replica.log, replica.identity, admitted=member.first_index, mailbox=mailbox)
+        except InvalidInput as error:
+            raise Refused(f"{member.name} can't come back: {error}") from error
+        return self._tell_entries(others)
 
     def remove(self, name: str, reason: str) -> Acts:
         """Removes a member, which is told too; the others get a new key. Raises InvalidInput for no member."""
@@ -135,7 +150,8 @@ class Upkeep:
 
     def _require_room(self, removals: int) -> None:
         """The log has to have room for everybody's going, or the first one to go would end the session for all."""
-        if len(self._replica.log) + 1 + removals > LONGEST_LOG:
+        log, more = self._replica.log, 1 + removals
+        if len(log) + more > LONGEST_LOG or log.size_bytes + more * REMOVAL_BYTES > LARGEST_LOG_BYTES:
             raise Refused("so many have come and gone that this session's log is full: create a new session")
 
     def _vote(self, heir: Member) -> Letter:

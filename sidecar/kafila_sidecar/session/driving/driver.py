@@ -186,8 +186,8 @@ class SessionDriver:
                 await self._members_changed()
             case events.MemberRemoved(self.follower.name, reason):
                 await self._cores.do(self.follower.removed(reason))
-            case events.MemberRemoved(_, reason):
-                await self._members_changed(anew=reason == "removed")
+            case events.MemberRemoved(name, reason):
+                await self._members_changed(without=name, anew=reason == "removed")
             case events.HostChanged():
                 await self._host_changed()
             case events.Doubted(sender) if self.coordinator:
@@ -218,8 +218,9 @@ class SessionDriver:
 
     # ---- Who belongs to the session, and who is linked
 
-    async def _members_changed(self, *, anew: bool = False) -> None:
-        members = [member.name for member in self.channel.members]
+    async def _members_changed(self, *, without: str = "", anew: bool = False) -> None:
+        """`without`: who is gone, though it may be back already."""
+        members = [member.name for member in self.channel.members if member.name != without]
         if self.follower.name not in members:
             return  # why, is told next
         self.roster.members(members)

@@ -92,6 +92,11 @@ class Mailbox:
         request = pb.LeaveRequest(room=place.room, mailbox=place.mailbox, secret=place.secret)
         await answered(self._stub.Leave(request, timeout=CALL_DEADLINE_S), self.address)
 
+    async def give_up(self, place: MailboxPlace) -> None:
+        """Gives another mailbox up that was ours at the same rendezvous."""
+        request = pb.LeaveRequest(room=place.room, mailbox=place.mailbox, secret=place.secret)
+        await answered(self._stub.Leave(request, timeout=CALL_DEADLINE_S), self.address)
+
     async def aclose(self) -> None:
         """Ends the connection, which others see as a departure."""
         self._end_stream()
@@ -135,6 +140,15 @@ async def enter_room(address: RendezvousAddress, room: int) -> Mailbox:
                 f"no session has the number {room} at {address.target}: it may have ended; ask for the code again"
             ) from error
         return _checked(MailboxPlace(room, reply.mailbox, host=reply.admitter, secret=reply.secret), address)
+
+    return await _opened(address, ask)
+
+
+async def enter_again(address: RendezvousAddress, place: MailboxPlace) -> Mailbox:
+    """A mailbox that was ours before, and its room with it. Raises NotFound when it is gone, Unavailable."""
+
+    async def ask(_: pb_grpc.RendezvousStub) -> MailboxPlace:
+        return place
 
     return await _opened(address, ask)
 

@@ -20,7 +20,7 @@ from kafila_sidecar.session.channel.events import (
     MemberReturned,
     MessageFrom,
 )
-from kafila_sidecar.session.join import JoinDeadlines
+from kafila_sidecar.session.opening import JoinDeadlines
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress
 from kafila_sidecar.session.rendezvous.attendance import RendezvousBack, RendezvousLost, RoomGone
 from kafila_sidecar.session.rendezvous.code import Code, parse_code
