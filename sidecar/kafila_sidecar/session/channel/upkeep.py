@@ -187,12 +187,17 @@ class Upkeep:
         if replica.is_host or replica.log.member(replica.self_name) is None:
             return Acts()
         proof = replica.ballots.won(replica.me, replica.log.place, replica.log.now)
-        if proof is None:
+        if proof is None or self._is_alone(proof):
             return Acts()
         key, new_key = replica.keys.draw(member for member in others if member.name != replica.log.host)
         entries.take_over(replica.log, replica.identity, proof=proof, new_key=new_key)
         replica.keys.take(key)
         return self._tell_entries(others)
+
+    def _is_alone(self, proof: ring_pb2.TakenOver) -> bool:
+        """In a session of two each may be cut off from the other: only the host goes on, unless it was convicted."""
+        replica = self._replica
+        return proof.reason == "lost" and len(replica.log.now.heirs) == 1 and not replica.ballots.has_convicted
 
     def _catch_up(self) -> Acts:
         """Tells who is behind, and asks when this member is."""

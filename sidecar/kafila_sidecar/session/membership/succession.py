@@ -69,9 +69,8 @@ def check_succession(taken: ring_pb2.TakenOver, place: LogPlace, membership: Mem
 
 
 def is_majority(votes: int, membership: Membership) -> bool:
-    """More than half of all members but the host, and of more than one: in a session of two each may be cut off from
-    the other, and only the host goes on."""
-    return len(membership.heirs) > 1 and 2 * votes > len(membership.heirs)
+    """More than half of all members but the host."""
+    return 2 * votes > len(membership.heirs)
 
 
 class Ballots:
