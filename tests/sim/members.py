@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
@@ -25,23 +25,26 @@ from kafila_sidecar.session.coordination.effects import Json
 from kafila_sidecar.session.driving.driver import SessionDriver
 from kafila_sidecar.session.driving.links import StandingLinks
 from kafila_sidecar.session.driving.turns import Turns
-from kafila_sidecar.session.join import Approach, HostMailbox, Local
+from kafila_sidecar.session.join import HostMailbox
+from kafila_sidecar.session.keeping.keeper import Keeper
+from kafila_sidecar.session.keeping.kept import KeptPlace, KeptSession
 from kafila_sidecar.session.membership import entries
 from kafila_sidecar.session.membership.entries import found_log
 from kafila_sidecar.session.membership.identity import Identity, make_identity
 from kafila_sidecar.session.membership.log import replay
 from kafila_sidecar.session.rendezvous.code import Code
 from tests.sidecar.session.trust_world import MemoryStore, entropy
-from tests.sim.clock import Process
+from tests.sim.clock import Life, Process
 from tests.sim.links import SimEndpoint
-from tests.sim.model import CHUNK_TOKENS, CONCURRENCY, CONTEXT, TERMS, SimThread, SimWeights, load_shard
+from tests.sim.model import CHUNK_TOKENS, CONCURRENCY, CONTEXT, TERMS, Disk, SimThread, SimWeights, load_shard
 from tests.sim.rendezvous import SimMailbox
 
 VERSIONS = Versions("1.0", planner=1, mlx_lm="2.0")
 KEY = bytes(32)
 SESSION_TERMS = ring_pb2.SessionTerms(model="m", context_tokens=CONTEXT, concurrency=CONCURRENCY)
 LIMITS = StageLimits(engine=EngineLimits(prefill_chunk_tokens=CHUNK_TOKENS))
-LOCAL = Local(Path(os.devnull) / "guesses", VERSIONS)
+ANSWER_S = 10.0
+KEPT = "kept"
 
 
 @cache
@@ -72,16 +75,61 @@ def replicas(names: Sequence[str], mailboxes: Sequence[int], seed: int) -> list[
     ]
 
 
-def channel_of(mailbox: SimMailbox, replica: Replica) -> Channel:
-    return Channel(mailbox=cast(Any, mailbox), replica=replica, guesses=MemoryStore(), versions=VERSIONS)
+class DiskKeeper(Keeper):
+    """Writes to a machine's played disk, at once."""
+
+    def __init__(self, disk: Disk, kept: KeptSession, process: Process) -> None:
+        super().__init__(Path(os.devnull), kept)
+        self._disk = disk
+        self._process = process
+
+    def note(self, **changes: Any) -> None:
+        self.kept = replace(self.kept, **changes)
+        if self._process.life is not Life.DEAD:
+            self._disk.files[KEPT] = self.kept.to_bytes()
+
+    def forget(self) -> None:
+        self._disk.files.pop(KEPT, None)
 
 
-async def join_by_code(mailbox: SimMailbox, code: Code, name: str) -> Channel:
+def new_keeper(disk: Disk, process: Process, mailbox: SimMailbox, replica: Replica) -> Keeper:
+    """Of a member that is new."""
+    kept = KeptSession(
+        identity=replica.identity,
+        name=replica.self_name,
+        log=replica.log,
+        key=replica.keys.key,
+        places=(KeptPlace(mailbox.address, mailbox.place),),
+    )
+    return DiskKeeper(disk, kept, process)
+
+
+def channel_of(mailbox: SimMailbox, replica: Replica, keeper: Keeper) -> Channel:
+    return Channel(
+        mailbox=cast(Any, mailbox), replica=replica, guesses=MemoryStore(), versions=VERSIONS, keeper=keeper
+    )
+
+
+async def join_by_code(mailbox: SimMailbox, code: Code, name: str) -> Replica:
     """As `approach` and `enrol`, over a mailbox that is attended. Raises what they raise."""
-    host = HostMailbox(cast(Any, mailbox), LOCAL.deadlines.answer_s)
+    host = HostMailbox(cast(Any, mailbox), ANSWER_S)
     newcomer = Newcomer(code, os.urandom, VERSIONS.protocols)
     await host.exchange(newcomer, newcomer.start(), until="offered")
-    return await Approach(host, newcomer, name, LOCAL).enrol()
+    keys, protocol = make_identity(), VERSIONS.protocols.newest
+    body = ring_pb2.EnrolBody(
+        name=name,
+        certificate=keys.der,
+        agreement=keys.agreement,
+        version=VERSIONS.kafila,
+        planner=VERSIONS.planner,
+        mlx_lm_version=VERSIONS.mlx_lm,
+        protocol=protocol,
+        oldest_protocol=protocol,
+    )
+    await host.exchange(newcomer, newcomer.enrol(body), until="admitted")
+    admitted = newcomer.admitted
+    log = replay(newcomer.offer.session, admitted.log)
+    return Replica(identity=keys, self_name=admitted.name, log=log, key=admitted.key, entropy=os.urandom)
 
 
 class NoRouter:

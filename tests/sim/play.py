@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import random
 import sys
 import warnings
 from collections.abc import Callable
@@ -32,6 +33,7 @@ def play(seed: int, *, say: Callable[[str], None] | None = None) -> Outcome:
     loop = SimLoop()
     asyncio.set_event_loop(loop)
     gc.disable()
+    random.seed(seed)
     try:
         return loop.run_until_complete(_played(seed, loop, say))
     finally:

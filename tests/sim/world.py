@@ -16,7 +16,7 @@ from kafila_sidecar.session.coordination.states import State
 from tests.sim.clock import START_S, Life, Process, SimLoop
 from tests.sim.internet import Internet
 from tests.sim.links import Links, SimEndpoint
-from tests.sim.members import Hardware, channel_of, join_by_code, replicas, take_part
+from tests.sim.members import Hardware, channel_of, join_by_code, new_keeper, replicas, take_part
 from tests.sim.model import Disk, ModelHost, SimThread, SimWeights, right_answer
 from tests.sim.rendezvous import SimMailbox, SimRendezvous
 from tests.sim.schedule import Asking, Happening, Schedule, What
@@ -197,7 +197,8 @@ class World:
             async def live(m: Machine = machine, p: Process = process, at: Any = place, known: Any = replica) -> None:
                 mailbox = SimMailbox(self.rendezvous, p, at)
                 await mailbox.attend()
-                await self._live(m, p, channel_of(mailbox, known), starts=known.is_host)
+                keeper = new_keeper(m.disk, p, mailbox, known)
+                await self._live(m, p, channel_of(mailbox, known, keeper), starts=known.is_host)
 
             machine.running = process.start(live(), f"machine {name}")
 
@@ -229,7 +230,8 @@ class World:
                     place = self.rendezvous.join(machine.name, code.room)
                     mailbox = SimMailbox(self.rendezvous, process, place)
                     await mailbox.attend()
-                    channel = await join_by_code(mailbox, code, machine.name)
+                    replica = await join_by_code(mailbox, code, machine.name)
+                    channel = channel_of(mailbox, replica, new_keeper(machine.disk, process, mailbox, replica))
                 except Exception as error:  # noqa: BLE001  # a person reads it, and tries again
                     self.note(machine.name, f"could not join: {error}")
                 else:
