@@ -18,7 +18,8 @@ HASH_SEED = "0"  # the order of words in sets is part of what a seed replays
 
 def main() -> int:
     if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
-        os.execve(sys.executable, [sys.executable, "-m", "tests.sim", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": HASH_SEED})  # fmt: skip
+        again = [sys.executable, "-m", "tests.sim", *sys.argv[1:]]
+        os.execve(sys.executable, again, {**os.environ, "PYTHONHASHSEED": HASH_SEED})
     parser = argparse.ArgumentParser(description="sessions under random schedules")
     parser.add_argument("--seed", type=int, help="replay this one, with its timeline")
     parser.add_argument("--first", type=int, default=1)
@@ -66,7 +67,7 @@ def _many(seeds: range, jobs: int, *, tell_all: bool) -> int:
 
 
 def _begin() -> None:
-    """What is there already need not be looked through after each run; what the product logs is for one seed's replay."""
+    """What is there already need not be looked through after each run; the product's log is for a replay."""
     gc.freeze()
     logging.disable()
 

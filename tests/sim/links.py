@@ -1,5 +1,5 @@
-"""Links between machines: the product's own streams over a played QUIC, which keeps its promises (in order, once) for as
-long as a path carries it, moves to the relay and back, and ends after 15 s of silence.
+"""Links between machines: the product's own streams over a played QUIC, which keeps its promises (in order, once) for
+as long as a path carries it, moves to the relay and back, and ends after 15 s of silence.
 """
 
 import asyncio

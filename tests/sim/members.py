@@ -105,9 +105,7 @@ def new_keeper(disk: Disk, process: Process, mailbox: SimMailbox, replica: Repli
 
 
 def channel_of(mailbox: SimMailbox, replica: Replica, keeper: Keeper) -> Channel:
-    return Channel(
-        mailbox=cast(Any, mailbox), replica=replica, guesses=MemoryStore(), versions=VERSIONS, keeper=keeper
-    )
+    return Channel(mailbox=cast(Any, mailbox), replica=replica, guesses=MemoryStore(), versions=VERSIONS, keeper=keeper)
 
 
 async def join_by_code(mailbox: SimMailbox, code: Code, name: str) -> Replica:
@@ -224,5 +222,3 @@ def take_part(
         note="",
         spoken=str,
     )
-
-

@@ -1,6 +1,7 @@
 """The played model tells whatever goes wrong with the tokens that it is fed."""
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 
@@ -27,7 +28,7 @@ def said(shards: list[HashShard], *fed: tuple[int, ...]) -> int:
 def test_token_when_blocks_and_chunks_are_cut_anyhow_then_it_is_the_whole_models(
     cuts: tuple[int, ...], chunks: tuple[tuple[int, ...], ...]
 ) -> None:
-    stages = [HashShard(start, end) for start, end in zip(cuts, cuts[1:], strict=False)]
+    stages = [HashShard(start, end) for start, end in pairwise(cuts)]
     assert said(stages, *chunks) == right_answer(PROMPT, 1)[0]
 
 

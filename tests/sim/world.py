@@ -140,7 +140,7 @@ class World:
         for machine in self.members_ready():
             self._asks(Asking(self.now_s, machine.name, (7, machine.number + 1), 5))
         deadline_s = self.now_s + LAST_ANSWERS_S
-        while self.now_s < deadline_s and any(self.is_open(answer) for answer in self.answers):
+        while self.now_s < deadline_s and any(map(self.is_open, self.answers)):  # noqa: ASYNC110
             await asyncio.sleep(0.25)
         return self.answers[before:]
 
