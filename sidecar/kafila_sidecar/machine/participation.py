@@ -72,12 +72,19 @@ class Participation:
             await asyncio.wait((running, driving), return_when=asyncio.FIRST_COMPLETED)
             self._close_by((running if running.done() else driving).exception())
             await asyncio.wait((driving,), timeout=END_DEADLINE_S)
-            await self.channel.leave()
+            await self._end_channel()
         finally:
             running.cancel()
             driving.cancel()
             await asyncio.wait((running, driving))
             await self.stage.close()
+
+    async def _end_channel(self) -> None:
+        """Who comes back says no goodbye."""
+        if self.driver.follower.ending is Ending.LOST:
+            await self.channel.aclose()
+        else:
+            await self.channel.leave()
 
     def _close_by(self, error: BaseException | None) -> None:
         """Closes the session by what ended it, if that was no ordinary end of the driver."""
