@@ -101,15 +101,17 @@ class Upkeep:
         """The host, and who joined before this successor, are lost to this member."""
         replica = self._replica
         heir = replica.log.member(successor)
-        if heir is None or replica.is_host or heir.name == replica.log.host:
+        if heir is None or replica.is_host or heir.name == replica.log.host or not replica.is_member:
             return Acts()
         letter = self._vote(heir)
         # A vote is for one place in the log, so that the others have to be there too.
         return Acts([Letter(replica.others, replica.write_entries()), letter]) + self.settle([])
 
     def settle(self, heard: Iterable[Event]) -> Acts:
-        """What the latest messages call for."""
+        """What the latest messages call for; nothing, for who is no member any more."""
         acts = Acts()
+        if not self._replica.is_member:
+            return acts
         for one in heard:
             match one:
                 case Doubted():
