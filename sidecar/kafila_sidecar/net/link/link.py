@@ -55,7 +55,7 @@ class Link:
         secret: PairSecret,
         on_stream: OnStream,
         send: Send,
-        path_died: Callable[[], None],
+        silent: Callable[[], None],
         until: float,
         sizes: Sequence[int],
     ) -> None:
@@ -68,7 +68,7 @@ class Link:
         )
         self.ready: asyncio.Future[None] = self._loop.create_future()  # both ends know that the link stands
         self._send = send
-        self._path_died = path_died
+        self._silent = silent  # hears when nothing comes back on the path in use
         self._announced: tuple[Candidate, ...] = ()  # by the peer
         self._relayed: tuple[Candidate, ...] = ()  # our own channel at the relay, once it is bound
         self._streams = Streams(
@@ -146,8 +146,9 @@ class Link:
         self._know()
 
     def use_relay(self, candidate: Candidate) -> None:
-        """Our channel at the relay is bound: it is one more address to check."""
+        """Our channel at the relay is bound, perhaps anew: it is one more address to check."""
         self._relayed = (candidate,)
+        self._send_checks(self._punch.reached_anew(candidate.target, self._loop.time()))
         self._know()
 
     def network_changed(self) -> None:
@@ -190,6 +191,8 @@ class Link:
         if self.closed.done():
             return
         now = self._loop.time()
+        if self._punch.take_silence() and self._core.is_established:
+            self._silent()
         self._follow_path()
         if self._punch.selected is not None and self._core.dials and not self._core.is_started:
             self._core.dial(now, self.rtt_s)
@@ -229,13 +232,14 @@ class Link:
             self._send((datagram,), target)
 
     def _follow_path(self) -> None:
-        """Tells QUIC when the path below it has changed."""
-        now_used = (self.remote_address, self._punch.datagram_bytes)
+        """Tells QUIC when the path below it has changed, or works again."""
+        now_used, is_back = (self.remote_address, self._punch.datagram_bytes), self._punch.take_return()
         before, self._path_used = self._path_used, now_used
-        if now_used == before:
+        if now_used == before and not is_back:
             return
         is_new = now_used[0] != before[0]
-        self._core.follow_path(is_new=is_new and before[0] is not None, datagram_bytes=now_used[1])
+        is_other = is_new and before[0] is not None
+        self._core.follow_path(is_new=is_other or is_back, datagram_bytes=now_used[1])
         if is_new:
             self._tell_path(before[0])
 
@@ -248,7 +252,7 @@ class Link:
             self._moved.set_result(None)
             self._moved = self._loop.create_future()
             if self.path == RELAY:
-                self._path_died()
+                self._silent()
 
     def _flush(self) -> None:
         selected = self._punch.selected
