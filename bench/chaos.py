@@ -1,8 +1,8 @@
 """`make chaos`: real members that answer all the time, while their processes are killed, stopped, restarted and cut.
 
 Every answer is compared with the one that the undisturbed ring gave. Reported are how many answers were right, ended
-with an error or were wrong, the pauses that their readers saw, and what the processes' memory and descriptors did. Runs in a
-network of its own where that can be made (Linux, root); elsewhere nothing is cut.
+with an error or were wrong, the pauses that their readers saw, and what the processes' memory and descriptors did. Runs
+in a network of its own where that can be made (Linux, root); elsewhere nothing is cut.
 
     python -m bench.chaos --minutes 2 --members 3 --seed 7
 """

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 
 from kafila_sidecar.session.coordination.states import State
 from tests.sim.clock import Life
-from tests.sim.world import SETTLE_S, Answer, Machine, World
+from tests.sim.machines import Machine
+from tests.sim.world import SETTLE_S, Answer, World
 
 Law = Callable[[World], Iterator[str]]
 
@@ -136,7 +137,12 @@ def healthy_members_stay(world: World) -> None:
     by_name = {machine.member_name: machine for machine in world.machines.values() if machine.member_name}
     for machine in world.machines.values():
         session = machine.participation
-        if session is None or not machine.runs or machine.state is State.CLOSED:
+        if (
+            session is None
+            or not machine.runs
+            or session.driver.follower.proposal is None
+            or machine.state is State.CLOSED
+        ):
             continue
         members = {member.name for member in session.channel.members}
         gone, machine.known_as = machine.known_as - members, members

@@ -27,7 +27,7 @@ from kafila_sidecar.session.driving.links import StandingLinks
 from kafila_sidecar.session.driving.turns import Turns
 from kafila_sidecar.session.join import HostMailbox
 from kafila_sidecar.session.keeping.keeper import Keeper
-from kafila_sidecar.session.keeping.kept import KeptPlace, KeptSession
+from kafila_sidecar.session.keeping.kept import KeptPlace, KeptSession, kept_from
 from kafila_sidecar.session.membership import entries
 from kafila_sidecar.session.membership.entries import found_log
 from kafila_sidecar.session.membership.identity import Identity, make_identity
@@ -76,10 +76,10 @@ def replicas(names: Sequence[str], mailboxes: Sequence[int], seed: int) -> list[
 
 
 class DiskKeeper(Keeper):
-    """Writes to a machine's played disk, at once."""
+    """Writes to a machine's played disk, at once. The count of guesses at a code is a file in `folder`."""
 
-    def __init__(self, disk: Disk, kept: KeptSession, process: Process) -> None:
-        super().__init__(Path(os.devnull), kept)
+    def __init__(self, folder: Path, disk: Disk, kept: KeptSession, process: Process) -> None:
+        super().__init__(folder, kept)
         self._disk = disk
         self._process = process
 
@@ -92,7 +92,7 @@ class DiskKeeper(Keeper):
         self._disk.files.pop(KEPT, None)
 
 
-def new_keeper(disk: Disk, process: Process, mailbox: SimMailbox, replica: Replica) -> Keeper:
+def new_keeper(folder: Path, disk: Disk, process: Process, mailbox: SimMailbox, replica: Replica) -> Keeper:
     """Of a member that is new."""
     kept = KeptSession(
         identity=replica.identity,
@@ -101,7 +101,13 @@ def new_keeper(disk: Disk, process: Process, mailbox: SimMailbox, replica: Repli
         key=replica.keys.key,
         places=(KeptPlace(mailbox.address, mailbox.place),),
     )
-    return DiskKeeper(disk, kept, process)
+    return DiskKeeper(folder, disk, kept, process)
+
+
+def old_keeper(folder: Path, disk: Disk, process: Process) -> Keeper | None:
+    """Of a member whose process was started again, if its disk has what that takes."""
+    data = disk.files.get(KEPT)
+    return None if data is None else DiskKeeper(folder, disk, kept_from(data), process)
 
 
 def channel_of(mailbox: SimMailbox, replica: Replica, keeper: Keeper) -> Channel:
@@ -170,10 +176,10 @@ def take_part(
     weights: SimWeights,
     thread: SimThread,
     hardware: Hardware,
-    changed: Any,
+    changes: Changes,
 ) -> Participation:
     """As `taking_part.take_part`; runs in the process."""
-    turns, standing, changes = Turns(), StandingLinks(), Changes()
+    turns, standing = Turns(), StandingLinks()
 
     def traced(record: dict[str, Any]) -> None:
         turns.say(ring_pb2.Control(measured=ring_pb2.Measured(trace_json=json.dumps(record))))
@@ -209,7 +215,7 @@ def take_part(
         terms=lambda: TERMS,
         shares=weights,
         measure=measure,
-        changed=changed,
+        changed=changes.note,
     )
     turns.soon(driver._members_changed)  # who was in the log from the beginning was not told to have joined
     return Participation(

@@ -6,9 +6,11 @@ import gc
 import logging
 import random
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tests.sim import laws
 from tests.sim.clock import SimLoop
@@ -60,12 +62,17 @@ def _bury(loop: SimLoop) -> None:
 
 
 async def _played(seed: int, loop: SimLoop, say: Callable[[str], None] | None) -> Outcome:
-    world = World(draw(seed), loop, say=say)
+    with tempfile.TemporaryDirectory() as folder:
+        world = World(draw(seed), loop, Path(folder), say=say)
+        return await _judged(world)
+
+
+async def _judged(world: World) -> Outcome:
     await world.run(_look)
     found = _broken(laws.WHEN_SETTLED, world)
     await world.ask_everybody()
     await world.leave_all()
-    outcome = Outcome(seed, world.trace, virtual_s=world.now_s)
+    outcome = Outcome(world.schedule.seed, world.trace, virtual_s=world.now_s)
     found += world.broken + _broken(laws.AT_THE_END, world)
     for sentence in found:
         late = sentence.partition(":")[0] in laws.NOT_YET

@@ -24,10 +24,12 @@ from kafila_sidecar.session.rendezvous.mailbox import MailboxPlace
 from tests.sim.clock import Life, Process, SimLoop
 from tests.sim.internet import Internet
 
-ADDRESS = RendezvousAddress("192.0.2.200", 7770, insecure=True)
+ADDRESS = RendezvousAddress("10.0.0.200", 7770, insecure=True)
 REFUSED_S = 0.05  # until a connection to a machine without the server is refused
 DELAY_S = 0.015
 NOTICE_S = EVERY_S + PATIENCE_S
+
+NOWHERE = MailboxPlace(0, 0, 0, b"")
 
 T = TypeVar("T")
 
@@ -168,6 +170,7 @@ class SimMailbox:
         self._stream: Attended | None = None
         self._events: asyncio.Queue[pb.Event | KafilaError] = asyncio.Queue()
         self._is_closed = False
+        self._reading: asyncio.Task[pb.Event] | None = None
         server.internet.listen(self._look)
 
     async def attend(self) -> None:
@@ -181,6 +184,16 @@ class SimMailbox:
             raise gone() from None
 
     async def next(self) -> pb.Event:
+        reading, self._reading = self._reading, None
+        return await (reading or self._read())
+
+    async def next_until(self, when: float) -> pb.Event | None:
+        if self._reading is None:
+            self._reading = self._loop.create_task(self._read(), name="read a mailbox")
+        done, _ = await asyncio.wait([self._reading], timeout=max(0.0, when - self._loop.now))
+        return await self.next() if done else None
+
+    async def _read(self) -> pb.Event:
         event = await self._events.get()
         if isinstance(event, KafilaError):
             raise event
@@ -202,8 +215,11 @@ class SimMailbox:
         await self._call(posted)
 
     async def leave(self) -> None:
-        key = Key(self.place.room, self.place.mailbox)
-        await self._call(lambda: self._server.rooms.leave(key, self.place.secret, self._loop.now))
+        await self.give_up(self.place)
+
+    async def give_up(self, place: MailboxPlace) -> None:
+        key = Key(place.room, place.mailbox)
+        await self._call(lambda: self._server.rooms.leave(key, place.secret, self._loop.now))
 
     async def aclose(self) -> None:
         self._is_closed = True
@@ -268,11 +284,27 @@ class SimMailbox:
         return answer
 
     def _end_stream(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
         stream, self._stream = self._stream, None
         if stream is not None and not stream.is_over:
             stream.is_over = True
             if self._server.internet.reaches_rendezvous(self.me.name):
                 self._loop.outside(DELAY_S, self._server.detach, stream)
+
+
+async def enter(server: SimRendezvous, me: Process, room: int) -> SimMailbox:
+    """As `enter_room`."""
+    place = await SimMailbox(server, me, NOWHERE)._call(lambda: server.join(me.name, room))
+    return await enter_again(server, me, place)
+
+
+async def enter_again(server: SimRendezvous, me: Process, place: MailboxPlace) -> SimMailbox:
+    """As `enter_again`."""
+    mailbox = SimMailbox(server, me, place)
+    await mailbox.attend()
+    return mailbox
 
 
 def _message(event: Event) -> pb.Event:

@@ -1,31 +1,31 @@
 """Lets a schedule happen: machines with their disks and processes, the people at them, and what is noted meanwhile."""
 
 import asyncio
-import contextlib
 import hashlib
 import random
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from pathlib import Path
 
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import KafilaError
-from kafila_sidecar.machine.participation import Participation
 from kafila_sidecar.session.coordination.states import State
+from kafila_sidecar.session.rendezvous.code import Code
 from tests.sim.clock import START_S, Life, Process, SimLoop
 from tests.sim.internet import Internet
-from tests.sim.links import Links, SimEndpoint
-from tests.sim.members import Hardware, channel_of, join_by_code, new_keeper, replicas, take_part
-from tests.sim.model import Disk, ModelHost, SimThread, SimWeights, right_answer
-from tests.sim.rendezvous import SimMailbox, SimRendezvous
+from tests.sim.links import Links
+from tests.sim.machines import Machine, Surroundings, hardware_of
+from tests.sim.members import replicas
+from tests.sim.model import ModelHost, right_answer
+from tests.sim.rendezvous import SimRendezvous
 from tests.sim.schedule import Asking, Happening, Schedule, What
 
 LOOK_EVERY_S = 1.0
 SETTLE_S = 150.0  # after the last fault: every session that can be ready is
 NOTICED_S = 25.0  # after it: whatever was lost has been noticed
 LAST_ANSWERS_S = 60.0
-JOIN_TRIES = 3
+RESERVE_BYTES = 300_000_000  # beside the model
 
 
 @dataclass(slots=True)
@@ -54,36 +54,13 @@ class Answer:
         return tuple(token for token in right_answer(self.prompt, self.most) if token)
 
 
-@dataclass(eq=False, slots=True)
-class Machine:
-    """One machine; its processes come and go."""
-
-    name: str
-    number: int
-    hardware: Hardware
-    disk: Disk = field(default_factory=Disk)
-    process: Process | None = None
-    participation: Participation | None = None
-    running: "asyncio.Task[Any] | None" = None
-    member_name: str = ""
-    is_out: str = ""  # why its person wants, or gets, no place any more
-    reached_since_s: float | None = 0.0  # since when it runs, and most of the others who do reach it
-    known_as: set[str] = field(default_factory=set)  # whom its session had as members when it was last looked at
-    told: str = ""  # what the timeline said last
-
-    @property
-    def runs(self) -> bool:
-        return self.process is not None and self.process.life is Life.RUNS
-
-    @property
-    def state(self) -> State | None:
-        return self.participation.driver.follower.state if self.participation else None
-
-
 class World:
     """One run of one schedule."""
 
-    def __init__(self, schedule: Schedule, loop: SimLoop, *, say: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, schedule: Schedule, loop: SimLoop, folder: Path, *, say: Callable[[str], None] | None = None
+    ) -> None:
+        """`folder`: for the few real files. `say` hears each line of the timeline."""
         self.schedule = schedule
         self.loop = loop
         self.chance = random.Random(f"world {schedule.seed}")
@@ -91,6 +68,9 @@ class World:
         self.rendezvous = SimRendezvous(self.internet, loop, self.chance)
         self.links = Links(self.internet, loop)
         self.host = ModelHost(loop)
+        self._around = Surroundings(
+            loop, self.internet, self.rendezvous, self.links, self.host, folder, self.note, self._codes
+        )
         self.machines: dict[str, Machine] = {}
         self.answers: list[Answer] = []
         self.broken: list[str] = []  # laws that were broken on the way
@@ -147,8 +127,8 @@ class World:
     async def leave_all(self) -> None:
         """Everybody goes."""
         for machine in self.machines.values():
-            if machine.runs and machine.participation is not None:
-                machine.participation.driver.leave()
+            if machine.runs and machine.seat is not None:
+                machine.command(machine.seat.leave)
         running = [m.running for m in self.machines.values() if m.running is not None and m.runs]
         if running:
             await asyncio.wait(running, timeout=30.0)
@@ -174,15 +154,9 @@ class World:
 
     def _machine(self, name: str) -> Machine:
         number = len(self.machines)
-        chance = random.Random(f"machine {self.schedule.seed} {name}")
-        memory = self.schedule.memory_bytes[number % len(self.schedule.memory_bytes)]
-        hardware = Hardware(
-            memory_bytes=memory + 300_000_000,
-            slowness=chance.choice((1.0, 1.5, 2.5)),
-            bytes_per_s=chance.choice((1e8, 2e8, 4e8)),
-            measuring_s=chance.choice((0.5, 1.5, 3.0)),
-        )
-        machine = self.machines[name] = Machine(name, number, hardware)
+        memory = self.schedule.memory_bytes[number % len(self.schedule.memory_bytes)] + RESERVE_BYTES
+        hardware = hardware_of(name, self.schedule.seed, memory)
+        machine = self.machines[name] = Machine(name, number, hardware, self._around)
         return machine
 
     def _form(self, names: Sequence[str]) -> None:
@@ -191,60 +165,14 @@ class World:
         places = [first, *(self.rendezvous.join(name, first.room) for name in names[1:])]
         made = replicas(names, [place.mailbox for place in places], self.schedule.seed)
         for name, place, replica in zip(names, places, made, strict=True):
-            machine = self._machine(name)
-            process = machine.process = Process(name, self.loop)
+            self._machine(name).start_as(place, replica)
 
-            async def live(m: Machine = machine, p: Process = process, at: Any = place, known: Any = replica) -> None:
-                mailbox = SimMailbox(self.rendezvous, p, at)
-                await mailbox.attend()
-                keeper = new_keeper(m.disk, p, mailbox, known)
-                await self._live(m, p, channel_of(mailbox, known, keeper), starts=known.is_host)
-
-            machine.running = process.start(live(), f"machine {name}")
-
-    async def _live(self, machine: Machine, process: Process, channel: Any, *, starts: bool = False) -> None:
-        endpoint = SimEndpoint(self.links, process, machine.number)
-        session = take_part(
-            channel,
-            process=process,
-            endpoint=endpoint,
-            weights=SimWeights(machine.disk, self.host, machine.hardware.bytes_per_s),
-            thread=SimThread(self.loop, machine.hardware.slowness),
-            hardware=machine.hardware,
-            changed=lambda _: None,
-        )
-        machine.participation, machine.member_name = session, channel.self_name
-        if starts:
-            self.loop.call_later(4.0, session.driver.start)
-        await session.run()
-        fault = session.driver.follower.fault
-        self.note(machine.name, f"its session is closed: {fault.sentence if fault else 'left'}")
-
-    async def _join(self, machine: Machine, process: Process) -> None:
-        """A person types the code, and again when that failed."""
-        for _ in range(JOIN_TRIES):
-            code = next((c for m in self.machines.values() if m.runs and m.participation and m.state is not State.CLOSED
-                         and (c := m.participation.channel.code)), None)  # fmt: skip
-            if code is not None:
-                try:
-                    place = self.rendezvous.join(machine.name, code.room)
-                    mailbox = SimMailbox(self.rendezvous, process, place)
-                    await mailbox.attend()
-                    replica = await join_by_code(mailbox, code, machine.name)
-                    channel = channel_of(mailbox, replica, new_keeper(machine.disk, process, mailbox, replica))
-                except Exception as error:  # noqa: BLE001  # a person reads it, and tries again
-                    self.note(machine.name, f"could not join: {error}")
-                else:
-                    self.note(machine.name, f"joined as {channel.self_name}")
-                    await self._live(machine, process, channel)
-                    return
-            await asyncio.sleep(5.0)
-        machine.is_out = "it never came in"
-
-    def _start_and_join(self, machine: Machine) -> None:
-        process = machine.process = Process(machine.name, self.loop)
-        machine.participation = None
-        machine.running = process.start(self._join(machine, process), f"machine {machine.name}")
+    def _codes(self) -> Iterator[Code]:
+        """What people could pass on now."""
+        for machine in self.machines.values():
+            session = machine.participation
+            if machine.runs and session is not None and machine.state is not State.CLOSED and session.channel.code:
+                yield session.channel.code
 
     def _note_reach(self) -> None:
         """Who is reached by most of the others."""
@@ -311,7 +239,7 @@ class World:
                 return lambda: self.host.raise_up(True)
             case What.JOIN:
                 name = f"new{len(self.machines)}"
-                self._start_and_join(self._machine(name))
+                self._machine(name).start()
                 return None
             case What.LEAVE:
                 self._leave(self.machines[who[0]])
@@ -329,7 +257,9 @@ class World:
     def _restart(self, name: str) -> None:
         machine = self.machines[name]
         if not machine.is_out and (machine.process is None or machine.process.life is Life.DEAD):
-            self._start_and_join(machine)
+            machine.start()
+            machine.reached_since_s = None
+            self._life_changed()
 
     def _hang(self, name: str) -> Callable[[], None] | None:
         process = self.machines[name].process
@@ -364,8 +294,8 @@ class World:
 
     def _leave(self, machine: Machine) -> None:
         machine.is_out = machine.is_out or "left"
-        if machine.runs and machine.participation is not None:
-            machine.process.context.copy().run(machine.participation.driver.leave)  # type: ignore[union-attr]
+        if machine.seat is not None:
+            machine.command(machine.seat.leave)
 
     def _kick(self, name: str) -> None:
         """By whoever is the host, if that is another."""
@@ -377,8 +307,7 @@ class World:
             if machine.state is State.CLOSED or all(m.name != target.member_name for m in session.channel.members):
                 continue
             target.is_out = target.is_out or "kicked"
-            with contextlib.suppress(KafilaError):
-                machine.process.context.copy().run(session.channel.remove, target.member_name, "removed")  # type: ignore[union-attr]
+            machine.command(session.channel.remove, target.member_name, "removed")
             return
 
     # ---- People who ask
@@ -401,13 +330,13 @@ class World:
                 answer.error, answer.ended_s = "never asked: the session did not get ready", self.now_s
                 return
             await asyncio.sleep(0.5)
-        assert machine.participation is not None
+        assert machine.seat is not None
         answer.began_s = before_s = self.now_s
         request = pb.GenerateRequest(
             prompt=" ".join(map(str, answer.prompt)), options=pb.Options(temperature=0.0, num_predict=answer.most)
         )
         try:
-            async for reply in machine.participation.stage.generate(request):
+            async for reply in machine.seat.generate(request):
                 answer.text += reply.text
                 answer.longest_pause_s = max(answer.longest_pause_s, self.now_s - before_s)
                 before_s = self.now_s
