@@ -193,8 +193,7 @@ class Replica:
         sender = self.log.member(envelope.sender)
         if sender is None:
             if envelope.log_length <= len(self.log):
-                if self._tell_out(envelope):
-                    return None
+                self._tell_out(envelope)
                 raise Denied("a sealed message comes from somebody who is no member")
             raise Early("a message's sender may be admitted by an entry on its way")
         if envelope.log_length <= sender.index:
@@ -220,22 +219,21 @@ class Replica:
             envelope = self._sign(self._entries_since(log_length - 1))
             self._letters.append((member, self.keys.seal_for(member, envelope, writer=self.me.index)))
 
-    def _tell_out(self, envelope: ring_pb2.Envelope) -> bool:
-        """The host tells who was removed and does not know it, since it slept or was cut off, how the log went on:
-        on its first message, the second, fourth, eighth and so on, since an answer may be lost. False for a sender who never was a member.
+    def _tell_out(self, envelope: ring_pb2.Envelope) -> None:
+        """The host tells who was removed and does not know it, since it slept or was cut off, how the log went on: on
+        its first message, the second, fourth, eighth and so on, since an answer may be lost.
 
         Raises Denied for what that one did not sign.
         """
         former = self.log.former(envelope.sender)
         if not self.is_host or former is None:
-            return False
+            return
         verify_envelope(envelope, session=self.log.session, sender=former.member)
         self._out[former.member.fingerprint] += 1
         if self._out[former.member.fingerprint].bit_count() == 1:
             rest = self._sign(self._entries_since(former.removed_at - 1 - REPEATED_ENTRIES))
             self._letters.append((former.member, self.keys.seal_for(former.member, rest, writer=self.me.index)))
             self.keys.forget(former.member)
-        return True
 
     def _show(self, member: Member, log_length: int) -> None:
         """Tells a member that follows another history how ours goes there, once for each length of our log."""

@@ -50,8 +50,9 @@ def _remove(name: str, reason: str) -> Callable[[Village], None]:
 def _succeed(village: Village) -> None:
     """The host is lost, and everybody but the victim votes."""
     village.deaf.add("host")
-    for name in ("anna", "carl", "dora"):
-        village.do(name, village[name].upkeep.vote("anna"))
+    for name in village["anna"].names:
+        if name not in ("host", VICTIM):
+            village.do(name, village[name].upkeep.vote("anna"))
 
 
 HAPPENINGS: dict[str, Callable[[Village], None]] = {
