@@ -16,7 +16,7 @@ def outer_clock() -> float:
 class Clock:
     """In seconds of running time. `steady` and `silent_s` come from the event loop's time."""
 
-    def __init__(self, outer: Callable[[], float] = outer_clock) -> None:
+    def __init__(self, outer: Callable[[], float]) -> None:
         self._outer = outer
         self._loop = asyncio.get_running_loop()
         self._running = RunningTime(self._loop.time(), outer())
