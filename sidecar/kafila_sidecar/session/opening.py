@@ -7,9 +7,11 @@ from kafila_sidecar.session.admission.gathering import GatheringPace
 from kafila_sidecar.session.admission.guesses import FileGuesses
 from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.channel.channel import LONGEST_ABSENCE_S, Channel
+from kafila_sidecar.session.channel.moving import TRIAL_S
 from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.keeping.keeper import Keeper
 from kafila_sidecar.session.keeping.kept import KeptPlace, KeptSession
+from kafila_sidecar.session.rendezvous.elsewhere import Elsewhere, nowhere
 from kafila_sidecar.session.rendezvous.mailbox import Mailbox
 
 
@@ -22,16 +24,18 @@ class JoinDeadlines:
     busy_pause_s: float = 0.5  # and how often
     absence_s: float = LONGEST_ABSENCE_S  # for the others, when the rendezvous was away
     gathering: GatheringPace = field(default_factory=GatheringPace)
+    trial_s: float = TRIAL_S  # for the first of them, in a room that was opened elsewhere
 
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """What this machine brings to every session: what it runs, and a folder for the
-    count of guesses at a code, and for what is kept of the session."""
+    """What this machine brings to every session: what it runs, a folder for the count of guesses at a code and for what
+    is kept of the session, and where it could open another room."""
 
     folder: Path
     versions: Versions
     deadlines: JoinDeadlines = JoinDeadlines()
+    elsewhere: Elsewhere = nowhere
 
 
 def open_channel(mailbox: Mailbox, replica: Replica, local: Local, keeper: Keeper | None = None) -> Channel:
@@ -44,7 +48,9 @@ def open_channel(mailbox: Mailbox, replica: Replica, local: Local, keeper: Keepe
         guesses=FileGuesses(keeper.folder),
         versions=local.versions,
         keeper=keeper,
+        elsewhere=local.elsewhere,
         absence_s=local.deadlines.absence_s,
+        trial_s=local.deadlines.trial_s,
     )
 
 

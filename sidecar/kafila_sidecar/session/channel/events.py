@@ -76,6 +76,11 @@ class MemberReturned:
 
 
 @dataclass(frozen=True, slots=True)
+class RoomMoved:
+    """This member's mailbox is at another rendezvous, `Channel.rendezvous`, and so are relay and STUN."""
+
+
+@dataclass(frozen=True, slots=True)
 class JoiningChanged:
     """Newcomers get in again, or don't any more; `Channel.joining` says how it is now."""
 
@@ -93,5 +98,6 @@ Event = (
     | RendezvousLost
     | RendezvousBack
     | RoomGone
+    | RoomMoved
     | JoiningChanged
 )

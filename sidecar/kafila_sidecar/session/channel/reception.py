@@ -11,6 +11,7 @@ from kafila_sidecar.session.admission.pake import Guesses, GuessStore
 from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.channel.upkeep import Acts, Upkeep
+from kafila_sidecar.session.channel.whereabouts import Whereabouts
 from kafila_sidecar.session.membership.members import LARGEST_SESSION
 from kafila_sidecar.session.rendezvous.code import Code, draw_words
 
@@ -27,6 +28,7 @@ class Reception:
         guesses: GuessStore,
         versions: Versions,
         answer: Callable[[AdmissionAnswer], None],
+        where: Whereabouts,
     ) -> None:
         """`place`: the room and its address, and the words of a host that comes back."""
         self._replica = replica
@@ -35,6 +37,7 @@ class Reception:
         self._guesses = guesses
         self._versions = versions
         self._answer = answer
+        self._where = where
         self._admits = True
         self._admission: HostAdmission | None = None
         self._doorstep = Doorstep(
@@ -84,6 +87,13 @@ class Reception:
             self._answer(answer)
         return self._code
 
+    def move(self, place: Code) -> None:
+        """The room is another one; whoever was at the door of the old one has gone with it."""
+        self._code = place
+        if self._admission is not None:
+            self._code = place.renewed(draw_words())
+            self._admission.renew(self._code)
+
     def end(self) -> None:
         """The session is over here: nobody joins it through this member any more."""
         self._admits = False
@@ -98,7 +108,7 @@ class Reception:
         """Takes a newcomer's step and answers it; what follows when that admitted it."""
         if self._admission is not None and step.WhichOneof("step") in STEPS:
             return self._knocked(self._doorstep.receive(mailbox, step, now))
-        if self._admission is None or mailbox in {member.mailbox for member in self._replica.members}:
+        if self._admission is None or mailbox in {one.mailbox for one in self._where.settled(self._replica.members)}:
             return Acts()
         outcome = self._admission.receive(mailbox, step, now)
         if isinstance(outcome, Enrol):

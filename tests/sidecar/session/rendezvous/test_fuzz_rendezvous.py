@@ -24,6 +24,7 @@ from kafila_sidecar.session.join import HostMailbox
 from kafila_sidecar.session.opening import keeper_of
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress
 from kafila_sidecar.session.rendezvous.code import LARGEST_ROOM, Code
+from kafila_sidecar.session.rendezvous.elsewhere import nowhere
 from kafila_sidecar.session.rendezvous.mailbox import (
     LONGEST_TOKEN_S,
     MOST_ATTENDING,
@@ -284,6 +285,7 @@ async def test_mail_when_hostile_then_nobody_joins_or_goes_and_nothing_grows(
         guesses=MemoryStore(),
         versions=Versions("1", 1, "1"),
         keeper=keeper_of(tmp_path, mailbox, replicas[reader]),
+        elsewhere=nowhere,
     )
     start = Newcomer(Code(7, ("ocean", "velvet", "lamp")), entropy("start")).start()
     parcels = [
