@@ -25,6 +25,8 @@ def no_bug(world: World) -> Iterator[str]:
     """Nothing raises what it should not."""
     yield from world.loop.errors
     for machine in world.machines.values():
+        if machine.running is not None and machine.running.done() and (error := machine.running.exception()):
+            yield f"{machine.name} ended by {error!r}"
         fault = machine.participation.driver.follower.fault if machine.participation else None
         if fault is not None and ("a bug at" in fault.sentence or fault.code == "INTERNAL"):
             yield f"{machine.name}: {fault.sentence}"

@@ -33,6 +33,7 @@ from kafila_sidecar.session.membership.entries import found_log
 from kafila_sidecar.session.membership.identity import Identity, make_identity
 from kafila_sidecar.session.membership.log import replay
 from kafila_sidecar.session.rendezvous.code import Code
+from kafila_sidecar.session.rendezvous.elsewhere import nowhere
 from tests.sidecar.session.trust_world import MemoryStore, entropy
 from tests.sim.clock import Life, Process
 from tests.sim.links import SimEndpoint
@@ -111,7 +112,14 @@ def old_keeper(folder: Path, disk: Disk, process: Process) -> Keeper | None:
 
 
 def channel_of(mailbox: SimMailbox, replica: Replica, keeper: Keeper) -> Channel:
-    return Channel(mailbox=cast(Any, mailbox), replica=replica, guesses=MemoryStore(), versions=VERSIONS, keeper=keeper)
+    return Channel(
+        mailbox=cast(Any, mailbox),
+        replica=replica,
+        guesses=MemoryStore(),
+        versions=VERSIONS,
+        keeper=keeper,
+        elsewhere=nowhere,
+    )
 
 
 async def join_by_code(mailbox: SimMailbox, code: Code, name: str) -> Replica:
@@ -216,6 +224,7 @@ def take_part(
         shares=weights,
         measure=measure,
         changed=changes.note,
+        outer=asyncio.get_running_loop().time,
     )
     turns.soon(driver._members_changed)  # who was in the log from the beginning was not told to have joined
     return Participation(
