@@ -171,7 +171,7 @@ class SimLink:
         if self.closed.done():
             return
         self._follow_path()
-        hears = self.other.me.life is Life.RUNS and not self.other.closed.done() and self.other._carries()
+        hears = self._is_heard()
         if hears and not self._hears:
             self._bring_here(self._hears_again)
         elif self._hears and not hears:
@@ -196,8 +196,12 @@ class SimLink:
 
     # ---- Private
 
+    def _is_heard(self) -> bool:
+        """Whether what the other end sends every half second comes here."""
+        return self.other.me.life is Life.RUNS and not self.other.closed.done() and self.other._carries()
+
     def _hears_again(self) -> None:
-        if self.closed.done() or not (self.other.me.life is Life.RUNS and self.other._carries()):
+        if self.closed.done() or not self._is_heard():
             return
         self._hears, self._heard_at = True, self._loop.now
         if self._idle is not None:

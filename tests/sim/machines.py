@@ -27,7 +27,6 @@ from tests.sim.members import VERSIONS, Hardware, channel_of, join_by_code, new_
 from tests.sim.model import Disk, ModelHost, SimThread, SimWeights
 from tests.sim.rendezvous import SimMailbox, SimRendezvous, enter, enter_again
 
-STARTS_S = 4.0  # the founder says start
 JOIN_TRIES = 3
 TYPES_AGAIN_S = 5.0
 
@@ -74,7 +73,7 @@ class Machine:
         return self.participation.driver.follower.state if self.participation else None
 
     def start_as(self, place: MailboxPlace, replica: Replica) -> None:
-        """A process that is a member already; a founder says start soon."""
+        """A process that is a member already."""
         self._begin(self._live(self._new_process(), place, replica))
 
     def start(self) -> None:
@@ -103,7 +102,7 @@ class Machine:
         mailbox = SimMailbox(self.around.rendezvous, process, place)
         await mailbox.attend()
         keeper = new_keeper(self.around.folder, self.disk, process, mailbox, replica)
-        await self._sit(process, keeper, channel_of(mailbox, replica, keeper), founds=replica.is_host)
+        await self._sit(process, keeper, channel_of(mailbox, replica, keeper))
 
     async def _join(self, process: Process) -> None:
         """A person types the code, and again when that failed."""
@@ -122,12 +121,10 @@ class Machine:
             await asyncio.sleep(TYPES_AGAIN_S)
         self.is_out = self.is_out or "it never came in"
 
-    async def _sit(self, process: Process, keeper: Keeper, channel: Channel | None, *, founds: bool = False) -> None:
+    async def _sit(self, process: Process, keeper: Keeper, channel: Channel | None) -> None:
         """As the node does for each session; `channel`: None for one that this machine was in before."""
         changes = Changes()
         present = None if channel is None else self._take_part(process, channel, changes)
-        if founds and present is not None:
-            self.around.loop.call_later(STARTS_S, present.driver.start)
 
         async def back(known: Keeper, told: Told, moved: asyncio.Event) -> CameBack:
             self.around.note(self.name, "comes back")

@@ -25,6 +25,7 @@ LOOK_EVERY_S = 1.0
 SETTLE_S = 150.0  # after the last fault: every session that can be ready is
 NOTICED_S = 25.0  # after it: whatever was lost has been noticed
 LAST_ANSWERS_S = 60.0
+STARTS_S = 4.0
 RESERVE_BYTES = 300_000_000  # beside the model
 
 
@@ -110,6 +111,7 @@ class World:
         end_s = self.schedule.calm_at_s + SETTLE_S
         while self.now_s < end_s and not (self.now_s > self.schedule.calm_at_s + NOTICED_S and self._is_settled()):
             await asyncio.sleep(LOOK_EVERY_S)
+            self._say_start()
             self._tell_states()
             look(self)
         self.settled_s = self.now_s
@@ -166,6 +168,14 @@ class World:
         made = replicas(names, [place.mailbox for place in places], self.schedule.seed)
         for name, place, replica in zip(names, places, made, strict=True):
             self._machine(name).start_as(place, replica)
+
+    def _say_start(self) -> None:
+        """The person at the host does, and at its successor if that came too early."""
+        for machine in self.machines.values():
+            session = machine.participation
+            is_due = session is not None and session.channel.is_host and machine.state is State.FORMING
+            if session is not None and is_due and machine.runs and self.now_s >= STARTS_S:
+                machine.command(session.driver.start)
 
     def _codes(self) -> Iterator[Code]:
         """What people could pass on now."""

@@ -57,6 +57,7 @@ from kafila_sidecar.session.rendezvous.mailbox import Mailbox
 logger = logging.getLogger(__name__)
 
 GOODBYE_DEADLINE_S = 2.0
+OLD_MAIL_S = 2.0  # until what was written before has come
 ROLL_CALL_S = 3.0  # how long members have to say that they are with a host which was voted out
 LONGEST_ABSENCE_S = LONGEST_PAUSE_S + 3.0  # a member's next try to attend, and the call itself
 
@@ -405,8 +406,10 @@ class Channel:
 
     def _call_the_roll(self, outvoted: Outvoted) -> None:
         """Whoever is with this host still says so when it is asked."""
-        if self._outvoted is not None:
-            return
+        if self._outvoted is None:
+            self._outvoted = self._loop.call_later(OLD_MAIL_S, self._ask_all, outvoted)
+
+    def _ask_all(self, outvoted: Outvoted) -> None:
         self._replica.heard.clear()
         for member in self._replica.others:
             self.say(ring_pb2.Control(ask=ring_pb2.Ask(member=member.name)))
