@@ -20,11 +20,6 @@ ASKED: dict[str, Any] = {
     "stream": False,
     "options": {"temperature": 0, "num_predict": 8},
 }
-    "prompt": "once",
-    "raw": True,
-    "stream": False,
-    "options": {"temperature": 0, "num_predict": 8},
-}
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"syscall"
@@ -26,6 +27,7 @@ import (
 	"kafila/ollama/internal/home"
 	"kafila/ollama/internal/seal"
 	"kafila/ollama/internal/sidecar"
+	"kafila/ollama/internal/stub"
 )
 
 // Serve runs the stock server by calling stock, with a sidecar beside it and the session routes in front of its own.
@@ -50,7 +52,7 @@ func Serve(ctx context.Context, stock func() error) error {
 
 	ctx, cancel := context.WithCancel(ctx)
 	ollama := api.NewClient(envconfig.Host(), &http.Client{Transport: &seal.Transport{Seal: key.ToStore}})
-	models := NewSessionModels(ctx, keeper.Client(), ollama, scheduler, key)
+	models := NewSessionModels(ctx, keeper.Client(), ollama, scheduler, key, ownership(keeper.Socket()))
 	standBefore(http.DefaultServeMux, Routes(keeper, models, accessOfOwner()), models, key)
 	var running sync.WaitGroup
 	running.Add(1)
@@ -62,6 +64,16 @@ func Serve(ctx context.Context, stock func() error) error {
 	cancel()
 	running.Wait()
 	return err
+}
+
+// ownership gives the file that says of stub models that their server lives; without one, nothing says it.
+func ownership(socket string) string {
+	owner := filepath.Join(filepath.Dir(socket), "owner")
+	if err := stub.Own(owner); err != nil {
+		slog.Warn("session_models_not_owned", "error", err)
+		return ""
+	}
+	return owner
 }
 
 // standBefore registers what is ours on the mux that stock serves, where it has its own handler at "/". The two wild

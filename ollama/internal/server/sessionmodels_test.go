@@ -22,7 +22,7 @@ func modelsOf(t *testing.T, s *fake.Sidecar) (*SessionModels, *fake.Ollama) {
 	scheduler := &Scheduler{}
 	scheduler.Adopt()
 	memory, ollama := fake.StartOllama(t)
-	return NewSessionModels(t.Context(), clientOf(t, s), ollama, scheduler, seal.New()), memory
+	return NewSessionModels(t.Context(), clientOf(t, s), ollama, scheduler, seal.New(), ""), memory
 }
 
 func clientOf(t *testing.T, s *fake.Sidecar) pb.SidecarClient {
@@ -159,7 +159,7 @@ func TestSessionModels_reconcile_removesTheStaleAndKeepsTheRest(t *testing.T) {
 
 func TestFollowed_whenTheCallFails_followsNothing(t *testing.T) {
 	client := clientOf(t, &fake.Sidecar{})
-	models := NewSessionModels(t.Context(), client, nil, &Scheduler{}, seal.New())
+	models := NewSessionModels(t.Context(), client, nil, &Scheduler{}, seal.New(), "")
 	call := followed(models, client.CreateSession)
 	if _, err := call(t.Context(), &pb.CreateSessionRequest{}); err == nil {
 		t.Error("no error")

@@ -17,6 +17,7 @@ from kafila_sidecar.foreign import line
 from kafila_sidecar.lack import own_folder
 from kafila_sidecar.machine.doctoring import examine
 from kafila_sidecar.machine.embedded import EmbeddedRendezvous
+from kafila_sidecar.machine.home import held
 from kafila_sidecar.machine.measuring import Measuring
 from kafila_sidecar.machine.models import KeptModels, OpenedModels
 from kafila_sidecar.machine.participation import Participation
@@ -41,6 +42,7 @@ from kafila_sidecar.session.keeping.keeper import Keeper, kept_sessions
 from kafila_sidecar.session.membership.members import LARGEST_SESSION
 from kafila_sidecar.session.rendezvous.address import parse_address
 from kafila_sidecar.session.rendezvous.code import Code, parse_code
+from kafila_sidecar.session.rendezvous.elsewhere import OfferedRendezvous
 from kafila_sidecar.session.terms import check_terms, make_terms
 from kafila_sidecar.versions import own_versions
 from kafila_sidecar.weights.checkpoint import Checkpoint
@@ -65,6 +67,8 @@ async def _build(config: Config, stack: AsyncExitStack) -> "LocalNode":
         own_folder(config.data)
     except Refused as error:
         log.warning("%s; until then this machine opens and joins no sessions", error)
+    else:
+        await stack.enter_async_context(held(config.data))
     further = parse_servers(config.stun)
     mlx = MlxThread(openblas=config.openblas)
     stack.callback(mlx.close)
@@ -329,7 +333,15 @@ class LocalNode:
 
     def _local(self) -> opening.Local:
         """What this machine brings to a session."""
-        return opening.Local(self._config.data / "sessions" / os.urandom(8).hex(), self._versions)
+        folder = self._config.data / "sessions" / os.urandom(8).hex()
+        return opening.Local(folder, self._versions, elsewhere=self._elsewhere)
+
+    async def _elsewhere(self) -> AsyncGenerator[OfferedRendezvous, None]:
+        """Where this machine would open another room for a session whose rendezvous is gone."""
+        if self._config.rendezvous:
+            yield OfferedRendezvous(parse_address(self._config.rendezvous), at_host=False)
+        address, note = await self._embedded.start()
+        yield OfferedRendezvous(address, at_host=True, note=note)
 
     async def _lend(self, most_bytes: int) -> int:
         """What this machine lends to one more session: what is usable, less what its sessions hold or wait for."""

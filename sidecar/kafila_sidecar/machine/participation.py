@@ -50,6 +50,7 @@ class Participation:
         self._changes = changes
         self._snapshots = Snapshots(changes, self.snapshot)
         self._typed = typed
+        self._typed_for = self._what_codes_are_for
         self._note = note
         self._spoken = spoken
 
@@ -103,6 +104,22 @@ class Participation:
         """By which newcomers join, where this machine admits them; else the one that was typed here."""
         return self._spoken(self.channel.code) if self.channel.code else self._typed
 
+    @property
+    def _what_codes_are_for(self) -> tuple[str, int, int]:
+        """Whose they are, and for which room: a code dies with either."""
+        return self.channel.host, self.channel.takeovers, self.channel.moves
+
+    @property
+    def _living_code(self) -> str:
+        """As `code`, but none that is known to be dead."""
+        is_alive = self.channel.has_room and self._typed_for == self._what_codes_are_for
+        return self.code if self.channel.code or is_alive else ""
+
+    @property
+    def _living_note(self) -> str:
+        """Of the rendezvous where the session is now."""
+        return self._note if self.channel.note is None else self.channel.note
+
     def is_opened_by(self, code: Code) -> bool:
         """Whether a code, old or new, leads to this session."""
         short = self.code.partition("@")[0]
@@ -113,11 +130,27 @@ class Participation:
         return self.driver.follower.state is not State.CLOSED
 
     @property
+    def ended(self) -> str:
+        """Why it is closed, in words; empty while it is not."""
+        follower = self.driver.follower
+        if self.is_open:
+            return ""
+        return follower.fault.sentence if follower.fault else "this machine left it"
+
+    @property
     def promised_bytes(self) -> int:
         """What the plan reckons with here beyond the weights that are loaded: caches, and weights to come."""
         proposal = self.driver.follower.proposal
         stage = proposal.stage_of(self.channel.self_name) if proposal else None
         return max(0, stage.resident_bytes - self.stage.weight_bytes) if stage else 0
+
+    @property
+    def answers(self) -> bool:
+        """Whether what is asked here gets to the head of the plan now."""
+        follower, me = self.driver.follower, self.channel.self_name
+        if follower.state is not State.READY or follower.proposal is None:
+            return False
+        return follower.proposal.head == me or self.driver.roster.is_linked(me, follower.proposal.head)
 
     def check_open(self) -> None:
         """Raises the fault that closed the session, as a KafilaError."""
@@ -136,7 +169,7 @@ class Participation:
             coordinator=self.driver.coordinator,
             checkpoint=self.weights.checkpoint,
         )
-        session.code, session.rendezvous_note = self.code, self._note
+        session.code, session.rendezvous_note = self._living_code, self._living_note
         session.better_plan = self.driver.advice.sentence
         session.active_sequences = self.stage.active_sequences
         session.reserved_memory_bytes = self.stage.weight_bytes

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 
 from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
@@ -103,21 +103,21 @@ class Seat:
         self._waits = "was lost to the others and comes back"
 
     async def _settle(self, present: Participation) -> None:
-        """Notes what coming back needs once it is known."""
-        with suppress(KafilaError):
-            await self._note(present)
+        """Notes what coming back needs once it is known, and when requests need not wait any more."""
+        with self._changes.watch() as watch:
+            while True:
+                self._note(present)
+                await watch.next()
 
-    async def _note(self, present: Participation) -> None:
-        async with aclosing(present.watch()) as snapshots:
-            async for shown in snapshots:
-                session = shown.session
-                self.keeper.seen()
-                if session.HasField("vehicle") or session.epoch:
-                    stub = session.vehicle.SerializeToString(deterministic=True)
-                    self.keeper.note(stub_model=stub, formed=bool(session.epoch) or self.keeper.kept.formed)
-                if session.state == State.READY:
-                    self._serves = True
-                    self._changes.note(Change.STATE)
+    def _note(self, present: Participation) -> None:
+        self.keeper.seen()
+        checkpoint, proposal = present.weights.checkpoint, present.driver.follower.proposal
+        if checkpoint is not None:
+            stub = snapshot.stub_model(present.channel, checkpoint).SerializeToString(deterministic=True)
+            self.keeper.note(stub_model=stub, formed=proposal is not None or self.keeper.kept.formed)
+        if present.answers and not self._serves:
+            self._serves = True
+            self._changes.note(Change.STATE)
 
     async def _return(self) -> None:
         """Comes back, or gives up: the host says that there is no way, this person leaves, or too long has passed."""
@@ -176,6 +176,15 @@ class Seat:
     def is_open(self) -> bool:
         """Whether this machine is in the session, or may be again."""
         return not self._is_over and (self._is_away or self.taken.is_open)
+
+    @property
+    def ended(self) -> str:
+        """Why this machine is in the session no more, in words; empty while it is."""
+        if self.is_open:
+            return ""
+        if self._fault is not None:
+            return self._fault.sentence
+        return self._present.ended if self._present else ""
 
     @property
     def taken(self) -> Participation:

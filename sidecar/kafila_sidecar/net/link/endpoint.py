@@ -140,6 +140,16 @@ class Endpoint:
         if link := self._links.get(secret.name.hex()):
             link.announced(candidates)
 
+    def relay_anew(
+        self, *, session: bytes, key: bytes, me: TlsIdentity, peer_fingerprint: bytes, relay: RelayAccess, udp: bool
+    ) -> None:
+        """A link's way to its relay is another one from now on; nothing happens when there is no such link."""
+        name = stun.pair_secret(session, key, me.fingerprint, peer_fingerprint).name.hex()
+        if link := self._links.get(name):
+            if path := self._relay_paths.get(name):
+                self._close_relay(name, path)
+            self._open_relay(name, link, relay, udp=udp)
+
     def network_changed(self) -> None:
         """This machine has other addresses than before, or is seen from outside by another one."""
         self._relaying.network_changed()

@@ -212,7 +212,8 @@ class Gathering:
         """That this member is the successor, if it is."""
         me, log = self._log.now.members[self._name], self._log
         is_missed = now >= self._began + self._pace.host_missed_s and log.host not in self._here
-        if not is_missed or self._heir(self._name) != self._name:
+        is_one_of_two = len(log.now.heirs) == 1  # each may be cut off from the other: only the host goes on
+        if not is_missed or is_one_of_two or self._heir(self._name) != self._name:
             return None
         votes = {name: proved.body.vote for name, proved in self._proved.items() if proved.body.vote}
         votes[me.name] = vote(self._identity, log.place, successor=me, standing=0)

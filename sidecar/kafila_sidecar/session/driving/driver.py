@@ -85,6 +85,7 @@ class SessionDriver:
             jobs=self._jobs,
             turns=turns,
             terms=terms,
+            advise=self._advised,
             now=self._clock.now,
         )
         self._dispatcher = Dispatcher(
@@ -176,6 +177,8 @@ class SessionDriver:
     async def _on_timer(self) -> None:
         await self._cores.do(self.follower.handle_timer(self._clock.now(), self._silent_s))
         if self.coordinator:
+            if self._stage.active_sequences:
+                self.coordinator.adoption.active(self._clock.now())
             silent_s = {peer: link.silent_s() for peer, link in self._standing.up.items()}
             await self._cores.obey(self.coordinator.handle_timer(self._clock.now(), silent_s))
 
@@ -205,6 +208,8 @@ class SessionDriver:
                 self.follower.liveness.receive_rendezvous_lost(self._clock.now())
             case RendezvousBack():
                 self.follower.liveness.receive_rendezvous_back()
+            case events.RoomMoved():
+                self._network.moved(list(self._standing.up))
             case LinkChanged(peer, link, error):
                 await self._link_changed(peer, link, error)
             case Say(control):
@@ -307,7 +312,12 @@ class SessionDriver:
             await self._cores.obey(self.coordinator.start(self._clock.now()))
 
     def _served(self, proposal: ev.Proposal, trace: Mapping[str, Any]) -> None:
+        if self.coordinator:
+            self.coordinator.adoption.active(self._clock.now())
         self._tasks.create_task(self._advise(proposal, trace), name="advise")
+
+    def _advised(self, sentence: str) -> None:
+        self.advice.sentence = sentence
 
     async def _advise(self, proposal: ev.Proposal, trace: Mapping[str, Any]) -> None:
         await self.advice.take(proposal, trace)
