@@ -76,7 +76,6 @@ class Participation:
             running.cancel()
             driving.cancel()
             await asyncio.wait((running, driving))
-            await self.stage.close()
 
     def _close_by(self, error: BaseException | None) -> None:
         """Closes the session by what ended it, if that was no ordinary end of the driver."""
