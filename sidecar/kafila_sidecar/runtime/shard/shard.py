@@ -148,7 +148,7 @@ class Shard:
         return self._leave_rows(self._passage.of_state(received, joined_slots(caches)), caches)
 
     def run_blocks(self, sequence: int, state: HiddenState) -> HiddenState:
-        """A received state run through our blocks. What the sequence has beyond the state's position was a guess, and is
+        """A received state run through our blocks. What the sequence has beyond its position was a guess, and is
         forgotten.
 
         Raises: NotFound or InvalidInput when the state is not the sequence's next, or not of this model.
