@@ -118,9 +118,7 @@ def run_of_rows(shards: Sequence[Shard], run: Sequence[int], tokens: Sequence[Se
     states = shards[0].embed_rows(list(zip(run, tokens, strict=True)))
     for one in shards[1:]:
         states = one.run_rows(list(zip(run, states, strict=True)))
-    logits = shards[0].logits_of_rows(list(zip(run, states, strict=True)))
-    mx.eval(logits)
-    return list(logits)
+    return list(shards[0].logits_of(list(zip(run, states, strict=True))))
 
 
 def looked_at(module: str, config: dict[str, Any]) -> Family:

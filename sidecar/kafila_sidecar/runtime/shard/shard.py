@@ -178,8 +178,10 @@ class Shard:
         mx.eval(logits)
         return logits
 
-    def logits_of_rows(self, rows: Sequence[tuple[int, HiddenState]]) -> "mx.array":
-        """The logits [B, V] that follow the last token of each state, lazy."""
+    def logits_of(self, rows: Sequence[tuple[int, HiddenState]]) -> "mx.array":
+        """The logits [B, V] that follow the last token of each sequence's state, evaluated."""
+        import mlx.core as mx
+
         from kafila_sidecar.runtime.shard.arrays import unpack
         from kafila_sidecar.runtime.shard.carried import stacked
 
@@ -187,6 +189,7 @@ class Shard:
             self._sequences.check(sequence)
         last = [self._last.parted(unpack(state)).last_token() for _, state in rows]
         logits: mx.array = self._passage.of_head(last[0] if len(last) == 1 else stacked(last))[:, -1]
+        mx.eval(logits)
         return logits
 
     def next_token(self, sequence: int, state: HiddenState, sampler: "Sampler") -> int:
