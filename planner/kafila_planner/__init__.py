@@ -24,7 +24,7 @@ from kafila_planner.model.types import (
     Refusal,
 )
 from kafila_planner.plan import make_plan
-from kafila_planner.rows import Pace, paces, rows_for
+from kafila_planner.rows import RowsPace, paces, rows_for
 from kafila_planner.version import PLANNER_VERSION
 
 __all__ = [
@@ -36,12 +36,12 @@ __all__ = [
     "MeasuredEdge",
     "Model",
     "Node",
-    "Pace",
     "Plan",
     "PlannedHop",
     "PlannedStage",
     "Problem",
     "Refusal",
+    "RowsPace",
     "make_plan",
     "member_from_json",
     "paces",

@@ -13,7 +13,7 @@ from kafila_planner.model.types import Plan, Problem, Tier
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class RowsPace:
     """What a ring does with so many rows a run: seconds once round it, and of its slowest stage in it."""
 
     rows: int
@@ -21,7 +21,7 @@ class Pace:
     busiest_s: float
 
 
-def paces(problem: Problem, plan: Plan) -> tuple[Pace, ...]:
+def paces(problem: Problem, plan: Plan) -> tuple[RowsPace, ...]:
     """One for each number of rows that was priced, 1 first; none where the members' speeds are not known."""
     case = case_of(problem, plan.order)
     if case.tier is not Tier.MEASURED:
@@ -29,7 +29,7 @@ def paces(problem: Problem, plan: Plan) -> tuple[Pace, ...]:
     layout = layout_of(problem, plan)
     network = network_s(ring_ps(case, layout.order))
     costs = [(prices.batch, stage_costs(case, layout, prices)) for prices in case.prices]
-    return tuple(Pace(rows, fsum(cost) + network, max(cost)) for rows, cost in costs)
+    return tuple(RowsPace(rows, fsum(cost) + network, max(cost)) for rows, cost in costs)
 
 
 def layout_of(problem: Problem, plan: Plan) -> Layout:
@@ -40,7 +40,7 @@ def layout_of(problem: Problem, plan: Plan) -> Layout:
     return Layout(tuple(case.names.index(name) for name in plan.order), counts)
 
 
-def rows_for(users: int, known: Sequence[Pace]) -> int:
+def rows_for(users: int, known: Sequence[RowsPace]) -> int:
     """The fewest rows a run that are best for so many sequences at once.
 
     A token of each takes a circuit, or the slowest stage's ceil(users / rows) runs, whichever is longer.

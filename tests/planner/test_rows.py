@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from kafila_planner import Pace, Plan, make_plan, paces, problem_from_json, rows_for
+from kafila_planner import Plan, RowsPace, make_plan, paces, problem_from_json, rows_for
 from tests.support.plans import MODEL
 
 StepS = Callable[[int], float]
@@ -76,7 +76,7 @@ def test_rows_when_ruled_then_nearly_as_quick_as_the_best_cap(
 ) -> None:
     stages = PROFILES[profile](count)
     known = [
-        Pace(rows, sum(step(rows) for step in stages) + count * hop_s, max(step(rows) for step in stages))
+        RowsPace(rows, sum(step(rows) for step in stages) + count * hop_s, max(step(rows) for step in stages))
         for rows in range(1, MOST + 1)
     ]
     speeds = {cap: played(stages, hop_s, users, cap) for cap in range(1, MOST + 1)}
@@ -84,7 +84,7 @@ def test_rows_when_ruled_then_nearly_as_quick_as_the_best_cap(
 
 
 def test_rows_when_one_user_is_there_then_one() -> None:
-    assert rows_for(1, [Pace(1, 1.0, 0.5), Pace(2, 1.0, 0.5)]) == 1
+    assert rows_for(1, [RowsPace(1, 1.0, 0.5), RowsPace(2, 1.0, 0.5)]) == 1
     assert rows_for(9, []) == 1
 
 

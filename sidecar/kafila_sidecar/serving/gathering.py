@@ -14,7 +14,7 @@ Work = TypeVar("Work")
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting(Generic[Work]):
+class InLine(Generic[Work]):
     """tokens: of the sequence, in this step or chunk."""
 
     sequence: int
@@ -27,13 +27,13 @@ class Gathering(Generic[Work]):
     """What waits at one stage, oldest first."""
 
     def __init__(self) -> None:
-        self._lines: dict[int, deque[Waiting[Work]]] = {}  # by sequence, in the order of their first ones' coming
+        self._lines: dict[int, deque[InLine[Work]]] = {}  # by sequence, in the order of their first ones' coming
         self._chunk_is_due = False
 
-    def add(self, one: Waiting[Work]) -> None:
+    def add(self, one: InLine[Work]) -> None:
         self._lines.setdefault(one.sequence, deque()).append(one)
 
-    def next(self, most_rows: int) -> Sequence[Waiting[Work]]:
+    def next(self, most_rows: int) -> Sequence[InLine[Work]]:
         """One run: up to `most_rows` steps of equally many tokens, or one chunk; none when nothing waits."""
         chunk = next((line[0] for line in self._lines.values() if line[0].is_chunk), None)
         steps = [line[0] for line in self._lines.values() if not line[0].is_chunk]
@@ -43,11 +43,11 @@ class Gathering(Generic[Work]):
         self._chunk_is_due = chunk is not None
         return self._taken([step for step in steps if step.tokens == steps[0].tokens][:most_rows])
 
-    def drop(self, sequence: int) -> Sequence[Waiting[Work]]:
+    def drop(self, sequence: int) -> Sequence[InLine[Work]]:
         """Nobody wants a sequence any more: what of it waited."""
         return list(self._lines.pop(sequence, ()))
 
-    def drop_all(self) -> Sequence[Waiting[Work]]:
+    def drop_all(self) -> Sequence[InLine[Work]]:
         dropped = [one for line in self._lines.values() for one in line]
         self._lines.clear()
         return dropped
@@ -60,7 +60,7 @@ class Gathering(Generic[Work]):
     def __len__(self) -> int:
         return sum(map(len, self._lines.values()))
 
-    def _taken(self, run: list[Waiting[Work]]) -> Sequence[Waiting[Work]]:
+    def _taken(self, run: list[InLine[Work]]) -> Sequence[InLine[Work]]:
         """A sequence with more to run goes to the end of the line."""
         for one in run:
             line = self._lines.pop(one.sequence)

@@ -3,21 +3,21 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafila_sidecar.serving.gathering import Gathering, Waiting
+from kafila_sidecar.serving.gathering import Gathering, InLine
 
 STEPS = st.tuples(st.integers(1, 6), st.sampled_from([1, 1, 1, 3, 40]))
 COMING = st.lists(st.one_of(STEPS, st.none()), max_size=60)  # a step or chunk comes, or (None) a run is made
 
 
-def waiting(sequence: int, tokens: int, number: int = 0) -> Waiting[int]:
-    return Waiting(sequence, tokens, tokens > 8, number)
+def waiting(sequence: int, tokens: int, number: int = 0) -> InLine[int]:
+    return InLine(sequence, tokens, tokens > 8, number)
 
 
 @given(coming=COMING, most_rows=st.integers(1, 4))
 def test_runs_when_anything_comes_in_any_order_then_each_runs_once_and_each_sequence_in_order(
     coming: list[tuple[int, int] | None], most_rows: int
 ) -> None:
-    line, came, ran = Gathering[int](), list[Waiting[int]](), list[Waiting[int]]()
+    line, came, ran = Gathering[int](), list[InLine[int]](), list[InLine[int]]()
 
     def run() -> bool:
         made = line.next(most_rows)
