@@ -78,7 +78,6 @@ class Participation:
             running.cancel()
             driving.cancel()
             await asyncio.wait((running, driving))
-            await self.stage.close()
 
     async def _end_channel(self) -> None:
         """Who comes back says no goodbye."""

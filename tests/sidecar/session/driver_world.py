@@ -146,7 +146,8 @@ class PlayedStage:
         self.serving = 0
         self.faults.append(fault)
 
-    async def close(self) -> None:
+    async def close(self, fault: Fault) -> None:
+        await self.stop(fault)
         self.weight_bytes = 0
 
 

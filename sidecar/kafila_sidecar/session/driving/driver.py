@@ -130,7 +130,7 @@ class SessionDriver:
         finally:
             self._turns.end()
             self._network.stop()
-            await self._stage.stop(self.follower.fault or ev.Fault("", "UNAVAILABLE", "the session was left"))
+            await self._stage.close(self.follower.fault or ev.Fault("", "UNAVAILABLE", "the session was left"))
 
     def start(self) -> None:
         """Go on with those who are present; host only."""
