@@ -58,6 +58,7 @@ class Replica:
         self.me = log.now.members[self_name]  # as it was admitted; it may be removed
         self.ballots = Ballots()
         self.has_resigned = False
+        self.heard: set[str] = set()  # who said something, since it was emptied last
         self._sequence = 0
         self._seen: dict[bytes, ReplayWindow] = {}  # by certificate fingerprint
         self._sent: deque[tuple[int, bytes]] = deque(maxlen=KEPT_MESSAGES)  # (log length, envelope)
@@ -203,6 +204,7 @@ class Replica:
             return None
         control = verify_envelope(envelope, session=self.log.session, sender=sender)
         seen.add(envelope.sequence)
+        self.heard.add(sender.name)
         if not self.log.follows(sender, envelope.log_length, envelope.log_head):
             self._show(sender, envelope.log_length)
         elif self.is_host and envelope.log_length < len(self.log):
@@ -252,7 +254,7 @@ class Replica:
             case "entries":
                 if from_host and self.ballots.has_convicted:
                     return []  # it would move on the place that the others vote for
-                return self._intake.take(control.entries.entries)
+                return self._intake.take(control.entries.entries, sender.name)
             case "vote":
                 return self._take_vote(sender, control.vote)
             case "standing":
