@@ -59,7 +59,8 @@ class Mailbox:
 
     async def next(self) -> pb.Event:
         """The next event. Raises Unavailable when the stream breaks, NotFound when the mailbox is gone."""
-        assert self._stream is not None
+        if self._stream is None:
+            raise no_answer(self.address)
         event = await answered(self._stream.read(), self.address)
         if not isinstance(event, pb.Event):  # the stream's end
             raise no_answer(self.address)
@@ -103,8 +104,10 @@ class Mailbox:
         await self._channel.close()
 
     def _end_stream(self) -> None:
-        if self._stream is not None:
-            self._stream.cancel()
+        """A call that anybody still refers to would hold the connection open after its channel was closed."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.cancel()
 
     def _note(self, event: pb.Event) -> None:
         match event.WhichOneof("event"):
