@@ -1,12 +1,14 @@
 package runner
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -22,6 +24,10 @@ type proxy struct {
 	session string
 	sidecar pb.SidecarClient
 }
+
+// returnPatience is how long a request waits for a sidecar that is started again: its first start is due after a second,
+// and MLX takes its time on a busy machine.
+var returnPatience = 60 * time.Second
 
 func newProxy(session string, sidecar pb.SidecarClient) http.Handler {
 	p := &proxy{session: session, sidecar: sidecar}
@@ -57,15 +63,14 @@ func (p *proxy) completion(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	prompt, framed := envelope.In(request.Prompt)
-	stream, err := p.sidecar.Generate(r.Context(), generateRequest(p.session, prompt, &request))
+	stream, reply, err := p.begin(r.Context(), generateRequest(p.session, prompt, &request))
 	if err != nil {
 		code, sentence := sidecar.Explain(err)
 		http.Error(w, sentence, code)
 		return
 	}
 	answer := newAnswer(w, framed)
-	for {
-		reply, err := stream.Recv()
+	for ; ; reply, err = stream.Recv() {
 		if errors.Is(err, io.EOF) {
 			err = errors.New("the sidecar ended the answer before it was done")
 		}
@@ -80,6 +85,30 @@ func (p *proxy) completion(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+}
+
+// begin asks for an answer and returns with its first piece. A sidecar that is not there, since it has just ended and is
+// started again, is waited for.
+func (p *proxy) begin(ctx context.Context, request *pb.GenerateRequest) (grpc.ServerStreamingClient[pb.GenerateReply], *pb.GenerateReply, error) {
+	stream, reply, err := p.first(ctx, request)
+	if !sidecar.IsGone(err) {
+		return stream, reply, err
+	}
+	waiting, cancel := context.WithTimeout(ctx, returnPatience)
+	defer cancel()
+	if _, back := p.sidecar.Hello(waiting, &pb.HelloRequest{}, grpc.WaitForReady(true)); back != nil {
+		return nil, nil, err
+	}
+	return p.first(ctx, request)
+}
+
+func (p *proxy) first(ctx context.Context, request *pb.GenerateRequest) (grpc.ServerStreamingClient[pb.GenerateReply], *pb.GenerateReply, error) {
+	stream, err := p.sidecar.Generate(ctx, request)
+	if err != nil {
+		return nil, nil, err
+	}
+	reply, err := stream.Recv()
+	return stream, reply, err
 }
 
 // drain reads a stream to its end.

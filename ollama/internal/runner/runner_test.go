@@ -31,6 +31,7 @@ import (
 // The test binary is also the runner that the scheduler starts.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "runner" {
+		returnPatience = 2 * time.Second
 		if err := Run(os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, "error:", err)
 			os.Exit(1)
@@ -50,7 +51,7 @@ func stubFile(t *testing.T, by seal.Key) string {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if err := stub.Write(file, fake.ReadySession(), by); err != nil {
+	if err := stub.Write(file, fake.ReadySession(), by, ""); err != nil {
 		t.Fatal(err)
 	}
 	return file.Name()

@@ -73,12 +73,19 @@ class Participation:
             await asyncio.wait((running, driving), return_when=asyncio.FIRST_COMPLETED)
             self._close_by((running if running.done() else driving).exception())
             await asyncio.wait((driving,), timeout=END_DEADLINE_S)
-            await self.channel.leave()
+            await self._end_channel()
         finally:
             running.cancel()
             driving.cancel()
             await asyncio.wait((running, driving))
             await self.stage.close()
+
+    async def _end_channel(self) -> None:
+        """Who comes back says no goodbye."""
+        if self.driver.follower.ending is Ending.LOST:
+            await self.channel.aclose()
+        else:
+            await self.channel.leave()
 
     def _close_by(self, error: BaseException | None) -> None:
         """Closes the session by what ended it, if that was no ordinary end of the driver."""
@@ -98,9 +105,9 @@ class Participation:
         return self._spoken(self.channel.code) if self.channel.code else self._typed
 
     @property
-    def _what_codes_are_for(self) -> tuple[str, int, int]:
-        """Whose they are, and for which room: a code dies with either."""
-        return self.channel.host, self.channel.takeovers, self.channel.moves
+    def _what_codes_are_for(self) -> tuple[str, int]:
+        """Whose they are, and for which room: a code dies with either. A host that comes back has the one it had."""
+        return self.channel.host, self.channel.moves
 
     @property
     def _living_code(self) -> str:
@@ -128,6 +135,14 @@ class Participation:
         proposal = self.driver.follower.proposal
         stage = proposal.stage_of(self.channel.self_name) if proposal else None
         return max(0, stage.resident_bytes - self.stage.weight_bytes) if stage else 0
+
+    @property
+    def answers(self) -> bool:
+        """Whether what is asked here gets to the head of the plan now."""
+        follower, me = self.driver.follower, self.channel.self_name
+        if follower.state is not State.READY or follower.proposal is None:
+            return False
+        return follower.proposal.head == me or self.driver.roster.is_linked(me, follower.proposal.head)
 
     def check_open(self) -> None:
         """Raises the fault that closed the session, as a KafilaError."""

@@ -56,10 +56,11 @@ def take_part(
     typed: str = "",
     note: str = "",
     spoken: Callable[[Code], str],
+    changes: Changes,
 ) -> Participation:
     """`checkpoint`: None for a folder that the host has to describe first. `lend_bytes`: the most that is lent, 0 for
-    what is usable; `typed`, `note`, `spoken`: see `Participation`."""
-    turns, standing, changes = Turns(), StandingLinks(), Changes()
+    what is usable; `typed`, `note`, `spoken`: see `Participation`; `changes` outlive it."""
+    turns, standing = Turns(), StandingLinks()
     weights = SessionWeights(
         channel=channel,
         checkpoint=checkpoint,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
-from kafila_proto import rendezvous_pb2, ring_pb2
+from kafila_proto import ring_pb2
 from kafila_sidecar.errors import Denied, KafilaError, NotFound, Unavailable
 from kafila_sidecar.session.admission.gathering import Gathering, Lead, Output
 from kafila_sidecar.session.admission.host import AdmissionAnswer
@@ -111,14 +111,13 @@ class Stay:
             identity=kept.identity,
             versions=local.versions,
             entropy=os.urandom,
+            pace=local.deadlines.gathering,
             now=self._loop.time(),
         )
-        self._events: asyncio.Queue[rendezvous_pb2.Event | KafilaError] = asyncio.Queue(maxsize=64)
         self._deserted_at = self._loop.time() + DESERTED_S
 
     async def run(self) -> CameBack:
         """Raises Outside, Deserted, or Unavailable when the rendezvous is lost."""
-        reading = asyncio.create_task(self._read(), name="read a room")
         channel = None
         try:
             self._tell()
@@ -126,8 +125,6 @@ class Stay:
             channel = back.channel
             return back
         finally:
-            reading.cancel()
-            await asyncio.wait([reading])
             if channel is None:
                 await self._mailbox.aclose()
 
@@ -141,14 +138,10 @@ class Stay:
             outputs = await self._next()
 
     async def _next(self) -> list[Output]:
-        try:
-            async with asyncio.timeout_at(self._gathering.next_timer()):
-                event = await self._events.get()
-        except TimeoutError:
+        event = await self._mailbox.next_until(self._gathering.next_timer())
+        if event is None:
             self._check_company()
             return self._gathering.handle_timer(self._now)
-        if isinstance(event, KafilaError):
-            raise event
         if event.WhichOneof("event") != "mail":
             return self._gathering.attending(self._mailbox.attending, self._now)
         try:
@@ -203,13 +196,6 @@ class Stay:
             if place.address == self._mailbox.address and place.mailbox != self._mailbox.place:
                 with contextlib.suppress(KafilaError):
                     await self._mailbox.give_up(place.mailbox)
-
-    async def _read(self) -> None:
-        try:
-            while True:
-                await self._events.put(await self._mailbox.next())
-        except KafilaError as error:
-            await self._events.put(error)
 
     def _tell(self) -> None:
         missing = self._gathering.missing

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
+from kafila_proto import ring_pb2
 from kafila_sidecar.errors import InvalidInput, KafilaError, NotFound
-from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.rendezvous.code import Code, parse_code
 from kafila_sidecar.weights.providers.folder import folder_name
 
@@ -17,7 +17,7 @@ class Named(Protocol):
     @property
     def code(self) -> str: ...
     @property
-    def channel(self) -> Channel: ...
+    def terms(self) -> ring_pb2.SessionTerms: ...
     @property
     def is_open(self) -> bool: ...
 
@@ -65,7 +65,7 @@ def _found(wanted: str, sessions: Sequence[S]) -> list[S]:
 
 
 def _is_called(session: Named, wanted: str) -> bool:
-    terms = session.channel.terms
+    terms = session.terms
     if wanted in (terms.model, terms.model.rsplit("/", 1)[-1]):
         return True
     if terms.folder and wanted.startswith("/") and folder_name(wanted) == terms.model:

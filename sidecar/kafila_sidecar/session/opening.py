@@ -1,8 +1,9 @@
 """A channel for a member that just came to be one, however it did, with what is kept of it on this disk."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from kafila_sidecar.session.admission.gathering import GatheringPace
 from kafila_sidecar.session.admission.guesses import FileGuesses
 from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.channel.channel import LONGEST_ABSENCE_S, Channel
@@ -22,6 +23,7 @@ class JoinDeadlines:
     busy_s: float = 10.0  # for how long a host that is busy is asked again
     busy_pause_s: float = 0.5  # and how often
     absence_s: float = LONGEST_ABSENCE_S  # for the others, when the rendezvous was away
+    gathering: GatheringPace = field(default_factory=GatheringPace)
     trial_s: float = TRIAL_S  # for the first of them, in a room that was opened elsewhere
 
 

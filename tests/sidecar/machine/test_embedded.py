@@ -33,6 +33,29 @@ async def test_start_when_asked_twice_at_once_then_one_rendezvous_that_answers(t
         await open_room(first)
 
 
+@pytest.mark.parametrize("noted", [None, "", "7", "0 0 0", "x y", "99999999 1"])
+async def test_start_when_it_ran_before_then_it_is_where_it_was_and_rooms_are_found_again(
+    tmp_path: Path, noted: str | None
+) -> None:
+    async def started(stack: AsyncExitStack) -> RendezvousAddress:
+        embedded = EmbeddedRendezvous(folder=tmp_path / "rendezvous", stack=stack, map_port=no_router)
+        return (await embedded.start())[0]
+
+    async with AsyncExitStack() as stack:
+        before = await started(stack)
+        mailbox = await open_room(before)
+        place = mailbox.place
+        await mailbox.aclose()
+    if noted is not None:  # by a crash, or somebody's hand
+        (tmp_path / "rendezvous" / "ports").write_text(noted)
+    async with AsyncExitStack() as stack:
+        after = await started(stack)
+        if noted is None:
+            assert after == before
+        again = await enter_again(after, place)
+        await again.aclose()
+
+
 async def test_start_when_its_key_can_not_be_kept_then_a_typed_error(tmp_path: Path) -> None:
     (tmp_path / "rendezvous").write_text("a file where the folder should be")
     async with AsyncExitStack() as stack:

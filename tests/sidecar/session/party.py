@@ -105,7 +105,7 @@ class CoreParty:
         if name == self.coordinator.name:
             self.succeed()
         else:
-            self.obey(self.coordinator.lost(name, "left"))
+            self.obey(self.coordinator.lost(name, "left", self.now))
         self.pump()
 
     def succeed(self) -> None:
@@ -126,7 +126,8 @@ class CoreParty:
     def advance(self, seconds: float) -> None:
         self.now += seconds
         if self.coordinator.name not in self.dead:
-            self.obey(self.coordinator.handle_timer(self.now))
+            heard = {**dict.fromkeys(self.machines, 0.0), **dict.fromkeys(self.dead, seconds)}
+            self.obey(self.coordinator.handle_timer(self.now, heard))
         for name, follower in list(self.machines.items()):
             for member in self.dead:
                 follower.liveness.receive_departure(member, self.now - seconds)
@@ -144,7 +145,7 @@ class CoreParty:
 
     def accuse(self, accuser: str, accused: str) -> None:
         """A member's word; the accused hears of it and says something, if it can."""
-        self.coordinator.hearings.receive_accusation(accused, accuser, self.now)
+        self.obey(self.coordinator.accused(accused, accuser, self.now))
         if accused in self.machines and accused not in self.mute:
             self.obey(self.coordinator.heard(accused, self.now))
         self.pump()
@@ -213,7 +214,7 @@ class CoreParty:
                     self.serving.pop(name, None)
                     self.stopped[name] = fault
                 case Accuse(_, fault, True) if name == self.coordinator.name:
-                    self.obey(self.coordinator.lost(fault.member, "lost"))
+                    self.obey(self.coordinator.lost(fault.member, "lost", self.now))
                 case Accuse(_, fault, True):
                     self.accuse(name, fault.member)
                 case Accuse(_, fault, False):

@@ -15,21 +15,16 @@ class NamedTerms:
 
 
 @dataclass
-class NamedChannel:
-    terms: NamedTerms
-
-
-@dataclass
 class NamedSession:
     id: str
     code: str
     model: str = "org/model"
     is_open: bool = True
     folder: bool = False
-    channel: NamedChannel = field(init=False)
+    terms: NamedTerms = field(init=False)
 
     def __post_init__(self) -> None:
-        self.channel = NamedChannel(NamedTerms(self.model, self.folder))
+        self.terms = NamedTerms(self.model, self.folder)
 
 
 ONE = NamedSession("aa11", "7-ocean-velvet-lamp@192.0.2.7:7770")

@@ -19,8 +19,14 @@ from kafila_sidecar.session.membership.identity import Identity
 from kafila_sidecar.session.membership.log import Log
 from kafila_sidecar.session.membership.succession import check_succession, is_majority, vote
 
-KNOCK_EVERY_S = 3.0  # at everybody who has not taken this member back
-HOST_MISSED_S = 15.0  # so long the host is waited for before somebody else may take its place
+
+@dataclass(frozen=True, slots=True)
+class GatheringPace:
+    """How long is listened and waited, in seconds."""
+
+    listen_s: float = 2.0  # whoever comes back listens first: the others may have gone on
+    knock_s: float = 3.0  # how often at everybody who has not taken this member back
+    host_missed_s: float = 15.0  # so long the host is waited for before somebody else may take its place
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +46,15 @@ class Gathering:
     """One stay in a room. Times are seconds of a monotonic clock, given as `now`."""
 
     def __init__(
-        self, *, log: Log, name: str, identity: Identity, versions: Versions, entropy: Entropy, now: float
+        self,
+        *,
+        log: Log,
+        name: str,
+        identity: Identity,
+        versions: Versions,
+        entropy: Entropy,
+        pace: GatheringPace,
+        now: float,
     ) -> None:
         """`log`: this member's own, which grows by what others prove to know."""
         self._log = log
@@ -51,6 +65,7 @@ class Gathering:
         self.doorstep = Doorstep(
             log=lambda: self._log, name=name, identity=identity, versions=versions, entropy=entropy
         )
+        self._pace = pace
         self._began = now
         self._knocked_at = now
         self._attending: set[int] = set()
@@ -58,6 +73,7 @@ class Gathering:
         self._proved: dict[str, Proved] = {}  # by name
         self._heard: dict[int, str] = {}  # mailbox -> who comes back there too
         self._was_challenged = False
+        self._has_listened = False
         self.refusal = ""  # why the host does not take this member back for the time being
 
     @property
@@ -93,16 +109,26 @@ class Gathering:
 
     def next_timer(self) -> float:
         """When `handle_timer` is due."""
-        return self._knocked_at + KNOCK_EVERY_S
+        return self._knocks_at if self._has_listened else min(self._listens_until, self._knocks_at)
 
     def handle_timer(self, now: float) -> list[Output]:
         """Knocks again at everybody: whoever did not answer may be the host by now."""
-        if now < self.next_timer():
-            return []
-        self._knocked_at = now
-        return [*self._lead(now), *self._knock(sorted(self._attending))]
+        self._has_listened = self._has_listened or now >= self._listens_until
+        outputs = self._lead(now)
+        if now >= self._knocks_at:
+            self._knocked_at = now
+            outputs += self._knock(sorted(self._attending))
+        return outputs
 
     # ---- Private
+
+    @property
+    def _listens_until(self) -> float:
+        return self._began + self._pace.listen_s
+
+    @property
+    def _knocks_at(self) -> float:
+        return self._knocked_at + self._pace.knock_s
 
     @property
     def _here(self) -> set[str]:
@@ -162,7 +188,7 @@ class Gathering:
 
     def _lead(self, now: float) -> list[Output]:
         back = tuple(self._proved.values())
-        if self._log.member(self._name) is None:
+        if self._log.member(self._name) is None or (self._attending and not self._has_listened):
             return []
         if self._log.host == self._name:
             enough = 2 * len(back) >= len(self._log.members) - 1
@@ -173,7 +199,7 @@ class Gathering:
     def _vote_for(self, name: str) -> bytes:
         """For the first one here of those who may succeed a host that stays away."""
         successor = self._log.member(name)
-        is_missed = self._knocked_at >= self._began + HOST_MISSED_S and self._log.host not in self._here
+        is_missed = self._knocked_at >= self._began + self._pace.host_missed_s and self._log.host not in self._here
         if successor is None or not is_missed or name != self._heir(name):
             return b""
         return vote(self._identity, self._log.place, successor=successor, standing=0)
@@ -185,8 +211,9 @@ class Gathering:
     def _proof(self, now: float) -> ring_pb2.TakenOver | None:
         """That this member is the successor, if it is."""
         me, log = self._log.now.members[self._name], self._log
-        is_missed = now >= self._began + HOST_MISSED_S and log.host not in self._here
-        if not is_missed or self._heir(self._name) != self._name:
+        is_missed = now >= self._began + self._pace.host_missed_s and log.host not in self._here
+        is_one_of_two = len(log.now.heirs) == 1  # each may be cut off from the other: only the host goes on
+        if not is_missed or is_one_of_two or self._heir(self._name) != self._name:
             return None
         votes = {name: proved.body.vote for name, proved in self._proved.items() if proved.body.vote}
         votes[me.name] = vote(self._identity, log.place, successor=me, standing=0)

@@ -225,6 +225,7 @@ class Channel:
             self._fail(fault)
         except (Denied, InvalidInput) as error:
             logger.info("message_dropped code=%s", error.code)
+            self._perform(self._upkeep.settle([]))  # its sender may have to hear that it is no member
         await self._events.has_room()
 
     def attach(self, forward: Forward, peer: str = "") -> None:

@@ -1,5 +1,6 @@
 """Where newcomers knock: the code that is valid now, who gets in by it, and why nobody does. No I/O."""
 
+import logging
 import os
 from collections.abc import Callable
 
@@ -15,6 +16,8 @@ from kafila_sidecar.session.channel.upkeep import Acts, Upkeep
 from kafila_sidecar.session.channel.whereabouts import Whereabouts
 from kafila_sidecar.session.membership.members import LARGEST_SESSION
 from kafila_sidecar.session.rendezvous.code import Code, draw_words
+
+logger = logging.getLogger(__name__)
 
 
 class Reception:
@@ -55,16 +58,28 @@ class Reception:
 
     def open(self) -> None:
         """This member is the host from now on, and has a code of its own; a host that came back has the one it had."""
+        guesses = self._counted()
         if not self._code.words:
             self._code = self._code.renewed(draw_words())
         self._admission = HostAdmission(
             code=self._code,
-            guesses=Guesses(self._guesses),
+            guesses=guesses,
             versions=self._versions,
             offer=self._offer,
             may_admit=self._may_admit,
             entropy=os.urandom,
         )
+
+    def _counted(self) -> Guesses:
+        """How often the code was guessed. Where that is not known any more, nobody gets in by that code: there is a new
+        one. Raises Refused when the count can't be written either."""
+        try:
+            return Guesses(self._guesses)
+        except Refused as error:
+            logger.warning("%s: there is a new code", error)
+            self._guesses.save(0)
+            self._code = self._code.renewed(())
+            return Guesses(self._guesses)
 
     @property
     def code(self) -> Code | None:

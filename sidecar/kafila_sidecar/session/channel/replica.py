@@ -4,7 +4,7 @@
 each is told once. Who was admitted later than a message was written is not told it.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 
 from kafila_proto import ring_pb2
@@ -65,6 +65,7 @@ class Replica:
         self._intake = LogIntake(log=log, keys=self.keys, ballots=self.ballots, me=self.me, follow=self.follow)
         self._behind: dict[str, int] = {}  # by member: how long our log was when we last told it the rest
         self._apart: dict[str, int] = {}  # by member on another history: how long our log was when we showed it ours
+        self._out: Counter[bytes] = Counter()  # what came from who is none any more, by fingerprint
         self._letters: list[tuple[Member, bytes]] = []
 
     @property
@@ -79,6 +80,11 @@ class Replica:
     def is_host(self) -> bool:
         return self.log.host == self.self_name
 
+    @property
+    def is_member(self) -> bool:
+        """False once the log has removed this one; it holds no newer key then, and decides nothing."""
+        return self.log.member(self.self_name) is not None
+
     # ---- Out
 
     def write(self, control: ring_pb2.Control) -> bytes:
@@ -87,7 +93,7 @@ class Replica:
 
     def write_entries(self) -> bytes:
         """A sealed message with the log's newest entries, which everybody can read who is or was a member till now."""
-        replaced = isinstance(self.log.last_change, Removal)
+        replaced = isinstance(self.log.last_change, Removal) and self.is_member  # who was removed got no new key
         return self._write(self._entries_since(len(self.log) - 1 - REPEATED_ENTRIES), self.keys.number - replaced)
 
     def write_goodbye(self) -> bytes:
@@ -187,6 +193,7 @@ class Replica:
         sender = self.log.member(envelope.sender)
         if sender is None:
             if envelope.log_length <= len(self.log):
+                self._tell_out(envelope)
                 raise Denied("a sealed message comes from somebody who is no member")
             raise Early("a message's sender may be admitted by an entry on its way")
         if envelope.log_length <= sender.index:
@@ -211,6 +218,22 @@ class Replica:
             self._behind[member.name] = len(self.log)
             envelope = self._sign(self._entries_since(log_length - 1))
             self._letters.append((member, self.keys.seal_for(member, envelope, writer=self.me.index)))
+
+    def _tell_out(self, envelope: ring_pb2.Envelope) -> None:
+        """The host tells who was removed and does not know it, since it slept or was cut off, how the log went on: on
+        its first message, the second, fourth, eighth and so on, since an answer may be lost.
+
+        Raises Denied for what that one did not sign.
+        """
+        former = self.log.former(envelope.sender)
+        if not self.is_host or former is None:
+            return
+        verify_envelope(envelope, session=self.log.session, sender=former.member)
+        self._out[former.member.fingerprint] += 1
+        if self._out[former.member.fingerprint].bit_count() == 1:
+            rest = self._sign(self._entries_since(former.removed_at - 1 - REPEATED_ENTRIES))
+            self._letters.append((former.member, self.keys.seal_for(former.member, rest, writer=self.me.index)))
+            self.keys.forget(former.member)
 
     def _show(self, member: Member, log_length: int) -> None:
         """Tells a member that follows another history how ours goes there, once for each length of our log."""

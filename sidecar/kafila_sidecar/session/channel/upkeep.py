@@ -101,15 +101,17 @@ class Upkeep:
         """The host, and who joined before this successor, are lost to this member."""
         replica = self._replica
         heir = replica.log.member(successor)
-        if heir is None or replica.is_host or heir.name == replica.log.host:
+        if heir is None or replica.is_host or heir.name == replica.log.host or not replica.is_member:
             return Acts()
         letter = self._vote(heir)
         # A vote is for one place in the log, so that the others have to be there too.
         return Acts([Letter(replica.others, replica.write_entries()), letter]) + self.settle([])
 
     def settle(self, heard: Iterable[Event]) -> Acts:
-        """What the latest messages call for."""
+        """What the latest messages call for; nothing, for who is no member any more."""
         acts = Acts()
+        if not self._replica.is_member:
+            return acts
         for one in heard:
             match one:
                 case Doubted():
@@ -187,12 +189,17 @@ class Upkeep:
         if replica.is_host or replica.log.member(replica.self_name) is None:
             return Acts()
         proof = replica.ballots.won(replica.me, replica.log.place, replica.log.now)
-        if proof is None:
+        if proof is None or self._is_alone(proof):
             return Acts()
         key, new_key = replica.keys.draw(member for member in others if member.name != replica.log.host)
         entries.take_over(replica.log, replica.identity, proof=proof, new_key=new_key)
         replica.keys.take(key)
         return self._tell_entries(others)
+
+    def _is_alone(self, proof: ring_pb2.TakenOver) -> bool:
+        """In a session of two each may be cut off from the other: only the host goes on, unless it was convicted."""
+        replica = self._replica
+        return proof.reason == "lost" and len(replica.log.now.heirs) == 1 and not replica.ballots.has_convicted
 
     def _catch_up(self) -> Acts:
         """Tells who is behind, and asks when this member is."""

@@ -11,6 +11,7 @@ from kafila_sidecar.session.coordination.effects import (
     Accuse,
     Ask,
     Closed,
+    Complain,
     Fault,
     FollowerOutput,
     LoadShard,
@@ -170,6 +171,19 @@ class Follower:
             return []
         return self._lose(fault, now) + self._vote()
 
+    def misbehaved(self, member: str, sentence: str) -> list[FollowerOutput]:
+        """This member found frames of another one that break the rules; the host hears it, and judges."""
+        if self.state is State.CLOSED or member == self.name or member not in self.members:
+            return []
+        return [Complain(self._epoch, Fault(member, "INTERNAL", sentence))]
+
+    def stand_still(self, fault: Fault, now: float) -> list[FollowerOutput]:
+        """This member is the host and hears too few of the others: nothing is served until it does."""
+        if self.state is State.CLOSED:
+            return []
+        self.shortage = fault.sentence
+        return [] if self.state is State.FORMING else self._end_epoch(fault, now)
+
     def close(self, fault: Fault | None, ending: Ending = Ending.OVER) -> list[FollowerOutput]:
         """Ends the session on this member."""
         if self.state is State.CLOSED:
@@ -242,7 +256,8 @@ class Follower:
 
     def _end_epoch(self, fault: Fault, now: float) -> list[FollowerOutput]:
         self.state = follow(self.state, Step.LOST)
-        self._replan_by = now + REPLAN_DEADLINE_S
+        if self.host != self.name:  # the host's own waits have deadlines
+            self._replan_by = now + REPLAN_DEADLINE_S
         return [StopServing(fault)]
 
 

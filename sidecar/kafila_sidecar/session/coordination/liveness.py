@@ -18,6 +18,7 @@ LINK_SILENT_AND_GONE_S = 1.5  # while the rendezvous misses it too: with the tim
 ASK_AFTER_S = 0.5  # a member that the rendezvous misses and this one has no link to is asked for by every other way
 GONE_WITHOUT_LINK_S = 2.0  # and is dead if it did not answer by then
 LINK_SILENT_S = 15.0  # silence alone
+LISTEN_S = 5.0  # after its own sleep a member hears what the others say before it judges anybody
 TAKEOVER_DEADLINE_S = 30.0  # how long a member waits for the others to miss the host too, and for a successor
 HEARING_S = 2.0  # how long somebody who is accused has to say anything at all
 MOST_FALSE_ALARMS = 3  # of one accuser; its own network must be at fault, or its honesty
@@ -59,8 +60,17 @@ class Liveness:
         self._left: set[str] = set()  # said goodbye
         self._gone: set[str] = set()  # left, or died
         self._takeover_by: float | None = None
+        self._listens_until: float | None = None
 
     # ---- What happens
+
+    def woke(self, now: float) -> None:
+        """This process was asleep, or stopped: what it did not hear meanwhile says nothing of the others."""
+        self._listens_until = now + LISTEN_S
+        self._departed_at = dict.fromkeys(self._departed_at, now)
+        self._asked.clear()
+        if self._takeover_by is not None:
+            self._takeover_by = now + TAKEOVER_DEADLINE_S
 
     def receive_members(self, members: Iterable[str], host: str, now: float) -> None:
         """The membership log grew; it may name another host."""
@@ -107,6 +117,10 @@ class Liveness:
 
     # ---- What follows
 
+    def is_missed(self, member: str) -> bool:
+        """Whether the rendezvous misses it."""
+        return member in self._departed_at
+
     def is_gone(self, member: str) -> bool:
         """Whether it left or died, as this member sees it."""
         return member in self._gone or member not in self._members
@@ -126,10 +140,14 @@ class Liveness:
                 timers.append(self._departed_at[member] + ASK_AFTER_S)
             if (dies_at := self._dies_at(member, now, silent_s)) is not None:
                 timers.append(dies_at)
-        return min(timers, default=None)
+        due = min(timers, default=None)
+        return due if due is None or self._listens_until is None else max(due, self._listens_until)
 
     def handle_timer(self, now: float, silent_s: Mapping[str, float]) -> list[Verdict]:
         """What has become due."""
+        if self._listens_until is not None and now < self._listens_until:
+            return []
+        self._listens_until = None
         if self._takeover_by is not None and now >= self._takeover_by:
             return [NoSuccessor()]
         verdicts: list[Verdict] = []
@@ -185,6 +203,7 @@ class FalseAlarm:
 
     by: str
     is_one_too_many: bool
+    accused: str = ""  # empty: the host
 
 
 class Hearings:
@@ -203,18 +222,30 @@ class Hearings:
         self._false_alarms = Counter({name: n for name, n in self._false_alarms.items() if name in self._members})
 
     def receive_accusation(self, accused: str, accuser: str, now: float) -> None:
-        """Another member says that one is lost: it is, unless it is heard within `HEARING_S`."""
-        if accused != accuser and {accused, accuser} <= self._members - {self._me}:
+        """A member says that another one is lost: it is, unless it is heard within `HEARING_S`."""
+        if accused not in (accuser, self._me) and {accused, accuser} <= self._members:
             self._open.setdefault(accused, (accuser, now + HEARING_S))
 
     def receive_message(self, member: str) -> FalseAlarm | None:
         """A member says something; its accuser, if it has one, raised a false alarm."""
         hearing = self._open.pop(member, None)
-        return self._count(hearing[0]) if hearing else None
+        return self._count(hearing[0], member) if hearing else None
 
     def receive_doubt(self, by: str) -> FalseAlarm | None:
         """A member holds this one, the host, to be lost."""
         return self._count(by) if by in self._members else None
+
+    def accuser_of(self, member: str) -> str:
+        """Who holds it to be lost, while that is heard; else empty."""
+        return self._open[member][0] if member in self._open else ""
+
+    def dismiss(self, member: str) -> None:
+        """It is heard no more whether this one is lost."""
+        self._open.pop(member, None)
+
+    def forgive(self, by: str) -> None:
+        """Its latest alarm was true, as it turned out."""
+        self._false_alarms[by] = max(0, self._false_alarms[by] - 1)
 
     def next_timer(self) -> float | None:
         """When the next hearing is over."""
@@ -227,6 +258,7 @@ class Hearings:
             del self._open[accused]
         return [Died(accused) for accused in late]
 
-    def _count(self, by: str) -> FalseAlarm:
-        self._false_alarms[by] += 1
-        return FalseAlarm(by, self._false_alarms[by] >= MOST_FALSE_ALARMS)
+    def _count(self, by: str, accused: str = "") -> FalseAlarm:
+        """The host's own alarms are not counted: nobody removes it."""
+        self._false_alarms[by] += by != self._me
+        return FalseAlarm(by, self._false_alarms[by] >= MOST_FALSE_ALARMS, accused)

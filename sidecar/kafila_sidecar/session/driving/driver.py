@@ -23,13 +23,23 @@ from kafila_sidecar.session.coordination.follower import Follower
 from kafila_sidecar.session.coordination.states import Ending, State
 from kafila_sidecar.session.driving.capability import Capabilities
 from kafila_sidecar.session.driving.changes import Change, Glance
+from kafila_sidecar.session.driving.clock import Clock
 from kafila_sidecar.session.driving.cores import Cores, Terms
 from kafila_sidecar.session.driving.dispatcher import Dispatcher
 from kafila_sidecar.session.driving.jobs import Jobs, Measure, StageDriver
 from kafila_sidecar.session.driving.links import LinkMaker, Links, StandingLinks
 from kafila_sidecar.session.driving.roster import Roster
 from kafila_sidecar.session.driving.shares import Shares
-from kafila_sidecar.session.driving.turns import Call, Item, LinkChanged, NetworkMoved, Say, StageBroke, Turns
+from kafila_sidecar.session.driving.turns import (
+    Call,
+    FramesWrong,
+    Item,
+    LinkChanged,
+    NetworkMoved,
+    Say,
+    StageBroke,
+    Turns,
+)
 from kafila_sidecar.session.rendezvous.attendance import RendezvousBack, RendezvousLost
 
 log = logging.getLogger(__name__)
@@ -62,11 +72,19 @@ class SessionDriver:
         self._shares = shares
         self._changed = changed
         self._told = Capabilities()
-        self._loop = asyncio.get_running_loop()
+        self._clock = Clock()
         self._tasks = asyncio.TaskGroup()
         self._jobs = Jobs(stage, self._tasks, turns.soon)
         self._links = Links(network=network, standing=standing, told=turns.link_changed, tasks=self._tasks)
-        self._cores = Cores(channel=channel, links=self._links, stage=stage, jobs=self._jobs, turns=turns, terms=terms)
+        self._cores = Cores(
+            channel=channel,
+            links=self._links,
+            stage=stage,
+            jobs=self._jobs,
+            turns=turns,
+            terms=terms,
+            now=self._clock.now,
+        )
         self._dispatcher = Dispatcher(
             cores=self._cores,
             roster=self.roster,
@@ -76,6 +94,7 @@ class SessionDriver:
             terms=terms,
             shares=shares,
             served=self._served,
+            now=self._clock.now,
         )
         self._shown = self._glance()
 
@@ -97,10 +116,12 @@ class SessionDriver:
                 self._network.start(self._turns.network_moved)
                 self._jobs.measure(self._measure, self._measured_here, self._not_measured)
                 listening = self._tasks.create_task(self._turns.bring(self.channel.events()))
+                beating = self._tasks.create_task(self._clock.beat(lambda: self._turns.soon(self._nothing)))
                 self._introduce()
                 while self.follower.state is not State.CLOSED:
                     await self._turn()
                 listening.cancel()
+                beating.cancel()
                 self._jobs.stop_measuring()
                 await self._links.close()
         finally:
@@ -130,20 +151,31 @@ class SessionDriver:
     # ---- The loop
 
     async def _turn(self) -> None:
-        await self._handle(await self._turns.next(self._next_timer()))
+        item = await self._turns.next(self._clock.loop_time(self._next_timer()))
+        self._notice_nap()
+        await self._handle(item)
         await self._on_timer()
         self.look()
 
     def _next_timer(self) -> float | None:
         """When something is due, unless something happens before; None: nothing is waited for."""
-        timers = [self.follower.next_timer(self._now, self._silent_s)]
+        timers = [self.follower.next_timer(self._clock.now(), self._silent_s)]
         timers += [self.coordinator.next_timer()] if self.coordinator else []
         return min((timer for timer in timers if timer is not None), default=None)
 
+    def _notice_nap(self) -> None:
+        """After its own sleep this member listens first."""
+        if self._clock.has_napped():
+            log.info("woke member=%s", self.follower.name)
+            self.follower.liveness.woke(self._clock.now())
+            if self.coordinator:
+                self.coordinator.woke(self._clock.now())
+
     async def _on_timer(self) -> None:
-        await self._cores.do(self.follower.handle_timer(self._now, self._silent_s))
+        await self._cores.do(self.follower.handle_timer(self._clock.now(), self._silent_s))
         if self.coordinator:
-            await self._cores.obey(self.coordinator.handle_timer(self._now))
+            silent_s = {peer: link.silent_s() for peer, link in self._standing.up.items()}
+            await self._cores.obey(self.coordinator.handle_timer(self._clock.now(), silent_s))
 
     async def _handle(self, item: Item | None) -> None:
         match item:
@@ -159,16 +191,16 @@ class SessionDriver:
             case events.HostChanged():
                 await self._host_changed()
             case events.Doubted(sender) if self.coordinator:
-                await self._cores.obey(self.coordinator.doubted(sender, self._now))
+                await self._cores.obey(self.coordinator.doubted(sender, self._clock.now()))
             case events.HostConvicted(name, sentence):
                 fault = ev.Fault(name, "PERMISSION_DENIED", sentence)
-                await self._cores.do(self.follower.failed(fault, self._now))
+                await self._cores.do(self.follower.failed(fault, self._clock.now()))
             case events.MemberDeparted(name):
-                self.follower.liveness.receive_departure(name, self._now)
+                self.follower.liveness.receive_departure(name, self._clock.now())
             case events.MemberReturned(name):
                 self.follower.liveness.receive_return(name)
             case RendezvousLost():
-                self.follower.liveness.receive_rendezvous_lost(self._now)
+                self.follower.liveness.receive_rendezvous_lost(self._clock.now())
             case RendezvousBack():
                 self.follower.liveness.receive_rendezvous_back()
             case events.RoomMoved():
@@ -179,6 +211,8 @@ class SessionDriver:
                 await self._say(control)
             case StageBroke(code, sentence):
                 await self._cores.failed_in(State.READY, code, sentence)
+            case FramesWrong(member, sentence):
+                await self._cores.do(self.follower.misbehaved(member, sentence))
             case NetworkMoved():
                 await self._moved()
             case Call(run):
@@ -194,9 +228,11 @@ class SessionDriver:
         self.roster.members(members)
         self._links.forget(members)
         self._shares.members(members)
-        await self._cores.do(self.follower.members_changed(members, self.channel.host, self._now))
+        await self._cores.do(self.follower.members_changed(members, self.channel.host, self._clock.now()))
         if self.coordinator:
-            await self._cores.obey(self.coordinator.members_changed(members, self._now, anew=anew))
+            await self._cores.obey(self.coordinator.members_changed(members, self._clock.now(), anew=anew))
+        else:
+            self._cores.knowledge.keep(members)
 
     async def _host_changed(self) -> None:
         """Everybody tells the successor what it needs; it starts to decide when it is this member."""
@@ -268,7 +304,7 @@ class SessionDriver:
 
     async def _start(self) -> None:
         if self.coordinator:
-            await self._cores.obey(self.coordinator.start(self._now))
+            await self._cores.obey(self.coordinator.start(self._clock.now()))
 
     def _served(self, proposal: ev.Proposal, trace: Mapping[str, Any]) -> None:
         self._tasks.create_task(self._advise(proposal, trace), name="advise")
@@ -287,9 +323,5 @@ class SessionDriver:
 
     @property
     def _silent_s(self) -> Mapping[str, float]:
-        """For each linked peer, how long nothing came from it."""
-        return {peer: link.silent_s() for peer, link in self._standing.up.items()}
-
-    @property
-    def _now(self) -> float:
-        return self._loop.time()
+        """For each linked peer, how long nothing came from it while this process ran."""
+        return {peer: self._clock.counted(link.silent_s()) for peer, link in self._standing.up.items()}

@@ -115,6 +115,12 @@ class Links:
         self._also[member] = peers
         self._keep_needed()
 
+    def renew(self, peer: str) -> None:
+        """The link brings nothing any more: closes it here too, and makes it again if it is needed still."""
+        if keeper := self._keepers.pop(peer, None):
+            keeper.cancel()
+            self._keep_needed()
+
     def forget(self, members: Collection[str]) -> None:
         """Closes the links to all but these, and forgets where the others can be reached."""
         self._also = {one: peers & frozenset(members) for one, peers in self._also.items() if one in members}

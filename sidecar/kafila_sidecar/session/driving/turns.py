@@ -47,11 +47,19 @@ class StageBroke:
 
 
 @dataclass(frozen=True, slots=True)
+class FramesWrong:
+    """A member's frames break the rules of the ring, as this member's stage found."""
+
+    member: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
 class NetworkMoved:
     """This member's candidates are others than before, and perhaps its network."""
 
 
-Item = Event | LinkChanged | Call | Say | StageBroke | NetworkMoved
+Item = Event | LinkChanged | Call | Say | StageBroke | FramesWrong | NetworkMoved
 
 
 class Turns:
@@ -77,6 +85,10 @@ class Turns:
     def stage_broke(self, code: str, sentence: str) -> None:
         """See `StageBroke`."""
         self._put(StageBroke(code, sentence))
+
+    def misbehaved(self, member: str, sentence: str) -> None:
+        """See `FramesWrong`."""
+        self._put(FramesWrong(member, sentence))
 
     def network_moved(self) -> None:
         """See `NetworkMoved`."""

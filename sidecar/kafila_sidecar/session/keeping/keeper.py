@@ -3,7 +3,7 @@
 import logging
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,12 @@ SEEN_EVERY_S = 3600.0  # how exactly it is noted when this machine was in the se
 class Keeper:
     """One session's, in a folder of its own. The session goes on where nothing can be written."""
 
-    def __init__(self, folder: Path, kept: KeptSession) -> None:
+    def __init__(self, folder: Path, kept: KeptSession, clock: Callable[[], float] = time.time) -> None:
+        """`clock`: seconds since 1970, as far as this machine knows."""
         self.folder = folder
         self.kept = kept
         self.trouble = ""  # in one sentence, while what is on the disk is older than the session
+        self._clock = clock
         self._written = b""
         self._forgotten = False
 
@@ -32,7 +34,7 @@ class Keeper:
     def is_too_old(self) -> bool:
         """Whether this machine was in the session too long ago to come back by itself, by the clock as it is now, which
         may be wrong for a while after a start."""
-        return time.time() - self.kept.seen_at > KEPT_FOR_S
+        return self._clock() - self.kept.seen_at > KEPT_FOR_S
 
     def note(self, **changes: Any) -> None:
         """Takes over what is other than before, as fields of `KeptSession`; returns when it is on the disk."""
@@ -49,7 +51,7 @@ class Keeper:
 
     def seen(self) -> None:
         """This machine is in the session now."""
-        now = time.time()
+        now = self._clock()
         if abs(now - self.kept.seen_at) >= SEEN_EVERY_S:
             self.note(seen_at=now)
 

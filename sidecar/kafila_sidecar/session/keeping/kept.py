@@ -40,6 +40,7 @@ class KeptSession:
     formed: bool = False
     seen_at: float = 0.0  # seconds since 1970
     note: str = ""
+    model: str = ""  # what the founder opened: a folder's path, which others never hear
 
     @property
     def id(self) -> str:
@@ -79,6 +80,7 @@ class KeptSession:
             formed=self.formed,
             seen_at=self.seen_at,
             note=self.note,
+            model=self.model,
         )
         return message.SerializeToString(deterministic=True)
 
@@ -108,4 +110,5 @@ def kept_from(data: bytes) -> KeptSession:
         formed=message.formed,
         seen_at=message.seen_at,
         note=message.note,
+        model=message.model,
     )

@@ -55,6 +55,14 @@ class Checked:
     terms: ring_pb2.SessionTerms | None  # of the founding entry
 
 
+@dataclass(frozen=True, slots=True)
+class Former:
+    """Who was a member, and the index of the entry that removed it."""
+
+    member: Member
+    removed_at: int
+
+
 class Log:
     """The entries, each verified as it came, and what follows from them."""
 
@@ -127,6 +135,15 @@ class Log:
 
     def member(self, name: str) -> Member | None:
         return self.now.members.get(name)
+
+    def former(self, name: str) -> Former | None:
+        """Who had this name last and is no member now."""
+        if name in self.now.members:
+            return None
+        for index in range(len(self) - 1, 0, -1):
+            if member := self._history[index].members.get(name):
+                return Former(member, index)
+        return None
 
     def before(self, index: int) -> Membership:
         """What held before the entry at `index`."""

@@ -45,6 +45,7 @@ class Mailbox:
         self._channel = channel
         self._stub = _stub(channel)
         self._stream: grpc.aio.UnaryStreamCall | None = None
+        self._reading: asyncio.Task[pb.Event] | None = None
 
     async def attend(self) -> None:
         """Opens the stream anew and learns who attends; raises NotFound when the mailbox is gone, or Unavailable."""
@@ -59,6 +60,18 @@ class Mailbox:
 
     async def next(self) -> pb.Event:
         """The next event. Raises Unavailable when the stream breaks, NotFound when the mailbox is gone."""
+        reading, self._reading = self._reading, None
+        return await (reading or self._read())
+
+    async def next_until(self, when: float) -> pb.Event | None:
+        """The same, or None at the loop's time `when`; what comes later is there for whoever asks next."""
+        loop = asyncio.get_running_loop()
+        if self._reading is None:
+            self._reading = loop.create_task(self._read(), name="read a mailbox")
+        done, _ = await asyncio.wait([self._reading], timeout=max(0.0, when - loop.time()))
+        return await self.next() if done else None
+
+    async def _read(self) -> pb.Event:
         if self._stream is None:
             raise no_answer(self.address)
         event = await answered(self._stream.read(), self.address)
@@ -105,6 +118,9 @@ class Mailbox:
 
     def _end_stream(self) -> None:
         """A call that anybody still refers to would hold the connection open after its channel was closed."""
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.cancel()
