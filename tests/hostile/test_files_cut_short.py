@@ -15,6 +15,7 @@ from kafila_sidecar.errors import Refused
 from kafila_sidecar.serving.trace import TraceFile
 from kafila_sidecar.session.admission.guesses import FileGuesses
 from kafila_sidecar.session.admission.versions import Versions
+from kafila_sidecar.session.channel.presence import Presence
 from kafila_sidecar.session.channel.reception import Reception
 from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.channel.upkeep import Upkeep
@@ -73,6 +74,7 @@ def reception(replica: Replica, folder: Path, *words: str) -> Reception:
         guesses=FileGuesses(folder),
         versions=Versions("1", 1, "1"),
         answer=lambda _: None,
+        presence=Presence(0.0),
         where=Whereabouts(""),
     )
 

@@ -104,6 +104,7 @@ class Channel:
             versions=versions,
             answer=self._delivery.answer,
             where=self._where,
+            presence=self._presence,
         )
         self._joining = self.joining
         self.keeper = keeper
@@ -201,7 +202,7 @@ class Channel:
                 for task in (*serving, self._attending):
                     task.cancel()
         finally:
-            self._runs, self._group = False, None
+            self._runs, self._group, self._attending = False, None, None
             self._events.end()
             await self._mailbox.aclose()
         if self._fault:
@@ -253,6 +254,7 @@ class Channel:
 
     async def leave(self) -> None:
         """Says goodbye, gives the mailbox up and closes, in a few seconds at most."""
+        self._mover.stop()
         if self._runs and not self._closing.is_set():
             with contextlib.suppress(KafilaError, TimeoutError):
                 async with asyncio.timeout(GOODBYE_DEADLINE_S):

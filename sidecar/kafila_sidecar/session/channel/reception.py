@@ -5,11 +5,12 @@ import os
 from collections.abc import Callable
 
 from kafila_proto import ring_pb2
-from kafila_sidecar.errors import Denied, KafilaError, NotFound, Refused
+from kafila_sidecar.errors import Denied, KafilaError, NotFound, Refused, Unavailable
 from kafila_sidecar.session.admission.doorstep import STEPS, Doorstep, ProvedMember
 from kafila_sidecar.session.admission.host import AdmissionAnswer, Enrol, HostAdmission
 from kafila_sidecar.session.admission.pake import Guesses, GuessStore
 from kafila_sidecar.session.admission.versions import Versions
+from kafila_sidecar.session.channel.presence import Presence
 from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.channel.upkeep import Acts, Upkeep
 from kafila_sidecar.session.channel.whereabouts import Whereabouts
@@ -32,6 +33,7 @@ class Reception:
         versions: Versions,
         answer: Callable[[AdmissionAnswer], None],
         where: Whereabouts,
+        presence: Presence,
     ) -> None:
         """`place`: the room and its address, and the words of a host that comes back."""
         self._replica = replica
@@ -41,6 +43,7 @@ class Reception:
         self._versions = versions
         self._answer = answer
         self._where = where
+        self._presence = presence
         self._admits = True
         self._admission: HostAdmission | None = None
         self._doorstep = Doorstep(
@@ -178,6 +181,8 @@ class Reception:
         if not self._admits:
             return Refused("this session is closed: ask for a new code")
         if len(log.members) >= (log.terms.members_wanted or LARGEST_SESSION):
+            if self._presence.somebody_is_away:
+                return Unavailable("this session is full, but for a member that may be gone: try again in a moment")
             return Refused(f"this session is full: all {len(log.members)} members are in")
         return None
 
