@@ -4,7 +4,7 @@ On the wire it is one array [B, T, W]: the state's streams and the values beside
 axis. MLX thread only.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -29,6 +29,15 @@ class Carried:
     def last_token(self) -> "Carried":
         """The same of the last token alone."""
         return Carried(self.hidden[..., -1:, :], {name: value[:, -1:] for name, value in self.beside.items()})
+
+
+def stacked(rows: Sequence[Carried]) -> Carried:
+    """Several of one shape and B = 1 as one with B rows."""
+    names = rows[0].beside
+    return Carried(
+        mx.concatenate([row.hidden for row in rows], axis=-3),
+        {name: mx.concatenate([row.beside[name] for row in rows]) for name in names},
+    )
 
 
 @dataclass(frozen=True, slots=True)
