@@ -601,20 +601,52 @@ class Measured(_message.Message):
     def __init__(self, trace_json: _Optional[str] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("epoch", "generate")
+    __slots__ = ("epoch", "generate", "id", "replay")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     GENERATE_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    REPLAY_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     generate: bytes
-    def __init__(self, epoch: _Optional[int] = ..., generate: _Optional[bytes] = ...) -> None: ...
+    id: bytes
+    replay: Replay
+    def __init__(self, epoch: _Optional[int] = ..., generate: _Optional[bytes] = ..., id: _Optional[bytes] = ..., replay: _Optional[_Union[Replay, _Mapping]] = ...) -> None: ...
 
 class Answer(_message.Message):
-    __slots__ = ("reply", "refusal")
+    __slots__ = ("reply", "refusal", "interrupted", "tokens", "beginning")
     REPLY_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    INTERRUPTED_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    BEGINNING_FIELD_NUMBER: _ClassVar[int]
     reply: bytes
     refusal: Refusal
-    def __init__(self, reply: _Optional[bytes] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ...) -> None: ...
+    interrupted: str
+    tokens: _containers.RepeatedScalarFieldContainer[int]
+    beginning: Beginning
+    def __init__(self, reply: _Optional[bytes] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., interrupted: _Optional[str] = ..., tokens: _Optional[_Iterable[int]] = ..., beginning: _Optional[_Union[Beginning, _Mapping]] = ...) -> None: ...
+
+class Beginning(_message.Message):
+    __slots__ = ("prompt", "seed")
+    PROMPT_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    prompt: _containers.RepeatedScalarFieldContainer[int]
+    seed: int
+    def __init__(self, prompt: _Optional[_Iterable[int]] = ..., seed: _Optional[int] = ...) -> None: ...
+
+class Replay(_message.Message):
+    __slots__ = ("beginning", "answer", "prompt_s", "output_s", "times")
+    BEGINNING_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_S_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_S_FIELD_NUMBER: _ClassVar[int]
+    TIMES_FIELD_NUMBER: _ClassVar[int]
+    beginning: Beginning
+    answer: _containers.RepeatedScalarFieldContainer[int]
+    prompt_s: float
+    output_s: float
+    times: int
+    def __init__(self, beginning: _Optional[_Union[Beginning, _Mapping]] = ..., answer: _Optional[_Iterable[int]] = ..., prompt_s: _Optional[float] = ..., output_s: _Optional[float] = ..., times: _Optional[int] = ...) -> None: ...
 
 class WeightsAsk(_message.Message):
     __slots__ = ("describe", "units")

@@ -69,6 +69,7 @@ func (p *proxy) completion(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, sentence, code)
 		return
 	}
+	w.Header().Set(envelope.SessionHeader, "1")
 	answer := newAnswer(w, framed)
 	for ; ; reply, err = stream.Recv() {
 		if errors.Is(err, io.EOF) {

@@ -104,7 +104,8 @@ func accessOfOwner() Access {
 // tellRunners leaves in the environment what the runners that the scheduler starts have to know, and has stock's requests
 // to them sealed.
 func tellRunners(socket string, key seal.Key) error {
-	http.DefaultClient.Transport = &seal.Transport{Seal: key.ToRunner} // which stock's scheduler asks them with
+	sealed := &seal.Transport{Seal: key.ToRunner}
+	http.DefaultClient.Transport = &listening{next: sealed} // which stock's scheduler asks them with
 	return errors.Join(
 		os.Setenv(env.Socket, socket), os.Setenv(env.ServerPID, strconv.Itoa(os.Getpid())), os.Setenv(env.Seal, key.Encode()))
 }

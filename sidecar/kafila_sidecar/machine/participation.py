@@ -78,7 +78,6 @@ class Participation:
             running.cancel()
             driving.cancel()
             await asyncio.wait((running, driving))
-            await self.stage.close()
 
     async def _end_channel(self) -> None:
         """Who comes back says no goodbye."""
@@ -128,6 +127,14 @@ class Participation:
     @property
     def is_open(self) -> bool:
         return self.driver.follower.state is not State.CLOSED
+
+    @property
+    def ended(self) -> str:
+        """Why it is closed, in words; empty while it is not."""
+        follower = self.driver.follower
+        if self.is_open:
+            return ""
+        return follower.fault.sentence if follower.fault else "this machine left it"
 
     @property
     def promised_bytes(self) -> int:

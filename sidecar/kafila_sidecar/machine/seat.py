@@ -178,6 +178,15 @@ class Seat:
         return not self._is_over and (self._is_away or self.taken.is_open)
 
     @property
+    def ended(self) -> str:
+        """Why this machine is in the session no more, in words; empty while it is."""
+        if self.is_open:
+            return ""
+        if self._fault is not None:
+            return self._fault.sentence
+        return self._present.ended if self._present else ""
+
+    @property
     def taken(self) -> Participation:
         """This machine's part in the session; raises Unavailable while it is away."""
         if self._is_away or self._present is None:

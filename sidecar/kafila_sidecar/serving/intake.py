@@ -3,19 +3,19 @@
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any
 
+from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import InvalidInput
-from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.text.decoding import TextStream
 from kafila_sidecar.runtime.text.options import resolve
 from kafila_sidecar.runtime.text.sample import Sampler
 from kafila_sidecar.runtime.text.stop import StopStrings
 from kafila_sidecar.runtime.text.tokenizer import Tokenizer
-from kafila_sidecar.serving.limits import AnswerLimits, given_options, limits_of, refuse_unsupported
+from kafila_sidecar.serving.limits import AnswerLimits, check_replay, given_options, limits_of, refuse_unsupported
 from kafila_sidecar.serving.prompt import ChatPrompt, Framer, PlainPrompt, parse_prompt
 
 DEFAULT_KEEP_TOKENS = 4  # Ollama's num_keep
@@ -42,30 +42,34 @@ class PreparedRequest:
 class Intake:
     """Prepares requests for one checkpoint; long conversations are rendered on a thread of their own."""
 
-    def __init__(self, *, tokenizer: Tokenizer, mlx: MlxThread, context_tokens: int) -> None:
+    def __init__(self, *, tokenizer: Tokenizer, context_tokens: int) -> None:
         self._tokenizer = tokenizer
-        self._mlx = mlx
         self._context_tokens = context_tokens
         self._text_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="text")
 
-    async def prepare(self, request: pb.GenerateRequest) -> PreparedRequest:
-        """The request, ready to be answered.
+    async def prepare(self, request: pb.GenerateRequest, replay: ring_pb2.Replay) -> PreparedRequest:
+        """The request, ready to be answered; with the prompt's ids and the seed of `replay`, if it has begun before.
 
         Raises:
-            InvalidInput: options or prompt make no sense, or the prompt is too long and may not be cut.
+            InvalidInput: options, prompt or replay make no sense, or the prompt is too long and may not be cut.
         """
         refuse_unsupported(request)
         began = monotonic()
         limits = limits_of(request.options, self._context_tokens)
         options = resolve(given_options(request.options), self._tokenizer.generation_config)
         prompt = parse_prompt(request.prompt)
-        tokens = await self._encode(prompt, request, limits)
+        if replay.beginning.prompt:
+            check_replay(replay, limits, self._tokenizer.size)
+            tokens: Sequence[int] = list(replay.beginning.prompt)
+            options = replace(options, seed=replay.beginning.seed)
+        else:
+            tokens = await self._encode(prompt, request, limits)
         is_chat = isinstance(prompt, ChatPrompt)
         return PreparedRequest(
             request=request,
             prompt=tokens,
             limits=limits,
-            sampler=await self._mlx.run(Sampler, options, tokens, self._tokenizer.size, self._tokenizer.gaps),
+            sampler=Sampler(options, tokens, self._tokenizer.size, self._tokenizer.gaps),
             text=self._tokenizer.stream(after_raw_prompt=not is_chat),
             stops=StopStrings(request.options.stop),
             framer=Framer(framed=is_chat),

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.session.terms import SMALLEST_CONTEXT_TOKENS
@@ -43,6 +44,15 @@ def refuse_unsupported(request: pb.GenerateRequest) -> None:
         raise InvalidInput("sessions don't constrain answers to a format: leave `format` out")
     if request.logprobs:
         raise InvalidInput("sessions don't report log probabilities: leave `logprobs` out")
+
+
+def check_replay(replay: ring_pb2.Replay, limits: AnswerLimits, vocabulary_size: int) -> None:
+    """Raises InvalidInput for an answer so far that no run of this session can have told."""
+    ids = (*replay.beginning.prompt, *replay.answer)
+    if len(ids) > limits.context_tokens:
+        raise InvalidInput(f"an answer of {len(ids)} tokens with its prompt, in a context of {limits.context_tokens}")
+    if max(ids) >= vocabulary_size:
+        raise InvalidInput(f"token {max(ids)} in an answer so far, of a model that has {vocabulary_size}")
 
 
 def given_options(options: pb.Options) -> dict[str, Any]:

@@ -1,25 +1,30 @@
 """This machine's part in a session, one epoch after another."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from kafila_proto import sidecar_pb2 as pb
-from kafila_sidecar.errors import KafilaError, Unavailable, from_code
+from kafila_sidecar.errors import KafilaError, Unavailable
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.runtime.mlx_thread import MlxThread
+from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.text.tokenizer import Tokenizer
+from kafila_sidecar.serving import asking, remote
 from kafila_sidecar.serving import epoch as epochs
-from kafila_sidecar.serving import remote
+from kafila_sidecar.serving.asking import Patience
 from kafila_sidecar.serving.engine import EngineLimits
-from kafila_sidecar.serving.epoch import Epoch, EpochEnd
-from kafila_sidecar.serving.holding import Holding, Part
+from kafila_sidecar.serving.epoch import Epoch
+from kafila_sidecar.serving.holding import Holding, LoadShard, Part
 from kafila_sidecar.serving.intake import Intake
-from kafila_sidecar.serving.requests import Replies, RequestTable
+from kafila_sidecar.serving.question import Question, Replies
+from kafila_sidecar.serving.requests import RequestTable
+from kafila_sidecar.serving.ring import Interrupted
+from kafila_sidecar.serving.succession import Succession
 from kafila_sidecar.serving.telling import FetchTelling
 from kafila_sidecar.serving.trace import RequestTrace
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
@@ -27,6 +32,7 @@ from kafila_sidecar.session.driving.jobs import Progress
 from kafila_sidecar.weights.fetching import landing
 
 SERVE_DEADLINE_S = 15.0  # between a neighbour's start of serving and ours
+CLEAR_DEADLINE_S = 10.0  # for what an epoch leaves behind; what takes longer is cleared away while others go on
 
 
 class StageWeights(Protocol):
@@ -55,7 +61,8 @@ class StageLimits:
     """How long a stage waits for others, and what its engine takes on."""
 
     serve_deadline_s: float = SERVE_DEADLINE_S
-    verdict_s: float = epochs.VERDICT_S
+    clear_deadline_s: float = CLEAR_DEADLINE_S
+    patience: Patience = field(default_factory=Patience)
     engine: EngineLimits = field(default_factory=EngineLimits)
 
 
@@ -76,6 +83,7 @@ class Stage:
         traced: Callable[[dict[str, Any]], None],
         broken: Callable[[str, str], None],
         limits: StageLimits | None = None,
+        load_shard: LoadShard = Shard.load,
     ) -> None:
         self._name = name
         self._weights = weights
@@ -84,12 +92,11 @@ class Stage:
         self._traced = traced
         self._broken = broken
         self._limits = limits or StageLimits()
-        self._holding = Holding(mlx, bits=bits)
+        self._holding = Holding(mlx, bits=bits, load=load_shard)
         self._requests: RequestTable | None = None
-        self._epoch: Epoch | None = None
-        self._serving = asyncio.Event()
-        self._fault = Fault("", "UNAVAILABLE", "the session is not ready yet")  # while there is no epoch
+        self._epochs = Succession()
         self._freeing: asyncio.Task[None] | None = None
+        self._clearing: set[asyncio.Task[None]] = set()  # what epochs that are over left behind
 
     # ---- What the session asks for
 
@@ -113,42 +120,36 @@ class Stage:
         if is_head and self._requests is None:
             tokenizer = await self._mlx.run(Tokenizer.load, folder)
             context_tokens = proposal.problem.context_tokens
-            self._requests = RequestTable(Intake(tokenizer=tokenizer, mlx=self._mlx, context_tokens=context_tokens))
+            self._requests = RequestTable(Intake(tokenizer=tokenizer, context_tokens=context_tokens))
 
     def serve(self, proposal: Proposal) -> None:
         """Every stage is loaded."""
         stands_by = proposal.stage_of(self._name) is None
         if stands_by:
             self._freeing = asyncio.create_task(self._holding.free(), name="free what another stage holds now")
-        self._epoch = epochs.begin(
+        epoch = epochs.begin(
             name=self._name,
             proposal=proposal,
             shard=None if stands_by else self._holding.shard,
             requests=self._requests,
             mlx=self._mlx,
             link_to=lambda peer: self._links().to(peer),
-            end=EpochEnd(self._limits.verdict_s),
             ended=lambda trace, reason: self._request_ended(proposal, trace, reason),
             limits=self._limits.engine,
         )
-        self._serving.set()
+        self._epochs.begin(epoch)
 
     async def stop(self, fault: Fault) -> None:
-        """Ends the epoch: running requests fail with `fault`, their caches are freed. What is loaded stays for the
-        next one."""
-        epoch, self._epoch, self._fault = self._epoch, None, fault
-        self._serving.clear()
-        if epoch is not None:
-            await epoch.close(from_code(fault.code, fault.sentence))
+        """Ends the epoch: answers break off and wait for the next one, their caches are freed. What is loaded stays."""
+        await self._clear(self._epochs.end(fault), fault)
 
-    async def close(self) -> None:
-        """After the last epoch: frees what is loaded."""
+    async def close(self, fault: Fault) -> None:
+        """Ends the last epoch, and every answer of this member with `fault`; frees what is loaded."""
+        await self._clear(self._epochs.close(fault), fault)
         if self._requests is not None:
             self._requests.close()
             self._requests = None
-        if self._freeing is not None:
-            await asyncio.wait((self._freeing,))
-        await self._holding.free()
+        await self._within(self._free(), "free what was loaded")
 
     # ---- What links bring
 
@@ -168,7 +169,7 @@ class Stage:
         except Unavailable:
             raise
         except Exception as error:
-            if epoch is self._epoch:
+            if epoch is self._epochs.epoch:
                 self._broken(_code(error), f"{self._name} can't serve what {stream.peer} sent: {error}")
             raise
 
@@ -182,20 +183,14 @@ class Stage:
 
     # ---- Requests
 
-    async def generate(self, request: pb.GenerateRequest) -> AsyncGenerator[pb.GenerateReply, None]:
-        """One answer, from here or from the head; the last reply has `done`. Closing the iterator cancels.
+    def generate(self, request: pb.GenerateRequest) -> AsyncGenerator[pb.GenerateReply, None]:
+        """One answer, from here or from the head, through all epochs; the last reply has `done`. Closing the iterator
+        cancels.
 
         Raises:
-            KafilaError: see `Engine.asked`; Unavailable names the member that was lost.
+            KafilaError: see `asking.answer`.
         """
-        if self._epoch is None:
-            raise from_code(self._fault.code, self._fault.sentence)
-        async with self._epoch.asked(request) as replies:
-            is_done = False
-            while not is_done:
-                reply = await replies.next()
-                is_done = reply.done
-                yield reply
+        return asking.answer(Question(request), self._epochs, self._limits.patience)
 
     @property
     def active_sequences(self) -> int:
@@ -220,24 +215,37 @@ class Stage:
             await self._holding.free()
             await self._weights.fetch(names, progress=telling.came, waiting=telling.waits)
 
+    async def _free(self) -> None:
+        if self._freeing is not None:
+            await asyncio.wait((self._freeing,))
+        await self._holding.free()
+
+    async def _clear(self, epoch: Epoch | None, fault: Fault) -> None:
+        if epoch is not None:
+            await self._within(epoch.close(Interrupted(fault.sentence)), "clear an epoch away")
+
+    async def _within(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Waits for it a while only: the MLX thread may stand still, and keeps its order if it goes on."""
+        task = asyncio.create_task(work, name=name)
+        self._clearing.add(task)
+        task.add_done_callback(self._clearing.discard)
+        done, _ = await asyncio.wait((task,), timeout=self._limits.clear_deadline_s)
+        for one in done:
+            one.result()
+
     @asynccontextmanager
-    async def _asked_as_head(self, request: pb.GenerateRequest, number: int) -> AsyncIterator[Replies]:
-        epoch = await self._until_serving()
-        if epoch.engine is None or epoch.proposal.epoch != number:
-            raise Unavailable(
-                f"{self._name} is not the head that was asked for: the session is planned again, try again"
-            )
-        async with epoch.engine.asked(request) as replies:
+    async def _asked_as_head(self, question: Question, number: int) -> AsyncIterator[Replies]:
+        epoch = await self._epochs.serving(number, self._limits.serve_deadline_s)
+        if epoch is None or epoch.engine is None or epoch.proposal.epoch != number:
+            raise Interrupted(f"{self._name} is not the head that was asked for: the session is planned again")
+        async with epoch.engine.asked(question) as replies:
             yield replies
 
     async def _until_serving(self) -> Epoch:
-        try:
-            async with asyncio.timeout(self._limits.serve_deadline_s):
-                while self._epoch is None:
-                    await self._serving.wait()
-            return self._epoch
-        except TimeoutError:
-            raise Unavailable(f"{self._name} does not serve this session yet") from None
+        epoch = await self._epochs.serving(0, self._limits.serve_deadline_s)
+        if epoch is None:
+            raise Unavailable(f"{self._name} does not serve this session yet")
+        return epoch
 
     def _request_ended(self, proposal: Proposal, trace: RequestTrace, reason: str) -> None:
         rtt_s = {frozenset((self._name, peer)): link.rtt_s for peer, link in self._links().up.items()}

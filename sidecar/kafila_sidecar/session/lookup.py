@@ -20,6 +20,8 @@ class Named(Protocol):
     def terms(self) -> ring_pb2.SessionTerms: ...
     @property
     def is_open(self) -> bool: ...
+    @property
+    def ended(self) -> str: ...
 
 
 S = TypeVar("S", bound=Named)
@@ -38,7 +40,8 @@ def find_session(wanted: str, sessions: Sequence[S]) -> S:
     if found:
         raise InvalidInput(f"{len(found)} sessions answer to {wanted or 'that'!r}: name one by its code's number")
     name = f"{wanted[:80]!r}" if wanted else "open"
-    raise NotFound(f"this machine is in no session {name}: `ollama session list` shows those it is in")
+    why = f", and its last one ended, since {sessions[-1].ended}" if sessions and sessions[-1].ended else ""
+    raise NotFound(f"this machine is in no session {name}{why}: `ollama session list` shows those it is in")
 
 
 def session_with_id(wanted: str, sessions: Sequence[S]) -> S:

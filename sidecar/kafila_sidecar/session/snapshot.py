@@ -46,6 +46,7 @@ def session_view(
             progress={name: seen.doing for name, seen in roster.seen.items()},
             joining=channel.joining,
             shortage=follower.shortage,
+            ending=follower.ending,
         ),
         failure=follower.fault.sentence if follower.fault else "",
         failure_code=follower.fault.code if follower.fault else "",

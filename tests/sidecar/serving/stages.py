@@ -14,6 +14,7 @@ from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream, StreamKind
 from kafila_sidecar.runtime.mlx_thread import MlxThread
+from kafila_sidecar.serving.asking import Patience
 from kafila_sidecar.serving.stage import Stage, StageLimits
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
 from kafila_sidecar.weights.checkpoint import Checkpoint, open_checkpoint
@@ -24,7 +25,7 @@ from tests.support.plans import plan_of, problem_of, stage
 BLOCKS = 6
 CONTEXT = 256
 NAMES = ("ada", "bob", "cyd", "dan")
-LIMITS = StageLimits(verdict_s=0.3)
+LIMITS = StageLimits(patience=Patience(epoch_s=20.0, tries=100, first_pause_s=0.02, longest_pause_s=0.1))
 STOP = Fault("", "UNAVAILABLE", "the session is being planned again")
 
 
@@ -84,29 +85,44 @@ class StageParty:
     def __getitem__(self, name: str) -> StageMember:
         return self._by_name[name]
 
-    async def serve(self, cuts: Sequence[int], order: Sequence[str], *, concurrency: int = 2) -> Proposal:
+    async def serve(
+        self, cuts: Sequence[int], order: Sequence[str], *, concurrency: int = 2, members: Sequence[str] = ()
+    ) -> Proposal:
         """`cuts`: where each stage begins, and the end; `order`: who holds them, the head first."""
         self._epoch += 1
         proposal = plan(self._epoch, cuts, order, concurrency)
-        await asyncio.gather(*(member.stage.load(proposal, lambda *_: None) for member in self.members))
-        for member in self.members:
+        present = self._present(members)
+        await asyncio.gather(*(member.stage.load(proposal, lambda *_: None) for member in present))
+        for member in present:
             member.stage.serve(proposal)
         return proposal
 
-    async def stop(self, fault: Fault = STOP) -> None:
-        await asyncio.gather(*(member.stage.stop(fault) for member in self.members))
+    async def stop(self, fault: Fault = STOP, *, members: Sequence[str] = ()) -> None:
+        await asyncio.gather(*(member.stage.stop(fault) for member in self._present(members)))
 
-    async def close(self) -> None:
-        await asyncio.gather(*(member.stage.close() for member in self.members))
+    async def kill(self, name: str) -> None:
+        """A member's links break at once, at both ends."""
+        for member in self.members:
+            if member.name != name and (link := member.links.up.pop(name, None)):
+                await link.close()
+        for link in self[name].links.up.values():
+            await link.close()
+        self[name].links.up.clear()
+
+    def _present(self, names: Sequence[str]) -> list[StageMember]:
+        return [self[name] for name in names] or list(self.members)
+
+    async def close(self, fault: Fault = STOP) -> None:
+        await asyncio.gather(*(member.stage.close(fault) for member in self.members))
 
     @property
     def held(self) -> dict[str, int]:
         return {member.name: member.stage.active_sequences for member in self.members}
 
-    async def until_free(self, deadline_s: float = 1.0) -> None:
+    async def until_free(self, deadline_s: float = 1.0, *, members: Sequence[str] = ()) -> None:
         """Returns once no stage holds a sequence; fails after the deadline."""
         async with asyncio.timeout(deadline_s):
-            while any(self.held.values()):  # noqa: ASYNC110  # the stages tell nobody
+            while any(member.stage.active_sequences for member in self._present(members)):  # noqa: ASYNC110  # the stages tell nobody
                 await asyncio.sleep(0.005)
 
 

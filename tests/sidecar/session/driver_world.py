@@ -146,7 +146,8 @@ class PlayedStage:
         self.serving = 0
         self.faults.append(fault)
 
-    async def close(self) -> None:
+    async def close(self, fault: Fault) -> None:
+        await self.stop(fault)
         self.weight_bytes = 0
 
 
@@ -179,6 +180,7 @@ class RunningDriver:
         self.shares = PlayedShares()
         self.changes: list[Change] = []
         self.knows_the_model = True
+        self.slept_s = 0.0
         self.driver = SessionDriver(
             channel=self.channel,  # type: ignore[arg-type]
             network=self.network,
@@ -189,6 +191,7 @@ class RunningDriver:
             shares=self.shares,
             measure=self._measure,
             changed=self.changes.append,
+            outer=lambda: asyncio.get_running_loop().time() + self.slept_s,
         )
         self.running = asyncio.create_task(self.driver.run())
 

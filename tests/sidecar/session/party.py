@@ -16,6 +16,7 @@ from kafila_sidecar.session.coordination.effects import (
     Dissolve,
     Fault,
     FollowerOutput,
+    GiveWay,
     LetFetch,
     LetServe,
     LoadShard,
@@ -26,13 +27,14 @@ from kafila_sidecar.session.coordination.effects import (
     Report,
     Serve,
     SetAside,
+    StandStill,
     StepDown,
     StopServing,
     Vote,
 )
 from kafila_sidecar.session.coordination.follower import Follower
 from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
-from kafila_sidecar.session.coordination.states import State
+from kafila_sidecar.session.coordination.states import Ending, State
 from tests.support.plans import MODEL, plan_of, stage
 
 NAMES = ("ada", "bob", "cyd")
@@ -81,6 +83,7 @@ class CoreParty:
         self.loads: list[str] = []
         self.aside: dict[str, str] = {}
         self.dead: set[str] = set()
+        self._died_at: dict[str, float] = {}
         self._shuffle = shuffle
         self._slow = slow  # who never gets its shard loaded
         self._queue: deque[tuple[str, Any]] = deque()
@@ -96,6 +99,7 @@ class CoreParty:
 
     def kill(self, name: str) -> None:
         self.dead.add(name)
+        self._died_at[name] = self.now
         del self.machines[name]
 
     def leave(self, name: str) -> None:
@@ -126,14 +130,16 @@ class CoreParty:
     def advance(self, seconds: float) -> None:
         self.now += seconds
         if self.coordinator.name not in self.dead:
-            heard = {**dict.fromkeys(self.machines, 0.0), **dict.fromkeys(self.dead, seconds)}
-            self.obey(self.coordinator.handle_timer(self.now, heard))
+            self.obey(self.coordinator.handle_timer(self.now, {**dict.fromkeys(self.machines, 0.0), **self._silent_s}))
         for name, follower in list(self.machines.items()):
             for member in self.dead:
                 follower.liveness.receive_departure(member, self.now - seconds)
-            silent = dict.fromkeys(self.dead, seconds)
-            self.do(name, follower.handle_timer(self.now, silent))
+            self.do(name, follower.handle_timer(self.now, self._silent_s))
         self.pump()
+
+    @property
+    def _silent_s(self) -> dict[str, float]:
+        return {name: self.now - at for name, at in self._died_at.items()}
 
     def pump(self) -> None:
         while self._queue:
@@ -185,6 +191,12 @@ class CoreParty:
                     self.aside[fault.member] = fault.sentence
                 case AwaitMemory(fault):
                     self._tell(lambda follower, f=fault: follower.awaits_memory(f.sentence))
+                case StandStill(fault):
+                    name = self.coordinator.name
+                    self.do(name, self.machines[name].stand_still(fault, self.now))
+                case GiveWay(fault):
+                    name = self.coordinator.name
+                    self.do(name, self.machines[name].close(fault, Ending.LOST))
                 case StepDown(fault):
                     name = self.coordinator.name
                     self.do(name, self.machines[name].failed_here(fault.code, fault.sentence))

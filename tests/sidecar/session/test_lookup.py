@@ -21,6 +21,7 @@ class NamedSession:
     model: str = "org/model"
     is_open: bool = True
     folder: bool = False
+    ended: str = ""
     terms: NamedTerms = field(init=False)
 
     def __post_init__(self) -> None:
@@ -73,3 +74,9 @@ def test_session_with_id_when_named_as_people_do_then_there_is_none(wanted: str)
 
 def test_session_with_id_when_named_by_its_whole_id_then_found() -> None:
     assert session_with_id("aa11", ALL) is ONE  # type: ignore[type-var]
+
+
+def test_find_session_when_the_last_one_has_ended_then_the_refusal_says_why() -> None:
+    ended = NamedSession("ff66", "", is_open=False, ended="cyd was removed from the session")
+    with pytest.raises(NotFound, match="its last one ended, since cyd was removed from the session"):
+        find_session("", [ended])  # type: ignore[type-var]

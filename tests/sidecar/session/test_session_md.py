@@ -254,7 +254,8 @@ def documented_proposal() -> Proposal:
 
 
 def test_trace_when_a_request_was_served_then_the_documents_and_it_is_taken() -> None:
-    trace = RequestTrace(documented_proposal(), request="1", prompt_tokens=12, began=0.0)
+    before = ring_pb2.Replay(times=0)
+    trace = RequestTrace(documented_proposal(), request="1", prompt_tokens=12, began=0.0, replay=before)
     trace.admitted(0.125)
     for at, size in ((0.375, 24_576), (0.625, 2_048), (0.875, 2_048)):
         trace.token(Circuit((0.0625, 0.03125), (0.078125, 0.046875), 0.25, size, size), at)

@@ -21,7 +21,7 @@ from kafila_sidecar.net.candidates import (
     system_interfaces,
 )
 from kafila_sidecar.net.errors import BadDatagram, Unpinned
-from kafila_sidecar.net.link.link import LinkEnd, Link
+from kafila_sidecar.net.link.link import Link, LinkEnd
 from kafila_sidecar.net.link.pathsize import PROBED_BYTES
 from kafila_sidecar.net.link.streams import OnStream
 from kafila_sidecar.net.quic import neighbour

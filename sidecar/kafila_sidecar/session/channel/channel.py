@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from kafila_proto import rendezvous_pb2, ring_pb2
 from kafila_sidecar.errors import Denied, InvalidInput, KafilaError, Refused
-from kafila_sidecar.session.admission.doorstep import Proved
+from kafila_sidecar.session.admission.doorstep import ProvedMember
 from kafila_sidecar.session.admission.pake import GuessStore
 from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.channel.delivery import Delivery
@@ -25,7 +25,9 @@ from kafila_sidecar.session.channel.events import (
     MemberJoined,
     MemberRemoved,
     MessageFrom,
+    Outvoted,
     RoomMoved,
+    WentAstray,
 )
 from kafila_sidecar.session.channel.gossip import Forward
 from kafila_sidecar.session.channel.moving import TRIAL_S, Mover
@@ -55,6 +57,8 @@ from kafila_sidecar.session.rendezvous.mailbox import Mailbox
 logger = logging.getLogger(__name__)
 
 GOODBYE_DEADLINE_S = 2.0
+OLD_MAIL_S = 2.0  # until what was written before has come
+ROLL_CALL_S = 3.0  # how long members have to say that they are with a host which was voted out
 LONGEST_ABSENCE_S = LONGEST_PAUSE_S + 3.0  # a member's next try to attend, and the call itself
 
 
@@ -90,6 +94,7 @@ class Channel:
         self._group: asyncio.TaskGroup | None = None
         self._attending: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
+        self._outvoted: asyncio.TimerHandle | None = None  # until the others have said with whom they are
         self._fault: KafilaError | None = None
         self._reception = Reception(
             replica=replica,
@@ -259,6 +264,8 @@ class Channel:
     async def aclose(self) -> None:
         """Ends `run`. Others see a departure, not a goodbye."""
         self._closing.set()
+        if self._outvoted is not None:
+            self._outvoted.cancel()
         if not self._runs:
             self._events.end()
             await self._mailbox.aclose()
@@ -287,7 +294,7 @@ class Channel:
         """Any member: the host, and who joined before this successor, are lost to this one."""
         self._perform(self._upkeep.vote(successor))
 
-    def take_back(self, proved: Proved) -> None:
+    def take_back(self, proved: ProvedMember) -> None:
         """A member that came back while this one did, which is the host now, is one again."""
         self._perform(self._reception.take_back(proved))
 
@@ -370,6 +377,8 @@ class Channel:
                     self._presence.forget(name)
                     if reason == "removed" and self.is_host:
                         self._reception.new_code()
+                case Outvoted():
+                    self._call_the_roll(event)
                 case HostChanged() if self.is_host:
                     self._reception.open()
             if isinstance(event, MemberJoined | MemberRemoved | HostChanged):
@@ -396,6 +405,26 @@ class Channel:
             if member not in before:
                 self._repeat_for(member)
         return MessageFrom(event.sender, ring_pb2.Control())
+
+    def _call_the_roll(self, outvoted: Outvoted) -> None:
+        """Whoever is with this host still says so when it is asked."""
+        if self._outvoted is None:
+            self._outvoted = self._loop.call_later(OLD_MAIL_S, self._ask_all, outvoted)
+
+    def _ask_all(self, outvoted: Outvoted) -> None:
+        self._replica.heard.clear()
+        for member in self._replica.others:
+            self.say(ring_pb2.Control(ask=ring_pb2.Ask(member=member.name)))
+        self._outvoted = self._loop.call_later(ROLL_CALL_S, self._yield_or_stay, outvoted)
+
+    def _yield_or_stay(self, outvoted: Outvoted) -> None:
+        """A host with whom few are is none; with most of them, it removes who took over in a history of its own."""
+        self._outvoted = None
+        others = {member.name for member in self._replica.others} - {outvoted.name}
+        if 2 * len(others & self._replica.heard) > len(others):
+            self._perform(self._upkeep.settle([WentAstray(outvoted.name, outvoted.proof)]))
+        else:
+            self._fail(Forked(f"the others went on with {outvoted.name} as their host"))
 
     def _note_joining(self) -> None:
         """Whether and how newcomers get in depends on much; it is told when it changes."""

@@ -62,6 +62,15 @@ class WentAstray:
 
 
 @dataclass(frozen=True, slots=True)
+class Outvoted:
+    """This member is the host, and the sender took over by votes that it has answered since: perhaps the others had not
+    heard that answer, and are with the sender."""
+
+    name: str
+    proof: tuple[ring_pb2.SignedEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MemberDeparted:
     """A member's stream at the rendezvous ended; it is a member still."""
 
@@ -93,6 +102,7 @@ Event = (
     | Doubted
     | HostConvicted
     | WentAstray
+    | Outvoted
     | MemberDeparted
     | MemberReturned
     | RendezvousLost

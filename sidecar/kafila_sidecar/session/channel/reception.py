@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import Denied, KafilaError, NotFound, Refused, Unavailable
-from kafila_sidecar.session.admission.doorstep import STEPS, Doorstep, Proved
+from kafila_sidecar.session.admission.doorstep import STEPS, Doorstep, ProvedMember
 from kafila_sidecar.session.admission.host import AdmissionAnswer, Enrol, HostAdmission
 from kafila_sidecar.session.admission.pake import Guesses, GuessStore
 from kafila_sidecar.session.admission.versions import Versions
@@ -134,7 +134,7 @@ class Reception:
         self._answer(outcome)
         return Acts()
 
-    def take_back(self, proved: Proved) -> Acts:
+    def take_back(self, proved: ProvedMember) -> Acts:
         """A member that proved itself is one again, or hears why not. A session is locked to newcomers only."""
         member, log = proved.member, self._replica.log
         try:
@@ -146,15 +146,15 @@ class Reception:
         self._answer(self._doorstep.welcome(proved, name=member.name, key=self._replica.keys.key, log=log))
         return acts
 
-    def _knocked(self, outcome: AdmissionAnswer | Proved | None) -> Acts:
+    def _knocked(self, outcome: AdmissionAnswer | ProvedMember | None) -> Acts:
         match outcome:
-            case Proved():
+            case ProvedMember():
                 return self.take_back(outcome)
             case AdmissionAnswer():
                 self._answer(outcome)
         return Acts()
 
-    def _check_may_return(self, proved: Proved) -> None:
+    def _check_may_return(self, proved: ProvedMember) -> None:
         log, member = self._replica.log, proved.member
         if not self._admits:
             raise NotFound("this session is over")

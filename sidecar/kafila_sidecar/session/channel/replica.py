@@ -23,7 +23,7 @@ from kafila_sidecar.session.channel.waiting import Waiting
 from kafila_sidecar.session.membership.identity import Identity
 from kafila_sidecar.session.membership.keyring import Early, Keyring
 from kafila_sidecar.session.membership.log import Log
-from kafila_sidecar.session.membership.members import Change, Joined, Locking, Member, Removal, Returned, TookOver
+from kafila_sidecar.session.membership.members import Change, Joined, Locking, Member, Rejoined, Removal, TookOver
 from kafila_sidecar.session.membership.rivals import Forked, ForkedByHost
 from kafila_sidecar.session.membership.seal import (
     Entropy,
@@ -58,6 +58,7 @@ class Replica:
         self.me = log.now.members[self_name]  # as it was admitted; it may be removed
         self.ballots = Ballots()
         self.has_resigned = False
+        self.heard: set[str] = set()  # who said something, since it was emptied last
         self._sequence = 0
         self._seen: dict[bytes, ReplayWindow] = {}  # by certificate fingerprint
         self._sent: deque[tuple[int, bytes]] = deque(maxlen=KEPT_MESSAGES)  # (log length, envelope)
@@ -203,6 +204,7 @@ class Replica:
             return None
         control = verify_envelope(envelope, session=self.log.session, sender=sender)
         seen.add(envelope.sequence)
+        self.heard.add(sender.name)
         if not self.log.follows(sender, envelope.log_length, envelope.log_head):
             self._show(sender, envelope.log_length)
         elif self.is_host and envelope.log_length < len(self.log):
@@ -252,7 +254,7 @@ class Replica:
             case "entries":
                 if from_host and self.ballots.has_convicted:
                     return []  # it would move on the place that the others vote for
-                return self._intake.take(control.entries.entries)
+                return self._intake.take(control.entries.entries, sender.name)
             case "vote":
                 return self._take_vote(sender, control.vote)
             case "standing":
@@ -277,7 +279,7 @@ class Replica:
                 yield MemberJoined(member)
             case Locking():
                 return
-            case Returned(member, was_member):
+            case Rejoined(member, was_member):
                 yield from self._came_back(member, was_member=was_member)
             case _:
                 self._forget(change.member)
@@ -295,7 +297,7 @@ class Replica:
             yield HostChanged(member.name)
 
     def _is_hosts_return(self, change: Change) -> bool:
-        return isinstance(change, Returned) and change.member.name == self.log.host
+        return isinstance(change, Rejoined) and change.member.name == self.log.host
 
     def _forget(self, member: Member) -> None:
         self._seen.pop(member.fingerprint, None)

@@ -6,6 +6,7 @@ No I/O and no clock: calls carry `now` in seconds of the driver's monotonic cloc
 from collections.abc import Collection, Mapping, Sequence
 
 from kafila_planner import Plan, Refusal
+from kafila_sidecar.session.coordination.adoption import Adoption
 from kafila_sidecar.session.coordination.effects import (
     TOO_SMALL,
     Ask,
@@ -18,6 +19,7 @@ from kafila_sidecar.session.coordination.effects import (
     Json,
     LetFetch,
     LetServe,
+    LookForBetter,
     Proposal,
     Propose,
     Remove,
@@ -90,6 +92,8 @@ class Coordinator:
         self._measure_by = 0.0
         self._heard: dict[str, float] = {}
         self._sources = SourceWaits()
+        self.adoption = Adoption()
+        self._looked_at: Json = {}  # the latest problem that was looked at for a better plan
 
     # ---- Inputs
 
@@ -119,12 +123,12 @@ class Coordinator:
         if newcomer:
             self._standby.take_back(member)
         if newcomer and self.proposal and self._phase in _HAS_PLAN:
-            return self._catch_up(self.proposal)
-        return self._maybe_plan(now)
+            return [*self._catch_up(self.proposal), *self._look_anew()]
+        return [*self._maybe_plan(now), *self._look_anew()]
 
     def planned(self, epoch: int, made: Proposal | Refusal, now: float) -> list[CoordinatorOutput]:
         """The planner's answer to `ComputePlan`."""
-        if epoch != self._epoch or self._phase is not Phase.PLANNING:
+        if epoch != self._epoch or self._phase is not Phase.PLANNING or self._losses.is_alone:
             return []
         if isinstance(made, Refusal):
             return self._refused(made, now)
@@ -144,7 +148,12 @@ class Coordinator:
         self._mesh.linked(member, peer, path, rtt_s)
         if self._phase in (Phase.FETCHING, Phase.READY) and not self._broken_ring():
             self._deadline = None
-        return self._maybe_advance(now)
+        return [*self._maybe_advance(now), *self._look_anew()]
+
+    def found_better(self, epoch: int, gain: float) -> None:
+        """The answer to `LookForBetter`; 0.0: there is none. It is taken when the rule says so."""
+        if self.proposal and epoch == self.proposal.epoch:
+            self.adoption.found(gain)
 
     def unlinked(self, member: str, peer: str, now: float) -> None:
         """An end of an edge reports that it is down; the stages have a while to mend theirs."""
@@ -205,7 +214,10 @@ class Coordinator:
 
     def next_timer(self) -> float | None:
         """When `handle_timer` has something to do, unless something else happens before."""
-        timers = (self._waits_until, self._losses.next_timer())
+        if self._losses.is_alone:
+            return self._losses.next_timer()
+        better_at = self.adoption.due() if self._phase is Phase.READY else None
+        timers = (self._waits_until, self._losses.next_timer(), better_at)
         return min((timer for timer in timers if timer is not None), default=None)
 
     def handle_timer(self, now: float, silent_s: Mapping[str, float] = _NO_LINKS) -> list[CoordinatorOutput]:
@@ -213,6 +225,11 @@ class Coordinator:
         who were waited for. `silent_s`: for each linked peer, how long nothing came from it, own sleep included."""
         self._losses.receive_silence(silent_s, now)
         judged = self._do(self._losses.handle_timer(now), now)
+        if self._losses.is_alone:
+            return judged
+        if self._phase is Phase.READY and (better_at := self.adoption.due()) is not None and now >= better_at:
+            self.adoption.adopted(now)
+            return judged + self._plan(now, first_round=True)
         if self._waits_until is None or now < self._waits_until:
             return judged
         return judged + self._give_up_waiting(now)
@@ -223,7 +240,7 @@ class Coordinator:
             match judgement:
                 case Goes(member, reason):
                     outputs.append(Remove(member, reason))
-                case BeginAnew() if self._phase in _HAS_PLAN:
+                case BeginAnew() if self._phase in (Phase.PLANNING, *_HAS_PLAN):
                     outputs += self._plan(now, first_round=True)
                 case CallOut(members):
                     outputs += [Ask(member) for member in members]
@@ -410,8 +427,19 @@ class Coordinator:
             return [LetFetch(self.proposal.epoch)]
         if self._phase is Phase.FETCHING and self._loaded >= set(self._stage_members()):
             self._decide(Decision.SERVE, now)
+            self.adoption.planned()
             return [LetServe(self.proposal.epoch)]
         return []
+
+    def _look_anew(self) -> list[CoordinatorOutput]:
+        """Once for each problem that the session comes to have while its plan stands."""
+        if self._phase is not Phase.READY or self.proposal is None:
+            return []
+        problem = self._problem()
+        if problem in (self._asked, self._looked_at):
+            return []
+        self._looked_at = problem
+        return [LookForBetter(self.proposal, problem)]
 
     def _greet(self, came: Collection[str]) -> list[CoordinatorOutput]:
         """Newcomers hear what was decided before; to a plan that stands they are entry points while they measure."""

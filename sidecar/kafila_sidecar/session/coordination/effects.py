@@ -216,6 +216,14 @@ class TellBegun:
 
 
 @dataclass(frozen=True, slots=True)
+class LookForBetter:
+    """The problem is another one than the proposal solved: see whether it has a better plan, and hand that back."""
+
+    proposal: Proposal
+    problem: Json
+
+
+@dataclass(frozen=True, slots=True)
 class StandStill:
     """This member, the host, hears too few of the others to decide anything: nothing is served until it does."""
 
@@ -241,6 +249,7 @@ CoordinatorOutput = (
     | StepDown
     | TellBegun
     | Ask
+    | LookForBetter
     | StandStill
     | GiveWay
 )

@@ -44,14 +44,17 @@ class Cores:
         jobs: Jobs,
         turns: Turns,
         terms: Terms,
+        advise: Callable[[str], None],
         now: Callable[[], float],
     ) -> None:
+        """`advise` hears a sentence on a better plan, or nothing."""
         self._channel = channel
         self._links = links
         self._stage = stage
         self._jobs = jobs
         self._turns = turns
         self._terms = terms
+        self._advise = advise
         self._now = now
         self.knowledge = Knowledge()
         self.follower = Follower(
@@ -138,6 +141,8 @@ class Cores:
                     self._turns.say(speech.begun())
                 case ev.Ask(member):
                     self._turns.say(speech.ask(member))
+                case ev.LookForBetter(proposal, problem):
+                    self._jobs.look_for_better(proposal, problem, partial(self._found_better, proposal.epoch))
                 case ev.StandStill(fault):
                     await self.do(self.follower.stand_still(fault, self._now()))
                 case ev.GiveWay(fault):
@@ -164,6 +169,11 @@ class Cores:
     async def _planned(self, epoch: int, made: ev.Proposal | Refusal) -> None:
         if self.coordinator:
             await self.obey(self.coordinator.planned(epoch, made, self._now()))
+
+    async def _found_better(self, epoch: int, gain: float, sentence: str) -> None:
+        if self.coordinator:
+            self.coordinator.found_better(epoch, gain)
+            self._advise(sentence if self.coordinator.adoption.tells else "")
 
     def _load(self, proposal: ev.Proposal) -> None:
         self._jobs.load(

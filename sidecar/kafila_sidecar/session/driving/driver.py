@@ -23,7 +23,7 @@ from kafila_sidecar.session.coordination.follower import Follower
 from kafila_sidecar.session.coordination.states import Ending, State
 from kafila_sidecar.session.driving.capability import Capabilities
 from kafila_sidecar.session.driving.changes import Change, Glance
-from kafila_sidecar.session.driving.clock import Clock
+from kafila_sidecar.session.driving.clock import DriverClock, outer_clock
 from kafila_sidecar.session.driving.cores import Cores, Terms
 from kafila_sidecar.session.driving.dispatcher import Dispatcher
 from kafila_sidecar.session.driving.jobs import Jobs, Measure, StageDriver
@@ -60,7 +60,9 @@ class SessionDriver:
         shares: Shares,
         measure: Measure,
         changed: Callable[[Change], None],
+        outer: Callable[[], float] = outer_clock,
     ) -> None:
+        """`outer`: seconds of a clock that goes on while the machine sleeps."""
         self.channel = channel
         self.roster = Roster(member.name for member in channel.members)
         self.advice = Advice()
@@ -72,7 +74,7 @@ class SessionDriver:
         self._shares = shares
         self._changed = changed
         self._told = Capabilities()
-        self._clock = Clock()
+        self._clock = DriverClock(outer)
         self._tasks = asyncio.TaskGroup()
         self._jobs = Jobs(stage, self._tasks, turns.soon)
         self._links = Links(network=network, standing=standing, told=turns.link_changed, tasks=self._tasks)
@@ -83,6 +85,7 @@ class SessionDriver:
             jobs=self._jobs,
             turns=turns,
             terms=terms,
+            advise=self._advised,
             now=self._clock.now,
         )
         self._dispatcher = Dispatcher(
@@ -127,7 +130,7 @@ class SessionDriver:
         finally:
             self._turns.end()
             self._network.stop()
-            await self._stage.stop(self.follower.fault or ev.Fault("", "UNAVAILABLE", "the session was left"))
+            await self._stage.close(self.follower.fault or ev.Fault("", "UNAVAILABLE", "the session was left"))
 
     def start(self) -> None:
         """Go on with those who are present; host only."""
@@ -174,6 +177,8 @@ class SessionDriver:
     async def _on_timer(self) -> None:
         await self._cores.do(self.follower.handle_timer(self._clock.now(), self._silent_s))
         if self.coordinator:
+            if self._stage.active_sequences:
+                self.coordinator.adoption.active(self._clock.now())
             silent_s = {peer: link.silent_s() for peer, link in self._standing.up.items()}
             await self._cores.obey(self.coordinator.handle_timer(self._clock.now(), silent_s))
 
@@ -307,7 +312,12 @@ class SessionDriver:
             await self._cores.obey(self.coordinator.start(self._clock.now()))
 
     def _served(self, proposal: ev.Proposal, trace: Mapping[str, Any]) -> None:
+        if self.coordinator:
+            self.coordinator.adoption.active(self._clock.now())
         self._tasks.create_task(self._advise(proposal, trace), name="advise")
+
+    def _advised(self, sentence: str) -> None:
+        self.advice.sentence = sentence
 
     async def _advise(self, proposal: ev.Proposal, trace: Mapping[str, Any]) -> None:
         await self.advice.take(proposal, trace)

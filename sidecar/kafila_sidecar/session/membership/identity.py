@@ -7,6 +7,7 @@ The certificate's dates and subject say nothing, and nothing checks them: trust 
 import datetime
 import hashlib
 import warnings
+from functools import lru_cache
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -18,6 +19,7 @@ from cryptography.x509.oid import NameOID
 from kafila_sidecar.errors import Denied, InvalidInput
 
 LARGEST_CERTIFICATE_BYTES = 2048
+REMEMBERED_KEYS = 256  # every control message is checked with its sender's
 
 _NOT_BEFORE = datetime.datetime(2020, 1, 1)
 _NOT_AFTER = datetime.datetime(9999, 12, 31)  # RFC 5280 section 4.1.2.5: no well-defined end
@@ -76,6 +78,7 @@ def identity_from(signing_key: bytes, certificate_der: bytes, agreement_key: byt
     return Identity(private, x509.load_der_x509_certificate(certificate_der), agreement)
 
 
+@lru_cache(maxsize=REMEMBERED_KEYS)
 def public_key_of(certificate_der: bytes) -> Ed25519PublicKey:
     """The key in a member's certificate; raises InvalidInput for anything but a small Ed25519 certificate."""
     if len(certificate_der) > LARGEST_CERTIFICATE_BYTES:
