@@ -134,14 +134,30 @@ async def test_passing_trouble_with_a_small_file_is_survived(checkpoint_folder: 
         assert (await resolved(host, tmp_path)).small_bytes > 0
 
 
+MODELOPT: dict[str, tuple[Any, str]] = {
+    "FP8": ({"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}}, r"modelopt \(FP8\)"),
+    "mixed": ({"quantization": {"quant_algo": "MIXED_PRECISION", "quantized_layers": {}}}, "MIXED_PRECISION"),
+    "a foreign group": ({"quantization": {"quant_algo": "NVFP4", "group_size": 32}}, r"modelopt \(NVFP4\)"),
+    "an unread setting": ({"quantization": {"quant_algo": "NVFP4", "pre_quant_scale": True}}, "pre_quant_scale"),
+    "no settings": ({"producer": {"name": "modelopt"}}, r"hf_quant_config\.json says no quantization"),
+    "settings that are none": ({"quantization": "FP8"}, r"hf_quant_config\.json says no quantization"),
+    "unread words": ({"quantization": {"quant_algo": None}, "sparsity": 1}, r"hf_quant_config\.json says sparsity"),
+    "another method": ({"quant_method": "gptq", "quantization": {"bits": 4}}, "gptq"),
+    "code": ({"quantization": {"quant_algo": None}, "custom_pipelines": {"x": "y.Z"}}, "custom_pipelines"),
+}
+"""What may stand in a file of its own, and would be taken for plain weights by whoever doesn't read it."""
 REFUSED: dict[str, tuple[str, Any, type[Exception], str]] = {
-    "code of its own": ("config.json", {"auto_map": {"AutoModel": "modeling.X"}}, Refused, "auto_map"),
-    "code deeper": ("config.json", {"text_config": [{"auto_map": {"AutoModel": "m.X"}}]}, Refused, "auto_map"),
+    "code of its own": ("config.json", {"trust_remote_code": True}, Refused, "trust_remote_code"),
+    "code deeper": ("config.json", {"text_config": [{"custom_pipelines": {"x": "m.X"}}]}, Refused, "custom_pipelines"),
     "code of mlx-lm's kind": ("config.json", {"model_file": "modeling.py"}, Refused, "model_file"),
-    "tokenizer code": ("tokenizer_config.json", {"auto_map": {"AutoTokenizer": "t.X"}}, Refused, "auto_map"),
+    "tokenizer code": ("tokenizer_config.json", {"model_file": "t.py"}, Refused, "model_file"),
     "no architecture": ("config.json", {"model_type": None}, Refused, "model_type"),
     "architecture that is a path": ("config.json", {"model_type": "../x"}, Refused, "model_type"),
     "foreign quantisation": ("config.json", {"quantization_config": {"quant_method": "gptq"}}, Refused, "gptq"),
+    **{
+        f"modelopt in a file of its own, {name}": ("hf_quant_config.json", told, Refused, sentence)
+        for name, (told, sentence) in MODELOPT.items()
+    },
     "improper file": ("model.safetensors.index.json", {"weight_map": {"a": "../x.safetensors"}}, Refused, "improper"),
 }
 
@@ -152,7 +168,7 @@ async def test_unsuitable_checkpoint_is_refused_before_any_weight(
 ) -> None:
     file, change, error, sentence = REFUSED[name]
     folder = checkpoint_folder()
-    content = json.loads((folder / file).read_text()) | change
+    content = (json.loads((folder / file).read_text()) if (folder / file).is_file() else {}) | change
     (folder / file).write_text(json.dumps(content))
     with ModelHost({REPO: folder}) as host:
         with pytest.raises(error, match=sentence):
