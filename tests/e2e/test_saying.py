@@ -24,7 +24,7 @@ MOST_TOKENS = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Interface:
+class AskingWay:
     """One way to ask. Of an answer: what a client is shown, and why it ended."""
 
     path: str
@@ -36,21 +36,21 @@ class Interface:
 
 MESSAGES = [{"role": "user", "content": "Say it! <|answer|>"}]
 INTERFACES = {
-    "ollama chat": Interface(
+    "ollama chat": AskingWay(
         "/api/chat",
         {"messages": MESSAGES},
         lambda answer: str(answer["message"]["content"]),
         lambda lines: "".join(line["message"]["content"] for line in lines),
         lambda answer: str(answer["done_reason"]),
     ),
-    "ollama generate": Interface(
+    "ollama generate": AskingWay(
         "/api/generate",
         {"prompt": "Say it!"},
         lambda answer: str(answer["response"]),
         lambda lines: "".join(line["response"] for line in lines),
         lambda answer: str(answer["done_reason"]),
     ),
-    "openai": Interface(
+    "openai": AskingWay(
         "/v1/chat/completions",
         {"messages": MESSAGES},
         lambda answer: str(answer["choices"][0]["message"]["content"]),
@@ -59,7 +59,7 @@ INTERFACES = {
         ),
         lambda answer: str(answer["choices"][0]["finish_reason"]),
     ),
-    "anthropic": Interface(
+    "anthropic": AskingWay(
         "/v1/messages",
         {"messages": MESSAGES, "max_tokens": MOST_TOKENS},
         lambda answer: "".join(part["text"] for part in answer["content"]),
@@ -130,7 +130,7 @@ def events_of(body: Any) -> list[Any]:
     return [json.loads(line) for line in told if line != "[DONE]"]
 
 
-def shown(member: ClusterMember, model: str, interface: Interface, *, stream: bool) -> str:
+def shown(member: ClusterMember, model: str, interface: AskingWay, *, stream: bool) -> str:
     status, body = member.request(interface.path, {"model": model, **interface.body, "stream": stream})
     assert status == 200, body
     if stream:

@@ -12,7 +12,7 @@ from kafila_sidecar.errors import NotFound, Refused
 from kafila_sidecar.models.quantisation import check_bits
 from kafila_sidecar.weights.checkpoint import Checkpoint, Examine, open_checkpoint, open_source
 from kafila_sidecar.weights.providers.folder import described_source, folder_source, named, shelf
-from kafila_sidecar.weights.providers.names import TABLE, known_as
+from kafila_sidecar.weights.providers.names import TABLE, also_known_as, known_as
 from kafila_sidecar.weights.providers.source import Source
 from kafila_sidecar.weights.store.library import Library
 
@@ -136,6 +136,7 @@ class KeptModels:
                     needed_bytes=[model.needed_bytes(machines) for machines in FLEET],
                     note=model.note,
                     here=model.repo in here,
+                    also=also_known_as(model),
                 )
                 for model in TABLE
             ]
@@ -171,7 +172,7 @@ class KeptModels:
     def prune(self, request: pb.PruneWeightsRequest) -> pb.FreedReply:
         """See `Library.prune`."""
         before = {held.model for held in self._library.models()}
-        freed_bytes = self._library.prune(unused_for_s=max(0.0, request.unused_for_s))
+        freed_bytes = self._library.prune(unused_for_s=request.unused_for_s)
         for model in before - {held.model for held in self._library.models()}:
             self._opened.forget(model)
         return pb.FreedReply(bytes=freed_bytes)

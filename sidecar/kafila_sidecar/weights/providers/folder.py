@@ -1,6 +1,7 @@
 """Checkpoints that are a folder on somebody's machine: read in place there, and laid down on others' disks."""
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -141,8 +142,8 @@ def digest(content: bytes) -> str:
 def folder_source(model: str, revision: str | None = None) -> Source:
     """A folder that lies on this machine; its files are used in place. Raises NotFound, Refused; blocks."""
     folder = Path(model)
-    if not folder.is_dir():
-        raise NotFound(f"there is no folder {model} on this machine")
+    if not os.path.isdir(model):  # unlike Path.is_dir, for names too that no folder can have
+        raise NotFound(f"there is no folder {model[:200]} on this machine")
     config = read_config(model, folder)
     chosen = weight_files(model, folder, [path.name for path in folder.glob("*.safetensors") if path.is_file()])
     whole = {name: folder / name for name in chosen.names}
