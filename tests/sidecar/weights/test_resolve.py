@@ -197,6 +197,35 @@ async def test_local_folder_is_used_in_place_without_network(checkpoint_folder: 
     assert not names_in(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["tokenizer.model", "merges.txt", "config.json", "model-00001-of-00003.safetensors"])
+async def test_local_folder_with_a_link_that_leads_out_of_it_is_refused(
+    checkpoint_folder: Make, tmp_path: Path, name: str
+) -> None:
+    folder, secret = checkpoint_folder(), tmp_path / "secret"
+    secret.write_bytes((folder / name).read_bytes() if (folder / name).exists() else b"secret")
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(secret)
+    with pytest.raises(Refused, match=f"{name} in .* leads out of that folder"):
+        await resolve(str(folder), hub=Hub(endpoint=NOWHERE), cache=tmp_path)
+
+
+async def test_snapshot_of_the_librarys_cache_is_a_folder_too_but_for_links_out_of_it(
+    checkpoint_folder: Make, tmp_path: Path
+) -> None:
+    shelf = tmp_path / "hub"
+    with ModelHost({REPO: checkpoint_folder()}) as host:
+        await asyncio.to_thread(snapshot_download, REPO, endpoint=host.endpoint, cache_dir=shelf, token=False)
+    snapshot = shelf / "models--kafila--model" / "snapshots" / host.revisions[REPO]
+    assert (snapshot / "config.json").is_symlink()
+    assert (await resolve(str(snapshot), hub=Hub(endpoint=NOWHERE), cache=tmp_path)).is_local
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    (snapshot / "merges.txt").symlink_to(secret)
+    assert "merges.txt" not in HubCache(shelf).files(REPO, host.revisions[REPO])
+    with pytest.raises(Refused, match="leads out"):
+        await resolve(str(snapshot), hub=Hub(endpoint=NOWHERE), cache=tmp_path)
+
+
 async def test_local_folder_that_differs_from_the_sessions_is_refused(checkpoint_folder: Make, tmp_path: Path) -> None:
     ours, theirs = checkpoint_folder(), checkpoint_folder(rope_theta=5.0)
     same = await resolve(str(ours), hub=Hub(endpoint=NOWHERE), cache=tmp_path)
