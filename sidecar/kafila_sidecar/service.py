@@ -17,6 +17,7 @@ from kafila_sidecar.errors import KafilaError, Refused
 from kafila_sidecar.foreign import line
 from kafila_sidecar.lack import as_typed
 from kafila_sidecar.machine.node import LocalNode
+from kafila_sidecar.said import check_said
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +92,8 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
 
 async def _answer(context: Context, call: Callable[..., Awaitable[T]], *arguments: Any) -> T:
     try:
+        for asked in arguments:
+            check_said(asked)
         return await call(*arguments)
     except Exception as error:
         await _abort(context, error)

@@ -92,6 +92,11 @@ def take_part(
         (entry, device), network = await asyncio.gather(measured, reaching.entry())
         return {**entry, **network}, device
 
+    async def packings() -> Mapping[int, Json]:
+        """Of what the session runs, as soon as that is known."""
+        known = weights.checkpoint
+        return {} if known is None else await models.packings(known, channel.terms.context_tokens)
+
     driver = SessionDriver(
         channel=channel,
         network=reaching,
@@ -101,6 +106,7 @@ def take_part(
         terms=lambda: planning_terms(channel.terms, known) if (known := weights.checkpoint) else None,
         shares=weights,
         measure=measure,
+        packings=packings,
         changed=changes.note,
     )
     return Participation(

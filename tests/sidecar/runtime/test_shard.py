@@ -167,7 +167,7 @@ def test_shard_when_its_blocks_are_no_part_of_the_model_then_refused(
 
 @pytest.mark.parametrize(
     "change",
-    [{"hidden_size": 32}, {"model_type": "gpt5"}, {"num_attention_heads": None}, {"auto_map": {"AutoModel": "x.Y"}}],
+    [{"hidden_size": 32}, {"model_type": "gpt5"}, {"num_attention_heads": None}, {"model_file": "x.py"}],
     ids=str,
 )
 def test_shard_when_the_configuration_is_wrong_then_refused(

@@ -20,6 +20,7 @@ from kafila_sidecar.session.coordination.coordinator import Coordinator
 from kafila_sidecar.session.coordination.correction import Advice
 from kafila_sidecar.session.coordination.edges import predicted_path
 from kafila_sidecar.session.coordination.follower import Follower
+from kafila_sidecar.session.coordination.planning import Packings
 from kafila_sidecar.session.coordination.states import State
 from kafila_sidecar.session.driving.capability import Capabilities
 from kafila_sidecar.session.driving.changes import Change, Glance
@@ -49,6 +50,7 @@ class SessionDriver:
         terms: Terms,
         shares: Shares,
         measure: Measure,
+        packings: Packings,
         changed: Callable[[Change], None],
     ) -> None:
         self.channel = channel
@@ -64,7 +66,7 @@ class SessionDriver:
         self._told = Capabilities()
         self._loop = asyncio.get_running_loop()
         self._tasks = asyncio.TaskGroup()
-        self._jobs = Jobs(stage, self._tasks, turns.soon)
+        self._jobs = Jobs(stage, packings, self._tasks, turns.soon)
         self._links = Links(network=network, standing=standing, told=turns.link_changed, tasks=self._tasks)
         self._cores = Cores(channel=channel, links=self._links, stage=stage, jobs=self._jobs, turns=turns, terms=terms)
         self._dispatcher = Dispatcher(

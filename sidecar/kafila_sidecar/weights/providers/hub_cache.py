@@ -21,12 +21,15 @@ class HubCache:
         return ref.read_text().strip() if self.folder is not None and ref.is_file() else None
 
     def files(self, repo: str, revision: str) -> dict[str, Path]:
-        """The files at the top of a repository that are here, and its further chat templates, by their place in it."""
+        """The files at the top of a repository that are here, and its further chat templates, by their place in it. A
+        link that leads out of the repository's part of the cache counts as none."""
         snapshot = self._repo(repo) / "snapshots" / revision
         if self.folder is None or not snapshot.is_dir():
             return {}
         here = [*snapshot.iterdir(), *snapshot.glob(f"{MORE_TEMPLATES}/*.jinja")]
-        return {str(path.relative_to(snapshot)): path.resolve() for path in sorted(here) if path.is_file()}
+        home = self._repo(repo).resolve()
+        files = {str(path.relative_to(snapshot)): path.resolve() for path in sorted(here) if path.is_file()}
+        return {place: path for place, path in files.items() if path.is_relative_to(home)}
 
     def _repo(self, repo: str) -> Path:
         return (self.folder or Path()) / f"models--{repo.replace('/', '--')}"
