@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.models.anatomy import Headers
+from kafila_sidecar.runtime.shard.finite import NotFinite, check_state, flaw_of_logits, flaw_of_state
 from kafila_sidecar.runtime.shard.state import HiddenState
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from kafila_sidecar.runtime.text.sample import Sampler
 
 LARGE_CHUNK_TOKENS = 32  # from here on a chunk's temporaries are worth giving back at once
+
+_WHY = "its weights are damaged, or its element type is too small for its numbers; a checkpoint in bf16 or f32 may help"
 
 
 class Shard:
@@ -41,7 +44,7 @@ class Shard:
         weight_bytes: int,
         held: frozenset[str],
     ) -> None:
-        self.width = entry.total  # elements of one token in what comes in
+        self.entry, self.last = entry.layout, last.layout  # of what comes in, and of what comes to the head at last
         self.weight_bytes = weight_bytes
         self._passage = passage
         self._sequences = sequences
@@ -107,10 +110,21 @@ class Shard:
         carried = self._passage.of_tokens(mx.array([list(tokens)], dtype=mx.int32), cache.slots)
         return self._leave(carried, cache)
 
+    def check_next(self, sequence: int, state: HiddenState) -> None:
+        """Whether a received state may be run; what is looked at is its bytes alone.
+
+        Raises: InvalidInput when it is not the sequence's next, not of this model, or holds NaN or infinity.
+        """
+        stands_at = self._sequences.position(sequence)
+        if stands_at != state.position:
+            raise InvalidInput(f"sequence {sequence} stands at {stands_at} tokens, its frame at {state.position}")
+        check_state(state, self.entry)
+
     def run_blocks(self, sequence: int, state: HiddenState) -> HiddenState:
         """A received state run through our blocks.
 
-        Raises: NotFound or InvalidInput when the state is not the sequence's next, or not of this model.
+        Raises: NotFound or InvalidInput when the state is not the sequence's next, or not of this model; NotFinite when
+        our blocks make NaN or infinity of it.
         """
         cache, carried = self._through(sequence, state)
         return self._leave(carried, cache)
@@ -138,8 +152,16 @@ class Shard:
         return logits
 
     def next_token(self, sequence: int, state: HiddenState, sampler: "Sampler") -> int:
-        """The token that `sampler` picks after the last one of `state`."""
-        return sampler.pick(self.norm_and_head(sequence, state))
+        """The token that `sampler` picks after the last one of `state`.
+
+        Raises: NotFinite for logits among which there is no choice.
+        """
+        from kafila_sidecar.runtime.shard.arrays import raw_of
+
+        logits = self.norm_and_head(sequence, state)
+        if wrong := flaw_of_logits(*raw_of(logits)):
+            raise NotFinite(f"the model's scores for the next token hold {wrong}: {_WHY}")
+        return sampler.pick(logits)
 
     def position(self, sequence: int) -> int:
         """Tokens of the sequence that our blocks have taken in; 0 for one that hasn't begun."""
@@ -168,8 +190,6 @@ class Shard:
     def _through(self, sequence: int, state: HiddenState) -> "tuple[SequenceCache, Carried]":
         from kafila_sidecar.runtime.shard.arrays import unpack
 
-        if state.shape[2] != self.width:
-            raise InvalidInput(f"a hidden state is {state.shape[2]} wide, this model's are {self.width}")
         carried = self._entry.parted(unpack(state))
         cache = self._sequences.at(sequence, state.position)
         return cache, self._passage.of_state(carried, cache.slots)
@@ -180,6 +200,8 @@ class Shard:
         from kafila_sidecar.runtime.shard.arrays import pack
 
         state = pack(self._exit.joined(carried), cache.position)
+        if wrong := flaw_of_state(state, self._exit.layout):
+            raise NotFinite(f"the model's blocks made {wrong} of this request: {_WHY}")
         cache.advance(state.tokens)
         if state.tokens >= LARGE_CHUNK_TOKENS:
             mx.clear_cache()
