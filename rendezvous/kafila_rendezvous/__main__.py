@@ -13,7 +13,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from kafila_rendezvous.allowance import NEEDED_FILES, grpc_threads, lacking
+from kafila_rendezvous.allowance import NEEDED_FILES, grpc_threads, lacking, leave_no_core
 from kafila_rendezvous.certificate import KeyPair, keep_key_pair, read_key_pair
 from kafila_rendezvous.config import DEFAULT_FOLDER, DEFAULT_PORT, PROTOCOL, WILDCARDS, RendezvousConfig
 from kafila_rendezvous.errors import CannotServe, RendezvousError
@@ -25,6 +25,7 @@ def main() -> None:
     """Exit status 0 after SIGINT, SIGTERM or --version, 2 when it can't serve."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     options = _options(sys.argv[1:])
+    leave_no_core()
     with contextlib.suppress(KeyboardInterrupt):
         try:
             config = _config(options)
