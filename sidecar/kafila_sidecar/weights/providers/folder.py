@@ -38,12 +38,28 @@ def folder_name(path: str) -> str:
 
 
 def describe(folder: Path, names: Iterable[str]) -> FolderDescription:
-    """Of a folder that lies here, with these weight files. Reads small files and headers; blocks."""
+    """Of a folder that lies here, with these weight files. Reads small files and headers; blocks.
+
+    Raises Refused for a small file that lies elsewhere: whoever made the folder would choose what members are given.
+    """
     there = [path for path in (*folder.iterdir(), *(folder / MORE_TEMPLATES).glob("*")) if path.is_file()]
     found = small_files_of(path.relative_to(folder).as_posix() for path in there)
+    _check_inside(folder, found)
     files = [SmallFile(name, len(content := read_bytes(folder.name, folder / name)), digest(content)) for name in found]
     weights = [head_of(folder / name) for name in names]
     return described(files, weights)
+
+
+def _check_inside(folder: Path, names: Iterable[str]) -> None:
+    """In a Hub cache a snapshot's files are links into the repository's own folder, which may be."""
+    own = folder.resolve()
+    own = own.parent.parent if own.parent.name == "snapshots" else own
+    for name in names:
+        if not (folder / name).resolve().is_relative_to(own):
+            raise Refused(
+                f"{name} in {folder} is a link that leads out of it, and members would be given what it leads to: put"
+                " a copy there if they may have it"
+            )
 
 
 def head_of(path: Path) -> WeightHead:
