@@ -41,7 +41,7 @@ BOMBS = {
 }
 
 
-class Served:
+class SocketTarget:
     """A sidecar's process and its socket."""
 
     def __init__(self, process: "subprocess.Popen[str]", path: Path) -> None:
@@ -50,12 +50,12 @@ class Served:
 
     async def answers(self) -> bool:
         async with grpc.aio.insecure_channel(f"unix:{self.path}") as channel:
-            stub = sidecar_pb2_grpc.SidecarStub(channel)
+            stub = sidecar_pb2_grpc.SidecarStub(channel)  # type: ignore[no-untyped-call]
             return isinstance(await stub.ListSessions(pb.ListSessionsRequest(), timeout=20), pb.ListSessionsReply)
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SocketTarget]:
     folder = tmp_path_factory.mktemp("socket")
     path = folder / "run" / "s"
     process = subprocess.Popen(
@@ -68,20 +68,20 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     try:
         while "sidecar_ready" not in process.stderr.readline():
             assert process.poll() is None
-        yield Served(process, path)
+        yield SocketTarget(process, path)
     finally:
         process.kill()
         process.communicate()
 
 
-def test_socket_when_the_sidecar_serves_then_only_its_user_can_open_it(served: Served) -> None:
+def test_socket_when_the_sidecar_serves_then_only_its_user_can_open_it(served: SocketTarget) -> None:
     assert stat.S_IMODE(served.path.stat().st_mode) == 0o600
     assert stat.S_IMODE(served.path.parent.stat().st_mode) == 0o700
     assert served.path.stat().st_uid == os.getuid()
 
 
 @pytest.mark.parametrize("name", BOMBS)
-async def test_frames_when_they_come_in_floods_then_calls_are_answered(name: str, served: Served) -> None:
+async def test_frames_when_they_come_in_floods_then_calls_are_answered(name: str, served: SocketTarget) -> None:
     def throw() -> None:
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as sock:
             sock.settimeout(1)
@@ -95,7 +95,7 @@ async def test_frames_when_they_come_in_floods_then_calls_are_answered(name: str
     assert await served.answers()
 
 
-async def test_connections_when_three_hundred_say_nothing_then_calls_are_answered(served: Served) -> None:
+async def test_connections_when_three_hundred_say_nothing_then_calls_are_answered(served: SocketTarget) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(300):
             sock = stack.enter_context(socket.socket(socket.AF_UNIX))

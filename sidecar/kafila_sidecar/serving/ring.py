@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from kafila_sidecar.errors import InvalidInput, KafilaError, TimedOut, Unavailable
 from kafila_sidecar.net.link.stream import Stream
-from kafila_sidecar.runtime.shard.finite import Layout, NotFinite, check_state
+from kafila_sidecar.runtime.shard.finite import NotFinite, TokenLayout, check_state
 from kafila_sidecar.runtime.shard.state import HiddenState
 from kafila_sidecar.serving.hop import HopSender, frame_of, state_of
 from kafila_sidecar.serving.wire import Frame, FrameKind, Timing, decode, most_bytes, sent_by
@@ -52,7 +52,7 @@ class Ring:
         epoch: int,
         hop: HopSender | None,
         order: Sequence[str],
-        last: Layout,
+        last: TokenLayout,
         chunk_tokens: int,
         decode_deadline_s: float = DECODE_DEADLINE_S,
     ) -> None:

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafila_sidecar.errors import InvalidInput
-from kafila_sidecar.runtime.shard.finite import INFINITY, NAN, Layout, check_state, flaw, flaw_of_logits
+from kafila_sidecar.runtime.shard.finite import INFINITY, NAN, TokenLayout, check_state, flaw, flaw_of_logits
 from kafila_sidecar.runtime.shard.state import ITEM_BYTES, HiddenState
 
 WIDTH, STATE = 6, 4
 DTYPES = sorted(ITEM_BYTES)
-LAYOUT = Layout(WIDTH, STATE)
+LAYOUT = TokenLayout(WIDTH, STATE)
 
 
 def numbers(dtype: str, payload: bytes) -> "np.ndarray[tuple[int, int], np.dtype[np.float32]]":

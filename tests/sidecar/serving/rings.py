@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 from kafila_sidecar.errors import InvalidInput, KafilaError, NotFound
 from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.runtime.mlx_thread import MlxThread
-from kafila_sidecar.runtime.shard.finite import Layout, check_state
+from kafila_sidecar.runtime.shard.finite import TokenLayout, check_state
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
 from kafila_sidecar.serving.hop import SEND_DEADLINE_S, HopSender
@@ -20,7 +20,7 @@ T = TypeVar("T")
 EPOCH = 3
 WIDTH = 4
 HEAD = "head"
-LAYOUT = Layout(WIDTH, WIDTH)
+LAYOUT = TokenLayout(WIDTH, WIDTH)
 BOUNDS = Bounds(sequences=4, tokens=64, chunk_tokens=32)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import mlx.core as mx
 
 from kafila_sidecar.errors import InvalidInput
-from kafila_sidecar.runtime.shard.finite import Layout
+from kafila_sidecar.runtime.shard.finite import TokenLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,10 @@ class Packing:
     beside: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> TokenLayout:
         """Of one token on the wire, W elements."""
         state = self.width * (self.streams or 1)
-        return Layout(state + sum(prod(shape) for shape in self.beside.values()), state)
+        return TokenLayout(state + sum(prod(shape) for shape in self.beside.values()), state)
 
     def joined(self, carried: Carried) -> mx.array:
         """One array [B, T, W].

@@ -27,7 +27,7 @@ class NotFinite(KafilaError):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TokenLayout:
     """How one token of a state lies on the wire: `width` elements, of which the first `state` are the hidden state's
     own and the others travel beside it, where masks may have -inf."""
 
@@ -35,7 +35,7 @@ class Layout:
     state: int
 
 
-def flaw(payload: bytes | memoryview, dtype: str, layout: Layout) -> str:
+def flaw(payload: bytes | memoryview, dtype: str, layout: TokenLayout) -> str:
     """What of rows of `layout.width` elements no computation may go on with: `NAN`, `INFINITY`, or empty."""
     unsigned, signed, infinity = _BITS[dtype]
     bits = np.frombuffer(payload, dtype=unsigned)
@@ -51,7 +51,7 @@ def flaw(payload: bytes | memoryview, dtype: str, layout: Layout) -> str:
     return INFINITY if own.max(initial=0) == minus_infinity else ""
 
 
-def flaw_of_state(state: HiddenState, layout: Layout) -> str:
+def flaw_of_state(state: HiddenState, layout: TokenLayout) -> str:
     """The same of a state of that layout."""
     return flaw(state.payload, state.dtype, layout)
 
@@ -62,10 +62,10 @@ def flaw_of_logits(payload: bytes | memoryview, dtype: str) -> str:
     bits = np.frombuffer(payload, dtype=unsigned)
     if int(bits.min()) == infinity | 1 << (8 * bits.itemsize - 1):
         return INFINITY
-    return flaw(payload, dtype, Layout(len(bits), 0))
+    return flaw(payload, dtype, TokenLayout(len(bits), 0))
 
 
-def check_state(state: HiddenState, layout: Layout) -> None:
+def check_state(state: HiddenState, layout: TokenLayout) -> None:
     """Raises: InvalidInput for a received state that is not laid out so, or holds NaN or infinity."""
     if state.shape[2] != layout.width:
         raise InvalidInput(f"a hidden state is {state.shape[2]} wide, this model's are {layout.width}")
