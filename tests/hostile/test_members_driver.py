@@ -1,6 +1,7 @@
 """A running driver, when another member fails or lies: what it does, and what people see."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 
 import pytest
 
@@ -13,6 +14,16 @@ from kafila_sidecar.session.coordination.states import State
 from tests.sidecar.session.driver_world import RunningDriver
 
 StartDriver = Callable[..., Awaitable[RunningDriver]]
+
+
+@dataclass
+class StandingLink:
+    """As much of a link as is told of it."""
+
+    path: str = "relay"
+    rtt_s: float = 0.01
+    punch_s: float = 0.1
+    handshake_s: float = 0.1
 
 
 @pytest.fixture
@@ -82,3 +93,9 @@ async def test_member_when_its_neighbour_breaks_the_rings_rules_then_the_epoch_e
     down = ring_pb2.LinkReport(peer="bob", up=False)
     assert down in [control.link for control in driven.channel.sent if control.HasField("link")]
     assert not [control for control in driven.channel.sent if control.HasField("fault")]
+    driven.turns.link_changed("bob", StandingLink(), None)  # type: ignore[arg-type]
+    await driven.settled()
+    assert down == [control.link for control in driven.channel.sent if control.HasField("link")][-1]
+    driven.turns.link_changed("ada", StandingLink(), None)  # type: ignore[arg-type]
+    await driven.settled()
+    assert [control.link for control in driven.channel.sent if control.HasField("link")][-1].up

@@ -86,6 +86,7 @@ class SessionDriver:
             shares=shares,
             served=self._served,
         )
+        self._shunned: dict[str, int] = {}  # who broke the ring's rules, and in which epoch
         self._shown = self._glance()
 
     @property
@@ -211,6 +212,8 @@ class SessionDriver:
         await self._members_changed()
 
     async def _link_changed(self, peer: str, link: Link | None, error: KafilaError | None) -> None:
+        if self._shunned.get(peer) == self._cores.epoch:
+            link = None  # whatever becomes of it: this plan's ring does not use it any more
         if error is None:
             if link is not None and not self.roster.is_linked(self.follower.name, peer):
                 self._log_formed(peer, link)
@@ -245,6 +248,7 @@ class SessionDriver:
         """Nobody leaves by one member's word: the epoch ends here, and the host hears of a link that can't be used."""
         if outputs := self.follower.misled(ev.Fault(by, "UNAVAILABLE", sentence), self._now):
             log.warning("rules_broken member=%s reason=%s", by, sentence)
+            self._shunned[by] = self._cores.epoch
             self._turns.say(speech.link(self._cores.epoch, by, None))
             await self._cores.do(outputs)
 
