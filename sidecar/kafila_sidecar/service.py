@@ -24,7 +24,13 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024  # a prompt with its conversation; Ollama itself sets no limit
-_MESSAGE_LIMITS = ("grpc.max_receive_message_length", "grpc.max_send_message_length")
+HEADER_BYTES = 8 * 1024  # of a call; the server's have some 200
+_OPTIONS = [
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_metadata_size", HEADER_BYTES),
+    ("grpc.absolute_max_metadata_size", HEADER_BYTES),
+]
 
 
 class SidecarService(sidecar_pb2_grpc.SidecarServicer):
@@ -129,7 +135,7 @@ async def start_server(node: LocalNode, socket: Path) -> grpc.aio.Server:
 
     Raises OSError when the socket's folder can't be written, Refused when nothing can be bound there.
     """
-    server = grpc.aio.server(options=[(name, MAX_MESSAGE_BYTES) for name in _MESSAGE_LIMITS])
+    server = grpc.aio.server(options=_OPTIONS)
     sidecar_pb2_grpc.add_SidecarServicer_to_server(SidecarService(node), server)  # type: ignore[no-untyped-call]
     with _private_socket(socket):
         try:

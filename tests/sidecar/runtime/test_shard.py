@@ -65,7 +65,7 @@ def test_shard_when_it_takes_over_from_another_then_bit_for_bit_as_if_loaded_ane
 ) -> None:
     before = load_shard(folder, *first, bits=bits)
     anew, over = load_shard(folder, *then, bits=bits), load_shard(folder, *then, bits=bits, before=before)
-    state = pack(mx.random.normal((1, 5, anew.width)), 0)
+    state = pack(mx.random.normal((1, 5, anew.entry.width)), 0)
     is_head = then[2]
     sent = [shard.embed_and_blocks(1, PROMPT) if is_head else shard.run_blocks(1, state) for shard in (anew, over)]
     assert bytes(sent[1].payload) == bytes(sent[0].payload)
