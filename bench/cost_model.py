@@ -137,7 +137,7 @@ def probe_beside_real(folder: Path, counts: tuple[int, ...]) -> list[Row]:
     config = read_config(folder)
     checkpoint = CheckpointShape(config, dtype_of(config))
     stages, one = stages_of(checkpoint), checkpoint.state(batch=1, tokens=1)
-    begin(stages)
+    begin(stages, checkpoint)
     real = {count: Steps(load(folder, count)) for count in counts}
     made_up, turns = [], []
     for _ in range(WARM_UPS + STEPS):

@@ -4,8 +4,8 @@ Pure functions over frozen values, standard library only: no clock, log, random 
 apart by names, so every member that computes the plan gets the same one. For the same reason floats are added by
 `math.fsum` or one by one, never by `sum`, whose rounding differs between versions of Python.
 
-Imports go down: correction, plan, report, settle, search, division and ring side by side, admission, model. `json`
-knows only the model and the errors, and nothing but `__main__` and this file knows `json`.
+Imports go down: correction, rows and plan, report, settle, search, division and ring side by side, admission, model.
+`json` knows only the model and the errors, and nothing but `__main__` and this file knows `json`.
 """
 
 from kafila_planner.errors import BadInput, BadPlan, BadProblem
@@ -24,6 +24,7 @@ from kafila_planner.model.types import (
     Refusal,
 )
 from kafila_planner.plan import make_plan
+from kafila_planner.rows import RowsPace, paces, rows_for
 from kafila_planner.version import PLANNER_VERSION
 
 __all__ = [
@@ -40,10 +41,13 @@ __all__ = [
     "PlannedStage",
     "Problem",
     "Refusal",
+    "RowsPace",
     "make_plan",
     "member_from_json",
+    "paces",
     "plan_from_json",
     "plan_to_json",
     "problem_from_json",
     "problem_to_json",
+    "rows_for",
 ]

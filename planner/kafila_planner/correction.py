@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from kafila_planner.model.case import case_of
-from kafila_planner.model.rates import Layout
 from kafila_planner.model.types import Node, Objective, Plan, Problem, StepTimes
 from kafila_planner.plan import make_plan
 from kafila_planner.report.report import plan_of
+from kafila_planner.rows import layout_of
 
 WORTHWHILE_GAIN = 0.05
 """A replan moves weights and interrupts answers: it has to gain more than this."""
@@ -58,11 +58,7 @@ def better_plan(problem: Problem, plan: Plan, served_s: Mapping[str, float]) -> 
 
 def _same_ring(problem: Problem, plan: Plan) -> Plan:
     """The present division with the figures that another problem gives it."""
-    case = case_of(problem, plan.order)
-    places = {block: place for place, block in enumerate(case.chain.cuts)}
-    counts = tuple(places[stage.end] - places[stage.start] for stage in plan.stages)
-    layout = Layout(tuple(case.names.index(name) for name in plan.order), counts)
-    return plan_of(case, layout, plan.search, plan.ordered_by, ())
+    return plan_of(case_of(problem, plan.order), layout_of(problem, plan), plan.search, plan.ordered_by, ())
 
 
 def _rate(problem: Problem, plan: Plan) -> float | None:

@@ -20,7 +20,7 @@ import mlx_lm
 import mlx_lm.models
 from mlx_lm.utils import MODEL_REMAPPING
 
-from kafila_sidecar.models.family import Family
+from kafila_sidecar.models.family import Family, Together
 from kafila_sidecar.runtime.mlx_thread import prefer_openblas
 from tests.exact.candidates import FIRST, NO_FAMILY, REFUSED
 from tests.exact.proof import STEPS, Proved, prove
@@ -77,7 +77,7 @@ and no error. So what isn't here is refused before a weight is fetched.
 
 from collections.abc import Mapping
 
-from kafila_sidecar.models.family import Beside, Family, Spread, Tying
+from kafila_sidecar.models.family import Beside, Family, Spread, Together, Tying
 
 SHOWN_WITH = "{TRIED_WITH}"
 """The version of mlx-lm whose code was tried."""
@@ -159,6 +159,8 @@ offered.
 - **name**: `model_type` in the checkpoint's `config.json`, and the other names that the same code answers to.
 - **caches**: what a block keeps of a sequence. *kv* grows with the context, *window* stops at the sliding window,
   *state* has a fixed size.
+- **together**: what of several sequences' tokens is computed in one run: *all but attention*, or *mostly the MLP* (what
+  lies outside the modules that have a cache), or *nothing*. A row's logits are those of its sequence alone.
 - **cuts**: blocks that share a cache or a value are on one stage. *with* says what travels beside the hidden state.
 
 ## What people run
@@ -181,12 +183,16 @@ mlx-community's.
 The files decide: whether embedding and unembedding are one matrix, biases, sizes and element types follow from the
 tensors that are there. Every key of `config.json` is read, or known to change nothing, or the checkpoint is refused
 with the key's name. Repositories with pictures or sound load their text part.
+
+Code in a repository is never read, fetched or run: of an architecture mlx-lm's own code is, so an `auto_map` in its
+files is passed over. A tokenizer that is code alone, without a `tokenizer.json`, is refused. What NVIDIA's ModelOpt
+says in `hf_quant_config.json` counts as if it stood in `config.json`.
 """
 
 
 def _table(good: Mapping[str, Proved], names: Sequence[str]) -> str:
     rows = "".join(_row(name, good[name]) for name in names)
-    return f"| name | caches | cuts |\n|---|---|---|\n{rows}"
+    return f"| name | caches | together | cuts |\n|---|---|---|---|\n{rows}"
 
 
 def _row(name: str, finding: Proved) -> str:
@@ -196,12 +202,18 @@ def _row(name: str, finding: Proved) -> str:
     cuts = "some blocks together" if finding.uncuttable else "anywhere"
     if family.beside:
         cuts += f", with {', '.join(one.parameter for one in family.beside)}"
-    return f"| {named} | {', '.join(dict.fromkeys(CACHE_WORDS[kind] for kind in family.caches))} | {cuts} |\n"
+    caches = ", ".join(dict.fromkeys(CACHE_WORDS[kind] for kind in family.caches))
+    return f"| {named} | {caches} | {TOGETHER_WORDS[family.together]} | {cuts} |\n"
 
 
 CACHE_WORDS = {
     **{"KVCache": "kv", "RotatingKVCache": "window", "ChunkedKVCache": "window", "ArraysCache": "state"},
     "CacheList": "several",
+}
+TOGETHER_WORDS = {
+    Together.BUT_ATTENTION: "all but attention",
+    Together.BESIDE_CACHE: "mostly the MLP",
+    Together.NOTHING: "nothing",
 }
 
 

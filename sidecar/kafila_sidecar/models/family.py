@@ -48,6 +48,14 @@ class Spread(Enum):
     EACH = "each"  # every block takes one of its own, made before the first block
 
 
+class Together(Enum):
+    """What of several sequences' tokens an architecture's code computes in one run."""
+
+    BUT_ATTENTION = "but attention"  # everything else
+    BESIDE_CACHE = "beside cache"  # what lies outside the modules that have a cache: mostly the MLP
+    NOTHING = "nothing"  # one sequence at a time
+
+
 @dataclass(frozen=True, slots=True)
 class Beside:
     """A value that travels beside the state: the parameter of a block's call that takes it."""
@@ -61,7 +69,7 @@ class Family:
     """One architecture, as mlx-lm 0.32.2 runs it in mlx_lm.models.`module`.
 
     blocks, embedding: paths of its modules. state: the parameter of a block's call that takes the hidden state; None
-    for the first. returns: how many values a block's call returns, the state first.
+    for the first. returns: how many values a block's call returns, the state first. together: what was shown right.
     """
 
     module: str
@@ -73,6 +81,7 @@ class Family:
     beside: tuple[Beside, ...] = ()
     norm: bool = True  # whether weights beside the two matrices lie outside the blocks
     caches: tuple[str, ...] = ("KVCache",)  # kinds that its tests met
+    together: Together = Together.BUT_ATTENTION
 
     def tied(self, config: Mapping[str, Any], tensors: Iterable[str]) -> bool:
         """Whether the unembedding is the embedding: as the configuration says, and where it doesn't, as the files do.

@@ -43,6 +43,7 @@ def read(config: Mapping[str, Any], dtype: str, *, most_rows: int) -> Readings:
     late_at = clock() + LATE_S
     checkpoint = CheckpointShape(config, dtype)
     stages = stages_of(checkpoint)
+    most_rows = most_rows if stages[1].takes_rows else 1
     batches = [batch for batch in BATCHES if batch <= most_rows]
     rounds_s = _by_batch(partial(_rounds, checkpoint, stages), batches, late_at)
     flops_per_s = _prefill(checkpoint, stages[1])
@@ -106,29 +107,32 @@ def _by_batch(rounds: Callable[[int], Iterator[T]], batches: Sequence[int], late
 
 def _rounds(checkpoint: CheckpointShape, stages: Mapping[int, Shard], batch: int) -> Iterator[Round]:
     """Decode steps of every stage in turn, so that a slower moment meets them all."""
-    for stage in stages.values():
-        stage.release(SEQUENCE)
-    begin(stages)
-    state = checkpoint.state(batch=batch, tokens=1)
-    return _repeated(lambda: each_once(stages, state))
+    begin(stages, checkpoint, batch)
+    state = checkpoint.state(batch=1, tokens=1)
+    return _repeated(lambda: each_once(stages, state, batch))
 
 
-def begin(stages: Mapping[int, Shard]) -> None:
-    """A head answers only for a sequence that it knows."""
-    if HEAD in stages:
-        stages[HEAD].embed_and_blocks(SEQUENCE, [0])
+def begin(stages: Mapping[int, Shard], checkpoint: CheckpointShape, batch: int = 1) -> None:
+    """As many sequences on each stage, one longer than the other, as those of a run are."""
+    for count, stage in stages.items():
+        for sequence in range(SEQUENCE, SEQUENCE + batch):
+            stage.release(sequence)
+            if count == HEAD:
+                stage.embed_and_blocks(sequence, [0])
+            elif sequence > SEQUENCE:
+                stage.run_blocks(sequence, checkpoint.state(batch=1, tokens=sequence - SEQUENCE))
 
 
-def each_once(stages: Mapping[int, Shard], state: HiddenState) -> Round:
-    """One decode step of each; state: [B, 1, D]."""
-    return {count: _seconds(_step(stage, count, state)) for count, stage in stages.items()}
+def each_once(stages: Mapping[int, Shard], state: HiddenState, batch: int = 1) -> Round:
+    """One decode step of `batch` sequences on each stage; state: [1, 1, D] of one."""
+    run = range(SEQUENCE, SEQUENCE + batch)
+    return {count: _seconds(_step(stage, count, run, state)) for count, stage in stages.items()}
 
 
-def _step(stage: Shard, count: int, state: HiddenState) -> Callable[[], object]:
-    if count == HEAD:  # as one sequence's tokens, which is the same arithmetic
-        batch, _, width = state.shape
-        return partial(stage.norm_and_head, SEQUENCE, replace(state, shape=(1, batch, width)), last_only=False)
-    return partial(stage.run_blocks, SEQUENCE, replace(state, position=stage.position(SEQUENCE)))
+def _step(stage: Shard, count: int, run: Sequence[int], state: HiddenState) -> Callable[[], object]:
+    if count == HEAD:
+        return partial(stage.logits_of, [(sequence, state) for sequence in run])
+    return partial(stage.run_rows, [(sequence, replace(state, position=stage.position(sequence))) for sequence in run])
 
 
 def _prefill(checkpoint: CheckpointShape, block: Shard) -> float:

@@ -1,8 +1,11 @@
-"""Between MLX arrays and the bytes of a `State`. MLX thread only."""
+"""Between MLX arrays and the bytes of a `HiddenState`. MLX thread only."""
+
+from collections.abc import Sequence
 
 import mlx.core as mx
 import numpy as np
 
+from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.runtime.shard.state import HiddenState
 
 DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}
@@ -12,11 +15,17 @@ _RAW = {"float32": (np.float32, None), "bfloat16": (np.uint16, mx.bfloat16), "fl
 
 def pack(hidden: mx.array, position: int) -> HiddenState:
     """The evaluated bytes of `hidden` [B, T, D], without a copy: the state keeps the array alive."""
-    name = _NAMES[hidden.dtype]
-    raw = mx.contiguous(hidden if name == "float32" else hidden.view(mx.uint16))
-    mx.eval(raw)
+    payload, name = raw_of(hidden)
     batch, tokens, width = hidden.shape
-    return HiddenState(memoryview(raw).cast("B"), name, (batch, tokens, width), position)  # type: ignore[arg-type]
+    return HiddenState(payload, name, (batch, tokens, width), position)
+
+
+def raw_of(array: mx.array) -> tuple[memoryview, str]:
+    """The evaluated bytes of an array and the name of its element type; the view keeps the array alive."""
+    name = _NAMES[array.dtype]
+    raw = mx.contiguous(array if name == "float32" else array.view(mx.uint16))
+    mx.eval(raw)
+    return memoryview(raw).cast("B"), name  # type: ignore[arg-type]
 
 
 def unpack(state: HiddenState) -> mx.array:
@@ -24,3 +33,24 @@ def unpack(state: HiddenState) -> mx.array:
     raw, dtype = _RAW[state.dtype]
     array = mx.array(np.frombuffer(state.payload, dtype=raw).reshape(state.shape))
     return array if dtype is None else array.view(dtype)
+
+
+def pack_rows(hidden: mx.array, positions: Sequence[int]) -> list[HiddenState]:
+    """The evaluated rows of `hidden` [B, T, D], each a state of its own at its sequence's position."""
+    whole = pack(hidden, 0)
+    size, shape = whole.nbytes // whole.shape[0], (1, *whole.shape[1:])
+    payload = memoryview(whole.payload)
+    return [
+        HiddenState(payload[row * size : (row + 1) * size], whole.dtype, shape, position)
+        for row, position in enumerate(positions)
+    ]
+
+
+def unpack_rows(states: Sequence[HiddenState]) -> mx.array:
+    """[B, T, D] of states of one shape and element type.
+
+    Raises: InvalidInput when they differ.
+    """
+    if len({(state.shape, state.dtype) for state in states}) > 1:
+        raise InvalidInput("the rows of one run differ in shape or element type")
+    return mx.concatenate([unpack(state) for state in states])

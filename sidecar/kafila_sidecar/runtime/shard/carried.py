@@ -4,7 +4,7 @@ On the wire it is one array [B, T, W]: the state's streams and the values beside
 axis. MLX thread only.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import mlx.core as mx
 
 from kafila_sidecar.errors import InvalidInput
+from kafila_sidecar.runtime.shard.finite import TokenLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,15 @@ class Carried:
         return Carried(self.hidden[..., -1:, :], {name: value[:, -1:] for name, value in self.beside.items()})
 
 
+def stacked(rows: Sequence[Carried]) -> Carried:
+    """Several of one shape and B = 1 as one with B rows."""
+    names = rows[0].beside
+    return Carried(
+        mx.concatenate([row.hidden for row in rows], axis=-3),
+        {name: mx.concatenate([row.beside[name] for row in rows]) for name in names},
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Packing:
     """How a `Carried` lies in one array where two stages meet: D, how many streams (0: no axis for them), and the
@@ -41,9 +51,10 @@ class Packing:
     beside: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
-    def total(self) -> int:
-        """W, the elements of one token."""
-        return self.width * (self.streams or 1) + sum(prod(shape) for shape in self.beside.values())
+    def layout(self) -> TokenLayout:
+        """Of one token on the wire, W elements."""
+        state = self.width * (self.streams or 1)
+        return TokenLayout(state + sum(prod(shape) for shape in self.beside.values()), state)
 
     def joined(self, carried: Carried) -> mx.array:
         """One array [B, T, W].
@@ -65,9 +76,10 @@ class Packing:
 
         Raises: InvalidInput for an array of another width.
         """
-        if array.shape[2] != self.total:
-            raise InvalidInput(f"a hidden state is {array.shape[2]} wide, this model's are {self.total}")
-        at = self.width * (self.streams or 1)
+        layout = self.layout
+        if array.shape[2] != layout.width:
+            raise InvalidInput(f"a hidden state is {array.shape[2]} wide, this model's are {layout.width}")
+        at = layout.state
         hidden, beside = array[..., :at] if self.beside else array, {}
         for name, shape in self.beside.items():
             beside[name] = array[..., at : at + prod(shape)].reshape(*array.shape[:2], *shape)

@@ -9,6 +9,7 @@ from kafila_sidecar.errors import InvalidInput, NotFound
 
 Make = Callable[[], list[Any]]
 Kind = tuple[Any, ...]
+REWINDABLE = frozenset({"KVCache", "QuantizedKVCache", "ConcatenateKVCache"})
 
 
 class SequenceCache:
@@ -33,6 +34,20 @@ class SequenceCache:
         for shadow in self._shadows:
             _count(shadow, tokens)
 
+    def trim_to(self, position: int) -> None:
+        """Forgets the tokens from `position` on, which were guesses.
+
+        Raises: InvalidInput where one of the caches can't forget.
+        """
+        if not all(can_rewind(cache) for cache in self._ours):
+            raise InvalidInput(f"a frame goes back to {position} tokens, which this architecture's caches can't")
+        tokens, self.position = self.position - position, position
+        for cache in self._ours:
+            trimmed = cache.trim(tokens)
+            assert trimmed == tokens, f"{type(cache).__name__} forgot {trimmed} tokens, not {tokens}"
+        for shadow in self._shadows:
+            _count(shadow, -tokens)
+
     @property
     def arrays(self) -> list[Any]:
         """What has to be evaluated when the output of a frame is not."""
@@ -50,15 +65,19 @@ class Sequences:
         self._caches: dict[int, SequenceCache] = {}
 
     def at(self, sequence: int, position: int) -> SequenceCache:
-        """The caches of a sequence whose next frame is at `position`; new ones at position 0.
+        """The caches of a sequence whose next frame is at `position`; new ones at position 0. What came after a lower
+        position than theirs was a guess, and is forgotten.
 
-        Raises: NotFound when the sequence was released or never began; InvalidInput when a frame is missing or twice.
+        Raises: NotFound when the sequence was released or never began; InvalidInput when a frame is missing, or goes
+        back where that can't be.
         """
         cache = self._caches.get(sequence)
         if cache is None:
             if position != 0:
                 raise NotFound(f"sequence {sequence} is not known here, yet its frame is at position {position}")
             cache = self._caches[sequence] = SequenceCache(self._make(), self._own)
+        if 0 < position < cache.position:
+            cache.trim_to(position)
         if cache.position != position:
             raise InvalidInput(f"sequence {sequence} stands at {cache.position} tokens, its frame at {position}")
         return cache
@@ -84,6 +103,14 @@ class Sequences:
 
     def __len__(self) -> int:
         return len(self._caches)
+
+
+def can_rewind(cache: Any) -> bool:
+    """Whether a cache can forget its last tokens at any length; one with a window can only until that is full."""
+    parts = getattr(cache, "caches", None)
+    if parts is not None:
+        return all(can_rewind(part) for part in parts)
+    return type(cache).__name__ in REWINDABLE
 
 
 def kind_of(cache: Any) -> Kind:

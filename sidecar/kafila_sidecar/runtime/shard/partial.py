@@ -175,13 +175,13 @@ def module_at(model: Module, path: str) -> Module:
 
 
 def first_parameter(module: Module) -> str:
-    return _parameters(type(module))[0]
+    return parameters_of(type(module))[0]
 
 
 def redirect(module: Module, handler: Handler) -> None:
     """Lets `handler(what it is called with, original)` answer the calls of one module, which else stays what it is."""
     kind = type(module)
-    names = _parameters(kind)
+    names = parameters_of(kind)
 
     def call(self: Module, *args: Any, **kwargs: Any) -> Any:
         return handler({**dict(zip(names, args, strict=False)), **kwargs}, lambda given: kind.__call__(self, **given))
@@ -189,7 +189,7 @@ def redirect(module: Module, handler: Handler) -> None:
     module.__class__ = type(kind.__name__, (kind,), {"__call__": call, "__module__": kind.__module__})
 
 
-def _parameters(kind: type) -> tuple[str, ...]:
+def parameters_of(kind: type) -> tuple[str, ...]:
     """What a call of a module takes, in order; a doctored one's as it was before."""
     plain: Mapping[str, Any] = inspect.signature(kind.__call__).parameters
     return tuple(plain)[1:]

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.models.anatomy import Headers
+from kafila_sidecar.models.family import Together
+from kafila_sidecar.runtime.shard.finite import NotFinite, check_state, flaw_of_logits, flaw_of_state
 from kafila_sidecar.runtime.shard.state import HiddenState
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from kafila_sidecar.runtime.text.sample import Sampler
 
 LARGE_CHUNK_TOKENS = 32  # from here on a chunk's temporaries are worth giving back at once
+
+_WHY = "its weights are damaged, or its element type is too small for its numbers; a checkpoint in bf16 or f32 may help"
 
 
 class Shard:
@@ -40,8 +44,12 @@ class Shard:
         last: "Packing",
         weight_bytes: int,
         held: frozenset[str],
+        takes_rows: bool,
+        can_rewind: bool,
     ) -> None:
-        self.width = entry.total  # elements of one token in what comes in
+        self.entry, self.last = entry.layout, last.layout  # of what comes in, and of what comes to the head at last
+        self.takes_rows = takes_rows  # whether several sequences can be in one run
+        self.can_rewind = can_rewind  # whether a frame may go back to an earlier position of its sequence
         self.weight_bytes = weight_bytes
         self._passage = passage
         self._sequences = sequences
@@ -83,9 +91,11 @@ class Shard:
     def of(cls, built: "Built", start: int, end: int, *, head: bool) -> "Shard":
         """The stage [start, end) of a Model whose weights are in place."""
         from kafila_sidecar.runtime.shard.building import flat
-        from kafila_sidecar.runtime.shard.kv import Sequences
+        from kafila_sidecar.runtime.shard.kv import Sequences, can_rewind
         from kafila_sidecar.runtime.shard.partial import PartialModel
+        from kafila_sidecar.runtime.shard.rows import let_take_rows
 
+        let_take_rows(built.model, built.blocks[start:end], built.family.together)
         size = built.weight_bytes(start, end, head=head)
         own = built.roll.slots_of(start, end, head=head)
         beside = [one for one in built.family.beside if one.parameter in built.roll.beside]
@@ -97,6 +107,8 @@ class Shard:
             last=built.roll.packing(built.family, built.count),
             weight_bytes=size,
             held=frozenset(name for name, _ in flat(built.model) if built.is_of(name, start, end, head=head)),
+            can_rewind=all(can_rewind(cache) for slot, cache in enumerate(built.caches()) if slot in own),
+            takes_rows=built.family.together is not Together.NOTHING,
         )
 
     def embed_and_blocks(self, sequence: int, tokens: Sequence[int]) -> HiddenState:
@@ -107,10 +119,54 @@ class Shard:
         carried = self._passage.of_tokens(mx.array([list(tokens)], dtype=mx.int32), cache.slots)
         return self._leave(carried, cache)
 
-    def run_blocks(self, sequence: int, state: HiddenState) -> HiddenState:
-        """A received state run through our blocks.
+    def embed_rows(self, rows: Sequence[tuple[int, Sequence[int]]]) -> list[HiddenState]:
+        """The next tokens of several sequences, equally many of each, in one run; otherwise as `embed_and_blocks`.
 
-        Raises: NotFound or InvalidInput when the state is not the sequence's next, or not of this model.
+        Raises: InvalidInput for several rows of a family whose code takes one.
+        """
+        import mlx.core as mx
+
+        from kafila_sidecar.runtime.shard.rows import joined_slots
+
+        if len(rows) == 1:
+            return [self.embed_and_blocks(*rows[0])]
+        self._check_rows([len(tokens) for _, tokens in rows])
+        caches = [self._sequences.at(sequence, self._sequences.position(sequence)) for sequence, _ in rows]
+        tokens = mx.array([list(tokens) for _, tokens in rows], dtype=mx.int32)
+        return self._leave_rows(self._passage.of_tokens(tokens, joined_slots(caches)), caches)
+
+    def run_rows(self, rows: Sequence[tuple[int, HiddenState]]) -> list[HiddenState]:
+        """Received states of several sequences, equally many tokens of each, through our blocks in one run. Of several
+        rows what was made is not checked here, since one row's fault is not the others': see `check_made`.
+
+        Raises: as `run_blocks`, before anything is run; InvalidInput for several rows of a family whose code takes one.
+        """
+        from kafila_sidecar.runtime.shard.arrays import unpack_rows
+        from kafila_sidecar.runtime.shard.rows import joined_slots
+
+        if len(rows) == 1:
+            return [self.run_blocks(*rows[0])]
+        self._check_rows([state.tokens for _, state in rows])
+        caches = [self._entered(sequence, state) for sequence, state in rows]
+        received = self._entry.parted(unpack_rows([state for _, state in rows]))
+        return self._leave_rows(self._passage.of_state(received, joined_slots(caches)), caches)
+
+    def check_next(self, sequence: int, state: HiddenState) -> None:
+        """Whether a received state may be run; what is looked at is its bytes alone.
+
+        Raises: InvalidInput when it is not the sequence's next, not of this model, or holds NaN or infinity.
+        """
+        stands_at = self._sequences.position(sequence)
+        if stands_at != state.position:
+            raise InvalidInput(f"sequence {sequence} stands at {stands_at} tokens, its frame at {state.position}")
+        check_state(state, self.entry)
+
+    def run_blocks(self, sequence: int, state: HiddenState) -> HiddenState:
+        """A received state run through our blocks. What the sequence has beyond its position was a guess, and is
+        forgotten.
+
+        Raises: NotFound or InvalidInput when the state is not the sequence's next, or not of this model; NotFinite when
+        our blocks make NaN or infinity of it.
         """
         cache, carried = self._through(sequence, state)
         return self._leave(carried, cache)
@@ -137,13 +193,43 @@ class Shard:
         mx.eval(logits)
         return logits
 
+    def logits_of(self, rows: Sequence[tuple[int, HiddenState]]) -> "mx.array":
+        """The logits [B, V] that follow the last token of each sequence's state, evaluated."""
+        import mlx.core as mx
+
+        from kafila_sidecar.runtime.shard.arrays import unpack
+        from kafila_sidecar.runtime.shard.carried import stacked
+
+        for sequence, _ in rows:
+            self._sequences.check(sequence)
+        last = [self._last.parted(unpack(state)).last_token() for _, state in rows]
+        logits: mx.array = self._passage.of_head(last[0] if len(last) == 1 else stacked(last))[:, -1]
+        mx.eval(logits)
+        return logits
+
     def next_token(self, sequence: int, state: HiddenState, sampler: "Sampler") -> int:
-        """The token that `sampler` picks after the last one of `state`."""
-        return sampler.pick(self.norm_and_head(sequence, state))
+        """The token that `sampler` picks after the last one of `state`.
+
+        Raises: NotFinite for logits among which there is no choice.
+        """
+        from kafila_sidecar.runtime.shard.arrays import raw_of
+
+        logits = self.norm_and_head(sequence, state)
+        if wrong := flaw_of_logits(*raw_of(logits)):
+            raise NotFinite(f"the model's scores for the next token hold {wrong}: {_WHY}")
+        return sampler.pick(logits)
 
     def position(self, sequence: int) -> int:
         """Tokens of the sequence that our blocks have taken in; 0 for one that hasn't begun."""
         return self._sequences.position(sequence)
+
+    def rewind(self, sequence: int, position: int) -> None:
+        """Forgets the tokens of a sequence from `position` on, which were guesses.
+
+        Raises: NotFound for a sequence that isn't here, InvalidInput for one that isn't that long, or can't forget.
+        """
+        self._sequences.check(sequence)
+        self._sequences.at(sequence, position)
 
     def release(self, sequence: int) -> None:
         """Frees what the sequence holds; may be said twice, and of sequences that never came."""
@@ -168,11 +254,33 @@ class Shard:
     def _through(self, sequence: int, state: HiddenState) -> "tuple[SequenceCache, Carried]":
         from kafila_sidecar.runtime.shard.arrays import unpack
 
-        if state.shape[2] != self.width:
-            raise InvalidInput(f"a hidden state is {state.shape[2]} wide, this model's are {self.width}")
-        carried = self._entry.parted(unpack(state))
-        cache = self._sequences.at(sequence, state.position)
-        return cache, self._passage.of_state(carried, cache.slots)
+        cache = self._entered(sequence, state)
+        return cache, self._passage.of_state(self._entry.parted(unpack(state)), cache.slots)
+
+    def _entered(self, sequence: int, state: HiddenState) -> "SequenceCache":
+        """The caches of the sequence whose next state this is."""
+        if state.shape[2] != self.entry.width:
+            raise InvalidInput(f"a hidden state is {state.shape[2]} wide, this model's are {self.entry.width}")
+        return self._sequences.at(sequence, state.position)
+
+    def _check_rows(self, tokens: Sequence[int]) -> None:
+        if not self.takes_rows:
+            raise InvalidInput("this architecture's code runs one sequence at a time")
+        if len(set(tokens)) > 1:
+            raise InvalidInput("the rows of one run have equally many tokens")
+
+    def _leave_rows(self, carried: "Carried", caches: "Sequence[SequenceCache]") -> list[HiddenState]:
+        from kafila_sidecar.runtime.shard.arrays import pack_rows
+
+        states = pack_rows(self._exit.joined(carried), [cache.position for cache in caches])
+        for cache, state in zip(caches, states, strict=True):
+            cache.advance(state.tokens)
+        return states
+
+    def check_made(self, state: HiddenState) -> None:
+        """Raises: NotFinite when our blocks made NaN or infinity."""
+        if wrong := flaw_of_state(state, self._exit.layout):
+            raise NotFinite(f"the model's blocks made {wrong} of this request: {_WHY}")
 
     def _leave(self, carried: "Carried", cache: "SequenceCache") -> HiddenState:
         import mlx.core as mx
@@ -180,6 +288,7 @@ class Shard:
         from kafila_sidecar.runtime.shard.arrays import pack
 
         state = pack(self._exit.joined(carried), cache.position)
+        self.check_made(state)
         cache.advance(state.tokens)
         if state.tokens >= LARGE_CHUNK_TOKENS:
             mx.clear_cache()

@@ -1,0 +1,70 @@
+"""Which tokens a stage runs next, of those that wait there. Pure: no clock, no task.
+
+Steps of a few tokens (decoding) of different sequences run together, prompt chunks alone; a run of steps and a chunk
+take turns, so that neither waits for more than one of the other. What comes of one sequence runs in the order in which
+it came.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Work = TypeVar("Work")
+
+
+@dataclass(frozen=True, slots=True)
+class InLine(Generic[Work]):
+    """tokens: of the sequence, in this step or chunk."""
+
+    sequence: int
+    tokens: int
+    is_chunk: bool
+    work: Work
+
+
+class Gathering(Generic[Work]):
+    """What waits at one stage, oldest first."""
+
+    def __init__(self) -> None:
+        self._lines: dict[int, deque[InLine[Work]]] = {}  # by sequence, in the order of their first ones' coming
+        self._chunk_is_due = False
+
+    def add(self, one: InLine[Work]) -> None:
+        self._lines.setdefault(one.sequence, deque()).append(one)
+
+    def next(self, most_rows: int) -> Sequence[InLine[Work]]:
+        """One run: up to `most_rows` steps of equally many tokens, or one chunk; none when nothing waits."""
+        chunk = next((line[0] for line in self._lines.values() if line[0].is_chunk), None)
+        steps = [line[0] for line in self._lines.values() if not line[0].is_chunk]
+        if chunk is not None and (self._chunk_is_due or not steps):
+            self._chunk_is_due = False
+            return self._taken([chunk])
+        self._chunk_is_due = chunk is not None
+        return self._taken([step for step in steps if step.tokens == steps[0].tokens][:most_rows])
+
+    def drop(self, sequence: int) -> Sequence[InLine[Work]]:
+        """Nobody wants a sequence any more: what of it waited."""
+        return list(self._lines.pop(sequence, ()))
+
+    def drop_all(self) -> Sequence[InLine[Work]]:
+        dropped = [one for line in self._lines.values() for one in line]
+        self._lines.clear()
+        return dropped
+
+    @property
+    def tokens(self) -> int:
+        """How many wait."""
+        return sum(one.tokens for line in self._lines.values() for one in line)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lines.values()))
+
+    def _taken(self, run: list[InLine[Work]]) -> Sequence[InLine[Work]]:
+        """A sequence with more to run goes to the end of the line."""
+        for one in run:
+            line = self._lines.pop(one.sequence)
+            line.popleft()
+            if line:
+                self._lines[one.sequence] = line
+        return run

@@ -1,0 +1,108 @@
+"""The rule for rows a run, against rings played event by event."""
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from kafila_planner import Plan, RowsPace, make_plan, paces, problem_from_json, rows_for
+from tests.support.plans import MODEL
+
+StepS = Callable[[int], float]
+
+MOST = 8
+PLAYED_S = 60.0
+WORST = 0.85  # of the best cap's tokens a second
+
+
+def played(stages: Sequence[StepS], hop_s: float, users: int, cap: int) -> float:
+    """Tokens a second of a ring whose stages take what waits, up to `cap` rows a run."""
+    queues: list[deque[int]] = [deque() for _ in stages]
+    busy = [False] * len(stages)
+    queues[0].extend(range(users))
+    events: list[tuple[float, int, int, list[int]]] = []  # when, which, at which stage; done (1) or arrived (0)
+    now = tokens = number = 0.0
+
+    def start(stage: int) -> None:
+        nonlocal number
+        if not busy[stage] and queues[stage]:
+            rows = [queues[stage].popleft() for _ in range(min(cap, len(queues[stage])))]
+            busy[stage] = True
+            number += 1
+            heapq.heappush(events, (now + stages[stage](len(rows)), int(number), stage, rows))
+
+    start(0)
+    while now < PLAYED_S:
+        now, _, place, rows = heapq.heappop(events)
+        if place >= 0:
+            busy[place] = False
+            following = (place + 1) % len(stages)
+            number += 1
+            heapq.heappush(events, (now + hop_s, int(number), -1 - following, rows))
+            start(place)
+        else:
+            following = -1 - place
+            tokens += len(rows) if following == 0 else 0
+            queues[following].extend(rows)
+            start(following)
+    return tokens / now
+
+
+def flat(seconds: float, slope: float) -> StepS:
+    return lambda rows: seconds * (1 + slope * (rows - 1))
+
+
+def bent(seconds: float) -> StepS:
+    """f32 on a processor: 1, 1.11, 1.16, 1.79 times for 1, 2, 4, 8 rows."""
+    at = {1: 1.0, 2: 1.11, 3: 1.14, 4: 1.16, 5: 1.32, 6: 1.47, 7: 1.63, 8: 1.79}
+    return lambda rows: seconds * at[rows]
+
+
+PROFILES = {
+    "gpu": lambda stages: [flat(0.025 / stages, 0.036)] * stages,
+    "f32": lambda stages: [bent(0.065 / stages)] * stages,
+    "bf16": lambda stages: [flat(0.13 / stages, 0.37)] * stages,
+    "one slow": lambda stages: [flat(0.03, 0.1), *[flat(0.01, 0.1)] * (stages - 1)],
+}
+
+
+@pytest.mark.parametrize("hop_s", [0.0003, 0.005, 0.025])
+@pytest.mark.parametrize("users", [2, 4, 8, 16])
+@pytest.mark.parametrize("count", [2, 3, 5])
+@pytest.mark.parametrize("profile", PROFILES)
+def test_rows_when_ruled_then_nearly_as_quick_as_the_best_cap(
+    profile: str, count: int, users: int, hop_s: float
+) -> None:
+    stages = PROFILES[profile](count)
+    known = [
+        RowsPace(rows, sum(step(rows) for step in stages) + count * hop_s, max(step(rows) for step in stages))
+        for rows in range(1, MOST + 1)
+    ]
+    speeds = {cap: played(stages, hop_s, users, cap) for cap in range(1, MOST + 1)}
+    assert speeds[rows_for(users, known)] >= WORST * max(speeds.values())
+
+
+def test_rows_when_one_user_is_there_then_one() -> None:
+    assert rows_for(1, [RowsPace(1, 1.0, 0.5), RowsPace(2, 1.0, 0.5)]) == 1
+    assert rows_for(9, []) == 1
+
+
+def test_paces_when_a_plan_is_measured_then_its_own_figures_at_one_row() -> None:
+    members = [
+        {
+            "name": name,
+            "block_s": {"1": 0.01, "4": 0.012},
+            "overhead_s": 0.001,
+            "memory_bytes": 100_000_000,
+            "rtt_s": 0.004,
+        }
+        for name in ("ada", "bob")
+    ]
+    problem = problem_from_json({"model": MODEL, "members": members, "concurrency": 4, "require": ["all"]})
+    plan = make_plan(problem)
+    assert isinstance(plan, Plan)
+    alone = paces(problem, plan)[0]
+    assert alone.rows == 1
+    assert alone.busiest_s == pytest.approx(max(stage.cost_s or 0.0 for stage in plan.stages))
+    assert alone.circuit_s == pytest.approx(plan.circuit_s)
