@@ -182,8 +182,8 @@ class Dispatcher:
         """One member's word alone removes nobody: the accused may show that it is there."""
         if member == self._follower.name:
             self._turns.say(speech.here())
-        elif self._coordinator and sender == self._follower.name and self._follower.liveness.is_missed(member):
-            await self._cores.obey(self._coordinator.lost(member, "lost", self._now()))  # two things say so
+        elif self._coordinator and sender == self._follower.name and self._follower.liveness.is_beyond_doubt(member):
+            await self._cores.obey(self._coordinator.lost(member, "lost", self._now()))
         elif self._coordinator:
             await self._cores.obey(self._coordinator.accused(member, sender, self._now()))
         elif {sender, member} <= set(self._follower.members):
