@@ -1,10 +1,10 @@
 """Who is dead, by which rules and after how long; every such rule is here. No I/O, no clock.
 
-Each member judges the others by itself (`Liveness`): nothing came over their link for `LINK_SILENT_S`; the rendezvous
-misses them, the link is silent for `LINK_SILENT_AND_GONE_S`, and they did not answer by another way when they were
-asked for; or the rendezvous misses them, there is no link, and they did not answer either. The rendezvous' word alone kills nobody, and neither does one member's:
-the host hears who was accused (`Hearings`). The host itself is judged by the same rules; then the others need a
-successor within `TAKEOVER_DEADLINE_S`.
+Each member judges the others by itself (`Liveness`): nothing came over their link for `LINK_SILENT_S`; or the
+rendezvous misses them, the link is silent for `LINK_SILENT_AND_GONE_S`, and they did not answer by another way when
+they were asked for; or the rendezvous misses them, there is no link, and they did not answer either. The rendezvous'
+word alone kills nobody, and neither does one member's: the host hears who was accused (`Hearings`). The host itself is
+judged by the same rules; then the others need a successor within `TAKEOVER_DEADLINE_S`.
 
 Times are seconds of the driver's monotonic clock, given as `now`; `silent_s` says of each linked peer how long nothing
 came from it.

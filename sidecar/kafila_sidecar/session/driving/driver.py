@@ -97,6 +97,7 @@ class SessionDriver:
             terms=terms,
             shares=shares,
             served=self._served,
+            introduce=self._introduce,
             now=self._clock.now,
         )
         self._shown = self._glance()
