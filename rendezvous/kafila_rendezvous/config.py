@@ -47,6 +47,8 @@ class RendezvousLimits:
     queued_bytes_per_room: int = 32 * 1024 * 1024  # the last eighth for small mail of addresses that hold little
     queued_bytes_in_all: int = 256 * 1024 * 1024  # the same
     idle_ttl_s: float = 60.0  # a mailbox that nobody attends; so long after a restart may its owner come back
+    rest_ttl_s: float = 7 * 86_400.0  # so long after everybody was lost may one who had a mailbox open a room again
+    resting_rooms: int = 10_000
     cool_down_s: float = 600.0  # before a room's number is given out again
     greets_per_address_and_minute: int = 120
     udp_requests_per_address_and_s: float = 50.0  # STUN, and binding at the relay; what the relay carries has its own
@@ -58,6 +60,7 @@ class RendezvousLimits:
     relay_ends_per_address: int = 256
     relay_idle_s: float = 45.0  # an end that was not bound again; members do so every 10 s
     relay_bytes_per_s: int = 8 * 1024 * 1024  # an end
+    relay_bytes_per_address_and_s: int = 32 * 1024 * 1024  # of all ends there; `--relay-rate`
     relay_streams_per_address: int = 16
 
 

@@ -77,6 +77,8 @@ func tellCode(ctx context.Context, c *control.Client, name string, s screen) err
 		return err
 	}
 	switch {
+	case session.Code == "" && session.Host == session.Self:
+		return errors.New("the rendezvous has forgotten this session, so its code is dead: nobody can join until it has another one")
 	case session.Code == "":
 		return fmt.Errorf("only the host, %s, knows this session's code: ask there", session.Host)
 	case session.Host != session.Self:
@@ -108,7 +110,7 @@ func lockingCommand(locked bool, cmd *cobra.Command) *cobra.Command {
 	cmd.Args = arguments(0, 1)
 	cmd.RunE = onSession(func(ctx context.Context, c *control.Client, name string, s screen) error {
 		var session pb.Session
-		if err := c.Post(ctx, "lock", &pb.LockRequest{Session: name, Locked: locked}, &session); err != nil {
+		if err := c.Post(ctx, "lock", &pb.LockRequest{Session: name, Locked: &locked}, &session); err != nil {
 			return err
 		}
 		return s.tell(&session, "", "Joining is "+text.Joining(session.Joining)+".")

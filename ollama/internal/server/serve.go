@@ -36,6 +36,9 @@ func Serve(ctx context.Context, stock func() error) error {
 	if err := portIsFree(envconfig.Host().Host); err != nil {
 		return err
 	}
+	if err := leaveNoCore(); err != nil {
+		slog.Warn("core_dumps_not_refused", "error", err)
+	}
 	useInstalledLibraries()
 	envelope.Register()
 	scheduler := &Scheduler{}
@@ -52,7 +55,9 @@ func Serve(ctx context.Context, stock func() error) error {
 
 	ctx, cancel := context.WithCancel(ctx)
 	ollama := api.NewClient(envconfig.Host(), &http.Client{Transport: &seal.Transport{Seal: key.ToStore}})
-	models := NewSessionModels(ctx, keeper.Client(), ollama, scheduler, key, ownership(keeper.Socket()))
+	owner, release := ownership(keeper.Socket())
+	defer release()
+	models := NewSessionModels(ctx, keeper.Client(), ollama, scheduler, key, owner)
 	standBefore(http.DefaultServeMux, Routes(keeper, models, accessOfOwner()), models, key)
 	var running sync.WaitGroup
 	running.Add(1)
@@ -66,14 +71,21 @@ func Serve(ctx context.Context, stock func() error) error {
 	return err
 }
 
-// ownership gives the file that says of stub models that their server lives; without one, nothing says it.
-func ownership(socket string) string {
-	owner := filepath.Join(filepath.Dir(socket), "owner")
-	if err := stub.Own(owner); err != nil {
+// ownership gives the file that says of stub models that their server lives, until release; without one, nothing says it.
+func ownership(socket string) (owner string, release func() error) {
+	owner = filepath.Join(filepath.Dir(socket), "owner")
+	release, err := stub.Own(owner)
+	if err != nil {
 		slog.Warn("session_models_not_owned", "error", err)
-		return ""
+		return "", func() error { return nil }
 	}
-	return owner
+	return owner, release
+}
+
+// leaveNoCore has the system keep no picture of our memory on the disk should we crash, nor of the sidecar's and the
+// runners' that we start: codes, keys and prompts are in it.
+func leaveNoCore() error {
+	return syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{})
 }
 
 // standBefore registers what is ours on the mux that stock serves, where it has its own handler at "/". The two wild

@@ -6,7 +6,7 @@ as anybody does who knows a room's number, and tell their new mailbox.
 
 import asyncio
 import logging
-from typing import Protocol
+from typing import Any, Protocol
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import InvalidInput, KafilaError
@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 SERVER_PATIENCE_S = 60.0  # for a rendezvous that may be started again: for so long it knows its mailboxes then
 TRIAL_S = 15.0  # for the first other member to come
 PAUSE_S = 30.0  # after all places have failed
+MOST_MOVES = 1_000_000
 FIRST_RETRY_S, LARGEST_RETRY_S = 0.5, 10.0  # of a member that can't enter the new room
 
 
@@ -57,6 +58,7 @@ class Mover:
         self._arrived = asyncio.Event()
         self._trial = 0  # the number of the move that is tried now, as the host
         self._following: asyncio.Task[None] | None = None
+        self._leading: asyncio.Task[Any] | None = None
 
     # ---- What happens
 
@@ -78,6 +80,8 @@ class Mover:
     def told(self, move: ring_pb2.Moved, host: Member, group: asyncio.TaskGroup) -> None:
         """The host says where the room is. Raises InvalidInput where nobody could be."""
         address = _checked(move)
+        if any(one.member >= self._dwelling.log_length for one in move.residents):
+            raise InvalidInput("the host moved the session with members whom the log does not name yet")
         self._where.heard_of(move)
         if self._dwelling.is_host or move.number <= self._where.number:
             return
@@ -85,7 +89,7 @@ class Mover:
         if here.place.room == move.room and _is_same(here.address, address):
             self._where.moved(move, host.name)
             return
-        self.stop()
+        self._stop_following()
         self._following = group.create_task(self._follow(move, address), name="follow the room")
 
     def came(self, member: Member, word: ring_pb2.MovedIn) -> None:
@@ -100,16 +104,22 @@ class Mover:
             self._dwelling.say(ring_pb2.Control(moved=self._move_here()))
 
     def stop(self) -> None:
-        """Follows to no room any more that it was told of."""
-        if self._following is not None:
-            self._following.cancel()
+        """This member leaves, and moves nowhere any more."""
+        self._stop_following()
+        if self._leading is not None:
+            self._leading.cancel()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Until stopped."""
+        self._leading = asyncio.current_task()
         while True:
             await self._until_due()
             if not await self._move():
                 await self._wait(PAUSE_S)
+
+    def _stop_following(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
 
     # ---- The host's part
 
@@ -234,8 +244,10 @@ class Mover:
 
 
 def _checked(move: ring_pb2.Moved) -> RendezvousAddress:
-    if not move.number or not 1 <= move.room <= LARGEST_ROOM:
-        raise InvalidInput(f"the host moved the session to room {move.room}, which is none")
+    if not 1 <= move.number <= MOST_MOVES or not 1 <= move.room <= LARGEST_ROOM:
+        raise InvalidInput(
+            f"the host moved the session to room {move.room} for the {move.number}th time: there is none"
+        )
     return parse_address(move.address)
 
 
