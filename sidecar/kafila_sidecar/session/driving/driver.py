@@ -100,6 +100,7 @@ class SessionDriver:
             terms=terms,
             shares=shares,
             served=self._served,
+            introduce=self._introduce,
             now=self._clock.now,
         )
         self._shunned: dict[str, int] = {}  # who broke the ring's rules, and in which epoch
