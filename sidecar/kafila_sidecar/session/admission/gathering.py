@@ -42,7 +42,7 @@ Outcome = Welcomed | Lead | TurnedAway
 Output = AdmissionAnswer | Outcome
 
 
-class Gathering:
+class Homecoming:
     """One stay in a room. Times are seconds of a monotonic clock, given as `now`."""
 
     def __init__(

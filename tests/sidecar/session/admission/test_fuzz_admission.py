@@ -9,7 +9,7 @@ import pytest
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.session.admission.doorstep import MOST_KNOCKS, STEPS, Doorstep, ProvedMember
-from kafila_sidecar.session.admission.gathering import Gathering, GatheringPace
+from kafila_sidecar.session.admission.gathering import GatheringPace, Homecoming
 from kafila_sidecar.session.admission.host import (
     HOST_CONTEXT,
     MOST_EXCHANGES,
@@ -298,7 +298,7 @@ def test_gathering_when_mail_is_hostile_then_nobody_leads_by_it() -> None:
     said, *_ = exchange()
     _, _, host, ada = returning()
     bob = newcomer(host, "bob")
-    gathering = Gathering(
+    gathering = Homecoming(
         log=replay(SESSION, host.log.entries),
         name="bob",
         identity=bob.identity,

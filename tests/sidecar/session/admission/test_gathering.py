@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import Denied, KafilaError, Refused
 from kafila_sidecar.session.admission.doorstep import MOST_KNOCKS, Doorstep, ProvedMember
-from kafila_sidecar.session.admission.gathering import Gathering, GatheringPace, Lead, Output
+from kafila_sidecar.session.admission.gathering import GatheringPace, Homecoming, Lead, Output
 from kafila_sidecar.session.admission.host import AdmissionAnswer
 from kafila_sidecar.session.admission.knocker import Knocker, TurnedAway, Welcomed
 from kafila_sidecar.session.admission.versions import Versions
@@ -30,7 +30,7 @@ PACE = GatheringPace()
 class Returner:
     """One member that was started again; its mailbox is its place in the list, from 1 on."""
 
-    gathering: Gathering
+    gathering: Homecoming
     replica: Replica
     is_here: bool = True
     ended: object = None
@@ -101,9 +101,9 @@ def room(members: int, *here: int) -> ReturnersRoom:
     return made
 
 
-def gathering(replica: Replica, log: Log) -> Gathering:
+def gathering(replica: Replica, log: Log) -> Homecoming:
     name = replica.self_name
-    return Gathering(
+    return Homecoming(
         log=log, name=name, identity=replica.identity, versions=VERSIONS, entropy=entropy(name), pace=PACE, now=0.0
     )
 
