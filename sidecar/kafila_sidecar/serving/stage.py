@@ -1,9 +1,11 @@
 """This machine's part in a session, one epoch after another."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections import defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,14 +14,15 @@ from kafila_sidecar.errors import KafilaError, Unavailable, from_code
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.runtime.mlx_thread import MlxThread
-from kafila_sidecar.runtime.text.tokenizer import Tokenizer
 from kafila_sidecar.serving import epoch as epochs
 from kafila_sidecar.serving import remote
 from kafila_sidecar.serving.engine import EngineLimits
 from kafila_sidecar.serving.epoch import Epoch, EpochEnd
 from kafila_sidecar.serving.holding import Holding, Part
-from kafila_sidecar.serving.intake import Intake
+from kafila_sidecar.serving.intake import Intake, SessionText
+from kafila_sidecar.serving.limits import refuse_unsupported
 from kafila_sidecar.serving.requests import Replies, RequestTable
+from kafila_sidecar.serving.shares import Shares
 from kafila_sidecar.serving.telling import FetchTelling
 from kafila_sidecar.serving.trace import RequestTrace
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
@@ -72,20 +75,27 @@ class Stage:
         weights: StageWeights,
         bits: int = 0,
         mlx: MlxThread,
+        text: Callable[[Path], SessionText],
         links: Callable[[], LinkTable],
         traced: Callable[[dict[str, Any]], None],
         broken: Callable[[str, str], None],
         limits: StageLimits | None = None,
     ) -> None:
+        """`text`: for the checkpoint whose small files lie in a folder."""
         self._name = name
         self._weights = weights
         self._mlx = mlx
+        self._make_text = text
         self._links = links
         self._traced = traced
         self._broken = broken
         self._limits = limits or StageLimits()
         self._holding = Holding(mlx, bits=bits)
+        self._text: SessionText | None = None
         self._requests: RequestTable | None = None
+        self._shares = Shares()
+        self._receiving: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # a request, by who asks
+        self._entering: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._epoch: Epoch | None = None
         self._serving = asyncio.Event()
         self._fault = Fault("", "UNAVAILABLE", "the session is not ready yet")  # while there is no epoch
@@ -102,18 +112,11 @@ class Stage:
         stage = proposal.stage_of(self._name)
         if stage is None:
             return
-        is_head = proposal.head == self._name
-        part = Part(stage.start, stage.end, is_head)
-        names = self._weights.shard(**part._asdict())
-        await self._fetch(names, part, FetchTelling(progress))
-        progress("loading", 0, 0)
-        files = self._weights.files_for(names)
-        folder = self._weights.small_files
-        await self._holding.hold(folder, files, start=stage.start, end=stage.end, head=is_head)
-        if is_head and self._requests is None:
-            tokenizer = await self._mlx.run(Tokenizer.load, folder)
-            context_tokens = proposal.problem.context_tokens
-            self._requests = RequestTable(Intake(tokenizer=tokenizer, mlx=self._mlx, context_tokens=context_tokens))
+        part = Part(stage.start, stage.end, proposal.head == self._name)
+        if part.head and self._requests is None:
+            self._requests = await self._beside(self._take(part, progress), proposal.problem.context_tokens)
+        else:
+            await self._take(part, progress)
 
     def serve(self, proposal: Proposal) -> None:
         """Every stage is loaded."""
@@ -146,6 +149,9 @@ class Stage:
         if self._requests is not None:
             self._requests.close()
             self._requests = None
+        text, self._text = self._text, None
+        if text is not None:
+            await text.close()
         if self._freeing is not None:
             await asyncio.wait((self._freeing,))
         await self._holding.free()
@@ -178,7 +184,8 @@ class Stage:
         Raises:
             KafilaError: the stream broke.
         """
-        await remote.answer(stream, self._asked_as_head)
+        asked = partial(self._asked_as_head, stream.peer)
+        await remote.answer(stream, asked, receiving=self._receiving[stream.peer])
 
     # ---- Requests
 
@@ -188,9 +195,11 @@ class Stage:
         Raises:
             KafilaError: see `Engine.asked`; Unavailable names the member that was lost.
         """
-        if self._epoch is None:
+        refuse_unsupported(request)
+        epoch = self._epoch
+        if epoch is None:
             raise from_code(self._fault.code, self._fault.sentence)
-        async with self._epoch.asked(request) as replies:
+        async with self._admitted(epoch, self._name, request, epoch.asked(request)) as replies:
             is_done = False
             while not is_done:
                 reply = await replies.next()
@@ -210,6 +219,26 @@ class Stage:
 
     # ---- Private
 
+    async def _take(self, part: Part, progress: Progress) -> None:
+        names = self._weights.shard(**part._asdict())
+        await self._fetch(names, part, FetchTelling(progress))
+        progress("loading", 0, 0)
+        files = self._weights.files_for(names)
+        await self._holding.hold(self._weights.small_files, files, **part._asdict())
+
+    async def _beside(self, taking: Coroutine[Any, Any, None], context_tokens: int) -> RequestTable:
+        """Takes what the head needs, and starts its text meanwhile. Raises KafilaError as either does."""
+        text = self._text = self._text or self._make_text(self._weights.small_files)
+        reading = asyncio.create_task(text.vocabulary(), name="read the vocabulary")
+        try:
+            await taking
+            vocabulary = await reading
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+        intake = Intake(text=text, vocabulary=vocabulary, mlx=self._mlx, context_tokens=context_tokens)
+        return RequestTable(intake)
+
     async def _fetch(self, names: frozenset[str], part: Part, telling: FetchTelling) -> None:
         """What is not in memory, unless that turns out to be what somebody gave wrongly."""
         if self._freeing is not None:
@@ -221,14 +250,25 @@ class Stage:
             await self._weights.fetch(names, progress=telling.came, waiting=telling.waits)
 
     @asynccontextmanager
-    async def _asked_as_head(self, request: pb.GenerateRequest, number: int) -> AsyncIterator[Replies]:
+    async def _asked_as_head(self, peer: str, request: pb.GenerateRequest, number: int) -> AsyncIterator[Replies]:
         epoch = await self._until_serving()
         if epoch.engine is None or epoch.proposal.epoch != number:
             raise Unavailable(
                 f"{self._name} is not the head that was asked for: the session is planned again, try again"
             )
-        async with epoch.engine.asked(request) as replies:
+        async with self._admitted(epoch, peer, request, epoch.engine.asked(request)) as replies:
             yield replies
+
+    @asynccontextmanager
+    async def _admitted(
+        self, epoch: Epoch, member: str, request: pb.GenerateRequest, asked: AbstractAsyncContextManager[Replies]
+    ) -> AsyncIterator[Replies]:
+        """Within a member's share, whose prompts are made ready one after another: so it takes turns with others."""
+        with self._shares.held(member, request.ByteSize(), concurrency=epoch.proposal.problem.concurrency):
+            async with AsyncExitStack() as entered:
+                async with self._entering[member]:
+                    replies = await entered.enter_async_context(asked)
+                yield replies
 
     async def _until_serving(self) -> Epoch:
         try:
