@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import pytest
 from kafila_sidecar.errors import Exhausted, InvalidInput
 from kafila_sidecar.runtime.mlx_thread import prefer_openblas
 from kafila_sidecar.runtime.text.apart.text_process import TextProcess
+from kafila_sidecar.serving.engine import EngineLimits
 from kafila_sidecar.serving.limits import MOST_REQUEST_BYTES
 from kafila_sidecar.serving.shares import MOST_WAITING_OF_ONE
-from tests.sidecar.serving.stages import StageParty, TextHere, answer, ask, party, refusal
+from tests.sidecar.serving.stages import LIMITS, StageParty, TextHere, answer, ask, party, refusal
 
 pytestmark = pytest.mark.mlx
 
@@ -88,6 +90,31 @@ async def test_requests_when_one_member_has_more_than_its_share_then_refused_bef
     await asyncio.wait(flood)
     text.may.release()
     assert (await answer(party["ada"], ask("z", num_predict=1)))[1].done
+
+
+async def test_request_when_the_queue_is_full_then_refused_before_it_is_rendered(tiny: Path, tmp_path: Path) -> None:
+    texts: list[Gated] = []
+
+    def make(folder: Path) -> Gated:
+        texts.append(Gated(folder))
+        texts[-1].may = asyncio.Semaphore(99)
+        return texts[-1]
+
+    limits = replace(LIMITS, engine=EngineLimits(most_waiting=1))
+    async with party(tiny, tmp_path, "ada", limits=limits, text=make) as made:
+        await made.serve((0, 6), ("ada",), concurrency=1)
+        running = [made["ada"].stage.generate(ask(f"r{n}", num_predict=-1)) for n in range(2)]
+        await anext(running[0])
+        waiting = asyncio.ensure_future(anext(running[1]))
+        async with asyncio.timeout(10):
+            while len(texts[0].came) < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        assert isinstance(await refusal(made["ada"], ask("late")), Exhausted)
+        assert texts[0].came == ["r0", "r1"]
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        for one in running:
+            await one.aclose()
 
 
 async def test_request_when_too_large_then_refused_where_it_was_typed(

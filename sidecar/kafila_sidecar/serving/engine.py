@@ -85,6 +85,7 @@ class Engine:
             TimedOut: a stage did not answer in time, or no sequence came free.
         """
         self._ring.check()
+        self._scheduler.check_room()
         generation = await self._requests.open(request)
         try:
             self._begin(generation)

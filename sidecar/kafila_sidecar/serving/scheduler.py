@@ -20,14 +20,18 @@ class Scheduler:
         self._running: set[int] = set()
         self._waiting: dict[int, None] = {}  # in order of arrival
 
+    def check_room(self) -> None:
+        """Raises Exhausted when the queue is full, before any work on another request."""
+        if len(self._waiting) >= self._most_waiting:
+            raise Exhausted(f"{len(self._waiting)} requests are waiting already: try again later")
+
     def add(self, request: int) -> None:
         """Puts a request at the end of the queue.
 
         Raises:
             Exhausted: the queue is full.
         """
-        if len(self._waiting) >= self._most_waiting:
-            raise Exhausted(f"{len(self._waiting)} requests are waiting already: try again later")
+        self.check_room()
         self._waiting[request] = None
 
     def due(self) -> list[int]:
