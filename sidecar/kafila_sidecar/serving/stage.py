@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -114,7 +114,7 @@ class Stage:
             return
         part = Part(stage.start, stage.end, proposal.head == self._name)
         if part.head and self._requests is None:
-            self._requests = await self._beside(self._take(part, progress), proposal.problem.context_tokens)
+            self._requests = await self._beside(partial(self._take, part, progress), proposal.problem.context_tokens)
         else:
             await self._take(part, progress)
 
@@ -226,12 +226,12 @@ class Stage:
         files = self._weights.files_for(names)
         await self._holding.hold(self._weights.small_files, files, **part._asdict())
 
-    async def _beside(self, taking: Coroutine[Any, Any, None], context_tokens: int) -> RequestTable:
+    async def _beside(self, take: Callable[[], Awaitable[None]], context_tokens: int) -> RequestTable:
         """Takes what the head needs, and starts its text meanwhile. Raises KafilaError as either does."""
         text = self._text = self._text or self._make_text(self._weights.small_files)
         reading = asyncio.create_task(text.vocabulary(), name="read the vocabulary")
         try:
-            await taking
+            await take()
             vocabulary = await reading
         finally:
             reading.cancel()

@@ -4,6 +4,7 @@ Prompts take turns. A job whose asker is gone runs on to its end, or its deadlin
 """
 
 import asyncio
+import logging
 import shutil
 import tempfile
 from array import array
@@ -15,7 +16,10 @@ from typing import Any
 from kafila_sidecar.errors import KafilaError, TimedOut, Unavailable
 from kafila_sidecar.lack import in_words
 from kafila_sidecar.runtime.text.apart.child_process import ChildProcess, TextLimits
+from kafila_sidecar.runtime.text.options import unusable
 from kafila_sidecar.runtime.text.vocabulary import Vocabulary, from_json
+
+log = logging.getLogger(__name__)
 
 MOST_FAILURES = 3  # starts in a row that fail; after that it rests
 REST_S = 30.0
@@ -140,11 +144,17 @@ class TextProcess:
             told = await child.do("read", deadline_s=limits.job_s)
             if self._vocabulary is None:
                 self._vocabulary = await asyncio.to_thread(from_json, told)
+                _tell_passed_over(self._vocabulary)
             is_ready = True
             return child
         finally:
             if not is_ready:
                 await child.end()
+
+
+def _tell_passed_over(vocabulary: Vocabulary) -> None:
+    if passed_over := unusable(vocabulary.generation_config):
+        log.info("generation_config_passed_over keys=%s", ",".join(passed_over))
 
 
 def _heard(task: "asyncio.Task[bytes]") -> None:
