@@ -79,6 +79,7 @@ class World:
         self._say = say
         self._trace = hashlib.blake2b(digest_size=16)
         self.settled_s = 0.0
+        self._has_formed = False
         self.internet.listen(self._note_reach)
 
     @property
@@ -170,11 +171,14 @@ class World:
             self._machine(name).start_as(place, replica)
 
     def _say_start(self) -> None:
-        """The person at the host does, and at its successor if that came too early."""
+        """The person at the host does, and at its successor if that came too early. Once there was a plan nobody has to
+        type anything any more."""
         for machine in self.machines.values():
             session = machine.participation
-            is_due = session is not None and session.channel.is_host and machine.state is State.FORMING
-            if session is not None and is_due and machine.runs and self.now_s >= STARTS_S:
+            if session is None or not machine.runs or self._has_formed:
+                continue
+            self._has_formed = session.driver.follower.proposal is not None
+            if session.channel.is_host and machine.state is State.FORMING and self.now_s >= STARTS_S:
                 machine.command(session.driver.start)
 
     def _codes(self) -> Iterator[Code]:

@@ -7,7 +7,6 @@ from typing import NamedTuple
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.shard import Shard
 
-
 LoadShard = Callable[..., Shard]
 """`Shard.load`, on the MLX thread."""
 
