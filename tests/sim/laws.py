@@ -12,12 +12,7 @@ Law = Callable[[World], Iterator[str]]
 TWO_SESSIONS_S = 30.0
 HEALTHY_S = 10.0  # with the time that a path takes to give way to the relay
 
-NOT_YET: dict[str, str] = {
-    "answers_go_on": "a loss ends the running answers: they go on with the request table's next part",
-    "one_session": "a host that wakes alone stays ready beside the others' session",
-    "healthy_members_stay": "accusations and votes are judged by what one member hears",
-    "ready_again": "who was lost does not come back by itself",
-}
+NOT_YET: dict[str, str] = {}
 """Laws that can't hold with the product as it is, and why."""
 
 
