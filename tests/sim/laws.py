@@ -129,8 +129,8 @@ def _host(machine: Machine) -> str:
 
 
 def healthy_members_stay(world: World) -> None:
-    """Nobody who runs, and whom most others who run have reached for 10 s, is removed unless its person or the host's
-    wanted it."""
+    """Nobody who runs, and whom most others who run have reached for 10 s, the host among them, is removed unless its
+    person or the host's wanted it."""
     by_name = {machine.member_name: machine for machine in world.machines.values() if machine.member_name}
     for machine in world.machines.values():
         session = machine.participation
@@ -147,6 +147,9 @@ def healthy_members_stay(world: World) -> None:
             who = by_name.get(name)
             if who is None or who.is_out or who.reached_since_s is None:
                 continue
+            host = by_name.get(session.channel.host)
+            if host is None or not world.can_meet(host, who):
+                continue  # every member needs a link to the head
             if world.now_s - who.reached_since_s > HEALTHY_S:
                 world.broken.append(
                     f"healthy_members_stay: {name} is no member any more at {machine.name}, {world.now_s:.0f} s"

@@ -425,7 +425,7 @@ class Channel:
         others = {member.name for member in self._replica.others} - {outvoted.name}
         if 2 * len(others & self._replica.heard) > len(others):
             self._perform(self._upkeep.settle([WentAstray(outvoted.name, outvoted.proof)]))
-            for name in self._removals.keys() & {member.name for member in self._replica.others}:
+            for name in sorted(self._removals.keys() & {member.name for member in self._replica.others}):
                 self._perform(self._upkeep.remove(name, self._removals[name]))
             self._removals.clear()
         else:
