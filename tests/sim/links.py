@@ -11,7 +11,7 @@ from typing import Any, cast
 from kafila_sidecar.errors import Unavailable
 from kafila_sidecar.net.candidates import HOST, Candidate
 from kafila_sidecar.net.errors import LinkLost
-from kafila_sidecar.net.link.link import DIRECT, RELAY, Ending
+from kafila_sidecar.net.link.link import DIRECT, RELAY, LinkEnd
 from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.net.link.streams import OnStream, Streams
 from kafila_sidecar.net.quic.connection import IDLE_TIMEOUT_S
@@ -88,7 +88,7 @@ class SimLink:
         self.other: SimLink
         self._net = net
         self._loop = net.loop
-        self.closed: asyncio.Future[Ending] = self._loop.create_future()
+        self.closed: asyncio.Future[LinkEnd] = self._loop.create_future()
         self.is_relayed = False
         self._moved: asyncio.Future[None] = self._loop.create_future()
         self._streams = Streams(
@@ -146,8 +146,8 @@ class SimLink:
         if self.closed.done():
             return
         if self._carries():
-            self._bring(self.other.end, Ending("closed", f"the link to {self.me.name} is lost: {reason or 'closed'}"))
-        self.end(Ending("closed here", reason or f"the link to {self.peer} was closed here"))
+            self._bring(self.other.end, LinkEnd("closed", f"the link to {self.me.name} is lost: {reason or 'closed'}"))
+        self.end(LinkEnd("closed here", reason or f"the link to {self.peer} was closed here"))
 
     # ---- For the other end and the net
 
@@ -155,7 +155,7 @@ class SimLink:
         self._out.append(item)
         self._flush_soon()
 
-    def end(self, ending: Ending) -> None:
+    def end(self, ending: LinkEnd) -> None:
         if self.closed.done():
             return
         self.closed.set_result(ending)
@@ -215,7 +215,7 @@ class SimLink:
 
     def _was_silent(self) -> None:
         if not self._hears:
-            self.end(Ending("silent", f"the link to {self.peer} is lost: nothing came for {IDLE_TIMEOUT_S:g} s"))
+            self.end(LinkEnd("silent", f"the link to {self.peer} is lost: nothing came for {IDLE_TIMEOUT_S:g} s"))
 
     def _carries(self) -> bool:
         """Whether what this end sends now comes to the other."""

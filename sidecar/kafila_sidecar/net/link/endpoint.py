@@ -21,7 +21,7 @@ from kafila_sidecar.net.candidates import (
     system_interfaces,
 )
 from kafila_sidecar.net.errors import BadDatagram, Unpinned
-from kafila_sidecar.net.link.link import Ending, Link
+from kafila_sidecar.net.link.link import Link, LinkEnd
 from kafila_sidecar.net.link.pathsize import PROBED_BYTES
 from kafila_sidecar.net.link.streams import OnStream
 from kafila_sidecar.net.quic import neighbour
@@ -277,7 +277,7 @@ def _too_late(link: Link, deadline_s: float, relay: str) -> KafilaError:
     return Unpinned(sentence) if was_refused else Unavailable(sentence)
 
 
-def _refusal(ending: Ending, link: Link) -> KafilaError:
+def _refusal(ending: LinkEnd, link: Link) -> KafilaError:
     if ending.kind == "unpinned":
         return Unpinned(ending.sentence)
     return Unavailable(f"{ending.sentence} ({link.describe()})")

@@ -33,7 +33,7 @@ RELAY = "relay"
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class LinkEnd:
     """Why a link is over. `kind`: "closed here", "closed", "silent", "unpinned", "failed"; `sentence` is for people."""
 
     kind: str
@@ -43,7 +43,7 @@ class Ending:
 class Link:
     """One neighbour. Made by `Endpoint.connect`; `on_stream` runs as a task for each stream that the peer opens.
 
-    `closed` gets its Ending once and never an exception; wait for it through `asyncio.shield` or `asyncio.wait`.
+    `closed` gets its LinkEnd once and never an exception; wait for it through `asyncio.shield` or `asyncio.wait`.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Link:
         sizes: Sequence[int],
     ) -> None:
         self.peer = peer
-        self.closed: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        self.closed: asyncio.Future[LinkEnd] = asyncio.get_running_loop().create_future()
         self._loop = asyncio.get_running_loop()
         self._core = Neighbour(me=me, peer_fingerprint=peer_fingerprint, pair_name=secret.name)
         self._punch = Punch(
@@ -206,7 +206,7 @@ class Link:
         """Ends the link from this side without waiting for anybody."""
         self._core.close(code, reason)
         self._flush()
-        self._end(Ending("closed here", reason or f"the link to {self.peer} was closed here"))
+        self._end(LinkEnd("closed here", reason or f"the link to {self.peer} was closed here"))
 
     # ---- Private.
 
@@ -221,7 +221,7 @@ class Link:
                 self._streams.gone(event)
             case Ended(kind, detail):
                 self._flush()  # a close that the core decided on
-                self._end(Ending(kind, f"the link to {self.peer} is lost: {detail}"))
+                self._end(LinkEnd(kind, f"the link to {self.peer} is lost: {detail}"))
 
     def _know(self) -> None:
         self._send_checks(self._punch.know((*self._announced, *self._relayed), self._loop.time()))
@@ -288,7 +288,7 @@ class Link:
         self._core.handle_timer(now)
         self.pump()
 
-    def _end(self, ending: Ending) -> None:
+    def _end(self, ending: LinkEnd) -> None:
         if self.closed.done():
             return
         self.closed.set_result(ending)

@@ -128,7 +128,7 @@ class Coordinator:
 
     def planned(self, epoch: int, made: Proposal | Refusal, now: float) -> list[CoordinatorOutput]:
         """The planner's answer to `ComputePlan`."""
-        if epoch != self._epoch or self._phase is not Phase.PLANNING:
+        if epoch != self._epoch or self._phase is not Phase.PLANNING or self._losses.is_alone:
             return []
         if isinstance(made, Refusal):
             return self._refused(made, now)
@@ -214,6 +214,8 @@ class Coordinator:
 
     def next_timer(self) -> float | None:
         """When `handle_timer` has something to do, unless something else happens before."""
+        if self._losses.is_alone:
+            return self._losses.next_timer()
         better_at = self.adoption.due() if self._phase is Phase.READY else None
         timers = (self._waits_until, self._losses.next_timer(), better_at)
         return min((timer for timer in timers if timer is not None), default=None)
@@ -223,6 +225,8 @@ class Coordinator:
         who were waited for. `silent_s`: for each linked peer, how long nothing came from it, own sleep included."""
         self._losses.receive_silence(silent_s, now)
         judged = self._do(self._losses.handle_timer(now), now)
+        if self._losses.is_alone:
+            return judged
         if self._phase is Phase.READY and (better_at := self.adoption.due()) is not None and now >= better_at:
             self.adoption.adopted(now)
             return judged + self._plan(now, first_round=True)
@@ -236,7 +240,7 @@ class Coordinator:
             match judgement:
                 case Goes(member, reason):
                     outputs.append(Remove(member, reason))
-                case BeginAnew() if self._phase in _HAS_PLAN:
+                case BeginAnew() if self._phase in (Phase.PLANNING, *_HAS_PLAN):
                     outputs += self._plan(now, first_round=True)
                 case CallOut(members):
                     outputs += [Ask(member) for member in members]

@@ -65,7 +65,7 @@ class Losses:
         self._members: tuple[str, ...] = (me,)
         self._missing: dict[str, None] = {}  # lost, once the host hears a majority; in the order of finding out
         self._waits_until: float | None = None  # for a majority
-        self._is_alone = False
+        self.is_alone = False  # the host hears no majority, and waits for one
         self._listens_until = 0.0
         self._alarms: dict[Edge, str] = {}  # whose alarm about the other was counted
         self._rows: Counter[Edge] = Counter()  # how often the two accused each other
@@ -166,7 +166,7 @@ class Losses:
         judged = self._settle(now)
         if self._waits_until is None or now < self._waits_until:
             return judged
-        too_long, self._is_alone = self._is_alone, True
+        too_long, self.is_alone = self.is_alone, True
         self._waits_until = None if too_long else now + ALONE_DEADLINE_S
         return [*judged, Alone(self._majority.unheard(now), too_long)]
 
@@ -174,14 +174,14 @@ class Losses:
 
     def _settle(self, now: float) -> list[Judgement]:
         """Who is missing goes if the host hears a majority; else the others are called."""
-        if not self._missing and not self._is_alone:
+        if not self._missing and not self.is_alone:
             self._waits_until = None
             return []
         if now < self._listens_until:
             return []
         if self._majority.is_here(now):
-            gone, was_alone = [Goes(name, "lost") for name in self._missing], self._is_alone
-            self._missing, self._waits_until, self._is_alone = {}, None, False
+            gone, was_alone = [Goes(name, "lost") for name in self._missing], self.is_alone
+            self._missing, self._waits_until, self.is_alone = {}, None, False
             return [*gone, *([BeginAnew()] if was_alone else [])]
         if self._waits_until is not None:
             return []
@@ -194,8 +194,8 @@ class Losses:
             self.hearings.dismiss(name)
         if edge in self._alarms:
             self.hearings.forgive(self._alarms.pop(edge))
+        self._rows[edge] += not self._mesh.is_apart(edge)
         self._mesh.part(edge)
-        self._rows[edge] += 1
         if self._rows[edge] >= MOST_FALSE_ALARMS:
             self._mesh.bar(edge)
         if one := self._mesh.cut_off(edge, self._members, host=self._me):

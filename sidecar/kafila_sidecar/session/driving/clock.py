@@ -13,7 +13,7 @@ def outer_clock() -> float:
     return time.time() if boottime is None else time.clock_gettime(boottime)
 
 
-class Clock:
+class DriverClock:
     """In seconds of running time. `steady` and `silent_s` come from the event loop's time."""
 
     def __init__(self, outer: Callable[[], float]) -> None:

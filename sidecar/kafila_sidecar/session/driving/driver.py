@@ -23,7 +23,7 @@ from kafila_sidecar.session.coordination.follower import Follower
 from kafila_sidecar.session.coordination.states import Ending, State
 from kafila_sidecar.session.driving.capability import Capabilities
 from kafila_sidecar.session.driving.changes import Change, Glance
-from kafila_sidecar.session.driving.clock import Clock, outer_clock
+from kafila_sidecar.session.driving.clock import DriverClock, outer_clock
 from kafila_sidecar.session.driving.cores import Cores, Terms
 from kafila_sidecar.session.driving.dispatcher import Dispatcher
 from kafila_sidecar.session.driving.jobs import Jobs, Measure, StageDriver
@@ -74,7 +74,7 @@ class SessionDriver:
         self._shares = shares
         self._changed = changed
         self._told = Capabilities()
-        self._clock = Clock(outer)
+        self._clock = DriverClock(outer)
         self._tasks = asyncio.TaskGroup()
         self._jobs = Jobs(stage, self._tasks, turns.soon)
         self._links = Links(network=network, standing=standing, told=turns.link_changed, tasks=self._tasks)

@@ -199,6 +199,24 @@ def test_host_when_it_stood_still_and_is_the_follower_too_then_it_serves_nothing
     assert party.machines["ada"].ending is Ending.LOST
 
 
+def test_host_when_it_hears_too_few_for_long_then_it_is_ready_at_no_moment_until_it_hears_enough() -> None:
+    party = party_of("ada", "bob", "cyd", "dan")
+    for name in ("bob", "cyd", "dan"):
+        party.kill(name)
+    party.advance(LINK_SILENT_S)
+    for pair in (("ada", "bob"), ("ada", "cyd"), ("ada", "dan")):
+        party.coordinator.unlinked(*pair, party.now)
+    while party.now < LINK_SILENT_S + ALONE_DEADLINE_S - 5.0:
+        party.advance(5.0)
+        assert party.machines["ada"].state is State.REPLANNING
+        assert party.removed == []
+    for name in ("bob", "cyd"):
+        party.obey(party.coordinator.heard(name, party.now))
+    party.pump()
+    assert party.removed == [("dan", "lost")]
+    assert party.machines["ada"].state is not State.REPLANNING
+
+
 # ---- One's own sleep
 
 
