@@ -52,7 +52,9 @@ func Serve(ctx context.Context, stock func() error) error {
 
 	ctx, cancel := context.WithCancel(ctx)
 	ollama := api.NewClient(envconfig.Host(), &http.Client{Transport: &seal.Transport{Seal: key.ToStore}})
-	models := NewSessionModels(ctx, keeper.Client(), ollama, scheduler, key, ownership(keeper.Socket()))
+	owner, release := ownership(keeper.Socket())
+	defer release()
+	models := NewSessionModels(ctx, keeper.Client(), ollama, scheduler, key, owner)
 	standBefore(http.DefaultServeMux, Routes(keeper, models, accessOfOwner()), models, key)
 	var running sync.WaitGroup
 	running.Add(1)
@@ -66,14 +68,15 @@ func Serve(ctx context.Context, stock func() error) error {
 	return err
 }
 
-// ownership gives the file that says of stub models that their server lives; without one, nothing says it.
-func ownership(socket string) string {
-	owner := filepath.Join(filepath.Dir(socket), "owner")
-	if err := stub.Own(owner); err != nil {
+// ownership gives the file that says of stub models that their server lives, until release; without one, nothing says it.
+func ownership(socket string) (owner string, release func() error) {
+	owner = filepath.Join(filepath.Dir(socket), "owner")
+	release, err := stub.Own(owner)
+	if err != nil {
 		slog.Warn("session_models_not_owned", "error", err)
-		return ""
+		return "", func() error { return nil }
 	}
-	return owner
+	return owner, release
 }
 
 // standBefore registers what is ours on the mux that stock serves, where it has its own handler at "/". The two wild

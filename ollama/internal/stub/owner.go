@@ -6,18 +6,15 @@ import (
 	"syscall"
 )
 
-// Own locks a file, which is made, for as long as this process lives: stub models that name it are this server's. The
-// system gives the lock back however the process ends.
-func Own(path string) error {
+// Own locks a file, which is made, until release or the end of this process, however it ends: stub models that name it are
+// this server's.
+func Own(path string) (release func() error, err error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC, 0o600)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	owned = file // never closed
-	return syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	return file.Close, syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 }
-
-var owned *os.File
 
 // IsHeld is true of a file that a living process holds locked.
 func IsHeld(path string) bool {

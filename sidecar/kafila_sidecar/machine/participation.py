@@ -104,9 +104,9 @@ class Participation:
         return self._spoken(self.channel.code) if self.channel.code else self._typed
 
     @property
-    def _what_codes_are_for(self) -> tuple[str, int, int]:
-        """Whose they are, and for which room: a code dies with either."""
-        return self.channel.host, self.channel.takeovers, self.channel.moves
+    def _what_codes_are_for(self) -> tuple[str, int]:
+        """Whose they are, and for which room: a code dies with either. A host that comes back has the one it had."""
+        return self.channel.host, self.channel.moves
 
     @property
     def _living_code(self) -> str:

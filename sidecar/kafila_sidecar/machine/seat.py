@@ -59,6 +59,7 @@ class Seat:
         self._serves = present is not None  # not while it is on its way back
         self._is_over = False
         self._is_stopping = False
+        self._is_leaving = False
         self._fault: Fault | None = None
         self._coming: asyncio.Task[None] | None = None
         self._goes_on: asyncio.TimerHandle | None = None  # with those who are there
@@ -70,7 +71,7 @@ class Seat:
         while not self._is_over:
             if self._present is not None:
                 await self._stay(self._present)
-            if not self._is_over:
+            else:
                 await self._return()
         if not self._is_stopping:
             self.keeper.forget()
@@ -78,6 +79,7 @@ class Seat:
 
     def leave(self) -> None:
         """For good; `run` ends soon."""
+        self._is_leaving = True
         if self._present is not None and self._present.is_open:
             self._present.driver.leave()
         elif self._coming is not None:
@@ -94,6 +96,10 @@ class Seat:
 
     async def _stay(self, present: Participation) -> None:
         """Takes part until that ends, and says whether this machine is to come back."""
+        if self._is_leaving:  # since before it was back
+            self.leave()
+        elif self._is_stopping:
+            self.stop()
         settling = asyncio.create_task(self._settle(present), name=f"keep session {self.id}")
         try:
             await present.run()
@@ -102,8 +108,11 @@ class Seat:
             if self._goes_on is not None:
                 self._goes_on.cancel()
             await asyncio.wait([settling])
-        self._is_over = self._is_stopping or present.driver.follower.ending is not Ending.LOST
+        is_lost = present.driver.follower.ending is Ending.LOST
+        self._is_over = self._is_stopping or self._is_leaving or not is_lost
         self._serves = False
+        if is_lost:
+            self._present = None
         self._waits = "was lost to the others and comes back"
 
     async def _settle(self, present: Participation) -> None:
@@ -130,31 +139,41 @@ class Seat:
         self._changes.note(Change.STATE)
         try:
             await asyncio.wait([self._coming])
+            self._note_bug(self._coming)
             self._is_over = self._coming.cancelled() or self._fault is not None
         finally:
             giving_up.cancel()
             self._coming.cancel()
 
     async def _until_back(self) -> None:
-        try:
-            with in_words():
-                back = await self._come_back(self.keeper, self._tell, self.moved)
-        except Outside as error:
-            self._end(error)
-            return
-        except Exception as error:  # a bug ends this session only
-            log.error("coming_back_failed id=%s", self.id, exc_info=error)
-            self._end(error)
-            return
+        while self._present is None:
+            try:
+                with in_words():
+                    await self._sit_down_again()
+            except Outside as error:
+                self._fault = Fault(self.keeper.kept.name, error.code, str(error))
+                return
+            except KafilaError as error:  # the model, or this machine's own rendezvous, can't be had for now
+                self._tell(f"can't come back yet: {error}")
+                await asyncio.sleep(RETRY_S)
+
+    async def _sit_down_again(self) -> None:
+        back = await self._come_back(self.keeper, self._tell, self.moved)
         try:
             self._present = await self._take_part(back, self.keeper, self._changes)
-        except KafilaError as error:
+        except BaseException:
             await back.channel.aclose()
-            self._tell(str(error))
-            await asyncio.sleep(RETRY_S)
-            return
+            raise
         if back.leads and self.keeper.kept.formed:
             self._go_on_soon(self._present)
+
+    def _note_bug(self, coming: asyncio.Task[None]) -> None:
+        """It ends this session only."""
+        error = None if coming.cancelled() else coming.exception()
+        if error is not None:
+            log.error("coming_back_failed id=%s", self.id, exc_info=error)
+            sentence = "a bug ended coming back to this session, the log says more"
+            self._fault = Fault(self.keeper.kept.name, KafilaError.code, sentence)
 
     def _go_on_soon(self, present: Participation) -> None:
         """Those who don't come back for so long are not waited for."""
@@ -164,10 +183,6 @@ class Seat:
         if self.keeper.is_too_old and self._coming is not None:
             log.info("kept_session_too_old id=%s", self.id)
             self._coming.cancel()
-
-    def _end(self, error: Exception) -> None:
-        code = error.code if isinstance(error, KafilaError) else KafilaError.code
-        self._fault = Fault(self.keeper.kept.name, code, str(error) or "a bug ended this session, the log says more")
 
     def _tell(self, waits: str) -> None:
         if waits != self._waits:

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import Denied, KafilaError, NotFound, Unavailable
-from kafila_sidecar.session.admission.gathering import Gathering, Lead, Output
+from kafila_sidecar.session.admission.gathering import Homecoming, Lead, Output
 from kafila_sidecar.session.admission.host import AdmissionAnswer
 from kafila_sidecar.session.admission.knocker import TurnedAway, Welcomed
 from kafila_sidecar.session.channel.channel import Channel
@@ -117,7 +117,7 @@ class Stay:
         self._told = told
         self._loop = asyncio.get_running_loop()
         kept = keeper.kept
-        self._gathering = Gathering(
+        self._gathering = Homecoming(
             log=replay(kept.log.session, kept.log.entries),
             name=kept.name,
             identity=kept.identity,

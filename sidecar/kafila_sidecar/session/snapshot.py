@@ -85,7 +85,7 @@ def sleeping_view(kept: KeptSession, *, code: str, waits: str) -> pb.Session:
         id=kept.id,
         code=code,
         state=SLEEPING,
-        doing=f"asleep: this machine {waits}" if waits.startswith(("waits", "was", "comes")) else f"asleep: {waits}",
+        doing=f"asleep: {waits}",
         model=terms.model,
         revision=terms.revision,
         self=kept.name,

@@ -38,7 +38,7 @@ STEPS = frozenset({"knock", "proof"})  # that come to this side
 
 
 @dataclass(frozen=True, slots=True)
-class Proved:
+class ProvedMember:
     """A member that was in the session stands at the door of this mailbox; answer by `welcome`, `wait` or `refuse`."""
 
     mailbox: int
@@ -68,7 +68,7 @@ class Doorstep:
         self._entropy = entropy
         self._knocks: dict[int, _Knock] = {}
 
-    def receive(self, mailbox: int, admission: ring_pb2.Admission, now: float) -> AdmissionAnswer | Proved | None:
+    def receive(self, mailbox: int, admission: ring_pb2.Admission, now: float) -> AdmissionAnswer | ProvedMember | None:
         """Takes a step; None for what nobody is told anything of."""
         self._knocks = {key: knock for key, knock in self._knocks.items() if knock.deadline > now}
         try:
@@ -82,23 +82,23 @@ class Doorstep:
         """Its stream ended."""
         self._knocks.pop(mailbox, None)
 
-    def welcome(self, proved: Proved, *, name: str, key: bytes, log: Log) -> AdmissionAnswer:
+    def welcome(self, proved: ProvedMember, *, name: str, key: bytes, log: Log) -> AdmissionAnswer:
         """The host takes it back: it is a member by the last entry of this log."""
         signature = self._identity.sign(WELCOME, proved.keys.transcript)
         body = ring_pb2.WelcomeBody(name=name, key=key, log=log.bare, signature=signature)
         return AdmissionAnswer(proved.mailbox, ring_pb2.Admission(welcome=self._seal(proved.keys, body)))
 
-    def wait(self, proved: Proved) -> AdmissionAnswer:
+    def wait(self, proved: ProvedMember) -> AdmissionAnswer:
         """This one comes back too, and nobody can take the other one back yet."""
         body = ring_pb2.WaitBody(signature=self._identity.sign(WAIT, proved.keys.transcript))
         return AdmissionAnswer(proved.mailbox, ring_pb2.Admission(wait=self._seal(proved.keys, body)))
 
-    def refuse(self, proved: Proved, error: KafilaError) -> AdmissionAnswer:
+    def refuse(self, proved: ProvedMember, error: KafilaError) -> AdmissionAnswer:
         """In words for its owner. By PERMISSION_DENIED and NOT_FOUND it knows that it can't ever come back."""
         refusal = ring_pb2.Refusal(code=error.code, sentence=str(error))
         return AdmissionAnswer(proved.mailbox, ring_pb2.Admission(refused=self._seal(proved.keys, refusal)))
 
-    def check_versions(self, proved: Proved) -> None:
+    def check_versions(self, proved: ProvedMember) -> None:
         """Raises Refused when the two can't work together any more."""
         check_versions(session=self._versions, newcomer=told_by(proved.body))
 
@@ -115,7 +115,7 @@ class Doorstep:
         challenge = ring_pb2.Challenge(ephemeral=public_of(ephemeral), sealed=self._seal(keys, body))
         return AdmissionAnswer(mailbox, ring_pb2.Admission(challenge=challenge))
 
-    def _proved(self, mailbox: int, sealed: ring_pb2.Sealed) -> Proved | None:
+    def _proved(self, mailbox: int, sealed: ring_pb2.Sealed) -> ProvedMember | None:
         knock = self._knocks.pop(mailbox, None)
         if knock is None:
             return None
@@ -126,7 +126,7 @@ class Doorstep:
             verify(key, PROOF, knock.keys.transcript, body.signature)
         except (KafilaError, DecodeError):
             return None
-        return Proved(mailbox, knock.member, body, knock.keys)
+        return ProvedMember(mailbox, knock.member, body, knock.keys)
 
     def _seal(self, keys: ExchangeKeys, body: Message) -> ring_pb2.Sealed:
         return Sealer(keys.answerer_seal, ANSWERER_CONTEXT, self._entropy).seal(body.SerializeToString())

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import Denied, KafilaError
-from kafila_sidecar.session.admission.doorstep import STEPS, Doorstep, Proved
+from kafila_sidecar.session.admission.doorstep import STEPS, Doorstep, ProvedMember
 from kafila_sidecar.session.admission.host import AdmissionAnswer
 from kafila_sidecar.session.admission.knocker import AlsoWaits, Knocker, TurnedAway, Welcomed
 from kafila_sidecar.session.admission.pake import Entropy
@@ -35,14 +35,14 @@ class Lead:
 
     log: Log
     proof: ring_pb2.TakenOver | None
-    back: tuple[Proved, ...]
+    back: tuple[ProvedMember, ...]
 
 
 Outcome = Welcomed | Lead | TurnedAway
 Output = AdmissionAnswer | Outcome
 
 
-class Gathering:
+class Homecoming:
     """One stay in a room. Times are seconds of a monotonic clock, given as `now`."""
 
     def __init__(
@@ -70,7 +70,7 @@ class Gathering:
         self._knocked_at = now
         self._attending: set[int] = set()
         self._knockers: dict[int, Knocker] = {}
-        self._proved: dict[str, Proved] = {}  # by name
+        self._proved: dict[str, ProvedMember] = {}  # by name
         self._heard: dict[int, str] = {}  # mailbox -> who comes back there too
         self._was_challenged = False
         self._has_listened = False
@@ -165,7 +165,7 @@ class Gathering:
                 self.refusal = str(error)
         return [outcome]
 
-    def _answer(self, answer: AdmissionAnswer | Proved | None, now: float) -> list[Output]:
+    def _answer(self, answer: AdmissionAnswer | ProvedMember | None, now: float) -> list[Output]:
         match answer:
             case None:
                 return []
@@ -178,7 +178,7 @@ class Gathering:
         self._proved[member.name] = answer
         return self._lead(now) or [self.doorstep.wait(answer)]
 
-    def _learn(self, proved: Proved) -> None:
+    def _learn(self, proved: ProvedMember) -> None:
         """What the other one's log has beyond this one's."""
         try:
             for signed in proved.body.entries:

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from kafila_proto import rendezvous_pb2, ring_pb2
 from kafila_sidecar.errors import Denied, InvalidInput, KafilaError, Refused
-from kafila_sidecar.session.admission.doorstep import Proved
+from kafila_sidecar.session.admission.doorstep import ProvedMember
 from kafila_sidecar.session.admission.pake import GuessStore
 from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.channel.delivery import Delivery
@@ -105,6 +105,7 @@ class Channel:
             versions=versions,
             answer=self._delivery.answer,
             where=self._where,
+            presence=self._presence,
         )
         self._joining = self.joining
         self.keeper = keeper
@@ -202,7 +203,7 @@ class Channel:
                 for task in (*serving, self._attending):
                     task.cancel()
         finally:
-            self._runs, self._group = False, None
+            self._runs, self._group, self._attending = False, None, None
             self._events.end()
             await self._mailbox.aclose()
         if self._fault:
@@ -254,6 +255,7 @@ class Channel:
 
     async def leave(self) -> None:
         """Says goodbye, gives the mailbox up and closes, in a few seconds at most."""
+        self._mover.stop()
         if self._runs and not self._closing.is_set():
             with contextlib.suppress(KafilaError, TimeoutError):
                 async with asyncio.timeout(GOODBYE_DEADLINE_S):
@@ -296,7 +298,7 @@ class Channel:
         """Any member: the host, and who joined before this successor, are lost to this one."""
         self._perform(self._upkeep.vote(successor))
 
-    def take_back(self, proved: Proved) -> None:
+    def take_back(self, proved: ProvedMember) -> None:
         """A member that came back while this one did, which is the host now, is one again."""
         self._perform(self._reception.take_back(proved))
 

@@ -6,7 +6,7 @@ as anybody does who knows a room's number, and tell their new mailbox.
 
 import asyncio
 import logging
-from typing import Protocol
+from typing import Any, Protocol
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import InvalidInput, KafilaError
@@ -57,6 +57,7 @@ class Mover:
         self._arrived = asyncio.Event()
         self._trial = 0  # the number of the move that is tried now, as the host
         self._following: asyncio.Task[None] | None = None
+        self._leading: asyncio.Task[Any] | None = None
 
     # ---- What happens
 
@@ -85,7 +86,7 @@ class Mover:
         if here.place.room == move.room and _is_same(here.address, address):
             self._where.moved(move, host.name)
             return
-        self.stop()
+        self._stop_following()
         self._following = group.create_task(self._follow(move, address), name="follow the room")
 
     def came(self, member: Member, word: ring_pb2.MovedIn) -> None:
@@ -100,16 +101,22 @@ class Mover:
             self._dwelling.say(ring_pb2.Control(moved=self._move_here()))
 
     def stop(self) -> None:
-        """Follows to no room any more that it was told of."""
-        if self._following is not None:
-            self._following.cancel()
+        """This member leaves, and moves nowhere any more."""
+        self._stop_following()
+        if self._leading is not None:
+            self._leading.cancel()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Until stopped."""
+        self._leading = asyncio.current_task()
         while True:
             await self._until_due()
             if not await self._move():
                 await self._wait(PAUSE_S)
+
+    def _stop_following(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
 
     # ---- The host's part
 

@@ -1,19 +1,23 @@
 """Where newcomers knock: the code that is valid now, who gets in by it, and why nobody does. No I/O."""
 
+import logging
 import os
 from collections.abc import Callable
 
 from kafila_proto import ring_pb2
-from kafila_sidecar.errors import Denied, KafilaError, NotFound, Refused
-from kafila_sidecar.session.admission.doorstep import STEPS, Doorstep, Proved
+from kafila_sidecar.errors import Denied, KafilaError, NotFound, Refused, Unavailable
+from kafila_sidecar.session.admission.doorstep import STEPS, Doorstep, ProvedMember
 from kafila_sidecar.session.admission.host import AdmissionAnswer, Enrol, HostAdmission
 from kafila_sidecar.session.admission.pake import Guesses, GuessStore
 from kafila_sidecar.session.admission.versions import Versions
+from kafila_sidecar.session.channel.presence import Presence
 from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.channel.upkeep import Acts, Upkeep
 from kafila_sidecar.session.channel.whereabouts import Whereabouts
 from kafila_sidecar.session.membership.members import LARGEST_SESSION
 from kafila_sidecar.session.rendezvous.code import Code, draw_words
+
+logger = logging.getLogger(__name__)
 
 
 class Reception:
@@ -29,6 +33,7 @@ class Reception:
         versions: Versions,
         answer: Callable[[AdmissionAnswer], None],
         where: Whereabouts,
+        presence: Presence,
     ) -> None:
         """`place`: the room and its address, and the words of a host that comes back."""
         self._replica = replica
@@ -38,6 +43,7 @@ class Reception:
         self._versions = versions
         self._answer = answer
         self._where = where
+        self._presence = presence
         self._admits = True
         self._admission: HostAdmission | None = None
         self._doorstep = Doorstep(
@@ -52,16 +58,28 @@ class Reception:
 
     def open(self) -> None:
         """This member is the host from now on, and has a code of its own; a host that came back has the one it had."""
+        guesses = self._counted()
         if not self._code.words:
             self._code = self._code.renewed(draw_words())
         self._admission = HostAdmission(
             code=self._code,
-            guesses=Guesses(self._guesses),
+            guesses=guesses,
             versions=self._versions,
             offer=self._offer,
             may_admit=self._may_admit,
             entropy=os.urandom,
         )
+
+    def _counted(self) -> Guesses:
+        """How often the code was guessed. Where that is not known any more, nobody gets in by that code: there is a new
+        one. Raises Refused when the count can't be written either."""
+        try:
+            return Guesses(self._guesses)
+        except Refused as error:
+            logger.warning("%s: there is a new code", error)
+            self._guesses.save(0)
+            self._code = self._code.renewed(())
+            return Guesses(self._guesses)
 
     @property
     def code(self) -> Code | None:
@@ -116,7 +134,7 @@ class Reception:
         self._answer(outcome)
         return Acts()
 
-    def take_back(self, proved: Proved) -> Acts:
+    def take_back(self, proved: ProvedMember) -> Acts:
         """A member that proved itself is one again, or hears why not. A session is locked to newcomers only."""
         member, log = proved.member, self._replica.log
         try:
@@ -128,15 +146,15 @@ class Reception:
         self._answer(self._doorstep.welcome(proved, name=member.name, key=self._replica.keys.key, log=log))
         return acts
 
-    def _knocked(self, outcome: AdmissionAnswer | Proved | None) -> Acts:
+    def _knocked(self, outcome: AdmissionAnswer | ProvedMember | None) -> Acts:
         match outcome:
-            case Proved():
+            case ProvedMember():
                 return self.take_back(outcome)
             case AdmissionAnswer():
                 self._answer(outcome)
         return Acts()
 
-    def _check_may_return(self, proved: Proved) -> None:
+    def _check_may_return(self, proved: ProvedMember) -> None:
         log, member = self._replica.log, proved.member
         if not self._admits:
             raise NotFound("this session is over")
@@ -163,6 +181,8 @@ class Reception:
         if not self._admits:
             return Refused("this session is closed: ask for a new code")
         if len(log.members) >= (log.terms.members_wanted or LARGEST_SESSION):
+            if self._presence.somebody_is_away:
+                return Unavailable("this session is full, but for a member that may be gone: try again in a moment")
             return Refused(f"this session is full: all {len(log.members)} members are in")
         return None
 

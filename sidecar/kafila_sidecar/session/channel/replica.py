@@ -23,7 +23,7 @@ from kafila_sidecar.session.channel.waiting import Waiting
 from kafila_sidecar.session.membership.identity import Identity
 from kafila_sidecar.session.membership.keyring import Early, Keyring
 from kafila_sidecar.session.membership.log import Log
-from kafila_sidecar.session.membership.members import Change, Joined, Locking, Member, Removal, Returned, TookOver
+from kafila_sidecar.session.membership.members import Change, Joined, Locking, Member, Rejoined, Removal, TookOver
 from kafila_sidecar.session.membership.rivals import Forked, ForkedByHost
 from kafila_sidecar.session.membership.seal import (
     Entropy,
@@ -279,7 +279,7 @@ class Replica:
                 yield MemberJoined(member)
             case Locking():
                 return
-            case Returned(member, was_member):
+            case Rejoined(member, was_member):
                 yield from self._came_back(member, was_member=was_member)
             case _:
                 self._forget(change.member)
@@ -297,7 +297,7 @@ class Replica:
             yield HostChanged(member.name)
 
     def _is_hosts_return(self, change: Change) -> bool:
-        return isinstance(change, Returned) and change.member.name == self.log.host
+        return isinstance(change, Rejoined) and change.member.name == self.log.host
 
     def _forget(self, member: Member) -> None:
         self._seen.pop(member.fingerprint, None)

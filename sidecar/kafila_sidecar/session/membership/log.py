@@ -23,7 +23,7 @@ from kafila_sidecar.session.membership.members import (
     Locking,
     Member,
     Membership,
-    Returned,
+    Rejoined,
     TookOver,
 )
 from kafila_sidecar.session.membership.rivals import ForkedByHost, Heads, Takeover, judge
@@ -189,7 +189,7 @@ class Log:
         match checked.change:
             case Joined(member):
                 self._first[member.index] = member
-            case Returned(member):
+            case Rejoined(member):
                 self._lost.discard(member.fingerprint)
                 self._heads.forget(member)
             case Gone(member, reason) | TookOver(member, reason):
@@ -296,7 +296,7 @@ class Log:
             raise InvalidInput(f"log entry {index} admits a certificate that was admitted before")
         return Member(admitted.name, admitted.certificate, pin, admitted.agreement, admitted.mailbox, index)
 
-    def _returned(self, returned: ring_pb2.Returned, index: int) -> Returned:
+    def _returned(self, returned: ring_pb2.Returned, index: int) -> Rejoined:
         first = self._first.get(returned.admitted)
         if first is None:
             raise InvalidInput(f"log entry {index} lets somebody return who never was a member")
@@ -306,7 +306,7 @@ class Log:
         if not is_member and first.name.casefold() in {name.casefold() for name in self.now.members}:
             raise InvalidInput(f"log entry {index} lets {first.name} return, whose name is another member's now")
         back = replace(first, mailbox=returned.mailbox, index=index, admitted=first.index)
-        return Returned(back, was_member=is_member)
+        return Rejoined(back, was_member=is_member)
 
     def _is_member(self, one: Member) -> bool:
         member = self.member(one.name)

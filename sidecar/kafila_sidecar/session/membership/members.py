@@ -34,7 +34,7 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
-class Returned:
+class Rejoined:
     """An entry by which a member that was lost, or was started again, is one from now on. `was_member`: until now."""
 
     member: Member
@@ -69,7 +69,7 @@ class Locking:
 
 
 Removal = Gone | TookOver
-Change = Joined | Returned | Removal | Locking
+Change = Joined | Rejoined | Removal | Locking
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Membership:
             case Joined(member):
                 members = MappingProxyType({**self.members, member.name: member})
                 return replace(self, members=members, host=self.host or member.name)
-            case Returned(member):
+            case Rejoined(member):
                 return self._with_again(member)
             case Locking(locked):
                 return replace(self, locked=locked)

@@ -87,7 +87,8 @@ class Mailbox:
         self._is_handed_over = True
 
     async def _read(self) -> pb.Event:
-        assert self._stream is not None
+        if self._stream is None:
+            raise no_answer(self.address)
         event = await answered(self._stream.read(), self.address)
         if not isinstance(event, pb.Event):  # the stream's end
             raise no_answer(self.address)
@@ -131,11 +132,13 @@ class Mailbox:
         await self._channel.close()
 
     def _end_stream(self) -> None:
+        """A call that anybody still refers to would hold the connection open after its channel was closed."""
         if self._reading is not None:
             self._reading.cancel()
             self._reading = None
-        if self._stream is not None:
-            self._stream.cancel()
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.cancel()
 
     def _note(self, event: pb.Event) -> None:
         match event.WhichOneof("event"):

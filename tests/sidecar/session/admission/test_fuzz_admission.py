@@ -8,8 +8,8 @@ import pytest
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import InvalidInput
-from kafila_sidecar.session.admission.doorstep import MOST_KNOCKS, STEPS, Doorstep, Proved
-from kafila_sidecar.session.admission.gathering import Gathering, GatheringPace
+from kafila_sidecar.session.admission.doorstep import MOST_KNOCKS, STEPS, Doorstep, ProvedMember
+from kafila_sidecar.session.admission.gathering import GatheringPace, Homecoming
 from kafila_sidecar.session.admission.host import (
     HOST_CONTEXT,
     MOST_EXCHANGES,
@@ -214,7 +214,7 @@ def returning() -> tuple[Doorstep, Knocker, Replica, Replica]:
     return doorstep, knocker, host, ada
 
 
-def exchange() -> tuple[list[bytes], Knocker, Proved, Doorstep, Replica]:
+def exchange() -> tuple[list[bytes], Knocker, ProvedMember, Doorstep, Replica]:
     """All that is said until the proof, and who says it."""
     doorstep, knocker, host, _ = returning()
     said = [knocker.knock()]
@@ -225,7 +225,7 @@ def exchange() -> tuple[list[bytes], Knocker, Proved, Doorstep, Replica]:
     assert isinstance(proof, ring_pb2.Admission)
     said.append(proof)
     proved = doorstep.receive(2, proof, 0.0)
-    assert isinstance(proved, Proved)
+    assert isinstance(proved, ProvedMember)
     return [one.SerializeToString() for one in said], knocker, proved, doorstep, host
 
 
@@ -240,7 +240,7 @@ def test_doorstep_when_a_strangers_steps_are_hostile_then_nobody_has_proved_anyt
         admission = parsed(ring_pb2.Admission, data)
         if admission.WhichOneof("step") not in STEPS:
             raise InvalidInput("none of its steps")
-        assert not isinstance(doorstep.receive(number % 100, admission, float(number)), Proved)
+        assert not isinstance(doorstep.receive(number % 100, admission, float(number)), ProvedMember)
         assert len(doorstep._knocks) <= MOST_KNOCKS
 
     fuzz(receive, said)
@@ -298,7 +298,7 @@ def test_gathering_when_mail_is_hostile_then_nobody_leads_by_it() -> None:
     said, *_ = exchange()
     _, _, host, ada = returning()
     bob = newcomer(host, "bob")
-    gathering = Gathering(
+    gathering = Homecoming(
         log=replay(SESSION, host.log.entries),
         name="bob",
         identity=bob.identity,

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import Denied, KafilaError, Refused
-from kafila_sidecar.session.admission.doorstep import MOST_KNOCKS, Doorstep, Proved
-from kafila_sidecar.session.admission.gathering import Gathering, GatheringPace, Lead, Output
+from kafila_sidecar.session.admission.doorstep import MOST_KNOCKS, Doorstep, ProvedMember
+from kafila_sidecar.session.admission.gathering import GatheringPace, Homecoming, Lead, Output
 from kafila_sidecar.session.admission.host import AdmissionAnswer
 from kafila_sidecar.session.admission.knocker import Knocker, TurnedAway, Welcomed
 from kafila_sidecar.session.admission.versions import Versions
@@ -30,14 +30,14 @@ PACE = GatheringPace()
 class Returner:
     """One member that was started again; its mailbox is its place in the list, from 1 on."""
 
-    gathering: Gathering
+    gathering: Homecoming
     replica: Replica
     is_here: bool = True
     ended: object = None
 
 
 @dataclass
-class Room:
+class ReturnersRoom:
     """All who come back, a clock, and mail."""
 
     people: list[Returner]
@@ -90,20 +90,20 @@ class Room:
                 self._do(to, one.gathering.receive(sender, admission, self.now))
 
 
-def room(members: int, *here: int) -> Room:
+def room(members: int, *here: int) -> ReturnersRoom:
     """A session of so many, the host first; those `here` come back at once."""
     host = new_host()
     replicas = [host, *(newcomer(host, f"m{number}") for number in range(2, members + 1))]
     whole = host.log.entries
     people = [Returner(gathering(replica, replay(SESSION, whole)), replica, is_here=False) for replica in replicas]
-    made = Room(people)
+    made = ReturnersRoom(people)
     made.come(*here)
     return made
 
 
-def gathering(replica: Replica, log: Log) -> Gathering:
+def gathering(replica: Replica, log: Log) -> Homecoming:
     name = replica.self_name
-    return Gathering(
+    return Homecoming(
         log=log, name=name, identity=replica.identity, versions=VERSIONS, entropy=entropy(name), pace=PACE, now=0.0
     )
 
@@ -185,7 +185,7 @@ def test_log_when_another_one_knows_more_then_it_is_learnt_before_anybody_leads(
         Returner(gathering(one, replay(SESSION, known)), one, is_here=False)
         for one, known in ((host, host.log.entries), (ada, short), (bob, host.log.entries))
     ]
-    made = Room(people)
+    made = ReturnersRoom(people)
     made.come(2, 3)
     made.wait(5.0)
     assert len(people[1].gathering.doorstep._log()) == len(host.log)
@@ -210,13 +210,13 @@ def knocker(one: Replica, versions: Versions = VERSIONS) -> Knocker:
     )
 
 
-def proved(doorstep: Doorstep, one: Knocker, mailbox: int = 9) -> Proved:
+def proved(doorstep: Doorstep, one: Knocker, mailbox: int = 9) -> ProvedMember:
     challenge = doorstep.receive(mailbox, one.knock(), 0.0)
     assert isinstance(challenge, AdmissionAnswer)
     proof = one.receive(challenge.admission)
     assert isinstance(proof, ring_pb2.Admission)
     outcome = doorstep.receive(mailbox, proof, 0.0)
-    assert isinstance(outcome, Proved)
+    assert isinstance(outcome, ProvedMember)
     return outcome
 
 
@@ -245,7 +245,7 @@ def test_steps_when_said_again_then_nothing_comes_of_them() -> None:
     assert isinstance(challenge, AdmissionAnswer)
     proof = one.receive(challenge.admission)
     assert isinstance(proof, ring_pb2.Admission)
-    assert isinstance(doorstep.receive(9, proof, 0.0), Proved)
+    assert isinstance(doorstep.receive(9, proof, 0.0), ProvedMember)
     assert doorstep.receive(9, proof, 0.0) is None
     assert isinstance(doorstep.receive(9, knock, 0.0), AdmissionAnswer)  # another challenge
     assert doorstep.receive(9, proof, 0.0) is None

@@ -19,7 +19,7 @@ EMBEDDED = ring_pb2.SessionTerms(model="m", rendezvous_at_host=True)
 NOBODY = RendezvousAddress("127.0.0.1", 9, None, insecure=True)
 
 
-class Places:
+class OfferedPlaces:
     """Where somebody could open a room, and how many of these were looked at."""
 
     def __init__(self, *addresses: RendezvousAddress) -> None:
@@ -78,7 +78,7 @@ async def test_room_when_its_rendezvous_died_with_the_host_then_the_successor_op
     orphans: Orphans,
 ) -> None:
     async with rendezvous(tls=True) as new:
-        await orphans.form(Places(new))
+        await orphans.form(OfferedPlaces(new))
         await orphans.lose_host()
         await orphans.elm.hear(RoomMoved)
         await orphans.oak.hear(RoomMoved)
@@ -106,7 +106,7 @@ async def test_room_when_its_rendezvous_died_with_the_host_then_the_successor_op
 
 async def test_mail_when_all_have_moved_then_it_reaches_everybody_without_a_link(orphans: Orphans) -> None:
     async with rendezvous(tls=True) as new:
-        await orphans.form(Places(new))
+        await orphans.form(OfferedPlaces(new))
         await orphans.lose_host()
         await orphans.oak.hear(RoomMoved)
         await orphans.elm.hear(RoomMoved)
@@ -123,7 +123,7 @@ async def test_mail_when_all_have_moved_then_it_reaches_everybody_without_a_link
 
 async def test_room_when_the_first_place_does_not_answer_then_the_next_one_is_taken(orphans: Orphans) -> None:
     async with rendezvous(tls=True) as new:
-        await orphans.form(Places(NOBODY, new))
+        await orphans.form(OfferedPlaces(NOBODY, new))
         await orphans.lose_host()
         await orphans.oak.hear(RoomMoved)
         assert orphans.oak.channel.rendezvous.address == new
@@ -131,7 +131,7 @@ async def test_room_when_the_first_place_does_not_answer_then_the_next_one_is_ta
 
 async def test_room_when_nobody_can_come_there_then_it_is_no_place_and_the_next_one_is(orphans: Orphans) -> None:
     async with rendezvous(tls=True, places=1) as closed, rendezvous(tls=True) as new:
-        await orphans.form(Places(closed, new), deadlines=JoinDeadlines(trial_s=0.5))
+        await orphans.form(OfferedPlaces(closed, new), deadlines=JoinDeadlines(trial_s=0.5))
         await orphans.lose_host()
         await orphans.oak.hear(RoomMoved)
         await orphans.elm.hear(RoomMoved)
@@ -141,7 +141,7 @@ async def test_room_when_nobody_can_come_there_then_it_is_no_place_and_the_next_
 
 async def test_rendezvous_when_it_lives_then_a_new_host_looks_for_no_other(orphans: Orphans) -> None:
     async with rendezvous(tls=True) as new:
-        places = Places(new)
+        places = OfferedPlaces(new)
         await orphans.form(places)
         await orphans.host.channel.leave()
         await orphans.elm.hear(HostChanged)
@@ -152,7 +152,7 @@ async def test_rendezvous_when_it_lives_then_a_new_host_looks_for_no_other(orpha
 
 async def test_move_when_somebody_else_than_the_host_tells_it_then_nobody_follows(orphans: Orphans) -> None:
     async with rendezvous(tls=True) as new:
-        await orphans.form(Places(new))
+        await orphans.form(OfferedPlaces(new))
         move = ring_pb2.Moved(number=1, address=str(new), room=1, since=3)
         await orphans.oak.channel.send(ring_pb2.Control(moved=move))
         await orphans.oak.channel.send(ring_pb2.Control(ask=ring_pb2.Ask(member="x")))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import KafilaError
 from kafila_sidecar.session.keeping.file import HEADER, read_whole, write_whole
 from kafila_sidecar.session.keeping.keeper import FILE, Keeper, kept_sessions
@@ -36,7 +37,7 @@ def kept() -> KeptSession:
         words=("ocean", "velvet", "lamp"),
         lend_bytes=7,
         typed="7-ocean-velvet-lamp",
-        stub_model=b"stub",
+        stub_model=pb.StubModel(name="m").SerializeToString(),
         formed=True,
         seen_at=1000.5,
         note="anybody",

@@ -9,7 +9,7 @@ from kafila_sidecar.errors import Denied, InvalidInput, KafilaError, Refused
 from kafila_sidecar.session.membership.entries import admit, found_log, lock, remove, take_back
 from kafila_sidecar.session.membership.identity import Identity, make_identity
 from kafila_sidecar.session.membership.log import LARGEST_LOG_BYTES, LONGEST_LOG, Gap, Log, replay
-from kafila_sidecar.session.membership.members import Gone, Joined, Locking, Returned
+from kafila_sidecar.session.membership.members import Gone, Joined, Locking, Rejoined
 from kafila_sidecar.session.membership.rivals import Forked
 
 SESSION = bytes(range(16))
@@ -218,7 +218,7 @@ def test_returned_when_it_comes_back_again_and_again_then_each_time_by_its_first
 def test_returned_when_it_is_a_member_still_then_its_mailbox_is_another_and_the_host_begins_anew() -> None:
     log = of_three()
     take_back(log, HOST, admitted=1, mailbox=8)
-    assert isinstance(log.last_change, Returned)
+    assert isinstance(log.last_change, Rejoined)
     assert log.last_change.was_member
     assert log.now.takeovers == 0
     take_back(log, HOST, admitted=0, mailbox=9)
