@@ -23,26 +23,28 @@ class Patience:
     """How long an answer waits for what it takes to go on."""
 
     epoch_s: float = 900.0  # for the next epoch: others plan, fetch and load meanwhile
-    tries: int = 60  # in one epoch without a token, two minutes: far more than a death takes to be noticed
+    ring_s: float = 120.0  # for ring and links of an epoch that goes on; far more than a death takes to be noticed
+    tries: int = 8  # and at least so often, since a try may take a whole prompt
     first_pause_s: float = 0.1  # before the second try; twice as long each time
     longest_pause_s: float = 2.0
 
 
 class Attempts:
-    """Tries in one epoch without a token of the answer."""
+    """Tries in one epoch without a token of the answer. Reads no clock."""
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience
         self._epoch: Epoch | None = None
         self._tokens = 0  # that there were at the latest failure
+        self._since = 0.0
         self._count = 0
 
-    def failed(self, epoch: Epoch, tokens: int) -> float | None:
+    def failed(self, epoch: Epoch, tokens: int, now: float) -> float | None:
         """How long to pause before the next try in this epoch; None: it has been tried often enough."""
         if epoch is not self._epoch or tokens != self._tokens:
-            self._epoch, self._tokens, self._count = epoch, tokens, 0
+            self._epoch, self._tokens, self._since, self._count = epoch, tokens, now, 0
         self._count += 1
-        if self._count >= self._patience.tries:
+        if self._count >= self._patience.tries and now - self._since > self._patience.ring_s:
             return None
         return min(self._patience.first_pause_s * 2.0 ** (self._count - 1), self._patience.longest_pause_s)
 
@@ -72,9 +74,9 @@ async def answer(question: Question, epochs: Succession, patience: Patience) -> 
         question.interrupted()
         was_asked = True
         tokens = len(question.replay.answer)
-        pause_s = attempts.failed(epoch, tokens)
+        pause_s = attempts.failed(epoch, tokens, monotonic())
         if pause_s is None and epochs.epoch is epoch:
-            raise Unavailable(f"this answer can't go on, it was tried {patience.tries} times: {fault}")
+            raise Unavailable(f"this answer can't go on, it was tried for {patience.ring_s:.0f} s and more: {fault}")
         log.info("answer_interrupted tokens=%d epoch=%d", tokens, epoch.proposal.epoch)
         await epochs.replaced(epoch, pause_s or 0.0)
 

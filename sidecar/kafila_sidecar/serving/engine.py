@@ -16,13 +16,13 @@ from typing import Any
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import KafilaError, TimedOut
 from kafila_sidecar.runtime.footprint import PREFILL_CHUNK_TOKENS
-from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
 from kafila_sidecar.serving.question import Question, Replies
 from kafila_sidecar.serving.requests import Generation, RequestTable
 from kafila_sidecar.serving.ring import Interrupted, Returned, Ring
 from kafila_sidecar.serving.scheduler import MOST_WAITING, Scheduler
+from kafila_sidecar.serving.standstill import ModelThread
 from kafila_sidecar.serving.trace import Circuit, RequestTrace
 from kafila_sidecar.session.coordination.effects import Proposal
 
@@ -49,7 +49,7 @@ class Engine:
         self,
         *,
         shard: Shard,
-        mlx: MlxThread,
+        mlx: ModelThread,
         ring: Ring,
         proposal: Proposal,
         requests: RequestTable,

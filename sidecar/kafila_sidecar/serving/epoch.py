@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from kafila_sidecar.errors import Denied, Unavailable
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream, StreamKind
-from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.serving import remote
 from kafila_sidecar.serving.engine import Ended, Engine, EngineLimits
@@ -16,6 +15,7 @@ from kafila_sidecar.serving.hop import HopSender
 from kafila_sidecar.serving.question import Question, Replies
 from kafila_sidecar.serving.requests import RequestTable
 from kafila_sidecar.serving.ring import Interrupted, Ring
+from kafila_sidecar.serving.standstill import WatchedThread
 from kafila_sidecar.serving.worker import Bounds, Worker
 from kafila_sidecar.session.coordination.effects import Proposal
 
@@ -30,6 +30,7 @@ class Epoch:
     name: str
     proposal: Proposal
     link_to: Callable[[str], Link]
+    mlx: WatchedThread
     engine: Engine | None = None
     ring: Ring | None = None
     worker: Worker | None = None
@@ -82,6 +83,7 @@ class Epoch:
             self.worker.close()
         for stream in list(self.streams):
             stream.reset()
+        self.mlx.close()
         if self.engine is not None:
             await self.engine.close(fault)
         if self.worker is not None:
@@ -106,14 +108,14 @@ def begin(
     proposal: Proposal,
     shard: Shard | None,
     requests: RequestTable | None,
-    mlx: MlxThread,
+    mlx: WatchedThread,
     link_to: Callable[[str], Link],
     ended: Ended,
     limits: EngineLimits,
 ) -> Epoch:
     """The epoch of a member that holds `shard`, or none; the head has `requests` too. Every stage is loaded."""
     if shard is None:
-        return Epoch(name, proposal, link_to)
+        return Epoch(name, proposal, link_to, mlx)
     peer = proposal.next_after(name)
     hop = HopSender(peer=peer, open_stream=lambda: link_to(peer).open(StreamKind.ACTIVATIONS))
     if proposal.head == name and requests is not None:
@@ -127,8 +129,8 @@ def begin(
             ended=ended,
             limits=limits,
         )
-        return Epoch(name, proposal, link_to, engine=engine, ring=ring)
+        return Epoch(name, proposal, link_to, mlx, engine=engine, ring=ring)
     problem = proposal.problem
     bounds = Bounds(sequences=SEQUENCES_IN_CHANGE * problem.concurrency, tokens=problem.context_tokens)
     worker = Worker(epoch=proposal.epoch, shard=shard, mlx=mlx, hop=hop, is_last=peer == proposal.head, bounds=bounds)
-    return Epoch(name, proposal, link_to, worker=worker)
+    return Epoch(name, proposal, link_to, mlx, worker=worker)

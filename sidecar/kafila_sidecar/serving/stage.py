@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kafila_proto import sidecar_pb2 as pb
-from kafila_sidecar.errors import KafilaError, Unavailable
+from kafila_sidecar.errors import KafilaError, TimedOut, Unavailable
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream
+from kafila_sidecar.runtime.footprint import PREFILL_CHUNK_TOKENS
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.text.tokenizer import Tokenizer
@@ -24,6 +25,7 @@ from kafila_sidecar.serving.intake import Intake
 from kafila_sidecar.serving.question import Question, Replies
 from kafila_sidecar.serving.requests import RequestTable
 from kafila_sidecar.serving.ring import Interrupted
+from kafila_sidecar.serving.standstill import FLOOR_S, WatchedThread
 from kafila_sidecar.serving.succession import Succession
 from kafila_sidecar.serving.telling import FetchTelling
 from kafila_sidecar.serving.trace import RequestTrace
@@ -62,6 +64,7 @@ class StageLimits:
 
     serve_deadline_s: float = SERVE_DEADLINE_S
     clear_deadline_s: float = CLEAR_DEADLINE_S
+    step_floor_s: float = FLOOR_S
     patience: Patience = field(default_factory=Patience)
     engine: EngineLimits = field(default_factory=EngineLimits)
 
@@ -132,7 +135,7 @@ class Stage:
             proposal=proposal,
             shard=None if stands_by else self._holding.shard,
             requests=self._requests,
-            mlx=self._mlx,
+            mlx=self._watched(proposal),
             link_to=lambda peer: self._links().to(peer),
             ended=lambda trace, reason: self._request_ended(proposal, trace, reason),
             limits=self._limits.engine,
@@ -250,6 +253,17 @@ class Stage:
         if epoch is None:
             raise Unavailable(f"{self._name} does not serve this session yet")
         return epoch
+
+    def _watched(self, proposal: Proposal) -> WatchedThread:
+        """The MLX thread for one epoch; a step that stands still ends this member's part, so that others go on."""
+
+        def stalled(still_s: float) -> None:
+            sentence = f"{self._name}'s model has not moved for {still_s:.0f} s: its machine is out of memory, or hangs"
+            self._broken(TimedOut.code, sentence)
+
+        stage = proposal.stage_of(self._name)
+        chunk_s = 2 * PREFILL_CHUNK_TOKENS * ((stage.cost_s if stage else None) or 0.0)
+        return WatchedThread(self._mlx, stalled=stalled, floor_s=max(self._limits.step_floor_s, chunk_s))
 
     def _request_ended(self, proposal: Proposal, trace: RequestTrace, reason: str) -> None:
         rtt_s = {frozenset((self._name, peer)): link.rtt_s for peer, link in self._links().up.items()}

@@ -204,7 +204,7 @@ async def test_link_when_it_breaks_in_mid_answer_then_the_answer_goes_on_once_it
 
 
 async def test_link_when_it_does_not_come_back_then_the_answer_ends_in_words(tiny: Path, tmp_path: Path) -> None:
-    limits = replace(LIMITS, patience=replace(LIMITS.patience, tries=5))
+    limits = replace(LIMITS, patience=replace(LIMITS.patience, ring_s=0.3))
     async with party(tiny, tmp_path, *NAMES, limits=limits) as linked:
         await linked.serve((0, 2, 4, 6), ("ada", "bob", "cyd"))
         tasks = await begun(linked, "ada", "dan")
