@@ -512,7 +512,7 @@ class Channel:
             return
         if parcel.HasField("envelope"):
             await self.receive(parcel.envelope.SerializeToString())
-        elif parcel.HasField("admission"):
+        elif parcel.HasField("admission") and self._outvoted is None:  # else whoever asks is not the others' member
             self._perform(self._reception.receive(mail.sender, parcel.admission, self._loop.time()))
 
 
