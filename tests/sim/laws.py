@@ -148,9 +148,10 @@ def healthy_members_stay(world: World) -> None:
             if who is None or who.is_out or who.reached_since_s is None:
                 continue
             host = by_name.get(session.channel.host)
-            if host is None or not world.can_meet(host, who):
+            met_since_s = who.met_since_s.get(host.name) if host else None
+            if met_since_s is None:
                 continue  # every member needs a link to the head
-            if world.now_s - who.reached_since_s > HEALTHY_S:
+            if world.now_s - max(met_since_s, who.reached_since_s) > HEALTHY_S:
                 world.broken.append(
                     f"healthy_members_stay: {name} is no member any more at {machine.name}, {world.now_s:.0f} s"
                 )
