@@ -56,15 +56,27 @@ def answers_go_on(world: World) -> Iterator[str]:
 
 def _unavoidable(world: World, answer: Answer) -> bool:
     machine = world.machines[answer.machine]
-    return bool(machine.is_out) or answer.process is None or answer.process.life is Life.DEAD
+    is_lost = answer.process is None or answer.process.life is Life.DEAD
+    return bool(machine.is_out) or is_lost or _is_short(world) or _has_no_room(world)
 
 
 def ready_again(world: World) -> Iterator[str]:
-    """Whoever can be in a ready session is, at most SETTLE_S after the last fault."""
-    wanted = [m for m in world.machines.values() if m.runs and not m.is_out]
-    for machine in wanted:
-        if machine.state is not State.READY:
+    """Whoever can be in a ready session is, at most SETTLE_S after the last fault. A session that ended for want of
+    memory can't be, nor one whose room the only rendezvous forgot while nobody reached it for a minute."""
+    if _is_short(world) or _has_no_room(world):
+        return
+    for machine in world.machines.values():
+        if machine.runs and not machine.is_out and machine.state is not State.READY:
             yield f"{machine.name} is {machine.state} {SETTLE_S:.0f} s after the last fault"
+
+
+def _is_short(world: World) -> bool:
+    faults = [m.participation.driver.follower.fault for m in world.machines.values() if m.participation]
+    return any(fault is not None and fault.code == "FAILED_PRECONDITION" for fault in faults)
+
+
+def _has_no_room(world: World) -> bool:
+    return any(m.participation and m.runs and not m.participation.channel.has_room for m in world.machines.values())
 
 
 def last_answers(world: World) -> Iterator[str]:
