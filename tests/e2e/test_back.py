@@ -1,9 +1,12 @@
 """Machines that were lost come back by themselves: nothing is typed, and the same model answers again."""
 
+import contextlib
+import http.client
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -11,9 +14,10 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import NAMES, form, until
-from tests.e2e.test_loss import TINY, Client
 from tests.support.cluster import Cluster, ClusterMember, kill, kill_all, make_cluster
 
+TINY = "kafila/tiny"
+LONG = {"temperature": 0, "num_predict": 900, "stop": ["never said"]}
 ASKED: dict[str, Any] = {
     "prompt": "once",
     "raw": True,
@@ -31,6 +35,20 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     subprocess.run(command, check=True, timeout=60)
     with make_cluster(*NAMES, folders=(folder,), below=below) as made:
         yield made
+
+
+def streaming(member: ClusterMember, model: str) -> threading.Event:
+    """Asks for a long answer; set once it is being told."""
+    told = threading.Event()
+
+    def read() -> None:
+        with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
+            body = {"model": model, "prompt": "once", "raw": True, "options": LONG}
+            for _ in member.lines("/api/generate", body):
+                told.set()
+
+    threading.Thread(target=read, daemon=True).start()
+    return told
 
 
 def answer(member: ClusterMember, model: str) -> str:
@@ -58,10 +76,8 @@ def test_session_when_all_machines_lose_power_then_it_answers_again_by_itself(cl
     session = form(cluster, TINY)
     model, code = session["vehicle"]["name"], session["code"]
     before = answer(cluster.members[1], model)
-    clients = [Client(member, model) for member in cluster.members]
-    for client in clients:
-        client.start()
-    until(lambda: all(client.chunks > 2 for client in clients), 30, 0.01)
+    for told in [streaming(member, model) for member in cluster.members]:
+        assert told.wait(60)
     kill_all(cluster.members)
     for member in cluster.members:
         cluster.start_again(member)

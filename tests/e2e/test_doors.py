@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.conftest import create, form, start, until
-from tests.e2e.test_loss import TINY
 from tests.support.cluster import OLLAMA, Cluster, free_port, make_cluster
+
+TINY = "kafila/tiny"
 
 
 @pytest.fixture(scope="module")

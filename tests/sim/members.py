@@ -3,7 +3,7 @@
 import asyncio
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -200,6 +200,7 @@ def take_part(
         links=lambda: standing,
         traced=traced,
         broken=turns.stage_broke,
+        misled=turns.stage_misled,
         limits=LIMITS,
         load_shard=load_shard,
     )
@@ -215,6 +216,9 @@ def take_part(
         await asyncio.sleep(hardware.measuring_s)
         return {**hardware.entry(), **await reaching.entry()}, "cpu"
 
+    async def packings() -> Mapping[int, Json]:
+        return {}
+
     driver = SessionDriver(
         channel=channel,
         network=cast(Any, reaching),
@@ -224,6 +228,7 @@ def take_part(
         terms=lambda: TERMS,
         shares=weights,
         measure=measure,
+        packings=packings,
         changed=changes.note,
         outer=asyncio.get_running_loop().time,
     )

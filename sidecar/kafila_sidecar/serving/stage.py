@@ -29,6 +29,7 @@ from kafila_sidecar.serving.standstill import FLOOR_S, WatchedThread
 from kafila_sidecar.serving.succession import Succession
 from kafila_sidecar.serving.telling import FetchTelling
 from kafila_sidecar.serving.trace import RequestTrace
+from kafila_sidecar.serving.wire import RulesBroken
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
 from kafila_sidecar.session.driving.jobs import Progress
 from kafila_sidecar.weights.fetching import landing
@@ -85,6 +86,7 @@ class Stage:
         links: Callable[[], LinkTable],
         traced: Callable[[dict[str, Any]], None],
         broken: Callable[[str, str], None],
+        misled: Callable[[str, str], None],
         limits: StageLimits | None = None,
         load_shard: LoadShard = Shard.load,
     ) -> None:
@@ -94,6 +96,7 @@ class Stage:
         self._links = links
         self._traced = traced
         self._broken = broken
+        self._misled = misled
         self._limits = limits or StageLimits()
         self._holding = Holding(mlx, bits=bits, load=load_shard)
         self._requests: RequestTable | None = None
@@ -170,6 +173,10 @@ class Stage:
             with epoch.holding(stream):
                 await taker.take_frames(stream)
         except Unavailable:
+            raise
+        except RulesBroken as error:
+            if epoch is self._epochs.epoch:
+                self._misled(error.by, str(error))
             raise
         except Exception as error:
             if epoch is self._epochs.epoch:

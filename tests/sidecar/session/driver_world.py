@@ -190,6 +190,7 @@ class RunningDriver:
             terms=lambda: TERMS if self.knows_the_model else None,
             shares=self.shares,
             measure=self._measure,
+            packings=self._packings,
             changed=self.changes.append,
             outer=lambda: asyncio.get_running_loop().time() + self.slept_s,
         )
@@ -197,6 +198,9 @@ class RunningDriver:
 
     async def _measure(self) -> tuple[dict[str, Any], str]:
         return dict(ENTRY), "cpu"
+
+    async def _packings(self) -> dict[int, dict[str, Any]]:
+        return {}
 
     async def settled(self) -> None:
         """Everything that was told has been handled."""

@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     import mlx.core as mx
 
 SEED_BITS = 63
-_STRIDE = (
-    0x9E3779B97F4A7C15  # between the keys of one seed: 2^64 over the golden ratio, so that no two seeds share many
-)
+_STRIDE = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: between the keys of one seed, so that two seeds share few
+COLDEST = 1e-6  # below it the quotients of logits leave float32; the most likely token is what they tend to
 
 
 class Sampler:
@@ -47,7 +46,7 @@ class Sampler:
         import mlx.core as mx
 
         scores = self._penalised(self._of_tokens(logits))
-        token = int(mx.argmax(scores)) if self._options.temperature == 0 else self._draw(scores)
+        token = int(mx.argmax(scores)) if self._options.temperature < COLDEST else self._draw(scores)
         self.take(token)
         return token
 

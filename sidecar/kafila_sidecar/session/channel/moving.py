@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 SERVER_PATIENCE_S = 60.0  # for a rendezvous that may be started again: for so long it knows its mailboxes then
 TRIAL_S = 15.0  # for the first other member to come
 PAUSE_S = 30.0  # after all places have failed
+MOST_MOVES = 1_000_000
 FIRST_RETRY_S, LARGEST_RETRY_S = 0.5, 10.0  # of a member that can't enter the new room
 
 
@@ -79,6 +80,8 @@ class Mover:
     def told(self, move: ring_pb2.Moved, host: Member, group: asyncio.TaskGroup) -> None:
         """The host says where the room is. Raises InvalidInput where nobody could be."""
         address = _checked(move)
+        if any(one.member >= self._dwelling.log_length for one in move.residents):
+            raise InvalidInput("the host moved the session with members whom the log does not name yet")
         self._where.heard_of(move)
         if self._dwelling.is_host or move.number <= self._where.number:
             return
@@ -241,8 +244,10 @@ class Mover:
 
 
 def _checked(move: ring_pb2.Moved) -> RendezvousAddress:
-    if not move.number or not 1 <= move.room <= LARGEST_ROOM:
-        raise InvalidInput(f"the host moved the session to room {move.room}, which is none")
+    if not 1 <= move.number <= MOST_MOVES or not 1 <= move.room <= LARGEST_ROOM:
+        raise InvalidInput(
+            f"the host moved the session to room {move.room} for the {move.number}th time: there is none"
+        )
     return parse_address(move.address)
 
 

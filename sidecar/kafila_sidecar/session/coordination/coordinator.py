@@ -80,7 +80,8 @@ class Coordinator:
         self._knows = knowledge or Knowledge()
         self.started = started or self._knows.has_begun
         self._mesh = self._knows.mesh
-        self._unanswered: set[str] | None = set() if takeovers else None  # who has not answered the roll call yet
+        is_succession = takeovers > 0 and self.started  # to a host that came back the others come, and measure, anew
+        self._unanswered: set[str] | None = set() if is_succession else None  # who has answered the roll call
         self._asked: Json = {}  # the problem that the planner is working on
         self._standby = Standby(terms.require, self._knows.aside)
         self._has_formed = started  # there was a plan; from then on a shortage ends the session

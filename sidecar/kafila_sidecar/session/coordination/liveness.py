@@ -1,15 +1,16 @@
 """Who is dead, by which rules and after how long; every such rule is here. No I/O, no clock.
 
-Each member judges the others by itself (`Liveness`): nothing came over their link for `LINK_SILENT_S`; the rendezvous
-misses them and the link is silent for `LINK_SILENT_AND_GONE_S`; or the rendezvous misses them, there is no link, and
-they did not answer when they were asked for. The rendezvous' word alone kills nobody, and neither does one member's:
-the host hears who was accused (`Hearings`). The host itself is judged by the same rules; then the others need a
-successor within `TAKEOVER_DEADLINE_S`.
+Each member judges the others by itself (`Liveness`): nothing came over their link for `LINK_SILENT_S`; or the
+rendezvous misses them, the link is silent for `LINK_SILENT_AND_GONE_S`, and they did not answer by another way when
+they were asked for; or the rendezvous misses them, there is no link, and they did not answer either. The rendezvous'
+word alone kills nobody, and neither does one member's: the host hears who was accused (`Hearings`). The host itself is
+judged by the same rules; then the others need a successor within `TAKEOVER_DEADLINE_S`.
 
 Times are seconds of the driver's monotonic clock, given as `now`; `silent_s` says of each linked peer how long nothing
 came from it.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -117,9 +118,10 @@ class Liveness:
 
     # ---- What follows
 
-    def is_missed(self, member: str) -> bool:
-        """Whether the rendezvous misses it."""
-        return member in self._departed_at
+    def is_beyond_doubt(self, member: str) -> bool:
+        """Whether it did not answer either, when it was asked for since the rendezvous misses it."""
+        departed_at = self._departed_at.get(member)
+        return departed_at is not None and self._heard_at.get(member, -math.inf) < departed_at + ASK_AFTER_S
 
     def is_gone(self, member: str) -> bool:
         """Whether it left or died, as this member sees it."""
@@ -136,8 +138,8 @@ class Liveness:
         """The earliest moment at which somebody may have to be asked for, or be dead."""
         timers = [] if self._takeover_by is None else [self._takeover_by]
         for member in self._others:
-            if self._may_be_asked(member, silent_s):
-                timers.append(self._departed_at[member] + ASK_AFTER_S)
+            if self._may_be_asked(member):
+                timers.append(self._missed_since(member, now, silent_s) + ASK_AFTER_S)
             if (dies_at := self._dies_at(member, now, silent_s)) is not None:
                 timers.append(dies_at)
         due = min(timers, default=None)
@@ -152,12 +154,12 @@ class Liveness:
             return [NoSuccessor()]
         verdicts: list[Verdict] = []
         for member in self._others:
-            if self._may_be_asked(member, silent_s) and now - self._departed_at[member] >= ASK_AFTER_S:
-                self._asked.add(member)
-                verdicts.append(Suspected(member))
             dies_at = self._dies_at(member, now, silent_s)
             if dies_at is not None and now >= dies_at and self._lose(member, now):
                 verdicts.append(Died(member))
+            elif self._may_be_asked(member) and now >= self._missed_since(member, now, silent_s) + ASK_AFTER_S:
+                self._asked.add(member)
+                verdicts.append(Suspected(member))
         return verdicts
 
     # ---- The rules
@@ -166,24 +168,26 @@ class Liveness:
     def _others(self) -> Sequence[str]:
         return [member for member in self._members if member != self._me]
 
-    def _may_be_asked(self, member: str, silent_s: Mapping[str, float]) -> bool:
-        return member not in silent_s and member in self._departed_at and member not in self._asked
+    def _may_be_asked(self, member: str) -> bool:
+        return member in self._departed_at and member not in self._asked and member not in self._gone
+
+    def _missed_since(self, member: str, now: float, silent_s: Mapping[str, float]) -> float:
+        """Since when both the rendezvous and the link, if there is one, miss it."""
+        return max(self._departed_at[member], now - silent_s.get(member, math.inf))
 
     def _dies_at(self, member: str, now: float, silent_s: Mapping[str, float]) -> float | None:
         """When this member is dead unless something comes from it; None when nothing is held against it."""
         if member in self._gone:
             return None
         departed_at = self._departed_at.get(member)
-        if member in silent_s:
-            allowed_s = LINK_SILENT_S if departed_at is None else LINK_SILENT_AND_GONE_S
-            return now + (allowed_s - silent_s[member])
-        if departed_at is None or self._answered(member):
-            return None
-        return departed_at + GONE_WITHOUT_LINK_S
+        if departed_at is None or self._answered(member, now, silent_s):
+            return now + (LINK_SILENT_S - silent_s[member]) if member in silent_s else None
+        allowed_s = LINK_SILENT_AND_GONE_S if member in silent_s else GONE_WITHOUT_LINK_S
+        return self._missed_since(member, now, silent_s) + allowed_s
 
-    def _answered(self, member: str) -> bool:
-        """What came so late was said after the rendezvous missed it."""
-        return self._heard_at.get(member, 0.0) >= self._departed_at[member] + ASK_AFTER_S
+    def _answered(self, member: str, now: float, silent_s: Mapping[str, float]) -> bool:
+        """What came so late was said after it was missed, by whichever way."""
+        return self._heard_at.get(member, -math.inf) >= self._missed_since(member, now, silent_s) + ASK_AFTER_S
 
     def _lose(self, member: str, now: float) -> bool:
         if member in self._gone:

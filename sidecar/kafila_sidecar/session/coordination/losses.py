@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kafila_sidecar.session.coordination.liveness import LISTEN_S, MOST_FALSE_ALARMS, FalseAlarm, Hearings
+from kafila_sidecar.session.coordination.liveness import HEARING_S, LISTEN_S, MOST_FALSE_ALARMS, FalseAlarm, Hearings
 from kafila_sidecar.session.coordination.mesh import Edge, Mesh
 from kafila_sidecar.session.judging.majority import Majority
 
@@ -66,6 +66,7 @@ class Losses:
         self._missing: dict[str, None] = {}  # lost, once the host hears a majority; in the order of finding out
         self._waits_until: float | None = None  # for a majority
         self.is_alone = False  # the host hears no majority, and waits for one
+        self._back_by: float | None = None  # when it hears one again: for those who are still missing
         self._listens_until = 0.0
         self._alarms: dict[Edge, str] = {}  # whose alarm about the other was counted
         self._rows: Counter[Edge] = Counter()  # how often the two accused each other
@@ -154,7 +155,7 @@ class Losses:
 
     def next_timer(self) -> float | None:
         """When `handle_timer` has something to do, unless something else happens before."""
-        timers = (self.hearings.next_timer(), self._waits_until)
+        timers = (self.hearings.next_timer(), self._waits_until, self._back_by)
         due = min((timer for timer in timers if timer is not None), default=None)
         return None if due is None else max(due, self._listens_until)
 
@@ -180,13 +181,24 @@ class Losses:
         if now < self._listens_until:
             return []
         if self._majority.is_here(now):
-            gone, was_alone = [Goes(name, "lost") for name in self._missing], self.is_alone
-            self._missing, self._waits_until, self.is_alone = {}, None, False
-            return [*gone, *([BeginAnew()] if was_alone else [])]
+            return self._await_rest(now) if self.is_alone else self._let_go()
+        self._back_by = None
         if self._waits_until is not None:
             return []
         self._waits_until = now + ROLL_CALL_S
         return [CallOut([name for name in self._majority.unheard(now) if name not in self._missing])]
+
+    def _await_rest(self, now: float) -> list[Judgement]:
+        """What had cut the host off from most of them may be over for the rest a little later."""
+        if self._back_by is None and self._missing:
+            self._back_by = now + HEARING_S  # within which those who were heard are heard lately
+            return [CallOut(list(self._missing))]
+        return [] if self._missing and self._back_by is not None and now < self._back_by else self._let_go()
+
+    def _let_go(self) -> list[Judgement]:
+        gone, was_alone = [Goes(name, "lost") for name in self._missing], self.is_alone
+        self._missing, self._waits_until, self._back_by, self.is_alone = {}, None, None, False
+        return [*gone, *([BeginAnew()] if was_alone else [])]
 
     def _part(self, edge: Edge, now: float) -> list[Judgement]:
         """Both ends say that they can't reach each other."""

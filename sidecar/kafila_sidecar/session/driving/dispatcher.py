@@ -6,6 +6,7 @@ from typing import Any
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import InvalidInput, KafilaError
+from kafila_sidecar.net.candidates import Candidate
 from kafila_sidecar.session.coordination import effects as ev
 from kafila_sidecar.session.coordination import messages, speech
 from kafila_sidecar.session.coordination.coordinator import Coordinator
@@ -38,9 +39,10 @@ class Dispatcher:
         terms: Terms,
         shares: Shares,
         served: Callable[[ev.Proposal, Mapping[str, Any]], None],
+        introduce: Callable[[], None],
         now: Callable[[], float],
     ) -> None:
-        """`told`: what this member told of itself."""
+        """`introduce` says where this member is, and what it measured; `told`: what this member told of itself."""
         self._cores = cores
         self._roster = roster
         self._links = links
@@ -49,6 +51,7 @@ class Dispatcher:
         self._terms = terms
         self._shares = shares
         self._served = served
+        self._introduce = introduce
         self._now = now
 
     async def hear(self, sender: str, control: ring_pb2.Control) -> None:
@@ -78,7 +81,7 @@ class Dispatcher:
                 elif sender in self._follower.members:
                     self._knows.measured(sender, entry)
             case messages.Reachable(candidates) if sender != self._follower.name:
-                self._links.learn(sender, candidates)
+                self._heard_candidates(sender, candidates)
             case messages.Linked(peer, edge):
                 await self._heard_link(sender, peer, edge)
             case messages.Unlinked(peer):
@@ -117,6 +120,14 @@ class Dispatcher:
                 await self._cores.do(self._follower.may_fetch(epoch))
             case messages.MayServe(epoch) if from_host:
                 await self._cores.do(self._follower.may_serve(epoch))
+
+    def _heard_candidates(self, sender: str, candidates: Sequence[Candidate]) -> None:
+        """Who joined later listens by its first word at the latest; what was said before may not have reached it."""
+        is_new = not self._links.knows(sender)
+        self._links.learn(sender, candidates)
+        in_order = [name for name in self._follower.members if name in (sender, self._follower.name)]
+        if is_new and in_order == [self._follower.name, sender]:
+            self._introduce()
 
     async def _heard_doing(self, sender: str, said: messages.Doing) -> None:
         self._roster.progressed(sender, said)
@@ -182,8 +193,8 @@ class Dispatcher:
         """One member's word alone removes nobody: the accused may show that it is there."""
         if member == self._follower.name:
             self._turns.say(speech.here())
-        elif self._coordinator and sender == self._follower.name and self._follower.liveness.is_missed(member):
-            await self._cores.obey(self._coordinator.lost(member, "lost", self._now()))  # two things say so
+        elif self._coordinator and sender == self._follower.name and self._follower.liveness.is_beyond_doubt(member):
+            await self._cores.obey(self._coordinator.lost(member, "lost", self._now()))
         elif self._coordinator:
             await self._cores.obey(self._coordinator.accused(member, sender, self._now()))
         elif {sender, member} <= set(self._follower.members):

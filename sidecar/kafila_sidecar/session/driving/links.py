@@ -91,6 +91,10 @@ class Links:
         self._keepers: dict[str, asyncio.Task[None]] = {}
         self._candidates: dict[str, asyncio.Future[Sequence[Candidate]]] = {}
 
+    def knows(self, peer: str) -> bool:
+        """Whether it has said where it can be reached."""
+        return peer in self._candidates and self._candidates[peer].done()
+
     def learn(self, peer: str, candidates: Sequence[Candidate]) -> None:
         """A peer said where it can be reached now."""
         self._network.announced(peer, candidates)

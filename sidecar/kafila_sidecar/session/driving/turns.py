@@ -55,11 +55,19 @@ class FramesWrong:
 
 
 @dataclass(frozen=True, slots=True)
+class StageMisled:
+    """The stage before this member's broke the rules of the ring; `by` is its name."""
+
+    by: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
 class NetworkMoved:
     """This member's candidates are others than before, and perhaps its network."""
 
 
-Item = Event | LinkChanged | Call | Say | StageBroke | FramesWrong | NetworkMoved
+Item = Event | LinkChanged | Call | Say | StageBroke | FramesWrong | StageMisled | NetworkMoved
 
 
 class Turns:
@@ -89,6 +97,10 @@ class Turns:
     def misbehaved(self, member: str, sentence: str) -> None:
         """See `FramesWrong`."""
         self._put(FramesWrong(member, sentence))
+
+    def stage_misled(self, by: str, sentence: str) -> None:
+        """See `StageMisled`."""
+        self._put(StageMisled(by, sentence))
 
     def network_moved(self) -> None:
         """See `NetworkMoved`."""

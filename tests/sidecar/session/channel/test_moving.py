@@ -165,6 +165,7 @@ async def test_move_when_somebody_else_than_the_host_tells_it_then_nobody_follow
     "move",
     [
         ring_pb2.Moved(number=1, address="nonsense", room=1),
+        ring_pb2.Moved(number=2**32 - 1, address="127.0.0.1:1", room=1),
         ring_pb2.Moved(number=0, address="127.0.0.1:1", room=1),
         ring_pb2.Moved(number=1, address="127.0.0.1:1", room=0),
         ring_pb2.Moved(number=1, address="grpc+insecure://8.8.8.8:1", room=1),

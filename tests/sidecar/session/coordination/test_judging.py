@@ -3,7 +3,7 @@
 import pytest
 
 from kafila_sidecar.session.coordination.coordinator import ROLL_CALL_S, Coordinator
-from kafila_sidecar.session.coordination.effects import ComputePlan, GiveWay, Proposal, Remove, StandStill
+from kafila_sidecar.session.coordination.effects import Ask, ComputePlan, GiveWay, Proposal, Remove, StandStill
 from kafila_sidecar.session.coordination.knowledge import Knowledge
 from kafila_sidecar.session.coordination.liveness import HEARING_S, LINK_SILENT_S, LISTEN_S, MOST_FALSE_ALARMS
 from kafila_sidecar.session.coordination.losses import ALONE_DEADLINE_S
@@ -154,15 +154,20 @@ def test_host_when_it_hears_too_few_then_it_removes_nobody_stands_still_and_give
     assert [type(one) for one in ended] == [GiveWay]
 
 
-def test_host_when_it_hears_more_than_half_again_then_it_removes_the_rest_and_plans_anew() -> None:
+def test_host_when_it_hears_more_than_half_again_then_it_waits_a_little_for_the_rest_and_plans_anew() -> None:
     coordinator, silent_s = five_heard("bob")
     now = 150.0
     coordinator.handle_timer(now, silent_s)
     for name in ("cyd", "dan", "eve"):
         coordinator.lost(name, "lost", now)
     coordinator.handle_timer(now + CALL_OUT_S, {**silent_s, "bob": 0.5})
-    outputs = coordinator.heard("cyd", now + CALL_OUT_S + 1.0)
-    assert {one.member for one in outputs if isinstance(one, Remove)} == {"dan", "eve"}
+    now += CALL_OUT_S + 1.0
+    outputs = coordinator.heard("cyd", now)
+    assert {one.member for one in outputs if isinstance(one, Ask)} == {"dan", "eve"}
+    assert coordinator.next_timer() == now + HEARING_S
+    coordinator.heard("dan", now + 1.0)
+    outputs = coordinator.handle_timer(now + HEARING_S, dict.fromkeys(("bob", "cyd", "dan"), 0.5))
+    assert {one.member for one in outputs if isinstance(one, Remove)} == {"eve"}
     assert [one for one in outputs if isinstance(one, ComputePlan)]
 
 
@@ -210,9 +215,11 @@ def test_host_when_it_hears_too_few_for_long_then_it_is_ready_at_no_moment_until
         party.advance(5.0)
         assert party.machines["ada"].state is State.REPLANNING
         assert party.removed == []
-    for name in ("bob", "cyd"):
-        party.obey(party.coordinator.heard(name, party.now))
-    party.pump()
+    for _ in range(2):
+        for name in ("bob", "cyd"):
+            party.obey(party.coordinator.heard(name, party.now))
+        party.pump()
+        party.now += HEARING_S
     assert party.removed == [("dan", "lost")]
     assert party.machines["ada"].state is not State.REPLANNING
 
