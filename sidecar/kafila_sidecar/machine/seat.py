@@ -177,7 +177,12 @@ class Seat:
 
     def _go_on_soon(self, present: Participation) -> None:
         """Those who don't come back for so long are not waited for."""
-        self._goes_on = asyncio.get_running_loop().call_later(GATHER_S, present.driver.start)
+
+        def go_on() -> None:
+            if present.driver.follower.state is State.FORMING:
+                present.driver.start()
+
+        self._goes_on = asyncio.get_running_loop().call_later(GATHER_S, go_on)
 
     def _give_up_if_old(self) -> None:
         if self.keeper.is_too_old and self._coming is not None:
