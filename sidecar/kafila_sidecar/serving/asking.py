@@ -27,6 +27,7 @@ class Patience:
     tries: int = 8  # and at least so often, since a try may take a whole prompt
     first_pause_s: float = 0.1  # before the second try; twice as long each time
     longest_pause_s: float = 2.0
+    give_way_s: float = 0.5  # what waited for its turn when it was interrupted lets go first what had begun, anywhere
 
 
 class Attempts:
@@ -58,6 +59,8 @@ async def answer(question: Question, epochs: Succession, patience: Patience) -> 
     attempts, was_asked = Attempts(patience), False
     while True:
         epoch = await epochs.present(patience.epoch_s)
+        if was_asked and not question.has_begun:
+            await epochs.replaced(epoch, patience.give_way_s)
         try:
             async with aclosing(_run(question, epoch)) as told_now:
                 async for told in told_now:

@@ -165,7 +165,7 @@ class Engine:
 
     async def _run(self, generation: Generation, trace: RequestTrace) -> str:
         """From waiting to the last reply; "stop" or "length"."""
-        await self._turn(generation.number)
+        await self._turn(generation)
         trace.admitted(monotonic())
         generation.begin()
         if not generation.is_over:  # all of it may have been told but the end
@@ -174,13 +174,13 @@ class Engine:
                 token = await self._circuit(generation, trace, (token,), is_prompt=False)
         return generation.finish(_done(generation, trace))
 
-    async def _turn(self, number: int) -> None:
+    async def _turn(self, generation: Generation) -> None:
         try:
             async with asyncio.timeout(self._limits.wait_deadline_s):
-                await self._turns[number]
+                await self._turns[generation.number]
         except TimeoutError:
-            waited = f"{self._limits.wait_deadline_s:.0f} s"
-            raise TimedOut(f"no sequence came free within {waited}: try again later") from None
+            waited = f"no sequence came free within {self._limits.wait_deadline_s:.0f} s: try again later"
+            raise (Interrupted if generation.answer else TimedOut)(waited) from None
 
     async def _prefill(self, generation: Generation, trace: RequestTrace) -> int:
         """All tokens so far through the ring in chunks; only the last one's hidden state comes back."""

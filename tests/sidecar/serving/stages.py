@@ -26,7 +26,9 @@ from tests.support.plans import plan_of, problem_of, stage
 BLOCKS = 6
 CONTEXT = 256
 NAMES = ("ada", "bob", "cyd", "dan")
-LIMITS = StageLimits(patience=Patience(epoch_s=20.0, ring_s=10.0, first_pause_s=0.02, longest_pause_s=0.1))
+LIMITS = StageLimits(
+    patience=Patience(epoch_s=20.0, ring_s=10.0, first_pause_s=0.02, longest_pause_s=0.1, give_way_s=0.05)
+)
 STOP = Fault("", "UNAVAILABLE", "the session is being planned again")
 
 

@@ -39,6 +39,7 @@ class LosingParty:
     made: StageParty
     alive: list[str]
     blocks: int = 6
+    concurrency: int = 2
 
     async def serve(self, *, head_last: bool = False) -> None:
         order = [name for name in self.alive if name != ASKER] or [ASKER]
@@ -46,7 +47,7 @@ class LosingParty:
             order.reverse()
         edges = [self.blocks * at // len(order) for at in range(len(order) + 1)]
         self.order = order
-        await self.made.serve(edges, order, members=self.alive)
+        await self.made.serve(edges, order, concurrency=self.concurrency, members=self.alive)
 
     async def lose(self, role: str, *, pause_s: float = 0.0) -> None:
         """The member with a role is gone without a word; `nobody`: it is only planned again."""
@@ -171,6 +172,24 @@ async def test_answer_when_losses_follow_each_other_before_it_goes_on_then_none_
             await asyncio.sleep(0)
         await session.lose(role)
     assert text + await rest == expected
+
+
+async def test_answers_when_the_head_is_lost_then_what_had_begun_goes_before_what_waited(
+    tiny: Path, tmp_path: Path
+) -> None:
+    async with party(tiny, tmp_path, *NAMES) as made:
+        session = LosingParty(made, list(NAMES), concurrency=1)
+        await session.serve()
+        begun = made[ASKER].stage.generate(ask(PROMPT, num_predict=40))
+        await anext(begun)
+        waiting = asyncio.create_task(answer(made["bob"], ask(PROMPT, num_predict=4)))
+        await asyncio.sleep(0.05)
+        going_on = asyncio.create_task(_rest(begun))
+        await session.lose("head")  # bob is the next one
+        assert session.order[0] == "bob"
+        await asyncio.gather(waiting, going_on)
+        await made.until_free(members=session.alive)
+        assert [(run["replays"], run["output_tokens"]) for run in made["bob"].traces] == [(1, 40), (0, 4)]
 
 
 async def test_request_when_it_comes_while_the_session_is_planned_again_then_it_waits(session: LosingParty) -> None:
