@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from kafila_proto import ring_pb2
+from kafila_sidecar.session.membership.log import LONGEST_LOG
 from kafila_sidecar.session.membership.members import Member
 
 
@@ -46,7 +47,7 @@ class Whereabouts:
 
     def came(self, index: int, number: int, mailbox: int) -> None:
         """The member of that entry has this mailbox in the room of that move."""
-        if mailbox and number >= self._told.get(index, (0, 0))[0]:
+        if mailbox and index < LONGEST_LOG and number >= self._told.get(index, (0, 0))[0]:
             self._told[index] = number, mailbox
 
     def moved(self, move: ring_pb2.Moved, host: str) -> None:

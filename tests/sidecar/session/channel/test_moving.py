@@ -166,6 +166,7 @@ async def test_move_when_somebody_else_than_the_host_tells_it_then_nobody_follow
     [
         ring_pb2.Moved(number=1, address="nonsense", room=1),
         ring_pb2.Moved(number=2**32 - 1, address="127.0.0.1:1", room=1),
+        ring_pb2.Moved(number=1, address="a..b:1#abcdefghijklmnop", room=1),
         ring_pb2.Moved(number=0, address="127.0.0.1:1", room=1),
         ring_pb2.Moved(number=1, address="127.0.0.1:1", room=0),
         ring_pb2.Moved(number=1, address="grpc+insecure://8.8.8.8:1", room=1),
@@ -176,5 +177,6 @@ async def test_move_when_it_leads_nowhere_then_it_is_dropped(move: ring_pb2.Move
     await orphans.host.channel.send(ring_pb2.Control(moved=move))
     await orphans.host.channel.send(ring_pb2.Control(ask=ring_pb2.Ask(member="x")))
     await orphans.elm.hear(MessageFrom, lambda m: m.control.HasField("ask"))
+    await asyncio.sleep(0.2)
     assert orphans.elm.channel.moves == 0
     assert not orphans.elm.run.done()
