@@ -224,7 +224,9 @@ class ModelHost:
 class SimWeights:
     """As `SessionWeights`, for a stage and a driver: parts of the model come from its host, or are on the disk."""
 
-    checkpoint = None
+    checkpoint = SimpleNamespace(
+        anatomy=SimpleNamespace(notices=()), config={}, parameters=1, quantization="F32", generation_config={}
+    )
     small_files = Path("model")
 
     def __init__(self, disk: Disk, host: ModelHost, bytes_per_s: float) -> None:

@@ -200,7 +200,11 @@ class Stage:
         Raises:
             KafilaError: see `asking.answer`.
         """
-        return asking.answer(Question(request), self._epochs, self._limits.patience)
+        return self.go_on(Question(request))
+
+    def go_on(self, question: Question) -> AsyncGenerator[pb.GenerateReply, None]:
+        """The same, from where the answer stands that was begun while this machine took part before."""
+        return asking.answer(question, self._epochs, self._limits.patience)
 
     @property
     def active_sequences(self) -> int:
