@@ -12,12 +12,7 @@ Law = Callable[[World], Iterator[str]]
 TWO_SESSIONS_S = 30.0
 HEALTHY_S = 10.0  # with the time that a path takes to give way to the relay
 
-NOT_YET: dict[str, str] = {
-    "answers_go_on": "a loss ends the running answers: they go on with the request table's next part",
-    "one_session": "a host that wakes alone stays ready beside the others' session",
-    "healthy_members_stay": "accusations and votes are judged by what one member hears",
-    "ready_again": "who was lost does not come back by itself",
-}
+NOT_YET: dict[str, str] = {}
 """Laws that can't hold with the product as it is, and why."""
 
 
@@ -61,15 +56,27 @@ def answers_go_on(world: World) -> Iterator[str]:
 
 def _unavoidable(world: World, answer: Answer) -> bool:
     machine = world.machines[answer.machine]
-    return bool(machine.is_out) or answer.process is None or answer.process.life is Life.DEAD
+    is_lost = answer.process is None or answer.process.life is Life.DEAD
+    return bool(machine.is_out) or is_lost or _is_short(world) or _has_no_room(world)
 
 
 def ready_again(world: World) -> Iterator[str]:
-    """Whoever can be in a ready session is, at most SETTLE_S after the last fault."""
-    wanted = [m for m in world.machines.values() if m.runs and not m.is_out]
-    for machine in wanted:
-        if machine.state is not State.READY:
+    """Whoever can be in a ready session is, at most SETTLE_S after the last fault. A session that ended for want of
+    memory can't be, nor one whose room the only rendezvous forgot while nobody reached it for a minute."""
+    if _is_short(world) or _has_no_room(world):
+        return
+    for machine in world.machines.values():
+        if machine.runs and not machine.is_out and machine.state is not State.READY:
             yield f"{machine.name} is {machine.state} {SETTLE_S:.0f} s after the last fault"
+
+
+def _is_short(world: World) -> bool:
+    faults = [m.participation.driver.follower.fault for m in world.machines.values() if m.participation]
+    return any(fault is not None and fault.code == "FAILED_PRECONDITION" for fault in faults)
+
+
+def _has_no_room(world: World) -> bool:
+    return any(m.participation and m.runs and not m.participation.channel.has_room for m in world.machines.values())
 
 
 def last_answers(world: World) -> Iterator[str]:
@@ -134,8 +141,8 @@ def _host(machine: Machine) -> str:
 
 
 def healthy_members_stay(world: World) -> None:
-    """Nobody who runs, and whom most others who run have reached for 10 s, is removed unless its person or the host's
-    wanted it."""
+    """Nobody who runs, and whom most others who run have reached for 10 s, the host among them, is removed unless its
+    person or the host's wanted it."""
     by_name = {machine.member_name: machine for machine in world.machines.values() if machine.member_name}
     for machine in world.machines.values():
         session = machine.participation
@@ -152,7 +159,11 @@ def healthy_members_stay(world: World) -> None:
             who = by_name.get(name)
             if who is None or who.is_out or who.reached_since_s is None:
                 continue
-            if world.now_s - who.reached_since_s > HEALTHY_S:
+            host = by_name.get(session.channel.host)
+            met_since_s = who.met_since_s.get(host.name) if host else None
+            if met_since_s is None:
+                continue  # every member needs a link to the head
+            if world.now_s - max(met_since_s, who.reached_since_s) > HEALTHY_S:
                 world.broken.append(
                     f"healthy_members_stay: {name} is no member any more at {machine.name}, {world.now_s:.0f} s"
                 )

@@ -61,6 +61,7 @@ class Machine:
     member_name: str = ""
     is_out: str = ""
     reached_since_s: float | None = 0.0  # since when it runs, and most of the others who do reach it
+    met_since_s: dict[str, float] = field(default_factory=dict)  # since when it and another one reach each other
     known_as: set[str] = field(default_factory=set)  # whom its session had as members when it was last looked at
     told: str = ""  # what the timeline said last
 

@@ -122,6 +122,7 @@ def old_keeper(folder: Path, disk: Disk, process: Process) -> Keeper | None:
 
 
 def channel_of(mailbox: SimMailbox, replica: Replica, keeper: Keeper) -> Channel:
+    mailbox.hand_over()
     return Channel(
         mailbox=cast(Any, mailbox),
         replica=replica,

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import InvalidInput, NotFound, Unavailable
+from kafila_sidecar.runtime.shard.finite import TokenLayout, check_state
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
 from kafila_sidecar.runtime.text.sample import Sampler
@@ -41,11 +42,25 @@ MODEL = {
     "kv_bytes_per_token_per_block": 4096,
 }
 TERMS = PlanningTerms(members_wanted=0, model=MODEL, context_tokens=CONTEXT, concurrency=CONCURRENCY)
+WIDTH = 4  # elements of a token's state
 _MASK = (1 << 64) - 1
 
 
 def _mix(*parts: int) -> int:
     return hash(parts) & _MASK
+
+
+def _written(xs: Sequence[int]) -> bytes:
+    """Numbers of 64 bits as finite float32, 16 bits in each."""
+    parts = [float(x >> shift & 0xFFFF) for x in xs for shift in (0, 16, 32, 48)]
+    return pack(f"<{len(parts)}f", *parts)
+
+
+def _read(payload: bytes | memoryview) -> list[int]:
+    parts = [int(part) for part in unpack(f"<{len(payload) // 4}f", payload)]
+    return [
+        parts[i] | parts[i + 1] << 16 | parts[i + 2] << 32 | parts[i + 3] << 48 for i in range(0, len(parts), WIDTH)
+    ]
 
 
 @lru_cache(maxsize=4096)
@@ -68,6 +83,9 @@ def right_answer(prompt: tuple[int, ...], most: int) -> tuple[int, ...]:
 class HashShard:
     """The blocks [start, end); as `Shard`."""
 
+    entry = last = TokenLayout(WIDTH, WIDTH)
+    takes_rows = can_rewind = False
+
     def __init__(self, start: int, end: int) -> None:
         self.start, self.end = start, end
         self.weight_bytes = (end - start) * BLOCK_BYTES
@@ -84,13 +102,18 @@ class HashShard:
             raise NotFound(f"sequence {sequence} is not known here")
         if self._at[sequence][0] != state.position:
             raise InvalidInput(f"a state at {state.position} came to a sequence at {self._at[sequence][0]}")
-        return self._through(sequence, state.position, unpack(f"<{state.tokens}Q", state.payload))
+        return self._through(sequence, state.position, _read(state.payload))
+
+    def check_next(self, sequence: int, state: HiddenState) -> None:
+        if self.position(sequence) != state.position:
+            raise InvalidInput(f"a state at {state.position} came to a sequence at {self.position(sequence)}")
+        check_state(state, self.entry)
 
     def absorb(self, sequence: int, state: HiddenState) -> None:
         self.run_blocks(sequence, state)
 
     def next_token(self, sequence: int, state: HiddenState, sampler: Any) -> int:
-        return _mix(unpack("<Q", memoryview(state.payload)[-8:])[0]) % VOCABULARY
+        return _mix(_read(state.payload)[-1]) % VOCABULARY
 
     def position(self, sequence: int) -> int:
         return self._at[sequence][0] if sequence in self._at else 0
@@ -112,7 +135,7 @@ class HashShard:
                 x = caches[at] = _mix(self.start + at, caches[at], x, position + i)
             out.append(x)
         self._at[sequence] = (position + len(xs), caches)
-        return HiddenState(pack(f"<{len(out)}Q", *out), "float32", (1, len(out), 2), position)
+        return HiddenState(_written(out), "float32", (1, len(out), WIDTH), position)
 
 
 def load_shard(*, start: int, end: int, before: Any = None, **_: Any) -> Shard:
@@ -234,7 +257,9 @@ class ModelHost:
 class SimWeights:
     """As `SessionWeights`, for a stage and a driver: parts of the model come from its host, or are on the disk."""
 
-    checkpoint = None
+    checkpoint = SimpleNamespace(
+        anatomy=SimpleNamespace(notices=()), config={}, parameters=1, quantization="F32", generation_config={}
+    )
     small_files = Path("model")
 
     def __init__(self, disk: Disk, host: ModelHost, bytes_per_s: float) -> None:

@@ -53,7 +53,7 @@ def _bury(loop: SimLoop) -> None:
         with warnings.catch_warnings(action="ignore"):  # of what they would have awaited
             for task in asyncio.all_tasks(loop):
                 with contextlib.suppress(BaseException):
-                    task.get_coro().close()  # type: ignore[union-attr]
+                    task.get_coro().close()
             loop.close()
             gc.collect()
     finally:

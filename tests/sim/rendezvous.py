@@ -171,6 +171,8 @@ class SimMailbox:
         self._events: asyncio.Queue[pb.Event | KafilaError] = asyncio.Queue()
         self._is_closed = False
         self._reading: asyncio.Task[pb.Event] | None = None
+        self._put_off: list[pb.Event] = []
+        self._is_handed_over = False
         server.internet.listen(self._look)
 
     async def attend(self) -> None:
@@ -184,6 +186,8 @@ class SimMailbox:
             raise gone() from None
 
     async def next(self) -> pb.Event:
+        if self._is_handed_over and self._put_off:
+            return self._put_off.pop(0)
         reading, self._reading = self._reading, None
         return await (reading or self._read())
 
@@ -192,6 +196,13 @@ class SimMailbox:
             self._reading = self._loop.create_task(self._read(), name="read a mailbox")
         done, _ = await asyncio.wait([self._reading], timeout=max(0.0, when - self._loop.now))
         return await self.next() if done else None
+
+    def put_off(self, event: pb.Event) -> None:
+        if event.HasField("mail"):
+            self._put_off.append(event)
+
+    def hand_over(self) -> None:
+        self._is_handed_over = True
 
     async def _read(self) -> pb.Event:
         event = await self._events.get()

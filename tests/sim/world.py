@@ -79,6 +79,7 @@ class World:
         self._say = say
         self._trace = hashlib.blake2b(digest_size=16)
         self.settled_s = 0.0
+        self._has_formed = False
         self.internet.listen(self._note_reach)
 
     @property
@@ -170,11 +171,14 @@ class World:
             self._machine(name).start_as(place, replica)
 
     def _say_start(self) -> None:
-        """The person at the host does, and at its successor if that came too early."""
+        """The person at the host does, and at its successor if that came too early. Once there was a plan nobody has to
+        type anything any more."""
         for machine in self.machines.values():
             session = machine.participation
-            is_due = session is not None and session.channel.is_host and machine.state is State.FORMING
-            if session is not None and is_due and machine.runs and self.now_s >= STARTS_S:
+            if session is None or not machine.runs or self._has_formed:
+                continue
+            self._has_formed = session.driver.follower.proposal is not None
+            if session.channel.is_host and machine.state is State.FORMING and self.now_s >= STARTS_S:
                 machine.command(session.driver.start)
 
     def _codes(self) -> Iterator[Code]:
@@ -194,6 +198,8 @@ class World:
                 machine.reached_since_s = None
             elif machine.reached_since_s is None:
                 machine.reached_since_s = self.now_s
+            met = {other.name for other in others if self.can_meet(machine, other)}
+            machine.met_since_s = {name: machine.met_since_s.get(name, self.now_s) for name in sorted(met)}
 
     def _life_changed(self) -> None:
         self._note_reach()
@@ -226,9 +232,7 @@ class World:
             case What.HANG:
                 return self._hang(who[0])
             case What.OFFLINE:
-                net.block_udp(who[0])
-                net.block_tcp(who[0])
-                return lambda: (net.block_udp(who[0], by=-1), net.block_tcp(who[0], by=-1))[0]
+                return self._take_offline(who[0])
             case What.CUT | What.CUT_ONE_WAY:
                 pairs = [(who[0], who[1])] + ([(who[1], who[0])] if happening.what is What.CUT else [])
                 net.cut(pairs)
@@ -284,6 +288,16 @@ class World:
                 self._life_changed()
 
         return wake
+
+    def _take_offline(self, name: str) -> Callable[[], None]:
+        self.internet.block_udp(name)
+        self.internet.block_tcp(name)
+
+        def over() -> None:
+            self.internet.block_udp(name, by=-1)
+            self.internet.block_tcp(name, by=-1)
+
+        return over
 
     def _cut_apart(self, part: Iterable[str]) -> Callable[[], None]:
         """The part that has no founder in it has no rendezvous either."""

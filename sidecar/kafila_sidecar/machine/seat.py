@@ -11,6 +11,7 @@ from kafila_sidecar.errors import KafilaError, TimedOut, Unavailable, from_code
 from kafila_sidecar.lack import in_words
 from kafila_sidecar.machine.participation import Participation
 from kafila_sidecar.machine.watching import Changes, Shown, Snapshots
+from kafila_sidecar.serving.question import Question
 from kafila_sidecar.session import snapshot
 from kafila_sidecar.session.comeback import CameBack, Outside, Told
 from kafila_sidecar.session.coordination.effects import Fault
@@ -61,6 +62,7 @@ class Seat:
         self._is_leaving = False
         self._fault: Fault | None = None
         self._coming: asyncio.Task[None] | None = None
+        self._goes_on: asyncio.TimerHandle | None = None  # with those who are there
 
     # ---- Life
 
@@ -103,6 +105,8 @@ class Seat:
             await present.run()
         finally:
             settling.cancel()
+            if self._goes_on is not None:
+                self._goes_on.cancel()
             await asyncio.wait([settling])
         is_lost = present.driver.follower.ending is Ending.LOST
         self._is_over = self._is_stopping or self._is_leaving or not is_lost
@@ -178,7 +182,7 @@ class Seat:
             if present.driver.follower.state is State.FORMING:
                 present.driver.start()
 
-        asyncio.get_running_loop().call_later(GATHER_S, go_on)
+        self._goes_on = asyncio.get_running_loop().call_later(GATHER_S, go_on)
 
     def _give_up_if_old(self) -> None:
         if self.keeper.is_too_old and self._coming is not None:
@@ -255,19 +259,32 @@ class Seat:
     # ---- For programs and people
 
     async def generate(self, request: pb.GenerateRequest) -> AsyncGenerator[pb.GenerateReply, None]:
-        """One completion; it waits while this machine is on its way back. Raises KafilaError."""
+        """One completion; it waits while this machine is on its way back, and goes on then. Raises KafilaError."""
         self.check_open()
-        if not self._serves:
+        question = Question(request)
+        while True:
             await self._until_it_serves()
-        async with aclosing(self.taken.stage.generate(request)) as replies:
-            async for reply in replies:
-                yield reply
+            present = self.taken
+            try:
+                async with aclosing(present.stage.go_on(question)) as replies:
+                    async for reply in replies:
+                        yield reply
+                return
+            except KafilaError:
+                if not self._comes_back_from(present):
+                    raise
+            question.interrupted()
+
+    def _comes_back_from(self, present: Participation) -> bool:
+        """Whether this machine was lost to the session, and is not for good."""
+        was_lost = not present.is_open and present.driver.follower.ending is Ending.LOST
+        return was_lost and not self._is_over and not self._is_stopping
 
     async def _until_it_serves(self) -> None:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 with self._changes.watch() as watch:
-                    while not self._serves:
+                    while not self._serves or self._is_away:
                         self.check_open()
                         await watch.next()
         except TimeoutError as error:

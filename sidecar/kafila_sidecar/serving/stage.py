@@ -200,16 +200,20 @@ class Stage:
 
     # ---- Requests
 
-    async def generate(self, request: pb.GenerateRequest) -> AsyncGenerator[pb.GenerateReply, None]:
+    def generate(self, request: pb.GenerateRequest) -> AsyncGenerator[pb.GenerateReply, None]:
         """One answer, from here or from the head, through all epochs; the last reply has `done`. Closing the iterator
         cancels.
 
         Raises:
             KafilaError: see `asking.answer`.
         """
-        refuse_unsupported(request)
-        with self._shares.held(self._name, request.ByteSize(), concurrency=self._concurrency):
-            async with aclosing(asking.answer(Question(request), self._epochs, self._limits.patience)) as replies:
+        return self.go_on(Question(request))
+
+    async def go_on(self, question: Question) -> AsyncGenerator[pb.GenerateReply, None]:
+        """The same, from where the answer stands that was begun while this machine took part before."""
+        refuse_unsupported(question.request)
+        with self._shares.held(self._name, question.request.ByteSize(), concurrency=self._concurrency):
+            async with aclosing(asking.answer(question, self._epochs, self._limits.patience)) as replies:
                 async for reply in replies:
                     yield reply
 

@@ -161,6 +161,7 @@ class Stay:
         except DecodeError:
             return []
         if not parcel.HasField("admission"):
+            self._mailbox.put_off(event)
             return []
         return self._gathering.receive(event.mail.sender, parcel.admission, self._now)
 

@@ -149,11 +149,11 @@ class HostMailbox:
             event = await self.mailbox.next()
             if [event.departed] == asked:
                 raise Unavailable("the session's host lost its connection to the rendezvous: try again later")
-            if event.mail.sender in asked:
-                admission = _admission(event)
-                if admission is not None:
-                    self._answering = event.mail.sender
-                    return admission
+            admission = _admission(event) if event.mail.sender in asked else None
+            if admission is not None:
+                self._answering = event.mail.sender
+                return admission
+            self.mailbox.put_off(event)
 
 
 async def _prove(host: HostMailbox, code: Code, local: Local) -> Newcomer:

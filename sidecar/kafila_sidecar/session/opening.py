@@ -42,6 +42,7 @@ def open_channel(mailbox: Mailbox, replica: Replica, local: Local, keeper: Keepe
     """`keeper`: of a member that comes back."""
     if keeper is None:
         keeper = keeper_of(local.folder, mailbox, replica)
+    mailbox.hand_over()
     return Channel(
         mailbox=mailbox,
         replica=replica,

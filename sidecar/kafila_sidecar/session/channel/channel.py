@@ -94,6 +94,7 @@ class Channel:
         self._group: asyncio.TaskGroup | None = None
         self._attending: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
+        self._removals: dict[str, str] = {}  # put off meanwhile, with their reasons
         self._outvoted: asyncio.TimerHandle | None = None  # until the others have said with whom they are
         self._fault: KafilaError | None = None
         self._reception = Reception(
@@ -277,7 +278,10 @@ class Channel:
 
         Who is "removed" is out for good: there is a new code too. Raises InvalidInput for no member, or for the host.
         """
-        self._perform(self._upkeep.remove(name, reason))
+        if self._outvoted is None:
+            self._perform(self._upkeep.remove(name, reason))
+        else:
+            self._removals[name] = reason  # a host with whom nobody may be puts nobody out
 
     def new_code(self) -> Code:
         """A new code in place of the old one; joining goes on if it was paused."""
@@ -423,6 +427,9 @@ class Channel:
         others = {member.name for member in self._replica.others} - {outvoted.name}
         if 2 * len(others & self._replica.heard) > len(others):
             self._perform(self._upkeep.settle([WentAstray(outvoted.name, outvoted.proof)]))
+            for name in sorted(self._removals.keys() & {member.name for member in self._replica.others}):
+                self._perform(self._upkeep.remove(name, self._removals[name]))
+            self._removals.clear()
         else:
             self._fail(Forked(f"the others went on with {outvoted.name} as their host"))
 
@@ -505,7 +512,7 @@ class Channel:
             return
         if parcel.HasField("envelope"):
             await self.receive(parcel.envelope.SerializeToString())
-        elif parcel.HasField("admission"):
+        elif parcel.HasField("admission") and self._outvoted is None:  # else whoever asks is not the others' member
             self._perform(self._reception.receive(mail.sender, parcel.admission, self._loop.time()))
 
 

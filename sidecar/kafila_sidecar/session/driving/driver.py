@@ -33,7 +33,6 @@ from kafila_sidecar.session.driving.roster import Roster
 from kafila_sidecar.session.driving.shares import Shares
 from kafila_sidecar.session.driving.turns import (
     Call,
-    FramesWrong,
     Item,
     LinkChanged,
     NetworkMoved,
@@ -221,8 +220,6 @@ class SessionDriver:
                 await self._say(control)
             case StageBroke(code, sentence):
                 await self._cores.failed_in(State.READY, code, sentence)
-            case FramesWrong(member, sentence):
-                await self._cores.do(self.follower.misbehaved(member, sentence))
             case StageMisled(by, sentence):
                 await self._misled(by, sentence)
             case NetworkMoved():
@@ -293,7 +290,7 @@ class SessionDriver:
             log.warning("rules_broken member=%s reason=%s", by, sentence)
             self._shunned[by] = self._cores.epoch
             self._turns.say(speech.link(self._cores.epoch, by, None))
-            await self._cores.do(outputs)
+            await self._cores.do([*outputs, *self.follower.misbehaved(by, sentence)])
 
     async def _moved(self) -> None:
         """Everybody hears it at once; the planner, when the network was looked at anew."""

@@ -47,14 +47,6 @@ class StageBroke:
 
 
 @dataclass(frozen=True, slots=True)
-class FramesWrong:
-    """A member's frames break the rules of the ring, as this member's stage found."""
-
-    member: str
-    sentence: str
-
-
-@dataclass(frozen=True, slots=True)
 class StageMisled:
     """The stage before this member's broke the rules of the ring; `by` is its name."""
 
@@ -67,7 +59,7 @@ class NetworkMoved:
     """This member's candidates are others than before, and perhaps its network."""
 
 
-Item = Event | LinkChanged | Call | Say | StageBroke | FramesWrong | StageMisled | NetworkMoved
+Item = Event | LinkChanged | Call | Say | StageBroke | StageMisled | NetworkMoved
 
 
 class Turns:
@@ -93,10 +85,6 @@ class Turns:
     def stage_broke(self, code: str, sentence: str) -> None:
         """See `StageBroke`."""
         self._put(StageBroke(code, sentence))
-
-    def misbehaved(self, member: str, sentence: str) -> None:
-        """See `FramesWrong`."""
-        self._put(FramesWrong(member, sentence))
 
     def stage_misled(self, by: str, sentence: str) -> None:
         """See `StageMisled`."""

@@ -1,6 +1,7 @@
 """One mailbox at a rendezvous: its calls with deadlines, its stream, and who else attends."""
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -20,6 +21,7 @@ from kafila_sidecar.session.rendezvous.code import LARGEST_ROOM
 from kafila_sidecar.session.rendezvous.dial import CALL_DEADLINE_S, answered, dial, no_answer
 
 MOST_ATTENDING = 1024  # mailboxes that are remembered; an honest room has fewer
+MOST_PUT_OFF = 64  # pieces of mail
 MOST_TOKEN_BYTES = 512  # it is shown in a datagram, with some 50 bytes around it
 LONGEST_TOKEN_S = 7 * 86_400.0
 
@@ -46,6 +48,8 @@ class Mailbox:
         self._stub = _stub(channel)
         self._stream: grpc.aio.UnaryStreamCall | None = None
         self._reading: asyncio.Task[pb.Event] | None = None
+        self._put_off: deque[pb.Event] = deque(maxlen=MOST_PUT_OFF)
+        self._is_handed_over = False
 
     async def attend(self) -> None:
         """Opens the stream anew and learns who attends; raises NotFound when the mailbox is gone, or Unavailable."""
@@ -60,6 +64,8 @@ class Mailbox:
 
     async def next(self) -> pb.Event:
         """The next event. Raises Unavailable when the stream breaks, NotFound when the mailbox is gone."""
+        if self._is_handed_over and self._put_off:
+            return self._put_off.popleft()
         reading, self._reading = self._reading, None
         return await (reading or self._read())
 
@@ -70,6 +76,15 @@ class Mailbox:
             self._reading = loop.create_task(self._read(), name="read a mailbox")
         done, _ = await asyncio.wait([self._reading], timeout=max(0.0, when - loop.time()))
         return await self.next() if done else None
+
+    def put_off(self, event: pb.Event) -> None:
+        """Mail that is not for who reads now, since it is not in yet: others may have heard sooner that it is."""
+        if event.HasField("mail"):
+            self._put_off.append(event)
+
+    def hand_over(self) -> None:
+        """A channel reads from here on; what was put off comes first."""
+        self._is_handed_over = True
 
     async def _read(self) -> pb.Event:
         if self._stream is None:
