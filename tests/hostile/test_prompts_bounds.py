@@ -25,9 +25,9 @@ from kafila_sidecar.runtime.text.templates import find_templates
 from kafila_sidecar.runtime.text.tokenizer import Tokenizer
 from kafila_sidecar.runtime.text.vocabulary import Vocabulary
 from kafila_sidecar.serving import remote
-from kafila_sidecar.serving.intake import Intake
-from kafila_sidecar.serving.limits import MOST_REQUEST_BYTES, refuse_unsupported
-from kafila_sidecar.serving.shares import MOST_BYTES, MOST_BYTES_OF_ONE, MOST_WAITING_OF_ONE, SMALL_BYTES, Shares
+from kafila_sidecar.serving.intake.intake import Intake
+from kafila_sidecar.serving.intake.limits import MOST_REQUEST_BYTES, refuse_unsupported
+from kafila_sidecar.serving.intake.shares import MOST_BYTES, MOST_BYTES_OF_ONE, MOST_WAITING_OF_ONE, SMALL_BYTES, Shares
 from tests.sidecar.serving.rings import settle
 from tests.sidecar.serving.streams import StreamWire
 from tests.support.vocabularies import vocabulary

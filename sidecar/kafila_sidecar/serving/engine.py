@@ -18,8 +18,8 @@ from kafila_sidecar.errors import KafilaError, TimedOut
 from kafila_sidecar.runtime.footprint import PREFILL_CHUNK_TOKENS
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
-from kafila_sidecar.serving.question import Question, Replies
-from kafila_sidecar.serving.requests import Generation, RequestTable
+from kafila_sidecar.serving.intake.question import Question, Replies
+from kafila_sidecar.serving.intake.requests import Generation, RequestTable
 from kafila_sidecar.serving.ring import Interrupted, Returned, Ring
 from kafila_sidecar.serving.scheduler import MOST_WAITING, Scheduler
 from kafila_sidecar.serving.standstill import ModelThread

@@ -8,10 +8,10 @@ from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.runtime.shard.finite import NotFinite
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
-from kafila_sidecar.serving.hop import HopSender, frame_of, state_of
+from kafila_sidecar.serving.frames.hop import HopSender, frame_of, state_of
+from kafila_sidecar.serving.frames.wire import Frame, FrameKind, RulesBroken, Timing, decode, most_bytes, sent_by
 from kafila_sidecar.serving.scheduler import MOST_ROWS_A_RUN
 from kafila_sidecar.serving.standstill import ModelThread
-from kafila_sidecar.serving.wire import Frame, FrameKind, RulesBroken, Timing, decode, most_bytes, sent_by
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kafila_sidecar.errors import Exhausted
-from kafila_sidecar.serving.limits import MOST_REQUEST_BYTES
+from kafila_sidecar.serving.intake.limits import MOST_REQUEST_BYTES
 
 MOST_WAITING_OF_ONE = 64  # beside as many as a session runs at once
 MOST_BYTES_OF_ONE = 2 * MOST_REQUEST_BYTES
