@@ -17,7 +17,7 @@ SMALL_BYTES = 64 << 10
 """Who has no more than that here is never refused for what others have."""
 
 
-class Shares:
+class HeadShares:
     """What stands here of each member."""
 
     def __init__(self) -> None:
