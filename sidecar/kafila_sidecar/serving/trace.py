@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, BinaryIO
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.session.coordination.effects import Proposal
@@ -175,8 +175,17 @@ class TraceFile:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._path.exists() and self._path.stat().st_size > LARGEST_FILE_BYTES:
             self._path.replace(self._path.with_suffix(".old.jsonl"))
-        with open(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        with open(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "ab+") as file:
+            file.write(_after_torn(file) + json.dumps(record).encode() + b"\n")
+
+
+def _after_torn(file: BinaryIO) -> bytes:
+    """A line that a crash has cut short ends here, so that it spoils no other."""
+    size = file.seek(0, os.SEEK_END)
+    if not size:
+        return b""
+    file.seek(size - 1)
+    return b"" if file.read(1) == b"\n" else b"\n"
 
 
 def _median(values: Any) -> float:
