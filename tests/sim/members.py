@@ -37,7 +37,17 @@ from kafila_sidecar.session.rendezvous.elsewhere import nowhere
 from tests.sidecar.session.trust_world import MemoryStore, entropy
 from tests.sim.clock import Life, Process
 from tests.sim.links import SimEndpoint
-from tests.sim.model import CHUNK_TOKENS, CONCURRENCY, CONTEXT, TERMS, Disk, SimThread, SimWeights, load_shard
+from tests.sim.model import (
+    CHUNK_TOKENS,
+    CONCURRENCY,
+    CONTEXT,
+    TERMS,
+    Disk,
+    NumberPrompts,
+    SimThread,
+    SimWeights,
+    load_shard,
+)
 from tests.sim.rendezvous import SimMailbox
 
 VERSIONS = Versions("1.0", planner=1, mlx_lm="2.0")
@@ -197,6 +207,7 @@ def take_part(
         name=channel.self_name,
         weights=weights,
         mlx=cast(Any, thread),
+        text=NumberPrompts,
         links=lambda: standing,
         traced=traced,
         broken=turns.stage_broke,

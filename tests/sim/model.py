@@ -20,7 +20,7 @@ from kafila_sidecar.runtime.shard.finite import TokenLayout, check_state
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
 from kafila_sidecar.runtime.text.sample import Sampler
-from kafila_sidecar.runtime.text.tokenizer import Tokenizer
+from kafila_sidecar.runtime.text.vocabulary import Vocabulary
 from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
 from tests.sim.clock import SimLoop
 
@@ -155,22 +155,34 @@ class NumberText:
         return ""
 
 
-class NumberTokenizer:
-    """As `Tokenizer`: a prompt is numbers."""
+class NumberVocabulary:
+    """As `Vocabulary`."""
 
     generation_config: dict[str, Any] = {}  # noqa: RUF012
     size = VOCABULARY
     gaps = ()
     eos_ids = frozenset((END,))
 
-    def encode(self, text: str) -> list[int]:
-        return [int(word) for word in text.split()]
-
-    def fit_raw(self, tokens: list[int], **_: Any) -> list[int]:
-        return tokens
-
     def stream(self, *, after_raw_prompt: bool = False) -> NumberText:
         return NumberText()
+
+
+class NumberPrompts:
+    """As `TextProcess`: a prompt is numbers."""
+
+    def __init__(self, folder: Path) -> None: ...
+
+    async def vocabulary(self) -> Vocabulary:
+        await asyncio.sleep(0.0005)
+        return cast(Vocabulary, NumberVocabulary())
+
+    async def ids(self, prompt: str, **_: Any) -> list[int]:
+        await asyncio.sleep(0.0005)
+        return [int(word) for word in prompt.split()]
+
+    def kill(self) -> None: ...
+
+    async def close(self) -> None: ...
 
 
 class SimThread:
@@ -198,8 +210,6 @@ class SimThread:
             outcome.set_result(result)
 
     def _result(self, call: Any, arguments: Any, named: Any) -> Any:
-        if call == Tokenizer.load:
-            return NumberTokenizer()
         if call is Sampler:
             return SimpleNamespace()
         return call(*arguments, **named)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/ollama/ollama/llm"
 
@@ -18,6 +19,15 @@ import (
 	"kafila/ollama/internal/sidecar"
 	"kafila/ollama/pb"
 )
+
+const (
+	// requestLimitBytes is what the sidecar takes: MOST_REQUEST_BYTES in serving/limits.py.
+	requestLimitBytes = 16 << 20
+	// bodyLimitBytes has room for as much with every byte escaped, as in \u003c.
+	bodyLimitBytes = 6*requestLimitBytes + 64<<10
+)
+
+var errTooLarge = fmt.Errorf("this prompt has, with all that comes with it, more than %.1f MB: shorten it", requestLimitBytes/1e6)
 
 // A proxy speaks the runner protocol for one session.
 type proxy struct {
@@ -57,13 +67,16 @@ func (p *proxy) embedding(w http.ResponseWriter, _ *http.Request) {
 // completion passes one request to the sidecar. The scheduler closes the connection when its client is gone, which
 // cancels the call and so frees the sequence everywhere.
 func (p *proxy) completion(w http.ResponseWriter, r *http.Request) {
-	var request llm.CompletionRequest
-	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
-		http.Error(w, fmt.Sprintf("bad completion request: %s", err), http.StatusBadRequest)
+	request, framed, err := p.read(r.Body)
+	if err != nil {
+		// Stock, which still sends, would take a connection that closes now for a crash.
+		if _, failed := io.Copy(io.Discard, r.Body); failed != nil {
+			slog.Debug("runner_request_not_read", "error", failed)
+		}
+		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	prompt, framed := envelope.In(request.Prompt)
-	stream, reply, err := p.begin(r.Context(), generateRequest(p.session, prompt, &request))
+	stream, reply, err := p.begin(r.Context(), request)
 	if err != nil {
 		code, sentence := sidecar.Explain(err)
 		http.Error(w, sentence, code)
@@ -110,6 +123,24 @@ func (p *proxy) first(ctx context.Context, request *pb.GenerateRequest) (grpc.Se
 	}
 	reply, err := stream.Recv()
 	return stream, reply, err
+}
+
+// read takes a completion in, of which no more is kept than the sidecar takes.
+func (p *proxy) read(body io.Reader) (request *pb.GenerateRequest, framed bool, err error) {
+	var completion llm.CompletionRequest
+	limited := &io.LimitedReader{R: body, N: bodyLimitBytes}
+	if err := json.NewDecoder(limited).Decode(&completion); err != nil {
+		if limited.N == 0 {
+			return nil, false, errTooLarge
+		}
+		return nil, false, fmt.Errorf("bad completion request: %w", err)
+	}
+	prompt, framed := envelope.In(completion.Prompt)
+	request = generateRequest(p.session, prompt, &completion)
+	if proto.Size(request) > requestLimitBytes {
+		return nil, false, errTooLarge
+	}
+	return request, framed, nil
 }
 
 // drain reads a stream to its end.

@@ -161,6 +161,35 @@ func TestRunner_whenRefused_keepsStatusAndSentence(t *testing.T) {
 	}
 }
 
+// The sidecar is not even asked, and the runner goes on with its other answers.
+func TestRunner_whenARequestIsTooLarge_refusesInWordsAndLivesOn(t *testing.T) {
+	s := &fake.Sidecar{Replies: []string{"Par"}}
+	server, _ := loadStub(t, s)
+	long := strings.Repeat("x", requestLimitBytes)
+	many := make([]string, 3_000_000)
+	for name, request := range map[string]llm.CompletionRequest{
+		"prompt":   {Prompt: long},
+		"escaped":  {Prompt: strings.Repeat("\x01", bodyLimitBytes/6+1)},
+		"stops":    {Prompt: "x", Options: &api.Options{Stop: append(many, strings.Repeat("y", requestLimitBytes-2*len(many)))}},
+		"envelope": {Prompt: envelope.Start + long + envelope.End},
+	} {
+		if request.Options == nil {
+			request.Options = &api.Options{}
+		}
+		err := server.Completion(t.Context(), request, func(llm.CompletionResponse) {})
+		failed, ok := err.(api.StatusError)
+		if !ok || failed.StatusCode != 400 || !strings.Contains(failed.ErrorMessage, "shorten it") || s.Asked() != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if server.HasExited() || server.Ping(t.Context()) != nil {
+			t.Fatalf("%s: the runner was killed", name)
+		}
+	}
+	if _, last, err := complete(t.Context(), server, "hello", nil); err != nil || !last.Done {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
 // Whatever the sentence looks like, the client gets it, and the runner goes on with its other answers.
 func TestRunner_whenItFailsInMidAnswer_saysWhyAndLivesOn(t *testing.T) {
 	for name, sentence := range map[string]string{

@@ -32,7 +32,7 @@ from kafila_sidecar.net.nat.stun_servers import parse_servers
 from kafila_sidecar.net.portmap.codec import Transport
 from kafila_sidecar.net.portmap.driver import keep_mapped
 from kafila_sidecar.runtime.mlx_thread import MlxThread
-from kafila_sidecar.runtime.text.tokenizer import Tokenizer
+from kafila_sidecar.runtime.text.apart.text_process import try_text
 from kafila_sidecar.session import join as joining
 from kafila_sidecar.session import opening, plans
 from kafila_sidecar.session.channel.channel import Channel
@@ -154,7 +154,7 @@ class LocalNode:
         check_terms(request, LARGEST_SESSION)
         own_folder(self._config.data)
         checkpoint = await self._models.open(request.model, bits=request.quantize_bits)
-        await asyncio.to_thread(_try_text, checkpoint)
+        await try_text(checkpoint.small_files, model=request.model)
         rendezvous = request.rendezvous or self._config.rendezvous
         address, note = (parse_address(rendezvous), "") if rendezvous else await self._embedded.start()
         terms = make_terms(request, checkpoint, rendezvous_at_host=not rendezvous)
@@ -415,8 +415,3 @@ def _download(
         return min(terms.weight_bytes, lend_bytes) + terms.describing_bytes, folder
     missing_bytes = checkpoint.download_bytes(checkpoint.manifest.tensors)
     return min(missing_bytes, lend_bytes), checkpoint.folder
-
-
-def _try_text(checkpoint: Checkpoint) -> None:
-    """Raises Refused for a tokenizer or chat template that can't be used, before anybody loads a weight."""
-    Tokenizer.load(checkpoint.small_files).check()

@@ -19,6 +19,7 @@ from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.link.stream import Stream, StreamKind
 from kafila_sidecar.net.nat.monitor import NetworkMonitor
 from kafila_sidecar.runtime.mlx_thread import MlxThread
+from kafila_sidecar.runtime.text.apart.text_process import TextProcess
 from kafila_sidecar.serving.stage import Stage
 from kafila_sidecar.serving.trace import TraceFile
 from kafila_sidecar.session.channel.channel import Channel
@@ -76,6 +77,7 @@ def take_part(
         weights=weights,
         bits=channel.terms.quantize_bits,
         mlx=equipment.mlx,
+        text=lambda folder: TextProcess(folder, model=channel.terms.model),
         links=lambda: standing,
         traced=traces.tell,
         broken=turns.stage_broke,

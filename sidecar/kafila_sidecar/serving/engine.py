@@ -81,6 +81,7 @@ class Engine:
         """
         self._ring.check()
         self._replace(question)
+        self._scheduler.check_room()
         generation = await self._requests.open(question)
         try:
             self._begin(generation, question)

@@ -7,7 +7,8 @@ text does, between the two only.
 import asyncio
 import contextlib
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Any
 
 from google.protobuf.message import DecodeError
 
@@ -18,10 +19,12 @@ from kafila_sidecar.foreign import line
 from kafila_sidecar.lack import as_typed
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream, StreamKind
+from kafila_sidecar.serving.limits import MOST_REQUEST_BYTES
 from kafila_sidecar.serving.question import ID_BYTES, Question, Replies, Told
 from kafila_sidecar.serving.ring import Interrupted
 
 REQUEST_DEADLINE_S = 30.0  # from the stream's opening to the request
+FRAMING_BYTES = 1 << 10  # what a request has around it
 SILENCE_DEADLINE_S = 1260.0  # the longest wait for a free sequence and the longest prompt, together
 
 Asked = Callable[[Question, int], AbstractAsyncContextManager[Replies]]  # the int: the asker's epoch
@@ -65,13 +68,21 @@ class RemoteReplies:
         return read_reply(message, self._stream.peer)
 
 
-async def answer(stream: Stream, asked: Asked, *, request_deadline_s: float = REQUEST_DEADLINE_S) -> None:
-    """Serves one request on the head. The asker's reset ends the generation.
+async def answer(
+    stream: Stream,
+    asked: Asked,
+    *,
+    receiving: AbstractAsyncContextManager[Any] | None = None,
+    request_deadline_s: float = REQUEST_DEADLINE_S,
+) -> None:
+    """Serves one request on the head. The asker's reset ends the generation. `receiving`: entered while the request
+    comes in.
 
     Raises:
         KafilaError: the stream broke.
     """
-    question, epoch = await read_request(stream, request_deadline_s)
+    async with receiving or nullcontext():
+        question, epoch = await read_request(stream, request_deadline_s)
     answering = asyncio.ensure_future(_send_answer(stream, asked(question, epoch)))
     gone = asyncio.ensure_future(_until_given_up(stream))
     try:
@@ -106,7 +117,7 @@ async def read_request(stream: Stream, deadline_s: float = REQUEST_DEADLINE_S) -
         InvalidInput: it can't be read.
         KafilaError: it did not come in time, or the stream broke.
     """
-    message = await stream.receive(deadline_s)
+    message = await stream.receive(deadline_s, most_bytes=MOST_REQUEST_BYTES + FRAMING_BYTES)
     try:
         request = ring_pb2.Request.FromString(message or b"")
         generate = pb.GenerateRequest.FromString(request.generate)
@@ -146,6 +157,6 @@ def _refusal(error: Exception) -> ring_pb2.Refusal:
 async def _until_given_up(stream: Stream) -> None:
     """The asker sends nothing more; what ends this wait is its reset, or the link's end."""
     with contextlib.suppress(KafilaError):
-        while await stream.receive() is not None:
+        while await stream.receive(most_bytes=0) is not None:
             pass
         await asyncio.Event().wait()

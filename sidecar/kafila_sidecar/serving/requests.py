@@ -1,6 +1,7 @@
 """The requests of one session on its head, each from its asking to the end of its run here."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -115,12 +116,14 @@ class RequestTable:
         self._intake = intake
         self._most = most
         self._opening = 0
+        self._entering: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._generations: dict[int, Generation] = {}
         self._latest: dict[tuple[str, bytes], Generation] = {}  # run of each question
         self._numbers = count(1)
 
     async def open(self, question: Question) -> Generation:
-        """A request, ready to be answered from where its answer stands.
+        """A request, ready to be answered from where its answer stands. Those of one member get ready in turns, so that
+        others have theirs.
 
         Raises:
             InvalidInput: options or prompt make no sense, or the prompt is too long and may not be cut.
@@ -130,7 +133,8 @@ class RequestTable:
             raise Exhausted(f"{len(self)} requests are being answered already: try again later")
         self._opening += 1
         try:
-            asked = await self._intake.prepare(question.request, question.replay)
+            async with self._entering[question.asker]:
+                asked = await self._intake.prepare(question.request, question.replay)
         finally:
             self._opening -= 1
         generation = Generation(next(self._numbers), asked, question.key)

@@ -21,14 +21,18 @@ class Scheduler:
         self._running: set[int] = set()
         self._waiting: dict[int, bool] = {}  # in order of arrival; whether it has begun before
 
+    def check_room(self) -> None:
+        """Raises Exhausted when the queue is full, before any work on another request."""
+        if len(self._waiting) >= self._most_waiting:
+            raise Exhausted(f"{len(self._waiting)} requests are waiting already: try again later")
+
     def add(self, request: int, *, has_begun: bool = False) -> None:
         """Puts a request at the end of the queue, or of those in it that have begun before.
 
         Raises:
             Exhausted: the queue is full.
         """
-        if len(self._waiting) >= self._most_waiting:
-            raise Exhausted(f"{len(self._waiting)} requests are waiting already: try again later")
+        self.check_room()
         self._waiting[request] = has_begun
 
     def due(self) -> list[int]:

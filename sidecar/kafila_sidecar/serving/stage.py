@@ -1,9 +1,11 @@
 """This machine's part in a session, one epoch after another."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections import defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,17 +16,18 @@ from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.runtime.footprint import PREFILL_CHUNK_TOKENS
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.shard import Shard
-from kafila_sidecar.runtime.text.tokenizer import Tokenizer
 from kafila_sidecar.serving import asking, remote
 from kafila_sidecar.serving import epoch as epochs
-from kafila_sidecar.serving.asking import Patience
+from kafila_sidecar.serving.asking import AnswerPatience
 from kafila_sidecar.serving.engine import EngineLimits
 from kafila_sidecar.serving.epoch import Epoch
 from kafila_sidecar.serving.holding import Holding, LoadShard, Part
-from kafila_sidecar.serving.intake import Intake
+from kafila_sidecar.serving.intake import Intake, SessionText
+from kafila_sidecar.serving.limits import refuse_unsupported
 from kafila_sidecar.serving.question import Question, Replies
 from kafila_sidecar.serving.requests import RequestTable
 from kafila_sidecar.serving.ring import Interrupted
+from kafila_sidecar.serving.shares import Shares
 from kafila_sidecar.serving.standstill import FLOOR_S, WatchedThread
 from kafila_sidecar.serving.succession import Succession
 from kafila_sidecar.serving.telling import FetchTelling
@@ -66,7 +69,7 @@ class StageLimits:
     serve_deadline_s: float = SERVE_DEADLINE_S
     clear_deadline_s: float = CLEAR_DEADLINE_S
     step_floor_s: float = FLOOR_S
-    patience: Patience = field(default_factory=Patience)
+    patience: AnswerPatience = field(default_factory=AnswerPatience)
     engine: EngineLimits = field(default_factory=EngineLimits)
 
 
@@ -83,6 +86,7 @@ class Stage:
         weights: StageWeights,
         bits: int = 0,
         mlx: MlxThread,
+        text: Callable[[Path], SessionText],
         links: Callable[[], LinkTable],
         traced: Callable[[dict[str, Any]], None],
         broken: Callable[[str, str], None],
@@ -90,16 +94,22 @@ class Stage:
         limits: StageLimits | None = None,
         load_shard: LoadShard = Shard.load,
     ) -> None:
+        """`text`: for the checkpoint whose small files lie in a folder."""
         self._name = name
         self._weights = weights
         self._mlx = mlx
+        self._make_text = text
         self._links = links
         self._traced = traced
         self._broken = broken
         self._misled = misled
         self._limits = limits or StageLimits()
         self._holding = Holding(mlx, bits=bits, load=load_shard)
+        self._text: SessionText | None = None
         self._requests: RequestTable | None = None
+        self._shares = Shares()
+        self._concurrency = 1  # of the latest plan
+        self._receiving: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # a request, by who asks
         self._epochs = Succession()
         self._freeing: asyncio.Task[None] | None = None
         self._clearing: set[asyncio.Task[None]] = set()  # what epochs that are over left behind
@@ -115,21 +125,15 @@ class Stage:
         stage = proposal.stage_of(self._name)
         if stage is None:
             return
-        is_head = proposal.head == self._name
-        part = Part(stage.start, stage.end, is_head)
-        names = self._weights.shard(**part._asdict())
-        await self._fetch(names, part, FetchTelling(progress))
-        progress("loading", 0, 0)
-        files = self._weights.files_for(names)
-        folder = self._weights.small_files
-        await self._holding.hold(folder, files, start=stage.start, end=stage.end, head=is_head)
-        if is_head and self._requests is None:
-            tokenizer = await self._mlx.run(Tokenizer.load, folder)
-            context_tokens = proposal.problem.context_tokens
-            self._requests = RequestTable(Intake(tokenizer=tokenizer, context_tokens=context_tokens))
+        part = Part(stage.start, stage.end, proposal.head == self._name)
+        if part.head and self._requests is None:
+            self._requests = await self._beside(partial(self._take, part, progress), proposal.problem.context_tokens)
+        else:
+            await self._take(part, progress)
 
     def serve(self, proposal: Proposal) -> None:
         """Every stage is loaded."""
+        self._concurrency = proposal.problem.concurrency
         stands_by = proposal.stage_of(self._name) is None
         if stands_by:
             self._freeing = asyncio.create_task(self._holding.free(), name="free what another stage holds now")
@@ -155,6 +159,9 @@ class Stage:
         if self._requests is not None:
             self._requests.close()
             self._requests = None
+        text, self._text = self._text, None
+        if text is not None:
+            await text.close()
         await self._within(self._free(), "free what was loaded")
 
     # ---- What links bring
@@ -189,7 +196,7 @@ class Stage:
         Raises:
             KafilaError: the stream broke.
         """
-        await remote.answer(stream, self._asked_as_head)
+        await remote.answer(stream, self._asked_as_head, receiving=self._receiving[stream.peer])
 
     # ---- Requests
 
@@ -202,9 +209,13 @@ class Stage:
         """
         return self.go_on(Question(request))
 
-    def go_on(self, question: Question) -> AsyncGenerator[pb.GenerateReply, None]:
+    async def go_on(self, question: Question) -> AsyncGenerator[pb.GenerateReply, None]:
         """The same, from where the answer stands that was begun while this machine took part before."""
-        return asking.answer(question, self._epochs, self._limits.patience)
+        refuse_unsupported(question.request)
+        with self._shares.held(self._name, question.request.ByteSize(), concurrency=self._concurrency):
+            async with aclosing(asking.answer(question, self._epochs, self._limits.patience)) as replies:
+                async for reply in replies:
+                    yield reply
 
     @property
     def active_sequences(self) -> int:
@@ -218,6 +229,26 @@ class Stage:
         return shard.weight_bytes if shard is not None else 0
 
     # ---- Private
+
+    async def _take(self, part: Part, progress: Progress) -> None:
+        names = self._weights.shard(**part._asdict())
+        await self._fetch(names, part, FetchTelling(progress))
+        progress("loading", 0, 0)
+        files = self._weights.files_for(names)
+        await self._holding.hold(self._weights.small_files, files, **part._asdict())
+
+    async def _beside(self, take: Callable[[], Awaitable[None]], context_tokens: int) -> RequestTable:
+        """Takes what the head needs, and starts its text meanwhile. Raises KafilaError as either does."""
+        text = self._text = self._text or self._make_text(self._weights.small_files)
+        reading = asyncio.create_task(text.vocabulary(), name="read the vocabulary")
+        try:
+            await take()
+            vocabulary = await reading
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+        intake = Intake(text=text, vocabulary=vocabulary, context_tokens=context_tokens)
+        return RequestTable(intake)
 
     async def _fetch(self, names: frozenset[str], part: Part, telling: FetchTelling) -> None:
         """What is not in memory, unless that turns out to be what somebody gave wrongly."""
@@ -249,11 +280,13 @@ class Stage:
 
     @asynccontextmanager
     async def _asked_as_head(self, question: Question, number: int) -> AsyncIterator[Replies]:
-        epoch = await self._epochs.serving(number, self._limits.serve_deadline_s)
-        if epoch is None or epoch.engine is None or epoch.proposal.epoch != number:
-            raise Interrupted(f"{self._name} is not the head that was asked for: the session is planned again")
-        async with epoch.engine.asked(question) as replies:
-            yield replies
+        size_bytes = question.request.ByteSize() + question.replay.ByteSize()
+        with self._shares.held(question.asker, size_bytes, concurrency=self._concurrency):
+            epoch = await self._epochs.serving(number, self._limits.serve_deadline_s)
+            if epoch is None or epoch.engine is None or epoch.proposal.epoch != number:
+                raise Interrupted(f"{self._name} is not the head that was asked for: the session is planned again")
+            async with epoch.engine.asked(question) as replies:
+                yield replies
 
     async def _until_serving(self) -> Epoch:
         epoch = await self._epochs.serving(0, self._limits.serve_deadline_s)

@@ -15,7 +15,10 @@ from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream, StreamKind
 from kafila_sidecar.runtime.mlx_thread import MlxThread
-from kafila_sidecar.serving.asking import Patience
+from kafila_sidecar.runtime.text.tokenizer import Tokenizer
+from kafila_sidecar.runtime.text.vocabulary import Vocabulary, from_json, to_json
+from kafila_sidecar.serving.asking import AnswerPatience
+from kafila_sidecar.serving.intake import SessionText
 from kafila_sidecar.serving.stage import Stage, StageLimits
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
 from kafila_sidecar.weights.checkpoint import Checkpoint, open_checkpoint
@@ -27,9 +30,26 @@ BLOCKS = 6
 CONTEXT = 256
 NAMES = ("ada", "bob", "cyd", "dan")
 LIMITS = StageLimits(
-    patience=Patience(epoch_s=20.0, ring_s=10.0, first_pause_s=0.02, longest_pause_s=0.1, give_way_s=0.05)
+    patience=AnswerPatience(epoch_s=20.0, ring_s=10.0, first_pause_s=0.02, longest_pause_s=0.1, give_way_s=0.05)
 )
 STOP = Fault("", "UNAVAILABLE", "the session is being planned again")
+
+
+class TextHere:
+    """In place of a process for the text: no limits, and no second start of Python for each test."""
+
+    def __init__(self, folder: Path) -> None:
+        self._tokenizer = Tokenizer.load(folder)
+
+    async def vocabulary(self) -> Vocabulary:
+        return from_json(to_json(self._tokenizer))
+
+    async def ids(self, prompt: str, **fit: Any) -> Sequence[int]:
+        await asyncio.sleep(0)
+        return self._tokenizer.ids(prompt, **fit)
+
+    def kill(self) -> None: ...
+    async def close(self) -> None: ...
 
 
 class MemberLinks:
@@ -138,9 +158,15 @@ def plan(epoch: int, cuts: Sequence[int], order: Sequence[str], concurrency: int
 
 @asynccontextmanager
 async def party(
-    folder: Path, data: Path, *names: str, limits: StageLimits = LIMITS, bits: int = 0
+    folder: Path,
+    data: Path,
+    *names: str,
+    limits: StageLimits = LIMITS,
+    bits: int = 0,
+    text: Callable[[Path], SessionText] | None = None,
 ) -> AsyncIterator[StageParty]:
-    """Members of these names, all linked with each other; `bits`: what they pack the checkpoint to while loading."""
+    """Members of these names, all linked with each other; `bits`: what they pack the checkpoint to while loading;
+    `text`: what renders and encodes, unless that is to be done here, which begins sooner."""
     checkpoint = await open_checkpoint(str(folder), hub=Hub(endpoint="http://127.0.0.1:9"), cache=data)
     mlx = MlxThread()
     if bits:
@@ -152,6 +178,7 @@ async def party(
             weights=checkpoint,
             bits=checkpoint.bits,
             mlx=mlx,
+            text=text or TextHere,
             links=lambda: member.links,
             traced=member.traces.append,
             broken=lambda code, sentence: member.broken.append((code, sentence)),

@@ -9,10 +9,10 @@ from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import KafilaError
 from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.runtime.text.options import resolve
+from kafila_sidecar.runtime.text.prompt import ChatPrompt, PlainPrompt, parse_prompt
 from kafila_sidecar.runtime.text.stop import StopStrings
 from kafila_sidecar.serving import remote
 from kafila_sidecar.serving.limits import check_replay, given_options, limits_of, refuse_unsupported
-from kafila_sidecar.serving.prompt import ChatPrompt, PlainPrompt, parse_prompt
 from kafila_sidecar.serving.question import Question, Told
 from tests.support.fuzz import INPUTS, fuzz
 
@@ -49,7 +49,7 @@ class Said:
     def __init__(self, message: bytes | None) -> None:
         self._messages = [message]
 
-    async def receive(self, deadline_s: float | None = None) -> bytes | None:
+    async def receive(self, deadline_s: float | None = None, *, most_bytes: int = 0) -> bytes | None:
         return self._messages.pop() if self._messages else None
 
 

@@ -12,7 +12,7 @@ from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.serving.stage import Stage
 from kafila_sidecar.weights.fetching.landing import Progress, Waiting
-from tests.sidecar.serving.stages import STOP, MemberLinks, plan
+from tests.sidecar.serving.stages import STOP, MemberLinks, TextHere, plan
 from tests.sidecar.sharing.lab import REPO, WEIGHTS, LabMember, lab
 from tests.support.model_host import ModelHost
 
@@ -107,6 +107,7 @@ def stage_of(name: str, weights: LabWeights, mlx: MlxThread) -> Stage:
         name=name,
         weights=weights,
         mlx=mlx,
+        text=TextHere,
         links=lambda: links,
         traced=lambda record: None,
         broken=lambda code, sentence: None,
