@@ -58,7 +58,7 @@ async def answer(
     Raises:
         KafilaError: what a head refused with; the fault of a session that is over; nothing went on for too long.
     """
-    attempts, was_asked = Tries(patience), False
+    tries, was_asked = Tries(patience), False
     while True:
         epoch = await epochs.present(patience.epoch_s)
         if was_asked and not question.has_begun:
@@ -79,7 +79,7 @@ async def answer(
         question.interrupted()
         was_asked = True
         tokens = len(question.replay.answer)
-        pause_s = attempts.failed(epoch, tokens, monotonic())
+        pause_s = tries.failed(epoch, tokens, monotonic())
         if pause_s is None and epochs.epoch is epoch:
             raise Unavailable(f"this answer can't go on, it was tried for {patience.ring_s:.0f} s and more: {fault}")
         log.info("answer_interrupted tokens=%d epoch=%d", tokens, epoch.proposal.epoch)
