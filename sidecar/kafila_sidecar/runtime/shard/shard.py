@@ -65,6 +65,7 @@ class Shard:
         headers: Headers | None = None,
         bits: int = 0,
         before: "Shard | None" = None,
+        quick: bool = False,
     ) -> "Shard":
         """Loads our part of a checkpoint, taking no more memory than it and a tenth.
 
@@ -72,7 +73,7 @@ class Shard:
         .partial. headers: of all tensors, where `files` aren't all files. bits: 4 or 8 packs a 16-bit checkpoint's
         matrices while loading, the same on every member; 0: as they are. before: another part of the same checkpoint,
         in the same form, which is closed: what both parts have is taken over as it is in memory, the rest of it freed
-        before anything is read.
+        before anything is read. quick: prompts may be computed in f32, see `quick.py`.
 
         Raises: Refused for a family that isn't offered, or weights that are missing or don't fit.
         """
@@ -82,16 +83,19 @@ class Shard:
         built = load_part(
             read_config(folder), files, start=start, end=end, head=head, headers=headers, bits=bits, kept=kept
         )
-        return cls.of(built, start, end, head=head)
+        return cls.of(built, start, end, head=head, quick=quick)
 
     @classmethod
-    def of(cls, built: "Built", start: int, end: int, *, head: bool) -> "Shard":
-        """The stage [start, end) of a Model whose weights are in place."""
+    def of(cls, built: "Built", start: int, end: int, *, head: bool, quick: bool = False) -> "Shard":
+        """The stage [start, end) of a Model whose weights are in place; `quick` as in `load`."""
         from kafila_sidecar.runtime.shard.building import flat
         from kafila_sidecar.runtime.shard.kv import Sequences, can_rewind
         from kafila_sidecar.runtime.shard.partial import PartialModel
+        from kafila_sidecar.runtime.shard.quick import quicken_prompts
         from kafila_sidecar.runtime.shard.rows import let_take_rows
 
+        if quick:
+            quicken_prompts(built.blocks[start:end])
         let_take_rows(built.model, built.blocks[start:end], built.family.together)
         size = built.weight_bytes(start, end, head=head)
         own = built.roll.slots_of(start, end, head=head)
