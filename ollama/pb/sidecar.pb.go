@@ -610,8 +610,8 @@ func (x *SessionRequest) GetSession() string {
 
 type LockRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Session       string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"` // as in SessionRequest
-	Locked        bool                   `protobuf:"varint,2,opt,name=locked,proto3" json:"locked,omitempty"`
+	Session       string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`      // as in SessionRequest
+	Locked        *bool                  `protobuf:"varint,2,opt,name=locked,proto3,oneof" json:"locked,omitempty"` // has to be said
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -654,8 +654,8 @@ func (x *LockRequest) GetSession() string {
 }
 
 func (x *LockRequest) GetLocked() bool {
-	if x != nil {
-		return x.Locked
+	if x != nil && x.Locked != nil {
+		return *x.Locked
 	}
 	return false
 }
@@ -2347,6 +2347,7 @@ type NamedModel struct {
 	NeededBytes   []uint64               `protobuf:"varint,4,rep,packed,name=needed_bytes,json=neededBytes,proto3" json:"needed_bytes,omitempty"` // on each of 1, 2, 3 and 4 equal machines, for one conversation of 8,192 tokens
 	Note          string                 `protobuf:"bytes,5,opt,name=note,proto3" json:"note,omitempty"`                                          // what to know before, in words
 	Here          bool                   `protobuf:"varint,6,opt,name=here,proto3" json:"here,omitempty"`                                         // whether some of its weights are on this disk
+	Also          []string               `protobuf:"bytes,7,rep,name=also,proto3" json:"also,omitempty"`                                          // further names of it: "qwen3", "qwen3:latest"
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2421,6 +2422,13 @@ func (x *NamedModel) GetHere() bool {
 		return x.Here
 	}
 	return false
+}
+
+func (x *NamedModel) GetAlso() []string {
+	if x != nil {
+		return x.Also
+	}
+	return nil
 }
 
 type ListWeightsRequest struct {
@@ -2665,7 +2673,7 @@ func (x *RemoveWeightsRequest) GetRevision() string {
 
 type PruneWeightsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	UnusedForS    float64                `protobuf:"fixed64,1,opt,name=unused_for_s,json=unusedForS,proto3" json:"unused_for_s,omitempty"`
+	UnusedForS    *float64               `protobuf:"fixed64,1,opt,name=unused_for_s,json=unusedForS,proto3,oneof" json:"unused_for_s,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2701,8 +2709,8 @@ func (*PruneWeightsRequest) Descriptor() ([]byte, []int) {
 }
 
 func (x *PruneWeightsRequest) GetUnusedForS() float64 {
-	if x != nil {
-		return x.UnusedForS
+	if x != nil && x.UnusedForS != nil {
+		return *x.UnusedForS
 	}
 	return 0
 }
@@ -2804,10 +2812,11 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x12JoinSessionRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\"*\n" +
 	"\x0eSessionRequest\x12\x18\n" +
-	"\asession\x18\x01 \x01(\tR\asession\"?\n" +
+	"\asession\x18\x01 \x01(\tR\asession\"O\n" +
 	"\vLockRequest\x12\x18\n" +
-	"\asession\x18\x01 \x01(\tR\asession\x12\x16\n" +
-	"\x06locked\x18\x02 \x01(\bR\x06locked\"?\n" +
+	"\asession\x18\x01 \x01(\tR\asession\x12\x1b\n" +
+	"\x06locked\x18\x02 \x01(\bH\x00R\x06locked\x88\x01\x01B\t\n" +
+	"\a_locked\"?\n" +
 	"\vKickRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x16\n" +
 	"\x06member\x18\x02 \x01(\tR\x06member\"\x13\n" +
@@ -2989,7 +2998,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x06advice\x18\x04 \x01(\tR\x06advice\"\x13\n" +
 	"\x11ListModelsRequest\"H\n" +
 	"\x0fListModelsReply\x125\n" +
-	"\x06models\x18\x01 \x03(\v2\x1d.kafila.sidecar.v1.NamedModelR\x06models\"\xae\x01\n" +
+	"\x06models\x18\x01 \x03(\v2\x1d.kafila.sidecar.v1.NamedModelR\x06models\"\xc2\x01\n" +
 	"\n" +
 	"NamedModel\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
@@ -2999,7 +3008,8 @@ const file_sidecar_proto_rawDesc = "" +
 	"\fweight_bytes\x18\x03 \x01(\x04R\vweightBytes\x12!\n" +
 	"\fneeded_bytes\x18\x04 \x03(\x04R\vneededBytes\x12\x12\n" +
 	"\x04note\x18\x05 \x01(\tR\x04note\x12\x12\n" +
-	"\x04here\x18\x06 \x01(\bR\x04here\"\x14\n" +
+	"\x04here\x18\x06 \x01(\bR\x04here\x12\x12\n" +
+	"\x04also\x18\a \x03(\tR\x04also\"\x14\n" +
 	"\x12ListWeightsRequest\"\xad\x01\n" +
 	"\x10ListWeightsReply\x128\n" +
 	"\aweights\x18\x01 \x03(\v2\x1e.kafila.sidecar.v1.KeptWeightsR\aweights\x12\x1f\n" +
@@ -3017,10 +3027,11 @@ const file_sidecar_proto_rawDesc = "" +
 	"\vlast_used_s\x18\x06 \x01(\x01R\tlastUsedS\"H\n" +
 	"\x14RemoveWeightsRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\tR\brevision\"7\n" +
-	"\x13PruneWeightsRequest\x12 \n" +
-	"\funused_for_s\x18\x01 \x01(\x01R\n" +
-	"unusedForS\"\"\n" +
+	"\brevision\x18\x02 \x01(\tR\brevision\"M\n" +
+	"\x13PruneWeightsRequest\x12%\n" +
+	"\funused_for_s\x18\x01 \x01(\x01H\x00R\n" +
+	"unusedForS\x88\x01\x01B\x0f\n" +
+	"\r_unused_for_s\"\"\n" +
 	"\n" +
 	"FreedReply\x12\x14\n" +
 	"\x05bytes\x18\x01 \x01(\x04R\x05bytes*R\n" +
@@ -3166,7 +3177,9 @@ func file_sidecar_proto_init() {
 	if File_sidecar_proto != nil {
 		return
 	}
+	file_sidecar_proto_msgTypes[7].OneofWrappers = []any{}
 	file_sidecar_proto_msgTypes[20].OneofWrappers = []any{}
+	file_sidecar_proto_msgTypes[32].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -467,20 +467,22 @@ class ListModelsReply(_message.Message):
     def __init__(self, models: _Optional[_Iterable[_Union[NamedModel, _Mapping]]] = ...) -> None: ...
 
 class NamedModel(_message.Message):
-    __slots__ = ("name", "repository", "weight_bytes", "needed_bytes", "note", "here")
+    __slots__ = ("name", "repository", "weight_bytes", "needed_bytes", "note", "here", "also")
     NAME_FIELD_NUMBER: _ClassVar[int]
     REPOSITORY_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_BYTES_FIELD_NUMBER: _ClassVar[int]
     NEEDED_BYTES_FIELD_NUMBER: _ClassVar[int]
     NOTE_FIELD_NUMBER: _ClassVar[int]
     HERE_FIELD_NUMBER: _ClassVar[int]
+    ALSO_FIELD_NUMBER: _ClassVar[int]
     name: str
     repository: str
     weight_bytes: int
     needed_bytes: _containers.RepeatedScalarFieldContainer[int]
     note: str
     here: bool
-    def __init__(self, name: _Optional[str] = ..., repository: _Optional[str] = ..., weight_bytes: _Optional[int] = ..., needed_bytes: _Optional[_Iterable[int]] = ..., note: _Optional[str] = ..., here: _Optional[bool] = ...) -> None: ...
+    also: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., repository: _Optional[str] = ..., weight_bytes: _Optional[int] = ..., needed_bytes: _Optional[_Iterable[int]] = ..., note: _Optional[str] = ..., here: _Optional[bool] = ..., also: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListWeightsRequest(_message.Message):
     __slots__ = ()

@@ -13,18 +13,28 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from kafila_rendezvous.allowance import NEEDED_FILES, grpc_threads, lacking
+from kafila_rendezvous.allowance import NEEDED_FILES, grpc_threads, lacking, leave_no_core
 from kafila_rendezvous.certificate import KeyPair, keep_key_pair, read_key_pair
-from kafila_rendezvous.config import DEFAULT_FOLDER, DEFAULT_PORT, PROTOCOL, WILDCARDS, RendezvousConfig
+from kafila_rendezvous.config import (
+    DEFAULT_FOLDER,
+    DEFAULT_PORT,
+    PROTOCOL,
+    WILDCARDS,
+    RendezvousConfig,
+    RendezvousLimits,
+)
 from kafila_rendezvous.errors import CannotServe, RendezvousError
 from kafila_rendezvous.memory import give_back_regularly
 from kafila_rendezvous.server import Serving, serve
+
+MOST_RELAY_MIB_PER_S = 1 << 20  # far more than any line carries
 
 
 def main() -> None:
     """Exit status 0 after SIGINT, SIGTERM or --version, 2 when it can't serve."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     options = _options(sys.argv[1:])
+    leave_no_core()
     with contextlib.suppress(KeyboardInterrupt):
         try:
             config = _config(options)
@@ -109,6 +119,13 @@ def _options(arguments: list[str]) -> argparse.Namespace:
         help="keeps the certificate, and which mailboxes live; default: %(default)s",
     )
     parser.add_argument(
+        "--relay-rate",
+        type=_rate,
+        default=RendezvousLimits().relay_bytes_per_address_and_s,
+        metavar="MIB",
+        help="what the relay carries for one address in a second, in MiB; default: 32",
+    )
+    parser.add_argument(
         "--embedded",
         action="store_true",
         help="for a sidecar: says its ports in one line of JSON, and ends when standard input does",
@@ -129,6 +146,7 @@ def _config(options: argparse.Namespace) -> RendezvousConfig:
         alternate=options.alternate,
         key_pair=_key_pair(options),
         notes=options.data / "mailboxes",
+        limits=RendezvousLimits(relay_bytes_per_address_and_s=options.relay_rate),
     )
 
 
@@ -142,6 +160,13 @@ def _key_pair(options: argparse.Namespace) -> KeyPair | None:
     if options.cert:
         return read_key_pair(options.cert, options.key)
     return keep_key_pair(options.data)
+
+
+def _rate(text: str) -> int:
+    """MiB a second as bytes. Raises ArgumentTypeError for what would carry nothing, or is no number."""
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MOST_RELAY_MIB_PER_S:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of MiB from 1 to {MOST_RELAY_MIB_PER_S}")
+    return int(text) << 20
 
 
 def _host_and_port(text: str) -> tuple[str, int]:

@@ -1,4 +1,5 @@
-"""What the system allows this process to have: open files, and threads. Looked at once, when it starts."""
+"""What the system allows this process to have: open files, and threads. Looked at once, when it starts. And what this
+process allows the system to keep of it."""
 
 import contextlib
 import os
@@ -19,6 +20,12 @@ def raise_file_limit() -> int:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
             break
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def leave_no_core() -> None:
+    """Should this process crash, no picture of its memory stays on the disk: keys and prompts are in it. Nor of those
+    that it starts."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def grpc_threads() -> int:

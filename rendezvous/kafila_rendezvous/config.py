@@ -58,6 +58,7 @@ class RendezvousLimits:
     relay_ends_per_address: int = 256
     relay_idle_s: float = 45.0  # an end that was not bound again; members do so every 10 s
     relay_bytes_per_s: int = 8 * 1024 * 1024  # an end
+    relay_bytes_per_address_and_s: int = 32 * 1024 * 1024  # of all ends there; `--relay-rate`
     relay_streams_per_address: int = 16
 
 

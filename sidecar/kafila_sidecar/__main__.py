@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kafila_rendezvous.allowance import NEEDED_FILES, grpc_threads, lacking
+from kafila_rendezvous.allowance import NEEDED_FILES, grpc_threads, lacking, lacking_threads, leave_no_core
 from kafila_sidecar.errors import Exhausted
-from kafila_sidecar.foreign import HarmlessFormatter
+from kafila_sidecar.foreign import HarmlessFormatter, line
 from kafila_sidecar.lack import as_typed, keep_file_limit
 
 if TYPE_CHECKING:
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kafila_sidecar")
 
+STDERR = 2
+PROGRAM = "kafila-sidecar"  # begins the line in which it says why it ends
+
+START_DEADLINE_S = 90  # less than the server that started it waits, which then could only guess why
 STOP_GRACE_S = 2.0  # for calls, while sessions are being left
 STOP_DEADLINE_S = 10  # then the system ends this process, whatever MLX is busy with
 
@@ -31,14 +35,14 @@ def main(argv: list[str] | None = None) -> None:
         lack = as_typed(error)
         if lack is None and not isinstance(error, OSError):
             raise
-        sys.exit(f"kafila-sidecar: {lack or error}")
+        sys.exit(f"{PROGRAM}: {line(str(lack or error))}")
 
 
 def _serve(argv: list[str] | None) -> None:
     from kafila_sidecar.config import Config, default_data
 
     parser = argparse.ArgumentParser(
-        prog="kafila-sidecar", description="Runs this machine's part of Kafila sessions; `ollama serve` starts it."
+        prog=PROGRAM, description="Runs this machine's part of Kafila sessions; `ollama serve` starts it."
     )
     parser.add_argument("--version", action=ShowVersions, nargs=0, help="show what runs here and exit")
     parser.add_argument("--socket", type=Path, required=True, help="unix socket to serve on (made with mode 0600)")
@@ -47,6 +51,8 @@ def _serve(argv: list[str] | None) -> None:
     )
     parser.add_argument("--log-level", default=os.environ.get("KAFILA_LOG_LEVEL", "INFO"))
     options = parser.parse_args(argv)
+    leave_no_core()
+    start_in_time()
     told = logging.StreamHandler(sys.stderr)
     told.setFormatter(HarmlessFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=options.log_level.upper(), handlers=[told])
@@ -57,6 +63,26 @@ def _serve(argv: list[str] | None) -> None:
     if sentence := lacking(files=NEEDED_FILES, threads=grpc_threads()):
         raise Exhausted(sentence)
     asyncio.run(run(config))
+
+
+def start_in_time() -> None:
+    """Ends this process in words unless `has_started` is called in time. With too little memory, threads that die as
+    they begin leave who started them waiting for ever."""
+    signal.signal(signal.SIGALRM, _too_late)
+    signal.alarm(START_DEADLINE_S)
+
+
+def has_started() -> None:
+    """This process serves."""
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+
+def _too_late(*_: object) -> None:
+    """At once, whatever hangs: an exception would wait for the threads that don't come."""
+    why = "this machine is too busy, or this process gets too little memory (`ulimit -v`)"
+    os.write(STDERR, f"{PROGRAM}: it did not start within {START_DEADLINE_S} s: {why}\n".encode())
+    os._exit(1)
 
 
 class ShowVersions(argparse.Action):
@@ -80,7 +106,10 @@ async def run(config: "Config") -> None:
         loop.add_signal_handler(number, stop.set)
     _watch_parent(loop, stop)
     async with open_node(config) as node:
+        if sentence := lacking_threads(grpc_threads()):  # what was imported took addresses; gRPC retries, and aborts
+            raise Exhausted(sentence)
         server = await start_server(node, config.socket)
+        has_started()
         log.info("sidecar_ready")
         try:
             await stop.wait()

@@ -17,13 +17,20 @@ from kafila_sidecar.errors import KafilaError, Refused
 from kafila_sidecar.foreign import line
 from kafila_sidecar.lack import as_typed
 from kafila_sidecar.machine.node import LocalNode
+from kafila_sidecar.said import check_said
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024  # a prompt with its conversation; Ollama itself sets no limit
-_MESSAGE_LIMITS = ("grpc.max_receive_message_length", "grpc.max_send_message_length")
+HEADER_BYTES = 8 * 1024  # of a call; the server's have some 200
+_OPTIONS = [
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_metadata_size", HEADER_BYTES),
+    ("grpc.absolute_max_metadata_size", HEADER_BYTES),
+]
 
 
 class SidecarService(sidecar_pb2_grpc.SidecarServicer):
@@ -91,6 +98,8 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
 
 async def _answer(context: Context, call: Callable[..., Awaitable[T]], *arguments: Any) -> T:
     try:
+        for asked in arguments:
+            check_said(asked)
         return await call(*arguments)
     except Exception as error:
         await _abort(context, error)
@@ -126,7 +135,7 @@ async def start_server(node: LocalNode, socket: Path) -> grpc.aio.Server:
 
     Raises OSError when the socket's folder can't be written, Refused when nothing can be bound there.
     """
-    server = grpc.aio.server(options=[(name, MAX_MESSAGE_BYTES) for name in _MESSAGE_LIMITS])
+    server = grpc.aio.server(options=_OPTIONS)
     sidecar_pb2_grpc.add_SidecarServicer_to_server(SidecarService(node), server)  # type: ignore[no-untyped-call]
     with _private_socket(socket):
         try:

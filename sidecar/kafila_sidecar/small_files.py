@@ -16,6 +16,8 @@ from kafila_sidecar.errors import NotFound, Refused
 
 CONFIG = "config.json"
 GENERATION_CONFIG = "generation_config.json"
+QUANT_CONFIG = "hf_quant_config.json"
+"""Where NVIDIA's ModelOpt says how weights are packed."""
 INDEX = "model.safetensors.index.json"
 TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -32,7 +34,7 @@ TOKENIZER_FILES = frozenset(
     }
 )
 SMALL_FILES = TOKENIZER_FILES | {
-    *{CONFIG, GENERATION_CONFIG, "hf_quant_config.json", INDEX, CHAT_TEMPLATE},
+    *{CONFIG, GENERATION_CONFIG, QUANT_CONFIG, INDEX, CHAT_TEMPLATE},
     *TEMPLATE_HOLDERS,
 }
 """All that is ever taken from the top of a repository beside weights; code is not."""

@@ -63,7 +63,7 @@ def prove(module: str, folder: Path, **more: Any) -> Proved:
         answer = ring(reading, folder, cuts)
         if not all(bool(mx.array_equal(ours, theirs)) for ours, theirs in zip(answer, reference, strict=True)):
             wrong.append(cuts)
-    return Proved(together(family, config, folder), tuple(wrong), uncuttable, roll.packing(family, 1).total)
+    return Proved(together(family, config, folder), tuple(wrong), uncuttable, roll.packing(family, 1).layout.width)
 
 
 def together(family: Family, config: dict[str, Any], folder: Path) -> Family:

@@ -183,6 +183,10 @@ mlx-community's.
 The files decide: whether embedding and unembedding are one matrix, biases, sizes and element types follow from the
 tensors that are there. Every key of `config.json` is read, or known to change nothing, or the checkpoint is refused
 with the key's name. Repositories with pictures or sound load their text part.
+
+Code in a repository is never read, fetched or run: of an architecture mlx-lm's own code is, so an `auto_map` in its
+files is passed over. A tokenizer that is code alone, without a `tokenizer.json`, is refused. What NVIDIA's ModelOpt
+says in `hf_quant_config.json` counts as if it stood in `config.json`.
 """
 
 

@@ -17,10 +17,11 @@ from kafila_sidecar.errors import Refused
 from kafila_sidecar.models.reading import read
 from kafila_sidecar.runtime.shard.building import flat
 from kafila_sidecar.runtime.shard.examine import examine
-from kafila_sidecar.runtime.shard.loading import load_part
+from kafila_sidecar.runtime.shard.loading import load_part, read_config
 from tests.exact.proof import cuts_for, prove, ring, whole, write_checkpoint
 from tests.exact.shapes import tiny_config
 from tests.exact.shards import tensors_for
+from tests.support.checkpoint import write_json
 from tests.support.tiny import tiny_folder
 
 pytestmark = pytest.mark.mlx
@@ -58,8 +59,7 @@ def headers_of(folder: Path) -> Mapping[str, Described]:
 
 
 def check(folder: Path) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    reading = read(config, headers_of(folder))
+    reading = read(read_config(folder), headers_of(folder))
     reference = whole(folder)
     for cuts in cuts_for(4, ()):
         answer = ring(reading, folder, cuts)
@@ -70,6 +70,19 @@ def check(folder: Path) -> None:
 def test_ring_when_packed_in_any_of_mlxs_ways_then_the_whole_models_logits(mode: str, tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "model", tiny_config("llama", **WIDE), **MODES[mode])
     check(tmp_path / "model")
+
+
+def test_ring_when_a_file_of_its_own_says_how_it_is_packed_then_the_whole_models_logits(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    write_checkpoint(folder, tiny_config("llama", **WIDE), **MODES["nvfp4"])
+    config = json.loads((folder / "config.json").read_text())
+    del config["quantization"]
+    write_json(folder / "config.json", config)
+    told = {"quant_method": "modelopt", "quantization": {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"}}
+    write_json(folder / "hf_quant_config.json", told)
+    with pytest.raises(Refused):  # never as plain weights
+        examine(config, headers_of(folder))
+    check(folder)
 
 
 @pytest.mark.parametrize("module", OWN)

@@ -1,6 +1,7 @@
 """A running driver, when another member fails or lies: what it does, and what people see."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 
 import pytest
 
@@ -13,6 +14,16 @@ from kafila_sidecar.session.coordination.states import State
 from tests.sidecar.session.driver_world import RunningDriver
 
 StartDriver = Callable[..., Awaitable[RunningDriver]]
+
+
+@dataclass
+class StandingLink:
+    """As much of a link as is told of it."""
+
+    path: str = "relay"
+    rtt_s: float = 0.01
+    punch_s: float = 0.1
+    handshake_s: float = 0.1
 
 
 @pytest.fixture
@@ -64,3 +75,27 @@ async def test_member_when_the_host_sets_one_aside_or_lacks_memory_then_people_s
         assert (driven.driver.roster.seen["bob"].aside != "") is is_told
         assert (driven.driver.follower.shortage == "the model needs 9 GB") is is_told
     assert driven.state is State.FORMING
+
+
+async def test_member_when_its_neighbour_breaks_the_rings_rules_then_the_epoch_ends_and_it_stays_and_says_so(
+    start_driver: StartDriver,
+) -> None:
+    driven = await start_driver("cyd", "ada", "bob", "cyd")
+    driven.turns.stage_misled("bob", "bob broke the rules of the ring: a hidden state holds NaN")
+    await driven.settled()
+    assert driven.stage.faults == []  # there is no epoch that could end
+    driven.driver.follower.state = State.READY
+    driven.turns.stage_misled("bob", "bob broke the rules of the ring: a hidden state holds NaN")
+    await driven.settled()
+    assert driven.state is State.REPLANNING
+    assert driven.stage.faults[-1].member == "bob"
+    assert "NaN" in driven.stage.faults[-1].sentence
+    down = ring_pb2.LinkReport(peer="bob", up=False)
+    assert down in [control.link for control in driven.channel.sent if control.HasField("link")]
+    assert not [control for control in driven.channel.sent if control.HasField("fault")]
+    driven.turns.link_changed("bob", StandingLink(), None)  # type: ignore[arg-type]
+    await driven.settled()
+    assert down == [control.link for control in driven.channel.sent if control.HasField("link")][-1]
+    driven.turns.link_changed("ada", StandingLink(), None)  # type: ignore[arg-type]
+    await driven.settled()
+    assert [control.link for control in driven.channel.sent if control.HasField("link")][-1].up

@@ -16,6 +16,7 @@ from kafila_sidecar.session.coordination.coordinator import (
 from kafila_sidecar.session.coordination.effects import (
     ComputePlan,
     CoordinatorOutput,
+    Fault,
     FollowerOutput,
     Json,
     LoadShard,
@@ -191,6 +192,25 @@ def test_member_when_it_denies_one_neighbour_after_the_other_then_it_is_set_asid
     assert len(denied) <= 2
     assert "bob" in party.aside
     assert len(party.ring) >= 2
+
+
+def test_member_when_it_breaks_the_rings_rules_twice_then_it_is_set_aside_and_nobody_leaves() -> None:
+    party = MeasuredParty(wanted=4, objective="paper")
+    party.form()
+    party.join("dan")
+    party.measure("dan")
+    party.assert_serving(*NAMES, "dan")
+    misled = []
+    while "bob" in party.ring:
+        victim = party.proposals[-1].next_after("bob")
+        misled.append(victim)
+        fault = Fault("bob", "UNAVAILABLE", "bob broke the rules of the ring: a hidden state holds NaN")
+        party.do(victim, party.machines[victim].misled(fault, party.now))
+        party.coordinator.unlinked(victim, "bob", party.now)
+        party.advance(LINK_DEADLINE_S)
+    assert len(misled) <= 2
+    assert "bob" in party.aside
+    assert all(follower.state is not State.CLOSED for follower in party.machines.values())
 
 
 def test_member_when_it_tells_a_successor_nothing_then_the_others_are_planned_before_they_give_up() -> None:

@@ -108,7 +108,7 @@ func lockingCommand(locked bool, cmd *cobra.Command) *cobra.Command {
 	cmd.Args = arguments(0, 1)
 	cmd.RunE = onSession(func(ctx context.Context, c *control.Client, name string, s screen) error {
 		var session pb.Session
-		if err := c.Post(ctx, "lock", &pb.LockRequest{Session: name, Locked: locked}, &session); err != nil {
+		if err := c.Post(ctx, "lock", &pb.LockRequest{Session: name, Locked: &locked}, &session); err != nil {
 			return err
 		}
 		return s.tell(&session, "", "Joining is "+text.Joining(session.Joining)+".")

@@ -57,7 +57,7 @@ func TestLock_isOneRouteForBoth(t *testing.T) {
 	c := servertest.Start(t, &fake.Sidecar{}).Client
 	for locked, want := range map[bool]string{true: "locked", false: "open"} {
 		var session pb.Session
-		err := c.Post(t.Context(), "lock", &pb.LockRequest{Session: "s1", Locked: locked}, &session)
+		err := c.Post(t.Context(), "lock", &pb.LockRequest{Session: "s1", Locked: &locked}, &session)
 		if err != nil || session.Joining != want {
 			t.Errorf("%t: %v, %v", locked, &session, err)
 		}

@@ -97,20 +97,16 @@ func removeWeights(ctx context.Context, c *control.Client, named string, yes boo
 	return nil
 }
 
-// repository is the id that a short name stands for; other names stay. One that leaves out the size is refused, since
-// what a person is asked about must be what goes.
+// repository is the id that a short name stands for, as `create` takes it; other names stay.
 func repository(ctx context.Context, c *control.Client, name string) (string, error) {
 	var all pb.ListModelsReply
 	if err := c.Get(ctx, "models", nil, &all); err != nil {
 		return "", err
 	}
-	family, size, _ := strings.Cut(strings.ToLower(strings.TrimSpace(name)), ":")
+	short := strings.ToLower(strings.TrimSpace(name))
 	for _, m := range all.Models {
-		switch {
-		case m.Name == family+":"+size:
+		if m.Name == short || slices.Contains(m.Also, short) {
 			return m.Repository, nil
-		case (size == "" || size == "latest") && strings.HasPrefix(m.Name, family+":"):
-			return "", fmt.Errorf("%s may be several models: name one in full, such as %s", name, m.Name)
 		}
 	}
 	return name, nil
@@ -134,7 +130,7 @@ func pruneWeights(ctx context.Context, c *control.Client, age string, yes bool, 
 		return err
 	}
 	var freed pb.FreedReply
-	if err := c.Post(ctx, "weights/prune", &pb.PruneWeightsRequest{UnusedForS: unusedForS}, &freed); err != nil {
+	if err := c.Post(ctx, "weights/prune", &pb.PruneWeightsRequest{UnusedForS: &unusedForS}, &freed); err != nil {
 		return err
 	}
 	s.say(text.Freed(&freed))

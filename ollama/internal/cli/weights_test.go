@@ -19,7 +19,7 @@ func shelf() *fake.Sidecar {
 	return &fake.Sidecar{
 		Sessions: []*pb.Session{fake.ReadySession()},
 		Named: []*pb.NamedModel{
-			{Name: "qwen3:4b", Repository: "Qwen/Qwen3-4B"}, {Name: "qwen3:8b", Repository: "Qwen/Qwen3-8B"},
+			{Name: "qwen3:4b", Repository: "Qwen/Qwen3-4B"}, {Name: "qwen3:8b", Repository: "Qwen/Qwen3-8B", Also: []string{"qwen3", "qwen3:latest"}},
 		},
 		Weights: []*pb.KeptWeights{
 			{Model: "Qwen/Qwen3-8B", Revision: "b968826d9c46", DiskBytes: 16e9, LastUsedS: today - 40*day},
@@ -43,6 +43,9 @@ func TestRemoveWeights_byWhateverNameIsRight_removesThemAndSaysHowMuchThatFrees(
 		"Qwen/Qwen3-8B":          {"a", "18 GB"},
 		"qwen3:8b":               {"a", "18 GB"},
 		"Qwen3:8B":               {"a", "18 GB"},
+		"qwen3":                  {"a", "18 GB"},
+		" Qwen3:latest":          {"a", "18 GB"},
+		"qwen3@b9":               {"0a", "16 GB"},
 		"qwen3:8b@b96":           {"0a", "16 GB"},
 		"Qwen/Qwen3-8B@01234567": {"ba", "2 GB"},
 	} {
@@ -60,14 +63,14 @@ func TestRemoveWeights_whenTheyCantGo_saysWhy(t *testing.T) {
 	sidecar := shelf()
 	c := servertest.Start(t, sidecar).Client
 	for named, want := range map[string]string{
-		"org/none":     "no weights of org/none are on this machine",
-		"qwen3:4b":     "no weights of Qwen/Qwen3-4B are on this machine",
-		"org/busy":     "org/busy is used by a session on this machine",
-		"qwen3":        "qwen3 may be several models: name one in full, such as qwen3:4b",
-		"qwen3:latest": "qwen3:latest may be several models",
-		"qwen3:8b@":    "MODEL@REVISION",
-		"@b96":         "MODEL@REVISION",
-		"":             "MODEL@REVISION",
+		"org/none":  "no weights of org/none are on this machine",
+		"qwen3:4b":  "no weights of Qwen/Qwen3-4B are on this machine",
+		"org/busy":  "org/busy is used by a session on this machine",
+		"qwen3:9b":  "no weights of qwen3:9b are on this machine",
+		"qwen2":     "no weights of qwen2 are on this machine",
+		"qwen3:8b@": "MODEL@REVISION",
+		"@b96":      "MODEL@REVISION",
+		"":          "MODEL@REVISION",
 	} {
 		if err := removeWeights(t.Context(), c, named, true, nowhere); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", named, err)

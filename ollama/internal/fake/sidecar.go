@@ -53,7 +53,7 @@ func (s *Sidecar) NewCode(_ context.Context, r *pb.SessionRequest) (*pb.Session,
 }
 
 func (s *Sidecar) Lock(_ context.Context, r *pb.LockRequest) (*pb.Session, error) {
-	return &pb.Session{Id: r.Session, Joining: map[bool]string{true: "locked", false: "open"}[r.Locked]}, nil
+	return &pb.Session{Id: r.Session, Joining: map[bool]string{true: "locked", false: "open"}[r.GetLocked()]}, nil
 }
 
 func (s *Sidecar) Kick(_ context.Context, r *pb.KickRequest) (*pb.Session, error) {

@@ -40,7 +40,7 @@ func (s *Sidecar) RemoveWeights(_ context.Context, r *pb.RemoveWeightsRequest) (
 func (s *Sidecar) PruneWeights(_ context.Context, r *pb.PruneWeightsRequest) (*pb.FreedReply, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before := float64(time.Now().Unix()) - r.UnusedForS
+	before := float64(time.Now().Unix()) - r.GetUnusedForS()
 	return &pb.FreedReply{Bytes: s.remove(func(one *pb.KeptWeights) bool { return one.LastUsedS <= before })}, nil
 }
 

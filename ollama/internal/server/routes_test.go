@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	"kafila/ollama/internal/fake"
 	"kafila/ollama/internal/servertest"
 	"kafila/ollama/internal/sessionapi"
@@ -66,7 +68,7 @@ func TestRoutes_weights_listRemoveAndPrune(t *testing.T) {
 	if err := c.Delete(t.Context(), "weights", &pb.RemoveWeightsRequest{Model: "org/one"}, &freed); err == nil || err.Error() != "no weights of org/one are on this machine" {
 		t.Errorf("%v", err)
 	}
-	if err := c.Post(t.Context(), "weights/prune", &pb.PruneWeightsRequest{UnusedForS: 3600}, &freed); err != nil || freed.Bytes != 2e9 {
+	if err := c.Post(t.Context(), "weights/prune", &pb.PruneWeightsRequest{UnusedForS: proto.Float64(3600)}, &freed); err != nil || freed.Bytes != 2e9 {
 		t.Errorf("%v, %v", &freed, err)
 	}
 	var kept pb.ListWeightsReply

@@ -34,6 +34,9 @@ func Serve(ctx context.Context, stock func() error) error {
 	if err := portIsFree(envconfig.Host().Host); err != nil {
 		return err
 	}
+	if err := leaveNoCore(); err != nil {
+		slog.Warn("core_dumps_not_refused", "error", err)
+	}
 	useInstalledLibraries()
 	envelope.Register()
 	scheduler := &Scheduler{}
@@ -62,6 +65,12 @@ func Serve(ctx context.Context, stock func() error) error {
 	cancel()
 	running.Wait()
 	return err
+}
+
+// leaveNoCore has the system keep no picture of our memory on the disk should we crash, nor of the sidecar's and the
+// runners' that we start: codes, keys and prompts are in it.
+func leaveNoCore() error {
+	return syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{})
 }
 
 // standBefore registers what is ours on the mux that stock serves, where it has its own handler at "/". The two wild

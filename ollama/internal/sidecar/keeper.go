@@ -43,6 +43,7 @@ const (
 // its standard input is a pipe that only we hold.
 type Keeper struct {
 	command []string // empty when none was found
+	folder  heldFolder
 	socket  string
 	client  pb.SidecarClient
 	conn    *grpc.ClientConn
@@ -58,8 +59,8 @@ type Keeper struct {
 // New prepares a socket in a folder that only this user can enter, and finds the program by `find`, which gets the
 // socket's path. That there is no such folder or program is no error here: the server runs without sessions and says so.
 func New(find func(socket string) ([]string, error), firstPause time.Duration) (*Keeper, error) {
-	folder, failed := socketFolder()
-	k := &Keeper{socket: filepath.Join(folder, "sidecar.sock"), firstPause: firstPause}
+	folder, failed := holdFolder()
+	k := &Keeper{folder: folder, socket: filepath.Join(folder.path, "sidecar.sock"), firstPause: firstPause}
 	k.now, k.changed = starting, make(chan struct{})
 	if failed == nil {
 		k.command, failed = find(k.socket)
@@ -84,10 +85,7 @@ func (k *Keeper) Client() pb.SidecarClient { return k.client }
 // Close removes the socket's folder; the process has ended before.
 func (k *Keeper) Close() {
 	k.conn.Close()
-	if filepath.Dir(k.socket) == "." {
-		return
-	}
-	if err := os.RemoveAll(filepath.Dir(k.socket)); err != nil {
+	if err := k.folder.remove(); err != nil {
 		slog.Debug("sidecar_folder_not_removed", "error", err)
 	}
 }
@@ -200,6 +198,6 @@ func (k *Keeper) hello(ctx context.Context, p *process) error {
 	case <-p.ended:
 		return p.reason
 	default:
-		return fmt.Errorf("it did not answer: %s", status.Convert(err).Message())
+		return fmt.Errorf("it did not answer within %.0f s: %s", helloTimeout.Seconds(), status.Convert(err).Message())
 	}
 }

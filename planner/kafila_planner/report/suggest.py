@@ -13,6 +13,11 @@ CONTEXT_STEP_TOKENS = 256
 QUANTISED = ((8, 17 / 32), (4, 9 / 32))
 """Bits, and size relative to 16 bits: MLX keeps a 16-bit scale and bias for each 64 weights."""
 
+GUESSES = {bits: f"a checkpoint quantised to {bits} bits, if this one has 16" for bits, _ in QUANTISED}
+"""What is said of it, for whoever knows more of the checkpoint to say better."""
+
+SMALLER = "a smaller model"
+
 MACHINE_STEP_BYTES = 10**8
 
 
@@ -25,7 +30,7 @@ def suggestions(problem: Problem, short: Shortage) -> tuple[str, ...]:
         *_one_more(problem),
         *_one_less(problem, short),
     ]
-    return tuple(found or ["a smaller model"])
+    return tuple(found or [SMALLER])
 
 
 def fits(problem: Problem) -> bool:
@@ -56,7 +61,7 @@ def _fewer_users(problem: Problem) -> Iterator[str]:
 def _quantised(problem: Problem) -> Iterator[str]:
     for bits, share in QUANTISED:
         if fits(replace(problem, model=_scaled(problem.model, share))):
-            yield f"a checkpoint quantised to {bits} bits, if this one has 16"
+            yield GUESSES[bits]
             return
 
 

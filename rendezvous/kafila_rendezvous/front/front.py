@@ -4,22 +4,19 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import shutil
 import socket
-import tempfile
 import urllib.parse
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from kafila_rendezvous.address import plain, spoken
 from kafila_rendezvous.errors import LimitReached, Vanished
 from kafila_rendezvous.front.door import SWEEP_EVERY_S, Door, Visitor
+from kafila_rendezvous.front.folder import HeldFolder
 from kafila_rendezvous.front.passage import Flow, refuse
 
 logger = logging.getLogger(__name__)
 
 ACCEPTS_AT_ONCE = 64  # before other things get their turn
-LONGEST_FOLDER = 70  # a unix socket's name has 104 bytes at most
 PAUSE_S = 0.2  # when the system has no socket to give
 
 
@@ -102,9 +99,8 @@ class Front:
     def __init__(self, listeners: Sequence[socket.socket], door: Door) -> None:
         self.door = door
         self.refused = 0  # connections
-        short = None if len(tempfile.gettempdir()) < LONGEST_FOLDER else "/tmp"
-        self._folder = Path(tempfile.mkdtemp(prefix="kafila-", dir=short))
-        self.inner = self._folder / "s"
+        self._folder = HeldFolder()
+        self.inner = self._folder.path / "s"
         self._listeners = tuple(listeners)
         self._loop = asyncio.get_running_loop()
         self._numbers = itertools.count(1)
@@ -133,7 +129,7 @@ class Front:
             connection.drop()
         if self._timer:
             self._timer.cancel()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.close()
 
     def caller(self, peer: str) -> Connection:
         """Who calls, by gRPC's name for it. Raises Vanished when that connection has ended."""
@@ -184,7 +180,7 @@ class Front:
 
     def _inner_socket(self) -> tuple[socket.socket, str]:
         """A connection to gRPC, and what gRPC calls it: the name that our end is bound to."""
-        name = self._folder / str(next(self._numbers))
+        name = self._folder.path / str(next(self._numbers))
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.setblocking(False)

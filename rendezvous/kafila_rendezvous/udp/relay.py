@@ -18,6 +18,7 @@ from kafila_rendezvous.config import RendezvousLimits
 from kafila_rendezvous.errors import LimitReached, Malformed
 from kafila_rendezvous.holdings import Holdings
 from kafila_rendezvous.pace import Pace
+from kafila_rendezvous.udp.rate import Bucket, SharedBuckets
 from kafila_rendezvous.udp.token import TOKEN_BYTES, Grant, Tokens
 
 DATA, BIND, CHALLENGE, BOUND, REFUSED, UNBOUND = 8, 9, 10, 11, 12, 13  # free between STUN and DTLS by RFC 9443
@@ -31,7 +32,6 @@ COOKIE_WINDOW_S = 30.0
 BAD_TOKEN, OLD_NUMBER, NO_ROOM = 1, 2, 3  # why a request is refused
 
 _BIND_BYTES = 1 + TRANSACTION_BYTES + 8 + COOKIE_BYTES + TOKEN_BYTES + SIGNATURE_BYTES
-_BURST_S = 0.5  # of an end's rate that may pass at once
 
 Source = tuple[str, int] | tuple[str, int, int, int]
 """Who sent a datagram: a socket's address, or for a stream its IP address and a number above all ports."""
@@ -49,18 +49,16 @@ class BoundEnd:
     owner: str  # whom the limits count
     order: tuple[int, int]  # token, then number within it
     bound_at: float
-    bytes_per_s: int
-    budget_bytes: float
-    counted_at: float
+    own: Bucket
+    shared: tuple[Bucket, ...]  # with the other ends of its address, and of the networks around it
 
     def takes(self, size: int, now: float) -> bool:
-        """Counts a datagram against the end's budget; False when it is too much."""
-        most = self.bytes_per_s * _BURST_S
-        self.budget_bytes = min(most, self.budget_bytes + (now - self.counted_at) * self.bytes_per_s)
-        self.counted_at = now
-        if size > self.budget_bytes:
+        """Counts a datagram; False when it is too much for the end or for where it is."""
+        buckets = (self.own, *self.shared)
+        if not all(bucket.has(size, now) for bucket in buckets):
             return False
-        self.budget_bytes -= size
+        for bucket in buckets:
+            bucket.take(size)
         return True
 
 
@@ -92,6 +90,7 @@ class Relay:
         self._routes: dict[tuple[int, Source], tuple[RelayChannel, int]] = {}
         self._bound: OrderedDict[EndKey, BoundEnd] = OrderedDict()  # the longest unheard of first
         self._by_owner = Holdings(limits.relay_ends_per_address)
+        self._rates = SharedBuckets(limits.relay_bytes_per_address_and_s, self._by_owner)
         self._by_room: Counter[int] = Counter()
 
     def __len__(self) -> int:
@@ -118,7 +117,7 @@ class Relay:
     def handle_timer(self, now: float) -> None:
         """Forgets the ends that were not bound again for too long."""
         while (due := self.next_timer()) is not None and due <= now:
-            self._forget(next(iter(self._bound)))
+            self._forget(next(iter(self._bound)), now)
 
     # ---- Datagrams
 
@@ -196,13 +195,14 @@ class Relay:
             owner=owner,
             order=(grant.issue, number),
             bound_at=now,
-            bytes_per_s=grant.bytes_per_s,
-            budget_bytes=before.budget_bytes if before else grant.bytes_per_s * _BURST_S,
-            counted_at=before.counted_at if before else now,
+            own=before.own if before else Bucket(grant.bytes_per_s, now),
+            shared=self._rates.of(owner, now),
         )
         channel.ends[grant.side] = self._bound[key] = end
         self._bound.move_to_end(key)
         self._by_owner.add(owner)
+        if before is not None:
+            self._rates.left(before.owner, now)
         self._routes[channel.number, source] = (channel, grant.side)
         return channel
 
@@ -215,12 +215,13 @@ class Relay:
         channel = self._channels[grant.pair] = RelayChannel(number)
         return channel
 
-    def _forget(self, key: EndKey) -> None:
+    def _forget(self, key: EndKey, now: float) -> None:
         pair, side = key
         end, channel = self._bound.pop(key), self._channels[pair]
         channel.ends[side] = None
         self._routes.pop((channel.number, end.source), None)
         self._by_owner.remove(end.owner)
+        self._rates.left(end.owner, now)
         if channel.ends == [None, None]:
             del self._channels[pair]
             self._numbers.discard(channel.number)

@@ -44,7 +44,6 @@ class Measuring:
 
         Raises:
             Refused: the readings make no sense twice, or not one block fits.
-            TimedOut: other members on this machine measure for too long.
         """
         dtype = _DTYPES[checkpoint.activation_dtype]
         config = made_here(checkpoint.config, checkpoint.bits)

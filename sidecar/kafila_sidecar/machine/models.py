@@ -9,10 +9,12 @@ from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.config import Config
 from kafila_sidecar.errors import NotFound, Refused
-from kafila_sidecar.models.quantisation import check_bits
+from kafila_sidecar.models.quantisation import MADE_HERE_BITS, check_bits
+from kafila_sidecar.session.coordination.effects import Json
+from kafila_sidecar.session.terms import beside_weights
 from kafila_sidecar.weights.checkpoint import Checkpoint, Examine, open_checkpoint, open_source
 from kafila_sidecar.weights.providers.folder import described_source, folder_source, named, shelf
-from kafila_sidecar.weights.providers.names import TABLE, known_as
+from kafila_sidecar.weights.providers.names import TABLE, also_known_as, known_as
 from kafila_sidecar.weights.providers.source import Source
 from kafila_sidecar.weights.store.library import Library
 
@@ -104,6 +106,16 @@ class OpenedModels:
             self._opened[key] = checkpoint.packed(bits, anatomy)
         return self._opened[key]
 
+    async def packings(self, checkpoint: Checkpoint, context_tokens: int) -> dict[int, Json]:
+        """What the planner reads instead if members packed the checkpoint while loading, by bits, the most first;
+        nothing of one that is packed already."""
+        made: dict[int, Json] = {}
+        for bits in () if checkpoint.bits else sorted(MADE_HERE_BITS, reverse=True):
+            with contextlib.suppress(Refused):  # it is packed as it comes, or has no matrix for it
+                packed = await self._packed(checkpoint.model, checkpoint, bits)
+                made[bits] = {"model": packed.sizes, **beside_weights(packed, context_tokens)}
+        return made
+
     def _found(self, terms: ring_pb2.SessionTerms) -> Source | None:
         """The folder itself below one of those that KAFILA_FOLDERS names, else as far as it came here before."""
         for folder in self._config.folders:
@@ -136,6 +148,7 @@ class KeptModels:
                     needed_bytes=[model.needed_bytes(machines) for machines in FLEET],
                     note=model.note,
                     here=model.repo in here,
+                    also=also_known_as(model),
                 )
                 for model in TABLE
             ]
@@ -171,7 +184,7 @@ class KeptModels:
     def prune(self, request: pb.PruneWeightsRequest) -> pb.FreedReply:
         """See `Library.prune`."""
         before = {held.model for held in self._library.models()}
-        freed_bytes = self._library.prune(unused_for_s=max(0.0, request.unused_for_s))
+        freed_bytes = self._library.prune(unused_for_s=request.unused_for_s)
         for model in before - {held.model for held in self._library.models()}:
             self._opened.forget(model)
         return pb.FreedReply(bytes=freed_bytes)

@@ -36,7 +36,7 @@ from kafila_sidecar.session.coordination.messages import LONGEST_DEVICE
 from kafila_sidecar.session.membership.members import LARGEST_SESSION
 from kafila_sidecar.session.rendezvous.address import parse_address
 from kafila_sidecar.session.rendezvous.code import Code, parse_code
-from kafila_sidecar.session.terms import check_terms, make_terms
+from kafila_sidecar.session.terms import check_terms, context_for, make_terms
 from kafila_sidecar.versions import own_versions
 from kafila_sidecar.weights.checkpoint import Checkpoint
 from kafila_sidecar.weights.store.library import Library
@@ -267,7 +267,8 @@ class LocalNode:
             return await plans.of_session(session.driver.follower.proposal, session.weights.checkpoint, own_name)
         checkpoint = await self._models.open(request.model, bits=request.quantize_bits)
         entry, _ = await self._equipment.measuring.member(checkpoint, lend_bytes=0)
-        return await plans.of_model(checkpoint, {**entry, "name": self._config.name}, request)
+        packings = partial(self._models.packings, checkpoint, context_for(checkpoint, request.context_tokens))
+        return await plans.of_model(checkpoint, {**entry, "name": self._config.name}, request, packings)
 
     # ---- Models and weights
 

@@ -26,6 +26,7 @@ from kafila_sidecar.session.coordination.effects import Json
 from kafila_sidecar.session.driving.driver import SessionDriver
 from kafila_sidecar.session.driving.links import StandingLinks
 from kafila_sidecar.session.driving.turns import Turns
+from kafila_sidecar.session.membership.seal import LARGEST_SEALED_BYTES
 from kafila_sidecar.session.rendezvous.code import Code
 from kafila_sidecar.session.terms import planning_terms
 from kafila_sidecar.sharing.session import SessionWeights
@@ -77,6 +78,7 @@ def take_part(
         links=lambda: standing,
         traced=traces.tell,
         broken=turns.stage_broke,
+        misled=turns.stage_misled,
     )
     reaching = Reaching(
         channel=channel,
@@ -92,6 +94,11 @@ def take_part(
         (entry, device), network = await asyncio.gather(measured, reaching.entry())
         return {**entry, **network}, device
 
+    async def packings() -> Mapping[int, Json]:
+        """Of what the session runs, as soon as that is known."""
+        known = weights.checkpoint
+        return {} if known is None else await models.packings(known, channel.terms.context_tokens)
+
     driver = SessionDriver(
         channel=channel,
         network=reaching,
@@ -101,6 +108,7 @@ def take_part(
         terms=lambda: planning_terms(channel.terms, known) if (known := weights.checkpoint) else None,
         shares=weights,
         measure=measure,
+        packings=packings,
         changed=changes.note,
     )
     return Participation(
@@ -132,7 +140,7 @@ class StreamRouter:
         elif stream.kind == StreamKind.WEIGHTS:
             await self._weights.answer(stream)
         elif stream.kind == StreamKind.CONTROL:
-            while (sealed := await stream.receive()) is not None:
+            while (sealed := await stream.receive(most_bytes=LARGEST_SEALED_BYTES)) is not None:
                 await self._channel.receive(sealed)
 
 

@@ -1,10 +1,14 @@
-"""No code of a checkpoint's own is ever run: who asks for it is refused."""
+"""No code of a checkpoint's own is ever read, fetched or run: what can't be had without it is refused.
+
+`auto_map`, by which publishers name code for transformers, asks for nothing here: of architectures mlx-lm's own code is
+run, so the key is as good as absent. Tokenizers are another matter, see `runtime/text/loading.py`.
+"""
 
 from typing import Any
 
 from kafila_sidecar.errors import Refused
 
-CODE_KEYS = frozenset({"auto_map", "model_file", "trust_remote_code", "custom_pipelines", "custom_generate"})
+CODE_KEYS = frozenset({"model_file", "trust_remote_code", "custom_pipelines", "custom_generate"})
 """Keys by which a checkpoint asks for code of its own to be run, wherever in its files they stand."""
 
 

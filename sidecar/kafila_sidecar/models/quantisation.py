@@ -20,6 +20,16 @@ PACKED_FORMATS: Mapping[str, tuple[int, int, str]] = {
     "mxfp4-pack-quantized": (32, 4, "mxfp4"),
 }
 """Group size, bits and mode of compressed-tensors' formats that are MLX's own under another name."""
+MODELOPT_FILE = frozenset({"producer", "quant_method", "quantization"})
+"""What NVIDIA's ModelOpt writes into a file of its own; `quantization` are its settings."""
+MODELOPT_SILENT = frozenset(
+    {
+        *("producer", "quant_method", "quant_algo", "group_size"),
+        *("exclude_modules", "ignore", "config_groups", "targets", "kv_cache_quant_algo", "kv_cache_scheme"),
+    }
+)
+"""Of its settings those that are read, or change nothing here: the tensors show which matrices are packed, and caches
+are kept in full."""
 MADE_HERE_BITS = (4, 8)
 """What members pack a 16-bit checkpoint to while they load it."""
 MADE_HERE_GROUP = 64
@@ -55,10 +65,38 @@ def quantisation_of(config: Mapping[str, Any]) -> Quantisation | None:
         return _of_mlx(own)
     if own is not None:
         raise Refused(f"config.json says quantization = {own!r}, which is no description of MLX's packed weights")
+    other = _others_entry(config)
+    return None if other is None else _of_others(other)
+
+
+def with_modelopt(config: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:
+    """config.json with what ModelOpt's own file says of the weights, {} for none. MLX's own word comes before it, as in
+    mlx-lm: such a file stays behind when a checkpoint is converted.
+
+    Raises: Refused for a file that makes no sense, or where both say different things.
+    """
+    if not told or config.get("quantization") is not None:
+        return dict(config)
+    settings, unknown = told.get("quantization"), sorted(told.keys() - MODELOPT_FILE)
+    if not isinstance(settings, Mapping) or unknown:
+        what = unknown[0][:40] if unknown else "no quantization"
+        raise Refused(f"hf_quant_config.json says {what}, so that it can't be told how the weights are packed")
+    entry = {"quant_method": "modelopt", **told}
+    said, other = _of_others(entry), _others_entry(config)
+    if other is None:
+        return {**config, "quantization_config": entry}
+    if _of_others(other) != said:
+        raise Refused(
+            "config.json and hf_quant_config.json disagree on how the weights are packed: choose another copy"
+        )
+    return dict(config)
+
+
+def _others_entry(config: Mapping[str, Any]) -> Any:
     other = config.get("quantization_config")
     if other is None and isinstance(config.get("text_config"), Mapping):
         other = config["text_config"].get("quantization_config")
-    return None if other is None else _of_others(other)
+    return other
 
 
 def check_bits(bits: int) -> None:
@@ -95,7 +133,7 @@ def _check(entry: Mapping[str, Any]) -> None:
         )
 
 
-def _of_others(entry: Any) -> Quantisation:
+def _of_others(entry: Any) -> Quantisation | None:
     method = entry.get("quant_method", "unknown") if isinstance(entry, Mapping) else "unknown"
     if method in MICROSCALED:
         group, bits = MICROSCALED[method]
@@ -125,10 +163,17 @@ def _is_int4(entry: Mapping[str, Any]) -> bool:
     )
 
 
-def _of_modelopt(entry: Mapping[str, Any]) -> Quantisation:
+def _of_modelopt(entry: Mapping[str, Any]) -> Quantisation | None:
+    """None where it says that caches alone are packed."""
     settings = entry.get("quantization", entry)
-    algorithm = settings.get("quant_algo") if isinstance(settings, Mapping) else None
-    group = settings.get("group_size", 16) if isinstance(settings, Mapping) else None
+    if not isinstance(settings, Mapping):
+        raise Refused(f"the checkpoint says modelopt's quantization = {str(settings)[:40]!r}: choose another copy")
+    algorithm, group = settings.get("quant_algo"), settings.get("group_size", 16)
+    if algorithm is None and "quant_algo" in settings:
+        return None
     if algorithm != "NVFP4" or group != 16:
         raise Refused(f"the checkpoint is quantised by modelopt ({algorithm}), which can't be run exactly: {ELSEWHERE}")
+    unread = sorted(key for key, value in settings.items() if value and key not in MODELOPT_SILENT)
+    if unread:
+        raise Refused(f"the checkpoint is quantised by modelopt with {unread[0][:40]}, which is not read: {ELSEWHERE}")
     return Quantisation(16, 4, "nvfp4")

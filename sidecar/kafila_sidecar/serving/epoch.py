@@ -10,6 +10,7 @@ from kafila_sidecar.errors import Denied, KafilaError
 from kafila_sidecar.net.errors import LinkLost, PeerReset
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream, StreamKind
+from kafila_sidecar.runtime.footprint import PREFILL_CHUNK_TOKENS
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.serving import remote
@@ -141,10 +142,17 @@ def begin(
     """The epoch of a member that holds `shard`, or none; the head has `requests` too. Every stage is loaded."""
     if shard is None:
         return Epoch(name, proposal, link_to, end)
-    peer = proposal.next_after(name)
+    peer, problem = proposal.next_after(name), proposal.problem
+    chunk_tokens = min(PREFILL_CHUNK_TOKENS, problem.context_tokens)
     hop = HopSender(peer=peer, open_stream=lambda: link_to(peer).open(StreamKind.ACTIVATIONS))
     if proposal.head == name and requests is not None:
-        ring = Ring(epoch=proposal.epoch, hop=None if peer == name else hop)
+        ring = Ring(
+            epoch=proposal.epoch,
+            hop=None if peer == name else hop,
+            order=proposal.plan.order,
+            last=shard.last,
+            chunk_tokens=chunk_tokens,
+        )
         engine = Engine(
             shard=shard,
             mlx=mlx,
@@ -156,7 +164,17 @@ def begin(
             limits=limits,
         )
         return Epoch(name, proposal, link_to, end, engine=engine, ring=ring)
-    problem = proposal.problem
-    bounds = Bounds(sequences=SEQUENCES_IN_CHANGE * problem.concurrency, tokens=problem.context_tokens)
-    worker = Worker(epoch=proposal.epoch, shard=shard, mlx=mlx, hop=hop, is_last=peer == proposal.head, bounds=bounds)
+    worker = Worker(
+        epoch=proposal.epoch,
+        place=proposal.plan.order.index(name),
+        shard=shard,
+        mlx=mlx,
+        hop=hop,
+        is_last=peer == proposal.head,
+        bounds=Bounds(
+            sequences=SEQUENCES_IN_CHANGE * problem.concurrency,
+            tokens=problem.context_tokens,
+            chunk_tokens=chunk_tokens,
+        ),
+    )
     return Epoch(name, proposal, link_to, end, worker=worker)

@@ -5,13 +5,15 @@ came over it, and so the break goes round to the head, whose running requests fa
 """
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from kafila_sidecar.errors import KafilaError, TimedOut, Unavailable
+from kafila_sidecar.errors import InvalidInput, KafilaError, TimedOut, Unavailable
 from kafila_sidecar.net.link.stream import Stream
+from kafila_sidecar.runtime.shard.finite import NotFinite, TokenLayout, check_state
 from kafila_sidecar.runtime.shard.state import HiddenState
 from kafila_sidecar.serving.hop import HopSender, frame_of, state_of
-from kafila_sidecar.serving.wire import Frame, FrameKind, Timing, decode
+from kafila_sidecar.serving.wire import Frame, FrameKind, Timing, decode, most_bytes, sent_by
 
 DECODE_DEADLINE_S = 60.0  # one token through all stages
 PROMPT_DEADLINE_S = 600.0  # the last chunk of a prompt, with all earlier ones before it in every stage's queue
@@ -30,15 +32,39 @@ class Returned:
     stages: tuple[Timing, ...]
 
 
-class Ring:
-    """Frames out over `hop`, answers by sequence; with no hop the head holds every block itself."""
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A state that is on its way round, and what will be its return."""
 
-    def __init__(self, *, epoch: int, hop: HopSender | None, decode_deadline_s: float = DECODE_DEADLINE_S) -> None:
+    state: HiddenState
+    returned: "asyncio.Future[Returned]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class Ring:
+    """Frames out over `hop`, answers by sequence; with no hop the head holds every block itself.
+
+    order: the stages' names, the head first. last: how a state lies on the wire that comes back from the last one.
+    """
+
+    def __init__(
+        self,
+        *,
+        epoch: int,
+        hop: HopSender | None,
+        order: Sequence[str],
+        last: TokenLayout,
+        chunk_tokens: int,
+        decode_deadline_s: float = DECODE_DEADLINE_S,
+    ) -> None:
         self._epoch = epoch
         self._decode_deadline_s = decode_deadline_s
         self._hop = hop
+        self._order = order
+        self._last = last
+        self._most_bytes = most_bytes(chunk_tokens, last.width)
         self._back: Stream | None = None  # from the last stage
-        self._waiting: dict[int, asyncio.Future[Returned]] = {}
+        self._waiting: dict[int, Sent] = {}
+        self._ended: dict[int, NotFinite] = {}  # sequences that a stage can't go on with
         self._running: set[int] = set()  # sequences that the other stages know
         self._lost: set[int] = set()  # sequences that they knew before the ring broke
         self._fault: KafilaError | None = None
@@ -55,12 +81,15 @@ class Ring:
 
         Raises:
             Interrupted: the ring broke, or the next stage can't be reached.
+            NotFinite: a stage made NaN or infinity of the sequence.
             TimedOut: the next stage takes nothing.
             KafilaError: the fault that ended the epoch.
         """
         self.check()
         if sequence in self._lost:
             raise Interrupted(INTERRUPTED)
+        if sequence in self._ended:
+            raise self._ended[sequence]
         if self._hop is None:
             return
         self._running.add(sequence)
@@ -74,28 +103,29 @@ class Ring:
 
         Raises:
             Interrupted: the ring broke.
+            NotFinite: a stage made NaN or infinity of the sequence.
             TimedOut: nothing came back in time.
             KafilaError: the fault that ended the epoch.
         """
         if self._hop is None:
             self.check()
             return Returned(state, ())
-        future: asyncio.Future[Returned] = asyncio.get_running_loop().create_future()
-        self._waiting[sequence] = future
+        sent = self._waiting[sequence] = Sent(state)
         deadline_s = PROMPT_DEADLINE_S if is_prompt else self._decode_deadline_s
         try:
             async with asyncio.timeout(deadline_s):
                 await self.send(sequence, state, wants_output=True)
-                return await future
+                return await sent.returned
         except TimeoutError:
             raise TimedOut(f"the ring brought nothing back within {deadline_s:.0f} s: try again") from None
         finally:
             del self._waiting[sequence]
-            _retrieve(future)
+            _retrieve(sent.returned)
 
     async def release(self, sequence: int) -> None:
         """Every stage frees what it holds for the sequence; where the ring is broken they have done so already."""
         self._lost.discard(sequence)
+        self._ended.pop(sequence, None)
         if self._hop is None or sequence not in self._running:
             return
         self._running.discard(sequence)
@@ -105,15 +135,19 @@ class Ring:
             return  # the stream broke, and every stage forgets what came over it
 
     async def take_frames(self, stream: Stream) -> None:
-        """Reads what the last stage sends, until it finishes or the link breaks.
+        """Reads what the last stage sends, until it finishes or the link breaks, or it opens another stream.
 
         Raises:
+            RulesBroken: what came is nothing that a stage may send.
             KafilaError: the stream broke; nothing more comes on it.
         """
-        self._back = stream
+        before, self._back = self._back, stream
+        if before is not None:
+            before.reset()
         try:
-            while (message := await stream.receive()) is not None:
-                self._take(decode(message))
+            with sent_by(stream.peer):
+                while (message := await stream.receive(most_bytes=self._most_bytes)) is not None:
+                    self._take(decode(message))
         finally:
             if self._back is stream:
                 self._interrupted(Unavailable(f"{stream.peer} sends nothing more"))
@@ -126,11 +160,38 @@ class Ring:
             self._hop.close()
 
     def _take(self, frame: Frame) -> None:
-        waiting = self._waiting.get(frame.sequence)
-        if frame.epoch != self._epoch or frame.kind is not FrameKind.ACTIVATION or waiting is None:
-            return  # of an epoch or a request that is over
-        if not waiting.done():
-            waiting.set_result(Returned(state_of(frame), frame.timings))
+        """What is of an epoch or a request that is over is dropped. Raises InvalidInput."""
+        if frame.epoch != self._epoch or frame.sequence not in self._running:
+            return
+        sent = self._waiting.get(frame.sequence)
+        if frame.kind is FrameKind.NOT_FINITE:
+            self._end(frame, sent)
+        elif frame.kind is FrameKind.ACTIVATION and sent is not None and not sent.returned.done():
+            state = state_of(frame)
+            self._check(sent.state, state, len(frame.timings))
+            sent.returned.set_result(Returned(state, frame.timings))
+
+    def _check(self, sent: HiddenState, came: HiddenState, stages: int) -> None:
+        """What comes back is what was sent, after the last block."""
+        if (came.shape[0], came.tokens, came.position) != (sent.shape[0], sent.tokens, sent.position):
+            raise InvalidInput(
+                f"{came.tokens} tokens at {came.position} came back, and {sent.tokens} at {sent.position} were sent"
+            )
+        if stages != len(self._order) - 1:
+            raise InvalidInput(f"a frame has the times of {stages} stages, in a ring of {len(self._order)}")
+        check_state(came, self._last)
+
+    def _end(self, frame: Frame, sent: Sent | None) -> None:
+        """A stage made NaN or infinity of a sequence."""
+        if not 0 < frame.position < len(self._order):
+            raise InvalidInput(f"place {frame.position} is no stage's, in a ring of {len(self._order)}")
+        error = NotFinite(
+            f"{self._order[frame.position]}'s blocks made NaN or infinity of this request: the weights there are"
+            " damaged, or the model's element type is too small for its numbers; a checkpoint in bf16 or f32 may help"
+        )
+        self._ended[frame.sequence] = error
+        if sent is not None and not sent.returned.done():
+            sent.returned.set_exception(error)
 
     def _interrupted(self, error: KafilaError) -> None:
         """A stream of the ring broke: every sequence in it is lost, the rest of the ring hears of it."""
@@ -144,9 +205,9 @@ class Ring:
             self._hop.drop()
 
     def _fail_waiting(self, fault: KafilaError) -> None:
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(fault)
+        for sent in self._waiting.values():
+            if not sent.returned.done():
+                sent.returned.set_exception(fault)
 
 
 def _retrieve(future: "asyncio.Future[Returned]") -> None:

@@ -22,6 +22,7 @@ from kafila_sidecar.serving.intake import Intake
 from kafila_sidecar.serving.requests import Replies, RequestTable
 from kafila_sidecar.serving.telling import FetchTelling
 from kafila_sidecar.serving.trace import RequestTrace
+from kafila_sidecar.serving.wire import RulesBroken
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
 from kafila_sidecar.session.driving.jobs import Progress
 from kafila_sidecar.weights.fetching import landing
@@ -75,6 +76,7 @@ class Stage:
         links: Callable[[], LinkTable],
         traced: Callable[[dict[str, Any]], None],
         broken: Callable[[str, str], None],
+        misled: Callable[[str, str], None],
         limits: StageLimits | None = None,
     ) -> None:
         self._name = name
@@ -83,6 +85,7 @@ class Stage:
         self._links = links
         self._traced = traced
         self._broken = broken
+        self._misled = misled
         self._limits = limits or StageLimits()
         self._holding = Holding(mlx, bits=bits)
         self._requests: RequestTable | None = None
@@ -166,6 +169,10 @@ class Stage:
             with epoch.holding(stream):
                 await taker.take_frames(stream)
         except Unavailable:
+            raise
+        except RulesBroken as error:
+            if epoch is self._epoch:
+                self._misled(error.by, str(error))
             raise
         except Exception as error:
             if epoch is self._epoch:

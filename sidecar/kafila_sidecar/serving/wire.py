@@ -1,14 +1,16 @@
 """The frames that go round the ring: pure encoding and decoding, one frame a message. RING.md has every byte.
 
-Letters: S dimensions of the payload, N stages whose timings ride along, T tokens of the frame.
+Letters: T tokens of the frame, W elements of one token.
 """
 
 import math
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.net.errors import BadFrame
 from kafila_sidecar.net.link.stream import MAX_MESSAGE_BYTES
 
@@ -25,9 +27,18 @@ _ALIGNMENT = 8  # the payload starts at a multiple, so that an array can be laid
 _EMPTY = memoryview(b"")
 
 
+class RulesBroken(BadFrame):
+    """A member sent what no stage that keeps the rules can send; `by` is its name."""
+
+    def __init__(self, by: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.by = by
+
+
 class FrameKind(IntEnum):
     ACTIVATION = 1  # the hidden state of T tokens of one sequence, for the next stage or back to the head
     RELEASE = 2  # the sequence is over: every stage frees what it holds for it and passes this on
+    NOT_FINITE = 3  # the stage at place `position` of the ring made NaN or infinity of the sequence: the answer ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +70,21 @@ class Frame:
     payload: memoryview = field(default=_EMPTY, repr=False)
     needs_output: bool = True
     timings: tuple[Timing, ...] = ()
+
+
+def most_bytes(tokens: int, width: int) -> int:
+    """The longest frame of so many tokens, of that many elements each."""
+    beside = 4 * MAX_DIMENSIONS + _TIMING.size * MAX_TIMINGS + _ALIGNMENT
+    return _HEADER.size + beside + tokens * width * max(ITEM_BYTES.values())
+
+
+@contextmanager
+def sent_by(peer: str) -> Iterator[None]:
+    """What does not make sense in here is this peer's doing. Raises RulesBroken for it."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise RulesBroken(peer, f"{peer} broke the rules of the ring: {error}") from error
 
 
 def encode(frame: Frame) -> tuple[bytes, memoryview]:
@@ -109,7 +135,7 @@ def _decoded(view: memoryview) -> Frame:
         raise BadFrame(f"a frame of version {version}, expected {VERSION}: the members run different versions")
     if dimensions > MAX_DIMENSIONS or stages > MAX_TIMINGS or dtype >= len(_DTYPES) or zero or flags & ~_NO_OUTPUT:
         raise BadFrame("a frame with a dtype, flag or count that this version doesn't know")
-    if kind not in (FrameKind.ACTIVATION, FrameKind.RELEASE):
+    if kind not in tuple(FrameKind):
         raise BadFrame(f"a frame of the unknown kind {kind}")
     at = _HEADER.size
     shape = struct.unpack_from(f"!{dimensions}I", view, at)
@@ -144,8 +170,8 @@ def _check(frame: Frame) -> None:
         raise BadFrame("an activation frame without tokens or dtype")
     if len(frame.shape) == 3 and frame.shape[1] != frame.tokens:
         raise BadFrame(f"a frame of {frame.tokens} tokens with a payload of {frame.shape[1]}")
-    if frame.kind is FrameKind.RELEASE and (frame.tokens or frame.dtype is not None):
-        raise BadFrame("a release frame with tokens or a payload")
+    if frame.kind is not FrameKind.ACTIVATION and (frame.tokens or frame.dtype is not None):
+        raise BadFrame("a frame with tokens or a payload whose kind has none")
 
 
 def _check_payload(frame: Frame) -> None:

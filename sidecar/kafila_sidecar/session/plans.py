@@ -17,7 +17,7 @@ from kafila_planner.model.types import Objective
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import Refused
 from kafila_sidecar.session.coordination.effects import Json, Proposal
-from kafila_sidecar.session.coordination.planning import compute_plan
+from kafila_sidecar.session.coordination.planning import Packings, advised, compute_plan
 from kafila_sidecar.session.terms import beside_weights, context_for
 from kafila_sidecar.weights.checkpoint import Checkpoint
 
@@ -33,7 +33,7 @@ async def of_session(proposal: Proposal | None, checkpoint: Checkpoint | None, o
     return await _reply(proposal.problem, proposal.plan, checkpoint, own_name)
 
 
-async def of_model(checkpoint: Checkpoint, member: Json, request: pb.PlanRequest) -> pb.PlanReply:
+async def of_model(checkpoint: Checkpoint, member: Json, request: pb.PlanRequest, packings: Packings) -> pb.PlanReply:
     """What a session of this machine alone would look like.
 
     Raises:
@@ -52,7 +52,10 @@ async def of_model(checkpoint: Checkpoint, member: Json, request: pb.PlanRequest
         problem = problem_from_json(told)
     except BadProblem as error:
         raise Refused(f"the session can't be planned: {error}") from None
-    return await _reply(problem, await compute_plan(problem), checkpoint, member["name"])
+    plan = await compute_plan(problem)
+    if isinstance(plan, Refusal):
+        plan = await advised(told, plan, packings)
+    return await _reply(problem, plan, checkpoint, member["name"])
 
 
 async def _reply(problem: Problem, plan: Plan | Refusal, checkpoint: Checkpoint, own_name: str) -> pb.PlanReply:

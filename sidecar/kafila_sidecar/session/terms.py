@@ -8,6 +8,7 @@ from kafila_sidecar.models.family import text_of
 from kafila_sidecar.models.quantisation import check_bits
 from kafila_sidecar.runtime.footprint import RESERVE_BYTES, prefill_peak_bytes
 from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
+from kafila_sidecar.session.membership.names import LONGEST_NAME
 from kafila_sidecar.weights.checkpoint import Checkpoint
 from kafila_sidecar.weights.format.layout import FLOAT_BYTES
 
@@ -25,15 +26,23 @@ def check_terms(request: pb.CreateSessionRequest, most_members: int) -> None:
         raise InvalidInput("no model is named: give a repository id like org/name, or an absolute path")
     if request.members > most_members:
         raise InvalidInput(f"{request.members} members are more than a session takes, which is {most_members}")
-    if 0 < request.context_tokens < SMALLEST_CONTEXT_TOKENS:
-        raise InvalidInput(f"a context of {request.context_tokens} tokens is less than {SMALLEST_CONTEXT_TOKENS}")
-    if request.concurrency > MOST_CONCURRENCY:
-        raise InvalidInput(f"a concurrency of {request.concurrency} is more than {MOST_CONCURRENCY}")
+    check_sizes(request.context_tokens, request.concurrency)
     check_bits(request.quantize_bits)
+    for names in (request.require, request.exclude):
+        if len(names) > most_members or any(len(name) > LONGEST_NAME for name in names):
+            raise InvalidInput(f"a plan names {most_members} members at most, of {LONGEST_NAME} characters each")
     if request.strategy and request.strategy not in STRATEGIES:
         raise InvalidInput(f"the strategy {request.strategy!r} is not one of {', '.join(STRATEGIES)}")
     if request.objective and request.objective not in OBJECTIVES:
         raise InvalidInput(f"the objective {request.objective!r} is not one of {', '.join(OBJECTIVES)}")
+
+
+def check_sizes(context_tokens: int, concurrency: int) -> None:
+    """Raises InvalidInput for what no session is made for, whatever the model. 0 is the default of each."""
+    if 0 < context_tokens < SMALLEST_CONTEXT_TOKENS:
+        raise InvalidInput(f"a context of {context_tokens} tokens is less than {SMALLEST_CONTEXT_TOKENS}")
+    if concurrency > MOST_CONCURRENCY:
+        raise InvalidInput(f"a concurrency of {concurrency} is more than {MOST_CONCURRENCY}")
 
 
 def make_terms(

@@ -13,12 +13,14 @@ from kafila_sidecar.foreign import line
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream, StreamKind
 from kafila_sidecar.session.coordination.messages import LONGEST_SENTENCE
+from kafila_sidecar.sharing.courtesy import CHUNK_BYTES
 from kafila_sidecar.sharing.lending import MOST_ASKED_BYTES, MOST_UNITS
 from kafila_sidecar.sharing.vouching import Voucher, Vouchers
 from kafila_sidecar.weights.fetching.landing import Landing, UnitWriter
 from kafila_sidecar.weights.format.units import Unit
 
 ANSWER_S = 20.0
+LONGEST_TOLD_BYTES = CHUNK_BYTES + 4096
 """How long each message of a source is waited for."""
 CHECKED_OF = 16
 """One of so many units is compared with what the model host has."""
@@ -124,7 +126,7 @@ class Borrower:
 
 async def told_by(stream: Stream) -> ring_pb2.WeightsTold:
     """The source's next word. Raises what it refuses with, Refused when it stops before the end."""
-    message = await stream.receive(ANSWER_S)
+    message = await stream.receive(ANSWER_S, most_bytes=LONGEST_TOLD_BYTES)
     if message is None:
         raise Refused(f"{stream.peer} stopped before all was there")
     try:

@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 MOST_UNITS = 64
 MOST_ASKED_BYTES = 32 << 20
 """Of one ask."""
+LONGEST_ASK_BYTES = 64 << 10
 MOST_STREAMS = 8
 MOST_STREAMS_EACH = 2
 """At once, of all members and of one."""
@@ -44,7 +45,7 @@ class Lender:
         """One ask. Raises KafilaError when the stream broke, or the asker takes nothing more."""
         try:
             with self._place(stream.peer):
-                async for told in self._told(parsed(await stream.receive(ASK_S))):
+                async for told in self._told(parsed(await stream.receive(ASK_S, most_bytes=LONGEST_ASK_BYTES))):
                     await self._send(stream, told)
         except (InvalidInput, Refused, Exhausted) as error:
             log.info("weights_refused peer=%s code=%s", stream.peer, error.code)

@@ -18,6 +18,7 @@ from kafila_sidecar.weights.checkpoint import Checkpoint
 from kafila_sidecar.weights.format.layout import anatomy_of_files
 from kafila_sidecar.weights.format.manifest import Manifest, Tensor
 from kafila_sidecar.weights.providers.folder import lay_down, take_description
+from kafila_sidecar.weights.providers.names import known_as
 from kafila_sidecar.weights.store.library import Library
 from tests.support.model_host import ModelHost
 
@@ -55,6 +56,8 @@ async def test_weights_when_fetched_then_listed_as_here_and_gone_after_removal(
         assert (kept.model, kept.revision, kept.whole, kept.in_use) == (REPO, checkpoint.revision, True, False)
         assert kept.disk_bytes >= checkpoint.shard_bytes(checkpoint.manifest.tensors)
         assert [model.name for model in here.kept.named().models if model.here] == ["smollm2:135m"]
+        assert all(known_as(name) is known_as(model.name) for model in here.kept.named().models for name in model.also)
+        assert {name for model in here.kept.named().models for name in model.also} >= {"qwen3", "smollm2:latest"}
         with checkpoint.in_use(), pytest.raises(Refused, match="leave that first"):
             here.kept.remove(pb.RemoveWeightsRequest(model="smollm2:135m"))
         assert here.kept.remove(pb.RemoveWeightsRequest(model="smollm2:135m")).bytes == kept.disk_bytes
@@ -117,6 +120,32 @@ async def test_model_when_asked_for_in_another_form_then_of_the_same_files_and_o
         assert packed.download_bytes(packed.manifest.tensors) == 0
         assert await here.opened.open(REPO, plain.revision, bits=4) is packed
         assert await here.opened.open(REPO, plain.revision) is plain
+
+
+async def test_packings_when_a_checkpoint_comes_as_it_is_then_by_bits_and_of_a_packed_one_none(
+    checkpoint_folder: Make, tmp_path: Path
+) -> None:
+    here = Here(tmp_path, {})
+    folder = str(checkpoint_folder(vocab_size=24, intermediate_size=24))
+    plain, packed = [await here.opened.open(folder, bits=bits) for bits in (0, 8)]
+    made = await here.opened.packings(plain, 64)
+    assert list(made) == [8, 4]
+    assert {"model", "reserve_bytes", "prefill_peak_bytes"} == made[8].keys()
+    assert made[8]["model"] == packed.sizes
+    assert await here.opened.packings(packed, 64) == {}
+
+
+async def test_packings_when_a_checkpoint_is_quantised_as_it_comes_then_none(
+    checkpoint_folder: Make, tmp_path: Path
+) -> None:
+    async def refusing(config: Mapping[str, Any], headers: Headers, bits: int) -> Anatomy:
+        if bits:
+            raise Refused("the checkpoint is quantised already")
+        return await as_in_the_files(config, headers, bits)
+
+    config = Config.read({}, socket_path=tmp_path / "socket", data=tmp_path)
+    opened = OpenedModels(config, Library(config.models), examine=refusing)
+    assert await opened.packings(await opened.open(str(checkpoint_folder(bits=4, width=32))), 64) == {}
 
 
 @pytest.mark.parametrize("bits", [1, 2, 5, 16])

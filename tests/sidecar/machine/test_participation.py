@@ -64,6 +64,9 @@ def participation(channel: EndingChannel) -> Participation:
         await asyncio.Event().wait()
         raise AssertionError
 
+    async def packings() -> dict[int, dict[str, Any]]:
+        return {}
+
     changes, stage = Changes(), PlayedStage()
     driver = SessionDriver(
         channel=cast(Any, channel),
@@ -74,6 +77,7 @@ def participation(channel: EndingChannel) -> Participation:
         terms=lambda: TERMS,
         shares=PlayedShares(),
         measure=measure,
+        packings=packings,
         changed=changes.note,
     )
     channel.turns = turns

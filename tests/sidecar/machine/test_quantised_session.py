@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+from bisect import bisect_left
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kafila_planner import Plan, make_plan, problem_from_json
 from kafila_proto import sidecar_pb2 as pb
 from kafila_rendezvous.config import RendezvousConfig
 from kafila_rendezvous.server import serve
@@ -62,6 +65,22 @@ async def ready(node: LocalNode, session: str) -> pb.Session:
     raise AssertionError("the session ended")
 
 
+def least_memory(problem: dict[str, Any]) -> int:
+    """Bytes that the problem's one member has to lend."""
+
+    def suffices(memory_bytes: int) -> bool:
+        member = {**problem["members"][0], "memory_bytes": memory_bytes}
+        return isinstance(make_plan(problem_from_json({**problem, "members": [member]})), Plan)
+
+    return bisect_left(range(problem["members"][0]["memory_bytes"]), True, key=suffices)
+
+
+async def failure(node: LocalNode, session: str) -> str:
+    """Why the session was closed."""
+    async with asyncio.timeout(PATIENCE_S), aclosing(node.watch(pb.SessionRequest(session=session))) as snapshots:
+        return await anext(shown.failure async for shown in snapshots if shown.state == "closed")
+
+
 async def test_session_when_created_with_bits_then_all_agree_hold_packed_blocks_and_answer(
     nodes: tuple[LocalNode, LocalNode], folder: Path
 ) -> None:
@@ -83,6 +102,18 @@ async def test_session_when_created_with_bits_then_all_agree_hold_packed_blocks_
         )
         replies = [reply async for reply in node.generate(request)]
         assert replies[-1].output_tokens == 4
+
+
+async def test_session_when_only_packed_weights_fit_then_its_refusal_names_the_option_that_helps(
+    nodes: tuple[LocalNode, LocalNode], folder: Path
+) -> None:
+    ada, _ = nodes
+    alone = await ada.plan(pb.PlanRequest(model=str(folder), context_tokens=64))
+    too_little = least_memory(json.loads(alone.problem_json)) - 1
+    asked = pb.CreateSessionRequest(model=str(folder), members=1, context_tokens=64, memory_bytes=too_little)
+    assert "short: `--quantize 8`" in await failure(ada, (await ada.create(asked)).id)
+    asked.quantize_bits = 8
+    assert (await ready(ada, (await ada.create(asked)).id)).state == "ready"
 
 
 async def test_session_when_the_checkpoint_is_quantised_already_then_refused_at_create(

@@ -20,6 +20,17 @@ def test_configuration_when_as_published_then_read(name: str) -> None:
     read(PUBLISHED[name], BOTH)
 
 
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_configuration_when_it_names_code_of_the_repository_then_read_as_without(name: str) -> None:
+    named = {"auto_map": {"AutoConfig": "configuration_evil.Config", "AutoModelForCausalLM": "a/b--evil.Model"}}
+    config = {**copy.deepcopy(PUBLISHED[name]), **named}
+    if text_of(config) is not config:
+        config["text_config"] |= named
+    plain, mapped = read(PUBLISHED[name], BOTH), read(config, BOTH)
+    assert (mapped.family, mapped.tied, mapped.quantisation) == (plain.family, plain.tied, plain.quantisation)
+    assert {**text_of(mapped.config), "auto_map": None} == {**text_of(plain.config), "auto_map": None}
+
+
 @pytest.mark.parametrize("name", [name for name, config in PUBLISHED.items() if "rope_theta" in config])
 def test_configuration_when_rewritten_by_newer_transformers_then_read_as_before(name: str) -> None:
     variant: Any = copy.deepcopy(PUBLISHED[name])

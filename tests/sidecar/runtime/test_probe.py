@@ -1,4 +1,6 @@
+import asyncio
 import json
+import os
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
@@ -9,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kafila_sidecar.errors import Refused, TimedOut
+from kafila_sidecar.errors import Refused
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.probe.host_lock import HostLock
 from kafila_sidecar.runtime.probe.probe import Cost, Measurement, cost_of, doubts_of, line, probe, spread
@@ -163,14 +165,35 @@ async def test_probe_when_nonsense_twice_then_refused_by_name(thread: MlxThread,
     assert not remembered(tmp_path)
 
 
-async def test_lock_when_another_holds_it_then_waited_for_and_given_up(tmp_path: Path) -> None:
+async def test_lock_when_another_holds_it_then_waited_for_and_done_without(tmp_path: Path) -> None:
     path = tmp_path / "lock"
+    entered = []
     async with HostLock(path):
-        with pytest.raises(TimedOut):
-            async with HostLock(path, wait_s=0.1):
-                raise AssertionError
+        async with HostLock(path, wait_s=0.1):
+            entered.append("without")
+        waiting = asyncio.create_task(entering(path, entered))
+        await asyncio.sleep(0.1)
+        assert entered == ["without"]  # who left without it took it from nobody
+    await waiting
+    assert entered == ["without", "with"]
+
+
+async def entering(path: Path, entered: list[str]) -> None:
+    async with HostLock(path):
+        entered.append("with")
+
+
+@pytest.mark.parametrize("what", ["a pipe", "a link", "a folder"])
+async def test_lock_when_another_user_laid_something_else_there_then_done_without(tmp_path: Path, what: str) -> None:
+    path, target = tmp_path / "lock", tmp_path / "target"
+    if what == "a pipe":
+        os.mkfifo(path)
+    elif what == "a link":
+        path.symlink_to(target)
+    else:
+        path.mkdir()
     async with HostLock(path, wait_s=0.1):
-        pass
+        assert not target.exists()
 
 
 async def test_lock_when_its_file_is_another_users_then_still_taken(tmp_path: Path) -> None:

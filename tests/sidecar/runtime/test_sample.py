@@ -27,6 +27,11 @@ def test_pick_when_temperature_is_zero_then_the_likeliest() -> None:
     assert drawn(options(temperature=0.0), 5) == {0: 5}
 
 
+@pytest.mark.parametrize("temperature", [5e-324, 1e-45, 1e-40, 1e-37, 1e-20])
+def test_pick_when_it_is_colder_than_numbers_reach_then_the_likeliest(temperature: float) -> None:
+    assert drawn(options(temperature=temperature), 20) == {0: 20}
+
+
 def test_pick_when_nothing_is_cut_off_then_as_often_as_the_model_says() -> None:
     counts = drawn(options(), 4000)
     assert np.allclose([counts[token] / 4000 for token in range(5)], PROBABILITIES, atol=0.03)

@@ -65,7 +65,7 @@ def test_shard_when_it_takes_over_from_another_then_bit_for_bit_as_if_loaded_ane
 ) -> None:
     before = load_shard(folder, *first, bits=bits)
     anew, over = load_shard(folder, *then, bits=bits), load_shard(folder, *then, bits=bits, before=before)
-    state = pack(mx.random.normal((1, 5, anew.width)), 0)
+    state = pack(mx.random.normal((1, 5, anew.entry.width)), 0)
     is_head = then[2]
     sent = [shard.embed_and_blocks(1, PROMPT) if is_head else shard.run_blocks(1, state) for shard in (anew, over)]
     assert bytes(sent[1].payload) == bytes(sent[0].payload)
@@ -167,7 +167,7 @@ def test_shard_when_its_blocks_are_no_part_of_the_model_then_refused(
 
 @pytest.mark.parametrize(
     "change",
-    [{"hidden_size": 32}, {"model_type": "gpt5"}, {"num_attention_heads": None}, {"auto_map": {"AutoModel": "x.Y"}}],
+    [{"hidden_size": 32}, {"model_type": "gpt5"}, {"num_attention_heads": None}, {"model_file": "x.py"}],
     ids=str,
 )
 def test_shard_when_the_configuration_is_wrong_then_refused(

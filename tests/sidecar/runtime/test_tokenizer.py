@@ -97,12 +97,42 @@ def test_conversation_when_there_is_no_template_then_its_text(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     "extra",
-    [{"auto_map": {"AutoTokenizer": ["evil.T", None]}}, {"tool_parser_type": "os"}, {"chat_template_type": "evil"}],
+    [
+        {"tool_parser_type": "os"},
+        {"tool_parser_type": ["os"]},
+        {"chat_template_type": "evil"},
+        {"model_file": "evil.py"},
+    ],
     ids=str,
 )
 def test_tokenizer_when_it_asks_for_other_code_then_refused(tmp_path: Path, extra: dict[str, Any]) -> None:
     with pytest.raises(Refused):
         Tokenizer.load(folder_with(tmp_path, **extra))
+
+
+AUTO_MAPS: list[Any] = [{"AutoTokenizer": ["evil.T", None]}, {"AutoTokenizer": [None, "a/b--evil.T"]}, ["evil.T"]]
+
+
+@pytest.mark.parametrize("auto_map", AUTO_MAPS, ids=str)
+@pytest.mark.parametrize("kind", ["LlamaTokenizer", "TikTokenTokenizer", "PreTrainedTokenizerFast", None])
+def test_tokenizer_when_its_file_is_there_then_the_same_whatever_code_is_named_beside_it(
+    tmp_path: Path, kind: str | None, auto_map: Any
+) -> None:
+    for name in ("plain", "mapped"):
+        (tmp_path / name).mkdir()
+    plain = Tokenizer.load(folder_with(tmp_path / "plain", tokenizer_class=kind))
+    mapped = Tokenizer.load(folder_with(tmp_path / "mapped", tokenizer_class=kind, auto_map=auto_map))
+    assert mapped.render(HELLO) == plain.render(HELLO)
+    assert mapped.eos_ids == plain.eos_ids
+
+
+@pytest.mark.parametrize("auto_map", AUTO_MAPS, ids=str)
+@pytest.mark.parametrize("kind", ["TikTokenTokenizer", "AutoModel", "", None, 7, ["LlamaTokenizer"]])
+def test_tokenizer_when_it_is_code_alone_then_refused_by_name(tmp_path: Path, kind: Any, auto_map: Any) -> None:
+    folder = folder_with(tmp_path, tokenizer_class=kind, auto_map=auto_map)
+    (folder / "tokenizer.json").rename(folder / "tiktoken.model")
+    with pytest.raises(Refused, match=r"code of its own \(auto_map\).*tokenizer\.json"):
+        Tokenizer.load(folder)
 
 
 def test_tokenizer_when_absent_or_broken_then_refused(tmp_path: Path) -> None:

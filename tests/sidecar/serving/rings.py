@@ -7,6 +7,7 @@ from typing import Any, TypeVar, cast
 from kafila_sidecar.errors import InvalidInput, KafilaError, NotFound
 from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.runtime.mlx_thread import MlxThread
+from kafila_sidecar.runtime.shard.finite import TokenLayout, check_state
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
 from kafila_sidecar.serving.hop import SEND_DEADLINE_S, HopSender
@@ -19,6 +20,8 @@ T = TypeVar("T")
 EPOCH = 3
 WIDTH = 4
 HEAD = "head"
+LAYOUT = TokenLayout(WIDTH, WIDTH)
+BOUNDS = Bounds(sequences=4, tokens=64, chunk_tokens=32)
 
 
 class PlainShard:
@@ -29,6 +32,13 @@ class PlainShard:
         self.absorbed: list[int] = []
         self.most_rows = 0  # in one run
         self.fails: Exception | None = None
+
+    entry = LAYOUT
+
+    def check_next(self, sequence: int, state: HiddenState) -> None:
+        if self.at.get(sequence, 0) != state.position:
+            raise InvalidInput("a frame is missing")
+        check_state(state, self.entry)
 
     def run_blocks(self, sequence: int, state: HiddenState) -> HiddenState:
         if self.fails is not None:
@@ -58,14 +68,15 @@ class PlainThread:
         return call(*arguments, **named)
 
 
-def worker(shard: PlainShard, hop: HopSender, *, is_last: bool, bounds: Bounds | None = None) -> Worker:
+def worker(shard: PlainShard, hop: HopSender, *, place: int, is_last: bool, bounds: Bounds = BOUNDS) -> Worker:
     return Worker(
         epoch=EPOCH,
+        place=place,
         shard=cast(Shard, shard),
         mlx=cast(MlxThread, PlainThread()),
         hop=hop,
         is_last=is_last,
-        bounds=bounds or Bounds(sequences=4, tokens=64),
+        bounds=bounds,
     )
 
 
@@ -75,7 +86,7 @@ class Round:
     def __init__(
         self,
         workers: int = 2,
-        bounds: Bounds | None = None,
+        bounds: Bounds = BOUNDS,
         *,
         decode_deadline_s: float = DECODE_DEADLINE_S,
         send_deadline_s: float = SEND_DEADLINE_S,
@@ -92,9 +103,17 @@ class Round:
         ]
         self.shards = [PlainShard() for _ in range(workers)]
         self.workers = [
-            worker(shard, hops[i + 1], is_last=i == workers - 1, bounds=bounds) for i, shard in enumerate(self.shards)
+            worker(shard, hops[i + 1], place=i + 1, is_last=i == workers - 1, bounds=bounds)
+            for i, shard in enumerate(self.shards)
         ]
-        self.ring = Ring(epoch=EPOCH, hop=hops[0], decode_deadline_s=decode_deadline_s)
+        self.ring = Ring(
+            epoch=EPOCH,
+            hop=hops[0],
+            order=names,
+            last=LAYOUT,
+            chunk_tokens=bounds.chunk_tokens,
+            decode_deadline_s=decode_deadline_s,
+        )
 
     def _takes(self, index: int) -> OnStream:
         async def serve(stream: Stream) -> None:

@@ -1,6 +1,7 @@
 """Members in one process: real stages with real shards of a tiny model, joined by real links on loopback."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from itertools import combinations, pairwise
@@ -51,6 +52,7 @@ class StageMember:
         self.endpoint = Endpoint.open(host="127.0.0.1")
         self.traces: list[dict[str, Any]] = []
         self.broken: list[tuple[str, str]] = []
+        self.misled: list[tuple[str, str]] = []
         self.stage = stage(self)
 
     async def on_stream(self, stream: Stream) -> None:
@@ -135,6 +137,7 @@ async def party(
             links=lambda: member.links,
             traced=member.traces.append,
             broken=lambda code, sentence: member.broken.append((code, sentence)),
+            misled=lambda by, sentence: member.misled.append((by, sentence)),
             limits=limits,
         )
 
@@ -180,3 +183,15 @@ async def refusal(member: StageMember, request: pb.GenerateRequest) -> KafilaErr
     except KafilaError as error:
         return error
     raise AssertionError("it was answered")
+
+
+def spoil(folder: Path, *, keep: tuple[str, ...]) -> None:
+    """Makes every number in a checkpoint's files that is not of these tensors no number."""
+    for path in folder.glob("*.safetensors"):
+        data = bytearray(path.read_bytes())
+        start = 8 + int.from_bytes(data[:8], "little")
+        for name, entry in json.loads(data[8:start]).items():
+            if name != "__metadata__" and not name.startswith(keep):
+                begin, end = (start + offset for offset in entry["data_offsets"])
+                data[begin:end] = b"\xff" * (end - begin)
+        path.write_bytes(data)

@@ -110,6 +110,7 @@ def stage_of(name: str, weights: LabWeights, mlx: MlxThread) -> Stage:
         links=lambda: links,
         traced=lambda record: None,
         broken=lambda code, sentence: None,
+        misled=lambda by, sentence: None,
     )
 
 

@@ -1,18 +1,28 @@
 """Ring, workers and hops joined in memory: frames go round, breaks go round, nothing stays behind."""
 
 import asyncio
+import math
+import struct
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from kafila_sidecar.errors import InvalidInput, KafilaError, NotFound, TimedOut, Unavailable
 from kafila_sidecar.net.errors import LinkLost
+from kafila_sidecar.runtime.shard.finite import NotFinite
+from kafila_sidecar.runtime.shard.state import HiddenState
 from kafila_sidecar.serving.hop import HopSender, frame_of, state_of
 from kafila_sidecar.serving.ring import Ring
-from kafila_sidecar.serving.wire import Frame, FrameKind, encode
+from kafila_sidecar.serving.wire import Frame, FrameKind, RulesBroken, Timing, encode, most_bytes
 from kafila_sidecar.serving.worker import Bounds
-from tests.sidecar.serving.rings import EPOCH, Round, settle, state
+from tests.sidecar.serving.rings import EPOCH, HEAD, LAYOUT, WIDTH, Round, settle, state
+
+
+def frame(of: HiddenState | None = None, sequence: int = 1) -> Frame:
+    """A frame that wants no output."""
+    return frame_of(of or state(0), epoch=EPOCH, sequence=sequence, needs_output=False)
 
 
 @pytest.fixture
@@ -50,7 +60,7 @@ async def test_ring_when_a_chunk_wants_no_output_then_the_last_stage_absorbs_it(
 
 
 async def test_ring_when_the_head_is_alone_then_the_state_comes_straight_back() -> None:
-    ring = Ring(epoch=EPOCH, hop=None)
+    ring = Ring(epoch=EPOCH, hop=None, order=[HEAD], last=LAYOUT, chunk_tokens=8)
     sent = state(0, 7)
     assert (await ring.go_round(1, sent, is_prompt=True)).state is sent
     await ring.release(1)
@@ -192,7 +202,7 @@ async def test_hop_when_the_next_stage_takes_nothing_then_it_times_out_and_opens
 async def test_send_when_its_caller_is_cancelled_then_the_frame_goes_whole_or_not_at_all_and_the_stream_stands(
     tokens: int, arrived: int
 ) -> None:
-    made = Round(workers=2, bounds=Bounds(sequences=4, tokens=50_000))
+    made = Round(workers=2, bounds=Bounds(sequences=4, tokens=50_000, chunk_tokens=50_000))
     await made.token(1, 0)
     end = made.wires[0].ends[0][0]
     end.stalled = True
@@ -223,24 +233,114 @@ async def test_hop_when_closed_then_nothing_opens_it_again() -> None:
 @pytest.mark.parametrize(
     "frames",
     [
-        [frame_of(state(0), epoch=EPOCH, sequence=i, needs_output=False) for i in range(3)],
-        [frame_of(state(0, tokens=9), epoch=EPOCH, sequence=1, needs_output=False)],
-        [frame_of(state(1), epoch=EPOCH, sequence=1, needs_output=False)],
-        [replace(frame_of(state(0), epoch=EPOCH, sequence=1, needs_output=False), shape=(4, 1, 1))],
-        [replace(frame_of(state(0), epoch=EPOCH, sequence=1, needs_output=False), shape=(4, 4), dtype="bfloat16",
-                 payload=memoryview(bytes(32)))],
+        [frame(sequence=i) for i in range(3)],
+        [frame(state(0, tokens=5)), frame(state(5, tokens=5))],
+        [frame(state(0, tokens=7))],
+        [frame(state(1))],
+        [frame(state(0)), frame(state(0))],
+        [replace(frame(), shape=(4, 1, 1))],
+        [replace(frame(), shape=(4, 4), dtype="bfloat16", payload=memoryview(bytes(32)))],
+        [replace(frame(), shape=(1, 1, 2), payload=memoryview(bytes(8)))],
+        [frame(HiddenState(struct.pack("<4f", 1, math.nan, 1, 1), "float32", (1, 1, WIDTH), 0))],
+        [frame(HiddenState(struct.pack("<4f", 1, 1, 1, -math.inf), "float32", (1, 1, WIDTH), 0))],
+        [replace(frame(), timings=(Timing(0, 0),))],
+        [Frame(kind=FrameKind.NOT_FINITE, epoch=EPOCH, sequence=1, position=1)],
     ],
-    ids=["too many sequences", "too long", "unknown sequence", "a batch", "two dimensions"],
+    ids=["too many sequences", "too long", "too large a chunk", "unknown sequence", "twice", "a batch",
+         "two dimensions", "another width", "nan", "infinity", "another's times", "told of nobody before"],
 )  # fmt: skip
-async def test_worker_when_the_stage_before_sends_what_was_not_planned_then_refused(frames: list[Frame]) -> None:
-    made = Round(workers=1, bounds=Bounds(sequences=2, tokens=8))
+async def test_worker_when_the_stage_before_sends_what_was_not_planned_then_it_is_named(frames: list[Frame]) -> None:
+    made = Round(workers=1, bounds=Bounds(sequences=2, tokens=8, chunk_tokens=6))
     stream = await made.wires[0].open()
-    for frame in frames:
-        await stream.send(*encode(frame))
+    for one in frames:
+        await stream.send(*encode(one))
     await settle()
-    assert [type(error) for error in made.errors if not isinstance(error, Unavailable)] in ([InvalidInput], [NotFound])
+    assert [error.by for error in made.errors if isinstance(error, RulesBroken)] == [HEAD]
     assert made.held == [set()]
     await made.end()
+
+
+@pytest.mark.parametrize("to", [0, 1], ids=["worker", "head"])
+async def test_frame_when_longer_than_a_chunk_then_refused_by_its_length_alone(to: int) -> None:
+    made = Round(workers=1, bounds=Bounds(sequences=2, tokens=1 << 20, chunk_tokens=6))
+    await made.token(1, 0)
+    end = made.wires[to].ends[0][0]
+    end.write(0, struct.pack("!I", most_bytes(6, WIDTH) + 1), is_last=False, flush=True)
+    await settle()
+    assert [error.by for error in made.errors if isinstance(error, RulesBroken)] == [[HEAD, "w1"][to]]
+    await made.end()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"position": 2},
+        {"tokens": 2, "shape": (1, 2, WIDTH), "payload": memoryview(bytes(8 * WIDTH))},
+        {"shape": (1, 1, 2), "payload": memoryview(bytes(8))},
+        {"payload": memoryview(struct.pack("<4f", 0, 0, math.inf, 0))},
+        {"timings": ()},
+        {"timings": (Timing(0, 0), Timing(0, 0))},
+    ],
+    ids=["another position", "more tokens", "another width", "infinity", "no times", "too many times"],
+)
+async def test_head_when_what_comes_back_is_no_answer_to_what_it_sent_then_the_last_stage_is_named(
+    change: dict[str, Any],
+) -> None:
+    made = Round(workers=1)
+    await made.token(1, 0)
+    made.wires[0].ends[0][0].stalled = True
+    waiting = asyncio.ensure_future(made.token(1, 1))
+    await settle()
+    answer = replace(frame(state(1)), timings=(Timing(0, 0),))
+    await made.wires[1].ends[0][0].stream.send(*encode(replace(answer, **change)))
+    with pytest.raises(Unavailable):
+        await waiting
+    assert [error.by for error in made.errors if isinstance(error, RulesBroken)] == ["w1"]
+    await made.end()
+
+
+async def test_head_when_the_last_stage_opens_further_streams_then_no_more_than_one_is_read(two: Round) -> None:
+    await two.token(1, 0)
+    for _ in range(5):
+        await two.wires[2].open()
+    await settle()
+    assert sum(not task.done() for task in two.wires[2].served) <= 1
+
+
+@pytest.mark.parametrize("place", [1, 2])
+@pytest.mark.parametrize("is_prompt", [True, False])
+async def test_stage_when_its_blocks_make_no_numbers_then_that_answer_ends_and_nobody_is_named_a_rule_breaker(
+    two: Round, place: int, is_prompt: bool
+) -> None:
+    await two.token(2, 0)
+    if not is_prompt:
+        await two.token(1, 0)
+    two.shards[place - 1].fails = NotFinite("infinity")
+    with pytest.raises(NotFinite, match=f"w{place}'s blocks"):
+        await two.token(1, 0 if is_prompt else 1)
+    two.shards[place - 1].fails = None
+    with pytest.raises(NotFinite, match=f"w{place}'s blocks"):
+        await two.ring.send(1, state(2), wants_output=False)
+    assert await two.token(2, 1) == 2
+    await two.ring.release(1)
+    assert await two.token(2, 2) == 2
+    assert two.held == [{2}, {2}]
+    assert two.errors == []
+
+
+async def test_stage_when_a_chunk_has_no_numbers_then_it_drops_the_next_ones_and_the_answer_ends(two: Round) -> None:
+    two.shards[0].fails = NotFinite("NaN")
+    await two.ring.send(1, state(0), wants_output=False)
+    await settle()
+    two.shards[0].fails = None
+    out = two.wires[0].ends[0][0].stream
+    await out.send(*encode(frame(state(1))))  # which was on its way before the head heard of it
+    await settle()
+    with pytest.raises(NotFinite, match="w1's blocks"):
+        await two.ring.go_round(1, state(2), is_prompt=True)
+    await two.ring.release(1)
+    assert await two.token(1, 0) == 2
+    assert two.errors == []
 
 
 async def test_worker_when_bytes_are_no_frame_then_refused() -> None:

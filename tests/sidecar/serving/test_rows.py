@@ -21,7 +21,7 @@ USERS = 8
 
 async def rows_in_a_run() -> int:
     """The most rows that a stage runs at once when all users' frames wait for it."""
-    made = Round(workers=1, bounds=Bounds(sequences=USERS, tokens=64))
+    made = Round(workers=1, bounds=Bounds(sequences=USERS, tokens=64, chunk_tokens=64))
     await asyncio.gather(*(made.token(sequence, 0) for sequence in range(USERS)))
     for position in range(1, 5):
         await asyncio.gather(*(made.token(sequence, position) for sequence in range(USERS)))

@@ -1,7 +1,6 @@
 """Stages from one epoch to the next: load, serve, stop, serve another plan; and what links may bring meanwhile."""
 
 import asyncio
-import json
 import shutil
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -18,7 +17,7 @@ from kafila_sidecar.serving.hop import frame_of
 from kafila_sidecar.serving.wire import encode
 from kafila_sidecar.session.coordination.effects import Fault
 from tests.sidecar.serving.rings import state
-from tests.sidecar.serving.stages import LIMITS, NAMES, StageParty, answer, ask, party, plan, refusal
+from tests.sidecar.serving.stages import LIMITS, NAMES, StageParty, answer, ask, party, plan, refusal, spoil
 
 pytestmark = pytest.mark.mlx
 
@@ -79,19 +78,7 @@ async def test_blocks_when_a_member_keeps_them_then_they_are_not_read_again(
         await made.until_free()
         await made.stop()
         await made.serve((0, 1, 4, 6), ("ada", "bob", "cyd"))  # bob gives two back, and block 1 is new to it
-        assert (await answer(made["dan"], ask()))[0] != expected
-
-
-def spoil(folder: Path, *, keep: tuple[str, ...]) -> None:
-    """Makes every number in a checkpoint's files that is not of these tensors no number."""
-    for path in folder.glob("*.safetensors"):
-        data = bytearray(path.read_bytes())
-        start = 8 + int.from_bytes(data[:8], "little")
-        for name, entry in json.loads(data[8:start]).items():
-            if name != "__metadata__" and not name.startswith(keep):
-                begin, end = (start + offset for offset in entry["data_offsets"])
-                data[begin:end] = b"\xff" * (end - begin)
-        path.write_bytes(data)
+        assert "NaN" in str(await refusal(made["dan"], ask()))
 
 
 async def test_blocks_when_another_stage_has_them_now_then_a_member_that_stands_by_frees_them(
@@ -199,7 +186,7 @@ async def test_link_when_it_breaks_and_then_it_is_known_who_was_lost_then_that_i
     assert {str(error) for error in await asyncio.gather(*tasks)} == {LOST.sentence}
 
 
-async def test_stage_when_its_model_fails_then_the_session_hears_and_the_client_does_not_wait(
+async def test_stage_when_it_gets_more_than_was_agreed_on_then_the_sender_is_named_and_the_client_does_not_wait(
     linked: StageParty,
 ) -> None:
     await linked.serve((0, 2, 4, 6), ("ada", "bob", "cyd"))
@@ -212,9 +199,29 @@ async def test_stage_when_its_model_fails_then_the_session_hears_and_the_client_
         member.stage.serve(short if member.name == "cyd" else proposal)
     async with asyncio.timeout(3):
         await refusal(linked["bob"], ask())
-    assert [code for code, _ in linked["cyd"].broken] == ["INVALID_ARGUMENT"]
+    assert [by for by, _ in linked["cyd"].misled] == ["bob"]
+    assert "20 tokens" in linked["cyd"].misled[0][1]
+    assert [(member.broken, member.name if member.misled else "") for member in linked.members] == [
+        ([], ""),
+        ([], ""),
+        ([], "cyd"),
+        ([], ""),
+    ]
+
+
+async def test_stage_when_its_model_fails_then_the_session_hears_and_the_client_does_not_wait(
+    linked: StageParty,
+) -> None:
+    await linked.serve((0, 2, 4, 6), ("ada", "bob", "cyd"))
+    cyd = linked["cyd"].stage
+    assert cyd._holding.shard is not None
+    await linked.mlx.run(cyd._holding.shard.close)  # as if its memory were gone
+    async with asyncio.timeout(3):
+        await refusal(linked["bob"], ask())
+    assert len(linked["cyd"].broken) == 1
     assert "cyd" in linked["cyd"].broken[0][1]
     assert linked["bob"].broken == []
+    assert [member.misled for member in linked.members] == [[], [], [], []]
 
 
 async def test_frames_when_from_anybody_but_the_stage_before_then_denied(linked: StageParty) -> None:

@@ -184,12 +184,16 @@ class RunningDriver:
             terms=lambda: TERMS if self.knows_the_model else None,
             shares=self.shares,
             measure=self._measure,
+            packings=self._packings,
             changed=self.changes.append,
         )
         self.running = asyncio.create_task(self.driver.run())
 
     async def _measure(self) -> tuple[dict[str, Any], str]:
         return dict(ENTRY), "cpu"
+
+    async def _packings(self) -> dict[int, dict[str, Any]]:
+        return {}
 
     async def settled(self) -> None:
         """Everything that was told has been handled."""

@@ -134,14 +134,30 @@ async def test_passing_trouble_with_a_small_file_is_survived(checkpoint_folder: 
         assert (await resolved(host, tmp_path)).small_bytes > 0
 
 
+MODELOPT: dict[str, tuple[Any, str]] = {
+    "FP8": ({"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}}, r"modelopt \(FP8\)"),
+    "mixed": ({"quantization": {"quant_algo": "MIXED_PRECISION", "quantized_layers": {}}}, "MIXED_PRECISION"),
+    "a foreign group": ({"quantization": {"quant_algo": "NVFP4", "group_size": 32}}, r"modelopt \(NVFP4\)"),
+    "an unread setting": ({"quantization": {"quant_algo": "NVFP4", "pre_quant_scale": True}}, "pre_quant_scale"),
+    "no settings": ({"producer": {"name": "modelopt"}}, r"hf_quant_config\.json says no quantization"),
+    "settings that are none": ({"quantization": "FP8"}, r"hf_quant_config\.json says no quantization"),
+    "unread words": ({"quantization": {"quant_algo": None}, "sparsity": 1}, r"hf_quant_config\.json says sparsity"),
+    "another method": ({"quant_method": "gptq", "quantization": {"bits": 4}}, "gptq"),
+    "code": ({"quantization": {"quant_algo": None}, "custom_pipelines": {"x": "y.Z"}}, "custom_pipelines"),
+}
+"""What may stand in a file of its own, and would be taken for plain weights by whoever doesn't read it."""
 REFUSED: dict[str, tuple[str, Any, type[Exception], str]] = {
-    "code of its own": ("config.json", {"auto_map": {"AutoModel": "modeling.X"}}, Refused, "auto_map"),
-    "code deeper": ("config.json", {"text_config": [{"auto_map": {"AutoModel": "m.X"}}]}, Refused, "auto_map"),
+    "code of its own": ("config.json", {"trust_remote_code": True}, Refused, "trust_remote_code"),
+    "code deeper": ("config.json", {"text_config": [{"custom_pipelines": {"x": "m.X"}}]}, Refused, "custom_pipelines"),
     "code of mlx-lm's kind": ("config.json", {"model_file": "modeling.py"}, Refused, "model_file"),
-    "tokenizer code": ("tokenizer_config.json", {"auto_map": {"AutoTokenizer": "t.X"}}, Refused, "auto_map"),
+    "tokenizer code": ("tokenizer_config.json", {"model_file": "t.py"}, Refused, "model_file"),
     "no architecture": ("config.json", {"model_type": None}, Refused, "model_type"),
     "architecture that is a path": ("config.json", {"model_type": "../x"}, Refused, "model_type"),
     "foreign quantisation": ("config.json", {"quantization_config": {"quant_method": "gptq"}}, Refused, "gptq"),
+    **{
+        f"modelopt in a file of its own, {name}": ("hf_quant_config.json", told, Refused, sentence)
+        for name, (told, sentence) in MODELOPT.items()
+    },
     "improper file": ("model.safetensors.index.json", {"weight_map": {"a": "../x.safetensors"}}, Refused, "improper"),
 }
 
@@ -152,7 +168,7 @@ async def test_unsuitable_checkpoint_is_refused_before_any_weight(
 ) -> None:
     file, change, error, sentence = REFUSED[name]
     folder = checkpoint_folder()
-    content = json.loads((folder / file).read_text()) | change
+    content = (json.loads((folder / file).read_text()) if (folder / file).is_file() else {}) | change
     (folder / file).write_text(json.dumps(content))
     with ModelHost({REPO: folder}) as host:
         with pytest.raises(error, match=sentence):
@@ -179,6 +195,35 @@ async def test_local_folder_is_used_in_place_without_network(checkpoint_folder: 
     assert checkpoint.fetched_bytes == 0
     assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
     assert not names_in(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.model", "merges.txt", "config.json", "model-00001-of-00003.safetensors"])
+async def test_local_folder_with_a_link_that_leads_out_of_it_is_refused(
+    checkpoint_folder: Make, tmp_path: Path, name: str
+) -> None:
+    folder, secret = checkpoint_folder(), tmp_path / "secret"
+    secret.write_bytes((folder / name).read_bytes() if (folder / name).exists() else b"secret")
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(secret)
+    with pytest.raises(Refused, match=f"{name} in .* leads out of that folder"):
+        await resolve(str(folder), hub=Hub(endpoint=NOWHERE), cache=tmp_path)
+
+
+async def test_snapshot_of_the_librarys_cache_is_a_folder_too_but_for_links_out_of_it(
+    checkpoint_folder: Make, tmp_path: Path
+) -> None:
+    shelf = tmp_path / "hub"
+    with ModelHost({REPO: checkpoint_folder()}) as host:
+        await asyncio.to_thread(snapshot_download, REPO, endpoint=host.endpoint, cache_dir=shelf, token=False)
+    snapshot = shelf / "models--kafila--model" / "snapshots" / host.revisions[REPO]
+    assert (snapshot / "config.json").is_symlink()
+    assert (await resolve(str(snapshot), hub=Hub(endpoint=NOWHERE), cache=tmp_path)).is_local
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    (snapshot / "merges.txt").symlink_to(secret)
+    assert "merges.txt" not in HubCache(shelf).files(REPO, host.revisions[REPO])
+    with pytest.raises(Refused, match="leads out"):
+        await resolve(str(snapshot), hub=Hub(endpoint=NOWHERE), cache=tmp_path)
 
 
 async def test_local_folder_that_differs_from_the_sessions_is_refused(checkpoint_folder: Make, tmp_path: Path) -> None:

@@ -50,15 +50,16 @@ class Inbox:
         """The opener's first byte, when it has come."""
         return self._exactly(1)[0] if self._arrived_bytes else None
 
-    def take(self) -> bytes | None:
-        """The next whole message, or None when it is not all here; raises BadFrame when it never will be."""
+    def take(self, most_bytes: int = MAX_MESSAGE_BYTES) -> bytes | None:
+        """The next whole message, or None when it is not all here; raises BadFrame when it never will be, and for one
+        of more than `most_bytes` before any of it is kept."""
         if self._length is None:
             if self._arrived_bytes < _LENGTH.size:
                 self._refuse_end_inside(self._arrived_bytes)
                 return None
             (self._length,) = _LENGTH.unpack(self._exactly(_LENGTH.size))
-            if self._length > MAX_MESSAGE_BYTES:
-                raise BadFrame(f"a message of {self._length} bytes is over the limit of {MAX_MESSAGE_BYTES} bytes")
+            if self._length > most_bytes:
+                raise BadFrame(f"a message of {self._length} bytes is over the limit of {most_bytes} bytes")
         while self._arrived and self._parts_bytes < self._length:
             self._absorb(self._length - self._parts_bytes)
         if self._parts_bytes < self._length:
@@ -147,14 +148,15 @@ class Stream:
             else:
                 await self._send_long(length, views)
 
-    async def receive(self, deadline_s: float | None = None) -> bytes | None:
+    async def receive(self, deadline_s: float | None = None, *, most_bytes: int = MAX_MESSAGE_BYTES) -> bytes | None:
         """The next message, or None once the peer has finished; raises ReceiveTimedOut, PeerReset, LinkLost, BadFrame.
 
-        `deadline_s` counts from now; None waits as long as the link stands.
+        `deadline_s` counts from now; None waits as long as the link stands. `most_bytes`: what the message may have,
+        which its length says before any of it is kept.
         """
         try:
             async with asyncio.timeout(deadline_s):
-                return await self._next()
+                return await self._next(most_bytes)
         except TimeoutError:
             raise ReceiveTimedOut(f"{self.peer} sent nothing more for {deadline_s:g} s") from None
 
@@ -215,11 +217,11 @@ class Stream:
         """The peer has confirmed more bytes: lets a waiting sender look again."""
         self._drained.set()
 
-    async def _next(self) -> bytes | None:
+    async def _next(self, most_bytes: int) -> bytes | None:
         while True:
             if self._failure is not None and not self._is_readable_to_the_end():
                 raise self._failure
-            message = self._inbox.take()
+            message = self._inbox.take(most_bytes)
             self._carrier.consumed(self.stream_id, self._inbox.consumed)
             if message is not None or self._inbox.is_finished:
                 return message

@@ -97,8 +97,7 @@ async def probe(
     lock: keeps members on this machine from measuring each other; one for all of them unless given.
     read: takes the readings, on the MLX thread.
 
-    Raises: Refused when the readings make no sense twice, or not even one block fits; TimedOut when others on this
-    machine take too long.
+    Raises: Refused when the readings make no sense twice, or not even one block fits.
     """
     device = await thread.run(_device)
     path = cache / f"{_key(device, config, dtype, most_rows)}.json"

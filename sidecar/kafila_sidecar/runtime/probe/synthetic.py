@@ -46,7 +46,7 @@ class CheckpointShape:
 
     def state(self, *, batch: int, tokens: int) -> HiddenState:
         """Random hidden states [batch, tokens, W] at position 0, with what travels beside them."""
-        return pack(mx.random.normal((batch, tokens, self._entry.total)).astype(DTYPES[self._dtype]), 0)
+        return pack(mx.random.normal((batch, tokens, self._entry.layout.width)).astype(DTYPES[self._dtype]), 0)
 
     def _form(self, built: Built) -> None:
         """Puts the model, still lazy, into the checkpoint's element type and quantisation."""

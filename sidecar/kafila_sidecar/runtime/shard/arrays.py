@@ -1,4 +1,4 @@
-"""Between MLX arrays and the bytes of a `State`. MLX thread only."""
+"""Between MLX arrays and the bytes of a `HiddenState`. MLX thread only."""
 
 from collections.abc import Sequence
 
@@ -15,11 +15,17 @@ _RAW = {"float32": (np.float32, None), "bfloat16": (np.uint16, mx.bfloat16), "fl
 
 def pack(hidden: mx.array, position: int) -> HiddenState:
     """The evaluated bytes of `hidden` [B, T, D], without a copy: the state keeps the array alive."""
-    name = _NAMES[hidden.dtype]
-    raw = mx.contiguous(hidden if name == "float32" else hidden.view(mx.uint16))
-    mx.eval(raw)
+    payload, name = raw_of(hidden)
     batch, tokens, width = hidden.shape
-    return HiddenState(memoryview(raw).cast("B"), name, (batch, tokens, width), position)  # type: ignore[arg-type]
+    return HiddenState(payload, name, (batch, tokens, width), position)
+
+
+def raw_of(array: mx.array) -> tuple[memoryview, str]:
+    """The evaluated bytes of an array and the name of its element type; the view keeps the array alive."""
+    name = _NAMES[array.dtype]
+    raw = mx.contiguous(array if name == "float32" else array.view(mx.uint16))
+    mx.eval(raw)
+    return memoryview(raw).cast("B"), name  # type: ignore[arg-type]
 
 
 def unpack(state: HiddenState) -> mx.array:

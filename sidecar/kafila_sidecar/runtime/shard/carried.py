@@ -12,6 +12,7 @@ from typing import Any
 import mlx.core as mx
 
 from kafila_sidecar.errors import InvalidInput
+from kafila_sidecar.runtime.shard.finite import TokenLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +51,10 @@ class Packing:
     beside: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
-    def total(self) -> int:
-        """W, the elements of one token."""
-        return self.width * (self.streams or 1) + sum(prod(shape) for shape in self.beside.values())
+    def layout(self) -> TokenLayout:
+        """Of one token on the wire, W elements."""
+        state = self.width * (self.streams or 1)
+        return TokenLayout(state + sum(prod(shape) for shape in self.beside.values()), state)
 
     def joined(self, carried: Carried) -> mx.array:
         """One array [B, T, W].
@@ -74,9 +76,10 @@ class Packing:
 
         Raises: InvalidInput for an array of another width.
         """
-        if array.shape[2] != self.total:
-            raise InvalidInput(f"a hidden state is {array.shape[2]} wide, this model's are {self.total}")
-        at = self.width * (self.streams or 1)
+        layout = self.layout
+        if array.shape[2] != layout.width:
+            raise InvalidInput(f"a hidden state is {array.shape[2]} wide, this model's are {layout.width}")
+        at = layout.state
         hidden, beside = array[..., :at] if self.beside else array, {}
         for name, shape in self.beside.items():
             beside[name] = array[..., at : at + prod(shape)].reshape(*array.shape[:2], *shape)

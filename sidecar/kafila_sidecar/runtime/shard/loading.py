@@ -9,10 +9,11 @@ from mlx.nn.layers.base import Module
 
 from kafila_sidecar.errors import NotFound, Refused
 from kafila_sidecar.models.anatomy import Headers
+from kafila_sidecar.models.quantisation import with_modelopt
 from kafila_sidecar.runtime.memory import check_room
 from kafila_sidecar.runtime.shard.building import Built, build, flat
 from kafila_sidecar.runtime.shard.partial import strip
-from kafila_sidecar.small_files import CONFIG, read_json
+from kafila_sidecar.small_files import CONFIG, QUANT_CONFIG, read_json, read_optional_json
 
 Weights = dict[str, mx.array]
 
@@ -24,14 +25,15 @@ HEADER_DTYPES = {
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The checkpoint's config.json.
+    """The checkpoint's config.json, with what hf_quant_config.json adds.
 
     Raises: Refused when it is absent or no JSON object.
     """
     try:
-        return read_json("the checkpoint", folder / CONFIG)
+        config = read_json("the checkpoint", folder / CONFIG)
     except NotFound as error:
         raise Refused(str(error)) from error
+    return with_modelopt(config, read_optional_json("the checkpoint", folder, QUANT_CONFIG))
 
 
 def load_part(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.models.anatomy import Headers
 from kafila_sidecar.models.family import Together
+from kafila_sidecar.runtime.shard.finite import NotFinite, check_state, flaw_of_logits, flaw_of_state
 from kafila_sidecar.runtime.shard.state import HiddenState
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from kafila_sidecar.runtime.text.sample import Sampler
 
 LARGE_CHUNK_TOKENS = 32  # from here on a chunk's temporaries are worth giving back at once
+
+_WHY = "its weights are damaged, or its element type is too small for its numbers; a checkpoint in bf16 or f32 may help"
 
 
 class Shard:
@@ -44,7 +47,7 @@ class Shard:
         takes_rows: bool,
         can_rewind: bool,
     ) -> None:
-        self.width = entry.total  # elements of one token in what comes in
+        self.entry, self.last = entry.layout, last.layout  # of what comes in, and of what comes to the head at last
         self.takes_rows = takes_rows  # whether several sequences can be in one run
         self.can_rewind = can_rewind  # whether a frame may go back to an earlier position of its sequence
         self.weight_bytes = weight_bytes
@@ -137,7 +140,8 @@ class Shard:
         return self._leave_rows(self._passage.of_tokens(tokens, joined_slots(caches)), caches)
 
     def run_rows(self, rows: Sequence[tuple[int, HiddenState]]) -> list[HiddenState]:
-        """Received states of several sequences, equally many tokens of each, through our blocks in one run.
+        """Received states of several sequences, equally many tokens of each, through our blocks in one run. Of several
+        rows what was made is not checked here, since one row's fault is not the others': see `check_made`.
 
         Raises: as `run_blocks`, before anything is run; InvalidInput for several rows of a family whose code takes one.
         """
@@ -151,11 +155,22 @@ class Shard:
         received = self._entry.parted(unpack_rows([state for _, state in rows]))
         return self._leave_rows(self._passage.of_state(received, joined_slots(caches)), caches)
 
+    def check_next(self, sequence: int, state: HiddenState) -> None:
+        """Whether a received state may be run; what is looked at is its bytes alone.
+
+        Raises: InvalidInput when it is not the sequence's next, not of this model, or holds NaN or infinity.
+        """
+        stands_at = self._sequences.position(sequence)
+        if stands_at != state.position:
+            raise InvalidInput(f"sequence {sequence} stands at {stands_at} tokens, its frame at {state.position}")
+        check_state(state, self.entry)
+
     def run_blocks(self, sequence: int, state: HiddenState) -> HiddenState:
         """A received state run through our blocks. What the sequence has beyond its position was a guess, and is
         forgotten.
 
-        Raises: NotFound or InvalidInput when the state is not the sequence's next, or not of this model.
+        Raises: NotFound or InvalidInput when the state is not the sequence's next, or not of this model; NotFinite when
+        our blocks make NaN or infinity of it.
         """
         cache, carried = self._through(sequence, state)
         return self._leave(carried, cache)
@@ -197,8 +212,16 @@ class Shard:
         return logits
 
     def next_token(self, sequence: int, state: HiddenState, sampler: "Sampler") -> int:
-        """The token that `sampler` picks after the last one of `state`."""
-        return sampler.pick(self.norm_and_head(sequence, state))
+        """The token that `sampler` picks after the last one of `state`.
+
+        Raises: NotFinite for logits among which there is no choice.
+        """
+        from kafila_sidecar.runtime.shard.arrays import raw_of
+
+        logits = self.norm_and_head(sequence, state)
+        if wrong := flaw_of_logits(*raw_of(logits)):
+            raise NotFinite(f"the model's scores for the next token hold {wrong}: {_WHY}")
+        return sampler.pick(logits)
 
     def position(self, sequence: int) -> int:
         """Tokens of the sequence that our blocks have taken in; 0 for one that hasn't begun."""
@@ -240,8 +263,8 @@ class Shard:
 
     def _entered(self, sequence: int, state: HiddenState) -> "SequenceCache":
         """The caches of the sequence whose next state this is."""
-        if state.shape[2] != self.width:
-            raise InvalidInput(f"a hidden state is {state.shape[2]} wide, this model's are {self.width}")
+        if state.shape[2] != self.entry.width:
+            raise InvalidInput(f"a hidden state is {state.shape[2]} wide, this model's are {self.entry.width}")
         return self._sequences.at(sequence, state.position)
 
     def _check_rows(self, tokens: Sequence[int]) -> None:
@@ -258,12 +281,18 @@ class Shard:
             cache.advance(state.tokens)
         return states
 
+    def check_made(self, state: HiddenState) -> None:
+        """Raises: NotFinite when our blocks made NaN or infinity."""
+        if wrong := flaw_of_state(state, self._exit.layout):
+            raise NotFinite(f"the model's blocks made {wrong} of this request: {_WHY}")
+
     def _leave(self, carried: "Carried", cache: "SequenceCache") -> HiddenState:
         import mlx.core as mx
 
         from kafila_sidecar.runtime.shard.arrays import pack
 
         state = pack(self._exit.joined(carried), cache.position)
+        self.check_made(state)
         cache.advance(state.tokens)
         if state.tokens >= LARGE_CHUNK_TOKENS:
             mx.clear_cache()

@@ -4,6 +4,7 @@ transformers reads a folder by itself, and more strictly than the Hub's files ar
 tokenizer's files as our own reader reads them.
 """
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from kafila_sidecar.small_files import (
     CONFIG,
     GENERATION_CONFIG,
     SPECIAL_TOKENS_MAP,
+    TOKENIZER,
     TOKENIZER_CONFIG,
     TOKENIZER_FILES,
     decode_text,
@@ -34,6 +36,8 @@ TOOL_PARSERS = frozenset(
         *("minimax_m2", "mistral", "muse_spark", "pythonic", "qwen3_coder"),
     )
 )
+AUTO_MAP = "auto_map"
+"""Names code of the repository's own for transformers, and makes it choose classes otherwise."""
 _BINARY = ".model"
 _REWRITING = frozenset({"NewlineTokenizer"})  # mlx-lm's, which changes texts outside the tokenizer file
 
@@ -53,7 +57,7 @@ class TokenizerFiles:
 def load_files(model: str, folder: Path) -> TokenizerFiles:
     """Raises: Refused when files are absent, unreadable, or ask for code."""
     tokenizer_config = read_optional_json(model, folder, TOKENIZER_CONFIG)
-    _check(tokenizer_config)
+    _check(tokenizer_config, has_file=(folder / TOKENIZER).is_file())
     with TemporaryDirectory(prefix="kafila-tokenizer-") as place:
         _copy_readable(model, folder, Path(place))
         loaded = _load(place)
@@ -73,15 +77,16 @@ def load_files(model: str, folder: Path) -> TokenizerFiles:
 
 
 def _copy_readable(model: str, folder: Path, place: Path) -> None:
-    """Links files that are UTF-8 already, and writes the others so."""
+    """Links files that are UTF-8 already and name no code, and writes the others so."""
     for name in sorted(TOKENIZER_FILES | {CONFIG}):
         path = folder / name
         if not path.is_file():
             continue
         data = read_bytes(model, path)
         text = "" if path.suffix == _BINARY else decode_text(model, name, data)
-        if path.suffix == ".json":
-            parse_json(model, name, text)
+        content = parse_json(model, name, text) if path.suffix == ".json" else {}
+        if content.pop(AUTO_MAP, None) is not None:
+            text = json.dumps(content, ensure_ascii=False)
         if path.suffix == _BINARY or text.encode() == data:
             os.symlink(path.absolute(), place / name)
         else:
@@ -97,15 +102,29 @@ def _load(folder: str) -> Any:
         raise Refused(f"the checkpoint's tokenizer can't be loaded: {error}") from error
 
 
-def _check(config: Mapping[str, Any]) -> None:
+def _check(config: Mapping[str, Any], *, has_file: bool) -> None:
+    """has_file: whether there is a tokenizer.json, which says all without any code."""
     refuse_foreign_code(config, TOKENIZER_CONFIG)
     parser, template, kind = (config.get(key) for key in ("tool_parser_type", "chat_template_type", "tokenizer_class"))
-    if parser is not None and parser not in TOOL_PARSERS:
+    if config.get(AUTO_MAP) and not has_file and not _is_known(kind):
+        raise Refused(
+            f"the checkpoint's tokenizer {str(kind)[:80]} is code of its own (auto_map), which is never run: choose a "
+            "copy of the model that has a tokenizer.json"
+        )
+    if parser is not None and str(parser) not in TOOL_PARSERS:
         raise Refused(f"tokenizer_config.json names the unknown tool parser {parser!r}: choose another model")
     if template is not None:
         raise Refused(f"tokenizer_config.json names the chat template type {template!r}: choose a model with its own")
-    if kind in _REWRITING:
+    if str(kind) in _REWRITING:
         raise Refused(f"tokenizer_config.json names the class {kind}, which is not offered: choose another model")
+
+
+def _is_known(name: Any) -> bool:
+    """Whether transformers itself has a tokenizer class of this name."""
+    from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
+
+    short = str(name).removesuffix("Fast")
+    return any(known is not None and known.removesuffix("Fast") == short for known in TOKENIZER_MAPPING_NAMES.values())
 
 
 def _is_list(token: Any) -> bool:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import mlx.core as mx
 
 SEED_BITS = 63
+COLDEST = 1e-6  # below it the quotients of logits leave float32; the most likely token is what they tend to
 
 
 class Sampler:
@@ -42,7 +43,7 @@ class Sampler:
         import mlx.core as mx
 
         scores = self._penalised(self._of_tokens(logits))
-        token = int(mx.argmax(scores)) if self._options.temperature == 0 else self._draw(scores)
+        token = int(mx.argmax(scores)) if self._options.temperature < COLDEST else self._draw(scores)
         self._seen.append(token)
         return token
 

@@ -145,6 +145,10 @@ class Follower:
         fault = Fault(self.name, code, sentence)
         return [Accuse(self._epoch, fault, lost=False), *self.close(fault)]
 
+    def misled(self, fault: Fault, now: float) -> list[FollowerOutput]:
+        """A neighbour in the ring broke its rules: this epoch is over here, and the session goes on in another."""
+        return self._end_epoch(fault, now) if self.state is State.READY else []
+
     # ---- What others say
 
     def left(self, member: str, now: float) -> list[FollowerOutput]:

@@ -1,7 +1,7 @@
 """From measurements to a plan, off the event loop, and the check that a proposed plan is the one we compute too."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
 from kafila_planner import (
@@ -16,16 +16,33 @@ from kafila_planner import (
     plan_from_json,
     problem_from_json,
 )
+from kafila_planner.report.suggest import GUESSES, SMALLER, fits
 from kafila_sidecar.errors import InvalidInput, Refused
 from kafila_sidecar.session.coordination.effects import Json, Proposal
 from kafila_sidecar.session.coordination.messages import read_json
 from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
 from kafila_sidecar.session.membership.seal import LARGEST_SEALED_BYTES
 
+Packings = Callable[[], Awaitable[Mapping[int, Json]]]
+"""By bits, the most first: what a problem says instead where members pack the weights to so many while loading."""
+
 
 async def compute_plan(problem: Problem) -> Plan | Refusal:
     """The planner's answer, while the event loop goes on."""
     return await asyncio.to_thread(make_plan, problem)
+
+
+async def advised(problem: Json, refusal: Refusal, packings: Packings) -> Refusal:
+    """A problem's refusal, which names packing while loading where that would do, and nowhere guesses at it. One that
+    concerns nobody's memory stays."""
+    if not refusal.undersized:
+        return refusal
+    others = [one for one in refusal.suggestions if one not in GUESSES.values() and one != SMALLER]
+    for bits, fields in (await packings()).items():
+        if await asyncio.to_thread(fits, problem_from_json({**problem, **fields})):
+            others.insert(0, f"`--quantize {bits}` at `ollama session create`, which packs the weights while loading")
+            break
+    return replace(refusal, suggestions=tuple(others or [SMALLER]))
 
 
 async def propose(epoch: int, problem: Json) -> Proposal | Refusal:

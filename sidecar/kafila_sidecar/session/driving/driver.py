@@ -20,6 +20,7 @@ from kafila_sidecar.session.coordination.coordinator import Coordinator
 from kafila_sidecar.session.coordination.correction import Advice
 from kafila_sidecar.session.coordination.edges import predicted_path
 from kafila_sidecar.session.coordination.follower import Follower
+from kafila_sidecar.session.coordination.planning import Packings
 from kafila_sidecar.session.coordination.states import State
 from kafila_sidecar.session.driving.capability import Capabilities
 from kafila_sidecar.session.driving.changes import Change, Glance
@@ -29,7 +30,16 @@ from kafila_sidecar.session.driving.jobs import Jobs, Measure, StageDriver
 from kafila_sidecar.session.driving.links import LinkMaker, Links, StandingLinks
 from kafila_sidecar.session.driving.roster import Roster
 from kafila_sidecar.session.driving.shares import Shares
-from kafila_sidecar.session.driving.turns import Call, Item, LinkChanged, NetworkMoved, Say, StageBroke, Turns
+from kafila_sidecar.session.driving.turns import (
+    Call,
+    Item,
+    LinkChanged,
+    NetworkMoved,
+    Say,
+    StageBroke,
+    StageMisled,
+    Turns,
+)
 from kafila_sidecar.session.rendezvous.attendance import RendezvousBack, RendezvousLost
 
 log = logging.getLogger(__name__)
@@ -49,6 +59,7 @@ class SessionDriver:
         terms: Terms,
         shares: Shares,
         measure: Measure,
+        packings: Packings,
         changed: Callable[[Change], None],
     ) -> None:
         self.channel = channel
@@ -64,7 +75,7 @@ class SessionDriver:
         self._told = Capabilities()
         self._loop = asyncio.get_running_loop()
         self._tasks = asyncio.TaskGroup()
-        self._jobs = Jobs(stage, self._tasks, turns.soon)
+        self._jobs = Jobs(stage, packings, self._tasks, turns.soon)
         self._links = Links(network=network, standing=standing, told=turns.link_changed, tasks=self._tasks)
         self._cores = Cores(channel=channel, links=self._links, stage=stage, jobs=self._jobs, turns=turns, terms=terms)
         self._dispatcher = Dispatcher(
@@ -77,6 +88,7 @@ class SessionDriver:
             shares=shares,
             served=self._served,
         )
+        self._shunned: dict[str, int] = {}  # who broke the ring's rules, and in which epoch
         self._shown = self._glance()
 
     @property
@@ -175,6 +187,8 @@ class SessionDriver:
                 await self._say(control)
             case StageBroke(code, sentence):
                 await self._cores.failed_in(State.READY, code, sentence)
+            case StageMisled(by, sentence):
+                await self._misled(by, sentence)
             case NetworkMoved():
                 await self._moved()
             case Call(run):
@@ -200,6 +214,8 @@ class SessionDriver:
         await self._members_changed()
 
     async def _link_changed(self, peer: str, link: Link | None, error: KafilaError | None) -> None:
+        if self._shunned.get(peer) == self._cores.epoch:
+            link = None  # whatever becomes of it: this plan's ring does not use it any more
         if error is None:
             if link is not None and not self.roster.is_linked(self.follower.name, peer):
                 self._log_formed(peer, link)
@@ -229,6 +245,14 @@ class SessionDriver:
         self._told.measured({**entry, "name": self.follower.name}, device)
         self._tell_capability()
         self._tell_holds()
+
+    async def _misled(self, by: str, sentence: str) -> None:
+        """Nobody leaves by one member's word: the epoch ends here, and the host hears of a link that can't be used."""
+        if outputs := self.follower.misled(ev.Fault(by, "UNAVAILABLE", sentence), self._now):
+            log.warning("rules_broken member=%s reason=%s", by, sentence)
+            self._shunned[by] = self._cores.epoch
+            self._turns.say(speech.link(self._cores.epoch, by, None))
+            await self._cores.do(outputs)
 
     async def _moved(self) -> None:
         """Everybody hears it at once; the planner, when the network was looked at anew."""

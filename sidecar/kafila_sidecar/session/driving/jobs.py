@@ -9,7 +9,7 @@ from kafila_planner import Refusal
 from kafila_sidecar.errors import KafilaError
 from kafila_sidecar.lack import in_words
 from kafila_sidecar.session.coordination.effects import Fault, Json, Proposal
-from kafila_sidecar.session.coordination.planning import propose
+from kafila_sidecar.session.coordination.planning import Packings, advised, propose
 from kafila_sidecar.session.driving.pace import FetchPace
 
 log = logging.getLogger(__name__)
@@ -47,8 +47,9 @@ class StageDriver(Protocol):
 class Jobs:
     """Runs them in the driver's task group; `soon` queues what follows."""
 
-    def __init__(self, stage: StageDriver, tasks: asyncio.TaskGroup, soon: Soon) -> None:
+    def __init__(self, stage: StageDriver, packings: Packings, tasks: asyncio.TaskGroup, soon: Soon) -> None:
         self._stage = stage
+        self._packings = packings
         self._tasks = tasks
         self._soon = soon
         self._measuring: asyncio.Task[None] | None = None
@@ -93,6 +94,8 @@ class Jobs:
             try:
                 with in_words():
                     made: Proposal | Refusal = await propose(epoch, problem)
+                    if isinstance(made, Refusal):
+                        made = await advised(problem, made, self._packings)
             except KafilaError as error:
                 made = Refusal(reason=str(error), undersized="", missing_bytes=0)
             self._soon(lambda: done(made))

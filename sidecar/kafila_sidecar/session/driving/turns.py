@@ -47,11 +47,19 @@ class StageBroke:
 
 
 @dataclass(frozen=True, slots=True)
+class StageMisled:
+    """The stage before this member's broke the rules of the ring; `by` is its name."""
+
+    by: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
 class NetworkMoved:
     """This member's candidates are others than before, and perhaps its network."""
 
 
-Item = Event | LinkChanged | Call | Say | StageBroke | NetworkMoved
+Item = Event | LinkChanged | Call | Say | StageBroke | StageMisled | NetworkMoved
 
 
 class Turns:
@@ -77,6 +85,10 @@ class Turns:
     def stage_broke(self, code: str, sentence: str) -> None:
         """See `StageBroke`."""
         self._put(StageBroke(code, sentence))
+
+    def stage_misled(self, by: str, sentence: str) -> None:
+        """See `StageMisled`."""
+        self._put(StageMisled(by, sentence))
 
     def network_moved(self) -> None:
         """See `NetworkMoved`."""

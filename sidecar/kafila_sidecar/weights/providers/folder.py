@@ -1,6 +1,7 @@
 """Checkpoints that are a folder on somebody's machine: read in place there, and laid down on others' disks."""
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -39,11 +40,25 @@ def folder_name(path: str) -> str:
 
 def describe(folder: Path, names: Iterable[str]) -> FolderDescription:
     """Of a folder that lies here, with these weight files. Reads small files and headers; blocks."""
-    there = [path for path in (*folder.iterdir(), *(folder / MORE_TEMPLATES).glob("*")) if path.is_file()]
-    found = small_files_of(path.relative_to(folder).as_posix() for path in there)
+    found = small_files_in(folder)
     files = [SmallFile(name, len(content := read_bytes(folder.name, folder / name)), digest(content)) for name in found]
     weights = [head_of(folder / name) for name in names]
     return described(files, weights)
+
+
+def small_files_in(folder: Path) -> list[str]:
+    there = [path for path in (*folder.iterdir(), *(folder / MORE_TEMPLATES).glob("*")) if path.is_file()]
+    return small_files_of(path.relative_to(folder).as_posix() for path in there)
+
+
+def refuse_leading_out(model: str, folder: Path) -> None:
+    """Raises Refused for a link to a file outside: members are sent what lies in a folder, whoever made it. From a
+    snapshot of the Hub's library, links lead to its blobs."""
+    place = folder.resolve()
+    home = place.parent.parent if place.parent.name == "snapshots" else place
+    for path in (*(folder / name for name in small_files_in(folder)), *folder.glob("*.safetensors")):
+        if not path.resolve().is_relative_to(home):
+            raise Refused(f"{path.name} in {model} is a link that leads out of that folder: put the file itself there")
 
 
 def head_of(path: Path) -> WeightHead:
@@ -141,8 +156,9 @@ def digest(content: bytes) -> str:
 def folder_source(model: str, revision: str | None = None) -> Source:
     """A folder that lies on this machine; its files are used in place. Raises NotFound, Refused; blocks."""
     folder = Path(model)
-    if not folder.is_dir():
-        raise NotFound(f"there is no folder {model} on this machine")
+    if not os.path.isdir(model):  # unlike Path.is_dir, for names too that no folder can have
+        raise NotFound(f"there is no folder {model[:200]} on this machine")
+    refuse_leading_out(model, folder)
     config = read_config(model, folder)
     chosen = weight_files(model, folder, [path.name for path in folder.glob("*.safetensors") if path.is_file()])
     whole = {name: folder / name for name in chosen.names}

@@ -86,6 +86,12 @@ def known_as(name: str) -> NamedModel | None:
     return _BY_NAME.get(f"{family}:{size}")
 
 
+def also_known_as(model: NamedModel) -> tuple[str, ...]:
+    """The names without a size that mean it."""
+    family, _, size = model.name.partition(":")
+    return (family, f"{family}:latest") if DEFAULTS.get(family) == size else ()
+
+
 def is_short(name: str) -> bool:
     """Whether it can only be a short name: a repository id has no colon."""
     return ":" in name and "/" not in name

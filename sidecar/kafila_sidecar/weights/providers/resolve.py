@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kafila_sidecar.errors import InvalidInput, KafilaError, NotFound, TimedOut, Unavailable
-from kafila_sidecar.small_files import CONFIG, small_files_of
+from kafila_sidecar.small_files import CONFIG, read_bytes, small_files_of
 from kafila_sidecar.weights.providers.folder import folder_source
 from kafila_sidecar.weights.providers.hub import REPO, FilePlace, Hub
 from kafila_sidecar.weights.providers.hub_cache import HubCache
@@ -116,7 +116,7 @@ async def fetch_small(hub: Hub, repo: str, listing: Listing, folder: Path, shelf
 
     async def bring(name: str) -> int:
         if name in cached:
-            await asyncio.to_thread(put, folder / name, cached[name].read_bytes())
+            await asyncio.to_thread(put, folder / name, read_bytes(repo, cached[name]))
             return 0
         content = await hub.small_file(FilePlace(repo, listing.revision, name))
         await asyncio.to_thread(put, folder / name, content)

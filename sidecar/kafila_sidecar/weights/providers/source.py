@@ -10,8 +10,8 @@ from typing import Any
 
 from kafila_sidecar.errors import Refused
 from kafila_sidecar.models.foreign import refuse_foreign_code
-from kafila_sidecar.models.quantisation import quantisation_of
-from kafila_sidecar.small_files import CONFIG, INDEX, SMALL_FILES, read_json
+from kafila_sidecar.models.quantisation import quantisation_of, with_modelopt
+from kafila_sidecar.small_files import CONFIG, INDEX, QUANT_CONFIG, SMALL_FILES, read_json, read_optional_json
 from kafila_sidecar.weights.format.description import FolderDescription
 from kafila_sidecar.weights.providers.files import WeightFiles, choose
 from kafila_sidecar.weights.store.journal import room_on_disk
@@ -50,14 +50,14 @@ class Source:
 
 
 def read_config(model: str, folder: Path) -> dict[str, Any]:
-    """config.json of the small files in `folder`.
+    """config.json of the small files in `folder`, with what hf_quant_config.json adds.
 
     Raises Refused for a checkpoint that wants code of its own run, or is quantised in a way that can't be run.
     """
     for path in sorted(folder.glob("*.json")):
         if path.name in SMALL_FILES - {INDEX, "tokenizer.json", "vocab.json"}:
             refuse_foreign_code(read_json(model, path), f"{model}'s {path.name}")
-    config = read_json(model, folder / CONFIG)
+    config = with_modelopt(read_json(model, folder / CONFIG), read_optional_json(model, folder, QUANT_CONFIG))
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or not MODEL_TYPE.fullmatch(model_type):
         raise Refused(f"{model} does not say in its config.json which architecture it is (model_type)")

@@ -72,7 +72,7 @@ class Library:
         """
         wanted = [held for held in self.models() if held.model == model and held.revision.startswith(revision)]
         if not wanted:
-            raise NotFound(f"no weights of {model} are on this machine: `ollama session weights` lists them")
+            raise NotFound(f"no weights of {model[:200]} are on this machine: `ollama session weights` lists them")
         freed_bytes = [self._removed(held) for held in wanted]
         if all(freed is None for freed in freed_bytes):
             raise Refused(f"{model} is used by a session on this machine: leave that first (`ollama session leave`)")

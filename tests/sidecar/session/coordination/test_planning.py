@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from kafila_planner import plan_to_json
+from kafila_planner import Plan, Refusal, make_plan, plan_to_json, problem_from_json
 from kafila_sidecar.errors import KafilaError, Refused
-from kafila_sidecar.session.coordination.effects import Proposal
-from kafila_sidecar.session.coordination.planning import check_proposal, propose
+from kafila_sidecar.session.coordination.effects import Json, Proposal
+from kafila_sidecar.session.coordination.planning import advised, check_proposal, propose
 from tests.sidecar.session.driver_world import ENTRY, MODEL, TERMS
 from tests.support.fuzz import INPUTS, mutations
 
@@ -65,6 +65,72 @@ async def test_proposal_when_anything_is_another_then_refused_in_words() -> None
     ):
         with pytest.raises(Refused, match=sentence):
             await check(problem, proposed)
+
+
+SMALL: dict[str, Any] = {
+    **PROBLEM,
+    "context_tokens": 1,
+    "require": ["ada"],
+    "members": [{**ENTRY, "name": "ada"}],
+    "edges": [],
+}
+"""For one member, who has room for all."""
+
+
+def packed(share: float) -> Json:
+    """What the problem says instead where the weights come to a share of their bytes."""
+    return {"model": {**MODEL, **{key: int(MODEL[key] * share) for key in MODEL if key.endswith("_bytes")}}}
+
+
+def refused(room: float) -> tuple[Json, Refusal]:
+    """A problem whose member has so much of what the weights take."""
+    weights = MODEL["blocks"] * MODEL["block_bytes"] + MODEL["embed_bytes"] + MODEL["unembed_bytes"]
+    small = {**SMALL, "members": [{**ENTRY, "name": "ada", "memory_bytes": int(weights * room)}]}
+    made = make_plan(problem_from_json(small))
+    assert isinstance(made, Refusal)
+    return small, made
+
+
+PACKINGS: dict[str, tuple[float, dict[int, Json], int | None]] = {
+    "8 bits will do": (0.8, {8: packed(0.5), 4: packed(0.25)}, 8),
+    "4 bits will do": (0.4, {8: packed(0.5), 4: packed(0.25)}, 4),
+    "nothing will do": (0.1, {8: packed(0.5), 4: packed(0.25)}, None),
+    "its matrices are few": (0.8, {8: packed(0.95), 4: packed(0.9)}, None),
+    "packed already": (0.8, {}, None),
+}
+
+
+@pytest.mark.parametrize("name", PACKINGS)
+async def test_refusal_when_packing_while_loading_would_do_then_named_first_and_never_guessed(name: str) -> None:
+    room, by_bits, expected = PACKINGS[name]
+    problem, refusal = refused(room)
+
+    async def packings() -> dict[int, Json]:
+        return by_bits
+
+    told = await advised(problem, refusal, packings)
+    named = [bits for bits in (8, 4) if any(f"--quantize {bits}" in one for one in told.suggestions)]
+    assert named == ([] if expected is None else [expected])
+    for bits in named:
+        assert "--quantize" in told.suggestions[0]
+        assert isinstance(make_plan(problem_from_json({**problem, **by_bits[bits]})), Plan)
+    assert told.suggestions
+    assert not any("a checkpoint quantised" in one for one in told.suggestions)
+    assert (told.reason, told.undersized, told.missing_bytes) == (
+        refusal.reason,
+        refusal.undersized,
+        refusal.missing_bytes,
+    )
+
+
+async def test_refusal_when_the_problem_cannot_be_read_then_it_stays_as_it_is() -> None:
+    made = await propose(1, {"members": 5})
+    assert isinstance(made, Refusal)
+
+    async def packings() -> dict[int, Json]:
+        raise AssertionError
+
+    assert await advised({"members": 5}, made, packings) is made
 
 
 @pytest.mark.fuzz
