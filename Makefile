@@ -90,6 +90,14 @@ format: ## ruff and gofmt write
 test-long: setup ## the whole random cases and grids; minutes
 	@$(PYTEST) -m long --timeout 1800
 
+.PHONY: sim
+sim: $(BUILD)/python.done ## whole sessions under 20,000 random schedules (N=…; SEED=… plays one again, and tells what happens)
+	@PYTHONPATH=.:sidecar:planner:rendezvous:proto $(PY) -m tests.sim $(if $(SEED),--seed $(SEED) --verbose,--count $(or $(N),20000))
+
+.PHONY: chaos
+chaos: setup ## 15 minutes of random kills, stops, restarts and cuts on real processes (MINUTES=…)
+	@$(PY) -m bench.chaos --minutes $(or $(MINUTES),15)
+
 fuzz: setup ## every decoder of bytes from outside, a million hostile inputs each
 	@KAFILA_FUZZ_INPUTS=1000000 $(PYTEST) -m fuzz --timeout 0
 

@@ -40,7 +40,7 @@ from kafila_sidecar.net.nat.behaviour import Nat, StunServer  # noqa: E402
 from kafila_sidecar.net.nat.classify import OwnSocket, classify  # noqa: E402
 from kafila_sidecar.net.nat.monitor import NetworkMonitor  # noqa: E402
 from kafila_sidecar.net.udp import Received, UdpSocket, open_socket  # noqa: E402
-from kafila_sidecar.session import join  # noqa: E402
+from kafila_sidecar.session import join, opening  # noqa: E402
 from kafila_sidecar.session.admission.versions import Versions  # noqa: E402
 from kafila_sidecar.session.channel.channel import Channel  # noqa: E402
 from kafila_sidecar.session.channel.events import MessageFrom  # noqa: E402
@@ -215,9 +215,9 @@ async def roster(place: Place, folder: Path, line: Line) -> list[FormingMember]:
     return members
 
 
-def local(folder: Path) -> join.Local:
+def local(folder: Path) -> opening.Local:
     folder.mkdir()
-    return join.Local(folder, Versions("bench", planner=1, mlx_lm="bench"))
+    return opening.Local(folder, Versions("bench", planner=1, mlx_lm="bench"))
 
 
 @contextlib.asynccontextmanager

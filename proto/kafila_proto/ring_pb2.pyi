@@ -15,7 +15,7 @@ class Parcel(_message.Message):
     def __init__(self, admission: _Optional[_Union[Admission, _Mapping]] = ..., envelope: _Optional[_Union[Sealed, _Mapping]] = ...) -> None: ...
 
 class Admission(_message.Message):
-    __slots__ = ("start", "reply", "confirm", "offer", "enrol", "admitted", "refusal", "refused")
+    __slots__ = ("start", "reply", "confirm", "offer", "enrol", "admitted", "refusal", "refused", "knock", "challenge", "proof", "welcome", "wait")
     START_FIELD_NUMBER: _ClassVar[int]
     REPLY_FIELD_NUMBER: _ClassVar[int]
     CONFIRM_FIELD_NUMBER: _ClassVar[int]
@@ -24,6 +24,11 @@ class Admission(_message.Message):
     ADMITTED_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
+    KNOCK_FIELD_NUMBER: _ClassVar[int]
+    CHALLENGE_FIELD_NUMBER: _ClassVar[int]
+    PROOF_FIELD_NUMBER: _ClassVar[int]
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    WAIT_FIELD_NUMBER: _ClassVar[int]
     start: PakeStart
     reply: PakeReply
     confirm: PakeConfirm
@@ -32,7 +37,76 @@ class Admission(_message.Message):
     admitted: Sealed
     refusal: Refusal
     refused: Sealed
-    def __init__(self, start: _Optional[_Union[PakeStart, _Mapping]] = ..., reply: _Optional[_Union[PakeReply, _Mapping]] = ..., confirm: _Optional[_Union[PakeConfirm, _Mapping]] = ..., offer: _Optional[_Union[Sealed, _Mapping]] = ..., enrol: _Optional[_Union[Sealed, _Mapping]] = ..., admitted: _Optional[_Union[Sealed, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., refused: _Optional[_Union[Sealed, _Mapping]] = ...) -> None: ...
+    knock: Knock
+    challenge: Challenge
+    proof: Sealed
+    welcome: Sealed
+    wait: Sealed
+    def __init__(self, start: _Optional[_Union[PakeStart, _Mapping]] = ..., reply: _Optional[_Union[PakeReply, _Mapping]] = ..., confirm: _Optional[_Union[PakeConfirm, _Mapping]] = ..., offer: _Optional[_Union[Sealed, _Mapping]] = ..., enrol: _Optional[_Union[Sealed, _Mapping]] = ..., admitted: _Optional[_Union[Sealed, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., refused: _Optional[_Union[Sealed, _Mapping]] = ..., knock: _Optional[_Union[Knock, _Mapping]] = ..., challenge: _Optional[_Union[Challenge, _Mapping]] = ..., proof: _Optional[_Union[Sealed, _Mapping]] = ..., welcome: _Optional[_Union[Sealed, _Mapping]] = ..., wait: _Optional[_Union[Sealed, _Mapping]] = ...) -> None: ...
+
+class Knock(_message.Message):
+    __slots__ = ("ephemeral", "token")
+    EPHEMERAL_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    ephemeral: bytes
+    token: bytes
+    def __init__(self, ephemeral: _Optional[bytes] = ..., token: _Optional[bytes] = ...) -> None: ...
+
+class Challenge(_message.Message):
+    __slots__ = ("ephemeral", "sealed")
+    EPHEMERAL_FIELD_NUMBER: _ClassVar[int]
+    SEALED_FIELD_NUMBER: _ClassVar[int]
+    ephemeral: bytes
+    sealed: Sealed
+    def __init__(self, ephemeral: _Optional[bytes] = ..., sealed: _Optional[_Union[Sealed, _Mapping]] = ...) -> None: ...
+
+class ChallengeBody(_message.Message):
+    __slots__ = ("log_length", "log_head", "name")
+    LOG_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    LOG_HEAD_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    log_length: int
+    log_head: bytes
+    name: str
+    def __init__(self, log_length: _Optional[int] = ..., log_head: _Optional[bytes] = ..., name: _Optional[str] = ...) -> None: ...
+
+class ProofBody(_message.Message):
+    __slots__ = ("signature", "version", "planner", "mlx_lm_version", "protocol", "oldest_protocol", "entries", "vote")
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PLANNER_FIELD_NUMBER: _ClassVar[int]
+    MLX_LM_VERSION_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    VOTE_FIELD_NUMBER: _ClassVar[int]
+    signature: bytes
+    version: str
+    planner: int
+    mlx_lm_version: str
+    protocol: int
+    oldest_protocol: int
+    entries: _containers.RepeatedCompositeFieldContainer[SignedEntry]
+    vote: bytes
+    def __init__(self, signature: _Optional[bytes] = ..., version: _Optional[str] = ..., planner: _Optional[int] = ..., mlx_lm_version: _Optional[str] = ..., protocol: _Optional[int] = ..., oldest_protocol: _Optional[int] = ..., entries: _Optional[_Iterable[_Union[SignedEntry, _Mapping]]] = ..., vote: _Optional[bytes] = ...) -> None: ...
+
+class WelcomeBody(_message.Message):
+    __slots__ = ("name", "key", "log", "signature")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    key: bytes
+    log: _containers.RepeatedCompositeFieldContainer[SignedEntry]
+    signature: bytes
+    def __init__(self, name: _Optional[str] = ..., key: _Optional[bytes] = ..., log: _Optional[_Iterable[_Union[SignedEntry, _Mapping]]] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class WaitBody(_message.Message):
+    __slots__ = ("signature",)
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    signature: bytes
+    def __init__(self, signature: _Optional[bytes] = ...) -> None: ...
 
 class PakeStart(_message.Message):
     __slots__ = ("protocol", "message", "oldest_protocol")
@@ -167,7 +241,7 @@ class SessionTerms(_message.Message):
     def __init__(self, model: _Optional[str] = ..., revision: _Optional[str] = ..., members_wanted: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., strategy: _Optional[str] = ..., objective: _Optional[str] = ..., require: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., weight_bytes: _Optional[int] = ..., rendezvous_at_host: _Optional[bool] = ..., folder: _Optional[bool] = ..., describing_bytes: _Optional[int] = ..., quantization: _Optional[str] = ..., quantize_bits: _Optional[int] = ...) -> None: ...
 
 class LogEntry(_message.Message):
-    __slots__ = ("index", "previous", "session", "founded", "admitted", "removed", "taken_over", "locked")
+    __slots__ = ("index", "previous", "session", "founded", "admitted", "removed", "taken_over", "locked", "returned")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     PREVIOUS_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
@@ -176,6 +250,7 @@ class LogEntry(_message.Message):
     REMOVED_FIELD_NUMBER: _ClassVar[int]
     TAKEN_OVER_FIELD_NUMBER: _ClassVar[int]
     LOCKED_FIELD_NUMBER: _ClassVar[int]
+    RETURNED_FIELD_NUMBER: _ClassVar[int]
     index: int
     previous: bytes
     session: bytes
@@ -184,7 +259,8 @@ class LogEntry(_message.Message):
     removed: Removed
     taken_over: TakenOver
     locked: Locked
-    def __init__(self, index: _Optional[int] = ..., previous: _Optional[bytes] = ..., session: _Optional[bytes] = ..., founded: _Optional[_Union[Founded, _Mapping]] = ..., admitted: _Optional[_Union[Admitted, _Mapping]] = ..., removed: _Optional[_Union[Removed, _Mapping]] = ..., taken_over: _Optional[_Union[TakenOver, _Mapping]] = ..., locked: _Optional[_Union[Locked, _Mapping]] = ...) -> None: ...
+    returned: Returned
+    def __init__(self, index: _Optional[int] = ..., previous: _Optional[bytes] = ..., session: _Optional[bytes] = ..., founded: _Optional[_Union[Founded, _Mapping]] = ..., admitted: _Optional[_Union[Admitted, _Mapping]] = ..., removed: _Optional[_Union[Removed, _Mapping]] = ..., taken_over: _Optional[_Union[TakenOver, _Mapping]] = ..., locked: _Optional[_Union[Locked, _Mapping]] = ..., returned: _Optional[_Union[Returned, _Mapping]] = ...) -> None: ...
 
 class Founded(_message.Message):
     __slots__ = ("terms", "host")
@@ -240,6 +316,14 @@ class Ballot(_message.Message):
     signature: bytes
     def __init__(self, voter: _Optional[str] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
+class Returned(_message.Message):
+    __slots__ = ("admitted", "mailbox")
+    ADMITTED_FIELD_NUMBER: _ClassVar[int]
+    MAILBOX_FIELD_NUMBER: _ClassVar[int]
+    admitted: int
+    mailbox: int
+    def __init__(self, admitted: _Optional[int] = ..., mailbox: _Optional[int] = ...) -> None: ...
+
 class Locked(_message.Message):
     __slots__ = ("locked",)
     LOCKED_FIELD_NUMBER: _ClassVar[int]
@@ -289,7 +373,7 @@ class Envelope(_message.Message):
     def __init__(self, sender: _Optional[str] = ..., sequence: _Optional[int] = ..., control: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., log_length: _Optional[int] = ..., log_head: _Optional[bytes] = ...) -> None: ...
 
 class Control(_message.Message):
-    __slots__ = ("epoch", "entries", "capability", "candidates", "plan", "link", "go", "progress", "ready", "fault", "goodbye", "measured", "vote", "standing", "ask", "holds", "draws")
+    __slots__ = ("epoch", "entries", "capability", "candidates", "plan", "link", "go", "progress", "ready", "fault", "goodbye", "measured", "vote", "standing", "ask", "holds", "draws", "moved", "moved_in", "begun")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     CAPABILITY_FIELD_NUMBER: _ClassVar[int]
@@ -307,6 +391,9 @@ class Control(_message.Message):
     ASK_FIELD_NUMBER: _ClassVar[int]
     HOLDS_FIELD_NUMBER: _ClassVar[int]
     DRAWS_FIELD_NUMBER: _ClassVar[int]
+    MOVED_FIELD_NUMBER: _ClassVar[int]
+    MOVED_IN_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     entries: LogEntries
     capability: Capability
@@ -324,7 +411,10 @@ class Control(_message.Message):
     ask: Ask
     holds: Holds
     draws: Draws
-    def __init__(self, epoch: _Optional[int] = ..., entries: _Optional[_Union[LogEntries, _Mapping]] = ..., capability: _Optional[_Union[Capability, _Mapping]] = ..., candidates: _Optional[_Union[Candidates, _Mapping]] = ..., plan: _Optional[_Union[PlanProposal, _Mapping]] = ..., link: _Optional[_Union[LinkReport, _Mapping]] = ..., go: _Optional[_Union[Go, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., measured: _Optional[_Union[Measured, _Mapping]] = ..., vote: _Optional[_Union[Vote, _Mapping]] = ..., standing: _Optional[_Union[Standing, _Mapping]] = ..., ask: _Optional[_Union[Ask, _Mapping]] = ..., holds: _Optional[_Union[Holds, _Mapping]] = ..., draws: _Optional[_Union[Draws, _Mapping]] = ...) -> None: ...
+    moved: Moved
+    moved_in: MovedIn
+    begun: Begun
+    def __init__(self, epoch: _Optional[int] = ..., entries: _Optional[_Union[LogEntries, _Mapping]] = ..., capability: _Optional[_Union[Capability, _Mapping]] = ..., candidates: _Optional[_Union[Candidates, _Mapping]] = ..., plan: _Optional[_Union[PlanProposal, _Mapping]] = ..., link: _Optional[_Union[LinkReport, _Mapping]] = ..., go: _Optional[_Union[Go, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., measured: _Optional[_Union[Measured, _Mapping]] = ..., vote: _Optional[_Union[Vote, _Mapping]] = ..., standing: _Optional[_Union[Standing, _Mapping]] = ..., ask: _Optional[_Union[Ask, _Mapping]] = ..., holds: _Optional[_Union[Holds, _Mapping]] = ..., draws: _Optional[_Union[Draws, _Mapping]] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., moved_in: _Optional[_Union[MovedIn, _Mapping]] = ..., begun: _Optional[_Union[Begun, _Mapping]] = ...) -> None: ...
 
 class LogEntries(_message.Message):
     __slots__ = ("entries",)
@@ -386,6 +476,10 @@ class Go(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class Begun(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class Progress(_message.Message):
     __slots__ = ("doing", "fetched_bytes", "total_bytes", "rate_bytes_per_s", "waits_for")
     DOING_FIELD_NUMBER: _ClassVar[int]
@@ -421,6 +515,38 @@ class Draws(_message.Message):
     SOURCES_FIELD_NUMBER: _ClassVar[int]
     sources: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, sources: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Moved(_message.Message):
+    __slots__ = ("number", "address", "room", "since", "at_host", "residents")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    ROOM_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    AT_HOST_FIELD_NUMBER: _ClassVar[int]
+    RESIDENTS_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    address: str
+    room: int
+    since: int
+    at_host: bool
+    residents: _containers.RepeatedCompositeFieldContainer[Resident]
+    def __init__(self, number: _Optional[int] = ..., address: _Optional[str] = ..., room: _Optional[int] = ..., since: _Optional[int] = ..., at_host: _Optional[bool] = ..., residents: _Optional[_Iterable[_Union[Resident, _Mapping]]] = ...) -> None: ...
+
+class Resident(_message.Message):
+    __slots__ = ("member", "mailbox")
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    MAILBOX_FIELD_NUMBER: _ClassVar[int]
+    member: int
+    mailbox: int
+    def __init__(self, member: _Optional[int] = ..., mailbox: _Optional[int] = ...) -> None: ...
+
+class MovedIn(_message.Message):
+    __slots__ = ("number", "mailbox")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    MAILBOX_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    mailbox: int
+    def __init__(self, number: _Optional[int] = ..., mailbox: _Optional[int] = ...) -> None: ...
 
 class Ready(_message.Message):
     __slots__ = ()
@@ -475,20 +601,52 @@ class Measured(_message.Message):
     def __init__(self, trace_json: _Optional[str] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("epoch", "generate")
+    __slots__ = ("epoch", "generate", "id", "replay")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     GENERATE_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    REPLAY_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     generate: bytes
-    def __init__(self, epoch: _Optional[int] = ..., generate: _Optional[bytes] = ...) -> None: ...
+    id: bytes
+    replay: Replay
+    def __init__(self, epoch: _Optional[int] = ..., generate: _Optional[bytes] = ..., id: _Optional[bytes] = ..., replay: _Optional[_Union[Replay, _Mapping]] = ...) -> None: ...
 
 class Answer(_message.Message):
-    __slots__ = ("reply", "refusal")
+    __slots__ = ("reply", "refusal", "interrupted", "tokens", "beginning")
     REPLY_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    INTERRUPTED_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    BEGINNING_FIELD_NUMBER: _ClassVar[int]
     reply: bytes
     refusal: Refusal
-    def __init__(self, reply: _Optional[bytes] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ...) -> None: ...
+    interrupted: str
+    tokens: _containers.RepeatedScalarFieldContainer[int]
+    beginning: Beginning
+    def __init__(self, reply: _Optional[bytes] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., interrupted: _Optional[str] = ..., tokens: _Optional[_Iterable[int]] = ..., beginning: _Optional[_Union[Beginning, _Mapping]] = ...) -> None: ...
+
+class Beginning(_message.Message):
+    __slots__ = ("prompt", "seed")
+    PROMPT_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    prompt: _containers.RepeatedScalarFieldContainer[int]
+    seed: int
+    def __init__(self, prompt: _Optional[_Iterable[int]] = ..., seed: _Optional[int] = ...) -> None: ...
+
+class Replay(_message.Message):
+    __slots__ = ("beginning", "answer", "prompt_s", "output_s", "times")
+    BEGINNING_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_S_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_S_FIELD_NUMBER: _ClassVar[int]
+    TIMES_FIELD_NUMBER: _ClassVar[int]
+    beginning: Beginning
+    answer: _containers.RepeatedScalarFieldContainer[int]
+    prompt_s: float
+    output_s: float
+    times: int
+    def __init__(self, beginning: _Optional[_Union[Beginning, _Mapping]] = ..., answer: _Optional[_Iterable[int]] = ..., prompt_s: _Optional[float] = ..., output_s: _Optional[float] = ..., times: _Optional[int] = ...) -> None: ...
 
 class WeightsAsk(_message.Message):
     __slots__ = ("describe", "units")

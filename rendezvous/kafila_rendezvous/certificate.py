@@ -6,6 +6,8 @@ P-256, since gRPC's TLS refuses Ed25519. Its dates say nothing: who trusts it co
 import base64
 import datetime
 import hashlib
+import logging
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from kafila_rendezvous.errors import CannotServe
+
+logger = logging.getLogger(__name__)
 
 SERVER_NAME = "kafila-rendezvous"
 FINGERPRINT_LETTERS = 20  # of base32, 100 bits: a second certificate with the same start is out of reach
@@ -78,16 +82,50 @@ def read_key_pair(certificate: Path, key: Path) -> KeyPair:
 
 
 def keep_key_pair(folder: Path) -> KeyPair:
-    """The key pair kept in `folder`, made at the first call; the folder is 0700, the key 0600."""
+    """The key pair kept in `folder`, made at the first call; the folder is 0700, the key 0600.
+
+    One that a crash or a disk has damaged is set aside for a new one, by which the address' fingerprint is another.
+    """
     certificate, key = folder / "certificate.pem", folder / "key.pem"
     if certificate.exists() and key.exists():
-        return read_key_pair(certificate, key)
+        try:
+            return _matching(read_key_pair(certificate, key))
+        except CannotServe as error:
+            _set_aside(error, certificate, key)
     pair = make_key_pair()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        key.touch(mode=0o600)
-        key.write_bytes(pair.key_pem)
-        certificate.write_bytes(pair.certificate_pem)
+        _write_whole(key, pair.key_pem)
+        _write_whole(certificate, pair.certificate_pem)  # the last one: without it there is no pair
     except OSError as error:
         raise CannotServe(f"can't keep the certificate in {folder}: {error}") from error
     return pair
+
+
+def _matching(pair: KeyPair) -> KeyPair:
+    """Raises CannotServe for a key that is not the certificate's."""
+    certificate = x509.load_pem_x509_certificate(pair.certificate_pem)
+    key = serialization.load_pem_private_key(pair.key_pem, password=None)
+    if certificate.public_key() != key.public_key():
+        raise CannotServe("the kept key is not the kept certificate's")
+    return pair
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    """Private, and there as a whole or not at all."""
+    beside = path.with_name(path.name + ".new")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
+def _set_aside(why: CannotServe, *paths: Path) -> None:
+    logger.warning("%s; both are set aside as .broken, and made anew: the fingerprint is another", why)
+    try:
+        for path in paths:
+            path.replace(path.with_name(path.name + ".broken"))
+    except OSError as error:
+        raise CannotServe(f"{why}, and can't be set aside: {error}") from why

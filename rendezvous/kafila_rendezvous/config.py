@@ -47,6 +47,8 @@ class RendezvousLimits:
     queued_bytes_per_room: int = 32 * 1024 * 1024  # the last eighth for small mail of addresses that hold little
     queued_bytes_in_all: int = 256 * 1024 * 1024  # the same
     idle_ttl_s: float = 60.0  # a mailbox that nobody attends; so long after a restart may its owner come back
+    rest_ttl_s: float = 7 * 86_400.0  # so long after everybody was lost may one who had a mailbox open a room again
+    resting_rooms: int = 10_000
     cool_down_s: float = 600.0  # before a room's number is given out again
     greets_per_address_and_minute: int = 120
     udp_requests_per_address_and_s: float = 50.0  # STUN, and binding at the relay; what the relay carries has its own

@@ -115,7 +115,7 @@ async def run(config: "Config") -> None:
             await stop.wait()
         finally:
             signal.alarm(STOP_DEADLINE_S)
-            node.leave_all()
+            node.stop_all()
             await server.stop(STOP_GRACE_S)
             config.socket.unlink(missing_ok=True)
 

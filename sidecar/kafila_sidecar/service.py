@@ -18,12 +18,13 @@ from kafila_sidecar.foreign import line
 from kafila_sidecar.lack import as_typed
 from kafila_sidecar.machine.node import LocalNode
 from kafila_sidecar.said import check_said
+from kafila_sidecar.serving.limits import MOST_REQUEST_BYTES
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MAX_MESSAGE_BYTES = 64 * 1024 * 1024  # a prompt with its conversation; Ollama itself sets no limit
+MAX_MESSAGE_BYTES = MOST_REQUEST_BYTES + (64 << 10)  # what is a little too large is refused in words
 HEADER_BYTES = 8 * 1024  # of a call; the server's have some 200
 _OPTIONS = [
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),

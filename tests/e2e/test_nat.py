@@ -197,3 +197,28 @@ async def test_rebinding_when_in_the_middle_of_a_stream_then_it_goes_unnoticed(
     await talk.stop()
     assert not links[0].closed.done()
     await close(*members)
+
+
+@pytest.mark.parametrize("side", [0, 1], ids=["dialler", "listener"])
+async def test_udp_when_a_router_drops_it_for_a_while_then_the_talk_goes_on_by_tcp_within_three_seconds_and_comes_back(
+    side: int, lab: Lab, rendezvous: SimRendezvous
+) -> None:
+    homes = [lab.home(ORDINARY, i) for i in (0, 1)]
+    members = [member(rendezvous, space, i) for i, (_, space) in enumerate(homes)]
+    members[1].on_stream = echo
+    _, links = await linked(*members)
+    talk = LabTalk(links[0])
+    await asyncio.sleep(1)
+    assert links[0].path == "direct"
+    with homes[side][0].without_udp():
+        await asyncio.sleep(0.2)  # what was on its way
+        before = talk.answered
+        await until(lambda: talk.answered > before + 2, 3.5)
+        await asyncio.sleep(16)
+        assert links[0].path == "relay"
+    await until(lambda: links[0].path == links[1].path == "direct", 40)
+    before = talk.answered
+    await until(lambda: talk.answered > before + 20, 5)
+    await talk.stop()
+    assert not any(link.closed.done() for link in links)
+    await close(*members)

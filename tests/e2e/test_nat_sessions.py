@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -183,4 +183,22 @@ def test_mixed_session_when_networks_change_in_the_middle_of_answers_then_not_a_
         with meanwhile(lambda router=router, number=number: router.move(f"10.9.3.{number + 1}")):  # type: ignore[misc]
             assert homes.chat(first, COUNT, TOKENS) == whole
         until(lambda: homes.paths() == ["direct"] * 3, 40)
+    homes.leave()
+
+
+@pytest.mark.timeout(240)
+def test_session_when_a_router_drops_udp_for_a_while_then_nobody_is_lost_and_answers_go_on(homes: Homes) -> None:
+    homes.behave([ORDINARY] * 3)
+    check(homes, homes.form(), ["direct"] * 3)
+    first = homes.members[0]
+    whole = homes.chat(first, COUNT, TOKENS)
+    with ExitStack() as outage:
+        with meanwhile(lambda: outage.enter_context(homes.routers[1].without_udp())):
+            assert homes.chat(first, COUNT, TOKENS) == whole
+        time.sleep(20)
+        assert homes.chat(first, COUNT, TOKENS) == whole
+        assert "relay" in homes.paths()
+    assert sorted(one["name"] for one in homes.session(first)["members"]) == sorted(NAMES)
+    until(lambda: homes.paths() == ["direct"] * 3, 60)
+    assert homes.chat(first, COUNT, TOKENS) == whole
     homes.leave()

@@ -92,7 +92,7 @@ async def test_member_when_its_neighbour_breaks_the_rings_rules_then_the_epoch_e
     assert "NaN" in driven.stage.faults[-1].sentence
     down = ring_pb2.LinkReport(peer="bob", up=False)
     assert down in [control.link for control in driven.channel.sent if control.HasField("link")]
-    assert not [control for control in driven.channel.sent if control.HasField("fault")]
+    assert [control.fault.kind for control in driven.channel.sent if control.HasField("fault")] == ["misbehaves"]
     driven.turns.link_changed("bob", StandingLink(), None)  # type: ignore[arg-type]
     await driven.settled()
     assert down == [control.link for control in driven.channel.sent if control.HasField("link")][-1]

@@ -177,6 +177,24 @@ def test_link_when_it_breaks_for_good_while_serving_then_one_of_its_ends_is_set_
     assert party.ring == {"ada", "bob"}
 
 
+@pytest.mark.parametrize("objective", ["paper", "latency", "throughput"])
+def test_pair_when_no_frame_passes_between_the_two_then_the_planner_finds_a_ring_in_which_they_are_no_neighbours(
+    objective: str,
+) -> None:
+    party = MeasuredParty(wanted=4, objective=objective)
+    party.form()
+    party.join("dan")
+    party.measure("dan")
+    party.assert_serving(*NAMES, "dan")
+    party.broken.add(frozenset(("bob", "cyd")))
+    party.accuse("bob", "cyd")
+    party.accuse("cyd", "bob")
+    party.assert_serving(*NAMES, "dan")
+    assert party.removed == []
+    assert frozenset(("bob", "cyd")) not in party.proposals[-1].ring
+    assert objective != "paper" or (party.ring == {*NAMES, "dan"} and party.aside == {})
+
+
 def test_member_when_it_denies_one_neighbour_after_the_other_then_it_is_set_aside_itself() -> None:
     party = MeasuredParty(wanted=4, objective="paper")
     party.form()

@@ -194,7 +194,7 @@ def test_log_when_somebody_comes_and_goes_without_end_then_joining_ends_and_the_
     host = village["host"].upkeep
 
     def come_and_go() -> None:
-        for _ in range(300):
+        for _ in range(600):
             village.join("eve")
             village.do("host", host.remove("eve", "left"))
 

@@ -126,6 +126,46 @@ def test_timer_when_mailbox_is_idle_then_it_and_its_room_go() -> None:
     assert len(rooms) == 0
 
 
+def test_room_when_everybody_was_lost_then_who_had_a_mailbox_opens_it_again_under_its_number() -> None:
+    rooms = fresh(RendezvousLimits(idle_ttl_s=60.0, rest_ttl_s=1000.0, cool_down_s=10.0))
+    host = create(rooms)
+    guest = join(rooms, host.room)
+    host_secret, guest_secret = rooms.secret(host), rooms.secret(guest)
+    rooms.handle_timer(60.0)
+    assert len(rooms) == 0
+    with pytest.raises(Unknown):
+        join(rooms, host.room, 61.0)
+    assert create(rooms, 700.0).room != host.room  # though it would have cooled down
+    rooms.attend(guest, guest_secret, address=ADDRESS, now=900.0)
+    assert join(rooms, host.room, 900.0).mailbox == 3
+    rooms.leave(guest, guest_secret, 901.0)
+    rooms.leave(Key(host.room, 3), rooms.secret(Key(host.room, 3)), 901.0)
+    with pytest.raises(Unknown):  # the last one has given it up
+        rooms.attend(host, host_secret, address=ADDRESS, now=902.0)
+
+
+@pytest.mark.parametrize("shown", ["a stranger's", "late", "too many"])
+def test_room_when_it_rests_then_nobody_else_opens_it_and_not_for_ever(shown: str) -> None:
+    most = 1 if shown == "too many" else 10
+    rooms = fresh(RendezvousLimits(idle_ttl_s=60.0, rest_ttl_s=1000.0, cool_down_s=10.0, rooms_per_address=most))
+    if shown == "too many":
+        other = create(rooms)
+        secret = rooms.secret(other)
+        rooms.handle_timer(60.0)
+    host = create(rooms, 61.0)
+    host_secret = rooms.secret(host)
+    rooms.handle_timer(121.0)
+    secret, now = {
+        "a stranger's": (Secrets(b"a stranger").make(serial=1, room=host.room, mailbox=1), 130.0),
+        "late": (host_secret, 1121.0),
+        "too many": (host_secret, 130.0),
+    }[shown]
+    with pytest.raises(Unknown):
+        rooms.attend(host, secret, address=ADDRESS, now=now)
+    create(rooms, 1200.0)
+    assert create(rooms, 1300.0).room <= 2 if most > 1 else True
+
+
 def test_timer_when_mailbox_is_attended_again_then_it_stays() -> None:
     rooms = fresh(RendezvousLimits(idle_ttl_s=60.0))
     host = create(rooms)

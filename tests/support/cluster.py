@@ -3,6 +3,7 @@
 Every member has its own home, store and port, as on machines of their own. All processes end with the cluster.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -13,7 +14,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -115,6 +116,10 @@ class ClusterMember:
         is_open = [session for session in sessions if session["state"] != "closed"]
         return next(iter(is_open or sessions), {})
 
+    def pids(self) -> list[int]:
+        """Of all its processes: the server, what it started, and what those did."""
+        return _family(self.process.popen.pid)
+
     def sidecar_pid(self) -> int:
         """The process id of this member's sidecar."""
         children = Path(f"/proc/{self.process.popen.pid}/task").glob("*/children")
@@ -183,6 +188,10 @@ class Cluster:
         _wait_for_member(member)
         return member
 
+    def start_again(self, member: ClusterMember) -> None:
+        """Starts `ollama serve` of a member whose processes are gone, as it was started first."""
+        member.process = self.spawn(member.name, [str(OLLAMA), "serve"], dict(member.environment))
+
     def spawn(self, name: str, command: list[str], environment: dict[str, str]) -> Process:
         log = self.folder / f"{name}.log"
         with log.open("ab") as out:
@@ -212,6 +221,26 @@ def make_cluster(*names: str, folders: tuple[Path, ...], below: Path | None = No
 def kill(pid: int) -> None:
     """SIGKILL: the machine is gone without a word."""
     os.kill(pid, signal.SIGKILL)
+
+
+def kill_all(members: Iterable[ClusterMember]) -> None:
+    """A power cut: SIGKILL to all their processes at once."""
+    members = list(members)
+    pids = [pid for member in members for pid in member.pids()]
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    for member in members:
+        member.process.popen.wait(STOP_DEADLINE_S)
+
+
+def _family(pid: int) -> list[int]:
+    try:
+        files = list(Path(f"/proc/{pid}/task").glob("*/children"))
+        children = [int(child) for file in files for child in file.read_text().split()]
+    except FileNotFoundError:
+        return []
+    return [pid, *(one for child in children for one in _family(child))]
 
 
 def _wait_for_port(port: int) -> None:

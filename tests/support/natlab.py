@@ -62,6 +62,15 @@ _KNOWN_ADDRESS = _LEARN % {
 }
 
 
+_WITHOUT_UDP = """
+table ip cut {
+ chain forward { type filter hook forward priority -10; policy accept;
+  meta l4proto udp drop
+ }
+}
+"""
+
+
 class Behaviour(Enum):
     """What a router does, as nftables rules: firewall, learnt ways in, how ports are chosen."""
 
@@ -137,6 +146,15 @@ class Router:
             (error,) = struct.unpack("=i", kernel.recv(4096)[16:20])
             if error:
                 raise OSError(-error, "can't forget tracked connections")
+
+    @contextlib.contextmanager
+    def without_udp(self) -> Iterator[None]:
+        """It carries no UDP meanwhile; TCP goes on, and nothing is forgotten."""
+        self.space.run("nft", "-f", "-", feed=_WITHOUT_UDP)
+        try:
+            yield
+        finally:
+            self.space.run("nft", "delete", "table", "ip", "cut")
 
     def move(self, address: str) -> None:
         """Another address outside, as after a new dial-in: all mappings change."""

@@ -127,7 +127,8 @@ class Box:
         idle_s: float = BINDING_IDLE_S,
     ) -> None:
         self.mapping, self.filtering, self.hairpin = mapping, filtering, hairpin
-        self.blocks_udp = False
+        self.blocks_udp = False  # nothing from inside gets out
+        self.lets_nothing_in = False
         self.refuses: set[str] = set()  # outside addresses from which nothing comes in
         self.inner = Realm(outer.network, uplink=self._outbound, isolates=isolates)
         self._outer = outer
@@ -171,7 +172,12 @@ class Box:
 
     def _inbound(self, packet: Packet) -> None:
         binding = self._by_port.get(packet.target[1])
-        if packet.source[0] in self.refuses or binding is None or binding.inside[0] not in self.inner.doors:
+        if (
+            self.lets_nothing_in
+            or packet.source[0] in self.refuses
+            or binding is None
+            or binding.inside[0] not in self.inner.doors
+        ):
             return
         if self._is_live(binding) and self._lets_in(binding, packet.source):
             self.inner.deliver(packet._replace(target=binding.inside), self.inner.doors[binding.inside[0]])

@@ -77,6 +77,8 @@ func tellCode(ctx context.Context, c *control.Client, name string, s screen) err
 		return err
 	}
 	switch {
+	case session.Code == "" && session.Host == session.Self:
+		return errors.New("the rendezvous has forgotten this session, so its code is dead: nobody can join until it has another one")
 	case session.Code == "":
 		return fmt.Errorf("only the host, %s, knows this session's code: ask there", session.Host)
 	case session.Host != session.Self:

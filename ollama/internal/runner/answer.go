@@ -115,10 +115,19 @@ func (a *answer) fail(code int, sentence string) {
 		http.Error(a.w, sentence, code)
 	case a.framed:
 		a.flush()
+		a.tell(envelope.Failure{Status: code, Sentence: sentence})
 		a.line(llm.CompletionResponse{Content: envelope.Frame{Error: sentence}.Encode()})
 	default:
 		a.flush()
+		a.tell(envelope.Failure{Status: code, Sentence: sentence})
 		a.breakOff(sentence)
+	}
+}
+
+// tell has our own server know of a failure before stock does, for APIs in which stock passes it over.
+func (a *answer) tell(failure envelope.Failure) {
+	if _, err := a.w.Write(failure.Line()); err != nil {
+		slog.Debug("runner_error_not_sent", "error", err)
 	}
 }
 

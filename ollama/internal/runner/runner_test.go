@@ -31,6 +31,7 @@ import (
 // The test binary is also the runner that the scheduler starts.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "runner" {
+		returnPatience = 2 * time.Second
 		if err := Run(os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, "error:", err)
 			os.Exit(1)
@@ -50,7 +51,7 @@ func stubFile(t *testing.T, by seal.Key) string {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if err := stub.Write(file, fake.ReadySession(), by); err != nil {
+	if err := stub.Write(file, fake.ReadySession(), by, ""); err != nil {
 		t.Fatal(err)
 	}
 	return file.Name()
@@ -157,6 +158,35 @@ func TestRunner_whenRefused_keepsStatusAndSentence(t *testing.T) {
 	failed, ok := err.(api.StatusError)
 	if !ok || failed.StatusCode != 400 || failed.ErrorMessage != sentence {
 		t.Errorf("%#v", err)
+	}
+}
+
+// The sidecar is not even asked, and the runner goes on with its other answers.
+func TestRunner_whenARequestIsTooLarge_refusesInWordsAndLivesOn(t *testing.T) {
+	s := &fake.Sidecar{Replies: []string{"Par"}}
+	server, _ := loadStub(t, s)
+	long := strings.Repeat("x", requestLimitBytes)
+	many := make([]string, 3_000_000)
+	for name, request := range map[string]llm.CompletionRequest{
+		"prompt":   {Prompt: long},
+		"escaped":  {Prompt: strings.Repeat("\x01", bodyLimitBytes/6+1)},
+		"stops":    {Prompt: "x", Options: &api.Options{Stop: append(many, strings.Repeat("y", requestLimitBytes-2*len(many)))}},
+		"envelope": {Prompt: envelope.Start + long + envelope.End},
+	} {
+		if request.Options == nil {
+			request.Options = &api.Options{}
+		}
+		err := server.Completion(t.Context(), request, func(llm.CompletionResponse) {})
+		failed, ok := err.(api.StatusError)
+		if !ok || failed.StatusCode != 400 || !strings.Contains(failed.ErrorMessage, "shorten it") || s.Asked() != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if server.HasExited() || server.Ping(t.Context()) != nil {
+			t.Fatalf("%s: the runner was killed", name)
+		}
+	}
+	if _, last, err := complete(t.Context(), server, "hello", nil); err != nil || !last.Done {
+		t.Errorf("afterwards: %v", err)
 	}
 }
 

@@ -19,7 +19,8 @@ import (
 const lookLimitBytes = 16 << 20
 
 // A front stands before the stock server and refuses what must not be done to the models of sessions: they have one name,
-// come by joining and go by leaving. Everything else passes through byte for byte.
+// come by joining and go by leaving. Streams of APIs in which stock says nothing of an answer's failure get an end that
+// tells it. Everything else passes through byte for byte.
 type front struct {
 	models *SessionModels
 	key    seal.Key
@@ -50,6 +51,10 @@ var refusals = map[string]func(*front, asked) string{
 
 // ServeHTTP goes by the path that stock goes by, with its escapes undone, and not by patterns of a ServeMux.
 func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if form, ok := streamForms[r.Method+" "+r.URL.Path]; ok {
+		form.serve(w, r, f.stock)
+		return
+	}
 	refuse := refusals[r.Method+" "+r.URL.Path]
 	if refuse == nil || f.key.Fits(r.Header.Get(seal.Header), seal.Store) {
 		f.stock.ServeHTTP(w, r)

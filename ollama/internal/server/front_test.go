@@ -149,7 +149,7 @@ func keepStub(t *testing.T, key seal.Key) string {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if err := stub.Write(file, &pb.Session{Id: "s1", Vehicle: &pb.StubModel{Name: fake.ModelName}}, key); err != nil {
+	if err := stub.Write(file, &pb.Session{Id: "s1", Vehicle: &pb.StubModel{Name: fake.ModelName}}, key, ""); err != nil {
 		t.Fatal(err)
 	}
 	content, err := os.ReadFile(file.Name())

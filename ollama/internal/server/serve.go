@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"syscall"
@@ -26,6 +27,7 @@ import (
 	"kafila/ollama/internal/home"
 	"kafila/ollama/internal/seal"
 	"kafila/ollama/internal/sidecar"
+	"kafila/ollama/internal/stub"
 )
 
 // Serve runs the stock server by calling stock, with a sidecar beside it and the session routes in front of its own.
@@ -53,7 +55,9 @@ func Serve(ctx context.Context, stock func() error) error {
 
 	ctx, cancel := context.WithCancel(ctx)
 	ollama := api.NewClient(envconfig.Host(), &http.Client{Transport: &seal.Transport{Seal: key.ToStore}})
-	models := NewSessionModels(ctx, keeper.Client(), ollama, scheduler, key)
+	owner, release := ownership(keeper.Socket())
+	defer release()
+	models := NewSessionModels(ctx, keeper.Client(), ollama, scheduler, key, owner)
 	standBefore(http.DefaultServeMux, Routes(keeper, models, accessOfOwner()), models, key)
 	var running sync.WaitGroup
 	running.Add(1)
@@ -65,6 +69,17 @@ func Serve(ctx context.Context, stock func() error) error {
 	cancel()
 	running.Wait()
 	return err
+}
+
+// ownership gives the file that says of stub models that their server lives, until release; without one, nothing says it.
+func ownership(socket string) (owner string, release func() error) {
+	owner = filepath.Join(filepath.Dir(socket), "owner")
+	release, err := stub.Own(owner)
+	if err != nil {
+		slog.Warn("session_models_not_owned", "error", err)
+		return "", func() error { return nil }
+	}
+	return owner, release
 }
 
 // leaveNoCore has the system keep no picture of our memory on the disk should we crash, nor of the sidecar's and the
@@ -98,7 +113,8 @@ func accessOfOwner() Access {
 // tellRunners leaves in the environment what the runners that the scheduler starts have to know, and has stock's requests
 // to them sealed.
 func tellRunners(socket string, key seal.Key) error {
-	http.DefaultClient.Transport = &seal.Transport{Seal: key.ToRunner} // which stock's scheduler asks them with
+	sealed := &seal.Transport{Seal: key.ToRunner}
+	http.DefaultClient.Transport = &listening{next: sealed} // which stock's scheduler asks them with
 	return errors.Join(
 		os.Setenv(env.Socket, socket), os.Setenv(env.ServerPID, strconv.Itoa(os.Getpid())), os.Setenv(env.Seal, key.Encode()))
 }

@@ -40,12 +40,12 @@ type SessionModels struct {
 }
 
 // NewSessionModels has nothing to look after yet. ctx is the server's: followers end with it. The models that it writes
-// are sealed by key.
+// are sealed by key, and name owner, see stub.Owner.
 func NewSessionModels(
-	ctx context.Context, sidecar pb.SidecarClient, ollama *api.Client, scheduler *Scheduler, key seal.Key,
+	ctx context.Context, sidecar pb.SidecarClient, ollama *api.Client, scheduler *Scheduler, key seal.Key, owner string,
 ) *SessionModels {
 	return &SessionModels{
-		ctx: ctx, sidecar: sidecar, store: &store{client: ollama, scheduler: scheduler, key: key}, scheduler: scheduler,
+		ctx: ctx, sidecar: sidecar, store: &store{client: ollama, scheduler: scheduler, key: key, owner: owner}, scheduler: scheduler,
 		following: map[string]bool{}, known: map[string]*pb.Session{}, held: map[string]uint64{},
 	}
 }
@@ -83,7 +83,7 @@ func (m *SessionModels) removeStale(live []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, name := range names {
-		if slices.Contains(live, name) {
+		if slices.Contains(live, name) || m.store.isOfLivingServer(m.ctx, name) {
 			continue
 		}
 		maps.DeleteFunc(m.known, func(_ string, s *pb.Session) bool { return s.Vehicle.Name == name })
@@ -147,6 +147,11 @@ func (m *SessionModels) changes(id string) error {
 		switch session.State {
 		case sessionapi.Closed:
 			return nil
+		case sessionapi.Sleeping:
+			if session.Vehicle == nil {
+				continue // it was never planned
+			}
+			fallthrough // what is asked meanwhile waits in the sidecar
 		case sessionapi.Ready:
 			if err := m.ensure(m.ctx, session); err != nil {
 				slog.Error("session_model_not_registered", "session", id, "error", err)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"kafila/ollama/internal/seal"
 	"kafila/ollama/internal/sessionapi"
 	"kafila/ollama/internal/sidecar"
+	"kafila/ollama/internal/stub"
 	"kafila/ollama/pb"
 )
 
@@ -22,7 +24,7 @@ func modelsOf(t *testing.T, s *fake.Sidecar) (*SessionModels, *fake.Ollama) {
 	scheduler := &Scheduler{}
 	scheduler.Adopt()
 	memory, ollama := fake.StartOllama(t)
-	return NewSessionModels(t.Context(), clientOf(t, s), ollama, scheduler, seal.New()), memory
+	return NewSessionModels(t.Context(), clientOf(t, s), ollama, scheduler, seal.New(), ""), memory
 }
 
 func clientOf(t *testing.T, s *fake.Sidecar) pb.SidecarClient {
@@ -159,7 +161,7 @@ func TestSessionModels_reconcile_removesTheStaleAndKeepsTheRest(t *testing.T) {
 
 func TestFollowed_whenTheCallFails_followsNothing(t *testing.T) {
 	client := clientOf(t, &fake.Sidecar{})
-	models := NewSessionModels(t.Context(), client, nil, &Scheduler{}, seal.New())
+	models := NewSessionModels(t.Context(), client, nil, &Scheduler{}, seal.New(), "")
 	call := followed(models, client.CreateSession)
 	if _, err := call(t.Context(), &pb.CreateSessionRequest{}); err == nil {
 		t.Error("no error")
@@ -220,5 +222,45 @@ func TestSessionModels_ensure_whenAnotherSessionHasTheName_leavesItToThatOne(t *
 	models.forget("s1")
 	if err := models.ensure(t.Context(), second); err != nil {
 		t.Errorf("once the name is free: %v", err)
+	}
+}
+
+func TestSessionModels_whenThisMachineIsAwayFromTheSession_keepsItsModel(t *testing.T) {
+	asleep := fake.ReadySession()
+	asleep.State = sessionapi.Sleeping
+	s := &fake.Sidecar{Sessions: []*pb.Session{asleep}, Drops: true}
+	models, memory := modelsOf(t, s)
+	if err := models.changes("s1"); err == nil {
+		t.Error("the watch did not end")
+	}
+	if _, there := memory.Created(fake.ModelName); !there || !memory.Loaded(fake.ModelName) {
+		t.Error("what is asked meanwhile finds no model")
+	}
+	asleep.Vehicle = nil // it was away before it was ever planned
+	if err := models.changes("s1"); err == nil {
+		t.Error("the watch did not end")
+	}
+}
+
+func TestSessionModels_reconcile_leavesTheModelsOfAnotherServerThatLives(t *testing.T) {
+	owner := filepath.Join(t.TempDir(), "owner")
+	memory, client := fake.StartOllama(t)
+	other := NewSessionModels(t.Context(), clientOf(t, &fake.Sidecar{}), client, &Scheduler{}, seal.New(), owner)
+	if err := other.ensure(t.Context(), fake.ReadySession()); err != nil {
+		t.Fatal(err)
+	}
+	own := NewSessionModels(t.Context(), clientOf(t, &fake.Sidecar{}), client, &Scheduler{}, seal.New(), owner+" of mine")
+	release, err := stub.Own(owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own.reconcile()
+	if names := memory.Names(); len(names) != 1 {
+		t.Errorf("while the other server lives: %v", names)
+	}
+	release()
+	own.reconcile()
+	if names := memory.Names(); len(names) != 0 {
+		t.Errorf("once it is gone: %v", names)
 	}
 }

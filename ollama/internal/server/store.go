@@ -29,6 +29,7 @@ type store struct {
 	client    *api.Client
 	scheduler *Scheduler
 	key       seal.Key
+	owner     string // the file that this server holds locked
 }
 
 // awaitServer returns when our own server answers. serve has found the port free before, and the stock server opens it
@@ -57,7 +58,7 @@ func (s *store) register(ctx context.Context, session *pb.Session) error {
 	}
 	defer os.Remove(file.Name())
 	defer file.Close()
-	if err := stub.Write(file, session, s.key); err != nil {
+	if err := stub.Write(file, session, s.key, s.owner); err != nil {
 		return err
 	}
 	digest, err := digestOf(file)
@@ -195,6 +196,16 @@ func (s *store) registered(ctx context.Context) ([]string, error) {
 		}
 	}
 	return names, nil
+}
+
+// isOfLivingServer is true of a stub model that another server wrote which still runs: several may share one store.
+func (s *store) isOfLivingServer(ctx context.Context, name string) bool {
+	shown, err := s.client.Show(ctx, &api.ShowRequest{Model: name})
+	if err != nil {
+		return false
+	}
+	marker, ok := stub.In(shown.ModelInfo)
+	return ok && marker.Owner != s.owner && stub.IsHeld(marker.Owner)
 }
 
 // sealed gives the stub models that this run of the server wrote, by name: of those that are called otherwise than a

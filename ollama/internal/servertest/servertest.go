@@ -38,7 +38,7 @@ func Start(t *testing.T, s *fake.Sidecar) *Server {
 	t.Cleanup(func() { conn.Close() })
 	side := always{pb.NewSidecarClient(conn)}
 	memory, ollama := fake.StartOllama(t)
-	models := server.NewSessionModels(t.Context(), side.client, ollama, &server.Scheduler{}, seal.New())
+	models := server.NewSessionModels(t.Context(), side.client, ollama, &server.Scheduler{}, seal.New(), "")
 	serving := httptest.NewServer(server.Routes(side, models, server.Access{Owner: Token}))
 	t.Cleanup(serving.Close)
 	address, err := url.Parse(serving.URL)

@@ -19,6 +19,7 @@ import (
 const (
 	Ready      = "ready"      // its model answers
 	Replanning = "replanning" // it was ready, and will be
+	Sleeping   = "sleeping"   // this machine is away from it and comes back by itself: what is asked waits
 	Closed     = "closed"     // the last one
 )
 

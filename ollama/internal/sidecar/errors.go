@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -35,6 +36,14 @@ const TooOld = "the Kafila sidecar on this machine is older than this Ollama and
 // UNAVAILABLE that the sidecar sends speaks of other machines and passes unchanged.
 var transportFailures = []string{"connection error", "error reading from server", "transport is closing", "closing transport"}
 
+// IsGone is true of an error that only says that nobody is at the other end of the socket.
+func IsGone(err error) bool {
+	st, ok := status.FromError(err)
+	return ok && st.Code() == codes.Unavailable && slices.ContainsFunc(transportFailures, func(beginning string) bool {
+		return strings.HasPrefix(st.Message(), beginning)
+	})
+}
+
 // Explain gives the HTTP status and the one sentence that stand for an error of a call to the sidecar.
 func Explain(err error) (int, string) {
 	st, ok := status.FromError(err)
@@ -49,10 +58,8 @@ func Explain(err error) (int, string) {
 	if st.Code() == codes.Unimplemented {
 		return httpStatus[codes.Unimplemented], TooOld
 	}
-	for _, beginning := range transportFailures {
-		if st.Code() == codes.Unavailable && strings.HasPrefix(st.Message(), beginning) {
-			return http.StatusServiceUnavailable, Gone
-		}
+	if IsGone(err) {
+		return http.StatusServiceUnavailable, Gone
 	}
 	if code, ok := httpStatus[st.Code()]; ok {
 		return code, st.Message()

@@ -21,6 +21,8 @@ const (
 	concurrencyKey = "general.kafila.concurrency"
 	// sealKey proves that this run of the server wrote the file: anybody can write the other two.
 	sealKey = "general.kafila.seal"
+	// ownerKey names the file that the server which wrote this holds locked for as long as it lives.
+	ownerKey = "general.kafila.owner"
 	// LimitBytes is well above any stub model (1.3 kB) and below any model: larger files are not searched.
 	LimitBytes = 64 << 10
 )
@@ -28,12 +30,13 @@ const (
 // metadata is all that a stub model has: no tensors, and a vocabulary in which any text is one unknown token, so that
 // the stock server neither counts nor cuts prompts (the sidecar does, exactly). Counts of 1 keep stock's memory
 // estimates near zero; the context and embedding lengths are true.
-func metadata(session *pb.Session, key seal.Key) ggml.KV {
+func metadata(session *pb.Session, key seal.Key, owner string) ggml.KV {
 	model := session.Vehicle
 	marker := Marker{Session: session.Id, Concurrency: session.Concurrency}
 	return ggml.KV{
 		sessionKey:                               session.Id,
 		concurrencyKey:                           session.Concurrency,
+		ownerKey:                                 owner,
 		sealKey:                                  key.Of(seal.Stub, marker.words()...),
 		"general.architecture":                   "llama",
 		"general.type":                           "model",
@@ -62,15 +65,17 @@ func metadata(session *pb.Session, key seal.Key) ggml.KV {
 	}
 }
 
-// Write writes the stub model of a session; with one key, equal sessions give equal bytes.
-func Write(f *os.File, session *pb.Session, key seal.Key) error {
-	return ggml.WriteGGUF(f, metadata(session, key), nil)
+// Write writes the stub model of a session for the server that holds the file owner locked; with one key and owner, equal
+// sessions give equal bytes.
+func Write(f *os.File, session *pb.Session, key seal.Key, owner string) error {
+	return ggml.WriteGGUF(f, metadata(session, key, owner), nil)
 }
 
 // A Marker is what makes a model file a stub model, or claims to.
 type Marker struct {
 	Session     string // its full id
 	Concurrency uint32
+	Owner       string // the file that its server holds locked, as it says; "" for none
 	seal        string
 }
 
@@ -107,6 +112,7 @@ func Read(path string) (Marker, bool) {
 	marker := Marker{
 		Session:     file.KeyValue(sessionKey).String(),
 		Concurrency: uint32(file.KeyValue(concurrencyKey).Uint()),
+		Owner:       file.KeyValue(ownerKey).String(),
 		seal:        file.KeyValue(sealKey).String(),
 	}
 	return marker, marker.Session != ""
@@ -117,5 +123,6 @@ func In(info map[string]any) (Marker, bool) {
 	session, _ := info[sessionKey].(string)
 	concurrency, _ := info[concurrencyKey].(float64)
 	sealed, _ := info[sealKey].(string)
-	return Marker{Session: session, Concurrency: uint32(concurrency), seal: sealed}, session != ""
+	owner, _ := info[ownerKey].(string)
+	return Marker{Session: session, Concurrency: uint32(concurrency), Owner: owner, seal: sealed}, session != ""
 }

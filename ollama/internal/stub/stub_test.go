@@ -25,7 +25,7 @@ func stubFile(t *testing.T, session *pb.Session) string {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if err := Write(file, session, key); err != nil {
+	if err := Write(file, session, key, ""); err != nil {
 		t.Fatal(err)
 	}
 	return file.Name()

@@ -55,7 +55,7 @@ func Joining(joining string) string {
 	case "locked":
 		return "locked: `ollama session unlock` lets members in again"
 	case "unreachable":
-		return "impossible while the rendezvous does not answer; if it does not come back, only a new session takes new members"
+		return "impossible while the rendezvous does not answer: if it stays away, the host opens a room at another one, with a new code"
 	case "paused":
 		return "paused, since the code was guessed wrongly too often: `ollama session code --new` goes on with a new one"
 	}

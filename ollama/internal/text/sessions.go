@@ -21,6 +21,9 @@ func Sessions(sessions []*pb.Session) string {
 	var text strings.Builder
 	table(&text, rows)
 	for _, s := range sessions {
+		if s.State == sessionapi.Sleeping {
+			fmt.Fprintf(&text, "%s is %s\n", sessionapi.Title(s), s.Doing)
+		}
 		if s.State == sessionapi.Closed && s.Failure != "" {
 			fmt.Fprintf(&text, "%s ended: %s\n", sessionapi.Title(s), s.Failure)
 		}
@@ -30,7 +33,7 @@ func Sessions(sessions []*pb.Session) string {
 
 // runAs is the model's name for `ollama run`, or "" while nobody can ask it.
 func runAs(s *pb.Session) string {
-	if s.State == sessionapi.Ready || s.State == sessionapi.Replanning {
+	if s.State == sessionapi.Ready || s.State == sessionapi.Replanning || s.State == sessionapi.Sleeping {
 		return s.Vehicle.GetName()
 	}
 	return ""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from kafila_rendezvous.config import PROTOCOL, RendezvousLimits
-from kafila_rendezvous.errors import Full, Malformed, Unknown, WrongProtocol, WrongSecret
+from kafila_rendezvous.errors import Full, LimitReached, Malformed, Unknown, WrongProtocol, WrongSecret
 from kafila_rendezvous.places import Places
 from kafila_rendezvous.rooms.budget import MailBudget, PostedMail
 from kafila_rendezvous.rooms.events import Arrived, Departed, Event, Mail
@@ -47,6 +47,14 @@ class Room:
         return tuple(number for number, box in self.mailboxes.items() if box.attended and number != mailbox)
 
 
+@dataclass(frozen=True, slots=True)
+class RestingRoom:
+    """A room that nobody attends any more, and nobody has given up; nobody else gets its number before `until`."""
+
+    room: Room
+    until: float
+
+
 class Rooms:
     """All rooms of one run of a server. `run`, 1 to 4095, is another one each time.
 
@@ -72,6 +80,8 @@ class Rooms:
         self._recallable = set(living)
         self._changes = [LifeChange(one, begins=True) for one in self._recallable]
         self._room_numbers = RoomNumbers(limits.cool_down_s, {one.room for one in self._recallable})
+        self._resting: dict[int, RestingRoom] = {}  # by number, who rests longest first
+        self._resting_places = Places(limits.resting_rooms, limits.rooms_per_address, "resting rooms")
         self._streams = itertools.count(1)
         self._idle_since: dict[Key, float] = {}  # mailboxes that nobody attends, the longest idle first
         self._woken: set[int] = set()
@@ -95,6 +105,7 @@ class Rooms:
         serial: 64 random bits.
         """
         _check(protocol)
+        self._wake_up(now)
         self._creates.count(address, now)
         self._room_places.check(address)
         self._mailbox_places.check(address)
@@ -197,7 +208,7 @@ class Rooms:
         while (since := next(iter(self._idle_since.values()), None)) is not None:
             if since + self._limits.idle_ttl_s > now:
                 return
-            self._drop(next(iter(self._idle_since)), now)
+            self._drop(next(iter(self._idle_since)), now, rests=True)
 
     def take_changes(self) -> list[LifeChange]:
         """Which mailboxes began and ended, for the next run of the server to know."""
@@ -223,10 +234,14 @@ class Rooms:
         self._changes.append(LifeChange(LivingMailbox(key.room, room.serial, key.mailbox), begins=True))
 
     def _recall(self, key: Key, secret: bytes, address: str, now: float) -> None:
-        """Gives back what lived when the run before ended, to who shows its secret, as far as there is room."""
+        """Gives back what rests, or lived when the run before ended, to who shows its secret, where there is room."""
+        serial = self._secrets.serial_in(secret, room=key.room, mailbox=key.mailbox)
+        if (resting := self._resting.get(key.room)) is not None:
+            if serial == resting.room.serial and now < resting.until:
+                self._open_again(key, resting, address, now)
+            return
         if now >= self._recall_until:
             return
-        serial = self._secrets.serial_in(secret, room=key.room, mailbox=key.mailbox)
         if serial is None or LivingMailbox(key.room, serial, key.mailbox) not in self._recallable:
             return
         self._mailbox_places.check(address)
@@ -238,6 +253,24 @@ class Rooms:
         if len(room.mailboxes) < room.capacity:
             self._recallable.discard(LivingMailbox(key.room, serial, key.mailbox))
             self._put_mailbox(key, address, now)
+
+    def _open_again(self, key: Key, resting: RestingRoom, address: str, now: float) -> None:
+        self._mailbox_places.check(address)
+        self._room_places.check(address)
+        self._end_rest(key.room)
+        room = resting.room
+        self._rooms[key.room] = Room(room.serial, address, room.capacity, room.numbers)
+        self._room_places.take(address)
+        self._put_mailbox(key, address, now)
+
+    def _end_rest(self, number: int) -> None:
+        self._resting_places.give_back(self._resting.pop(number).room.address)
+
+    def _wake_up(self, now: float) -> None:
+        """Nobody came back to these: their numbers are given again once they have cooled down."""
+        while (number := next(iter(self._resting), None)) is not None and self._resting[number].until <= now:
+            self._end_rest(number)
+            self._room_numbers.give_back(number, now)
 
     def _recall_room(self, number: int, serial: int, address: str) -> None:
         self._room_places.check(address)
@@ -268,7 +301,8 @@ class Rooms:
         if box.stream is not None:
             self._woken.add(box.stream)
 
-    def _drop(self, key: Key, now: float) -> None:
+    def _drop(self, key: Key, now: float, *, rests: bool = False) -> None:
+        """`rests`: nobody gave it up, so that it may be missed."""
         room = self._rooms[key.room]
         box = room.mailboxes.pop(key.mailbox)
         box.close()
@@ -279,12 +313,23 @@ class Rooms:
         if box.attended:
             self._tell_others(key, Departed(key.mailbox))
         if not room.mailboxes:
-            self._close(key.room, now)
+            self._close(key.room, now, rests=rests)
 
-    def _close(self, number: int, now: float) -> None:
+    def _close(self, number: int, now: float, *, rests: bool) -> None:
         room = self._rooms.pop(number)
-        self._room_numbers.give_back(number, now)
         self._room_places.give_back(room.address)
+        if not (rests and self._lay_to_rest(number, room, now)):
+            self._room_numbers.give_back(number, now)
+
+    def _lay_to_rest(self, number: int, room: Room, now: float) -> bool:
+        """False where there is no place for it."""
+        try:
+            self._resting_places.check(room.address)
+        except LimitReached:
+            return False
+        self._resting_places.take(room.address)
+        self._resting[number] = RestingRoom(room, now + self._limits.rest_ttl_s)
+        return True
 
     def _mailbox(self, key: Key) -> RoomMailbox:
         room = self._rooms.get(key.room)

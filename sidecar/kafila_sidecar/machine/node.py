@@ -17,25 +17,32 @@ from kafila_sidecar.foreign import line
 from kafila_sidecar.lack import own_folder
 from kafila_sidecar.machine.doctoring import examine
 from kafila_sidecar.machine.embedded import EmbeddedRendezvous
+from kafila_sidecar.machine.home import held
 from kafila_sidecar.machine.measuring import Measuring
 from kafila_sidecar.machine.models import KeptModels, OpenedModels
+from kafila_sidecar.machine.participation import Participation
 from kafila_sidecar.machine.pending import PendingJoin, PendingJoins
+from kafila_sidecar.machine.seat import Seat
 from kafila_sidecar.machine.sessions import Sessions
 from kafila_sidecar.machine.taking_part import Equipment, take_part
+from kafila_sidecar.machine.watching import Changes
 from kafila_sidecar.net.link.endpoint import Endpoint
-from kafila_sidecar.net.nat.monitor import NetworkMonitor
+from kafila_sidecar.net.nat.monitor import Listener, NetworkMonitor
 from kafila_sidecar.net.nat.stun_servers import parse_servers
 from kafila_sidecar.net.portmap.codec import Transport
 from kafila_sidecar.net.portmap.driver import keep_mapped
 from kafila_sidecar.runtime.mlx_thread import MlxThread
-from kafila_sidecar.runtime.text.tokenizer import Tokenizer
+from kafila_sidecar.runtime.text.apart.text_process import try_text
 from kafila_sidecar.session import join as joining
-from kafila_sidecar.session import plans
+from kafila_sidecar.session import opening, plans
 from kafila_sidecar.session.channel.channel import Channel
+from kafila_sidecar.session.comeback import CameBack, Told, come_back
 from kafila_sidecar.session.coordination.messages import LONGEST_DEVICE
+from kafila_sidecar.session.keeping.keeper import Keeper, kept_sessions
 from kafila_sidecar.session.membership.members import LARGEST_SESSION
 from kafila_sidecar.session.rendezvous.address import parse_address
 from kafila_sidecar.session.rendezvous.code import Code, parse_code
+from kafila_sidecar.session.rendezvous.elsewhere import OfferedRendezvous
 from kafila_sidecar.session.terms import check_terms, context_for, make_terms
 from kafila_sidecar.versions import own_versions
 from kafila_sidecar.weights.checkpoint import Checkpoint
@@ -60,6 +67,8 @@ async def _build(config: Config, stack: AsyncExitStack) -> "LocalNode":
         own_folder(config.data)
     except Refused as error:
         log.warning("%s; until then this machine opens and joins no sessions", error)
+    else:
+        await stack.enter_async_context(held(config.data))
     further = parse_servers(config.stun)
     mlx = MlxThread(openblas=config.openblas)
     stack.callback(mlx.close)
@@ -84,8 +93,11 @@ async def _build(config: Config, stack: AsyncExitStack) -> "LocalNode":
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
     stack.push_async_callback(pending.close)
     stack.callback(tasks.create_task(monitor.run(), name="network monitor").cancel)
-    stack.callback(sessions.leave_all)
-    return LocalNode(config, equipment, embedded, sessions, pending, tasks)
+    stack.callback(sessions.stop_all)
+    monitor.listen(Listener((), sessions.moved))
+    node = LocalNode(config, equipment, embedded, sessions, pending, tasks)
+    await node.recall()
+    return node
 
 
 class LocalNode:
@@ -106,6 +118,7 @@ class LocalNode:
         self._sessions = sessions
         self._pending = pending
         self._tasks = tasks
+        self._joining = asyncio.Lock()  # one at a time, so that nobody becomes a member twice
         library = Library(config.models, limit_bytes=config.weights_limit_bytes)
         self._models = OpenedModels(config, library, examine=equipment.measuring.anatomy)
         self._kept = KeptModels(config, library, self._models)
@@ -113,9 +126,15 @@ class LocalNode:
 
     # ---- Sessions
 
-    def leave_all(self) -> None:
-        """Begins to leave every session; leaving the node waits until that is done."""
-        self._sessions.leave_all()
+    def stop_all(self) -> None:
+        """Begins to take leave of every session; leaving the node waits until that is done."""
+        self._sessions.stop_all()
+
+    async def recall(self) -> None:
+        """Begins to come back to the sessions that this machine was in when it ended."""
+        for keeper in await asyncio.to_thread(lambda: list(kept_sessions(self._config.data / "sessions"))):
+            log.info("session_recalled id=%s", keeper.kept.id)
+            self._sit_down(keeper, None, Changes())
 
     async def hello(self) -> pb.HelloReply:
         """What is here; where no model can run, the device says why."""
@@ -135,13 +154,15 @@ class LocalNode:
         check_terms(request, LARGEST_SESSION)
         own_folder(self._config.data)
         checkpoint = await self._models.open(request.model, bits=request.quantize_bits)
-        await asyncio.to_thread(_try_text, checkpoint)
+        await try_text(checkpoint.small_files, model=request.model)
         rendezvous = request.rendezvous or self._config.rendezvous
         address, note = (parse_address(rendezvous), "") if rendezvous else await self._embedded.start()
         terms = make_terms(request, checkpoint, rendezvous_at_host=not rendezvous)
         name = request.name or self._config.name
         channel = await joining.found(rendezvous=address, terms=terms, name=name, local=self._local())
-        return self._take_part(channel, checkpoint, request.memory_bytes, note=note)
+        model = request.model if terms.folder else ""
+        channel.keeper.note(lend_bytes=request.memory_bytes, note=note, model=model)
+        return self._take_part(channel, checkpoint)
 
     async def open(self, request: pb.OpenSessionRequest) -> pb.Offer:
         """Proves a code and says what joining would mean.
@@ -157,8 +178,12 @@ class LocalNode:
             code = code.at(parse_address(rendezvous))
         joined = self._sessions.opened_by(code)
         if joined is not None:
-            return pb.Offer(session=joined.id, joined=True, model=joined.channel.terms.model, host=joined.channel.host)
+            return _already(joined)
         approach = await joining.approach(code=code, name=request.name or self._config.name, local=self._local())
+        if (seat := self._sessions.open_with_id(approach.session.hex())) is not None:
+            await approach.abandon()
+            seat.moved.set()  # its host is there
+            return _already(seat)
         try:
             checkpoint = await self._models.of_session(approach.terms)
             folder = self._models.folder_for(approach.terms)
@@ -189,9 +214,14 @@ class LocalNode:
         Raises:
             KafilaError: there is no such offer, or the host does not admit this machine any more.
         """
-        offer = self._pending.take(request.session)
-        channel = await offer.approach.enrol()
-        return self._take_part(channel, offer.checkpoint, offer.memory_bytes, typed=offer.code)
+        async with self._joining:
+            if (seat := self._sessions.open_with_id(request.session)) is not None:
+                await self._pending.give_up(request.session)  # it was asked for several times
+                return seat.snapshot()
+            offer = self._pending.take(request.session)
+            channel = await offer.approach.enrol()
+            channel.keeper.note(lend_bytes=offer.memory_bytes, typed=offer.code)
+            return self._take_part(channel, offer.checkpoint)
 
     async def start(self, request: pb.SessionRequest) -> pb.Session:
         """Goes on with those who are present.
@@ -240,7 +270,7 @@ class LocalNode:
     async def leave(self, request: pb.SessionRequest) -> pb.LeaveSessionReply:
         """Leaves and waits until it is done."""
         session = self._sessions.find(request.session)
-        session.driver.leave()
+        session.leave()
         async with aclosing(session.watch()) as snapshots:
             async for _ in snapshots:
                 pass
@@ -262,7 +292,7 @@ class LocalNode:
             KafilaError: no such session or model, or nothing to plan with yet.
         """
         if request.session:
-            session = self._sessions.find(request.session)
+            session = self._sessions.find(request.session).taken
             own_name = session.channel.self_name
             return await plans.of_session(session.driver.follower.proposal, session.weights.checkpoint, own_name)
         checkpoint = await self._models.open(request.model, bits=request.quantize_bits)
@@ -298,15 +328,21 @@ class LocalNode:
         Raises:
             KafilaError: no such session, or it is over.
         """
-        session = self._sessions.with_id(request.session)
-        session.check_open()
-        return session.stage.generate(request)
+        return self._sessions.with_id(request.session).generate(request)
 
     # ---- Private
 
-    def _local(self) -> joining.Local:
+    def _local(self) -> opening.Local:
         """What this machine brings to a session."""
-        return joining.Local(self._config.data / "sessions" / os.urandom(8).hex(), self._versions)
+        folder = self._config.data / "sessions" / os.urandom(8).hex()
+        return opening.Local(folder, self._versions, elsewhere=self._elsewhere)
+
+    async def _elsewhere(self) -> AsyncGenerator[OfferedRendezvous, None]:
+        """Where this machine would open another room for a session whose rendezvous is gone."""
+        if self._config.rendezvous:
+            yield OfferedRendezvous(parse_address(self._config.rendezvous), at_host=False)
+        address, note = await self._embedded.start()
+        yield OfferedRendezvous(address, at_host=True, note=note)
 
     async def _lend(self, most_bytes: int) -> int:
         """What this machine lends to one more session: what is usable, less what its sessions hold or wait for."""
@@ -314,26 +350,61 @@ class LocalNode:
         _, usable = await self._equipment.measuring.device()
         return min(usable, most_bytes) if most_bytes else usable
 
-    def _take_part(
-        self, channel: Channel, checkpoint: Checkpoint | None, lend_bytes: int, *, typed: str = "", note: str = ""
-    ) -> pb.Session:
-        session = take_part(
+    def _take_part(self, channel: Channel, checkpoint: Checkpoint | None) -> pb.Session:
+        changes = Changes()
+        participation = self._participation(channel, checkpoint, changes)
+        return self._sit_down(channel.keeper, participation, changes).snapshot()
+
+    def _sit_down(self, keeper: Keeper, present: Participation | None, changes: Changes) -> Seat:
+        seat = Seat(
+            keeper=keeper,
+            changes=changes,
+            present=present,
+            come_back=self._come_back,
+            take_part=self._take_part_again,
+            spoken=self._spoken,
+        )
+        self._sessions.run(seat, self._tasks)
+        return seat
+
+    async def _come_back(self, keeper: Keeper, told: Told, moved: asyncio.Event) -> CameBack:
+        kept = keeper.kept
+        if kept.log.terms.rendezvous_at_host and kept.log.founder == kept.name:
+            await self._embedded.start()  # the one where the others look
+        return await come_back(keeper=keeper, local=self._local(), told=told, moved=moved)
+
+    async def _take_part_again(self, back: CameBack, keeper: Keeper, changes: Changes) -> Participation:
+        terms, model = keeper.kept.log.terms, keeper.kept.model
+        if not model:
+            return self._participation(back.channel, await self._models.of_session(terms), changes)
+        checkpoint = await self._models.open(model, bits=terms.quantize_bits)
+        if checkpoint.revision != terms.revision:
+            raise Refused(f"{model} holds another model than this session was made with")
+        return self._participation(back.channel, checkpoint, changes)
+
+    def _participation(self, channel: Channel, checkpoint: Checkpoint | None, changes: Changes) -> Participation:
+        kept = channel.keeper.kept
+        return take_part(
             self._equipment,
             channel=channel,
             checkpoint=checkpoint,
             models=self._models,
-            lend_bytes=lend_bytes,
-            typed=typed,
-            note=note,
+            lend_bytes=kept.lend_bytes,
+            typed=kept.typed,
+            note=kept.note,
             spoken=self._spoken,
+            changes=changes,
         )
-        self._sessions.run(session, self._tasks)
-        return session.snapshot()
 
     def _spoken(self, code: Code) -> str:
         """The code as it is passed on: without the address where everybody is configured with it."""
         configured = bool(self._config.rendezvous) and parse_address(self._config.rendezvous) == code.address
         return code.short if configured else str(code)
+
+
+def _already(seat: Seat) -> pb.Offer:
+    """This machine is a member, or comes back as one."""
+    return pb.Offer(session=seat.id, joined=True, model=seat.terms.model, host=seat.keeper.kept.log.host)
 
 
 def _download(
@@ -344,8 +415,3 @@ def _download(
         return min(terms.weight_bytes, lend_bytes) + terms.describing_bytes, folder
     missing_bytes = checkpoint.download_bytes(checkpoint.manifest.tensors)
     return min(missing_bytes, lend_bytes), checkpoint.folder
-
-
-def _try_text(checkpoint: Checkpoint) -> None:
-    """Raises Refused for a tokenizer or chat template that can't be used, before anybody loads a weight."""
-    Tokenizer.load(checkpoint.small_files).check()

@@ -13,9 +13,10 @@ from kafila_sidecar.serving.stage import Stage
 from kafila_sidecar.session import snapshot
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.coordination.effects import Fault
-from kafila_sidecar.session.coordination.states import State
+from kafila_sidecar.session.coordination.states import Ending, State
 from kafila_sidecar.session.driving.changes import Change
 from kafila_sidecar.session.driving.driver import SessionDriver
+from kafila_sidecar.session.membership.rivals import Forked
 from kafila_sidecar.session.rendezvous.code import Code
 from kafila_sidecar.sharing.session import SessionWeights
 
@@ -49,6 +50,7 @@ class Participation:
         self._changes = changes
         self._snapshots = Snapshots(changes, self.snapshot)
         self._typed = typed
+        self._typed_for = self._what_codes_are_for
         self._note = note
         self._spoken = spoken
 
@@ -71,12 +73,18 @@ class Participation:
             await asyncio.wait((running, driving), return_when=asyncio.FIRST_COMPLETED)
             self._close_by((running if running.done() else driving).exception())
             await asyncio.wait((driving,), timeout=END_DEADLINE_S)
-            await self.channel.leave()
+            await self._end_channel()
         finally:
             running.cancel()
             driving.cancel()
             await asyncio.wait((running, driving))
-            await self.stage.close()
+
+    async def _end_channel(self) -> None:
+        """Who comes back says no goodbye."""
+        if self.driver.follower.ending is Ending.LOST:
+            await self.channel.aclose()
+        else:
+            await self.channel.leave()
 
     def _close_by(self, error: BaseException | None) -> None:
         """Closes the session by what ended it, if that was no ordinary end of the driver."""
@@ -87,12 +95,29 @@ class Participation:
             code, sentence = typed.code, str(typed)
         else:
             log.error("session_failed id=%s", self.id, exc_info=error)
-        self.driver.abort(Fault(self.channel.self_name, code, sentence))
+        ending = Ending.LOST if isinstance(error, Forked) else Ending.OVER  # the others have another history
+        self.driver.abort(Fault(self.channel.self_name, code, sentence), ending)
 
     @property
     def code(self) -> str:
         """By which newcomers join, where this machine admits them; else the one that was typed here."""
         return self._spoken(self.channel.code) if self.channel.code else self._typed
+
+    @property
+    def _what_codes_are_for(self) -> tuple[str, int]:
+        """Whose they are, and for which room: a code dies with either. A host that comes back has the one it had."""
+        return self.channel.host, self.channel.moves
+
+    @property
+    def _living_code(self) -> str:
+        """As `code`, but none that is known to be dead."""
+        is_alive = self.channel.has_room and self._typed_for == self._what_codes_are_for
+        return self.code if self.channel.code or is_alive else ""
+
+    @property
+    def _living_note(self) -> str:
+        """Of the rendezvous where the session is now."""
+        return self._note if self.channel.note is None else self.channel.note
 
     def is_opened_by(self, code: Code) -> bool:
         """Whether a code, old or new, leads to this session."""
@@ -104,11 +129,27 @@ class Participation:
         return self.driver.follower.state is not State.CLOSED
 
     @property
+    def ended(self) -> str:
+        """Why it is closed, in words; empty while it is not."""
+        follower = self.driver.follower
+        if self.is_open:
+            return ""
+        return follower.fault.sentence if follower.fault else "this machine left it"
+
+    @property
     def promised_bytes(self) -> int:
         """What the plan reckons with here beyond the weights that are loaded: caches, and weights to come."""
         proposal = self.driver.follower.proposal
         stage = proposal.stage_of(self.channel.self_name) if proposal else None
         return max(0, stage.resident_bytes - self.stage.weight_bytes) if stage else 0
+
+    @property
+    def answers(self) -> bool:
+        """Whether what is asked here gets to the head of the plan now."""
+        follower, me = self.driver.follower, self.channel.self_name
+        if follower.state is not State.READY or follower.proposal is None:
+            return False
+        return follower.proposal.head == me or self.driver.roster.is_linked(me, follower.proposal.head)
 
     def check_open(self) -> None:
         """Raises the fault that closed the session, as a KafilaError."""
@@ -127,7 +168,7 @@ class Participation:
             coordinator=self.driver.coordinator,
             checkpoint=self.weights.checkpoint,
         )
-        session.code, session.rendezvous_note = self.code, self._note
+        session.code, session.rendezvous_note = self._living_code, self._living_note
         session.better_plan = self.driver.advice.sentence
         session.active_sequences = self.stage.active_sequences
         session.reserved_memory_bytes = self.stage.weight_bytes

@@ -47,6 +47,10 @@ class PendingJoins:
         timer.cancel()
         return offer
 
+    async def give_up(self, session: str) -> None:
+        """Nobody needs the offer any more, if there is one."""
+        await self._drop(session)
+
     async def close(self) -> None:
         for key in list(self._open):
             await self._drop(key)

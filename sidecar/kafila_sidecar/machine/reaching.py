@@ -4,7 +4,7 @@ carry control messages too.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from kafila_sidecar.errors import Unavailable
 from kafila_sidecar.machine.measuring import network_entry
@@ -17,6 +17,7 @@ from kafila_sidecar.net.nat.behaviour import Nat
 from kafila_sidecar.net.nat.monitor import Listener, NetworkMonitor
 from kafila_sidecar.net.nat.stun_servers import FoundServers, find_servers
 from kafila_sidecar.net.relay.driver import RelayAccess
+from kafila_sidecar.net.relay.end import Token
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.coordination.effects import Json
 from kafila_sidecar.session.driving.links import OPEN_DEADLINE_S
@@ -45,9 +46,11 @@ class Reaching:
         self._classifying: asyncio.Task[None] | None = None
         self._nat: Nat | None = None  # as far as is known
         self._listener: Listener | None = None
+        self._changed: Callable[[], None] = lambda: None
 
     def start(self, changed: Callable[[], None]) -> None:
         """`changed` is called whenever `candidates` gives others than before."""
+        self._changed = changed
         self._classifying = asyncio.create_task(self._classify(changed), name="classify")
 
     def stop(self) -> None:
@@ -56,6 +59,12 @@ class Reaching:
         for task in (self._finding, self._classifying):
             if task:
                 task.cancel()
+
+    def moved(self, peers: Iterable[str]) -> None:
+        """The session has another rendezvous: STUN and relay are there from now on, also for links that stand."""
+        self.stop()
+        self._finding, self._listener = None, None
+        self._classifying = asyncio.create_task(self._move(tuple(peers)), name="move to another rendezvous")
 
     async def nat(self) -> Nat:
         """What is in front of this machine now, as far as can be told. Raises Unavailable."""
@@ -124,13 +133,33 @@ class Reaching:
     def _member(self, name: str) -> Member | None:
         return next((member for member in self._channel.members if member.name == name), None)
 
+    async def _move(self, peers: Sequence[str]) -> None:
+        for peer in peers:
+            if (member := self._member(peer)) and (access := await self._access(member)):
+                self._endpoint.relay_anew(
+                    session=self._channel.session,
+                    key=self._channel.link_key(member),
+                    me=self._channel.identity,
+                    peer_fingerprint=member.fingerprint,
+                    relay=access,
+                    udp=not self._is_blocked,
+                )
+        await self._classify(self._changed)
+
+    async def _token(self, member: Member) -> Token:
+        """Raises Unavailable while the member has not come to the session's room."""
+        mailbox = self._channel.mailbox_of(member)
+        if mailbox is None:
+            raise Unavailable(f"{member.name} has not come to the session's rendezvous yet")
+        return await self._channel.rendezvous.relay_token(mailbox)
+
     async def _access(self, member: Member) -> RelayAccess | None:
         """None where the rendezvous has no relay, or its name leads nowhere."""
         rendezvous, found = self._channel.rendezvous, await self._found()
         if not rendezvous.udp.port or rendezvous.address.host in found.unresolved:
             return None
         server = found.servers[0].place
-        return RelayAccess(server, lambda: rendezvous.relay_token(member.mailbox), rendezvous.relay_stream)
+        return RelayAccess(server, lambda: self._token(member), rendezvous.relay_stream)
 
     async def _found(self) -> FoundServers:
         """STUN servers, looked for once."""

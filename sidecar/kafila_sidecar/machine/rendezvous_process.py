@@ -10,12 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafila_sidecar.errors import Refused, Unavailable
+from kafila_sidecar.net.candidates import is_port
+from kafila_sidecar.session.keeping.file import read_whole, write_whole
 
 log = logging.getLogger(__name__)
 
 START_DEADLINE_S = 30.0
 STOP_DEADLINE_S = 5.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0  # before it is started again
+PREDECESSOR_S = 0.5  # whoever served at the same ports for a sidecar that died may be ending
+PORTS_FILE = "ports"
 STEADY_S = 60.0  # whoever ran so long starts again without a long pause
 
 
@@ -43,8 +47,12 @@ class RendezvousProcess:
         return self._process.pid if self._process is not None else None
 
     async def start(self) -> ServedPorts:
-        """Raises Refused when it can't serve, Unavailable when it can't be started."""
-        self._process, served = await self._launch("0.0.0.0:0")
+        """Where it served before, if those ports are free, so that codes and mailboxes of that time are good again.
+
+        Raises Refused when it can't serve, Unavailable when it can't be started.
+        """
+        self._process, served = await self._launch_again() or await self._launch("0.0.0.0:0")
+        keep_ports(self._folder, served)
         self._keeping = asyncio.create_task(self._keep(served), name="keep the rendezvous")
         return served
 
@@ -71,6 +79,18 @@ class RendezvousProcess:
                 self._process = None
                 log.warning("rendezvous_not_started code=%s", error.code)
 
+    async def _launch_again(self) -> tuple[Process, ServedPorts] | None:
+        if (ports := kept_ports(self._folder)) is None:
+            return None
+        for pause_s in (PREDECESSOR_S, PREDECESSOR_S, None):
+            try:
+                return await self._launch(f"0.0.0.0:{ports[0]}", "--udp", str(ports[1]))
+            except Refused as error:
+                log.info("rendezvous_ports_taken reason=%s", error)
+            if pause_s is not None:
+                await asyncio.sleep(pause_s)
+        return None
+
     async def _launch(self, listen: str, *further: str) -> tuple[Process, ServedPorts]:
         command = (sys.executable, "-m", "kafila_rendezvous", "--embedded", "--data", str(self._folder))
         try:
@@ -84,6 +104,25 @@ class RendezvousProcess:
         except BaseException:
             await _end(process)
             raise
+
+
+def keep_ports(folder: Path, served: ServedPorts) -> None:
+    """For the next start."""
+    text = json.dumps({"port": served.port, "udp_port": served.udp_ports[0]})
+    try:
+        write_whole(folder / PORTS_FILE, text.encode())
+    except OSError as error:
+        log.warning("rendezvous_ports_not_kept error=%s", error.strerror)
+
+
+def kept_ports(folder: Path) -> tuple[int, int] | None:
+    """TCP and first UDP port of the last run; None where they are not known."""
+    try:
+        kept = json.loads(read_whole(folder / PORTS_FILE) or b"null")
+        ports = int(kept["port"]), int(kept["udp_port"])
+    except (ValueError, TypeError, KeyError):
+        return None
+    return ports if all(is_port(port) for port in ports) else None
 
 
 async def _served(process: Process) -> ServedPorts:

@@ -19,6 +19,7 @@ from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.link.stream import Stream, StreamKind
 from kafila_sidecar.net.nat.monitor import NetworkMonitor
 from kafila_sidecar.runtime.mlx_thread import MlxThread
+from kafila_sidecar.runtime.text.apart.text_process import TextProcess
 from kafila_sidecar.serving.stage import Stage
 from kafila_sidecar.serving.trace import TraceFile
 from kafila_sidecar.session.channel.channel import Channel
@@ -57,10 +58,11 @@ def take_part(
     typed: str = "",
     note: str = "",
     spoken: Callable[[Code], str],
+    changes: Changes,
 ) -> Participation:
     """`checkpoint`: None for a folder that the host has to describe first. `lend_bytes`: the most that is lent, 0 for
-    what is usable; `typed`, `note`, `spoken`: see `Participation`."""
-    turns, standing, changes = Turns(), StandingLinks(), Changes()
+    what is usable; `typed`, `note`, `spoken`: see `Participation`; `changes` outlive it."""
+    turns, standing = Turns(), StandingLinks()
     weights = SessionWeights(
         channel=channel,
         checkpoint=checkpoint,
@@ -75,6 +77,7 @@ def take_part(
         weights=weights,
         bits=channel.terms.quantize_bits,
         mlx=equipment.mlx,
+        text=lambda folder: TextProcess(folder, model=channel.terms.model),
         links=lambda: standing,
         traced=traces.tell,
         broken=turns.stage_broke,

@@ -1,13 +1,14 @@
 """The head of one epoch: a request waits for its turn, then embed and run its blocks → ring → norm, unembed, sample.
 
-Each request is one task that reads top to bottom; requests interleave on the MLX thread and in the ring, so several
-sequences fill it. The engine knows no socket, and the ring no model.
+Each run of a request is one task that reads top to bottom; they interleave on the MLX thread and in the ring, so that
+several sequences fill it. A run begins with all tokens that there are, be it a prompt or an answer that was broken off.
+The engine knows no socket, and the ring no model.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -15,20 +16,20 @@ from typing import Any
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import KafilaError, TimedOut
 from kafila_sidecar.runtime.footprint import PREFILL_CHUNK_TOKENS
-from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
-from kafila_sidecar.serving.requests import Generation, Replies, RequestTable
-from kafila_sidecar.serving.ring import Returned, Ring
+from kafila_sidecar.serving.question import Question, Replies
+from kafila_sidecar.serving.requests import Generation, RequestTable
+from kafila_sidecar.serving.ring import Interrupted, Returned, Ring
 from kafila_sidecar.serving.scheduler import MOST_WAITING, Scheduler
+from kafila_sidecar.serving.standstill import ModelThread
 from kafila_sidecar.serving.trace import Circuit, RequestTrace
 from kafila_sidecar.session.coordination.effects import Proposal
 
 log = logging.getLogger(__name__)
 
-_REASONS = {"stop": pb.DONE_REASON_STOP, "length": pb.DONE_REASON_LENGTH}
+INTERRUPTED = "interrupted"  # how a run ends that goes on elsewhere
 
-Explain = Callable[[Exception], Awaitable[Exception]]
 Ended = Callable[[RequestTrace, str], None]
 
 
@@ -42,21 +43,16 @@ class EngineLimits:
 
 
 class Engine:
-    """Answers the requests of one epoch.
-
-    explain: what to tell a client instead of an error, since who was lost is known a moment after the ring broke.
-    ended: hears of every request that had its turn, and how it ended.
-    """
+    """Answers the requests of one epoch. ended: hears of every run that had its turn, and how it ended."""
 
     def __init__(
         self,
         *,
         shard: Shard,
-        mlx: MlxThread,
+        mlx: ModelThread,
         ring: Ring,
         proposal: Proposal,
         requests: RequestTable,
-        explain: Explain,
         ended: Ended,
         limits: EngineLimits,
     ) -> None:
@@ -65,36 +61,37 @@ class Engine:
         self._ring = ring
         self._proposal = proposal
         self._requests = requests
-        self._explain = explain
         self._ended = ended
         self._limits = limits
         self._scheduler = Scheduler(most_running=proposal.problem.concurrency, most_waiting=limits.most_waiting)
         self._turns: dict[int, asyncio.Future[None]] = {}  # of those who wait
         self._runs: dict[int, asyncio.Task[str]] = {}
         self._clearing: set[asyncio.Task[None]] = set()  # each waits for one run, and clears it away
-        self._fault: KafilaError | None = None
+        self._fault: Interrupted | None = None
 
     @asynccontextmanager
-    async def asked(self, request: pb.GenerateRequest) -> AsyncIterator[Replies]:
-        """One answer; leaving the block frees its sequence on every stage, if it still runs.
+    async def asked(self, question: Question) -> AsyncIterator[Replies]:
+        """One answer from where it stands; leaving the block frees its sequence on every stage, if it still runs.
 
         Raises:
             InvalidInput: options or prompt make no sense, or the prompt is too long and may not be cut.
             Exhausted: too many requests wait.
-            Unavailable: a member was lost.
-            TimedOut: a stage did not answer in time, or no sequence came free.
+            Interrupted: the ring broke, or the epoch is over: it may be asked again, with what was told.
+            TimedOut: no sequence came free.
         """
         self._ring.check()
-        generation = await self._requests.open(request)
+        self._replace(question)
+        self._scheduler.check_room()
+        generation = await self._requests.open(question)
         try:
-            self._begin(generation)
+            self._begin(generation, question)
             yield generation.replies
         finally:
             self._give_up(generation.number)
-            self._requests.remove(generation.number)
+            self._requests.remove(generation)
 
-    async def close(self, fault: KafilaError) -> None:
-        """Ends every answer with `fault`, and returns when all is cleared away."""
+    async def close(self, fault: Interrupted) -> None:
+        """Ends every run with `fault`, and returns when all is cleared away."""
         self._fault = fault
         for number in list(self._runs):
             self._give_up(number)
@@ -102,13 +99,24 @@ class Engine:
 
     # ---- A request's life
 
-    def _begin(self, generation: Generation) -> None:
+    def _replace(self, question: Question) -> None:
+        """A question that is asked again has lost its former run: the link broke, and nobody reads there."""
+        if former := self._requests.former(question):
+            former.replies.fail(Interrupted("this request was asked again"))
+            self._give_up(former.number)
+
+    def _begin(self, generation: Generation, question: Question) -> None:
         self._ring.check()
         number = generation.number
-        self._scheduler.add(number)
+        self._scheduler.add(number, has_begun=question.has_begun)
         self._turns[number] = asyncio.get_running_loop().create_future()
-        asked = generation.asked
-        trace = RequestTrace(self._proposal, request=str(number), prompt_tokens=len(asked.prompt), began=asked.began)
+        trace = RequestTrace(
+            self._proposal,
+            request=str(number),
+            prompt_tokens=len(generation.asked.prompt),
+            began=generation.asked.began,
+            replay=question.replay,
+        )
         run = self._runs[number] = asyncio.create_task(self._run(generation, trace), name=f"request {number}")
         clearing = asyncio.create_task(self._clear_away(generation, trace, run), name=f"clear request {number}")
         self._clearing.add(clearing)
@@ -131,13 +139,17 @@ class Engine:
             if trace.has_begun:
                 await self._mlx.run(self._shard.release, number)
                 await self._ring.release(number)
-                self._ended(trace, _how(run, error))
+                self._tell(trace, _how(run, error))
         finally:
             self._scheduler.remove(number)
             del self._turns[number]
             self._wake()
             if isinstance(error, Exception):
-                generation.replies.fail(await self._explain(error))
+                generation.replies.fail(error)
+
+    def _tell(self, trace: RequestTrace, how: str) -> None:
+        if how != INTERRUPTED or trace.output_tokens:
+            self._ended(trace, how)
 
     def _cleared(self, clearing: "asyncio.Task[None]") -> None:
         self._clearing.discard(clearing)
@@ -154,29 +166,30 @@ class Engine:
 
     async def _run(self, generation: Generation, trace: RequestTrace) -> str:
         """From waiting to the last reply; "stop" or "length"."""
-        await self._turn(generation.number)
+        await self._turn(generation)
         trace.admitted(monotonic())
-        token = await self._prefill(generation, trace)
-        while generation.take(token):
-            token = await self._circuit(generation, trace, (token,), is_prompt=False)
-        reason = generation.finish()
-        generation.replies.put(_done(generation, trace, reason))
-        return reason
+        generation.begin()
+        if not generation.is_over:  # all of it may have been told but the end
+            token = await self._prefill(generation, trace)
+            while generation.take(token):
+                token = await self._circuit(generation, trace, (token,), is_prompt=False)
+        return generation.finish(_done(generation, trace))
 
-    async def _turn(self, number: int) -> None:
+    async def _turn(self, generation: Generation) -> None:
         try:
             async with asyncio.timeout(self._limits.wait_deadline_s):
-                await self._turns[number]
+                await self._turns[generation.number]
         except TimeoutError:
-            waited = f"{self._limits.wait_deadline_s:.0f} s"
-            raise TimedOut(f"no sequence came free within {waited}: try again later") from None
+            waited = f"no sequence came free within {self._limits.wait_deadline_s:.0f} s: try again later"
+            raise (Interrupted if generation.answer else TimedOut)(waited) from None
 
     async def _prefill(self, generation: Generation, trace: RequestTrace) -> int:
         """All tokens so far through the ring in chunks; only the last one's hidden state comes back."""
         *early, last = chunks(generation.tokens, self._limits.prefill_chunk_tokens)
         for chunk in early:
             state, _, _ = await self._timed(self._shard.embed_and_blocks, generation.number, chunk)
-            await self._ring.send(generation.number, state, wants_output=False)
+            with _resumable():
+                await self._ring.send(generation.number, state, wants_output=False)
             trace.absorbed(state.nbytes)
         return await self._circuit(generation, trace, last, is_prompt=True)
 
@@ -186,7 +199,8 @@ class Engine:
         """Tokens once round the ring; the next token."""
         began, number = monotonic(), generation.number
         state, embed_s, embed_stay_s = await self._timed(self._shard.embed_and_blocks, number, tokens)
-        back = await self._ring.go_round(number, state, is_prompt=is_prompt)
+        with _resumable():
+            back = await self._ring.go_round(number, state, is_prompt=is_prompt)
         token: int
         token, head_s, head_stay_s = await self._timed(
             self._shard.next_token, number, back.state, generation.asked.sampler
@@ -222,19 +236,31 @@ def _circuit(sent: HiddenState, back: Returned, compute_s: float, stay_s: float,
     )
 
 
+@contextmanager
+def _resumable() -> Iterator[None]:
+    """A ring that brings nothing back is as good as one that broke: the answer may go on when it turns again."""
+    try:
+        yield
+    except TimedOut as error:
+        raise Interrupted(str(error)) from None
+
+
 def _how(run: "asyncio.Task[str]", error: BaseException | None) -> str:
-    """How a request ended, for its trace."""
-    if error is not None:
-        return error.code if isinstance(error, KafilaError) else KafilaError.code
-    return "cancelled" if run.cancelled() else run.result()
+    """How a run ended, for its trace."""
+    match error:
+        case None:
+            return "cancelled" if run.cancelled() else run.result()
+        case Interrupted():
+            return INTERRUPTED
+        case _:
+            return error.code if isinstance(error, KafilaError) else KafilaError.code
 
 
-def _done(generation: Generation, trace: RequestTrace, reason: str) -> pb.GenerateReply:
+def _done(generation: Generation, trace: RequestTrace) -> pb.GenerateReply:
+    prompt_s, output_s = trace.spent_s
     return pb.GenerateReply(
-        done=True,
-        done_reason=_REASONS[reason],
         prompt_tokens=len(generation.asked.prompt),
-        prompt_s=trace.prompt_s,
+        prompt_s=prompt_s,
         output_tokens=len(generation.answer),
-        output_s=trace.output_s,
+        output_s=output_s,
     )

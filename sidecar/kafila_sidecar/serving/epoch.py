@@ -5,49 +5,22 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
-from kafila_proto import sidecar_pb2 as pb
-from kafila_sidecar.errors import Denied, KafilaError
-from kafila_sidecar.net.errors import LinkLost, PeerReset
+from kafila_sidecar.errors import Denied, Unavailable
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream, StreamKind
 from kafila_sidecar.runtime.footprint import PREFILL_CHUNK_TOKENS
-from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.serving import remote
 from kafila_sidecar.serving.engine import Ended, Engine, EngineLimits
 from kafila_sidecar.serving.hop import HopSender
-from kafila_sidecar.serving.requests import Replies, RequestTable
+from kafila_sidecar.serving.question import Question, Replies
+from kafila_sidecar.serving.requests import RequestTable
 from kafila_sidecar.serving.ring import Interrupted, Ring
+from kafila_sidecar.serving.standstill import WatchedThread
 from kafila_sidecar.serving.worker import Bounds, Worker
 from kafila_sidecar.session.coordination.effects import Proposal
 
 SEQUENCES_IN_CHANGE = 2  # times the concurrency: a sequence may begin at a stage before the last one's release is there
-VERDICT_S = 3.0  # a death is noticed after about 2 s (session/coordination)
-
-
-class EpochEnd:
-    """How an epoch ended, once it has."""
-
-    def __init__(self, wait_s: float = VERDICT_S) -> None:
-        self._wait_s = wait_s
-        self._given = asyncio.Event()
-        self.fault: KafilaError | None = None
-
-    def give(self, fault: KafilaError) -> None:
-        self.fault = fault
-        self._given.set()
-
-    async def explain(self, error: Exception) -> Exception:
-        """What to tell of an error. Streams break at once when a member is lost; who it was is known, and told, a
-        moment later."""
-        if not isinstance(error, Interrupted | LinkLost | PeerReset):
-            return error
-        try:
-            async with asyncio.timeout(self._wait_s):
-                await self._given.wait()
-        except TimeoutError:
-            return error
-        return self.fault or error
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,28 +31,27 @@ class Epoch:
     name: str
     proposal: Proposal
     link_to: Callable[[str], Link]
-    end: EpochEnd
+    mlx: WatchedThread
     engine: Engine | None = None
     ring: Ring | None = None
     worker: Worker | None = None
     streams: set[Stream] = field(default_factory=set)  # that live no longer
+    is_over: asyncio.Event = field(default_factory=asyncio.Event)
 
     @asynccontextmanager
-    async def asked(self, request: pb.GenerateRequest) -> AsyncIterator[Replies]:
-        """An answer to a request of this member, from here or from the head; leaving the block gives it up.
+    async def asked(self, question: Question) -> AsyncIterator[Replies]:
+        """An answer to a question of this member, from here or from the head; leaving the block gives it up.
 
         Raises:
-            KafilaError: see `Engine.asked`; Unavailable names the member that was lost.
+            Interrupted, LinkLost, PeerReset: it may be asked again, with what was told.
+            KafilaError: see `Engine.asked`.
         """
         if self.engine is not None:
-            async with self.engine.asked(request) as replies:
+            async with self.engine.asked(question) as replies:
                 yield replies
-            return
-        try:
-            async with self._head_asked(request) as replies:
+        else:
+            async with self._head_asked(question) as replies:
                 yield replies
-        except (LinkLost, PeerReset) as error:
-            raise await self.end.explain(error) from None
 
     def taker_for(self, peer: str) -> Ring | Worker:
         """Who takes the frames that a peer sends.
@@ -97,29 +69,33 @@ class Epoch:
         """The stream ends with the epoch."""
         self.streams.add(stream)
         try:
-            if self.end.fault is not None:
+            if self.is_over.is_set():
                 stream.reset()
             yield
         finally:
             self.streams.discard(stream)
 
-    async def close(self, fault: KafilaError) -> None:
-        """Running answers end with `fault`; returns when no sequence is left here."""
-        self.end.give(fault)
+    async def close(self, fault: Interrupted) -> None:
+        """Running answers break off with `fault`; returns when no sequence is left here."""
+        self.is_over.set()
         if self.ring is not None:
             self.ring.fail(fault)
         if self.worker is not None:
             self.worker.close()
         for stream in list(self.streams):
             stream.reset()
+        self.mlx.close()
         if self.engine is not None:
             await self.engine.close(fault)
         if self.worker is not None:
             await self.worker.forgotten()
 
     @asynccontextmanager
-    async def _head_asked(self, request: pb.GenerateRequest) -> AsyncIterator[Replies]:
-        stream = await remote.ask(self.link_to(self.proposal.head), request, self.proposal.epoch)
+    async def _head_asked(self, question: Question) -> AsyncIterator[Replies]:
+        try:
+            stream = await remote.ask(self.link_to(self.proposal.head), question, self.proposal.epoch)
+        except Unavailable as error:
+            raise Interrupted(str(error)) from error
         try:
             with self.holding(stream):
                 yield remote.RemoteReplies(stream)
@@ -133,15 +109,14 @@ def begin(
     proposal: Proposal,
     shard: Shard | None,
     requests: RequestTable | None,
-    mlx: MlxThread,
+    mlx: WatchedThread,
     link_to: Callable[[str], Link],
-    end: EpochEnd,
     ended: Ended,
     limits: EngineLimits,
 ) -> Epoch:
     """The epoch of a member that holds `shard`, or none; the head has `requests` too. Every stage is loaded."""
     if shard is None:
-        return Epoch(name, proposal, link_to, end)
+        return Epoch(name, proposal, link_to, mlx)
     peer, problem = proposal.next_after(name), proposal.problem
     chunk_tokens = min(PREFILL_CHUNK_TOKENS, problem.context_tokens)
     hop = HopSender(peer=peer, open_stream=lambda: link_to(peer).open(StreamKind.ACTIVATIONS))
@@ -159,11 +134,10 @@ def begin(
             ring=ring,
             proposal=proposal,
             requests=requests,
-            explain=end.explain,
             ended=ended,
             limits=limits,
         )
-        return Epoch(name, proposal, link_to, end, engine=engine, ring=ring)
+        return Epoch(name, proposal, link_to, mlx, engine=engine, ring=ring)
     worker = Worker(
         epoch=proposal.epoch,
         place=proposal.plan.order.index(name),
@@ -177,4 +151,4 @@ def begin(
             chunk_tokens=chunk_tokens,
         ),
     )
-    return Epoch(name, proposal, link_to, end, worker=worker)
+    return Epoch(name, proposal, link_to, mlx, worker=worker)

@@ -1,11 +1,14 @@
 """The blocks that this member has in memory, from one epoch to the next."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.shard import Shard
+
+LoadShard = Callable[..., Shard]
+"""`Shard.load`, on the MLX thread."""
 
 
 class Part(NamedTuple):
@@ -28,7 +31,8 @@ class Holding:
     over or freed by the call after it.
     """
 
-    def __init__(self, mlx: MlxThread, *, bits: int = 0) -> None:
+    def __init__(self, mlx: MlxThread, *, bits: int = 0, load: LoadShard = Shard.load) -> None:
+        self._load = load
         self.shard: Shard | None = None
         self._part = Part(0, 0, False)  # of the shard
         self._may_hold = False  # a shard, or has asked the MLX thread for one
@@ -60,7 +64,7 @@ class Holding:
 
     def _take_over(self, folder: Path, files: Mapping[Path, Collection[str]], start: int, end: int, head: bool) -> None:
         before, self.shard = self.shard, None
-        self.shard = Shard.load(
+        self.shard = self._load(
             folder=folder, files=files, start=start, end=end, head=head, bits=self._bits, before=before, quick=True
         )
         self._part = Part(start, end, head)

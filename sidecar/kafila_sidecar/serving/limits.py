@@ -3,9 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
+from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.session.terms import SMALLEST_CONTEXT_TOKENS
+
+MOST_REQUEST_BYTES = 16 << 20  # a prompt with all that comes with it; a million tokens of English have some 5 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +40,29 @@ def limits_of(options: pb.Options, session_context_tokens: int) -> AnswerLimits:
 
 def refuse_unsupported(request: pb.GenerateRequest) -> None:
     """Raises InvalidInput for what a session can't do, before anything is computed."""
+    if (size_bytes := request.ByteSize()) > MOST_REQUEST_BYTES:
+        raise InvalidInput(too_large(size_bytes))
     if request.images:
         raise InvalidInput("this session's model reads no images: send text only")
     if request.format:
         raise InvalidInput("sessions don't constrain answers to a format: leave `format` out")
     if request.logprobs:
         raise InvalidInput("sessions don't report log probabilities: leave `logprobs` out")
+
+
+def check_replay(replay: ring_pb2.Replay, limits: AnswerLimits, vocabulary_size: int) -> None:
+    """Raises InvalidInput for an answer so far that no run of this session can have told."""
+    ids = (*replay.beginning.prompt, *replay.answer)
+    if len(ids) > limits.context_tokens:
+        raise InvalidInput(f"an answer of {len(ids)} tokens with its prompt, in a context of {limits.context_tokens}")
+    if max(ids) >= vocabulary_size:
+        raise InvalidInput(f"token {max(ids)} in an answer so far, of a model that has {vocabulary_size}")
+
+
+def too_large(size_bytes: int) -> str:
+    """Why a request is refused unread."""
+    most = f"{MOST_REQUEST_BYTES / 1e6:.1f} MB"
+    return f"this prompt has {size_bytes / 1e6:.1f} MB with all that comes with it, over {most}: shorten it"
 
 
 def given_options(options: pb.Options) -> dict[str, Any]:

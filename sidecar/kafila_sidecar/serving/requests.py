@@ -1,24 +1,18 @@
-"""The requests of one session on its head, from their asking to their end. The table outlives every epoch: what stands
-here of a request is all that going on with its answer takes."""
+"""The requests of one session on its head, each from its asking to the end of its run here."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Protocol
 
+from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import Exhausted
 from kafila_sidecar.serving.intake import Intake, PreparedRequest
+from kafila_sidecar.serving.question import Question, Told
 
 MOST_REQUESTS = 1024  # running, waiting, and answered but not read to the end yet
-
-
-class Replies(Protocol):
-    """An answer as its caller takes it, wherever it is made."""
-
-    async def next(self) -> pb.GenerateReply:
-        """The next reply, the last one with `done`; raises what ended the answer."""
 
 
 class AnswerQueue:
@@ -28,16 +22,16 @@ class AnswerQueue:
     """
 
     def __init__(self) -> None:
-        self._replies: asyncio.Queue[pb.GenerateReply | Exception] = asyncio.Queue()
+        self._replies: asyncio.Queue[Told | Exception] = asyncio.Queue()
 
-    def put(self, reply: pb.GenerateReply) -> None:
-        self._replies.put_nowait(reply)
+    def put(self, told: Told) -> None:
+        self._replies.put_nowait(told)
 
     def fail(self, error: Exception) -> None:
         """Nothing more comes, and why."""
         self._replies.put_nowait(error)
 
-    async def next(self) -> pb.GenerateReply:
+    async def next(self) -> Told:
         """See `Replies`."""
         reply = await self._replies.get()
         if isinstance(reply, Exception):
@@ -47,50 +41,89 @@ class AnswerQueue:
 
 @dataclass(slots=True)
 class Generation:
-    """A request with its answer so far, an end token included."""
+    """One run of a request: its answer so far, an end token included, and its state in words.
+
+    Whatever tokens it has when it begins were told by a run before: `replay` takes them in and says nothing. What the
+    caches of a ring then lack is `tokens`, as for a prompt.
+    """
 
     number: int
     asked: PreparedRequest
+    key: tuple[str, bytes] = ("", b"")  # of the question
     answer: list[int] = field(default_factory=list)
     replies: AnswerQueue = field(default_factory=AnswerQueue)
+    is_over: bool = False  # no further token is wanted
+    _untold: list[int] = field(default_factory=list)  # tokens that made no text certain yet
 
     @property
     def tokens(self) -> Sequence[int]:
         """All that the caches of a ring have to have seen before the next token."""
         return [*self.asked.prompt, *self.answer]
 
+    def replay(self, answer: Sequence[int]) -> None:
+        """Takes in what was told before: sampler, text and stop strings are then as if it had been picked here."""
+        for token in answer:
+            self.asked.sampler.take(token)
+            self._framed(self._text_of(token))
+
+    def begin(self) -> None:
+        """Tells what the run begins with."""
+        beginning = ring_pb2.Beginning(prompt=self.asked.prompt, seed=self.asked.sampler.seed)
+        self.replies.put(Told(pb.GenerateReply(), beginning=beginning))
+
     def take(self, token: int) -> bool:
         """Adds a token, and tells the caller its text as far as that is certain. Whether another one is wanted."""
-        self.answer.append(token)
-        if token in self.asked.ends:
-            return False
-        self._tell(self.asked.stops.feed(self.asked.text.add(token)))
-        is_full = self.asked.limits.reason_to_stop(len(self.asked.prompt) + len(self.answer), len(self.answer))
-        return not (self.asked.stops.stopped or is_full)
-
-    def finish(self) -> str:
-        """Tells what was held back; "stop" or "length"."""
-        asked = self.asked
-        self._tell(asked.stops.feed(asked.text.finish()) + asked.stops.finish())
-        return "stop" if self.answer[-1] in asked.ends or asked.stops.stopped else "length"
-
-    def _tell(self, text: str) -> None:
+        text = self._framed(self._text_of(token))
+        self._untold.append(token)
         if text:
-            self.replies.put(pb.GenerateReply(text=self.asked.framer.content(text)))
+            self._tell(pb.GenerateReply(text=text))
+        return not self.is_over
+
+    def finish(self, done: pb.GenerateReply) -> str:
+        """Tells what was held back, with `done`, which gets the reason too; "stop" or "length"."""
+        asked = self.asked
+        done.text = self._framed(asked.stops.feed(asked.text.finish()) + asked.stops.finish())
+        is_stopped = self.answer[-1] in asked.ends or asked.stops.stopped
+        done.done, done.done_reason = True, pb.DONE_REASON_STOP if is_stopped else pb.DONE_REASON_LENGTH
+        self._tell(done)
+        return "stop" if is_stopped else "length"
+
+    def _text_of(self, token: int) -> str:
+        """The text that is certain with one more token."""
+        asked = self.asked
+        self.answer.append(token)
+        if token in asked.ends:
+            self.is_over = True
+            return ""
+        text = asked.stops.feed(asked.text.add(token))
+        is_full = asked.limits.reason_to_stop(len(asked.prompt) + len(self.answer), len(self.answer))
+        self.is_over = asked.stops.stopped or is_full
+        return text
+
+    def _framed(self, text: str) -> str:
+        return self.asked.framer.content(text) if text else ""
+
+    def _tell(self, reply: pb.GenerateReply) -> None:
+        tokens, self._untold = self._untold, []
+        self.replies.put(Told(reply, tokens))
 
 
 class RequestTable:
-    """Takes requests in, and has them by number until their callers have all of the answer or have gone."""
+    """Takes requests in, and has them until their callers have all of the answer or have gone. It outlives the epochs,
+    so that no two runs in a session have one number."""
 
     def __init__(self, intake: Intake, *, most: int = MOST_REQUESTS) -> None:
         self._intake = intake
         self._most = most
         self._opening = 0
+        self._entering: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._generations: dict[int, Generation] = {}
+        self._latest: dict[tuple[str, bytes], Generation] = {}  # run of each question
         self._numbers = count(1)
 
-    async def open(self, request: pb.GenerateRequest) -> Generation:
-        """A request, ready to be answered.
+    async def open(self, question: Question) -> Generation:
+        """A request, ready to be answered from where its answer stands. Those of one member get ready in turns, so that
+        others have theirs.
 
         Raises:
             InvalidInput: options or prompt make no sense, or the prompt is too long and may not be cut.
@@ -100,15 +133,23 @@ class RequestTable:
             raise Exhausted(f"{len(self)} requests are being answered already: try again later")
         self._opening += 1
         try:
-            asked = await self._intake.prepare(request)
+            async with self._entering[question.asker]:
+                asked = await self._intake.prepare(question.request, question.replay)
         finally:
             self._opening -= 1
-        generation = Generation(next(self._numbers), asked)
-        self._generations[generation.number] = generation
+        generation = Generation(next(self._numbers), asked, question.key)
+        generation.replay(question.replay.answer)
+        self._generations[generation.number] = self._latest[question.key] = generation
         return generation
 
-    def remove(self, number: int) -> None:
-        self._generations.pop(number, None)
+    def former(self, question: Question) -> Generation | None:
+        """The run that a question has here already."""
+        return self._latest.get(question.key)
+
+    def remove(self, generation: Generation) -> None:
+        self._generations.pop(generation.number, None)
+        if self._latest.get(generation.key) is generation:
+            del self._latest[generation.key]
 
     def close(self) -> None:
         """No more requests."""

@@ -21,7 +21,8 @@ INTERRUPTED = "the ring was interrupted and this answer with it: ask again"
 
 
 class Interrupted(Unavailable):
-    """The streams of the ring broke. Whether a member was lost, and who, is known a moment later."""
+    """A run broke off: the streams of the ring did, or the epoch is over, or the way to the head. What was told of the
+    answer stands, and it may go on."""
 
 
 @dataclass(frozen=True, slots=True)

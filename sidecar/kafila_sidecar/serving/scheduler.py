@@ -12,27 +12,33 @@ MOST_WAITING = 512  # as many as Ollama's own OLLAMA_MAX_QUEUE allows by default
 
 
 class Scheduler:
-    """`most_running` requests run, up to `most_waiting` wait in order of arrival. Requests are known by number."""
+    """`most_running` requests run, up to `most_waiting` wait in order of arrival, those first that ran before and were
+    interrupted. Requests are known by number."""
 
     def __init__(self, *, most_running: int, most_waiting: int = MOST_WAITING) -> None:
         self._most_running = most_running
         self._most_waiting = most_waiting
         self._running: set[int] = set()
-        self._waiting: dict[int, None] = {}  # in order of arrival
+        self._waiting: dict[int, bool] = {}  # in order of arrival; whether it has begun before
 
-    def add(self, request: int) -> None:
-        """Puts a request at the end of the queue.
+    def check_room(self) -> None:
+        """Raises Exhausted when the queue is full, before any work on another request."""
+        if len(self._waiting) >= self._most_waiting:
+            raise Exhausted(f"{len(self._waiting)} requests are waiting already: try again later")
+
+    def add(self, request: int, *, has_begun: bool = False) -> None:
+        """Puts a request at the end of the queue, or of those in it that have begun before.
 
         Raises:
             Exhausted: the queue is full.
         """
-        if len(self._waiting) >= self._most_waiting:
-            raise Exhausted(f"{len(self._waiting)} requests are waiting already: try again later")
-        self._waiting[request] = None
+        self.check_room()
+        self._waiting[request] = has_begun
 
     def due(self) -> list[int]:
         """The requests whose turn has come, in order; they run from now on."""
-        turns = list(self._waiting)[: self._most_running - len(self._running)]
+        in_order = sorted(self._waiting, key=lambda request: not self._waiting[request])
+        turns = in_order[: self._most_running - len(self._running)]
         for request in turns:
             del self._waiting[request]
             self._running.add(request)

@@ -1,25 +1,35 @@
 """This machine's part in a session, one epoch after another."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections import defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from kafila_proto import sidecar_pb2 as pb
-from kafila_sidecar.errors import KafilaError, Unavailable, from_code
+from kafila_sidecar.errors import KafilaError, TimedOut, Unavailable
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream
+from kafila_sidecar.runtime.footprint import PREFILL_CHUNK_TOKENS
 from kafila_sidecar.runtime.mlx_thread import MlxThread
-from kafila_sidecar.runtime.text.tokenizer import Tokenizer
+from kafila_sidecar.runtime.shard.shard import Shard
+from kafila_sidecar.serving import asking, remote
 from kafila_sidecar.serving import epoch as epochs
-from kafila_sidecar.serving import remote
+from kafila_sidecar.serving.asking import Patience
 from kafila_sidecar.serving.engine import EngineLimits
-from kafila_sidecar.serving.epoch import Epoch, EpochEnd
-from kafila_sidecar.serving.holding import Holding, Part
-from kafila_sidecar.serving.intake import Intake
-from kafila_sidecar.serving.requests import Replies, RequestTable
+from kafila_sidecar.serving.epoch import Epoch
+from kafila_sidecar.serving.holding import Holding, LoadShard, Part
+from kafila_sidecar.serving.intake import Intake, SessionText
+from kafila_sidecar.serving.limits import refuse_unsupported
+from kafila_sidecar.serving.question import Question, Replies
+from kafila_sidecar.serving.requests import RequestTable
+from kafila_sidecar.serving.ring import Interrupted
+from kafila_sidecar.serving.shares import Shares
+from kafila_sidecar.serving.standstill import FLOOR_S, WatchedThread
+from kafila_sidecar.serving.succession import Succession
 from kafila_sidecar.serving.telling import FetchTelling
 from kafila_sidecar.serving.trace import RequestTrace
 from kafila_sidecar.serving.wire import RulesBroken
@@ -28,6 +38,7 @@ from kafila_sidecar.session.driving.jobs import Progress
 from kafila_sidecar.weights.fetching import landing
 
 SERVE_DEADLINE_S = 15.0  # between a neighbour's start of serving and ours
+CLEAR_DEADLINE_S = 10.0  # for what an epoch leaves behind; what takes longer is cleared away while others go on
 
 
 class StageWeights(Protocol):
@@ -56,7 +67,9 @@ class StageLimits:
     """How long a stage waits for others, and what its engine takes on."""
 
     serve_deadline_s: float = SERVE_DEADLINE_S
-    verdict_s: float = epochs.VERDICT_S
+    clear_deadline_s: float = CLEAR_DEADLINE_S
+    step_floor_s: float = FLOOR_S
+    patience: Patience = field(default_factory=Patience)
     engine: EngineLimits = field(default_factory=EngineLimits)
 
 
@@ -73,26 +86,33 @@ class Stage:
         weights: StageWeights,
         bits: int = 0,
         mlx: MlxThread,
+        text: Callable[[Path], SessionText],
         links: Callable[[], LinkTable],
         traced: Callable[[dict[str, Any]], None],
         broken: Callable[[str, str], None],
         misled: Callable[[str, str], None],
         limits: StageLimits | None = None,
+        load_shard: LoadShard = Shard.load,
     ) -> None:
+        """`text`: for the checkpoint whose small files lie in a folder."""
         self._name = name
         self._weights = weights
         self._mlx = mlx
+        self._make_text = text
         self._links = links
         self._traced = traced
         self._broken = broken
         self._misled = misled
         self._limits = limits or StageLimits()
-        self._holding = Holding(mlx, bits=bits)
+        self._holding = Holding(mlx, bits=bits, load=load_shard)
+        self._text: SessionText | None = None
         self._requests: RequestTable | None = None
-        self._epoch: Epoch | None = None
-        self._serving = asyncio.Event()
-        self._fault = Fault("", "UNAVAILABLE", "the session is not ready yet")  # while there is no epoch
+        self._shares = Shares()
+        self._concurrency = 1  # of the latest plan
+        self._receiving: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # a request, by who asks
+        self._epochs = Succession()
         self._freeing: asyncio.Task[None] | None = None
+        self._clearing: set[asyncio.Task[None]] = set()  # what epochs that are over left behind
 
     # ---- What the session asks for
 
@@ -105,53 +125,44 @@ class Stage:
         stage = proposal.stage_of(self._name)
         if stage is None:
             return
-        is_head = proposal.head == self._name
-        part = Part(stage.start, stage.end, is_head)
-        names = self._weights.shard(**part._asdict())
-        await self._fetch(names, part, FetchTelling(progress))
-        progress("loading", 0, 0)
-        files = self._weights.files_for(names)
-        folder = self._weights.small_files
-        await self._holding.hold(folder, files, start=stage.start, end=stage.end, head=is_head)
-        if is_head and self._requests is None:
-            tokenizer = await self._mlx.run(Tokenizer.load, folder)
-            context_tokens = proposal.problem.context_tokens
-            self._requests = RequestTable(Intake(tokenizer=tokenizer, mlx=self._mlx, context_tokens=context_tokens))
+        part = Part(stage.start, stage.end, proposal.head == self._name)
+        if part.head and self._requests is None:
+            self._requests = await self._beside(partial(self._take, part, progress), proposal.problem.context_tokens)
+        else:
+            await self._take(part, progress)
 
     def serve(self, proposal: Proposal) -> None:
         """Every stage is loaded."""
+        self._concurrency = proposal.problem.concurrency
         stands_by = proposal.stage_of(self._name) is None
         if stands_by:
             self._freeing = asyncio.create_task(self._holding.free(), name="free what another stage holds now")
-        self._epoch = epochs.begin(
+        epoch = epochs.begin(
             name=self._name,
             proposal=proposal,
             shard=None if stands_by else self._holding.shard,
             requests=self._requests,
-            mlx=self._mlx,
+            mlx=self._watched(proposal),
             link_to=lambda peer: self._links().to(peer),
-            end=EpochEnd(self._limits.verdict_s),
             ended=lambda trace, reason: self._request_ended(proposal, trace, reason),
             limits=self._limits.engine,
         )
-        self._serving.set()
+        self._epochs.begin(epoch)
 
     async def stop(self, fault: Fault) -> None:
-        """Ends the epoch: running requests fail with `fault`, their caches are freed. What is loaded stays for the
-        next one."""
-        epoch, self._epoch, self._fault = self._epoch, None, fault
-        self._serving.clear()
-        if epoch is not None:
-            await epoch.close(from_code(fault.code, fault.sentence))
+        """Ends the epoch: answers break off and wait for the next one, their caches are freed. What is loaded stays."""
+        await self._clear(self._epochs.end(fault), fault)
 
-    async def close(self) -> None:
-        """After the last epoch: frees what is loaded."""
+    async def close(self, fault: Fault) -> None:
+        """Ends the last epoch, and every answer of this member with `fault`; frees what is loaded."""
+        await self._clear(self._epochs.close(fault), fault)
         if self._requests is not None:
             self._requests.close()
             self._requests = None
-        if self._freeing is not None:
-            await asyncio.wait((self._freeing,))
-        await self._holding.free()
+        text, self._text = self._text, None
+        if text is not None:
+            await text.close()
+        await self._within(self._free(), "free what was loaded")
 
     # ---- What links bring
 
@@ -171,11 +182,11 @@ class Stage:
         except Unavailable:
             raise
         except RulesBroken as error:
-            if epoch is self._epoch:
+            if epoch is self._epochs.epoch:
                 self._misled(error.by, str(error))
             raise
         except Exception as error:
-            if epoch is self._epoch:
+            if epoch is self._epochs.epoch:
                 self._broken(_code(error), f"{self._name} can't serve what {stream.peer} sent: {error}")
             raise
 
@@ -185,24 +196,26 @@ class Stage:
         Raises:
             KafilaError: the stream broke.
         """
-        await remote.answer(stream, self._asked_as_head)
+        await remote.answer(stream, self._asked_as_head, receiving=self._receiving[stream.peer])
 
     # ---- Requests
 
-    async def generate(self, request: pb.GenerateRequest) -> AsyncGenerator[pb.GenerateReply, None]:
-        """One answer, from here or from the head; the last reply has `done`. Closing the iterator cancels.
+    def generate(self, request: pb.GenerateRequest) -> AsyncGenerator[pb.GenerateReply, None]:
+        """One answer, from here or from the head, through all epochs; the last reply has `done`. Closing the iterator
+        cancels.
 
         Raises:
-            KafilaError: see `Engine.asked`; Unavailable names the member that was lost.
+            KafilaError: see `asking.answer`.
         """
-        if self._epoch is None:
-            raise from_code(self._fault.code, self._fault.sentence)
-        async with self._epoch.asked(request) as replies:
-            is_done = False
-            while not is_done:
-                reply = await replies.next()
-                is_done = reply.done
-                yield reply
+        return self.go_on(Question(request))
+
+    async def go_on(self, question: Question) -> AsyncGenerator[pb.GenerateReply, None]:
+        """The same, from where the answer stands that was begun while this machine took part before."""
+        refuse_unsupported(question.request)
+        with self._shares.held(self._name, question.request.ByteSize(), concurrency=self._concurrency):
+            async with aclosing(asking.answer(question, self._epochs, self._limits.patience)) as replies:
+                async for reply in replies:
+                    yield reply
 
     @property
     def active_sequences(self) -> int:
@@ -217,6 +230,26 @@ class Stage:
 
     # ---- Private
 
+    async def _take(self, part: Part, progress: Progress) -> None:
+        names = self._weights.shard(**part._asdict())
+        await self._fetch(names, part, FetchTelling(progress))
+        progress("loading", 0, 0)
+        files = self._weights.files_for(names)
+        await self._holding.hold(self._weights.small_files, files, **part._asdict())
+
+    async def _beside(self, take: Callable[[], Awaitable[None]], context_tokens: int) -> RequestTable:
+        """Takes what the head needs, and starts its text meanwhile. Raises KafilaError as either does."""
+        text = self._text = self._text or self._make_text(self._weights.small_files)
+        reading = asyncio.create_task(text.vocabulary(), name="read the vocabulary")
+        try:
+            await take()
+            vocabulary = await reading
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+        intake = Intake(text=text, vocabulary=vocabulary, context_tokens=context_tokens)
+        return RequestTable(intake)
+
     async def _fetch(self, names: frozenset[str], part: Part, telling: FetchTelling) -> None:
         """What is not in memory, unless that turns out to be what somebody gave wrongly."""
         if self._freeing is not None:
@@ -227,24 +260,50 @@ class Stage:
             await self._holding.free()
             await self._weights.fetch(names, progress=telling.came, waiting=telling.waits)
 
+    async def _free(self) -> None:
+        if self._freeing is not None:
+            await asyncio.wait((self._freeing,))
+        await self._holding.free()
+
+    async def _clear(self, epoch: Epoch | None, fault: Fault) -> None:
+        if epoch is not None:
+            await self._within(epoch.close(Interrupted(fault.sentence)), "clear an epoch away")
+
+    async def _within(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Waits for it a while only: the MLX thread may stand still, and keeps its order if it goes on."""
+        task = asyncio.create_task(work, name=name)
+        self._clearing.add(task)
+        task.add_done_callback(self._clearing.discard)
+        done, _ = await asyncio.wait((task,), timeout=self._limits.clear_deadline_s)
+        for one in done:
+            one.result()
+
     @asynccontextmanager
-    async def _asked_as_head(self, request: pb.GenerateRequest, number: int) -> AsyncIterator[Replies]:
-        epoch = await self._until_serving()
-        if epoch.engine is None or epoch.proposal.epoch != number:
-            raise Unavailable(
-                f"{self._name} is not the head that was asked for: the session is planned again, try again"
-            )
-        async with epoch.engine.asked(request) as replies:
-            yield replies
+    async def _asked_as_head(self, question: Question, number: int) -> AsyncIterator[Replies]:
+        size_bytes = question.request.ByteSize() + question.replay.ByteSize()
+        with self._shares.held(question.asker, size_bytes, concurrency=self._concurrency):
+            epoch = await self._epochs.serving(number, self._limits.serve_deadline_s)
+            if epoch is None or epoch.engine is None or epoch.proposal.epoch != number:
+                raise Interrupted(f"{self._name} is not the head that was asked for: the session is planned again")
+            async with epoch.engine.asked(question) as replies:
+                yield replies
 
     async def _until_serving(self) -> Epoch:
-        try:
-            async with asyncio.timeout(self._limits.serve_deadline_s):
-                while self._epoch is None:
-                    await self._serving.wait()
-            return self._epoch
-        except TimeoutError:
-            raise Unavailable(f"{self._name} does not serve this session yet") from None
+        epoch = await self._epochs.serving(0, self._limits.serve_deadline_s)
+        if epoch is None:
+            raise Unavailable(f"{self._name} does not serve this session yet")
+        return epoch
+
+    def _watched(self, proposal: Proposal) -> WatchedThread:
+        """The MLX thread for one epoch; a step that stands still ends this member's part, so that others go on."""
+
+        def stalled(still_s: float) -> None:
+            sentence = f"{self._name}'s model has not moved for {still_s:.0f} s: its machine is out of memory, or hangs"
+            self._broken(TimedOut.code, sentence)
+
+        stage = proposal.stage_of(self._name)
+        chunk_s = 2 * PREFILL_CHUNK_TOKENS * ((stage.cost_s if stage else None) or 0.0)
+        return WatchedThread(self._mlx, stalled=stalled, floor_s=max(self._limits.step_floor_s, chunk_s))
 
     def _request_ended(self, proposal: Proposal, trace: RequestTrace, reason: str) -> None:
         rtt_s = {frozenset((self._name, peer)): link.rtt_s for peer, link in self._links().up.items()}

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, BinaryIO
 
+from kafila_proto import ring_pb2
 from kafila_sidecar.session.coordination.effects import Proposal
 
 LARGEST_FILE_BYTES = 16 * 1024 * 1024  # then the file starts anew, the old one kept beside it
@@ -38,10 +39,15 @@ class Circuit:
 
 
 class RequestTrace:
-    """Collects one request's circuits and turns them into a record."""
+    """Collects the circuits of one run of a request and turns them into a record. replay: what the run took up."""
 
-    def __init__(self, proposal: Proposal, *, request: str, prompt_tokens: int, began: float) -> None:
+    def __init__(
+        self, proposal: Proposal, *, request: str, prompt_tokens: int, began: float, replay: ring_pb2.Replay
+    ) -> None:
         self._proposal = proposal
+        self._replays = replay.times
+        self._replayed_tokens = len(replay.answer)
+        self._before_s = (replay.prompt_s, replay.output_s)
         self._request = request
         self._prompt_tokens = prompt_tokens
         self._began = began
@@ -89,6 +95,14 @@ class RequestTrace:
             return 0.0
         return self._last_token - self._first_token
 
+    @property
+    def spent_s(self) -> tuple[float, float]:
+        """What prompt and answer took in all runs; the replay of an answer counts as the answer's."""
+        prompt_s, output_s = self._before_s
+        if not self._replayed_tokens:
+            return self.prompt_s, self.output_s
+        return prompt_s, output_s + self.prompt_s + self.output_s
+
     def record(self, *, reason: str, link_rtt_s: Mapping[frozenset[str], float]) -> dict[str, Any]:
         """The JSON record; `reason`: "stop", "length", "cancelled" or the error's code."""
         steps = self._decode or self._prefill
@@ -102,7 +116,9 @@ class RequestTrace:
             "epoch": self._proposal.epoch,
             "ended": reason,
             "prompt_tokens": self._prompt_tokens,
-            "output_tokens": self.output_tokens,
+            "output_tokens": self._replayed_tokens + self.output_tokens,
+            "replays": self._replays,
+            "replayed_tokens": self._replayed_tokens,
             "queue_s": (self._started or self._began) - self._began,
             "ttft_s": (self._first_token or self._began) - self._began,
             "prefill_s": self.prompt_s,
@@ -159,8 +175,17 @@ class TraceFile:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._path.exists() and self._path.stat().st_size > LARGEST_FILE_BYTES:
             self._path.replace(self._path.with_suffix(".old.jsonl"))
-        with open(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        with open(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "ab+") as file:
+            file.write(_after_torn(file) + json.dumps(record).encode() + b"\n")
+
+
+def _after_torn(file: BinaryIO) -> bytes:
+    """A line that a crash has cut short ends here, so that it spoils no other."""
+    size = file.seek(0, os.SEEK_END)
+    if not size:
+        return b""
+    file.seek(size - 1)
+    return b"" if file.read(1) == b"\n" else b"\n"
 
 
 def _median(values: Any) -> float:

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field, replace
 
 from kafila_sidecar.errors import InvalidInput, KafilaError
 from kafila_sidecar.net.link.stream import Stream
-from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.finite import NotFinite
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
 from kafila_sidecar.serving.hop import HopSender, frame_of, state_of
 from kafila_sidecar.serving.scheduler import MOST_ROWS_A_RUN
+from kafila_sidecar.serving.standstill import ModelThread
 from kafila_sidecar.serving.wire import Frame, FrameKind, RulesBroken, Timing, decode, most_bytes, sent_by
 
 
@@ -36,7 +36,7 @@ class Worker:
     """Serves one stage for one epoch. `place`: in the ring's order, where the head has 0."""
 
     def __init__(
-        self, *, epoch: int, place: int, shard: Shard, mlx: MlxThread, hop: HopSender, is_last: bool, bounds: Bounds
+        self, *, epoch: int, place: int, shard: Shard, mlx: ModelThread, hop: HopSender, is_last: bool, bounds: Bounds
     ) -> None:
         self._epoch = epoch
         self._place = place

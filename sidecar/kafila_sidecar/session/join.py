@@ -3,17 +3,14 @@
 import asyncio
 import os
 import secrets
-from dataclasses import dataclass
-from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
 from kafila_proto import rendezvous_pb2, ring_pb2
 from kafila_sidecar.errors import Denied, InvalidInput, TimedOut, Unavailable
-from kafila_sidecar.session.admission.guesses import FileGuesses
 from kafila_sidecar.session.admission.newcomer import HostBusy, Newcomer
-from kafila_sidecar.session.admission.versions import Versions, check_versions, told_by
-from kafila_sidecar.session.channel.channel import LONGEST_ABSENCE_S, Channel
+from kafila_sidecar.session.admission.versions import check_versions, told_by
+from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.membership import names
 from kafila_sidecar.session.membership.entries import found_log
@@ -21,28 +18,10 @@ from kafila_sidecar.session.membership.identity import Identity, make_identity
 from kafila_sidecar.session.membership.log import SESSION_BYTES, replay
 from kafila_sidecar.session.membership.members import Member
 from kafila_sidecar.session.membership.seal import KEY_BYTES
+from kafila_sidecar.session.opening import Local, open_channel
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress
 from kafila_sidecar.session.rendezvous.code import Code
 from kafila_sidecar.session.rendezvous.mailbox import Mailbox, enter_room, open_room
-
-
-@dataclass(frozen=True, slots=True)
-class JoinDeadlines:
-    """How long others are waited for, in seconds."""
-
-    answer_s: float = 10.0  # for each answer of the host's
-    busy_s: float = 10.0  # for how long a host that is busy is asked again
-    busy_pause_s: float = 0.5  # and how often
-    absence_s: float = LONGEST_ABSENCE_S  # for the others, when the rendezvous was away
-
-
-@dataclass(frozen=True, slots=True)
-class Local:
-    """What this machine brings to every session: what it runs, and a folder for the count of guesses at a code."""
-
-    folder: Path
-    versions: Versions
-    deadlines: JoinDeadlines = JoinDeadlines()
 
 
 async def found(*, rendezvous: RendezvousAddress, terms: ring_pb2.SessionTerms, name: str, local: Local) -> Channel:
@@ -61,7 +40,7 @@ async def found(*, rendezvous: RendezvousAddress, terms: ring_pb2.SessionTerms, 
     )
     key = secrets.token_bytes(KEY_BYTES)
     replica = Replica(identity=identity, self_name=log.host, log=log, key=key, entropy=os.urandom)
-    return _channel(mailbox, replica, local)
+    return open_channel(mailbox, replica, local)
 
 
 async def approach(*, code: Code, name: str, local: Local) -> "Approach":
@@ -120,7 +99,7 @@ class Approach:
         except BaseException:
             await self.abandon()
             raise
-        return _channel(self._host_mailbox.mailbox, replica, self._local)
+        return open_channel(self._host_mailbox.mailbox, replica, self._local)
 
     async def abandon(self) -> None:
         """Gives the offer up."""
@@ -170,11 +149,11 @@ class HostMailbox:
             event = await self.mailbox.next()
             if [event.departed] == asked:
                 raise Unavailable("the session's host lost its connection to the rendezvous: try again later")
-            if event.mail.sender in asked:
-                admission = _admission(event)
-                if admission is not None:
-                    self._answering = event.mail.sender
-                    return admission
+            admission = _admission(event) if event.mail.sender in asked else None
+            if admission is not None:
+                self._answering = event.mail.sender
+                return admission
+            self.mailbox.put_off(event)
 
 
 async def _prove(host: HostMailbox, code: Code, local: Local) -> Newcomer:
@@ -204,13 +183,3 @@ def _admission(event: rendezvous_pb2.Event) -> ring_pb2.Admission | None:
 def _check_own_entry(member: Member | None, identity: Identity) -> None:
     if member is None or (member.fingerprint, member.agreement) != (identity.fingerprint, identity.agreement):
         raise Denied("the session's log admits somebody else in this machine's place")
-
-
-def _channel(mailbox: Mailbox, replica: Replica, local: Local) -> Channel:
-    return Channel(
-        mailbox=mailbox,
-        replica=replica,
-        guesses=FileGuesses(local.folder),
-        versions=local.versions,
-        absence_s=local.deadlines.absence_s,
-    )

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
+from kafila_proto import ring_pb2
 from kafila_sidecar.errors import InvalidInput, KafilaError, NotFound
-from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.rendezvous.code import Code, parse_code
 from kafila_sidecar.weights.providers.folder import folder_name
 
@@ -17,9 +17,11 @@ class Named(Protocol):
     @property
     def code(self) -> str: ...
     @property
-    def channel(self) -> Channel: ...
+    def terms(self) -> ring_pb2.SessionTerms: ...
     @property
     def is_open(self) -> bool: ...
+    @property
+    def ended(self) -> str: ...
 
 
 S = TypeVar("S", bound=Named)
@@ -38,7 +40,8 @@ def find_session(wanted: str, sessions: Sequence[S]) -> S:
     if found:
         raise InvalidInput(f"{len(found)} sessions answer to {wanted or 'that'!r}: name one by its code's number")
     name = f"{wanted[:80]!r}" if wanted else "open"
-    raise NotFound(f"this machine is in no session {name}: `ollama session list` shows those it is in")
+    why = f", and its last one ended, since {sessions[-1].ended}" if sessions and sessions[-1].ended else ""
+    raise NotFound(f"this machine is in no session {name}{why}: `ollama session list` shows those it is in")
 
 
 def session_with_id(wanted: str, sessions: Sequence[S]) -> S:
@@ -65,7 +68,7 @@ def _found(wanted: str, sessions: Sequence[S]) -> list[S]:
 
 
 def _is_called(session: Named, wanted: str) -> bool:
-    terms = session.channel.terms
+    terms = session.terms
     if wanted in (terms.model, terms.model.rsplit("/", 1)[-1]):
         return True
     if terms.folder and wanted.startswith("/") and folder_name(wanted) == terms.model:

@@ -2,7 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 
-from kafila_sidecar.session.coordination.states import State
+from kafila_sidecar.session.coordination.states import Ending, State
+
+_ENDED = {
+    Ending.LEFT: "this machine left it",
+    Ending.REMOVED: "this machine was removed from it",
+    Ending.LOST: "the others may have gone on without this machine",
+    Ending.OVER: "it is over for everybody, or this machine could not go on",
+}
 
 _DOOR = {  # what to do about members who are missing
     "open": "pass the code on",
@@ -21,9 +28,10 @@ def doing(
     progress: Mapping[str, str],
     joining: str,
     shortage: str = "",
+    ending: Ending | None = None,
 ) -> str:
     """`waiting`: who has to act; `progress`: what each member said last that it does; `joining`: see `Channel`;
-    `shortage`: why those present can't hold the model, if they can't."""
+    `shortage`: why the session can't be planned yet, if it can't; `ending`: how it closed here."""
     match state:
         case State.FORMING if shortage:
             return f"{shortage}: waiting for another member, {_DOOR[joining]}"
@@ -32,6 +40,8 @@ def doing(
             return f"waiting for {missing} more member{'s' if missing > 1 else ''}: {_DOOR[joining]}"
         case State.FORMING if not wanted:
             return f"waiting for members: {_DOOR[joining]}, then `ollama session start`"
+        case State.REPLANNING if shortage:
+            return shortage
         case State.FORMING | State.PLANNING | State.REPLANNING:
             return f"measuring: {_names(waiting)}" if waiting else "planning"
         case State.LINKING:
@@ -44,7 +54,7 @@ def doing(
         case State.READY:
             return "ready"
         case State.CLOSED:
-            return "closed"
+            return f"closed: {_ENDED[ending]}" if ending else "closed"
 
 
 def _names(names: Sequence[str]) -> str:

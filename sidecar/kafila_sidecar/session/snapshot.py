@@ -16,8 +16,10 @@ from kafila_sidecar.session.coordination.effects import Json
 from kafila_sidecar.session.coordination.follower import Follower
 from kafila_sidecar.session.coordination.states import State
 from kafila_sidecar.session.driving.roster import MemberView, Roster
+from kafila_sidecar.session.keeping.kept import KeptSession
 from kafila_sidecar.weights.checkpoint import Checkpoint
 
+SLEEPING = "sleeping"  # beside the states of a session that this machine takes part in
 PARSER = "kafila"  # the pair of renderer and parser that every text model can honour
 
 
@@ -44,6 +46,7 @@ def session_view(
             progress={name: seen.doing for name, seen in roster.seen.items()},
             joining=channel.joining,
             shortage=follower.shortage,
+            ending=follower.ending,
         ),
         failure=follower.fault.sentence if follower.fault else "",
         failure_code=follower.fault.code if follower.fault else "",
@@ -73,6 +76,31 @@ def session_view(
         _show_plan(session, follower.proposal.plan, follower.proposal.epoch, roster.trace)
         _show_edges(session, follower.proposal.problem, roster)
     return session
+
+
+def sleeping_view(kept: KeptSession, *, code: str, waits: str) -> pb.Session:
+    """A session that this machine is away from; `waits`: for what, in a sentence."""
+    terms = kept.log.terms
+    return pb.Session(
+        id=kept.id,
+        code=code,
+        state=SLEEPING,
+        doing=f"asleep: {waits}",
+        model=terms.model,
+        revision=terms.revision,
+        self=kept.name,
+        host=kept.log.host,
+        members_wanted=terms.members_wanted,
+        context_tokens=terms.context_tokens,
+        concurrency=terms.concurrency,
+        members=[
+            pb.Member(name=member.name, role="host" if member.name == kept.log.host else "member", doing="away")
+            for member in kept.log.members
+        ],
+        vehicle=pb.StubModel.FromString(kept.stub_model) if kept.stub_model else None,
+        rendezvous_note=kept.note,
+        joining="unreachable",
+    )
 
 
 def stub_model(channel: Channel, checkpoint: Checkpoint) -> pb.StubModel:

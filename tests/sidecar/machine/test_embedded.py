@@ -9,10 +9,11 @@ import pytest
 
 from kafila_sidecar.errors import KafilaError, Unavailable
 from kafila_sidecar.machine.embedded import EmbeddedRendezvous, rendezvous_note
+from kafila_sidecar.machine.rendezvous_process import PORTS_FILE
 from kafila_sidecar.net.portmap.codec import Transport
 from kafila_sidecar.net.portmap.mapping import Mapped
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress
-from kafila_sidecar.session.rendezvous.mailbox import open_room
+from kafila_sidecar.session.rendezvous.mailbox import enter_again, open_room
 
 
 async def no_router(transport: Transport, port: int, told: Callable[[Mapped | None], None]) -> None:
@@ -32,12 +33,69 @@ async def test_start_when_asked_twice_at_once_then_one_rendezvous_that_answers(t
         await open_room(first)
 
 
+@pytest.mark.parametrize("noted", [None, "", "7", "0 0 0", "x y", "99999999 1"])
+async def test_start_when_it_ran_before_then_it_is_where_it_was_and_rooms_are_found_again(
+    tmp_path: Path, noted: str | None
+) -> None:
+    async def started(stack: AsyncExitStack) -> RendezvousAddress:
+        embedded = EmbeddedRendezvous(folder=tmp_path / "rendezvous", stack=stack, map_port=no_router)
+        return (await embedded.start())[0]
+
+    async with AsyncExitStack() as stack:
+        before = await started(stack)
+        mailbox = await open_room(before)
+        place = mailbox.place
+        await mailbox.aclose()
+    if noted is not None:  # by a crash, or somebody's hand
+        (tmp_path / "rendezvous" / "ports").write_text(noted)
+    async with AsyncExitStack() as stack:
+        after = await started(stack)
+        if noted is None:
+            assert after == before
+        again = await enter_again(after, place)
+        await again.aclose()
+
+
 async def test_start_when_its_key_can_not_be_kept_then_a_typed_error(tmp_path: Path) -> None:
     (tmp_path / "rendezvous").write_text("a file where the folder should be")
     async with AsyncExitStack() as stack:
         with pytest.raises(KafilaError) as refused:
             await EmbeddedRendezvous(folder=tmp_path / "rendezvous", stack=stack, map_port=no_router).start()
         assert refused.value.code == "FAILED_PRECONDITION"
+
+
+async def test_start_when_it_ran_before_then_at_the_same_ports_where_mailboxes_of_that_time_are_good(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "rendezvous"
+    async with AsyncExitStack() as stack:
+        before, _ = await EmbeddedRendezvous(folder=folder, stack=stack, map_port=no_router).start()
+        mailbox = await open_room(before)
+        await mailbox.aclose()
+    async with AsyncExitStack() as stack:
+        after, _ = await EmbeddedRendezvous(folder=folder, stack=stack, map_port=no_router).start()
+        assert after == before
+        again = await enter_again(after, mailbox.place)
+        await again.aclose()
+
+
+@pytest.mark.parametrize("kept", ["taken", "nonsense", "gone"])
+async def test_start_when_its_old_ports_are_not_to_be_had_then_at_others(kept: str, tmp_path: Path) -> None:
+    folder = tmp_path / "rendezvous"
+    async with AsyncExitStack() as stack:
+        before, _ = await EmbeddedRendezvous(folder=folder, stack=stack, map_port=no_router).start()
+    async with AsyncExitStack() as stack:
+        if kept == "taken":
+            server = await asyncio.start_server(lambda _, writer: writer.close(), "0.0.0.0", before.port)
+            await stack.enter_async_context(server)
+        elif kept == "nonsense":
+            (folder / PORTS_FILE).write_bytes(b"7770")
+        else:
+            (folder / PORTS_FILE).unlink()
+        after, _ = await EmbeddedRendezvous(folder=folder, stack=stack, map_port=no_router).start()
+        assert (after.port != before.port, after.fingerprint) == (True, before.fingerprint)
+        mailbox = await open_room(after)
+        await mailbox.aclose()
 
 
 @pytest.mark.parametrize(

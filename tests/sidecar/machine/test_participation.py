@@ -59,7 +59,7 @@ class EndingChannel(PlayedChannel):
         self._ended.set()
 
 
-def participation(channel: EndingChannel) -> Participation:
+def participation(channel: EndingChannel, typed: str = "") -> Participation:
     async def measure() -> tuple[dict[str, Any], str]:
         await asyncio.Event().wait()
         raise AssertionError
@@ -87,8 +87,8 @@ def participation(channel: EndingChannel) -> Participation:
         stage=cast(Stage, stage),
         driver=driver,
         changes=changes,
-        typed="",
-        note="",
+        typed=typed,
+        note="at the host",
         spoken=str,
     )
 
@@ -251,3 +251,27 @@ async def test_watch_when_the_session_changes_and_closes_then_each_change_has_it
     assert changes[1] == Change.JOINING
     assert Change.STATE in changes[-1]
     assert seen[-1].session.state == "closed"
+
+
+@pytest.mark.parametrize(
+    ("event", "shown"),
+    [("nothing", "7-ocean-velvet-lamp"), ("succession", ""), ("move", ""), ("room gone", "")],
+)
+async def test_typed_code_when_it_died_with_its_host_or_its_room_then_it_is_not_shown_any_more(
+    event: str, shown: str, channel: EndingChannel
+) -> None:
+    session = participation(channel, "7-ocean-velvet-lamp")
+    channel.host = "bob" if event == "succession" else channel.host
+    channel.moves += event == "move"
+    channel.has_room = event != "room gone"
+    assert session.snapshot().code == shown
+    assert session.code == "7-ocean-velvet-lamp"  # people may still call the session by it
+
+
+async def test_note_when_this_member_moved_the_session_then_it_is_about_the_new_rendezvous(
+    channel: EndingChannel,
+) -> None:
+    session = participation(channel)
+    assert session.snapshot().rendezvous_note == "at the host"
+    channel.note = "here"
+    assert session.snapshot().rendezvous_note == "here"

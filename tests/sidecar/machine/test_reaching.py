@@ -17,12 +17,15 @@ from kafila_sidecar.machine.reaching import Reaching
 from kafila_sidecar.net.candidates import Address, Interface
 from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.link.link import Link
+from kafila_sidecar.net.link.stream import Stream, StreamKind
 from kafila_sidecar.net.nat.monitor import NetworkMonitor
 from kafila_sidecar.net.udp import Received, UdpSocket, open_socket
-from kafila_sidecar.session import join
+from kafila_sidecar.session import join, opening
 from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.channel.channel import Channel
+from kafila_sidecar.session.channel.events import RoomMoved
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress as Place
+from kafila_sidecar.session.rendezvous.elsewhere import Elsewhere, OfferedRendezvous, nowhere
 from tests.sidecar.net.people import echo
 
 HOST = "127.0.0.1"
@@ -53,10 +56,24 @@ class ReachedMember:
         self.endpoint = Endpoint(lambda deliver: Filtered(deliver, passes), host=HOST, interfaces=interfaces)
         self.monitor = NetworkMonitor(self.endpoint, interfaces=interfaces)
         self.reaching = Reaching(
-            channel=channel, endpoint=self.endpoint, monitor=self.monitor, further=(), on_stream=echo
+            channel=channel, endpoint=self.endpoint, monitor=self.monitor, further=(), on_stream=self._take
         )
         self.channel = channel
         self.running = asyncio.create_task(channel.run())
+
+    async def _take(self, stream: Stream) -> None:
+        if stream.kind != StreamKind.CONTROL:
+            await echo(stream)
+            return
+        while (sealed := await stream.receive()) is not None:
+            await self.channel.receive(sealed)
+
+    async def follow_moves(self, peer: "ReachedMember", moved: asyncio.Event) -> None:
+        """As the session's driver does."""
+        async for event in self.channel.events():
+            if isinstance(event, RoomMoved):
+                self.reaching.moved([peer.channel.self_name])
+                moved.set()
 
     async def link(self, peer: "ReachedMember", deadline_s: float = 10.0) -> Link:
         candidates = peer.reaching.candidates()
@@ -73,9 +90,9 @@ def interfaces() -> list[Interface]:
     return [Interface("lo", True, (HOST,))]
 
 
-def local(folder: Path) -> join.Local:
+def local(folder: Path, elsewhere: Elsewhere = nowhere) -> opening.Local:
     folder.mkdir()
-    return join.Local(folder, Versions("1", planner=1, mlx_lm="1"))
+    return opening.Local(folder, Versions("1", planner=1, mlx_lm="1"), elsewhere=elsewhere)
 
 
 @dataclass
@@ -98,7 +115,7 @@ class ReachedServer:
 
 @asynccontextmanager
 async def two_members(
-    folder: Path, passes: Callable[[int], Passes], server: ReachedServer | None = None
+    folder: Path, passes: Callable[[int], Passes], server: ReachedServer | None = None, elsewhere: Elsewhere = nowhere
 ) -> AsyncIterator[tuple[ReachedMember, ReachedMember]]:
     """`passes` gets the rendezvous' first UDP port and says what members may send to."""
     server = server or ReachedServer()
@@ -106,7 +123,7 @@ async def two_members(
     async with server.running:
         place = Place(HOST, serving.port, serving.fingerprint)
         terms = ring_pb2.SessionTerms(model="none", revision="none", members_wanted=2, context_tokens=1, concurrency=1)
-        founded = await join.found(rendezvous=place, terms=terms, name="oak", local=local(folder / "oak"))
+        founded = await join.found(rendezvous=place, terms=terms, name="oak", local=local(folder / "oak", elsewhere))
         oak = ReachedMember(founded, passes(serving.udp_ports[0]))
         assert founded.code is not None
         approach = await join.approach(code=founded.code, name="elm", local=local(folder / "elm"))
@@ -164,6 +181,41 @@ async def test_relayed_link_when_the_rendezvous_is_started_again_then_no_byte_is
         assert (await server.start()).udp_ports[0] == ports[0]
         assert await stream.receive(14) == b"x" * 8192  # a second later it would be taken for dead
         assert (here.path, there.path) == ("relay", "relay")
+
+
+async def test_relay_when_the_session_has_another_rendezvous_then_links_use_the_one_that_is_there(
+    tmp_path: Path,
+) -> None:
+    old, new = ReachedServer(), ReachedServer()
+    ports: list[int] = []
+    direct = True
+
+    def passes(port: int) -> Passes:
+        return lambda target: direct or target[1] in ports
+
+    async def elsewhere() -> AsyncIterator[OfferedRendezvous]:
+        yield OfferedRendezvous(Place(HOST, serving.port, serving.fingerprint), at_host=False)
+
+    serving = await new.start()
+    ports += serving.udp_ports
+    async with new.running, two_members(tmp_path, passes, old, elsewhere) as (oak, elm):
+        here, there = await asyncio.gather(oak.link(elm), elm.link(oak))
+        moved = asyncio.Event(), asyncio.Event()
+        following = [
+            asyncio.create_task(one.follow_moves(peer, event))
+            for one, peer, event in ((oak, elm, moved[0]), (elm, oak, moved[1]))
+        ]
+        stream = await here.open(7)
+        await old.stop()
+        await old.start()  # without notes it has forgotten the room
+        await asyncio.wait_for(asyncio.gather(*(event.wait() for event in moved)), 20)
+        direct = False
+        await stream.send(b"after")
+        assert await stream.receive(14) == b"after"
+        assert (here.path, there.path) == ("relay", "relay")
+        for task in following:
+            task.cancel()
+        await asyncio.wait(following)
 
 
 async def test_link_when_nothing_gets_through_then_the_error_tells_of_every_candidate_and_of_the_relay(

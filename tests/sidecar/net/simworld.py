@@ -5,6 +5,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from kafila_rendezvous.config import RendezvousLimits
@@ -67,6 +68,7 @@ class SimRendezvous:
             for j, port in enumerate(PORTS)
         }
         self._streams: dict[Source, Callable[[bytes], None]] = {}
+        self._cut_off: set[str] = set()  # members by name, whose TCP carries nothing at present
         self._numbers = itertools.count(70_000)
 
     @classmethod
@@ -82,6 +84,16 @@ class SimRendezvous:
         for sock in self._sockets.values():
             sock.close()
 
+    def cut_off(self, member: str) -> None:
+        """Nothing travels between this member and the rendezvous by TCP; what is sent meanwhile is lost."""
+        self._cut_off.add(member)
+
+    def reconnect(self, member: str) -> None:
+        self._cut_off.discard(member)
+
+    def is_cut_off(self, member: str) -> bool:
+        return member in self._cut_off
+
     async def token(self, mailbox: int, peer: int) -> Token:
         """What the call over TCP gives, after its round trip."""
         await asyncio.sleep(2 * self.delay_s)
@@ -96,10 +108,10 @@ class SimRendezvous:
     def streams(self) -> int:
         return len(self._streams)
 
-    def open_stream(self, deliver: Callable[[bytes], None], opened: Callable[[], None]) -> "Pipe":
+    def open_stream(self, member: str, deliver: Callable[[bytes], None], opened: Callable[[], None]) -> "Pipe":
         source = ("192.0.2.200", next(self._numbers))
-        self._streams[source] = deliver
-        return Pipe(self, source, opened)
+        self._streams[source] = lambda data: None if self.is_cut_off(member) else deliver(data)
+        return Pipe(self, member, source, opened)
 
     def take(self, datagram: bytes, source: Source) -> None:
         """One datagram for the relay."""
@@ -134,10 +146,13 @@ class Pipe:
     """The relay's stream, without gRPC."""
 
     rendezvous: SimRendezvous
+    member: str
     source: Source
     opened: Callable[[], None]
 
     def send(self, datagrams: Sequence[bytes]) -> None:
+        if self.rendezvous.is_cut_off(self.member):
+            return
         self.rendezvous.streamed += len(datagrams)
         for datagram in datagrams:
             self.rendezvous.loop.call_later(self.rendezvous.delay_s, self.rendezvous.take, datagram, self.source)
@@ -182,7 +197,7 @@ class NetMember:
             relay=RelayAccess(
                 self.rendezvous.server.place,
                 lambda: self.rendezvous.token(self.mailbox, peer.mailbox),
-                self.rendezvous.open_stream,
+                partial(self.rendezvous.open_stream, self.host.name),
             ),
             udp=udp,
         )

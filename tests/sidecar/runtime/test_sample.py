@@ -1,4 +1,5 @@
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
@@ -47,7 +48,7 @@ def test_pick_when_nothing_is_cut_off_then_as_often_as_the_model_says() -> None:
         (options(top_p=0.8), {0, 1, 2}),
         (options(min_p=0.29), {0, 1, 2}),
         (options(top_k=3, top_p=0.6), {0, 1}),
-        (options(temperature=0.1), {0}),
+        (options(temperature=0.05), {0}),
     ],
     ids=str,
 )
@@ -55,6 +56,17 @@ def test_pick_when_the_unlikely_are_cut_off_then_only_the_others(choice: Samplin
     assert set(drawn(choice)) <= tokens
     if choice.temperature == 1:
         assert set(drawn(choice)) == tokens
+
+
+@pytest.mark.parametrize("choice", [options(), options(top_k=3), options(presence_penalty=0.5, repeat_last_n=3)])
+def test_picks_when_taken_up_anywhere_then_as_if_never_interrupted(choice: SamplingOptions) -> None:
+    whole = Sampler(choice, (4,))
+    expected = [whole.pick(LOGITS) for _ in range(30)]
+    for told in range(30):
+        later = Sampler(replace(choice, seed=whole.seed), (4,))
+        for token in expected[:told]:
+            later.take(token)
+        assert [later.pick(LOGITS) for _ in range(30 - told)] == expected[told:]
 
 
 def test_picks_when_seeded_then_the_same_whatever_runs_beside() -> None:

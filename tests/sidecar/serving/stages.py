@@ -15,6 +15,10 @@ from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream, StreamKind
 from kafila_sidecar.runtime.mlx_thread import MlxThread
+from kafila_sidecar.runtime.text.tokenizer import Tokenizer
+from kafila_sidecar.runtime.text.vocabulary import Vocabulary, from_json, to_json
+from kafila_sidecar.serving.asking import Patience
+from kafila_sidecar.serving.intake import SessionText
 from kafila_sidecar.serving.stage import Stage, StageLimits
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
 from kafila_sidecar.weights.checkpoint import Checkpoint, open_checkpoint
@@ -25,8 +29,27 @@ from tests.support.plans import plan_of, problem_of, stage
 BLOCKS = 6
 CONTEXT = 256
 NAMES = ("ada", "bob", "cyd", "dan")
-LIMITS = StageLimits(verdict_s=0.3)
+LIMITS = StageLimits(
+    patience=Patience(epoch_s=20.0, ring_s=10.0, first_pause_s=0.02, longest_pause_s=0.1, give_way_s=0.05)
+)
 STOP = Fault("", "UNAVAILABLE", "the session is being planned again")
+
+
+class TextHere:
+    """In place of a process for the text: no limits, and no second start of Python for each test."""
+
+    def __init__(self, folder: Path) -> None:
+        self._tokenizer = Tokenizer.load(folder)
+
+    async def vocabulary(self) -> Vocabulary:
+        return from_json(to_json(self._tokenizer))
+
+    async def ids(self, prompt: str, **fit: Any) -> Sequence[int]:
+        await asyncio.sleep(0)
+        return self._tokenizer.ids(prompt, **fit)
+
+    def kill(self) -> None: ...
+    async def close(self) -> None: ...
 
 
 class MemberLinks:
@@ -86,29 +109,44 @@ class StageParty:
     def __getitem__(self, name: str) -> StageMember:
         return self._by_name[name]
 
-    async def serve(self, cuts: Sequence[int], order: Sequence[str], *, concurrency: int = 2) -> Proposal:
+    async def serve(
+        self, cuts: Sequence[int], order: Sequence[str], *, concurrency: int = 2, members: Sequence[str] = ()
+    ) -> Proposal:
         """`cuts`: where each stage begins, and the end; `order`: who holds them, the head first."""
         self._epoch += 1
         proposal = plan(self._epoch, cuts, order, concurrency)
-        await asyncio.gather(*(member.stage.load(proposal, lambda *_: None) for member in self.members))
-        for member in self.members:
+        present = self._present(members)
+        await asyncio.gather(*(member.stage.load(proposal, lambda *_: None) for member in present))
+        for member in present:
             member.stage.serve(proposal)
         return proposal
 
-    async def stop(self, fault: Fault = STOP) -> None:
-        await asyncio.gather(*(member.stage.stop(fault) for member in self.members))
+    async def stop(self, fault: Fault = STOP, *, members: Sequence[str] = ()) -> None:
+        await asyncio.gather(*(member.stage.stop(fault) for member in self._present(members)))
 
-    async def close(self) -> None:
-        await asyncio.gather(*(member.stage.close() for member in self.members))
+    async def kill(self, name: str) -> None:
+        """A member's links break at once, at both ends."""
+        for member in self.members:
+            if member.name != name and (link := member.links.up.pop(name, None)):
+                await link.close()
+        for link in self[name].links.up.values():
+            await link.close()
+        self[name].links.up.clear()
+
+    def _present(self, names: Sequence[str]) -> list[StageMember]:
+        return [self[name] for name in names] or list(self.members)
+
+    async def close(self, fault: Fault = STOP) -> None:
+        await asyncio.gather(*(member.stage.close(fault) for member in self.members))
 
     @property
     def held(self) -> dict[str, int]:
         return {member.name: member.stage.active_sequences for member in self.members}
 
-    async def until_free(self, deadline_s: float = 1.0) -> None:
+    async def until_free(self, deadline_s: float = 1.0, *, members: Sequence[str] = ()) -> None:
         """Returns once no stage holds a sequence; fails after the deadline."""
         async with asyncio.timeout(deadline_s):
-            while any(self.held.values()):  # noqa: ASYNC110  # the stages tell nobody
+            while any(member.stage.active_sequences for member in self._present(members)):  # noqa: ASYNC110  # the stages tell nobody
                 await asyncio.sleep(0.005)
 
 
@@ -120,9 +158,15 @@ def plan(epoch: int, cuts: Sequence[int], order: Sequence[str], concurrency: int
 
 @asynccontextmanager
 async def party(
-    folder: Path, data: Path, *names: str, limits: StageLimits = LIMITS, bits: int = 0
+    folder: Path,
+    data: Path,
+    *names: str,
+    limits: StageLimits = LIMITS,
+    bits: int = 0,
+    text: Callable[[Path], SessionText] | None = None,
 ) -> AsyncIterator[StageParty]:
-    """Members of these names, all linked with each other; `bits`: what they pack the checkpoint to while loading."""
+    """Members of these names, all linked with each other; `bits`: what they pack the checkpoint to while loading;
+    `text`: what renders and encodes, unless that is to be done here, which begins sooner."""
     checkpoint = await open_checkpoint(str(folder), hub=Hub(endpoint="http://127.0.0.1:9"), cache=data)
     mlx = MlxThread()
     if bits:
@@ -134,6 +178,7 @@ async def party(
             weights=checkpoint,
             bits=checkpoint.bits,
             mlx=mlx,
+            text=text or TextHere,
             links=lambda: member.links,
             traced=member.traces.append,
             broken=lambda code, sentence: member.broken.append((code, sentence)),

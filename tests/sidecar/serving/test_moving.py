@@ -12,7 +12,7 @@ from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.serving.stage import Stage
 from kafila_sidecar.weights.fetching.landing import Progress, Waiting
-from tests.sidecar.serving.stages import MemberLinks, plan
+from tests.sidecar.serving.stages import STOP, MemberLinks, TextHere, plan
 from tests.sidecar.sharing.lab import REPO, WEIGHTS, LabMember, lab
 from tests.support.model_host import ModelHost
 
@@ -98,7 +98,7 @@ async def test_blocks_when_they_move_then_only_they_are_fetched_and_only_they_ar
                 (4, 6): moved,
                 (2, 6): moved,
             }
-            await asyncio.gather(*(stage.close() for stage in stages.values()))
+            await asyncio.gather(*(stage.close(STOP) for stage in stages.values()))
 
 
 def stage_of(name: str, weights: LabWeights, mlx: MlxThread) -> Stage:
@@ -107,6 +107,7 @@ def stage_of(name: str, weights: LabWeights, mlx: MlxThread) -> Stage:
         name=name,
         weights=weights,
         mlx=mlx,
+        text=TextHere,
         links=lambda: links,
         traced=lambda record: None,
         broken=lambda code, sentence: None,

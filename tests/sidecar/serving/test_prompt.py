@@ -5,7 +5,8 @@ import json
 import pytest
 
 from kafila_sidecar.errors import InvalidInput
-from kafila_sidecar.serving.prompt import ChatPrompt, Framer, PlainPrompt, parse_prompt
+from kafila_sidecar.runtime.text.prompt import ChatPrompt, PlainPrompt, parse_prompt
+from kafila_sidecar.serving.prompt import Framer
 
 
 def envelope(**fields: object) -> str:

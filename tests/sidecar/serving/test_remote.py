@@ -15,10 +15,13 @@ from kafila_sidecar.net.errors import LinkLost, PeerReset
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.serving import remote
+from kafila_sidecar.serving.question import Question, Told
+from kafila_sidecar.serving.ring import Interrupted
 from tests.sidecar.serving.rings import settle
 from tests.sidecar.serving.streams import StreamWire
 
 REQUEST = pb.GenerateRequest(prompt="once")
+BEFORE = ring_pb2.Replay(beginning=ring_pb2.Beginning(prompt=[5, 6], seed=7), answer=[8], times=1)
 
 
 class Head:
@@ -28,7 +31,7 @@ class Head:
         self.count = 3
         self.request_deadline_s = 30.0
         self.ends_with: Exception | None = None
-        self.asked: list[tuple[pb.GenerateRequest, int]] = []
+        self.asked: list[tuple[Question, int]] = []
         self.closed = 0
         self.said = count()
         self.errors: list[BaseException] = []
@@ -41,22 +44,22 @@ class Head:
             raise
 
     @asynccontextmanager
-    async def generate(self, request: pb.GenerateRequest, epoch: int) -> AsyncIterator["Head"]:
-        self.asked.append((request, epoch))
+    async def generate(self, question: Question, epoch: int) -> AsyncIterator["Head"]:
+        self.asked.append((question, epoch))
         self.said = count()
         try:
             yield self
         finally:
             self.closed += 1
 
-    async def next(self) -> pb.GenerateReply:
+    async def next(self) -> Told:
         await asyncio.sleep(0)
         number = next(self.said)
         if number < self.count:
-            return pb.GenerateReply(text=str(number))
+            return Told(pb.GenerateReply(text=str(number)), (number, 256 + number))
         if self.ends_with is not None:
             raise self.ends_with
-        return pb.GenerateReply(done=True)
+        return Told(pb.GenerateReply(done=True))
 
 
 @pytest.fixture
@@ -72,7 +75,7 @@ async def wire(head: Head) -> AsyncIterator[StreamWire]:
 
 
 async def ask(wire: StreamWire, epoch: int = 4) -> Stream:
-    return await remote.ask(cast(Link, wire), REQUEST, epoch)
+    return await remote.ask(cast(Link, wire), Question(REQUEST, BEFORE), epoch)
 
 
 async def read(stream: Stream) -> list[str]:
@@ -82,9 +85,10 @@ async def read(stream: Stream) -> list[str]:
 async def read_on(replies: remote.RemoteReplies) -> list[str]:
     texts, is_done = list[str](), False
     while not is_done:
-        reply = await replies.next()
-        texts.append(reply.text)
-        is_done = reply.done
+        told = await replies.next()
+        texts.append(told.reply.text)
+        assert list(told.tokens) == ([] if told.reply.done else [int(told.reply.text), 256 + int(told.reply.text)])
+        is_done = told.reply.done
     return texts
 
 
@@ -93,7 +97,8 @@ async def test_request_when_answered_then_every_reply_in_order_and_the_generatio
 ) -> None:
     assert await read(await ask(wire)) == ["0", "1", "2", ""]
     await settle()
-    assert head.asked == [(REQUEST, 4)]
+    ((question, epoch),) = head.asked
+    assert (question.request, question.replay, question.asker, epoch) == (REQUEST, BEFORE, "asker", 4)
     assert head.closed == 1
 
 
@@ -107,6 +112,16 @@ async def test_request_when_refused_then_the_same_error_arrives(
     await settle()
     assert head.closed == 1
     assert head.errors == []
+
+
+async def test_request_when_the_head_can_not_go_on_then_the_asker_hears_that_it_may_ask_again(
+    head: Head, wire: StreamWire
+) -> None:
+    head.ends_with = Interrupted("the ring broke")
+    with pytest.raises(Interrupted, match="the ring broke"):
+        await read(await ask(wire))
+    await settle()
+    assert (head.closed, head.errors) == (1, [])
 
 
 async def test_request_when_the_head_has_a_bug_then_it_arrives_as_internal_and_is_raised_there(
@@ -198,7 +213,14 @@ async def test_replies_when_the_head_sends_nonsense_or_ends_early_then_a_typed_e
     await wire.end()
 
 
-@pytest.mark.parametrize("message", [b"\xff\xff", ring_pb2.Request(generate=b"\xff").SerializeToString()])
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"\xff\xff",
+        ring_pb2.Request(generate=b"\xff", id=bytes(16)).SerializeToString(),
+        ring_pb2.Request(generate=b"", id=bytes(15)).SerializeToString(),
+    ],
+)
 async def test_answer_when_the_request_can_not_be_read_then_refused(
     head: Head, wire: StreamWire, message: bytes
 ) -> None:

@@ -6,12 +6,14 @@ from typing import Any, cast
 
 import pytest
 
+from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import Exhausted, InvalidInput, Unavailable
 from kafila_sidecar.runtime.text.stop import StopStrings
 from kafila_sidecar.serving.intake import Intake, PreparedRequest
 from kafila_sidecar.serving.limits import AnswerLimits
 from kafila_sidecar.serving.prompt import Framer
+from kafila_sidecar.serving.question import Question
 from kafila_sidecar.serving.requests import Generation, RequestTable
 
 END = 0
@@ -52,11 +54,15 @@ async def answered(asked: PreparedRequest, tokens: Sequence[int]) -> tuple[str, 
     for token in tokens:
         if not generation.take(token):
             break
-    reason = generation.finish()
-    generation.replies.put(pb.GenerateReply(done=True))
-    text = ""
-    while not (reply := await generation.replies.next()).done:
-        text += reply.text
+    reason = generation.finish(pb.GenerateReply())
+    text, told = "", list[int]()
+    while True:
+        said = await generation.replies.next()
+        text += said.reply.text
+        told += said.tokens
+        if said.reply.done:
+            break
+    assert told == generation.answer
     assert generation.tokens == [*PROMPT, *tokens[: len(generation.answer)]]
     return text, reason, len(generation.answer)
 
@@ -85,7 +91,7 @@ async def test_replies_when_the_answer_fails_then_what_was_said_before_comes_fir
     generation.take(1)
     generation.take(2)
     generation.replies.fail(Unavailable("bob was lost"))
-    assert (await generation.replies.next()).text == "a"
+    assert (await generation.replies.next()).reply.text == "a"
     with pytest.raises(Unavailable, match="bob"):
         await generation.replies.next()
 
@@ -98,7 +104,7 @@ class Desk:
         self.refuses = False
         self.begun = 0
 
-    async def prepare(self, request: pb.GenerateRequest) -> PreparedRequest:
+    async def prepare(self, request: pb.GenerateRequest, replay: ring_pb2.Replay) -> PreparedRequest:
         self.begun += 1
         await self.may.wait()
         if self.refuses:
@@ -109,16 +115,16 @@ class Desk:
 async def test_table_when_full_then_refused_before_any_work_and_later_taken() -> None:
     desk = Desk()
     table = RequestTable(cast(Intake, desk), most=2)
-    opening = [asyncio.ensure_future(table.open(pb.GenerateRequest())) for _ in range(2)]
+    opening = [asyncio.ensure_future(table.open(Question(pb.GenerateRequest()))) for _ in range(2)]
     await asyncio.sleep(0)
     for _ in range(2):  # while they are prepared, and when they stand in it
         with pytest.raises(Exhausted, match="2 requests"):
-            await table.open(pb.GenerateRequest())
+            await table.open(Question(pb.GenerateRequest()))
         assert desk.begun == 2
         desk.may.set()
         first, second = await asyncio.gather(*opening)
-    table.remove(first.number)
-    third = await table.open(pb.GenerateRequest())
+    table.remove(first)
+    third = await table.open(Question(pb.GenerateRequest()))
     assert len({first.number, second.number, third.number}) == 3
 
 
@@ -129,5 +135,5 @@ async def test_table_when_a_request_is_refused_then_it_takes_no_place() -> None:
     table = RequestTable(cast(Intake, desk), most=1)
     for _ in range(3):
         with pytest.raises(InvalidInput):
-            await table.open(pb.GenerateRequest())
+            await table.open(Question(pb.GenerateRequest()))
     assert len(table) == 0

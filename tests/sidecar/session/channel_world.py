@@ -9,14 +9,16 @@ from typing import TypeVar
 
 from kafila_proto import ring_pb2
 from kafila_rendezvous.certificate import make_key_pair
-from kafila_rendezvous.config import RendezvousConfig
+from kafila_rendezvous.config import RendezvousConfig, RendezvousLimits
 from kafila_rendezvous.server import serve
 from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.channel.events import Event
-from kafila_sidecar.session.join import Approach, JoinDeadlines, Local, approach, found
+from kafila_sidecar.session.join import Approach, approach, found
+from kafila_sidecar.session.opening import JoinDeadlines, Local
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress
 from kafila_sidecar.session.rendezvous.code import Code
+from kafila_sidecar.session.rendezvous.elsewhere import Elsewhere, nowhere
 
 PATIENCE_S = 10.0
 PATIENT = JoinDeadlines()
@@ -27,8 +29,10 @@ Kind = TypeVar("Kind")
 
 
 @contextlib.asynccontextmanager
-async def rendezvous(*, tls: bool) -> AsyncIterator[RendezvousAddress]:
-    async with serve(RendezvousConfig(port=0, key_pair=make_key_pair() if tls else None)) as serving:
+async def rendezvous(*, tls: bool, places: int = 128) -> AsyncIterator[RendezvousAddress]:
+    """`places`: mailboxes in a room."""
+    limits = RendezvousLimits(mailboxes_per_room=places)
+    async with serve(RendezvousConfig(port=0, key_pair=make_key_pair() if tls else None, limits=limits)) as serving:
         yield RendezvousAddress("127.0.0.1", serving.port, serving.fingerprint, insecure=not tls)
 
 
@@ -71,17 +75,26 @@ class Company:
         self._people: list[tuple[ChannelPerson, asyncio.Task[None]]] = []
 
     async def host(
-        self, address: RendezvousAddress, terms: ring_pb2.SessionTerms = TERMS, deadlines: JoinDeadlines = PATIENT
+        self,
+        address: RendezvousAddress,
+        terms: ring_pb2.SessionTerms = TERMS,
+        deadlines: JoinDeadlines = PATIENT,
+        elsewhere: Elsewhere = nowhere,
     ) -> ChannelPerson:
-        local = Local(self._folder / "host", VERSIONS, deadlines)
+        local = Local(self._folder / "host", VERSIONS, deadlines, elsewhere)
         channel = await found(rendezvous=address, terms=terms, name="host", local=local)
         return self._start(channel)
 
     async def join(
-        self, code: Code | None, name: str, versions: Versions = VERSIONS, deadlines: JoinDeadlines = PATIENT
+        self,
+        code: Code | None,
+        name: str,
+        versions: Versions = VERSIONS,
+        deadlines: JoinDeadlines = PATIENT,
+        elsewhere: Elsewhere = nowhere,
     ) -> ChannelPerson:
         assert code is not None
-        offer = await approach(code=code, name=name, local=Local(self._folder / name, versions, deadlines))
+        offer = await approach(code=code, name=name, local=Local(self._folder / name, versions, deadlines, elsewhere))
         return self._start(await offer.enrol())
 
     def _start(self, channel: Channel) -> ChannelPerson:

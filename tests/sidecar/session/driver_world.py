@@ -1,7 +1,7 @@
 """A driver with everything around it played by small real classes: the channel, the network, the stage."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +46,9 @@ class PlayedChannel:
         self.founder = self.host = names[0]
         self.members = tuple(member(name, index) for index, name in enumerate(names))
         self.takeovers = 0
+        self.moves = 0
+        self.has_room = True
+        self.note: str | None = None
         self.terms = ring_pb2.SessionTerms(model="m")
         self.sent: list[ring_pb2.Control] = []
         self.votes: list[str] = []
@@ -114,6 +117,7 @@ class NoNetwork:
         return [Candidate(HOST, "192.0.2.1", 4711, 1)]
 
     def announced(self, peer: str, candidates: Sequence[Candidate]) -> None: ...
+    def moved(self, peers: Iterable[str]) -> None: ...
 
     async def entry(self) -> dict[str, Any]:
         return dict(self.network)
@@ -142,7 +146,8 @@ class PlayedStage:
         self.serving = 0
         self.faults.append(fault)
 
-    async def close(self) -> None:
+    async def close(self, fault: Fault) -> None:
+        await self.stop(fault)
         self.weight_bytes = 0
 
 
@@ -175,6 +180,7 @@ class RunningDriver:
         self.shares = PlayedShares()
         self.changes: list[Change] = []
         self.knows_the_model = True
+        self.slept_s = 0.0
         self.driver = SessionDriver(
             channel=self.channel,  # type: ignore[arg-type]
             network=self.network,
@@ -186,6 +192,7 @@ class RunningDriver:
             measure=self._measure,
             packings=self._packings,
             changed=self.changes.append,
+            outer=lambda: asyncio.get_running_loop().time() + self.slept_s,
         )
         self.running = asyncio.create_task(self.driver.run())
 

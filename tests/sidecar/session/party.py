@@ -16,6 +16,7 @@ from kafila_sidecar.session.coordination.effects import (
     Dissolve,
     Fault,
     FollowerOutput,
+    GiveWay,
     LetFetch,
     LetServe,
     LoadShard,
@@ -26,13 +27,14 @@ from kafila_sidecar.session.coordination.effects import (
     Report,
     Serve,
     SetAside,
+    StandStill,
     StepDown,
     StopServing,
     Vote,
 )
 from kafila_sidecar.session.coordination.follower import Follower
 from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
-from kafila_sidecar.session.coordination.states import State
+from kafila_sidecar.session.coordination.states import Ending, State
 from tests.support.plans import MODEL, plan_of, stage
 
 NAMES = ("ada", "bob", "cyd")
@@ -81,6 +83,7 @@ class CoreParty:
         self.loads: list[str] = []
         self.aside: dict[str, str] = {}
         self.dead: set[str] = set()
+        self._died_at: dict[str, float] = {}
         self._shuffle = shuffle
         self._slow = slow  # who never gets its shard loaded
         self._queue: deque[tuple[str, Any]] = deque()
@@ -96,6 +99,7 @@ class CoreParty:
 
     def kill(self, name: str) -> None:
         self.dead.add(name)
+        self._died_at[name] = self.now
         del self.machines[name]
 
     def leave(self, name: str) -> None:
@@ -105,7 +109,7 @@ class CoreParty:
         if name == self.coordinator.name:
             self.succeed()
         else:
-            self.obey(self.coordinator.lost(name, "left"))
+            self.obey(self.coordinator.lost(name, "left", self.now))
         self.pump()
 
     def succeed(self) -> None:
@@ -126,13 +130,16 @@ class CoreParty:
     def advance(self, seconds: float) -> None:
         self.now += seconds
         if self.coordinator.name not in self.dead:
-            self.obey(self.coordinator.handle_timer(self.now))
+            self.obey(self.coordinator.handle_timer(self.now, {**dict.fromkeys(self.machines, 0.0), **self._silent_s}))
         for name, follower in list(self.machines.items()):
             for member in self.dead:
                 follower.liveness.receive_departure(member, self.now - seconds)
-            silent = dict.fromkeys(self.dead, seconds)
-            self.do(name, follower.handle_timer(self.now, silent))
+            self.do(name, follower.handle_timer(self.now, self._silent_s))
         self.pump()
+
+    @property
+    def _silent_s(self) -> dict[str, float]:
+        return {name: self.now - at for name, at in self._died_at.items()}
 
     def pump(self) -> None:
         while self._queue:
@@ -144,7 +151,7 @@ class CoreParty:
 
     def accuse(self, accuser: str, accused: str) -> None:
         """A member's word; the accused hears of it and says something, if it can."""
-        self.coordinator.hearings.receive_accusation(accused, accuser, self.now)
+        self.obey(self.coordinator.accused(accused, accuser, self.now))
         if accused in self.machines and accused not in self.mute:
             self.obey(self.coordinator.heard(accused, self.now))
         self.pump()
@@ -184,6 +191,12 @@ class CoreParty:
                     self.aside[fault.member] = fault.sentence
                 case AwaitMemory(fault):
                     self._tell(lambda follower, f=fault: follower.awaits_memory(f.sentence))
+                case StandStill(fault):
+                    name = self.coordinator.name
+                    self.do(name, self.machines[name].stand_still(fault, self.now))
+                case GiveWay(fault):
+                    name = self.coordinator.name
+                    self.do(name, self.machines[name].close(fault, Ending.LOST))
                 case StepDown(fault):
                     name = self.coordinator.name
                     self.do(name, self.machines[name].failed_here(fault.code, fault.sentence))
@@ -213,7 +226,7 @@ class CoreParty:
                     self.serving.pop(name, None)
                     self.stopped[name] = fault
                 case Accuse(_, fault, True) if name == self.coordinator.name:
-                    self.obey(self.coordinator.lost(fault.member, "lost"))
+                    self.obey(self.coordinator.lost(fault.member, "lost", self.now))
                 case Accuse(_, fault, True):
                     self.accuse(name, fault.member)
                 case Accuse(_, fault, False):

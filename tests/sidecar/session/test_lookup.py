@@ -15,21 +15,17 @@ class NamedTerms:
 
 
 @dataclass
-class NamedChannel:
-    terms: NamedTerms
-
-
-@dataclass
 class NamedSession:
     id: str
     code: str
     model: str = "org/model"
     is_open: bool = True
     folder: bool = False
-    channel: NamedChannel = field(init=False)
+    ended: str = ""
+    terms: NamedTerms = field(init=False)
 
     def __post_init__(self) -> None:
-        self.channel = NamedChannel(NamedTerms(self.model, self.folder))
+        self.terms = NamedTerms(self.model, self.folder)
 
 
 ONE = NamedSession("aa11", "7-ocean-velvet-lamp@192.0.2.7:7770")
@@ -78,3 +74,9 @@ def test_session_with_id_when_named_as_people_do_then_there_is_none(wanted: str)
 
 def test_session_with_id_when_named_by_its_whole_id_then_found() -> None:
     assert session_with_id("aa11", ALL) is ONE  # type: ignore[type-var]
+
+
+def test_find_session_when_the_last_one_has_ended_then_the_refusal_says_why() -> None:
+    ended = NamedSession("ff66", "", is_open=False, ended="cyd was removed from the session")
+    with pytest.raises(NotFound, match="its last one ended, since cyd was removed from the session"):
+        find_session("", [ended])  # type: ignore[type-var]

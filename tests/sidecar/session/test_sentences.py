@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafila_sidecar.session.coordination.states import State
+from kafila_sidecar.session.coordination.states import Ending, State
 from kafila_sidecar.session.sentences import doing
 
 
@@ -27,7 +27,12 @@ def said(state: State, *, wanted: int = 3, joining: str = "open", **changes: obj
         (said(State.LINKING, waiting=["ada to bob"]), "linking: ada to bob"),
         (said(State.FETCHING, progress={"bob": "loading", "ada": "ready"}), "bob is loading"),
         (said(State.READY, joining="locked"), "ready"),
+        (said(State.REPLANNING, shortage="ada hears only 2 of 5 members"), "ada hears only 2 of 5 members"),
         (said(State.CLOSED), "closed"),
+        (said(State.CLOSED, ending=Ending.LEFT), "closed: this machine left it"),
+        (said(State.CLOSED, ending=Ending.REMOVED), "closed: this machine was removed"),
+        (said(State.CLOSED, ending=Ending.LOST), "closed: the others may have gone on"),
+        (said(State.CLOSED, ending=Ending.OVER), "closed: it is over"),
     ],
 )
 def test_doing_when_something_is_waited_for_then_it_says_what_and_what_to_do(sentence: str, words: str) -> None:

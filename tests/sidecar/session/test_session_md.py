@@ -23,8 +23,10 @@ from kafila_sidecar.net.nat.behaviour import Nat
 from kafila_sidecar.runtime.probe.probe import Cost, Measurement
 from kafila_sidecar.serving.trace import Circuit, RequestTrace
 from kafila_sidecar.session.admission.host import AdmissionAnswer, HostAdmission
+from kafila_sidecar.session.admission.knocker import Knocker
 from kafila_sidecar.session.admission.newcomer import Newcomer
 from kafila_sidecar.session.admission.pake import Guesses
+from kafila_sidecar.session.admission.proving import answerers_keys, public_of, returners_keys
 from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.coordination import messages, speech
 from kafila_sidecar.session.coordination.coordinator import Coordinator
@@ -252,7 +254,8 @@ def documented_proposal() -> Proposal:
 
 
 def test_trace_when_a_request_was_served_then_the_documents_and_it_is_taken() -> None:
-    trace = RequestTrace(documented_proposal(), request="1", prompt_tokens=12, began=0.0)
+    before = ring_pb2.Replay(times=0)
+    trace = RequestTrace(documented_proposal(), request="1", prompt_tokens=12, began=0.0, replay=before)
     trace.admitted(0.125)
     for at, size in ((0.375, 24_576), (0.625, 2_048), (0.875, 2_048)):
         trace.token(Circuit((0.0625, 0.03125), (0.078125, 0.046875), 0.25, size, size), at)
@@ -260,3 +263,22 @@ def test_trace_when_a_request_was_served_then_the_documents_and_it_is_taken() ->
     assert record == DOC.json("trace")
     said = messages.read("desk", ring_pb2.Control(measured=ring_pb2.Measured(trace_json=DOC.text("trace"))))
     assert said == messages.Traced(record)
+
+
+def test_knock_when_the_founder_comes_back_then_the_documents() -> None:
+    log = founded()
+    knocker = Knocker(
+        log=log, identity=DESK, versions=Versions("1.0", 1, "0.32.2"), entropy=drawn(b"\x05"), vote_for=lambda _: b""
+    )
+    assert parcel(knocker.knock()) == DOC.hex("knock")
+
+
+def test_return_keys_when_either_end_derives_them_then_the_documents() -> None:
+    ours, theirs = (X25519PrivateKey.from_private_bytes(letter * 32) for letter in (b"\x05", b"\x06"))
+    desk = founded().members[0]
+    at_home = returners_keys(
+        SESSION, DESK.fingerprint, own=DESK.agreement_key, ephemeral=ours, theirs=public_of(theirs)
+    )
+    assert at_home == answerers_keys(SESSION, desk, ephemeral=theirs, theirs=public_of(ours))
+    assert at_home.transcript == DOC.hex("return transcript")
+    assert at_home.returner_seal + at_home.answerer_seal == DOC.hex("return keys")

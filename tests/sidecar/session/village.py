@@ -87,6 +87,7 @@ class Village:
             self._perform(person.name, person.upkeep.settle(events))
         except (Denied, InvalidInput) as error:
             person.refused.append(error)
+            self._perform(person.name, person.upkeep.settle([]))
 
     def _heard(self, person: Villager, sealed: bytes) -> list[Event]:
         """As the channel takes it: a host that is convicted is news, and no end."""

@@ -21,14 +21,14 @@ from kafila_sidecar.net.candidates import (
     system_interfaces,
 )
 from kafila_sidecar.net.errors import BadDatagram, Unpinned
-from kafila_sidecar.net.link.link import Ending, Link
+from kafila_sidecar.net.link.link import Link, LinkEnd
 from kafila_sidecar.net.link.pathsize import PROBED_BYTES
 from kafila_sidecar.net.link.streams import OnStream
 from kafila_sidecar.net.quic import neighbour
 from kafila_sidecar.net.quic.connection import CID_BYTES, TlsIdentity
 from kafila_sidecar.net.relay.client import FIRST_BYTES as RELAY
 from kafila_sidecar.net.relay.client import is_path
-from kafila_sidecar.net.relay.driver import RelayAccess, Relaying
+from kafila_sidecar.net.relay.driver import ChannelUser, RelayAccess, Relaying
 from kafila_sidecar.net.udp import OpenSocket, Received, UdpSocket, open_socket
 
 log = logging.getLogger(__name__)
@@ -52,12 +52,13 @@ class Endpoint:
     ) -> None:
         self.strangers = 0  # datagrams that belong to no link, or that break its protocol
         self.further: tuple[Candidate, ...] = ()  # what was found out beyond the host candidates
-        self.on_path_died: Callable[[], None] = lambda: None  # a direct path gave way to the relay
+        self.on_path_died: Callable[[], None] = lambda: None  # nothing comes back on a path that was in use
         self._udp = open_udp(self.deliver)
         self._host = host
         self._interfaces = interfaces
         self._last_seen: tuple[Interface, ...] = ()
         self._links: dict[str, Link] = {}  # by the pair's name, in hex
+        self._relay_paths: dict[str, Address] = {}  # by the pair's name, too
         self._relaying = Relaying(self._udp.send, lambda datagram, source: self.deliver([(datagram, source)]))
         self._strays: Strays | None = None
 
@@ -113,6 +114,7 @@ class Endpoint:
                 f"can't link to {peer_name}: it is this member itself, or the session's key is too short"
             )
         secret = stun.pair_secret(session, key, me.fingerprint, peer_fingerprint)
+        name = secret.name.hex()
         link = Link(
             me=me,
             peer=peer_name,
@@ -120,15 +122,14 @@ class Endpoint:
             secret=secret,
             on_stream=on_stream,
             send=self.send,
-            path_died=lambda: self.on_path_died(),
+            silent=lambda: self._silent(name),
             until=asyncio.get_running_loop().time() + deadline_s,
             sizes=PROBED_BYTES if self._udp.forbids_fragments else (),
         )
-        self._register(secret.name.hex(), link)
-        path = self._relaying.open(relay, link.use_relay, udp=udp) if relay else None
-        if path:
-            link.closed.add_done_callback(lambda _: self._relaying.close(path))
-        await self._until_ready(link, candidates, deadline_s, path)
+        self._register(name, link)
+        if relay:
+            self._open_relay(name, link, relay, udp=udp)
+        await self._until_ready(link, candidates, deadline_s, self._relay_paths.get(name))
         return link
 
     def announced(
@@ -138,6 +139,16 @@ class Endpoint:
         secret = stun.pair_secret(session, key, me.fingerprint, peer_fingerprint)
         if link := self._links.get(secret.name.hex()):
             link.announced(candidates)
+
+    def relay_anew(
+        self, *, session: bytes, key: bytes, me: TlsIdentity, peer_fingerprint: bytes, relay: RelayAccess, udp: bool
+    ) -> None:
+        """A link's way to its relay is another one from now on; nothing happens when there is no such link."""
+        name = stun.pair_secret(session, key, me.fingerprint, peer_fingerprint).name.hex()
+        if link := self._links.get(name):
+            if path := self._relay_paths.get(name):
+                self._close_relay(name, path)
+            self._open_relay(name, link, relay, udp=udp)
 
     def network_changed(self) -> None:
         """This machine has other addresses than before, or is seen from outside by another one."""
@@ -177,6 +188,22 @@ class Endpoint:
         finally:
             if not link.ready.done():
                 link.abandon(neighbour.CLOSED, "the link was given up")
+
+    def _open_relay(self, name: str, link: Link, access: RelayAccess, *, udp: bool) -> None:
+        user = ChannelUser(bound=link.use_relay, udp_back=link.network_changed)
+        path = self._relay_paths[name] = self._relaying.open(access, user, udp=udp)
+        link.closed.add_done_callback(lambda _: self._close_relay(name, path))
+
+    def _close_relay(self, name: str, path: Address) -> None:
+        self._relaying.close(path)
+        if self._relay_paths.get(name) == path:
+            del self._relay_paths[name]
+
+    def _silent(self, name: str) -> None:
+        """A link hears nothing on its path: this node may be seen elsewhere, or reach the relay in another way."""
+        self.on_path_died()
+        if path := self._relay_paths.get(name):
+            self._relaying.doubt(path)
 
     def _register(self, name: str, link: Link) -> None:
         if before := self._links.get(name):
@@ -250,7 +277,7 @@ def _too_late(link: Link, deadline_s: float, relay: str) -> KafilaError:
     return Unpinned(sentence) if was_refused else Unavailable(sentence)
 
 
-def _refusal(ending: Ending, link: Link) -> KafilaError:
+def _refusal(ending: LinkEnd, link: Link) -> KafilaError:
     if ending.kind == "unpinned":
         return Unpinned(ending.sentence)
     return Unavailable(f"{ending.sentence} ({link.describe()})")

@@ -33,7 +33,7 @@ RELAY = "relay"
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class LinkEnd:
     """Why a link is over. `kind`: "closed here", "closed", "silent", "unpinned", "failed"; `sentence` is for people."""
 
     kind: str
@@ -43,7 +43,7 @@ class Ending:
 class Link:
     """One neighbour. Made by `Endpoint.connect`; `on_stream` runs as a task for each stream that the peer opens.
 
-    `closed` gets its Ending once and never an exception; wait for it through `asyncio.shield` or `asyncio.wait`.
+    `closed` gets its LinkEnd once and never an exception; wait for it through `asyncio.shield` or `asyncio.wait`.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class Link:
         secret: PairSecret,
         on_stream: OnStream,
         send: Send,
-        path_died: Callable[[], None],
+        silent: Callable[[], None],
         until: float,
         sizes: Sequence[int],
     ) -> None:
         self.peer = peer
-        self.closed: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        self.closed: asyncio.Future[LinkEnd] = asyncio.get_running_loop().create_future()
         self._loop = asyncio.get_running_loop()
         self._core = Neighbour(me=me, peer_fingerprint=peer_fingerprint, pair_name=secret.name)
         self._punch = Punch(
@@ -68,7 +68,7 @@ class Link:
         )
         self.ready: asyncio.Future[None] = self._loop.create_future()  # both ends know that the link stands
         self._send = send
-        self._path_died = path_died
+        self._silent = silent  # hears when nothing comes back on the path in use
         self._announced: tuple[Candidate, ...] = ()  # by the peer
         self._relayed: tuple[Candidate, ...] = ()  # our own channel at the relay, once it is bound
         self._streams = Streams(
@@ -146,8 +146,9 @@ class Link:
         self._know()
 
     def use_relay(self, candidate: Candidate) -> None:
-        """Our channel at the relay is bound: it is one more address to check."""
+        """Our channel at the relay is bound, perhaps anew: it is one more address to check."""
         self._relayed = (candidate,)
+        self._send_checks(self._punch.reached_anew(candidate.target, self._loop.time()))
         self._know()
 
     def network_changed(self) -> None:
@@ -190,6 +191,8 @@ class Link:
         if self.closed.done():
             return
         now = self._loop.time()
+        if self._punch.take_silence() and self._core.is_established:
+            self._silent()
         self._follow_path()
         if self._punch.selected is not None and self._core.dials and not self._core.is_started:
             self._core.dial(now, self.rtt_s)
@@ -203,7 +206,7 @@ class Link:
         """Ends the link from this side without waiting for anybody."""
         self._core.close(code, reason)
         self._flush()
-        self._end(Ending("closed here", reason or f"the link to {self.peer} was closed here"))
+        self._end(LinkEnd("closed here", reason or f"the link to {self.peer} was closed here"))
 
     # ---- Private.
 
@@ -218,7 +221,7 @@ class Link:
                 self._streams.gone(event)
             case Ended(kind, detail):
                 self._flush()  # a close that the core decided on
-                self._end(Ending(kind, f"the link to {self.peer} is lost: {detail}"))
+                self._end(LinkEnd(kind, f"the link to {self.peer} is lost: {detail}"))
 
     def _know(self) -> None:
         self._send_checks(self._punch.know((*self._announced, *self._relayed), self._loop.time()))
@@ -229,13 +232,14 @@ class Link:
             self._send((datagram,), target)
 
     def _follow_path(self) -> None:
-        """Tells QUIC when the path below it has changed."""
-        now_used = (self.remote_address, self._punch.datagram_bytes)
+        """Tells QUIC when the path below it has changed, or works again."""
+        now_used, is_back = (self.remote_address, self._punch.datagram_bytes), self._punch.take_return()
         before, self._path_used = self._path_used, now_used
-        if now_used == before:
+        if now_used == before and not is_back:
             return
         is_new = now_used[0] != before[0]
-        self._core.follow_path(is_new=is_new and before[0] is not None, datagram_bytes=now_used[1])
+        is_other = is_new and before[0] is not None
+        self._core.follow_path(is_new=is_other or is_back, datagram_bytes=now_used[1])
         if is_new:
             self._tell_path(before[0])
 
@@ -248,7 +252,7 @@ class Link:
             self._moved.set_result(None)
             self._moved = self._loop.create_future()
             if self.path == RELAY:
-                self._path_died()
+                self._silent()
 
     def _flush(self) -> None:
         selected = self._punch.selected
@@ -284,7 +288,7 @@ class Link:
         self._core.handle_timer(now)
         self.pump()
 
-    def _end(self, ending: Ending) -> None:
+    def _end(self, ending: LinkEnd) -> None:
         if self.closed.done():
             return
         self.closed.set_result(ending)

@@ -17,7 +17,7 @@ from aioice.stun import Message
 from kafila_sidecar.net import stun
 from kafila_sidecar.net.candidates import LARGEST_LOCAL, PEER_REFLEXIVE, RELAYED, Address, Candidate, priority
 from kafila_sidecar.net.errors import BadDatagram
-from kafila_sidecar.net.link.check import Check
+from kafila_sidecar.net.link.check import DOUBTED_CHECKS, Check
 from kafila_sidecar.net.link.pathsize import PathSize
 from kafila_sidecar.net.link.search import BURST_S, SearchSchedule
 
@@ -63,6 +63,9 @@ class Punch:
         self._began: float | None = None  # when the first candidates were known
         self._learnable, self._learnable_at = float(MAX_LEARNT), 0.0  # what may be learnt now, and when that was so
         self._checks: dict[Address, Check] = {}
+        self._chosen_at = 0.0
+        self._is_silent = False  # news for `take_silence`
+        self._is_back = False  # and for `take_return`
         self._nomination = 0  # the last number sent (dialler) or taken (listener)
         self._nominated: Address | None = None
 
@@ -120,6 +123,7 @@ class Punch:
             self._choose(now)
         if self._has_failed(now):
             self._start_over(now, now + SEARCH_S)
+            self._is_silent = True
         due = [check for check in self._checks.values() if check.due is not None and check.due <= now]
         return [self._send(check, now) for check in due] + self._probe(now)
 
@@ -128,7 +132,25 @@ class Punch:
         self._start_over(now, now + SEARCH_S)
         if self.selected is not None:
             self.selected.due = now
+            if self.selected.kind == RELAYED:
+                self._search.start(now)
         return self.handle_timer(now)
+
+    def reached_anew(self, target: Address, now: float) -> list[Datagram]:
+        """Datagrams to this address take another way from now on, so that it is worth a try."""
+        if check := self._checks.get(target):
+            check.hasten(now) if check is self.selected else check.start_over(now)
+        return self.handle_timer(now)
+
+    def take_silence(self) -> bool:
+        """Whether checks of the path in use got no answer; told again as long as nothing answers anywhere."""
+        is_news, self._is_silent = self._is_silent, False
+        return is_news
+
+    def take_return(self) -> bool:
+        """Whether a path in use that had been silent has answered."""
+        is_news, self._is_back = self._is_back, False
+        return is_news
 
     @property
     def datagram_bytes(self) -> int:
@@ -155,7 +177,8 @@ class Punch:
         if check is None:
             return out
         self._follow(message, source)
-        if check.answered_at is None and not _is_spent(check):
+        is_unanswered = check.answered_at is None or (check is self.selected and not check.is_alive)
+        if is_unanswered and not _is_spent(check):
             check.due = now  # a triggered check, RFC 8445 section 7.3.1.4
         self._choose(now)
         return out + self.handle_timer(now)
@@ -187,6 +210,7 @@ class Punch:
             raise BadDatagram(f"an answer from {source[0]} to nothing that was asked there")
         if check is self.selected:
             self._size.kept(padded=message.transaction_id == next(iter(check.open)))
+            self._is_back = self._is_back or len(check.open) >= DOUBTED_CHECKS
         check.answered(message.transaction_id, now)
         self._choose(now)
         return self.handle_timer(now)
@@ -200,13 +224,16 @@ class Punch:
             nominated = self._checks.get(self._nominated) if self._nominated else None
             self.selected = nominated if nominated and nominated.is_alive else before
         if self.selected is not None and self.selected is not before:
+            if before is not None and not before.is_alive:
+                before.gave_way(now - self._chosen_at)
             self._start_path(self.selected, now)
         elif self.selected is not None and self.selected.due is None:
             self.selected.due = now + KEEP_S
 
     def _choosable(self, now: float) -> list[Check]:
-        """What answers."""
-        return [check for check in self._checks.values() if check.is_alive and now >= self._choosable_at(check)]
+        """What answers, and has shown enough of it while something else can be used."""
+        known = [check for check in self._checks.values() if check.is_alive and now >= self._choosable_at(check)]
+        return [check for check in known if check is self.selected or check.is_choosable] or known
 
     def _choosable_at(self, check: Check) -> float:
         """The relayed path is not taken before direct ones had their chance."""
@@ -215,12 +242,13 @@ class Punch:
         return self._began + PATIENCE_S + (check.rtt_s or 0.0)
 
     def _start_path(self, selected: Check, now: float) -> None:
+        self._chosen_at = now
         is_relayed = selected.kind == RELAYED
         self._size = PathSize(() if is_relayed else self._sizes, now)
         if is_relayed:
             self._search.start(now)
         else:
-            self._search.stop()
+            self._search.stop(now)
         if self._dials:
             selected.due = now  # tells the listener at once
         elif selected.due is None:
@@ -243,6 +271,7 @@ class Punch:
         transaction = self._transactions()
         is_padded = check is self.selected and not check.open
         check.went_out(transaction, now)
+        self._is_silent |= check is self.selected and len(check.open) == DOUBTED_CHECKS
         if check is not self.selected and self._is_enough(check):
             check.due = None
         number = None

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from kafila_sidecar.net.candidates import Interface, host_candidates
 
-LOOK_EVERY_S = 2.0
+LOOK_EVERY_S = 1.0
 SETTLED_LOOKS = 2  # equal in a row: an interface that comes up gets its addresses one after the other
 
 

@@ -57,7 +57,21 @@ class NeedToken:
     path: Address
 
 
-Output = Send | Deliver | ChannelBound | NeedToken
+@dataclass(frozen=True, slots=True)
+class RelayHeard:
+    """The relay keeps this path bound as it was, and answers on the way by which its requests go."""
+
+    path: Address
+
+
+@dataclass(frozen=True, slots=True)
+class RelayProved:
+    """The relay answered a probe."""
+
+    path: Address
+
+
+Output = Send | Deliver | ChannelBound | NeedToken | RelayHeard | RelayProved
 
 
 class RelayClient:
@@ -87,7 +101,17 @@ class RelayClient:
             return []
         self._forget_number(end)
         end.server, end.number = server, None
-        return [Send(datagram, server) for datagram in end.bind_again(now)]
+        return [Send(datagram, server) for datagram in end.bind_anew(now)]
+
+    def ask(self, path: Address, now: float) -> list[Output]:
+        """Binds again, since it is doubted whether the relay still answers."""
+        end = self._ends.get(path)
+        return [Send(datagram, end.server) for datagram in end.bind_again(now)] if end else []
+
+    def probe(self, path: Address, server: Address) -> list[Output]:
+        """Asks the relay at an address that is not the one in use; nothing changes by it."""
+        end = self._ends.get(path)
+        return [Send(datagram, server) for datagram in end.probe()] if end else []
 
     def close(self, path: Address) -> None:
         """The relay forgets its end when it is not bound again."""
@@ -141,6 +165,8 @@ class RelayClient:
 
     def _answered(self, datagram: bytes, source: Address, now: float) -> list[Output]:
         for path, end in self._ends.items():
+            if end.take_probe(datagram):
+                return [RelayProved(path)]
             if end.server != source or not end.awaits(datagram):
                 continue
             before = end.number
@@ -148,8 +174,8 @@ class RelayClient:
             out: list[Output] = [Send(request, source) for request in end.receive(datagram, now)]
             if end.number is not None:
                 self._by_number[source, end.number] = path
-            if end.number not in (None, before):
-                out.append(ChannelBound(path))
+            if end.number is not None and not out:
+                out.append(RelayHeard(path) if end.number == before else ChannelBound(path))
             return out
         raise BadDatagram(f"a datagram from {source[0]} answers no request to a relay")
 

@@ -1,6 +1,7 @@
 """The driver of the node's relay channels: sends their requests, fetches tokens, tells links when a path stands.
 
-Where no UDP reaches the relay, the same datagrams travel in a stream to the rendezvous; one serves all channels there.
+While no UDP reaches the relay (`carriage` judges that), the same datagrams travel in a stream to the rendezvous; one
+serves all channels there.
 """
 
 import asyncio
@@ -12,12 +13,15 @@ from typing import Protocol
 
 from kafila_sidecar.errors import KafilaError
 from kafila_sidecar.net.candidates import Address, Candidate
+from kafila_sidecar.net.relay.carriage import Carriage, Due
 from kafila_sidecar.net.relay.client import (
     ChannelBound,
     Deliver,
     NeedToken,
     Output,
     RelayClient,
+    RelayHeard,
+    RelayProved,
     Send,
     candidate,
     is_stream,
@@ -26,8 +30,6 @@ from kafila_sidecar.net.relay.client import (
 from kafila_sidecar.net.relay.end import Token
 
 log = logging.getLogger(__name__)
-
-UDP_PATIENCE_S = 1.5  # for the relay's first answer by UDP; then the stream is tried
 
 SendTo = Callable[[Sequence[bytes], Address], None]
 
@@ -52,13 +54,21 @@ class RelayAccess:
     open_stream: OpenStream
 
 
+@dataclass(frozen=True, slots=True)
+class ChannelUser:
+    """Who uses a channel: `bound` gets its candidate whenever the relay has bound it, `udp_back` a call when UDP, which
+    had brought nothing, reaches the relay again."""
+
+    bound: Callable[[Candidate], None]
+    udp_back: Callable[[], None]
+
+
 @dataclass(slots=True)
 class _Channel:
     access: RelayAccess
-    on_bound: Callable[[Candidate], None]
-    by_stream: bool
+    user: ChannelUser
+    carriage: Carriage
     asking: asyncio.Task[None] | None = None
-    fallback: asyncio.TimerHandle | None = None
 
 
 class Relaying:
@@ -74,16 +84,11 @@ class Relaying:
         self._stream_of: dict[Address, Address] = {}  # the relay's address -> its stream's
         self._timer: asyncio.TimerHandle | None = None
 
-    def open(self, access: RelayAccess, on_bound: Callable[[Candidate], None], *, udp: bool) -> Address:
-        """A channel for one link, and its path; `on_bound` gets the candidate whenever the relay has bound it.
-
-        `udp` false: the network is known to carry none.
-        """
-        server = access.server if udp else self._stream(access)
-        path = self._client.open(server, self._loop.time())
-        self._channels[path] = _Channel(access, on_bound, by_stream=not udp)
-        if udp:
-            self._expect_udp(path)
+    def open(self, access: RelayAccess, user: ChannelUser, *, udp: bool) -> Address:
+        """A channel for one link, and its path. `udp` false: the network is known to carry none."""
+        now = self._loop.time()
+        path = self._client.open(access.server if udp else self._stream(access), now)
+        self._channels[path] = _Channel(access, user, Carriage(by_stream=not udp, now=now))
         self._on_timer()
         return path
 
@@ -95,9 +100,14 @@ class Relaying:
         self._client.close(path)
         if channel.asking:
             channel.asking.cancel()
-        if channel.fallback:
-            channel.fallback.cancel()
         self._close_unused_streams()
+
+    def doubt(self, path: Address) -> None:
+        """Nothing comes back on the path that a link uses: the relay is asked whether it is still reached, and how."""
+        channel, now = self._channels.get(path), self._loop.time()
+        if channel is not None and channel.carriage.doubt(now):
+            self._act(self._client.ask(path, now))
+        self._arm()
 
     def send(self, datagrams: Sequence[bytes], path: Address) -> None:
         """To the peer at the other end; lost while the channel is not bound."""
@@ -115,10 +125,12 @@ class Relaying:
         now = self._loop.time()
         self._act(self._client.bind_again(now))
         for path, channel in self._channels.items():
-            if channel.by_stream:
-                channel.by_stream = False
-                self._expect_udp(path)
+            was_by_stream = channel.carriage.by_stream
+            channel.carriage.start_over(now)
+            if was_by_stream:
                 self._act(self._client.move(path, channel.access.server, now))
+        self._close_unused_streams()
+        self._arm()
 
     def describe(self, path: Address) -> str:
         """How a channel stands, for people."""
@@ -141,6 +153,10 @@ class Relaying:
                     self._bound(path)
                 case NeedToken(path):
                     self._ask(path)
+                case RelayHeard(path):
+                    self._channels[path].carriage.heard()
+                case RelayProved(path):
+                    self._udp_answered(path)
         self._arm()
 
     def _send(self, datagrams: Sequence[bytes], server: Address) -> None:
@@ -150,10 +166,8 @@ class Relaying:
             self._streams[server][0].send(datagrams)
 
     def _bound(self, path: Address) -> None:
-        channel = self._channels[path]
-        if channel.fallback:
-            channel.fallback.cancel()
-        channel.on_bound(candidate(path))
+        self._channels[path].carriage.heard()
+        self._channels[path].user.bound(candidate(path))
 
     def _ask(self, path: Address) -> None:
         channel = self._channels[path]
@@ -171,15 +185,23 @@ class Relaying:
 
     # ---- Streams
 
-    def _expect_udp(self, path: Address) -> None:
-        self._channels[path].fallback = self._loop.call_later(UDP_PATIENCE_S, self._fall_back, path)
-
-    def _fall_back(self, path: Address) -> None:
-        """The relay has said nothing by UDP."""
+    def _carry(self, path: Address, now: float) -> None:
+        """What is due about the way to the relay."""
         channel = self._channels[path]
-        channel.by_stream = True
-        log.info("relay_by_stream reason=no_udp")
-        self._act(self._client.move(path, self._stream(channel.access), self._loop.time()))
+        match channel.carriage.handle_timer(now):
+            case Due.FALL_BACK:
+                log.info("relay_by_stream reason=no_udp")
+                self._act(self._client.move(path, self._stream(channel.access), now))
+            case Due.PROBE:
+                self._act(self._client.probe(path, channel.access.server))
+
+    def _udp_answered(self, path: Address) -> None:
+        channel, now = self._channels[path], self._loop.time()
+        if channel.carriage.proved(now):
+            log.info("relay_by_udp reason=udp_is_back")
+            self._act(self._client.move(path, channel.access.server, now))
+            self._close_unused_streams()
+            channel.user.udp_back()
 
     def _stream(self, access: RelayAccess) -> Address:
         """The stream to a relay, opened if there is none yet."""
@@ -201,7 +223,7 @@ class Relaying:
         self._act(self._client.bind_again(self._loop.time()))
 
     def _close_unused_streams(self) -> None:
-        wanted = {channel.access.server for channel in self._channels.values()}
+        wanted = {channel.access.server for channel in self._channels.values() if channel.carriage.by_stream}
         for address in set(self._stream_of) - wanted:
             _, task = self._streams.pop(self._stream_of.pop(address))
             task.cancel()
@@ -210,7 +232,8 @@ class Relaying:
 
     def _arm(self) -> None:
         """A timer that is set too early just looks again."""
-        due = self._client.next_timer()
+        timers = (self._client.next_timer(), *(channel.carriage.next_timer() for channel in self._channels.values()))
+        due = min((timer for timer in timers if timer is not None), default=None)
         if due is None or (self._timer is not None and self._timer.when() <= due):
             return
         if self._timer is not None:
@@ -219,4 +242,7 @@ class Relaying:
 
     def _on_timer(self) -> None:
         self._timer = None
-        self._act(self._client.handle_timer(self._loop.time()))
+        now = self._loop.time()
+        for path in list(self._channels):
+            self._carry(path, now)
+        self._act(self._client.handle_timer(now))

@@ -28,12 +28,15 @@ REFUSALS = {
 FIRST_RETRY_S = 0.1
 MOST_DOUBLINGS = 6  # of the first retry; more would be over the largest one
 LARGEST_RETRY_S = 5.0  # for as long as the channel is wanted: the rendezvous may come back
+HASTY_RETRY_S = 1.0  # the largest for the first requests, since links wait 15 s for a path to come back
+HASTY_REQUESTS = 20
 KEEP_S = 10.0  # NATs hold UDP for 30 s and more (RFC 4787 REQ-5)
 TOKEN_RETRY_S = 5.0
 SHORTEST_TOKEN_S = 1.0  # between two wishes for a token, however soon the last one is refused or grows old
 LOST_AFTER = 4  # requests in a row without an answer
 MOST_CHALLENGES = 3  # answered at once; a relay that goes on challenging is asked again only after a while
 _OPEN_REQUESTS = 8
+_OPEN_PROBES = 4
 _NO_COOKIE = bytes(COOKIE_BYTES)
 _SIZES = {CHALLENGE: 1 + TRANSACTION_BYTES + COOKIE_BYTES, BOUND: 1 + TRANSACTION_BYTES + 6, REFUSED: 10}
 
@@ -61,6 +64,7 @@ class RelayEnd:
         self._cookie = _NO_COOKIE
         self._counter = 0
         self._open: deque[bytes] = deque(maxlen=_OPEN_REQUESTS)  # transactions of this step that have no answer
+        self._probes: deque[bytes] = deque(maxlen=_OPEN_PROBES)  # transactions of probes that have no answer
         self._unanswered = 0
         self._challenges = 0
         self._due: float | None = None
@@ -81,6 +85,28 @@ class RelayEnd:
         if self._token is None or self._unanswered:
             return []
         return [self._bind(now)]
+
+    def bind_anew(self, now: float) -> list[bytes]:
+        """On another way to the relay, on which nothing has been asked yet."""
+        self._unanswered, self._cookie = 0, _NO_COOKIE
+        self._open.clear()
+        return [] if self._token is None else [self._bind(now)]
+
+    def probe(self) -> list[bytes]:
+        """A request without a cookie: the relay answers it with a challenge, and keeps this end bound as it is."""
+        if self._token is None:
+            return []
+        transaction = self._entropy()
+        self._probes.append(transaction)
+        return [self._signed(self._token, transaction, _NO_COOKIE)]
+
+    def take_probe(self, datagram: bytes) -> bool:
+        """Whether this answers a probe, which has its answer then."""
+        transaction = datagram[1 : 1 + TRANSACTION_BYTES]
+        if transaction not in self._probes:
+            return False
+        self._probes.clear()
+        return True
 
     def awaits(self, datagram: bytes) -> bool:
         """Whether this is the relay's answer to a request that has none yet."""
@@ -125,11 +151,15 @@ class RelayEnd:
         assert self._token is not None
         transaction = self._entropy()
         self._open.append(transaction)
-        self._counter += 1
-        self._due = now + min(FIRST_RETRY_S * 2 ** min(self._unanswered, MOST_DOUBLINGS), LARGEST_RETRY_S)
+        largest_s = HASTY_RETRY_S if self._unanswered < HASTY_REQUESTS else LARGEST_RETRY_S
+        self._due = now + min(FIRST_RETRY_S * 2 ** min(self._unanswered, MOST_DOUBLINGS), largest_s)
         self._unanswered += 1
-        said = bytes([BIND]) + transaction + struct.pack("!Q", self._counter) + self._cookie + self._token.token
-        return said + hmac.digest(self._token.key, said, hashlib.sha256)[:SIGNATURE_BYTES]
+        return self._signed(self._token, transaction, self._cookie)
+
+    def _signed(self, token: Token, transaction: bytes, cookie: bytes) -> bytes:
+        self._counter += 1
+        said = bytes([BIND]) + transaction + struct.pack("!Q", self._counter) + cookie + token.token
+        return said + hmac.digest(token.key, said, hashlib.sha256)[:SIGNATURE_BYTES]
 
     def _wish_token(self, at: float) -> None:
         self._token_due = max(self._token_wished_at + SHORTEST_TOKEN_S, at)

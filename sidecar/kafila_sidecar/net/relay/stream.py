@@ -50,6 +50,8 @@ class RelayStream:
                         loop.call_soon(self._deliver, reply.datagram)
             except grpc.aio.AioRpcError as error:
                 log.info("relay_stream_broken code=%s", error.code().name)
+            except grpc.aio.UsageError:
+                return  # the connection was closed here, for another rendezvous
             await asyncio.sleep(retry_s)
             retry_s = min(2 * retry_s, LARGEST_RETRY_S)
 

@@ -36,6 +36,18 @@ def without_oldest(messages: Sequence[Message], dropped: int) -> list[Message]:
     return [*kept, *messages[dropped:]]
 
 
+def newest(messages: Sequence[Message], *, characters: int, most: int) -> list[Message]:
+    """The conversation less its oldest messages, as few of them as leave at most `most` with so many `characters` of
+    content; the system's stay, and the last one."""
+    sizes = [len(str(message.get("content", ""))) for message in messages]
+    size, count, dropped = sum(sizes), len(messages), 0
+    while dropped < len(messages) - 1 and (size > characters or count > most):
+        if messages[dropped].get("role") != "system":
+            size, count = size - sizes[dropped], count - 1
+        dropped += 1
+    return without_oldest(messages, dropped)
+
+
 def fit_messages(messages: Sequence[Message], render: Render, limit: int) -> list[int]:
     """The ids of the longest end of the conversation that takes at most `limit` tokens, system messages kept.
 

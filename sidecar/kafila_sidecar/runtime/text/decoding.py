@@ -3,7 +3,8 @@
 A tokenizer file names its decoder, a chain of small steps over the tokens' own texts. Here each step takes one token
 after another and lets go of what no later token can change: bytes once their character is whole, a run of single-byte
 tokens once it is over (one wrong byte makes the `tokenizers` library show the whole run as U+FFFD). The work per token
-is bounded. Decoders that are not known are refused, since a wrong guess would give wrong text and no error.
+is bounded. Decoders that are not known are refused, since a wrong guess would give wrong text and no error; so are
+those that replace by a regular expression, which may take any time.
 
 An answer that ends within a character ends before it.
 """
@@ -13,6 +14,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Protocol
 
 from tokenizers import Tokenizer
@@ -21,8 +23,9 @@ from kafila_sidecar.errors import Refused
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
-_ALIKE = frozenset({"Replace", "Strip"})  # every token is treated alike
-_FIRST_DIFFERS = frozenset({"Metaspace", "WordPiece"})
+MOST_STEPS = 32  # of one decoder; real ones have up to five
+MOST_GROWTH = 64  # times as many characters as a token has; real decoders replace one by one
+_BY_TOKEN = frozenset({"Strip", "Metaspace", "WordPiece"})
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2}|\+[0-9A-Fa-f])>", re.ASCII)  # as Rust's parser of hexadecimal numbers reads it
 
 
@@ -170,19 +173,34 @@ class Decoding:
                 texts[number] = tokenizer.id_to_token(number)
             return texts[number]
 
-        return cls(token, tuple(_makers(tokenizer)))
+        return cls.read(described(tokenizer), token)
+
+    @classmethod
+    def read(cls, steps: Mapping[str, Any] | None, token: Callable[[int], str | None]) -> "Decoding":
+        """As `of`, by what `described` says. Raises: Refused for a decoder that is not known."""
+        return cls(token, tuple(_makers(steps)))
 
     def stream(self, *, at_start: bool) -> TextStream:
         """A new answer's text. One that does not begin here keeps the space that its first token may begin with."""
         return TextStream(self.token, [make(at_start) for make in self.makers])
 
 
-def _makers(tokenizer: Tokenizer) -> Iterator[Callable[[bool], DecodeStep]]:
+def described(tokenizer: Tokenizer) -> dict[str, Any] | None:
+    """A tokenizer's decoder in JSON, None where it has none. Raises: Refused for one that is written in code."""
     if tokenizer.decoder is None:
+        return None
+    try:
+        return dict(json.loads(tokenizer.decoder.__getstate__()))
+    except Exception as error:  # the library raises its own kinds
+        raise Refused("the checkpoint's tokenizer has a decoder that is written in code: choose another") from error
+
+
+def _makers(decoder: Mapping[str, Any] | None) -> Iterator[Callable[[bool], DecodeStep]]:
+    if decoder is None:
         yield lambda at_start: Spaced(at_start=at_start)
         return
     fused = False
-    for step in _flat(_described(tokenizer.decoder)):
+    for step in _bounded(decoder):
         match step:
             case {"type": "Fuse"}:
                 fused = True
@@ -194,9 +212,11 @@ def _makers(tokenizer: Tokenizer) -> Iterator[Callable[[bool], DecodeStep]]:
                 yield lambda _: ByteRuns()
             case {"type": "Strip", "content": str(content), "start": int(start), "stop": 0} if fused:
                 yield _without_start(content, start)
-            case {"type": "Replace", "pattern": {"String": str(pattern)}} if not fused or len(pattern) == 1:
+            case {"type": "Replace", "pattern": {"String": str(pattern)}} if len(pattern) == 1 or (
+                pattern and not fused
+            ):
                 yield _token_by_token(step)
-            case {"type": str(kind)} if not fused and kind in _ALIKE | _FIRST_DIFFERS:
+            case {"type": str(kind)} if not fused and kind in _BY_TOKEN:
                 yield _token_by_token(step)
             case _:
                 kind = str(step.get("type"))[:40]
@@ -220,14 +240,19 @@ def _without_start(content: str, most: int) -> Callable[[bool], DecodeStep]:
     return lambda at_start: WithoutStart(content, most if at_start else 0)
 
 
-def _described(decoder: Any) -> dict[str, Any]:
-    try:
-        return dict(json.loads(decoder.__getstate__()))
-    except Exception as error:  # the library raises its own kinds
-        raise Refused("the checkpoint's tokenizer has a decoder that is written in code: choose another") from error
+def _bounded(decoder: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The steps one after another. Raises: Refused for more work or text a token than real decoders make."""
+    steps = list(islice(_flat(decoder), MOST_STEPS + 1))
+    growth = 1
+    for step in steps:
+        if step.get("type") == "Replace":
+            growth *= max(1, len(str(step.get("content"))))
+    if len(steps) > MOST_STEPS or growth > MOST_GROWTH:
+        raise Refused("the checkpoint's tokenizer has a decoder that makes texts without end of tokens: choose another")
+    return steps
 
 
-def _flat(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _flat(step: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     if step.get("type") != "Sequence":
         yield step
         return

@@ -1,6 +1,6 @@
 """Picks the next token of one sequence from its logits, with mlx-lm's filters and penalties in Ollama's order.
 
-MLX thread only, yet importable without MLX: a `Sampler` is made and used on that thread.
+Importable and made without MLX; `pick` is for the MLX thread only.
 """
 
 import secrets
@@ -13,11 +13,16 @@ if TYPE_CHECKING:
     import mlx.core as mx
 
 SEED_BITS = 63
+_STRIDE = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio: between the keys of one seed, so that two seeds share few
 COLDEST = 1e-6  # below it the quotients of logits leave float32; the most likely token is what they tend to
 
 
 class Sampler:
-    """One request's way of picking tokens. Its random numbers are its own, whatever else runs beside it."""
+    """One request's way of picking tokens.
+
+    Its random numbers are a function of its seed and of how many tokens were picked: whoever knows the seed, the prompt
+    and the answer so far picks as if it had picked all of it.
+    """
 
     def __init__(
         self,
@@ -28,15 +33,13 @@ class Sampler:
     ) -> None:
         """`prompt`: the tokens that the penalties count as seen before the first pick. Ids from `size` on, and those in
         `gaps`, are no tokens and never picked: heads are often wider than their tokenizer."""
-        import mlx.core as mx
-
         self._options = options
         self._size = size
         self._gaps = gaps
         self._mask: mx.array | None = None  # [V], made with the first logits
         self._seen = list(prompt)
-        seed = secrets.randbits(SEED_BITS) if options.seed is None else options.seed % (1 << SEED_BITS)
-        self._key = mx.random.key(seed)
+        self._picked = 0
+        self.seed = secrets.randbits(SEED_BITS) if options.seed is None else options.seed % (1 << SEED_BITS)
 
     def pick(self, logits: "mx.array") -> int:
         """The next token after logits [V]; the penalties count it as seen from then on."""
@@ -44,8 +47,13 @@ class Sampler:
 
         scores = self._penalised(self._of_tokens(logits))
         token = int(mx.argmax(scores)) if self._options.temperature < COLDEST else self._draw(scores)
-        self._seen.append(token)
+        self.take(token)
         return token
+
+    def take(self, token: int) -> None:
+        """A token that was picked, here or before."""
+        self._seen.append(token)
+        self._picked += 1
 
     def _of_tokens(self, logits: "mx.array") -> "mx.array":
         """Logits [V] as far as they are those of tokens; gaps among them are -inf."""
@@ -98,6 +106,6 @@ class Sampler:
             scores = apply_top_p(scores, options.top_p)
         if options.min_p > 0:
             scores = apply_min_p(scores, options.min_p)
-        self._key, key = mx.random.split(self._key)
+        key = mx.random.key((self.seed + _STRIDE * (self._picked + 1)) % (1 << 64))
         choice = mx.random.categorical(scores[0], key=key)
         return int(choice if ids is None else ids[choice])

@@ -4,23 +4,29 @@ Computes without MLX and may run on any one thread at a time; loading and long c
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kafila_sidecar.errors import InvalidInput, Refused
+from kafila_sidecar.runtime.text.bounds import TokenLength, check_vocabulary
 from kafila_sidecar.runtime.text.control import ControlledEncoder, control_tokens
-from kafila_sidecar.runtime.text.conversation import TOO_LONG, Message, fit_messages, fit_tokens, for_template
+from kafila_sidecar.runtime.text.conversation import TOO_LONG, Message, fit_messages, fit_tokens, for_template, newest
 from kafila_sidecar.runtime.text.decoding import Decoding, TextStream
 from kafila_sidecar.runtime.text.ends import end_ids
 from kafila_sidecar.runtime.text.loading import TokenizerFiles, load_files
 from kafila_sidecar.runtime.text.options import unusable
+from kafila_sidecar.runtime.text.prompt import ChatPrompt, parse_prompt
 from kafila_sidecar.runtime.text.provenance import OwnText
 from kafila_sidecar.runtime.text.templates import Templates, find_templates
 
 log = logging.getLogger(__name__)
 
 Think = bool | str | None
+Doing = Callable[[str], None]
+"""Hears what is about to run, since that may not end."""
+
+TEMPLATE, TOKENIZER = "chat template", "tokenizer"
 
 THINKING_TOKENS = (
     ("<think>", "</think>"),
@@ -38,14 +44,18 @@ class Tokenizer:
     generation_config: the checkpoint's, {} where it has none.
     """
 
-    def __init__(self, files: TokenizerFiles, templates: Mapping[str, str]) -> None:
+    def __init__(
+        self, files: TokenizerFiles, templates: Mapping[str, str], *, doing: Doing = lambda what: None
+    ) -> None:
         """Raises: Refused for a decoder that is not known, or a template that can't be compiled."""
         self.backend = files.backend
         self.generation_config = files.generation_config
         vocab = files.backend.get_vocab(with_added_tokens=True)
+        check_vocabulary(vocab.items())
         known = frozenset(vocab.values())
         self.size = max(known, default=-1) + 1
         self.gaps = tuple(sorted(frozenset(range(self.size)) - known))
+        self._length = TokenLength.of(vocab, normalizes=files.backend.normalizer is not None)
         self._embedded = _embedded_ids(files.config)
         self._begin = _first_token(files)
         self._decoding = Decoding.of(files.backend)
@@ -61,6 +71,8 @@ class Tokenizer:
         )
         self._encoder = ControlledEncoder(files.backend, controls)
         self._settings = {"enable_thinking": any(a in vocab and b in vocab for a, b in THINKING_TOKENS)}
+        self._doing = doing
+        doing(TEMPLATE)
         self.templates = Templates.tried(templates, files.special_tokens) if templates else None
 
     @classmethod
@@ -78,9 +90,11 @@ class Tokenizer:
         """Raises: Refused when conversations can't be rendered for this model, as a trial has shown."""
         if self.templates is None:
             return
+        self._doing(TEMPLATE)
         if self.templates.fault:
             raise Refused(f"{self.templates.fault}: choose another model")
         for text in self.templates.trials(self._settings):
+            self._doing(TOKENIZER)
             plain = "".join((text,))
             if self._encoder.encode_apart(text) != self.backend.encode(plain, add_special_tokens=False).ids:
                 raise Refused(
@@ -94,8 +108,7 @@ class Tokenizer:
 
         Raises: InvalidInput for a token that the model has no embedding for.
         """
-        begun = self._begin is not None and text.startswith(self._begin[0])
-        return self._checked(self.backend.encode(text, add_special_tokens=not begun).ids)
+        return self._checked(self._encoded(text))
 
     def render(self, messages: Sequence[Message], tools: Sequence[Any] = (), think: Think = None) -> list[int]:
         """A conversation's ids, up to where the answer begins. Control tokens in it are the template's; those that
@@ -103,14 +116,20 @@ class Tokenizer:
 
         Raises: InvalidInput when the model's template refuses the conversation.
         """
-        turns = [for_template(message) for message in messages]
-        if self.templates is None:
-            begin = () if self._begin is None else (self._begin[1],)
-            return self._checked([*begin, *self._encoder.encode(OwnText("\n".join(turn["content"] for turn in turns)))])
-        settings: dict[str, Any] = self._settings if think is None else {"enable_thinking": bool(think)}
-        if isinstance(think, str):
-            settings = settings | {"reasoning_effort": think}
-        return self._checked(self._encoder.encode(self.templates.render(turns, tools, settings)))
+        return self._checked([*self._put_first, *self._encoder.encode(self._rendered(messages, tools, think))])
+
+    def ids(
+        self, raw: str, *, limit: int, keep: int = 4, truncate: bool = True, cut_to: int | None = None
+    ) -> list[int]:
+        """What a prompt comes to, in its envelope or plain, in at most `limit` tokens; see `fit`.
+
+        Raises: InvalidInput when it can't be read, is too long and `truncate` is false, or the template refuses it.
+        """
+        prompt = parse_prompt(raw)
+        room: dict[str, Any] = {"limit": limit, "keep": keep, "truncate": truncate, "cut_to": cut_to}
+        if isinstance(prompt, ChatPrompt):
+            return self.fit(prompt.messages, prompt.tools, prompt.think, **room)
+        return self.fit_text(prompt.text, **room)
 
     def fit(
         self,
@@ -123,37 +142,53 @@ class Tokenizer:
         truncate: bool = True,
         cut_to: int | None = None,
     ) -> list[int]:
-        """As `render`, in at most `limit` tokens: the oldest messages go, as in stock Ollama.
+        """As `render`, in at most `limit` tokens: the oldest messages go, as in stock Ollama. Those that can't fit are
+        not even rendered.
 
         keep: tokens at the beginning that stay when the last message alone is too long. cut_to: what a longer prompt is
         cut to, `limit` unless given.
 
         Raises: InvalidInput when it is too long and `truncate` is false, or the template refuses it.
         """
-        whole = self.render(messages, tools, think)
-        if len(whole) <= limit or not truncate:
-            return self.fit_raw(whole, limit=limit, keep=keep, truncate=truncate)
 
-        def rendered(part: Sequence[Message]) -> list[int] | None:
-            if len(part) == len(messages):
-                return whole
+        def rendered(part: Sequence[Message]) -> list[int]:
+            text = self._rendered(part, tools, think)
+            self._doing(TOKENIZER)
+            encode = self._encoder.encode
+            ids = self._length.encode(text, limit, keep, first=encode, further=encode)
+            return self._checked([*self._put_first, *ids])
+
+        def rendered_if_taken(part: Sequence[Message]) -> list[int] | None:
             try:
-                return self.render(part, tools, think)
+                return whole if len(part) == len(messages) else rendered(part)
             except InvalidInput:
                 return None
 
+        fitting = newest(messages, characters=limit * self._length.characters, most=limit)
+        said = sum(len(str(message.get("content", ""))) for message in messages)
+        if not truncate and (len(fitting) < len(messages) or self._length.exceeds(said, limit)):
+            raise InvalidInput(TOO_LONG)
+        whole = rendered(messages) if len(fitting) == len(messages) else None
+        if whole is not None and len(whole) <= limit:
+            return whole
+        if not truncate:
+            raise InvalidInput(TOO_LONG)
         room = cut_to or limit
-        return fit_tokens(fit_messages(messages, rendered, room), limit=room, keep=keep)
+        return fit_tokens(fit_messages(fitting, rendered_if_taken, room), limit=room, keep=keep)
 
-    def fit_raw(
-        self, ids: Sequence[int], *, limit: int, keep: int = 4, truncate: bool = True, cut_to: int | None = None
+    def fit_text(
+        self, text: str, *, limit: int, keep: int = 4, truncate: bool = True, cut_to: int | None = None
     ) -> list[int]:
-        """Ids of a prompt in at most `limit` tokens; a longer one is cut as in `fit`.
+        """As `encode`, in at most `limit` tokens; a longer prompt is cut as in `fit`.
 
         Raises: InvalidInput when it is too long and `truncate` is false.
         """
+        if self._length.exceeds(len(text), limit) and not truncate:
+            raise InvalidInput(TOO_LONG)
+        self._doing(TOKENIZER)
+        ids = self._checked(self._length.encode(text, limit, keep, first=self._encoded, further=self._encoded_further))
         if len(ids) <= limit:
-            return list(ids)
+            return ids
         if not truncate:
             raise InvalidInput(TOO_LONG)
         return fit_tokens(ids, limit=cut_to or limit, keep=keep)
@@ -161,6 +196,28 @@ class Tokenizer:
     def stream(self, *, after_raw_prompt: bool = False) -> TextStream:
         """A new answer's text. After a raw prompt a leading space belongs to the text; after a template it is none."""
         return self._decoding.stream(at_start=not after_raw_prompt)
+
+    @property
+    def _put_first(self) -> tuple[int, ...]:
+        """What a conversation begins with that no template renders."""
+        return (self._begin[1],) if self.templates is None and self._begin is not None else ()
+
+    def _rendered(self, messages: Sequence[Message], tools: Sequence[Any], think: Think) -> OwnText:
+        self._doing(TEMPLATE)
+        turns = [for_template(message) for message in messages]
+        if self.templates is None:
+            return OwnText("\n".join(turn["content"] for turn in turns))
+        settings: dict[str, Any] = self._settings if think is None else {"enable_thinking": bool(think)}
+        if isinstance(think, str):
+            settings = settings | {"reasoning_effort": think}
+        return self.templates.render(turns, tools, settings)
+
+    def _encoded(self, text: str) -> list[int]:
+        begun = self._begin is not None and text.startswith(self._begin[0])
+        return list(self.backend.encode(text, add_special_tokens=not begun).ids)
+
+    def _encoded_further(self, text: str) -> list[int]:
+        return list(self.backend.encode(text, add_special_tokens=False).ids)
 
     def _checked(self, ids: list[int]) -> list[int]:
         if self._embedded and ids and max(ids) >= self._embedded:

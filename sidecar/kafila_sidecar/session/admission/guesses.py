@@ -1,5 +1,6 @@
 """How many exchanges were left unconfirmed, kept in a session's folder."""
 
+import os
 from pathlib import Path
 
 from kafila_sidecar.errors import Refused
@@ -27,7 +28,10 @@ class FileGuesses:
         fresh = self._path.with_name(f"{_FILE}.new")
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            fresh.write_text(str(count), "ascii")
+            with fresh.open("w", encoding="ascii") as file:
+                file.write(str(count))
+                file.flush()
+                os.fsync(file.fileno())
             fresh.replace(self._path)
         except OSError as error:
             raise Refused(f"can't note how often the code was guessed in {self._path}: {error}") from error

@@ -29,7 +29,8 @@ PAUSED = (
 
 
 class HostBusy(Unavailable):
-    """The host asks to try again in a moment, before this machine confirmed: trying again gives nothing away."""
+    """The host asks to try again in a moment, before this machine confirmed or after it proved the code itself: trying
+    again gives nothing away."""
 
 
 # (state, what happens) -> next state. Any other pair is refused.
@@ -77,6 +78,8 @@ class Newcomer:
             raise _in_own_words(admission.refusal.code, confirmed=self.state != "started")
         if step == "refused":
             refusal = self._open(ring_pb2.Refusal(), admission.refused)
+            if refusal.code == Unavailable.code:
+                raise HostBusy(refusal.sentence)
             raise from_code(refusal.code, refusal.sentence)
         self._advance(step)
         if step == "reply":

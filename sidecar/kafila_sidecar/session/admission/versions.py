@@ -69,7 +69,7 @@ def tell_offer(versions: Versions, offer: ring_pb2.OfferBody) -> None:
     offer.protocol, offer.oldest_protocol = versions.protocols.newest, versions.protocols.oldest
 
 
-def told_by(body: ring_pb2.OfferBody | ring_pb2.EnrolBody) -> Versions:
+def told_by(body: ring_pb2.OfferBody | ring_pb2.EnrolBody | ring_pb2.ProofBody) -> Versions:
     """What the other side runs. Who names no oldest protocol speaks the newest only."""
     protocols = Protocols(body.oldest_protocol or body.protocol, body.protocol)
     return Versions(body.version, body.planner, body.mlx_lm_version, protocols)

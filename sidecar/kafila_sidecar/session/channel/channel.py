@@ -8,12 +8,13 @@ return get the latest ones again.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 
 from google.protobuf.message import DecodeError
 
 from kafila_proto import rendezvous_pb2, ring_pb2
 from kafila_sidecar.errors import Denied, InvalidInput, KafilaError, Refused
+from kafila_sidecar.session.admission.doorstep import ProvedMember
 from kafila_sidecar.session.admission.pake import GuessStore
 from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.channel.delivery import Delivery
@@ -23,13 +24,21 @@ from kafila_sidecar.session.channel.events import (
     JoiningChanged,
     MemberJoined,
     MemberRemoved,
+    MessageFrom,
+    Outvoted,
+    RoomMoved,
+    WentAstray,
 )
 from kafila_sidecar.session.channel.gossip import Forward
+from kafila_sidecar.session.channel.moving import TRIAL_S, Mover
 from kafila_sidecar.session.channel.presence import Presence
 from kafila_sidecar.session.channel.queue import EventQueue
 from kafila_sidecar.session.channel.reception import Reception
 from kafila_sidecar.session.channel.replica import HostForked, Replica
 from kafila_sidecar.session.channel.upkeep import Acts, Upkeep
+from kafila_sidecar.session.channel.whereabouts import Whereabouts
+from kafila_sidecar.session.keeping.keeper import Keeper
+from kafila_sidecar.session.keeping.kept import KeptPlace
 from kafila_sidecar.session.membership.identity import Identity
 from kafila_sidecar.session.membership.members import Member
 from kafila_sidecar.session.membership.rivals import Forked
@@ -42,11 +51,14 @@ from kafila_sidecar.session.rendezvous.attendance import (
     sightings,
 )
 from kafila_sidecar.session.rendezvous.code import Code
+from kafila_sidecar.session.rendezvous.elsewhere import Elsewhere
 from kafila_sidecar.session.rendezvous.mailbox import Mailbox
 
 logger = logging.getLogger(__name__)
 
 GOODBYE_DEADLINE_S = 2.0
+OLD_MAIL_S = 2.0  # until what was written before has come
+ROLL_CALL_S = 3.0  # how long members have to say that they are with a host which was voted out
 LONGEST_ABSENCE_S = LONGEST_PAUSE_S + 3.0  # a member's next try to attend, and the call itself
 
 
@@ -60,29 +72,45 @@ class Channel:
         replica: Replica,
         guesses: GuessStore,
         versions: Versions,
+        keeper: Keeper,
+        elsewhere: Elsewhere,
         absence_s: float = LONGEST_ABSENCE_S,
+        trial_s: float = TRIAL_S,
     ) -> None:
-        """`guesses` and `versions` are for admitting, at once or as a successor."""
+        """`guesses`, `versions` and `elsewhere` are for the host, at once or as a successor; `keeper` writes down what
+        coming back needs."""
+        self.note: str | None = None  # who can reach the rendezvous, once this member has moved the session to one
         self._mailbox = mailbox
         self._replica = replica
         self._upkeep = Upkeep(replica)
-        self._delivery = Delivery(mailbox)
+        self._where = Whereabouts(self.founder if self.terms.rendezvous_at_host else "")
+        self._mover = Mover(self, self._where, elsewhere, trial_s)
+        self._delivery = Delivery(mailbox, self._where)
         self._events = EventQueue()
         self._presence = Presence(absence_s)
         self._loop = asyncio.get_running_loop()
         self._has_room = True  # the rendezvous knows it
         self._runs = False
+        self._group: asyncio.TaskGroup | None = None
+        self._attending: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
+        self._removals: dict[str, str] = {}  # put off meanwhile, with their reasons
+        self._outvoted: asyncio.TimerHandle | None = None  # until the others have said with whom they are
         self._fault: KafilaError | None = None
         self._reception = Reception(
             replica=replica,
             upkeep=self._upkeep,
-            place=Code(mailbox.place.room, (), mailbox.address),
+            place=Code(mailbox.place.room, keeper.kept.words if replica.is_host else (), mailbox.address),
             guesses=guesses,
             versions=versions,
             answer=self._delivery.answer,
+            where=self._where,
+            presence=self._presence,
         )
         self._joining = self.joining
+        self.keeper = keeper
+        self._kept: tuple[object, ...] = ()  # what of it changes
+        self._keep()
 
     @property
     def session(self) -> bytes:
@@ -124,6 +152,20 @@ class Channel:
         """This member's mailbox there, through which it reaches the relay too."""
         return self._mailbox
 
+    def mailbox_of(self, member: Member) -> int | None:
+        """Its number in the present room; None while it is not known to be there."""
+        return self._where.mailbox_of(member)
+
+    @property
+    def moves(self) -> int:
+        """How often the session's room was moved; each time there is another code."""
+        return self._where.number
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the rendezvous knows this session, as far as is known."""
+        return self._has_room
+
     def link_key(self, member: Member) -> bytes:
         """What this member and that one share, for `Endpoint.connect`; 32 bytes that nobody else knows."""
         return self._replica.keys.pair(member).link
@@ -153,13 +195,15 @@ class Channel:
         """Serves until `leave`, `aclose` or cancellation. Raises Forked when most others follow another history."""
         self._runs = True
         try:
-            async with asyncio.TaskGroup() as group:
-                serving = [group.create_task(part) for part in (self._delivery.run(), self._attend())]
+            async with asyncio.TaskGroup() as self._group:
+                serving = [self._group.create_task(part) for part in (self._delivery.run(), self._mover.run())]
+                self._attending = self._group.create_task(self._attend())
                 await self._closing.wait()
-                for task in serving:
+                self._mover.stop()
+                for task in (*serving, self._attending):
                     task.cancel()
         finally:
-            self._runs = False
+            self._runs, self._group, self._attending = False, None, None
             self._events.end()
             await self._mailbox.aclose()
         if self._fault:
@@ -187,6 +231,7 @@ class Channel:
             self._fail(fault)
         except (Denied, InvalidInput) as error:
             logger.info("message_dropped code=%s", error.code)
+            self._perform(self._upkeep.settle([]))  # its sender may have to hear that it is no member
         await self._events.has_room()
 
     def attach(self, forward: Forward, peer: str = "") -> None:
@@ -210,6 +255,7 @@ class Channel:
 
     async def leave(self) -> None:
         """Says goodbye, gives the mailbox up and closes, in a few seconds at most."""
+        self._mover.stop()
         if self._runs and not self._closing.is_set():
             with contextlib.suppress(KafilaError, TimeoutError):
                 async with asyncio.timeout(GOODBYE_DEADLINE_S):
@@ -219,6 +265,8 @@ class Channel:
     async def aclose(self) -> None:
         """Ends `run`. Others see a departure, not a goodbye."""
         self._closing.set()
+        if self._outvoted is not None:
+            self._outvoted.cancel()
         if not self._runs:
             self._events.end()
             await self._mailbox.aclose()
@@ -230,7 +278,10 @@ class Channel:
 
         Who is "removed" is out for good: there is a new code too. Raises InvalidInput for no member, or for the host.
         """
-        self._perform(self._upkeep.remove(name, reason))
+        if self._outvoted is None:
+            self._perform(self._upkeep.remove(name, reason))
+        else:
+            self._removals[name] = reason  # a host with whom nobody may be puts nobody out
 
     def new_code(self) -> Code:
         """A new code in place of the old one; joining goes on if it was paused."""
@@ -247,9 +298,68 @@ class Channel:
         """Any member: the host, and who joined before this successor, are lost to this one."""
         self._perform(self._upkeep.vote(successor))
 
+    def take_back(self, proved: ProvedMember) -> None:
+        """A member that came back while this one did, which is the host now, is one again."""
+        self._perform(self._reception.take_back(proved))
+
+    # ---- Moving to another room, for `Mover`
+
+    @property
+    def me(self) -> Member:
+        """This member, as it came or came back."""
+        return self._replica.log.member(self.self_name) or self._replica.me
+
+    @property
+    def others(self) -> tuple[Member, ...]:
+        return self._replica.others
+
+    @property
+    def log_length(self) -> int:
+        return len(self._replica.log)
+
+    @property
+    def mailbox(self) -> Mailbox:
+        return self._mailbox
+
+    def say(self, control: ring_pb2.Control) -> None:
+        """To all others."""
+        self._perform(self._upkeep.write(control))
+
+    def settle(self, mailbox: Mailbox, move: ring_pb2.Moved, note: str) -> None:
+        """This member's mailbox is another one, in another room, from now on."""
+        assert self._group is not None
+        logger.info("room_moved move=%d", move.number)
+        old, self._mailbox, self._has_room, self.note = self._mailbox, mailbox, True, note
+        self._where.moved(move, self.host)
+        self._delivery.outbox.move(mailbox)
+        self._reception.move(Code(mailbox.place.room, (), mailbox.address))
+        if self._attending is not None:
+            self._attending.cancel()
+        self._attending = self._group.create_task(self._attend())
+        self._group.create_task(old.aclose())
+        self._back()
+        for member in self._where.settled(self.others):
+            self._repeat_for(member)
+        self._tell([RendezvousBack(), RoomMoved()])
+
     # ---- Out
 
+    def _keep(self) -> None:
+        """Before anybody hears of it, or a host that crashed would sign another entry for the same place."""
+        log, place, code = self._replica.log, self._mailbox.place, self._reception.code
+        changing = (len(log), log.head, place, self._mailbox.address, code)
+        if changing == self._kept:
+            return
+        self._kept = changing
+        self.keeper.note(
+            log=log,
+            key=self._replica.keys.key,
+            words=code.words if code else (),
+            places=self.keeper.kept.at(KeptPlace(self._mailbox.address, place)).places,
+        )
+
     def _perform(self, acts: Acts) -> None:
+        self._keep()
         for letter in acts.letters:
             self._delivery.spread(letter.sealed, letter.readers)
         self._tell(acts.events)
@@ -262,20 +372,70 @@ class Channel:
 
     def _tell(self, events: Iterable[Event]) -> None:
         for event in events:
-            self._events.tell([event])
+            self._events.tell([self._take_moves(event)])
             match event:
                 case MemberJoined():
                     self._look_round()  # its stream may have ended before its admission came to us
+                    self._mover.tell()
                 case MemberRemoved(name, reason):
                     self._presence.forget(name)
                     if reason == "removed" and self.is_host:
                         self._reception.new_code()
+                case Outvoted():
+                    self._call_the_roll(event)
                 case HostChanged() if self.is_host:
                     self._reception.open()
+            if isinstance(event, MemberJoined | MemberRemoved | HostChanged):
+                self._mover.look_again()
         self._note_joining()
+
+    def _take_moves(self, event: Event) -> Event:
+        """What is said of moves is for this channel; its listener hears that the sender is there."""
+        if not isinstance(event, MessageFrom) or self._group is None:
+            return event
+        sender, control = self._replica.log.member(event.sender), event.control
+        before = self._where.settled(self.others)
+        match control.WhichOneof("body"):
+            case "moved" if sender is not None and sender.name == self.host:
+                with _dropping():
+                    self._mover.told(control.moved, sender, self._group)
+            case "moved_in" if sender is not None:
+                self._mover.came(sender, control.moved_in)
+            case "moved" | "moved_in":
+                pass
+            case _:
+                return event
+        for member in self._where.settled(self.others):
+            if member not in before:
+                self._repeat_for(member)
+        return MessageFrom(event.sender, ring_pb2.Control())
+
+    def _call_the_roll(self, outvoted: Outvoted) -> None:
+        """Whoever is with this host still says so when it is asked."""
+        if self._outvoted is None:
+            self._outvoted = self._loop.call_later(OLD_MAIL_S, self._ask_all, outvoted)
+
+    def _ask_all(self, outvoted: Outvoted) -> None:
+        self._replica.heard.clear()
+        for member in self._replica.others:
+            self.say(ring_pb2.Control(ask=ring_pb2.Ask(member=member.name)))
+        self._outvoted = self._loop.call_later(ROLL_CALL_S, self._yield_or_stay, outvoted)
+
+    def _yield_or_stay(self, outvoted: Outvoted) -> None:
+        """A host with whom few are is none; with most of them, it removes who took over in a history of its own."""
+        self._outvoted = None
+        others = {member.name for member in self._replica.others} - {outvoted.name}
+        if 2 * len(others & self._replica.heard) > len(others):
+            self._perform(self._upkeep.settle([WentAstray(outvoted.name, outvoted.proof)]))
+            for name in sorted(self._removals.keys() & {member.name for member in self._replica.others}):
+                self._perform(self._upkeep.remove(name, self._removals[name]))
+            self._removals.clear()
+        else:
+            self._fail(Forked(f"the others went on with {outvoted.name} as their host"))
 
     def _note_joining(self) -> None:
         """Whether and how newcomers get in depends on much; it is told when it changes."""
+        self._keep()
         before, self._joining = self._joining, self.joining
         if before != self._joining:
             self._events.tell([JoiningChanged()])
@@ -283,8 +443,13 @@ class Channel:
     def _look_round(self) -> None:
         """Tells who attends, and who does not any more."""
         if not self._closing.is_set():
-            others = self._replica.others
+            others = self._where.settled(self._replica.others)
             self._events.tell(self._presence.look(others, self._mailbox.attending, self._loop.time()))
+
+    def _back(self) -> None:
+        """The rendezvous answers: the others come back to it in their own time."""
+        self._mover.found()
+        self._loop.call_at(self._presence.find_rendezvous(self._loop.time()), self._look_round)
 
     def _fail(self, fault: KafilaError) -> None:
         self._fault = fault
@@ -310,18 +475,22 @@ class Channel:
                     continue
                 case RendezvousLost():
                     self._presence.lose_rendezvous()
+                    self._mover.lost()
                 case RendezvousBack():
-                    self._loop.call_at(self._presence.find_rendezvous(self._loop.time()), self._look_round)
+                    self._back()
                 case RoomGone():
                     self._presence.lose_rendezvous()
                     self._has_room = False
+                    self._mover.lost(forgotten=True)
             self._tell([sighting])
             self._look_round()
 
     async def _on_event(self, event: rendezvous_pb2.Event) -> None:
         match event.WhichOneof("event"):
             case "arrived":
-                self._repeat_for(event.arrived)
+                for member in self._where.settled(self.others):
+                    if member.mailbox == event.arrived:
+                        self._repeat_for(member)
                 self._look_round()
             case "departed":
                 self._reception.departed(event.departed)
@@ -330,11 +499,10 @@ class Channel:
                 await self._on_mail(event.mail)
         self._note_joining()
 
-    def _repeat_for(self, mailbox: int) -> None:
-        for member in self._replica.others:
-            if member.mailbox == mailbox:
-                for sealed in self._replica.repeat_for(member):
-                    self._delivery.mail(sealed, [member])
+    def _repeat_for(self, member: Member) -> None:
+        """By mail, what it may have missed."""
+        for sealed in self._replica.repeat_for(member):
+            self._delivery.mail(sealed, [member])
 
     async def _on_mail(self, mail: rendezvous_pb2.Mail) -> None:
         try:
@@ -344,5 +512,14 @@ class Channel:
             return
         if parcel.HasField("envelope"):
             await self.receive(parcel.envelope.SerializeToString())
-        elif parcel.HasField("admission"):
+        elif parcel.HasField("admission") and self._outvoted is None:  # else whoever asks is not the others' member
             self._perform(self._reception.receive(mail.sender, parcel.admission, self._loop.time()))
+
+
+@contextlib.contextmanager
+def _dropping() -> Iterator[None]:
+    """What makes no sense is dropped."""
+    try:
+        yield
+    except InvalidInput as error:
+        logger.info("message_dropped code=%s", error.code)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from kafila_proto import ring_pb2
 from kafila_sidecar.session.admission.host import AdmissionAnswer
 from kafila_sidecar.session.channel.gossip import Ways
+from kafila_sidecar.session.channel.whereabouts import Whereabouts
 from kafila_sidecar.session.membership.members import Member
 from kafila_sidecar.session.membership.seal import is_for_all
 from kafila_sidecar.session.rendezvous.mailbox import Mailbox
@@ -15,7 +16,8 @@ from kafila_sidecar.session.rendezvous.outbox import Outbox
 class Delivery:
     """One channel's. `run` is its one task."""
 
-    def __init__(self, mailbox: Mailbox) -> None:
+    def __init__(self, mailbox: Mailbox, where: Whereabouts) -> None:
+        self._where = where
         self.ways = Ways()
         self.outbox = Outbox(mailbox)
 
@@ -28,9 +30,9 @@ class Delivery:
             self.ways.put_for({member.name for member in readers}, sealed)
 
     def mail(self, sealed: bytes, readers: Iterable[Member]) -> None:
-        """By mail alone."""
+        """By mail alone, to those who are known to have a mailbox in the present room."""
         parcel = ring_pb2.Parcel(envelope=ring_pb2.Sealed.FromString(sealed))
-        self.outbox.put((member.mailbox for member in readers), parcel.SerializeToString())
+        self.outbox.put((one.mailbox for one in self._where.settled(readers)), parcel.SerializeToString())
 
     def answer(self, answer: AdmissionAnswer) -> None:
         """By mail to a newcomer."""

@@ -62,6 +62,15 @@ class WentAstray:
 
 
 @dataclass(frozen=True, slots=True)
+class Outvoted:
+    """This member is the host, and the sender took over by votes that it has answered since: perhaps the others had not
+    heard that answer, and are with the sender."""
+
+    name: str
+    proof: tuple[ring_pb2.SignedEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MemberDeparted:
     """A member's stream at the rendezvous ended; it is a member still."""
 
@@ -73,6 +82,11 @@ class MemberReturned:
     """A departed member attends the rendezvous again; it gets the latest control messages once more."""
 
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoomMoved:
+    """This member's mailbox is at another rendezvous, `Channel.rendezvous`, and so are relay and STUN."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +102,12 @@ Event = (
     | Doubted
     | HostConvicted
     | WentAstray
+    | Outvoted
     | MemberDeparted
     | MemberReturned
     | RendezvousLost
     | RendezvousBack
     | RoomGone
+    | RoomMoved
     | JoiningChanged
 )

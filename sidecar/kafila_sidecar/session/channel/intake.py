@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import Denied, InvalidInput, KafilaError, Refused
-from kafila_sidecar.session.channel.events import Event, HostConvicted, WentAstray
+from kafila_sidecar.session.channel.events import Event, HostConvicted, Outvoted, WentAstray
 from kafila_sidecar.session.membership import rekey
 from kafila_sidecar.session.membership.keyring import Keyring
 from kafila_sidecar.session.membership.log import Checked, Gap, Log
@@ -33,7 +33,7 @@ class LogIntake:
         self._follow = follow
         self._early: dict[int, ring_pb2.SignedEntry] = {}
 
-    def take(self, entries: Iterable[ring_pb2.SignedEntry]) -> list[Event]:
+    def take(self, entries: Iterable[ring_pb2.SignedEntry], sender: str) -> list[Event]:
         """Takes entries up to the first that is refused; raises Forked when most members went on without this one."""
         events: list[Event] = []
         waiting = deque(entries)
@@ -45,7 +45,7 @@ class LogIntake:
                 self._keep(gap.index, signed)
             except (Denied, InvalidInput, Refused) as error:
                 logger.warning("entry_refused code=%s reason=%s", error.code, error)
-                return events + self._blame(error, signed)
+                return events + self._blame(error, signed, sender)
             if following := self._early.pop(len(self._log), None):
                 waiting.appendleft(following)
         return events
@@ -87,9 +87,12 @@ class LogIntake:
 
     # ---- Whom a refused entry convicts
 
-    def _blame(self, error: KafilaError, signed: ring_pb2.SignedEntry) -> list[Event]:
-        """Raises Forked when that is nobody."""
+    def _blame(self, error: KafilaError, signed: ring_pb2.SignedEntry, sender: str) -> list[Event]:
+        """Raises Forked when that is nobody. A host that hears of its succession from the successor alone does not know
+        yet with whom the others are; one that hears of it from another member does."""
         match error:
+            case Astray(name=name) if name == sender and self._may_be_outvoted:
+                return [Outvoted(name, (signed,))]
             case Astray(name=name):
                 return [WentAstray(name, (signed,))]
             case ForkedByHost():
@@ -98,6 +101,12 @@ class LogIntake:
                 return self._left_behind(error, signed)
             case _:
                 return []
+
+    @property
+    def _may_be_outvoted(self) -> bool:
+        """Whether this is the host, and more than one of the others had to vote."""
+        now = self._log.now
+        return now.host_member == self._me and len(now.heirs) > 1
 
     def _convict(self, error: ForkedByHost, signed: ring_pb2.SignedEntry) -> list[Event]:
         if self._log.now.host_member == self._me:

@@ -18,6 +18,11 @@ class Presence:
         self._absent: set[str] = set()
         self._missed_from = 0.0
 
+    @property
+    def somebody_is_away(self) -> bool:
+        """A member that may be back in a moment, or be no member any more."""
+        return bool(self._absent)
+
     def lose_rendezvous(self) -> None:
         """It does not answer, so that nobody knows who attends."""
         self.attended = False

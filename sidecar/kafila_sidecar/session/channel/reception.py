@@ -1,17 +1,23 @@
 """Where newcomers knock: the code that is valid now, who gets in by it, and why nobody does. No I/O."""
 
+import logging
 import os
 from collections.abc import Callable
 
 from kafila_proto import ring_pb2
-from kafila_sidecar.errors import KafilaError, Refused
+from kafila_sidecar.errors import Denied, KafilaError, NotFound, Refused, Unavailable
+from kafila_sidecar.session.admission.doorstep import STEPS, Doorstep, ProvedMember
 from kafila_sidecar.session.admission.host import AdmissionAnswer, Enrol, HostAdmission
 from kafila_sidecar.session.admission.pake import Guesses, GuessStore
 from kafila_sidecar.session.admission.versions import Versions
+from kafila_sidecar.session.channel.presence import Presence
 from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.channel.upkeep import Acts, Upkeep
+from kafila_sidecar.session.channel.whereabouts import Whereabouts
 from kafila_sidecar.session.membership.members import LARGEST_SESSION
 from kafila_sidecar.session.rendezvous.code import Code, draw_words
+
+logger = logging.getLogger(__name__)
 
 
 class Reception:
@@ -26,30 +32,54 @@ class Reception:
         guesses: GuessStore,
         versions: Versions,
         answer: Callable[[AdmissionAnswer], None],
+        where: Whereabouts,
+        presence: Presence,
     ) -> None:
-        """`place`: the room and its address, no words yet."""
+        """`place`: the room and its address, and the words of a host that comes back."""
         self._replica = replica
         self._upkeep = upkeep
         self._code = place
         self._guesses = guesses
         self._versions = versions
         self._answer = answer
+        self._where = where
+        self._presence = presence
         self._admits = True
         self._admission: HostAdmission | None = None
+        self._doorstep = Doorstep(
+            log=lambda: replica.log,
+            name=replica.self_name,
+            identity=replica.identity,
+            versions=versions,
+            entropy=os.urandom,
+        )
         if replica.is_host:
             self.open()
 
     def open(self) -> None:
-        """This member is the host from now on, and has a code of its own."""
-        self._code = self._code.renewed(draw_words())
+        """This member is the host from now on, and has a code of its own; a host that came back has the one it had."""
+        guesses = self._counted()
+        if not self._code.words:
+            self._code = self._code.renewed(draw_words())
         self._admission = HostAdmission(
             code=self._code,
-            guesses=Guesses(self._guesses),
+            guesses=guesses,
             versions=self._versions,
             offer=self._offer,
             may_admit=self._may_admit,
             entropy=os.urandom,
         )
+
+    def _counted(self) -> Guesses:
+        """How often the code was guessed. Where that is not known any more, nobody gets in by that code: there is a new
+        one. Raises Refused when the count can't be written either."""
+        try:
+            return Guesses(self._guesses)
+        except Refused as error:
+            logger.warning("%s: there is a new code", error)
+            self._guesses.save(0)
+            self._code = self._code.renewed(())
+            return Guesses(self._guesses)
 
     @property
     def code(self) -> Code | None:
@@ -75,24 +105,64 @@ class Reception:
             self._answer(answer)
         return self._code
 
+    def move(self, place: Code) -> None:
+        """The room is another one; whoever was at the door of the old one has gone with it."""
+        self._code = place
+        if self._admission is not None:
+            self._code = place.renewed(draw_words())
+            self._admission.renew(self._code)
+
     def end(self) -> None:
         """The session is over here: nobody joins it through this member any more."""
         self._admits = False
 
     def departed(self, mailbox: int) -> None:
         """A newcomer's stream ended."""
+        self._doorstep.departed(mailbox)
         if self._admission:
             self._admission.departed(mailbox)
 
     def receive(self, mailbox: int, step: ring_pb2.Admission, now: float) -> Acts:
         """Takes a newcomer's step and answers it; what follows when that admitted it."""
-        if self._admission is None or mailbox in {member.mailbox for member in self._replica.members}:
+        if self._admission is not None and step.WhichOneof("step") in STEPS:
+            return self._knocked(self._doorstep.receive(mailbox, step, now))
+        if self._admission is None or mailbox in {one.mailbox for one in self._where.settled(self._replica.members)}:
             return Acts()
         outcome = self._admission.receive(mailbox, step, now)
         if isinstance(outcome, Enrol):
             return self._admit(self._admission, outcome)
         self._answer(outcome)
         return Acts()
+
+    def take_back(self, proved: ProvedMember) -> Acts:
+        """A member that proved itself is one again, or hears why not. A session is locked to newcomers only."""
+        member, log = proved.member, self._replica.log
+        try:
+            self._check_may_return(proved)
+            acts = self._upkeep.take_back(member, proved.mailbox)
+        except KafilaError as error:
+            self._answer(self._doorstep.refuse(proved, error))
+            return Acts()
+        self._answer(self._doorstep.welcome(proved, name=member.name, key=self._replica.keys.key, log=log))
+        return acts
+
+    def _knocked(self, outcome: AdmissionAnswer | ProvedMember | None) -> Acts:
+        match outcome:
+            case ProvedMember():
+                return self.take_back(outcome)
+            case AdmissionAnswer():
+                self._answer(outcome)
+        return Acts()
+
+    def _check_may_return(self, proved: ProvedMember) -> None:
+        log, member = self._replica.log, proved.member
+        if not self._admits:
+            raise NotFound("this session is over")
+        if not log.may_return(member):
+            raise Denied(f"{member.name} left this session or was removed from it: ask for its code to join again")
+        self._doorstep.check_versions(proved)
+        if log.member(member.name) is None and len(log.members) >= (log.terms.members_wanted or LARGEST_SESSION):
+            raise Refused(f"this session is full: all {len(log.members)} members are in, and {member.name} was away")
 
     def _admit(self, admission: HostAdmission, enrol: Enrol) -> Acts:
         try:
@@ -111,6 +181,8 @@ class Reception:
         if not self._admits:
             return Refused("this session is closed: ask for a new code")
         if len(log.members) >= (log.terms.members_wanted or LARGEST_SESSION):
+            if self._presence.somebody_is_away:
+                return Unavailable("this session is full, but for a member that may be gone: try again in a moment")
             return Refused(f"this session is full: all {len(log.members)} members are in")
         return None
 

@@ -4,7 +4,7 @@
 each is told once. Who was admitted later than a message was written is not told it.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 
 from kafila_proto import ring_pb2
@@ -23,7 +23,7 @@ from kafila_sidecar.session.channel.waiting import Waiting
 from kafila_sidecar.session.membership.identity import Identity
 from kafila_sidecar.session.membership.keyring import Early, Keyring
 from kafila_sidecar.session.membership.log import Log
-from kafila_sidecar.session.membership.members import Change, Joined, Locking, Member, Removal, TookOver
+from kafila_sidecar.session.membership.members import Change, Joined, Locking, Member, Rejoined, Removal, TookOver
 from kafila_sidecar.session.membership.rivals import Forked, ForkedByHost
 from kafila_sidecar.session.membership.seal import (
     Entropy,
@@ -58,6 +58,7 @@ class Replica:
         self.me = log.now.members[self_name]  # as it was admitted; it may be removed
         self.ballots = Ballots()
         self.has_resigned = False
+        self.heard: set[str] = set()  # who said something, since it was emptied last
         self._sequence = 0
         self._seen: dict[bytes, ReplayWindow] = {}  # by certificate fingerprint
         self._sent: deque[tuple[int, bytes]] = deque(maxlen=KEPT_MESSAGES)  # (log length, envelope)
@@ -65,6 +66,7 @@ class Replica:
         self._intake = LogIntake(log=log, keys=self.keys, ballots=self.ballots, me=self.me, follow=self.follow)
         self._behind: dict[str, int] = {}  # by member: how long our log was when we last told it the rest
         self._apart: dict[str, int] = {}  # by member on another history: how long our log was when we showed it ours
+        self._out: Counter[bytes] = Counter()  # what came from who is none any more, by fingerprint
         self._letters: list[tuple[Member, bytes]] = []
 
     @property
@@ -79,6 +81,11 @@ class Replica:
     def is_host(self) -> bool:
         return self.log.host == self.self_name
 
+    @property
+    def is_member(self) -> bool:
+        """False once the log has removed this one; it holds no newer key then, and decides nothing."""
+        return self.log.member(self.self_name) is not None
+
     # ---- Out
 
     def write(self, control: ring_pb2.Control) -> bytes:
@@ -87,7 +94,7 @@ class Replica:
 
     def write_entries(self) -> bytes:
         """A sealed message with the log's newest entries, which everybody can read who is or was a member till now."""
-        replaced = isinstance(self.log.last_change, Removal)
+        replaced = isinstance(self.log.last_change, Removal) and self.is_member  # who was removed got no new key
         return self._write(self._entries_since(len(self.log) - 1 - REPEATED_ENTRIES), self.keys.number - replaced)
 
     def write_goodbye(self) -> bytes:
@@ -132,7 +139,7 @@ class Replica:
 
     def follow(self, change: Change) -> list[Event]:
         """What follows from a change that the log has just taken."""
-        self.ballots.log_grew(new_host=isinstance(change, TookOver))
+        self.ballots.log_grew(new_host=isinstance(change, TookOver) or self._is_hosts_return(change))
         events = [*self._events_of(change)]
         for sealed in self._early.take():
             try:
@@ -187,13 +194,17 @@ class Replica:
         sender = self.log.member(envelope.sender)
         if sender is None:
             if envelope.log_length <= len(self.log):
+                self._tell_out(envelope)
                 raise Denied("a sealed message comes from somebody who is no member")
             raise Early("a message's sender may be admitted by an entry on its way")
+        if envelope.log_length <= sender.index:
+            raise Denied(f"a message was written before {sender.name} came, or came back")
         seen = self._seen.setdefault(sender.fingerprint, ReplayWindow())
         if seen.has(envelope.sequence):
             return None
         control = verify_envelope(envelope, session=self.log.session, sender=sender)
         seen.add(envelope.sequence)
+        self.heard.add(sender.name)
         if not self.log.follows(sender, envelope.log_length, envelope.log_head):
             self._show(sender, envelope.log_length)
         elif self.is_host and envelope.log_length < len(self.log):
@@ -209,6 +220,22 @@ class Replica:
             self._behind[member.name] = len(self.log)
             envelope = self._sign(self._entries_since(log_length - 1))
             self._letters.append((member, self.keys.seal_for(member, envelope, writer=self.me.index)))
+
+    def _tell_out(self, envelope: ring_pb2.Envelope) -> None:
+        """The host tells who was removed and does not know it, since it slept or was cut off, how the log went on: on
+        its first message, the second, fourth, eighth and so on, since an answer may be lost.
+
+        Raises Denied for what that one did not sign.
+        """
+        former = self.log.former(envelope.sender)
+        if not self.is_host or former is None:
+            return
+        verify_envelope(envelope, session=self.log.session, sender=former.member)
+        self._out[former.member.fingerprint] += 1
+        if self._out[former.member.fingerprint].bit_count() == 1:
+            rest = self._sign(self._entries_since(former.removed_at - 1 - REPEATED_ENTRIES))
+            self._letters.append((former.member, self.keys.seal_for(former.member, rest, writer=self.me.index)))
+            self.keys.forget(former.member)
 
     def _show(self, member: Member, log_length: int) -> None:
         """Tells a member that follows another history how ours goes there, once for each length of our log."""
@@ -227,7 +254,7 @@ class Replica:
             case "entries":
                 if from_host and self.ballots.has_convicted:
                     return []  # it would move on the place that the others vote for
-                return self._intake.take(control.entries.entries)
+                return self._intake.take(control.entries.entries, sender.name)
             case "vote":
                 return self._take_vote(sender, control.vote)
             case "standing":
@@ -252,11 +279,25 @@ class Replica:
                 yield MemberJoined(member)
             case Locking():
                 return
+            case Rejoined(member, was_member):
+                yield from self._came_back(member, was_member=was_member)
             case _:
                 self._forget(change.member)
                 yield MemberRemoved(change.member.name, change.reason)
                 if isinstance(change, TookOver):
                     yield HostChanged(change.successor.name)
+
+    def _came_back(self, member: Member, *, was_member: bool) -> Iterable[Event]:
+        """Who was started again is another one than it was: it knows nothing of what was said to it."""
+        self._forget(member)
+        if was_member:
+            yield MemberRemoved(member.name, "lost")
+        yield MemberJoined(member)
+        if member.name == self.log.host:
+            yield HostChanged(member.name)
+
+    def _is_hosts_return(self, change: Change) -> bool:
+        return isinstance(change, Rejoined) and change.member.name == self.log.host
 
     def _forget(self, member: Member) -> None:
         self._seen.pop(member.fingerprint, None)

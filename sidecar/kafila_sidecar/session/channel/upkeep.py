@@ -11,9 +11,13 @@ from kafila_sidecar.errors import InvalidInput, Refused
 from kafila_sidecar.session.channel.events import Doubted, Event, HostConvicted, MessageFrom, WentAstray
 from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.membership import entries, names
-from kafila_sidecar.session.membership.log import LONGEST_LOG
+from kafila_sidecar.session.membership.log import LARGEST_LOG_BYTES, LONGEST_LOG
 from kafila_sidecar.session.membership.members import Member
 from kafila_sidecar.session.membership.succession import vote
+
+REMOVAL_BYTES = (
+    256  # of the log, with its signature; a succession with many votes takes more, and there is one at a time
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +62,20 @@ class Upkeep:
         name = names.fit(enrol.name, (member.name for member in replica.members))
         keys = {"certificate": enrol.certificate, "agreement": enrol.agreement}
         entries.admit(replica.log, replica.identity, name=name, mailbox=mailbox, **keys)
-        bare = [ring_pb2.SignedEntry(entry=signed.entry, signature=signed.signature) for signed in replica.log.entries]
-        body = ring_pb2.AdmittedBody(name=name, key=replica.keys.key, log=bare)
+        body = ring_pb2.AdmittedBody(name=name, key=replica.keys.key, log=replica.log.bare)
         return body, self._tell_entries(others)
+
+    def take_back(self, member: Member, mailbox: int) -> Acts:
+        """A member that was lost, or was started again, is there. Raises Refused while another one has its name, for
+        who left or was put out, and for a full log."""
+        replica, others = self._replica, tuple(one for one in self._replica.others if one.name != member.name)
+        self._require_host("take members back")
+        self._require_room(len(others) + 1)
+        try:
+            entries.take_back(replica.log, replica.identity, admitted=member.first_index, mailbox=mailbox)
+        except InvalidInput as error:
+            raise Refused(f"{member.name} can't come back: {error}") from error
+        return self._tell_entries(others)
 
     def remove(self, name: str, reason: str) -> Acts:
         """Removes a member, which is told too; the others get a new key. Raises InvalidInput for no member."""
@@ -86,15 +101,17 @@ class Upkeep:
         """The host, and who joined before this successor, are lost to this member."""
         replica = self._replica
         heir = replica.log.member(successor)
-        if heir is None or replica.is_host or heir.name == replica.log.host:
+        if heir is None or replica.is_host or heir.name == replica.log.host or not replica.is_member:
             return Acts()
         letter = self._vote(heir)
         # A vote is for one place in the log, so that the others have to be there too.
         return Acts([Letter(replica.others, replica.write_entries()), letter]) + self.settle([])
 
     def settle(self, heard: Iterable[Event]) -> Acts:
-        """What the latest messages call for."""
+        """What the latest messages call for; nothing, for who is no member any more."""
         acts = Acts()
+        if not self._replica.is_member:
+            return acts
         for one in heard:
             match one:
                 case Doubted():
@@ -135,7 +152,8 @@ class Upkeep:
 
     def _require_room(self, removals: int) -> None:
         """The log has to have room for everybody's going, or the first one to go would end the session for all."""
-        if len(self._replica.log) + 1 + removals > LONGEST_LOG:
+        log, more = self._replica.log, 1 + removals
+        if len(log) + more > LONGEST_LOG or log.size_bytes + more * REMOVAL_BYTES > LARGEST_LOG_BYTES:
             raise Refused("so many have come and gone that this session's log is full: create a new session")
 
     def _vote(self, heir: Member) -> Letter:
@@ -171,12 +189,17 @@ class Upkeep:
         if replica.is_host or replica.log.member(replica.self_name) is None:
             return Acts()
         proof = replica.ballots.won(replica.me, replica.log.place, replica.log.now)
-        if proof is None:
+        if proof is None or self._is_alone(proof):
             return Acts()
         key, new_key = replica.keys.draw(member for member in others if member.name != replica.log.host)
         entries.take_over(replica.log, replica.identity, proof=proof, new_key=new_key)
         replica.keys.take(key)
         return self._tell_entries(others)
+
+    def _is_alone(self, proof: ring_pb2.TakenOver) -> bool:
+        """In a session of two each may be cut off from the other: only the host goes on, unless it was convicted."""
+        replica = self._replica
+        return proof.reason == "lost" and len(replica.log.now.heirs) == 1 and not replica.ballots.has_convicted
 
     def _catch_up(self) -> Acts:
         """Tells who is behind, and asks when this member is."""

@@ -3,106 +3,140 @@
 No I/O and no clock: calls carry `now` in seconds of the driver's monotonic clock and return what to do.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from kafila_planner import Plan, Refusal
+from kafila_sidecar.session.coordination.adoption import Adoption
 from kafila_sidecar.session.coordination.effects import (
+    TOO_SMALL,
+    Ask,
     AwaitMemory,
     ComputePlan,
     CoordinatorOutput,
     Dissolve,
     Fault,
+    GiveWay,
     Json,
     LetFetch,
     LetServe,
+    LookForBetter,
     Proposal,
     Propose,
     Remove,
     SetAside,
+    StandStill,
     StepDown,
+    TellBegun,
 )
-from kafila_sidecar.session.coordination.liveness import FalseAlarm, Hearings
-from kafila_sidecar.session.coordination.mesh import Edge, Mesh
+from kafila_sidecar.session.coordination.knowledge import Knowledge
+from kafila_sidecar.session.coordination.liveness import Hearings
+from kafila_sidecar.session.coordination.losses import (
+    Alone,
+    BeginAnew,
+    CallOut,
+    Goes,
+    HostAtFault,
+    Judgement,
+    Losses,
+)
+from kafila_sidecar.session.coordination.mesh import Edge
 from kafila_sidecar.session.coordination.planning_terms import ALL, PlanningTerms
 from kafila_sidecar.session.coordination.standby import Standby
 from kafila_sidecar.session.coordination.states import Decision, Phase, decide
+from kafila_sidecar.session.judging.sources import SOURCE_DEADLINE_S, SourceWaits
 
 MAX_ROUNDS = 3  # plans before the first fetch, each with the round trips measured by the one before
 MEASURE_DEADLINE_S = 120.0  # for everybody's measurement, from the moment the last one came
-RETELL_DEADLINE_S = 20.0  # for what was measured before, told to a successor, while the others wait for its plan
+RETELL_DEADLINE_S = 20.0  # for what was measured, told to a successor that has not heard it, while the others wait
+ROLL_CALL_S = 3.0  # how long a successor waits for each member to say anything
 LINK_DEADLINE_S = 45.0
 EPOCHS_PER_HOST = 1 << 16
 FETCH_SILENCE_S = 120.0  # a member that neither fetches nor loads anything for so long is stuck
 
+_NO_LINKS: Mapping[str, float] = {}
 _HAS_PLAN = (Phase.LINKING, Phase.FETCHING, Phase.READY)
 
 
 class Coordinator:
     """Collects measurements, links and progress; proposes, lets fetch, lets serve.
 
-    A successor starts with `takeovers` > 0 and learns everything anew: its epochs are higher than all before it. With
-    `started` it goes on with those who are left.
+    A successor starts with `takeovers` > 0: its epochs are higher than all before it. What it knows as a member it goes
+    on from, and plans with those who answer it. With `started` it goes on with those who are left.
     """
 
-    def __init__(self, *, name: str, terms: PlanningTerms, takeovers: int = 0, started: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        name: str,
+        terms: PlanningTerms,
+        takeovers: int = 0,
+        started: bool = False,
+        knowledge: Knowledge | None = None,
+    ) -> None:
         self.name = name
         self.terms = terms
         self.members: tuple[str, ...] = (name,)
-        self.started = started
         self.proposal: Proposal | None = None
-        self._capabilities: dict[str, Json] = {}
-        self._mesh = Mesh()
-        self._ready: set[str] = set()
+        self._knows = knowledge or Knowledge()
+        self.started = started or self._knows.has_begun
+        self._mesh = self._knows.mesh
+        is_succession = takeovers > 0 and self.started  # to a host that came back the others come, and measure, anew
+        self._unanswered: set[str] | None = set() if is_succession else None  # who has answered the roll call
         self._asked: Json = {}  # the problem that the planner is working on
-        self._standby = Standby(terms.require)
+        self._standby = Standby(terms.require, self._knows.aside)
         self._has_formed = started  # there was a plan; from then on a shortage ends the session
-        self.hearings = Hearings(name)
+        self._losses = Losses(name, self._mesh)
         self._epoch = takeovers * EPOCHS_PER_HOST
         self._round = 0
         self._phase = Phase.FORMING
         self._deadline: float | None = None
+        self._measure_by = 0.0
         self._heard: dict[str, float] = {}
+        self._sources = SourceWaits()
+        self.adoption = Adoption()
+        self._looked_at: Json = {}  # the latest problem that was looked at for a better plan
 
     # ---- Inputs
 
     def members_changed(self, members: Sequence[str], now: float, *, anew: bool = False) -> list[CoordinatorOutput]:
         """The membership log grew. A lost stage means planning again with those who are left; `anew` too."""
-        gone = set(self.members) - set(members)
+        gone, came = set(self.members) - set(members), set(members) - set(self.members)
         self.members = tuple(members)
-        self.hearings.receive_members(members)
-        self._standby.keep(members)
-        self._capabilities = {k: v for k, v in self._capabilities.items() if k in members}
-        self._mesh.keep(members)
+        self._losses.receive_members(members)
+        self._knows.keep(members)
+        told = self._greet(came)
         if self._phase in (Phase.FORMING, Phase.MEASURING, Phase.CLOSED):
-            return self._maybe_plan(now)
+            return told + self._maybe_plan(now)
         lost_stage = self.proposal and gone & set(self.proposal.plan.order)
         if lost_stage or self._phase is Phase.PLANNING or anew:
-            return self._plan(now, first_round=True)
-        return self._maybe_advance(now)
+            return told + self._plan(now, first_round=True)
+        return told + self._maybe_advance(now)
 
     def start(self, now: float) -> list[CoordinatorOutput]:
         """Go on with those who are present."""
         self.started = True
-        return self._maybe_plan(now)
+        return [TellBegun(), *self._maybe_plan(now)]
 
     def measured(self, member: str, capability: Json, now: float) -> list[CoordinatorOutput]:
         """A member's entry for the planner came."""
-        newcomer = member not in self._capabilities
-        self._capabilities[member] = capability
+        newcomer = self._knows.measured(member, capability)
+        self._answers(member)
         if newcomer:
             self._standby.take_back(member)
         if newcomer and self.proposal and self._phase in _HAS_PLAN:
-            return self._catch_up(self.proposal)
-        return self._maybe_plan(now)
+            return [*self._catch_up(self.proposal), *self._look_anew()]
+        return [*self._maybe_plan(now), *self._look_anew()]
 
     def planned(self, epoch: int, made: Proposal | Refusal, now: float) -> list[CoordinatorOutput]:
         """The planner's answer to `ComputePlan`."""
-        if epoch != self._epoch or self._phase is not Phase.PLANNING:
+        if epoch != self._epoch or self._phase is not Phase.PLANNING or self._losses.is_alone:
             return []
         if isinstance(made, Refusal):
             return self._refused(made, now)
         self._has_formed = True
-        self._ready.clear()
+        if forced := sorted((edge for edge in made.ring if self._mesh.is_apart(edge)), key=sorted):
+            self.proposal = None
+            return self._go_on_without(self._unlinkable(forced), now)
         settled = self._same_ring(made.plan)
         self.proposal = made
         self._decide(Decision.PROPOSE, now, LINK_DEADLINE_S)
@@ -115,70 +149,165 @@ class Coordinator:
         self._mesh.linked(member, peer, path, rtt_s)
         if self._phase in (Phase.FETCHING, Phase.READY) and not self._broken_ring():
             self._deadline = None
-        return self._maybe_advance(now)
+        return [*self._maybe_advance(now), *self._look_anew()]
+
+    def found_better(self, epoch: int, gain: float) -> None:
+        """The answer to `LookForBetter`; 0.0: there is none. It is taken when the rule says so."""
+        if self.proposal and epoch == self.proposal.epoch:
+            self.adoption.found(gain)
 
     def unlinked(self, member: str, peer: str, now: float) -> None:
         """An end of an edge reports that it is down; the stages have a while to mend theirs."""
         if {member, peer} <= set(self.members):
-            self._mesh.unlinked(member, peer)
+            needed = self.proposal.edges(self.members) if self.proposal else frozenset[Edge]()
+            self._mesh.unlinked(member, peer, broken=frozenset((member, peer)) in needed)
+            self._losses.receive_unlinked(member, peer)
         if self._phase in (Phase.FETCHING, Phase.READY) and self._deadline is None and self._broken_ring():
             self._deadline = now + LINK_DEADLINE_S
 
-    def progressed(self, member: str, epoch: int, doing: str, now: float) -> list[CoordinatorOutput]:
-        """A member fetches, loads, or holds its stage ("ready")."""
+    def progressed(
+        self, member: str, epoch: int, doing: str, now: float, waits_for: str = ""
+    ) -> list[CoordinatorOutput]:
+        """A member fetches, loads, or holds its stage ("ready"). `waits_for`: where the weights come from, while that
+        is away."""
         self._heard[member] = now
         if self.proposal is None or epoch != self.proposal.epoch:
             return []
+        self._sources.note(member, waits_for, now)
         if doing == "ready":
-            self._ready.add(member)
+            self._knows.loaded(member, epoch)
         return self._maybe_advance(now)
 
-    def lost(self, member: str, reason: str) -> list[CoordinatorOutput]:
-        """This member itself noticed that another is gone; the log says so, and `members_changed` follows."""
-        return [Remove(member, reason)] if member in self.members and member != self.name else []
+    # ---- Who is gone; the log says so when somebody goes, and `members_changed` follows
+
+    @property
+    def hearings(self) -> Hearings:
+        """Of those who were accused."""
+        return self._losses.hearings
+
+    def lost(self, member: str, reason: str, now: float) -> list[CoordinatorOutput]:
+        """A member left, or this one itself found it dead beyond doubt."""
+        if member not in self.members or member == self.name:
+            return []
+        return [Remove(member, reason)] if reason == "left" else self._do(self._losses.receive_loss(member, now), now)
+
+    def accused(self, member: str, by: str, now: float) -> list[CoordinatorOutput]:
+        """A member, perhaps this one, can't reach another one."""
+        return self._do(self._losses.receive_accusation(member, by, now), now)
+
+    def misbehaved(self, member: str, by: str, now: float) -> list[CoordinatorOutput]:
+        """A member found frames of another one that break the rules."""
+        return self._do(self._losses.receive_complaint(member, by), now)
 
     def heard(self, member: str, now: float) -> list[CoordinatorOutput]:
         """A member said something, whatever it was."""
-        return self._answer(self.hearings.receive_message(member), now)
+        answered = self._answers(member)
+        done = self._do(self._losses.receive_message(member, now), now)
+        return done + (self._maybe_plan(now) if answered else [])
 
     def doubted(self, by: str, now: float) -> list[CoordinatorOutput]:
         """A member holds this one, the host, to be lost."""
-        return self._answer(self.hearings.receive_doubt(by), now)
+        return self._do(self._losses.receive_doubt(by, now), now)
+
+    def woke(self, now: float) -> None:
+        """This process was asleep, or stopped."""
+        self._losses.woke(now)
 
     def next_timer(self) -> float | None:
         """When `handle_timer` has something to do, unless something else happens before."""
-        timers = (self._waits_until, self.hearings.next_timer())
+        if self._losses.is_alone:
+            return self._losses.next_timer()
+        better_at = self.adoption.due() if self._phase is Phase.READY else None
+        timers = (self._waits_until, self._losses.next_timer(), better_at)
         return min((timer for timer in timers if timer is not None), default=None)
 
-    def handle_timer(self, now: float) -> list[CoordinatorOutput]:
+    def handle_timer(self, now: float, silent_s: Mapping[str, float] = _NO_LINKS) -> list[CoordinatorOutput]:
         """Removes who was accused and not heard. After a wait that outlived its deadline the others go on without those
-        who were waited for."""
-        removals: list[CoordinatorOutput] = [Remove(died.member, "lost") for died in self.hearings.handle_timer(now)]
+        who were waited for. `silent_s`: for each linked peer, how long nothing came from it, own sleep included."""
+        self._losses.receive_silence(silent_s, now)
+        judged = self._do(self._losses.handle_timer(now), now)
+        if self._losses.is_alone:
+            return judged
+        if self._phase is Phase.READY and (better_at := self.adoption.due()) is not None and now >= better_at:
+            self.adoption.adopted(now)
+            return judged + self._plan(now, first_round=True)
         if self._waits_until is None or now < self._waits_until:
-            return removals
-        return removals + self._give_up_waiting(now)
+            return judged
+        return judged + self._give_up_waiting(now)
+
+    def _do(self, judgements: Sequence[Judgement], now: float) -> list[CoordinatorOutput]:
+        outputs: list[CoordinatorOutput] = []
+        for judgement in judgements:
+            match judgement:
+                case Goes(member, reason):
+                    outputs.append(Remove(member, reason))
+                case BeginAnew() if self._phase in (Phase.PLANNING, *_HAS_PLAN):
+                    outputs += self._plan(now, first_round=True)
+                case CallOut(members):
+                    outputs += [Ask(member) for member in members]
+                case Alone(unheard, too_long):
+                    outputs.append((GiveWay if too_long else StandStill)(self._alone(unheard)))
+                case HostAtFault():
+                    outputs.append(StepDown(Fault(self.name, "INTERNAL", f"{self.name} sends frames that are wrong")))
+        return outputs
+
+    def _alone(self, unheard: Sequence[str]) -> Fault:
+        heard = len(self.members) - len(unheard)
+        sentence = (
+            f"{self.name} hears only {heard} of {len(self.members)} members, itself counted, and the others may go on"
+            f" without it: waiting for {', '.join(unheard)}"
+        )
+        return Fault(self.name, "UNAVAILABLE", sentence)
+
+    def _answers(self, member: str) -> bool:
+        """Whether the roll call waited for this member."""
+        if self._unanswered is None or member not in self.members or member in self._unanswered:
+            return False
+        self._unanswered.add(member)
+        return True
 
     @property
     def _waits_until(self) -> float | None:
         """A stage that fetches or loads may take as long as it likes, if only it goes on."""
         timers = [] if self._deadline is None else [self._deadline]
         if self._phase is Phase.FETCHING:
-            timers += [self._heard[member] + FETCH_SILENCE_S for member in self.waiting_for()]
+            fetching = self.waiting_for()
+            timers += [self._heard[member] + FETCH_SILENCE_S for member in fetching]
+            timers += [due] if (due := self._sources.due(fetching)) is not None else []
         return min(timers, default=None)
 
     def _give_up_waiting(self, now: float) -> list[CoordinatorOutput]:
         match self._phase:
+            case Phase.MEASURING if now < self._measure_by:
+                self._deadline, silent = self._measure_by, self._silent()
+                return self._wait_no_more_for(dict.fromkeys(silent, f"did not answer {self.name}, the host now"), now)
             case Phase.MEASURING:
                 return self._go_on_without(dict.fromkeys(self.waiting_for(), "did not measure itself in time"), now)
             case Phase.LINKING:
-                return self._go_on_without(self._unlinkable(self._missing_links()), now)
+                return self._part(self._missing_links(), now)
             case Phase.FETCHING | Phase.READY if self._deadline is not None and now >= self._deadline:
                 self._deadline = None
-                return self._go_on_without(self._unlinkable(self._broken_ring()), now)
+                return self._part(self._broken_ring(), now)
+            case Phase.FETCHING if late := self._sources.late(self.waiting_for(), now):
+                return self._source_is_away(late, now)
             case Phase.FETCHING:
                 late = [m for m in self.waiting_for() if now >= self._heard[m] + FETCH_SILENCE_S]
                 return self._go_on_without(dict.fromkeys(late, "neither fetched nor loaded anything any more"), now)
         return self._dissolve(Fault("", "DEADLINE_EXCEEDED", "gave up planning: still waiting for the planner"), now)
+
+    def _source_is_away(self, late: Sequence[str], now: float) -> list[CoordinatorOutput]:
+        """One that waits alone may go; what others wait for too is nobody's fault, and ends for all."""
+        if len(late) == 1 and self._loaded and late[0] != self.name:
+            return self._go_on_without({late[0]: f"waited for too long: {self._sources.sentence(late[0])}"}, now)
+        minutes = f"{SOURCE_DEADLINE_S / 60:.0f} minutes"
+        sentence = f"gave up fetching: {', '.join(late)} waited for {minutes}: {self._sources.sentence(late[0])}"
+        return self._dissolve(Fault("", "UNAVAILABLE", sentence), now)
+
+    def _part(self, missing: Sequence[Edge], now: float) -> list[CoordinatorOutput]:
+        """Links that can't be made: who has them are no neighbours in the next plan, if the planner finds another."""
+        for edge in missing:
+            self._mesh.part(edge)
+        return self._plan(now, first_round=True)
 
     def _unlinkable(self, missing: Sequence[Edge]) -> Mapping[str, str]:
         pairs = ", ".join(" to ".join(sorted(edge)) for edge in missing)
@@ -199,27 +328,37 @@ class Coordinator:
             return self._plan(now, first_round=True)
         return [*self._asides(), *self._maybe_advance(now)]
 
-    def _asides(self) -> list[CoordinatorOutput]:
-        return [SetAside(Fault(name, "UNAVAILABLE", why)) for name, why in self._standby.why.items()]
+    def _wait_no_more_for(self, silent: Mapping[str, str], now: float) -> list[CoordinatorOutput]:
+        if self._standby.required(silent):
+            return self._go_on_without(silent, now)
+        for name, how in silent.items():
+            self._standby.put(name, f"{name} {how}")
+        return [*self._asides(), *self._maybe_plan(now)]
 
-    def _answer(self, alarm: FalseAlarm | None, now: float) -> list[CoordinatorOutput]:
-        """Who raised a false alarm has ended its epoch, so that all begin another; who raises too many is removed."""
-        if alarm is None:
+    def _silent(self) -> list[str]:
+        """Who has not answered the roll call of this successor."""
+        if self._unanswered is None:
             return []
-        if alarm.is_one_too_many:
-            return [Remove(alarm.by, "removed")]
-        return self._plan(now, first_round=True) if self._phase in _HAS_PLAN else []
+        others = [m for m in self.members if m != self.name and m not in self._standby.names]
+        return [m for m in others if m not in self._unanswered]
+
+    def _asides(self) -> list[CoordinatorOutput]:
+        stuck = self._standby.stuck
+        why = self._standby.why.items()
+        return [SetAside(Fault(name, "UNAVAILABLE" if name in stuck else TOO_SMALL, told)) for name, told in why]
 
     # ---- For people
 
     def waiting_for(self) -> list[str]:
         """Who has to do something before the session goes on: member names, or "A to B" for links."""
         if self._phase in (Phase.FORMING, Phase.MEASURING):
-            return [m for m in self.members if m not in self._capabilities and m not in self._standby.names]
+            silent = self._silent()
+            lacking = (m for m in self.members if m in silent or m not in self._knows.capabilities)
+            return [m for m in lacking if m not in self._standby.names]
         if self._phase is Phase.LINKING:
             return [" to ".join(sorted(edge)) for edge in self._missing_links()]
         if self._phase is Phase.FETCHING:
-            return [m for m in self._stage_members() if m not in self._ready]
+            return [m for m in self._stage_members() if m not in self._loaded]
         return []
 
     # ---- Decisions
@@ -234,7 +373,9 @@ class Coordinator:
         if self._phase is Phase.FORMING:
             if missing := self._required_elsewhere():
                 return self._dissolve(Fault("", "FAILED_PRECONDITION", missing), now)
-            self._decide(Decision.MEASURE, now, RETELL_DEADLINE_S if self._has_formed else MEASURE_DEADLINE_S)
+            takes_s = RETELL_DEADLINE_S if self._has_formed else MEASURE_DEADLINE_S
+            self._measure_by = now + takes_s
+            self._decide(Decision.MEASURE, now, ROLL_CALL_S if self._silent() else takes_s)
         if self.waiting_for():
             return []
         return self._plan(now, first_round=True)
@@ -283,11 +424,30 @@ class Coordinator:
                 return self._plan(now, first_round=False)
             self._decide(Decision.FETCH, now)
             self._heard = dict.fromkeys(self.members, now)
+            self._sources.clear()
             return [LetFetch(self.proposal.epoch)]
-        if self._phase is Phase.FETCHING and self._ready >= set(self._stage_members()):
+        if self._phase is Phase.FETCHING and self._loaded >= set(self._stage_members()):
             self._decide(Decision.SERVE, now)
+            self.adoption.planned()
             return [LetServe(self.proposal.epoch)]
         return []
+
+    def _look_anew(self) -> list[CoordinatorOutput]:
+        """Once for each problem that the session comes to have while its plan stands."""
+        if self._phase is not Phase.READY or self.proposal is None:
+            return []
+        problem = self._problem()
+        if problem in (self._asked, self._looked_at):
+            return []
+        self._looked_at = problem
+        return [LookForBetter(self.proposal, problem)]
+
+    def _greet(self, came: Collection[str]) -> list[CoordinatorOutput]:
+        """Newcomers hear what was decided before; to a plan that stands they are entry points while they measure."""
+        outputs: list[CoordinatorOutput] = [TellBegun()] if came and self.started else []
+        if came and self.proposal and self._phase in _HAS_PLAN:
+            outputs += self._catch_up(self.proposal)
+        return outputs
 
     def _catch_up(self, proposal: Proposal) -> list[CoordinatorOutput]:
         """A latecomer is an entry point at once: it hears the decisions that the others know."""
@@ -308,18 +468,23 @@ class Coordinator:
 
     def _missing_links(self) -> list[Edge]:
         assert self.proposal is not None
-        stuck = self._standby.stuck
-        return self._mesh.missing(
-            self.proposal, [m for m in self.members if m in self._capabilities and m not in stuck]
-        )
+        stuck, ring = self._standby.stuck, self.proposal.ring
+        waited_for = [m for m in self.members if m in self._knows.capabilities and m not in stuck]
+        missing = self._mesh.missing(self.proposal, waited_for)
+        return [edge for edge in missing if edge in ring or not self._mesh.is_apart(edge)]
 
     def _broken_ring(self) -> list[Edge]:
         """The missing links between stages."""
         assert self.proposal is not None
         return self._mesh.missing(self.proposal, self._stage_members())
 
+    @property
+    def _loaded(self) -> set[str]:
+        assert self.proposal is not None
+        return set(self._knows.who_loaded(self.proposal.epoch))
+
     def _planned_members(self) -> list[str]:
-        return [m for m in self.members if m in self._capabilities and m not in self._standby.names]
+        return [m for m in self.members if m in self._knows.capabilities and m not in self._standby.names]
 
     def _stage_members(self) -> list[str]:
         assert self.proposal is not None
@@ -337,7 +502,7 @@ class Coordinator:
         return {
             **self.terms.fields(names),
             "anchor": self.name if self.name in names else names[0],
-            "members": [{**self._capabilities[n], "name": n} for n in names],
+            "members": [{**self._knows.capabilities[n], "name": n} for n in names],
             "edges": self._mesh.entries(names),
         }
 

@@ -1,6 +1,7 @@
-"""Served stage times, collected from the head's traces, and the better plan that they may show.
+"""Better plans than the present one: by served stage times, collected from the head's traces, and by what has changed
+since it was made, such as a newcomer or a better path.
 
-Only the decision: a proposal for people. Blocks move when the session is next planned.
+By served times it is only a proposal for people; what has changed the host may adopt by itself, see `adoption`.
 """
 
 import asyncio
@@ -9,8 +10,9 @@ from collections.abc import Collection, Mapping
 from statistics import median
 from typing import Any
 
-from kafila_planner.correction import better_plan
-from kafila_sidecar.session.coordination.effects import Proposal
+from kafila_planner import BadInput, problem_from_json
+from kafila_planner.correction import Replan, better_plan
+from kafila_sidecar.session.coordination.effects import Json, Proposal
 
 REQUESTS = 5  # whose medians count; and how often the plan is looked at again
 SHORTEST_ANSWER_TOKENS = 8  # below that a median of decode steps says little
@@ -59,10 +61,26 @@ class Advice:
 async def look_for_better(proposal: Proposal, served_s: Mapping[str, float]) -> str:
     """One sentence that proposes to plan again, or nothing."""
     found = await asyncio.to_thread(better_plan, proposal.problem, proposal.plan, served_s)
-    if found is None:
-        return ""
+    return "" if found is None else _in_words("by the served times", found)
+
+
+async def look_anew(proposal: Proposal, problem: Json) -> tuple[float, str]:
+    """By what share of tokens a second the plan of a problem is better than the proposal's, and one sentence that says
+    so; 0.0 and nothing where it is not."""
+    found = await asyncio.to_thread(_better, proposal, problem)
+    return (0.0, "") if found is None else (found.gain, _in_words("by who is here and how they are linked now", found))
+
+
+def _better(proposal: Proposal, problem: Json) -> Replan | None:
+    try:
+        return better_plan(problem_from_json(problem), proposal.plan, {})
+    except BadInput:
+        return None
+
+
+def _in_words(why: str, found: Replan) -> str:
     stages = ", ".join(f"{stage.member} {stage.end - stage.start}" for stage in found.plan.stages)
     return (
-        f"by the served times another division ({stages} blocks) would give {found.tokens_per_s_then:.1f} instead of"
+        f"{why} another division ({stages} blocks) would give {found.tokens_per_s_then:.1f} instead of"
         f" {found.tokens_per_s_now:.1f} tokens/s (+{found.gain:.0%})"
     )

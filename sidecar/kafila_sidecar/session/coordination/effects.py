@@ -37,11 +37,15 @@ class Proposal:
             return None
         return order[order.index(member) - 1]
 
+    @property
+    def ring(self) -> frozenset[frozenset[str]]:
+        """The links between neighbours."""
+        order = self.plan.order
+        return frozenset(frozenset((a, b)) for a, b in zip(order, [*order[1:], order[0]], strict=True) if a != b)
+
     def edges(self, members: Sequence[str]) -> frozenset[frozenset[str]]:
         """The links this plan needs among `members`: ring neighbours, and everybody to the head."""
-        order = self.plan.order
-        ring = {frozenset((a, b)) for a, b in zip(order, [*order[1:], order[0]], strict=True) if a != b}
-        return frozenset(ring | {frozenset((m, self.head)) for m in members if m != self.head})
+        return self.ring | {frozenset((m, self.head)) for m in members if m != self.head}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,9 @@ class Fault:
     member: str
     code: str
     sentence: str
+
+
+TOO_SMALL = "FAILED_PRECONDITION"  # the code of `SetAside` for who is too small for this very plan
 
 
 # ---- What the follower asks its driver to do.
@@ -103,6 +110,14 @@ class Accuse:
 
 
 @dataclass(frozen=True, slots=True)
+class Complain:
+    """Tell everybody that a member breaks the rules of the ring, by what its frames hold."""
+
+    epoch: int
+    fault: Fault
+
+
+@dataclass(frozen=True, slots=True)
 class Ask:
     """Ask everybody whether a member is there."""
 
@@ -123,7 +138,7 @@ class Closed:
     fault: Fault | None
 
 
-FollowerOutput = OpenLinks | LoadShard | Serve | StopServing | Report | Accuse | Ask | Vote | Closed
+FollowerOutput = OpenLinks | LoadShard | Serve | StopServing | Report | Accuse | Complain | Ask | Vote | Closed
 
 
 # ---- What the coordinator asks its driver to do.
@@ -195,4 +210,46 @@ class StepDown:
     fault: Fault
 
 
-CoordinatorOutput = ComputePlan | Propose | LetFetch | LetServe | Remove | Dissolve | SetAside | AwaitMemory | StepDown
+@dataclass(frozen=True, slots=True)
+class TellBegun:
+    """Tell everybody that whoever is missing is not waited for any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookForBetter:
+    """The problem is another one than the proposal solved: see whether it has a better plan, and hand that back."""
+
+    proposal: Proposal
+    problem: Json
+
+
+@dataclass(frozen=True, slots=True)
+class StandStill:
+    """This member, the host, hears too few of the others to decide anything: nothing is served until it does."""
+
+    fault: Fault
+
+
+@dataclass(frozen=True, slots=True)
+class GiveWay:
+    """It was so for too long: the others may have gone on without this member."""
+
+    fault: Fault
+
+
+CoordinatorOutput = (
+    ComputePlan
+    | Propose
+    | LetFetch
+    | LetServe
+    | Remove
+    | Dissolve
+    | SetAside
+    | AwaitMemory
+    | StepDown
+    | TellBegun
+    | Ask
+    | LookForBetter
+    | StandStill
+    | GiveWay
+)

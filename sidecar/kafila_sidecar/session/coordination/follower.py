@@ -11,6 +11,7 @@ from kafila_sidecar.session.coordination.effects import (
     Accuse,
     Ask,
     Closed,
+    Complain,
     Fault,
     FollowerOutput,
     LoadShard,
@@ -22,7 +23,7 @@ from kafila_sidecar.session.coordination.effects import (
     Vote,
 )
 from kafila_sidecar.session.coordination.liveness import Died, Liveness, NoSuccessor, Suspected
-from kafila_sidecar.session.coordination.states import State, Step, follow
+from kafila_sidecar.session.coordination.states import Ending, State, Step, follow
 
 REPLAN_DEADLINE_S = 60.0  # how long a member waits for the host to plan again
 
@@ -41,6 +42,7 @@ class Follower:
         self.state = State.FORMING
         self.proposal: Proposal | None = None
         self.fault: Fault | None = None
+        self.ending: Ending | None = None  # how it closed, once it has
         self.shortage = ""  # why the session can't be planned yet, in a sentence
         self.loaded = False
         self.liveness = Liveness(me=name, host=host, members=members, rendezvous_at=rendezvous_at)
@@ -59,7 +61,7 @@ class Follower:
         if self.state is State.CLOSED:
             return []
         if self.name not in members:
-            return self.close(Fault(self.name, "PERMISSION_DENIED", f"{self.name} was removed from the session"))
+            return self.removed("lost")
         if host != former:
             return self._succeeded(former, now)
         if self.proposal is None or self.state is State.REPLANNING:
@@ -68,6 +70,14 @@ class Follower:
         if lost:
             return self._end_epoch(_no_member(min(lost)), now)
         return [self._links()]
+
+    def removed(self, reason: str) -> list[FollowerOutput]:
+        """The membership log removed this member; the reason is "left", "lost" or "removed"."""
+        if reason == "lost":
+            sentence = f"the others had not heard {self.name} for too long and went on without it"
+            return self.close(Fault(self.name, "UNAVAILABLE", sentence), Ending.LOST)
+        ending = Ending.REMOVED if reason == "removed" else Ending.LEFT
+        return self.close(Fault(self.name, "PERMISSION_DENIED", f"{self.name} was removed from the session"), ending)
 
     def _succeeded(self, former: str, now: float) -> list[FollowerOutput]:
         """There is a new host, which plans anew. While the session forms it just waits on for members.
@@ -165,11 +175,24 @@ class Follower:
             return []
         return self._lose(fault, now) + self._vote()
 
-    def close(self, fault: Fault | None) -> list[FollowerOutput]:
+    def misbehaved(self, member: str, sentence: str) -> list[FollowerOutput]:
+        """This member found frames of another one that break the rules; the host hears it, and judges."""
+        if self.state is State.CLOSED or member == self.name or member not in self.members:
+            return []
+        return [Complain(self._epoch, Fault(member, "INTERNAL", sentence))]
+
+    def stand_still(self, fault: Fault, now: float) -> list[FollowerOutput]:
+        """This member is the host and hears too few of the others: nothing is served until it does."""
+        if self.state is State.CLOSED:
+            return []
+        self.shortage = fault.sentence
+        return [] if self.state is State.FORMING else self._end_epoch(fault, now)
+
+    def close(self, fault: Fault | None, ending: Ending = Ending.OVER) -> list[FollowerOutput]:
         """Ends the session on this member."""
         if self.state is State.CLOSED:
             return []
-        self.state, self.fault = follow(self.state, Step.CLOSE), fault
+        self.state, self.fault, self.ending = follow(self.state, Step.CLOSE), fault, ending
         stop = fault or Fault(self.name, "UNAVAILABLE", "the session was closed")
         return [StopServing(stop), Closed(fault)]
 
@@ -188,9 +211,10 @@ class Follower:
             return []
         verdicts = self.liveness.handle_timer(now, silent_s)
         if NoSuccessor() in verdicts:
-            return self.close(self._no_successor())
+            return self.close(self._no_successor(), Ending.LOST)
         if self._replan_by is not None and now >= self._replan_by:
-            return self.close(Fault(self.host, "UNAVAILABLE", f"{self.host} did not plan again in time"))
+            fault = Fault(self.host, "UNAVAILABLE", f"{self.host} did not plan again in time")
+            return self.close(fault, Ending.LOST)
         outputs: list[FollowerOutput] = []
         for verdict in verdicts:
             match verdict:
@@ -236,7 +260,8 @@ class Follower:
 
     def _end_epoch(self, fault: Fault, now: float) -> list[FollowerOutput]:
         self.state = follow(self.state, Step.LOST)
-        self._replan_by = now + REPLAN_DEADLINE_S
+        if self.host != self.name:  # the host's own waits have deadlines
+            self._replan_by = now + REPLAN_DEADLINE_S
         return [StopServing(fault)]
 
 

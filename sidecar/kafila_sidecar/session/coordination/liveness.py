@@ -1,15 +1,16 @@
 """Who is dead, by which rules and after how long; every such rule is here. No I/O, no clock.
 
-Each member judges the others by itself (`Liveness`): nothing came over their link for `LINK_SILENT_S`; the rendezvous
-misses them and the link is silent for `LINK_SILENT_AND_GONE_S`; or the rendezvous misses them, there is no link, and
-they did not answer when they were asked for. The rendezvous' word alone kills nobody, and neither does one member's:
-the host hears who was accused (`Hearings`). The host itself is judged by the same rules; then the others need a
-successor within `TAKEOVER_DEADLINE_S`.
+Each member judges the others by itself (`Liveness`): nothing came over their link for `LINK_SILENT_S`; or the
+rendezvous misses them, the link is silent for `LINK_SILENT_AND_GONE_S`, and they did not answer by another way when
+they were asked for; or the rendezvous misses them, there is no link, and they did not answer either. The rendezvous'
+word alone kills nobody, and neither does one member's: the host hears who was accused (`Hearings`). The host itself is
+judged by the same rules; then the others need a successor within `TAKEOVER_DEADLINE_S`.
 
 Times are seconds of the driver's monotonic clock, given as `now`; `silent_s` says of each linked peer how long nothing
 came from it.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ LINK_SILENT_AND_GONE_S = 1.5  # while the rendezvous misses it too: with the tim
 ASK_AFTER_S = 0.5  # a member that the rendezvous misses and this one has no link to is asked for by every other way
 GONE_WITHOUT_LINK_S = 2.0  # and is dead if it did not answer by then
 LINK_SILENT_S = 15.0  # silence alone
+LISTEN_S = 5.0  # after its own sleep a member hears what the others say before it judges anybody
 TAKEOVER_DEADLINE_S = 30.0  # how long a member waits for the others to miss the host too, and for a successor
 HEARING_S = 2.0  # how long somebody who is accused has to say anything at all
 MOST_FALSE_ALARMS = 3  # of one accuser; its own network must be at fault, or its honesty
@@ -59,8 +61,17 @@ class Liveness:
         self._left: set[str] = set()  # said goodbye
         self._gone: set[str] = set()  # left, or died
         self._takeover_by: float | None = None
+        self._listens_until: float | None = None
 
     # ---- What happens
+
+    def woke(self, now: float) -> None:
+        """This process was asleep, or stopped: what it did not hear meanwhile says nothing of the others."""
+        self._listens_until = now + LISTEN_S
+        self._departed_at = dict.fromkeys(self._departed_at, now)
+        self._asked.clear()
+        if self._takeover_by is not None:
+            self._takeover_by = now + TAKEOVER_DEADLINE_S
 
     def receive_members(self, members: Iterable[str], host: str, now: float) -> None:
         """The membership log grew; it may name another host."""
@@ -107,6 +118,11 @@ class Liveness:
 
     # ---- What follows
 
+    def is_beyond_doubt(self, member: str) -> bool:
+        """Whether it did not answer either, when it was asked for since the rendezvous misses it."""
+        departed_at = self._departed_at.get(member)
+        return departed_at is not None and self._heard_at.get(member, -math.inf) < departed_at + ASK_AFTER_S
+
     def is_gone(self, member: str) -> bool:
         """Whether it left or died, as this member sees it."""
         return member in self._gone or member not in self._members
@@ -122,24 +138,28 @@ class Liveness:
         """The earliest moment at which somebody may have to be asked for, or be dead."""
         timers = [] if self._takeover_by is None else [self._takeover_by]
         for member in self._others:
-            if self._may_be_asked(member, silent_s):
-                timers.append(self._departed_at[member] + ASK_AFTER_S)
+            if self._may_be_asked(member):
+                timers.append(self._missed_since(member, now, silent_s) + ASK_AFTER_S)
             if (dies_at := self._dies_at(member, now, silent_s)) is not None:
                 timers.append(dies_at)
-        return min(timers, default=None)
+        due = min(timers, default=None)
+        return due if due is None or self._listens_until is None else max(due, self._listens_until)
 
     def handle_timer(self, now: float, silent_s: Mapping[str, float]) -> list[Verdict]:
         """What has become due."""
+        if self._listens_until is not None and now < self._listens_until:
+            return []
+        self._listens_until = None
         if self._takeover_by is not None and now >= self._takeover_by:
             return [NoSuccessor()]
         verdicts: list[Verdict] = []
         for member in self._others:
-            if self._may_be_asked(member, silent_s) and now - self._departed_at[member] >= ASK_AFTER_S:
-                self._asked.add(member)
-                verdicts.append(Suspected(member))
             dies_at = self._dies_at(member, now, silent_s)
             if dies_at is not None and now >= dies_at and self._lose(member, now):
                 verdicts.append(Died(member))
+            elif self._may_be_asked(member) and now >= self._missed_since(member, now, silent_s) + ASK_AFTER_S:
+                self._asked.add(member)
+                verdicts.append(Suspected(member))
         return verdicts
 
     # ---- The rules
@@ -148,24 +168,26 @@ class Liveness:
     def _others(self) -> Sequence[str]:
         return [member for member in self._members if member != self._me]
 
-    def _may_be_asked(self, member: str, silent_s: Mapping[str, float]) -> bool:
-        return member not in silent_s and member in self._departed_at and member not in self._asked
+    def _may_be_asked(self, member: str) -> bool:
+        return member in self._departed_at and member not in self._asked and member not in self._gone
+
+    def _missed_since(self, member: str, now: float, silent_s: Mapping[str, float]) -> float:
+        """Since when both the rendezvous and the link, if there is one, miss it."""
+        return max(self._departed_at[member], now - silent_s.get(member, math.inf))
 
     def _dies_at(self, member: str, now: float, silent_s: Mapping[str, float]) -> float | None:
         """When this member is dead unless something comes from it; None when nothing is held against it."""
         if member in self._gone:
             return None
         departed_at = self._departed_at.get(member)
-        if member in silent_s:
-            allowed_s = LINK_SILENT_S if departed_at is None else LINK_SILENT_AND_GONE_S
-            return now + (allowed_s - silent_s[member])
-        if departed_at is None or self._answered(member):
-            return None
-        return departed_at + GONE_WITHOUT_LINK_S
+        if departed_at is None or self._answered(member, now, silent_s):
+            return now + (LINK_SILENT_S - silent_s[member]) if member in silent_s else None
+        allowed_s = LINK_SILENT_AND_GONE_S if member in silent_s else GONE_WITHOUT_LINK_S
+        return self._missed_since(member, now, silent_s) + allowed_s
 
-    def _answered(self, member: str) -> bool:
-        """What came so late was said after the rendezvous missed it."""
-        return self._heard_at.get(member, 0.0) >= self._departed_at[member] + ASK_AFTER_S
+    def _answered(self, member: str, now: float, silent_s: Mapping[str, float]) -> bool:
+        """What came so late was said after it was missed, by whichever way."""
+        return self._heard_at.get(member, -math.inf) >= self._missed_since(member, now, silent_s) + ASK_AFTER_S
 
     def _lose(self, member: str, now: float) -> bool:
         if member in self._gone:
@@ -185,6 +207,7 @@ class FalseAlarm:
 
     by: str
     is_one_too_many: bool
+    accused: str = ""  # empty: the host
 
 
 class Hearings:
@@ -203,18 +226,30 @@ class Hearings:
         self._false_alarms = Counter({name: n for name, n in self._false_alarms.items() if name in self._members})
 
     def receive_accusation(self, accused: str, accuser: str, now: float) -> None:
-        """Another member says that one is lost: it is, unless it is heard within `HEARING_S`."""
-        if accused != accuser and {accused, accuser} <= self._members - {self._me}:
+        """A member says that another one is lost: it is, unless it is heard within `HEARING_S`."""
+        if accused not in (accuser, self._me) and {accused, accuser} <= self._members:
             self._open.setdefault(accused, (accuser, now + HEARING_S))
 
     def receive_message(self, member: str) -> FalseAlarm | None:
         """A member says something; its accuser, if it has one, raised a false alarm."""
         hearing = self._open.pop(member, None)
-        return self._count(hearing[0]) if hearing else None
+        return self._count(hearing[0], member) if hearing else None
 
     def receive_doubt(self, by: str) -> FalseAlarm | None:
         """A member holds this one, the host, to be lost."""
         return self._count(by) if by in self._members else None
+
+    def accuser_of(self, member: str) -> str:
+        """Who holds it to be lost, while that is heard; else empty."""
+        return self._open[member][0] if member in self._open else ""
+
+    def dismiss(self, member: str) -> None:
+        """It is heard no more whether this one is lost."""
+        self._open.pop(member, None)
+
+    def forgive(self, by: str) -> None:
+        """Its latest alarm was true, as it turned out."""
+        self._false_alarms[by] = max(0, self._false_alarms[by] - 1)
 
     def next_timer(self) -> float | None:
         """When the next hearing is over."""
@@ -227,6 +262,7 @@ class Hearings:
             del self._open[accused]
         return [Died(accused) for accused in late]
 
-    def _count(self, by: str) -> FalseAlarm:
-        self._false_alarms[by] += 1
-        return FalseAlarm(by, self._false_alarms[by] >= MOST_FALSE_ALARMS)
+    def _count(self, by: str, accused: str = "") -> FalseAlarm:
+        """The host's own alarms are not counted: nobody removes it."""
+        self._false_alarms[by] += by != self._me
+        return FalseAlarm(by, self._false_alarms[by] >= MOST_FALSE_ALARMS, accused)

@@ -1,4 +1,4 @@
-"""Which links stand, as both ends tell it, and who is to blame for those that don't. Pure."""
+"""Which links stand, as both ends tell it, which pairs can't exchange frames, and who is to blame. Pure."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -7,6 +7,7 @@ from kafila_sidecar.session.coordination.effects import Json, Proposal
 
 Edge = frozenset[str]
 MOST_REMEMBERED = 64  # links that failed
+UNUSABLE_S = 60.0  # the planner's price of a round trip between two that can't exchange frames: any other way is better
 
 
 class Mesh:
@@ -15,28 +16,74 @@ class Mesh:
     def __init__(self) -> None:
         self._up: dict[Edge, Json] = {}
         self._down: set[tuple[str, str]] = set()  # who says it, of its link to whom
+        self._cannot: set[tuple[str, str]] = set()  # who can't reach whom, though the plan needs the link
         self._failed: list[Edge] = []  # for which somebody was set aside
+        self._apart: set[Edge] = set()  # can't exchange frames, until their link stands again
+        self._barred: set[Edge] = set()  # must not, since one of them says that the other breaks the rules
 
     def keep(self, members: Collection[str]) -> None:
         """The membership log's members now."""
         kept = set(members)
         self._up = {edge: link for edge, link in self._up.items() if edge <= kept}
         self._down = {pair for pair in self._down if kept.issuperset(pair)}
+        self._cannot = {pair for pair in self._cannot if kept.issuperset(pair)}
+        self._apart = {edge for edge in self._apart if edge <= kept}
+        self._barred = {edge for edge in self._barred if edge <= kept}
 
     def linked(self, member: str, peer: str, path: str, rtt_s: float) -> None:
         """An end says that the link stands."""
         edge = frozenset((member, peer))
         self._up[edge] = {"between": sorted(edge), "rtt_s": rtt_s, "path": path}
         self._down.discard((member, peer))
+        self._cannot.discard((member, peer))
+        if edge in self._standing:
+            self._apart.discard(edge)
 
-    def unlinked(self, member: str, peer: str) -> None:
-        """An end says that it is down."""
+    def unlinked(self, member: str, peer: str, *, broken: bool = True) -> None:
+        """An end says that it is down; `broken`: though it should stand."""
         self._down.add((member, peer))
+        if broken:
+            self._cannot.add((member, peer))
+
+    def cannot_reach(self, member: str, peer: str) -> bool:
+        """Whether this end says so, and has not said otherwise since."""
+        return (member, peer) in self._cannot
+
+    def part(self, edge: Edge) -> None:
+        """The two can't exchange frames by any path, until both say that their link stands."""
+        one, other = sorted(edge)
+        self._down |= {(one, other), (other, one)}
+        self._cannot |= {(one, other), (other, one)}
+        self._apart.add(edge)
+
+    def bar(self, edge: Edge) -> None:
+        """The two must not be neighbours any more, whether or not their link stands."""
+        self._barred.add(edge)
+
+    def is_apart(self, edge: Edge) -> bool:
+        """Whether the two are no neighbours for the next plan."""
+        return edge in self._apart or edge in self._barred
+
+    def cut_off(self, edge: Edge, members: Sequence[str], *, host: str) -> str:
+        """Which of two that can't exchange frames most of the others can't reach either; of both, who joined last.
+
+        Empty when most reach both, so that it is the pair's fault; and never the host.
+        """
+        thirds = [member for member in members if member not in edge]
+        bad = [one for one in members if one in edge and one != host and self._is_cut_off(one, thirds)]
+        return bad[-1] if bad else ""
+
+    def _is_cut_off(self, one: str, thirds: Sequence[str]) -> bool:
+        cannot = sum((third, one) in self._cannot for third in thirds)
+        can = sum(frozenset((third, one)) in self._standing for third in thirds)
+        return cannot > can
 
     def entries(self, members: Collection[str]) -> list[Json]:
         """The planner's "edges" among these members, in the order of names."""
         kept = set(members)
-        return [self._up[edge] for edge in sorted(self._standing, key=sorted) if edge <= kept]
+        apart = {edge: _unusable(edge) for edge in self._apart | self._barred}
+        edges = {**{edge: self._up[edge] for edge in self._standing}, **apart}
+        return [edges[edge] for edge in sorted(edges, key=sorted) if edge <= kept]
 
     def missing(self, proposal: Proposal, members: Collection[str]) -> list[Edge]:
         """The plan's links among these members that don't stand."""
@@ -60,4 +107,9 @@ class Mesh:
 
     @property
     def _standing(self) -> set[Edge]:
-        return {edge for edge in self._up if not any(edge == frozenset(pair) for pair in self._down)}
+        down = {frozenset(pair) for pair in self._down}
+        return self._up.keys() - down
+
+
+def _unusable(edge: Edge) -> Json:
+    return {"between": sorted(edge), "rtt_s": UNUSABLE_S, "path": "relay"}

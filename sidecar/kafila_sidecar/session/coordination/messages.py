@@ -94,6 +94,18 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
+class Misbehaved:
+    """The speaker found frames of another member that break the rules, which the fault names."""
+
+    fault: Fault
+
+
+@dataclass(frozen=True, slots=True)
+class HasBegun:
+    """Whoever is missing is not waited for any more."""
+
+
+@dataclass(frozen=True, slots=True)
 class Asked:
     """The speaker wants to know whether a member is there."""
 
@@ -171,6 +183,8 @@ Said = (
     | Lendable
     | Drawing
     | Lost
+    | Misbehaved
+    | HasBegun
     | Asked
     | MemberFailed
     | Over
@@ -202,6 +216,8 @@ def read(speaker: str, control: ring_pb2.Control) -> Said:
             return Drawing(frozenset(control.draws.sources[:MOST_SOURCES]))
         case "fault":
             return _fault(speaker, control.fault)
+        case "begun":
+            return HasBegun()
         case "ask":
             return Asked(control.ask.member)
         case "goodbye":
@@ -280,7 +296,7 @@ def read_holds(told: ring_pb2.Holds) -> Lendable:
     return Lendable(held)
 
 
-def _fault(speaker: str, fault: ring_pb2.Fault) -> Lost | MemberFailed | Over | Aside | Short:
+def _fault(speaker: str, fault: ring_pb2.Fault) -> Lost | Misbehaved | MemberFailed | Over | Aside | Short:
     if fault.kind == "lost":
         return Lost(fault.member)
     if fault.code not in BY_CODE:
@@ -295,6 +311,8 @@ def _fault(speaker: str, fault: ring_pb2.Fault) -> Lost | MemberFailed | Over | 
             return Aside(told)
         case "short":
             return Short(told.sentence)
+        case "misbehaves" if fault.member != speaker:
+            return Misbehaved(told)
     raise InvalidInput(f"{speaker} tells a fault of another, or of no known kind")
 
 

@@ -73,7 +73,13 @@ def candidates(own: Sequence[Candidate]) -> ring_pb2.Control:
     return ring_pb2.Control(candidates=reach.to_proto(own))
 
 
+def begun() -> ring_pb2.Control:
+    """That whoever is missing is not waited for any more."""
+    return ring_pb2.Control(begun=ring_pb2.Begun())
+
+
 def fault(told: Fault, kind: str, epoch: int = 0) -> ring_pb2.Control:
-    """That a member is "lost" or put "aside", that this one has "failed", or that the session is "short" or "over"."""
+    """That a member is "lost", "misbehaves" or is put "aside", that this one has "failed", or that the session is
+    "short" or "over"."""
     said = ring_pb2.Fault(member=told.member, kind=kind, code=told.code, sentence=told.sentence)
     return ring_pb2.Control(epoch=epoch, fault=said)

@@ -13,9 +13,10 @@ from kafila_sidecar.session.coordination.planning_terms import ALL
 class Standby:
     """The host's list."""
 
-    def __init__(self, require: Collection[str]) -> None:
+    def __init__(self, require: Collection[str], stuck: dict[str, str]) -> None:
+        """`stuck`: who failed before, and at what; it is kept up to date."""
         self._require = require
-        self._stuck: dict[str, str] = {}  # name -> why, until it measures anew or is no member
+        self._stuck = stuck  # name -> why, until it measures anew or is no member
         self._small: dict[str, str] = {}  # for the plan that is being made
         self._refused: Refusal | None = None  # of the plan with everybody
 
@@ -34,10 +35,6 @@ class Standby:
         """Who failed at something; nobody waits for a link of theirs either."""
         return self._stuck.keys()
 
-    def keep(self, members: Collection[str]) -> None:
-        """The membership log's members now."""
-        self._stuck = {name: why for name, why in self._stuck.items() if name in members}
-
     def begin(self) -> None:
         """A plan is made with everybody who is not stuck."""
         self._small, self._refused = {}, None
@@ -47,7 +44,7 @@ class Standby:
         self._stuck[name] = why
 
     def take_back(self, name: str) -> None:
-        """It measured itself."""
+        """It did what it had failed at."""
         self._stuck.pop(name, None)
 
     def required(self, names: Iterable[str]) -> str:

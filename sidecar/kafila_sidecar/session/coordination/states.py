@@ -1,5 +1,5 @@
-"""The states of a session as every member goes through them, the phases of the host's decisions, and which may follow
-which."""
+"""The states of a session as every member goes through them, how it ends for one, the phases of the host's decisions,
+and which may follow which."""
 
 from enum import StrEnum
 
@@ -14,6 +14,15 @@ class State(StrEnum):
     READY = "ready"
     REPLANNING = "replanning"
     CLOSED = "closed"
+
+
+class Ending(StrEnum):
+    """How a session ended on this machine."""
+
+    LEFT = "left"  # this person left
+    REMOVED = "removed"  # the others put this machine out, for good
+    LOST = "lost"  # the others went on without this machine, or it can't reach enough of them
+    OVER = "over"  # it was dissolved or can't go on, for everybody
 
 
 class Step(StrEnum):

@@ -1,6 +1,5 @@
 """One member's two cores in a session, and what they ask for, carried out."""
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,8 +12,9 @@ from kafila_sidecar.session.coordination import effects as ev
 from kafila_sidecar.session.coordination import speech
 from kafila_sidecar.session.coordination.coordinator import Coordinator
 from kafila_sidecar.session.coordination.follower import Follower
+from kafila_sidecar.session.coordination.knowledge import Knowledge
 from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
-from kafila_sidecar.session.coordination.states import State
+from kafila_sidecar.session.coordination.states import Ending, State
 from kafila_sidecar.session.driving.jobs import Jobs, StageDriver
 from kafila_sidecar.session.driving.turns import Turns
 
@@ -29,6 +29,7 @@ class WantsLinks(Protocol):
     """What makes the links; `links.Links`."""
 
     def want(self, peers: frozenset[str]) -> None: ...
+    def renew(self, peer: str) -> None: ...
 
 
 class Cores:
@@ -43,13 +44,19 @@ class Cores:
         jobs: Jobs,
         turns: Turns,
         terms: Terms,
+        advise: Callable[[str], None],
+        now: Callable[[], float],
     ) -> None:
+        """`advise` hears a sentence on a better plan, or nothing."""
         self._channel = channel
         self._links = links
         self._stage = stage
         self._jobs = jobs
         self._turns = turns
         self._terms = terms
+        self._advise = advise
+        self._now = now
+        self.knowledge = Knowledge()
         self.follower = Follower(
             name=channel.self_name,
             host=channel.host,
@@ -96,12 +103,16 @@ class Cores:
                 case ev.Report(epoch, doing):
                     self._turns.say(speech.progress(epoch, doing))
                 case ev.Accuse(epoch, fault, True):
+                    self._links.renew(fault.member)
                     self._turns.say(speech.fault(fault, "lost", epoch))
+                case ev.Complain(epoch, fault):
+                    self._turns.say(speech.fault(fault, "misbehaves", epoch))
                 case ev.Accuse(epoch, fault, False):
                     await self._channel.send(speech.fault(fault, "failed", epoch))  # there may be no further turn
                 case ev.Ask(member):
                     self._turns.say(speech.ask(member))
                 case ev.Vote(successor):
+                    self._links.renew(self.follower.host)
                     self._channel.vote(successor)
                 case ev.Closed(fault):
                     self._channel.end_admission()
@@ -126,6 +137,16 @@ class Cores:
                     self._turns.say(speech.fault(fault, "aside"))
                 case ev.AwaitMemory(fault):
                     self._turns.say(speech.fault(fault, "short"))
+                case ev.TellBegun():
+                    self._turns.say(speech.begun())
+                case ev.Ask(member):
+                    self._turns.say(speech.ask(member))
+                case ev.LookForBetter(proposal, problem):
+                    self._jobs.look_for_better(proposal, problem, partial(self._found_better, proposal.epoch))
+                case ev.StandStill(fault):
+                    await self.do(self.follower.stand_still(fault, self._now()))
+                case ev.GiveWay(fault):
+                    await self.do(self.follower.close(fault, Ending.LOST))
                 case ev.StepDown(fault):
                     await self.failed_here(fault.code, fault.sentence)
                 case ev.Dissolve(fault):
@@ -142,11 +163,17 @@ class Cores:
             terms=terms,
             takeovers=self._channel.takeovers,
             started=self.follower.state is not State.FORMING,
+            knowledge=self.knowledge,
         )
 
     async def _planned(self, epoch: int, made: ev.Proposal | Refusal) -> None:
         if self.coordinator:
-            await self.obey(self.coordinator.planned(epoch, made, asyncio.get_running_loop().time()))
+            await self.obey(self.coordinator.planned(epoch, made, self._now()))
+
+    async def _found_better(self, epoch: int, gain: float, sentence: str) -> None:
+        if self.coordinator:
+            self.coordinator.found_better(epoch, gain)
+            self._advise(sentence if self.coordinator.adoption.tells else "")
 
     def _load(self, proposal: ev.Proposal) -> None:
         self._jobs.load(

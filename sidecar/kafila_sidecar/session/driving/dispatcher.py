@@ -1,17 +1,18 @@
 """What members say, as it moves the two cores: who may say what, and what follows."""
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import InvalidInput, KafilaError
+from kafila_sidecar.net.candidates import Candidate
 from kafila_sidecar.session.coordination import effects as ev
 from kafila_sidecar.session.coordination import messages, speech
 from kafila_sidecar.session.coordination.coordinator import Coordinator
 from kafila_sidecar.session.coordination.edges import FormedLink
 from kafila_sidecar.session.coordination.follower import Follower
+from kafila_sidecar.session.coordination.knowledge import Knowledge
 from kafila_sidecar.session.coordination.planning import check_proposal
 from kafila_sidecar.session.driving.capability import Capabilities
 from kafila_sidecar.session.driving.cores import Cores, Terms
@@ -38,8 +39,10 @@ class Dispatcher:
         terms: Terms,
         shares: Shares,
         served: Callable[[ev.Proposal, Mapping[str, Any]], None],
+        introduce: Callable[[], None],
+        now: Callable[[], float],
     ) -> None:
-        """`told`: what this member told of itself."""
+        """`introduce` says where this member is, and what it measured; `told`: what this member told of itself."""
         self._cores = cores
         self._roster = roster
         self._links = links
@@ -48,13 +51,14 @@ class Dispatcher:
         self._terms = terms
         self._shares = shares
         self._served = served
-        self._loop = asyncio.get_running_loop()
+        self._introduce = introduce
+        self._now = now
 
     async def hear(self, sender: str, control: ring_pb2.Control) -> None:
         """Whatever another member says shows that it is there."""
-        self._follower.liveness.receive_message(sender, self._now)
+        self._follower.liveness.receive_message(sender, self._now())
         if self._coordinator:
-            await self._cores.obey(self._coordinator.heard(sender, self._now))
+            await self._cores.obey(self._coordinator.heard(sender, self._now()))
         await self.understand(sender, control)
 
     async def understand(self, sender: str, control: ring_pb2.Control) -> None:
@@ -73,19 +77,17 @@ class Dispatcher:
             case messages.Measured(entry, device, memory_bytes):
                 self._roster.measured_member(sender, device, memory_bytes)
                 if self._coordinator:
-                    await self._cores.obey(self._coordinator.measured(sender, entry, self._now))
+                    await self._cores.obey(self._coordinator.measured(sender, entry, self._now()))
+                elif sender in self._follower.members:
+                    self._knows.measured(sender, entry)
             case messages.Reachable(candidates) if sender != self._follower.name:
-                self._links.learn(sender, candidates)
+                self._heard_candidates(sender, candidates)
             case messages.Linked(peer, edge):
                 await self._heard_link(sender, peer, edge)
             case messages.Unlinked(peer):
-                self._roster.linked(sender, peer, None)
-                if self._coordinator:
-                    self._coordinator.unlinked(sender, peer, self._now)
-            case messages.Doing(epoch, doing):
-                self._roster.progressed(sender, said)
-                if self._coordinator:
-                    await self._cores.obey(self._coordinator.progressed(sender, epoch, doing, self._now))
+                self._heard_no_link(sender, peer)
+            case messages.Doing():
+                await self._heard_doing(sender, said)
             case messages.Lendable(held) if sender != self._follower.name:
                 self._shares.learn(sender, held)
             case messages.Drawing(sources):
@@ -94,14 +96,18 @@ class Dispatcher:
                 self._turns.say(speech.here())
             case messages.Lost(member):
                 await self._heard_lost(sender, member)
+            case messages.Misbehaved(fault):
+                await self._heard_complaint(sender, fault)
+            case messages.HasBegun() if from_host:
+                self._knows.has_begun = True
             case messages.MemberFailed(fault) if sender != self._follower.name:
-                await self._gone(sender, self._follower.failed(fault, self._now))
+                await self._gone(sender, self._follower.failed(fault, self._now()))
             case messages.Goodbye() if sender != self._follower.name:
-                await self._gone(sender, self._follower.left(sender, self._now))
+                await self._gone(sender, self._follower.left(sender, self._now()))
             case messages.Over(fault) if from_host:
                 await self._cores.do(self._follower.close(fault))
             case messages.Aside(fault) if from_host:
-                self._roster.put_aside(fault.member, fault.sentence)
+                self._heard_aside(fault)
             case messages.Short(sentence) if from_host:
                 await self._cores.do(self._follower.awaits_memory(sentence))
             case messages.Traced(trace) if self._follower.proposal and sender == self._follower.proposal.head:
@@ -115,10 +121,46 @@ class Dispatcher:
             case messages.MayServe(epoch) if from_host:
                 await self._cores.do(self._follower.may_serve(epoch))
 
+    def _heard_candidates(self, sender: str, candidates: Sequence[Candidate]) -> None:
+        """Who joined later listens by its first word at the latest; what was said before may not have reached it."""
+        is_new = not self._links.knows(sender)
+        self._links.learn(sender, candidates)
+        in_order = [name for name in self._follower.members if name in (sender, self._follower.name)]
+        if is_new and in_order == [self._follower.name, sender]:
+            self._introduce()
+
+    async def _heard_doing(self, sender: str, said: messages.Doing) -> None:
+        self._roster.progressed(sender, said)
+        if self._coordinator:
+            progress = sender, said.epoch, said.doing, self._now(), said.waits_for
+            await self._cores.obey(self._coordinator.progressed(*progress))
+        elif said.doing == "ready":
+            self._knows.loaded(sender, said.epoch)
+
+    def _heard_aside(self, fault: ev.Fault) -> None:
+        """Who is too small for one plan may not be for the next."""
+        self._roster.put_aside(fault.member, fault.sentence)
+        if not self._coordinator and fault.code != ev.TOO_SMALL:
+            self._knows.aside[fault.member] = fault.sentence
+
     async def _heard_link(self, sender: str, peer: str, edge: FormedLink) -> None:
         self._roster.linked(sender, peer, edge)
         if self._coordinator:
-            await self._cores.obey(self._coordinator.linked(sender, peer, edge.path, edge.rtt_s, self._now))
+            await self._cores.obey(self._coordinator.linked(sender, peer, edge.path, edge.rtt_s, self._now()))
+        elif {sender, peer} <= set(self._follower.members):
+            self._knows.mesh.linked(sender, peer, edge.path, edge.rtt_s)
+
+    def _heard_no_link(self, sender: str, peer: str) -> None:
+        self._roster.linked(sender, peer, None)
+        if self._coordinator:
+            self._coordinator.unlinked(sender, peer, self._now())
+        elif {sender, peer} <= set(self._follower.members):
+            self._knows.mesh.unlinked(sender, peer, broken=self._needs(sender, peer))
+
+    def _needs(self, sender: str, peer: str) -> bool:
+        """Whether the plan needs the link of these two."""
+        proposal = self._follower.proposal
+        return proposal is not None and frozenset((sender, peer)) in proposal.edges(self._follower.members)
 
     def _heard_draws(self, sender: str, sources: frozenset[str]) -> None:
         """Who takes weights and who gives them hold a link meanwhile."""
@@ -143,22 +185,32 @@ class Dispatcher:
             await self._cores.failed_here(error.code, str(error))
             return
         self._roster.planned()
+        if not self._coordinator:
+            self._knows.planned()
         await self._cores.do(self._follower.proposed(proposal))
 
     async def _heard_lost(self, sender: str, member: str) -> None:
         """One member's word alone removes nobody: the accused may show that it is there."""
         if member == self._follower.name:
             self._turns.say(speech.here())
-        elif self._coordinator and sender == self._follower.name:
-            await self._cores.obey(self._coordinator.lost(member, "lost"))
+        elif self._coordinator and sender == self._follower.name and self._follower.liveness.is_beyond_doubt(member):
+            await self._cores.obey(self._coordinator.lost(member, "lost", self._now()))
         elif self._coordinator:
-            self._coordinator.hearings.receive_accusation(member, sender, self._now)
+            await self._cores.obey(self._coordinator.accused(member, sender, self._now()))
+        elif {sender, member} <= set(self._follower.members):
+            self._knows.mesh.unlinked(sender, member)
+
+    async def _heard_complaint(self, sender: str, fault: ev.Fault) -> None:
+        """A member's frames break the rules, says another one."""
+        log.warning("frames_wrong member=%s by=%s reason=%s", fault.member, sender, fault.sentence)
+        if self._coordinator:
+            await self._cores.obey(self._coordinator.misbehaved(fault.member, sender, self._now()))
 
     async def _gone(self, sender: str, outputs: Sequence[ev.FollowerOutput]) -> None:
         """A member goes by its own word."""
         await self._cores.do(outputs)
         if self._coordinator:
-            await self._cores.obey(self._coordinator.lost(sender, "left"))
+            await self._cores.obey(self._coordinator.lost(sender, "left", self._now()))
 
     @property
     def _follower(self) -> Follower:
@@ -169,5 +221,6 @@ class Dispatcher:
         return self._cores.coordinator
 
     @property
-    def _now(self) -> float:
-        return self._loop.time()
+    def _knows(self) -> Knowledge:
+        """What this member keeps while another one decides."""
+        return self._cores.knowledge

@@ -21,9 +21,10 @@ from kafila_sidecar.session.coordination.correction import Advice
 from kafila_sidecar.session.coordination.edges import predicted_path
 from kafila_sidecar.session.coordination.follower import Follower
 from kafila_sidecar.session.coordination.planning import Packings
-from kafila_sidecar.session.coordination.states import State
+from kafila_sidecar.session.coordination.states import Ending, State
 from kafila_sidecar.session.driving.capability import Capabilities
 from kafila_sidecar.session.driving.changes import Change, Glance
+from kafila_sidecar.session.driving.clock import DriverClock, outer_clock
 from kafila_sidecar.session.driving.cores import Cores, Terms
 from kafila_sidecar.session.driving.dispatcher import Dispatcher
 from kafila_sidecar.session.driving.jobs import Jobs, Measure, StageDriver
@@ -61,7 +62,9 @@ class SessionDriver:
         measure: Measure,
         packings: Packings,
         changed: Callable[[Change], None],
+        outer: Callable[[], float] = outer_clock,
     ) -> None:
+        """`outer`: seconds of a clock that goes on while the machine sleeps."""
         self.channel = channel
         self.roster = Roster(member.name for member in channel.members)
         self.advice = Advice()
@@ -73,11 +76,20 @@ class SessionDriver:
         self._shares = shares
         self._changed = changed
         self._told = Capabilities()
-        self._loop = asyncio.get_running_loop()
+        self._clock = DriverClock(outer)
         self._tasks = asyncio.TaskGroup()
         self._jobs = Jobs(stage, packings, self._tasks, turns.soon)
         self._links = Links(network=network, standing=standing, told=turns.link_changed, tasks=self._tasks)
-        self._cores = Cores(channel=channel, links=self._links, stage=stage, jobs=self._jobs, turns=turns, terms=terms)
+        self._cores = Cores(
+            channel=channel,
+            links=self._links,
+            stage=stage,
+            jobs=self._jobs,
+            turns=turns,
+            terms=terms,
+            advise=self._advised,
+            now=self._clock.now,
+        )
         self._dispatcher = Dispatcher(
             cores=self._cores,
             roster=self.roster,
@@ -87,6 +99,8 @@ class SessionDriver:
             terms=terms,
             shares=shares,
             served=self._served,
+            introduce=self._introduce,
+            now=self._clock.now,
         )
         self._shunned: dict[str, int] = {}  # who broke the ring's rules, and in which epoch
         self._shown = self._glance()
@@ -109,16 +123,18 @@ class SessionDriver:
                 self._network.start(self._turns.network_moved)
                 self._jobs.measure(self._measure, self._measured_here, self._not_measured)
                 listening = self._tasks.create_task(self._turns.bring(self.channel.events()))
+                beating = self._tasks.create_task(self._clock.beat(lambda: self._turns.soon(self._nothing)))
                 self._introduce()
                 while self.follower.state is not State.CLOSED:
                     await self._turn()
                 listening.cancel()
+                beating.cancel()
                 self._jobs.stop_measuring()
                 await self._links.close()
         finally:
             self._turns.end()
             self._network.stop()
-            await self._stage.stop(self.follower.fault or ev.Fault("", "UNAVAILABLE", "the session was left"))
+            await self._stage.close(self.follower.fault or ev.Fault("", "UNAVAILABLE", "the session was left"))
 
     def start(self) -> None:
         """Go on with those who are present; host only."""
@@ -126,11 +142,11 @@ class SessionDriver:
 
     def leave(self) -> None:
         """Closes the session here; whoever runs the driver says goodbye on the channel afterwards."""
-        self._turns.soon(lambda: self._cores.do(self.follower.close(None)))
+        self._turns.soon(lambda: self._cores.do(self.follower.close(None, Ending.LEFT)))
 
-    def abort(self, fault: ev.Fault) -> None:
+    def abort(self, fault: ev.Fault, ending: Ending) -> None:
         """Closes the session here by what went wrong around the driver, or in it."""
-        self.follower.close(fault)
+        self.follower.close(fault, ending)
         self._turns.soon(self._nothing)
 
     def look(self) -> None:
@@ -142,20 +158,33 @@ class SessionDriver:
     # ---- The loop
 
     async def _turn(self) -> None:
-        await self._handle(await self._turns.next(self._next_timer()))
+        item = await self._turns.next(self._clock.loop_time(self._next_timer()))
+        self._notice_nap()
+        await self._handle(item)
         await self._on_timer()
         self.look()
 
     def _next_timer(self) -> float | None:
         """When something is due, unless something happens before; None: nothing is waited for."""
-        timers = [self.follower.next_timer(self._now, self._silent_s)]
+        timers = [self.follower.next_timer(self._clock.now(), self._silent_s)]
         timers += [self.coordinator.next_timer()] if self.coordinator else []
         return min((timer for timer in timers if timer is not None), default=None)
 
+    def _notice_nap(self) -> None:
+        """After its own sleep this member listens first."""
+        if self._clock.has_napped():
+            log.info("woke member=%s", self.follower.name)
+            self.follower.liveness.woke(self._clock.now())
+            if self.coordinator:
+                self.coordinator.woke(self._clock.now())
+
     async def _on_timer(self) -> None:
-        await self._cores.do(self.follower.handle_timer(self._now, self._silent_s))
+        await self._cores.do(self.follower.handle_timer(self._clock.now(), self._silent_s))
         if self.coordinator:
-            await self._cores.obey(self.coordinator.handle_timer(self._now))
+            if self._stage.active_sequences:
+                self.coordinator.adoption.active(self._clock.now())
+            silent_s = {peer: link.silent_s() for peer, link in self._standing.up.items()}
+            await self._cores.obey(self.coordinator.handle_timer(self._clock.now(), silent_s))
 
     async def _handle(self, item: Item | None) -> None:
         match item:
@@ -164,23 +193,27 @@ class SessionDriver:
             case events.MemberJoined():
                 self._introduce()
                 await self._members_changed()
-            case events.MemberRemoved(_, reason):
-                await self._members_changed(anew=reason == "removed")
+            case events.MemberRemoved(self.follower.name, reason):
+                await self._cores.do(self.follower.removed(reason))
+            case events.MemberRemoved(name, reason):
+                await self._members_changed(without=name, anew=reason == "removed")
             case events.HostChanged():
                 await self._host_changed()
             case events.Doubted(sender) if self.coordinator:
-                await self._cores.obey(self.coordinator.doubted(sender, self._now))
+                await self._cores.obey(self.coordinator.doubted(sender, self._clock.now()))
             case events.HostConvicted(name, sentence):
                 fault = ev.Fault(name, "PERMISSION_DENIED", sentence)
-                await self._cores.do(self.follower.failed(fault, self._now))
+                await self._cores.do(self.follower.failed(fault, self._clock.now()))
             case events.MemberDeparted(name):
-                self.follower.liveness.receive_departure(name, self._now)
+                self.follower.liveness.receive_departure(name, self._clock.now())
             case events.MemberReturned(name):
                 self.follower.liveness.receive_return(name)
             case RendezvousLost():
-                self.follower.liveness.receive_rendezvous_lost(self._now)
+                self.follower.liveness.receive_rendezvous_lost(self._clock.now())
             case RendezvousBack():
                 self.follower.liveness.receive_rendezvous_back()
+            case events.RoomMoved():
+                self._network.moved(list(self._standing.up))
             case LinkChanged(peer, link, error):
                 await self._link_changed(peer, link, error)
             case Say(control):
@@ -196,14 +229,19 @@ class SessionDriver:
 
     # ---- Who belongs to the session, and who is linked
 
-    async def _members_changed(self, *, anew: bool = False) -> None:
-        members = [member.name for member in self.channel.members]
+    async def _members_changed(self, *, without: str = "", anew: bool = False) -> None:
+        """`without`: who is gone, though it may be back already."""
+        members = [member.name for member in self.channel.members if member.name != without]
+        if self.follower.name not in members:
+            return  # why, is told next
         self.roster.members(members)
         self._links.forget(members)
         self._shares.members(members)
-        await self._cores.do(self.follower.members_changed(members, self.channel.host, self._now))
+        await self._cores.do(self.follower.members_changed(members, self.channel.host, self._clock.now()))
         if self.coordinator:
-            await self._cores.obey(self.coordinator.members_changed(members, self._now, anew=anew))
+            await self._cores.obey(self.coordinator.members_changed(members, self._clock.now(), anew=anew))
+        else:
+            self._cores.knowledge.keep(members)
 
     async def _host_changed(self) -> None:
         """Everybody tells the successor what it needs; it starts to decide when it is this member."""
@@ -248,11 +286,11 @@ class SessionDriver:
 
     async def _misled(self, by: str, sentence: str) -> None:
         """Nobody leaves by one member's word: the epoch ends here, and the host hears of a link that can't be used."""
-        if outputs := self.follower.misled(ev.Fault(by, "UNAVAILABLE", sentence), self._now):
+        if outputs := self.follower.misled(ev.Fault(by, "UNAVAILABLE", sentence), self._clock.now()):
             log.warning("rules_broken member=%s reason=%s", by, sentence)
             self._shunned[by] = self._cores.epoch
             self._turns.say(speech.link(self._cores.epoch, by, None))
-            await self._cores.do(outputs)
+            await self._cores.do([*outputs, *self.follower.misbehaved(by, sentence)])
 
     async def _moved(self) -> None:
         """Everybody hears it at once; the planner, when the network was looked at anew."""
@@ -285,10 +323,15 @@ class SessionDriver:
 
     async def _start(self) -> None:
         if self.coordinator:
-            await self._cores.obey(self.coordinator.start(self._now))
+            await self._cores.obey(self.coordinator.start(self._clock.now()))
 
     def _served(self, proposal: ev.Proposal, trace: Mapping[str, Any]) -> None:
+        if self.coordinator:
+            self.coordinator.adoption.active(self._clock.now())
         self._tasks.create_task(self._advise(proposal, trace), name="advise")
+
+    def _advised(self, sentence: str) -> None:
+        self.advice.sentence = sentence
 
     async def _advise(self, proposal: ev.Proposal, trace: Mapping[str, Any]) -> None:
         await self.advice.take(proposal, trace)
@@ -304,9 +347,5 @@ class SessionDriver:
 
     @property
     def _silent_s(self) -> Mapping[str, float]:
-        """For each linked peer, how long nothing came from it."""
-        return {peer: link.silent_s() for peer, link in self._standing.up.items()}
-
-    @property
-    def _now(self) -> float:
-        return self._loop.time()
+        """For each linked peer, how long nothing came from it while this process ran."""
+        return {peer: self._clock.counted(link.silent_s()) for peer, link in self._standing.up.items()}

@@ -8,6 +8,7 @@ from typing import Protocol
 from kafila_planner import Refusal
 from kafila_sidecar.errors import KafilaError
 from kafila_sidecar.lack import in_words
+from kafila_sidecar.session.coordination.correction import look_anew
 from kafila_sidecar.session.coordination.effects import Fault, Json, Proposal
 from kafila_sidecar.session.coordination.planning import Packings, advised, propose
 from kafila_sidecar.session.driving.pace import FetchPace
@@ -42,6 +43,7 @@ class StageDriver(Protocol):
     async def load(self, proposal: Proposal, progress: Progress) -> None: ...
     def serve(self, proposal: Proposal) -> None: ...
     async def stop(self, fault: Fault) -> None: ...
+    async def close(self, fault: Fault) -> None: ...
 
 
 class Jobs:
@@ -101,6 +103,15 @@ class Jobs:
             self._soon(lambda: done(made))
 
         self._tasks.create_task(work(), name="plan")
+
+    def look_for_better(self, proposal: Proposal, problem: Json, done: Callable[[float, str], Awaitable[None]]) -> None:
+        """Whether a problem has a better plan than the proposal; see `correction.look_anew`."""
+
+        async def work() -> None:
+            gain, sentence = await look_anew(proposal, problem)
+            self._soon(lambda: done(gain, sentence))
+
+        self._tasks.create_task(work(), name="look for a better plan")
 
     def load(self, proposal: Proposal, said: Said, done: Outcome, failed: Failed) -> None:
         """This member's stage; its progress is said when it changes, and now and then."""

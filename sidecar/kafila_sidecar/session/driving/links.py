@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -27,6 +27,7 @@ class LinkMaker(Protocol):
     def stop(self) -> None: ...
     def candidates(self) -> Sequence[Candidate]: ...
     def announced(self, peer: str, candidates: Sequence[Candidate]) -> None: ...
+    def moved(self, peers: Iterable[str]) -> None: ...
     async def entry(self) -> Json: ...
     async def dial(self, peer: str, candidates: Sequence[Candidate]) -> Link: ...
 
@@ -90,6 +91,10 @@ class Links:
         self._keepers: dict[str, asyncio.Task[None]] = {}
         self._candidates: dict[str, asyncio.Future[Sequence[Candidate]]] = {}
 
+    def knows(self, peer: str) -> bool:
+        """Whether it has said where it can be reached."""
+        return peer in self._candidates and self._candidates[peer].done()
+
     def learn(self, peer: str, candidates: Sequence[Candidate]) -> None:
         """A peer said where it can be reached now."""
         self._network.announced(peer, candidates)
@@ -113,6 +118,12 @@ class Links:
         """Hold these links too, since that member draws weights over them."""
         self._also[member] = peers
         self._keep_needed()
+
+    def renew(self, peer: str) -> None:
+        """The link brings nothing any more: closes it here too, and makes it again if it is needed still."""
+        if keeper := self._keepers.pop(peer, None):
+            keeper.cancel()
+            self._keep_needed()
 
     def forget(self, members: Collection[str]) -> None:
         """Closes the links to all but these, and forgets where the others can be reached."""

@@ -1,7 +1,8 @@
 """What one member knows of the others, for people: what each does, which links stand, the last trace."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any
 
 from kafila_sidecar.session.coordination.edges import FormedLink
@@ -24,7 +25,10 @@ class MemberView:
     @property
     def shown(self) -> tuple[str | int | float, ...]:
         """All of it, as it is now."""
-        return astuple(self)
+        return _ALL(self)
+
+
+_ALL: Callable[[MemberView], tuple[str | int | float, ...]] = attrgetter(*(one.name for one in fields(MemberView)))
 
 
 class Roster:

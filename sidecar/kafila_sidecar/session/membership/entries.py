@@ -25,6 +25,11 @@ def admit(
     return _extend(log, identity, ring_pb2.LogEntry(admitted=admitted))
 
 
+def take_back(log: Log, identity: Identity, *, admitted: int, mailbox: int) -> ring_pb2.SignedEntry:
+    """Lets the member that the entry `admitted` once admitted be one again."""
+    return _extend(log, identity, ring_pb2.LogEntry(returned=ring_pb2.Returned(admitted=admitted, mailbox=mailbox)))
+
+
 def remove(log: Log, identity: Identity, *, name: str, reason: str, new_key: bytes) -> ring_pb2.SignedEntry:
     """Removes a member; `new_key` is the `Rekey` for those who are left."""
     removed = ring_pb2.Removed(name=name, reason=reason, rekey=rekey.digest(new_key))

@@ -1,5 +1,5 @@
 """A member's identity in one session: an Ed25519 key with a self-signed certificate, and an X25519 key to agree by.
-The log pins both. They live in this process only: nobody comes back as the member that it was.
+The log pins both, and by them a machine that was lost comes back as the member that it was.
 
 The certificate's dates and subject say nothing, and nothing checks them: trust comes from the membership log.
 """
@@ -7,6 +7,7 @@ The certificate's dates and subject say nothing, and nothing checks them: trust 
 import datetime
 import hashlib
 import warnings
+from functools import lru_cache
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -18,6 +19,7 @@ from cryptography.x509.oid import NameOID
 from kafila_sidecar.errors import Denied, InvalidInput
 
 LARGEST_CERTIFICATE_BYTES = 2048
+REMEMBERED_KEYS = 256  # every control message is checked with its sender's
 
 _NOT_BEFORE = datetime.datetime(2020, 1, 1)
 _NOT_AFTER = datetime.datetime(9999, 12, 31)  # RFC 5280 section 4.1.2.5: no well-defined end
@@ -63,6 +65,20 @@ def make_identity() -> Identity:
     return Identity(key, certificate, X25519PrivateKey.generate())
 
 
+def identity_from(signing_key: bytes, certificate_der: bytes, agreement_key: bytes) -> Identity:
+    """The identity with these keys, 32 bytes each; raises InvalidInput where they don't belong together."""
+    public = public_key_of(certificate_der)
+    try:
+        private = Ed25519PrivateKey.from_private_bytes(signing_key)
+        agreement = X25519PrivateKey.from_private_bytes(agreement_key)
+    except ValueError as error:
+        raise InvalidInput(f"a member's private key can't be read: {error}") from error
+    if private.public_key().public_bytes_raw() != public.public_bytes_raw():
+        raise InvalidInput("a member's private key is not its certificate's")
+    return Identity(private, x509.load_der_x509_certificate(certificate_der), agreement)
+
+
+@lru_cache(maxsize=REMEMBERED_KEYS)
 def public_key_of(certificate_der: bytes) -> Ed25519PublicKey:
     """The key in a member's certificate; raises InvalidInput for anything but a small Ed25519 certificate."""
     if len(certificate_der) > LARGEST_CERTIFICATE_BYTES:

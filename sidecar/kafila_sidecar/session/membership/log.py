@@ -6,7 +6,7 @@ that is taken is refused; for what, `rivals` says.
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from google.protobuf.message import DecodeError
 
@@ -23,7 +23,7 @@ from kafila_sidecar.session.membership.members import (
     Locking,
     Member,
     Membership,
-    Removal,
+    Rejoined,
     TookOver,
 )
 from kafila_sidecar.session.membership.rivals import ForkedByHost, Heads, Takeover, judge
@@ -32,7 +32,8 @@ from kafila_sidecar.session.membership.succession import LogPlace, check_success
 SESSION_BYTES = 16
 DIGEST_BYTES = 32
 LARGEST_ENTRY_BYTES = 16 * 1024
-LONGEST_LOG = 400  # entries; a newcomer gets them in one message
+LONGEST_LOG = 1000  # entries
+LARGEST_LOG_BYTES = 192 * 1024  # of entries and signatures: a newcomer gets them in one message
 
 PURPOSE = b"log entry"
 
@@ -54,6 +55,14 @@ class Checked:
     terms: ring_pb2.SessionTerms | None  # of the founding entry
 
 
+@dataclass(frozen=True, slots=True)
+class Former:
+    """Who was a member, and the index of the entry that removed it."""
+
+    member: Member
+    removed_at: int
+
+
 class Log:
     """The entries, each verified as it came, and what follows from them."""
 
@@ -65,14 +74,39 @@ class Log:
         self._entries: list[ring_pb2.SignedEntry] = []
         self._heads = Heads()
         self._history = [Membership()]  # before each entry, and now
-        self._fingerprints: set[bytes] = set()
+        self._bytes = 0
+        self._first: dict[int, Member] = {}  # by the index of the entry that admitted it first
+        self._lost: set[bytes] = set()  # fingerprints of those who are no members, but may return
 
     def __len__(self) -> int:
         return len(self._entries)
 
     @property
+    def size_bytes(self) -> int:
+        """Of all entries with their signatures."""
+        return self._bytes
+
+    @property
+    def known(self) -> tuple[Member, ...]:
+        """Everybody who is or ever was a member, as they were admitted."""
+        return tuple(self._first.values())
+
+    def may_return(self, member: Member) -> bool:
+        """Whether somebody who was admitted once may be a member again: nobody who left, or was put out."""
+        return member.fingerprint in self._lost or self._is_member(member)
+
+    def head_at(self, length: int) -> bytes:
+        """SHA-256 of the last of the first `length` entries; empty for none."""
+        return self._place(length).previous
+
+    @property
     def entries(self) -> tuple[ring_pb2.SignedEntry, ...]:
         return tuple(self._entries)
+
+    @property
+    def bare(self) -> list[ring_pb2.SignedEntry]:
+        """All entries without the keys that went with them, for who gets the present one."""
+        return [ring_pb2.SignedEntry(entry=signed.entry, signature=signed.signature) for signed in self._entries]
 
     @property
     def now(self) -> Membership:
@@ -101,6 +135,15 @@ class Log:
 
     def member(self, name: str) -> Member | None:
         return self.now.members.get(name)
+
+    def former(self, name: str) -> Former | None:
+        """Who had this name last and is no member now."""
+        if name in self.now.members:
+            return None
+        for index in range(len(self) - 1, 0, -1):
+            if member := self._history[index].members.get(name):
+                return Former(member, index)
+        return None
 
     def before(self, index: int) -> Membership:
         """What held before the entry at `index`."""
@@ -142,10 +185,17 @@ class Log:
         self._entries.append(checked.signed)
         self._history.append(self.now.after(checked.change))
         self.last_change = checked.change
-        if isinstance(checked.change, Joined):
-            self._fingerprints.add(checked.change.member.fingerprint)
-        if isinstance(checked.change, Removal):
-            self._heads.forget(checked.change.member)
+        self._bytes += len(checked.signed.entry) + len(checked.signed.signature)
+        match checked.change:
+            case Joined(member):
+                self._first[member.index] = member
+            case Rejoined(member):
+                self._lost.discard(member.fingerprint)
+                self._heads.forget(member)
+            case Gone(member, reason) | TookOver(member, reason):
+                self._heads.forget(member)
+                if reason == "lost":
+                    self._lost.add(member.fingerprint)
         if checked.terms is not None:
             self.terms, self.founder = checked.terms, self.now.host
 
@@ -211,8 +261,8 @@ class Log:
             raise Gap(entry.index, len(self))
         if entry.previous != self.place.previous:
             raise self._forked_by_host(entry.index)
-        if len(self) >= LONGEST_LOG:
-            raise Refused(f"the session's log is full at {LONGEST_LOG} entries: create a new session")
+        if len(self) >= LONGEST_LOG or self._bytes >= LARGEST_LOG_BYTES:
+            raise Refused(f"the session's log is full at {len(self)} entries: create a new session")
 
     def _change(self, entry: ring_pb2.LogEntry) -> Change:
         match entry.WhichOneof("change"):
@@ -229,6 +279,8 @@ class Log:
                 return TookOver(self.now.host_member, taken.reason, taken.rekey, successor, taken.standing)
             case "locked":
                 return Locking(entry.locked.locked)
+            case "returned":
+                return self._returned(entry.returned, entry.index)
             case _:
                 raise InvalidInput(f"log entry {entry.index} changes nothing")
 
@@ -240,9 +292,25 @@ class Log:
             raise InvalidInput(f"log entry {index} admits a member under an illegal name")
         if admitted.name.casefold() in {name.casefold() for name in self.now.members}:
             raise InvalidInput(f"log entry {index} admits a second member named {admitted.name}")
-        if pin in self._fingerprints:
+        if pin in {member.fingerprint for member in self.known}:
             raise InvalidInput(f"log entry {index} admits a certificate that was admitted before")
         return Member(admitted.name, admitted.certificate, pin, admitted.agreement, admitted.mailbox, index)
+
+    def _returned(self, returned: ring_pb2.Returned, index: int) -> Rejoined:
+        first = self._first.get(returned.admitted)
+        if first is None:
+            raise InvalidInput(f"log entry {index} lets somebody return who never was a member")
+        if not self.may_return(first):
+            raise InvalidInput(f"log entry {index} lets {first.name} return, who left or was removed for good")
+        is_member = self._is_member(first)
+        if not is_member and first.name.casefold() in {name.casefold() for name in self.now.members}:
+            raise InvalidInput(f"log entry {index} lets {first.name} return, whose name is another member's now")
+        back = replace(first, mailbox=returned.mailbox, index=index, admitted=first.index)
+        return Rejoined(back, was_member=is_member)
+
+    def _is_member(self, one: Member) -> bool:
+        member = self.member(one.name)
+        return member is not None and member.fingerprint == one.fingerprint
 
     def _removed(self, removed: ring_pb2.Removed) -> Gone:
         member = self.member(removed.name)

@@ -17,7 +17,13 @@ class Member:
     fingerprint: bytes = field(repr=False)
     agreement: bytes = field(repr=False)  # X25519 public key, 32 bytes
     mailbox: int
-    index: int  # of the entry that admitted it
+    index: int  # of the entry that admitted it, or by which it returned last
+    admitted: int = -1  # of the one that admitted it first; -1: `index`
+
+    @property
+    def first_index(self) -> int:
+        """Of the entry that admitted it first: whoever comes back is the same member."""
+        return self.index if self.admitted < 0 else self.admitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +31,14 @@ class Joined:
     """An entry that admitted a member; the first one founded the session."""
 
     member: Member
+
+
+@dataclass(frozen=True, slots=True)
+class Rejoined:
+    """An entry by which a member that was lost, or was started again, is one from now on. `was_member`: until now."""
+
+    member: Member
+    was_member: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +69,7 @@ class Locking:
 
 
 Removal = Gone | TookOver
-Change = Joined | Removal | Locking
+Change = Joined | Rejoined | Removal | Locking
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +80,7 @@ class Membership:
     host: str = ""  # the host's name: the founder, or the latest successor
     locked: bool = False
     key_number: int = 1  # of the session's key
-    takeovers: int = 0
+    takeovers: int = 0  # how often somebody began to be the host anew: each succession, and each return of the host
 
     @property
     def host_member(self) -> Member:
@@ -83,12 +97,19 @@ class Membership:
             case Joined(member):
                 members = MappingProxyType({**self.members, member.name: member})
                 return replace(self, members=members, host=self.host or member.name)
+            case Rejoined(member):
+                return self._with_again(member)
             case Locking(locked):
                 return replace(self, locked=locked)
             case Gone(member):
                 return self._without(member)
             case TookOver(member, successor=successor):
                 return replace(self._without(member), host=successor.name, takeovers=self.takeovers + 1)
+
+    def _with_again(self, member: Member) -> "Membership":
+        others = {name: other for name, other in self.members.items() if name != member.name}
+        members = MappingProxyType({**others, member.name: member})
+        return replace(self, members=members, takeovers=self.takeovers + (member.name == self.host))
 
     def _without(self, member: Member) -> "Membership":
         members = {name: other for name, other in self.members.items() if name != member.name}

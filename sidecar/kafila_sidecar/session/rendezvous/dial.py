@@ -82,7 +82,7 @@ async def _fetch_certificate(address: RendezvousAddress) -> bytes:
     try:
         async with asyncio.timeout(CALL_DEADLINE_S):
             _, writer = await asyncio.open_connection(address.host, address.port, ssl=context)
-    except (OSError, TimeoutError) as error:
+    except (OSError, TimeoutError, UnicodeError) as error:  # the last one for what is no name of a host
         raise no_answer(address) from error
     try:
         der: bytes | None = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)

@@ -1,6 +1,7 @@
 """One mailbox at a rendezvous: its calls with deadlines, its stream, and who else attends."""
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -20,6 +21,7 @@ from kafila_sidecar.session.rendezvous.code import LARGEST_ROOM
 from kafila_sidecar.session.rendezvous.dial import CALL_DEADLINE_S, answered, dial, no_answer
 
 MOST_ATTENDING = 1024  # mailboxes that are remembered; an honest room has fewer
+MOST_PUT_OFF = 64  # pieces of mail
 MOST_TOKEN_BYTES = 512  # it is shown in a datagram, with some 50 bytes around it
 LONGEST_TOKEN_S = 7 * 86_400.0
 
@@ -45,6 +47,9 @@ class Mailbox:
         self._channel = channel
         self._stub = _stub(channel)
         self._stream: grpc.aio.UnaryStreamCall | None = None
+        self._reading: asyncio.Task[pb.Event] | None = None
+        self._put_off: deque[pb.Event] = deque(maxlen=MOST_PUT_OFF)
+        self._is_handed_over = False
 
     async def attend(self) -> None:
         """Opens the stream anew and learns who attends; raises NotFound when the mailbox is gone, or Unavailable."""
@@ -59,7 +64,31 @@ class Mailbox:
 
     async def next(self) -> pb.Event:
         """The next event. Raises Unavailable when the stream breaks, NotFound when the mailbox is gone."""
-        assert self._stream is not None
+        if self._is_handed_over and self._put_off:
+            return self._put_off.popleft()
+        reading, self._reading = self._reading, None
+        return await (reading or self._read())
+
+    async def next_until(self, when: float) -> pb.Event | None:
+        """The same, or None at the loop's time `when`; what comes later is there for whoever asks next."""
+        loop = asyncio.get_running_loop()
+        if self._reading is None:
+            self._reading = loop.create_task(self._read(), name="read a mailbox")
+        done, _ = await asyncio.wait([self._reading], timeout=max(0.0, when - loop.time()))
+        return await self.next() if done else None
+
+    def put_off(self, event: pb.Event) -> None:
+        """Mail that is not for who reads now, since it is not in yet: others may have heard sooner that it is."""
+        if event.HasField("mail"):
+            self._put_off.append(event)
+
+    def hand_over(self) -> None:
+        """A channel reads from here on; what was put off comes first."""
+        self._is_handed_over = True
+
+    async def _read(self) -> pb.Event:
+        if self._stream is None:
+            raise no_answer(self.address)
         event = await answered(self._stream.read(), self.address)
         if not isinstance(event, pb.Event):  # the stream's end
             raise no_answer(self.address)
@@ -92,14 +121,24 @@ class Mailbox:
         request = pb.LeaveRequest(room=place.room, mailbox=place.mailbox, secret=place.secret)
         await answered(self._stub.Leave(request, timeout=CALL_DEADLINE_S), self.address)
 
+    async def give_up(self, place: MailboxPlace) -> None:
+        """Gives another mailbox up that was ours at the same rendezvous."""
+        request = pb.LeaveRequest(room=place.room, mailbox=place.mailbox, secret=place.secret)
+        await answered(self._stub.Leave(request, timeout=CALL_DEADLINE_S), self.address)
+
     async def aclose(self) -> None:
         """Ends the connection, which others see as a departure."""
         self._end_stream()
         await self._channel.close()
 
     def _end_stream(self) -> None:
-        if self._stream is not None:
-            self._stream.cancel()
+        """A call that anybody still refers to would hold the connection open after its channel was closed."""
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.cancel()
 
     def _note(self, event: pb.Event) -> None:
         match event.WhichOneof("event"):
@@ -135,6 +174,15 @@ async def enter_room(address: RendezvousAddress, room: int) -> Mailbox:
                 f"no session has the number {room} at {address.target}: it may have ended; ask for the code again"
             ) from error
         return _checked(MailboxPlace(room, reply.mailbox, host=reply.admitter, secret=reply.secret), address)
+
+    return await _opened(address, ask)
+
+
+async def enter_again(address: RendezvousAddress, place: MailboxPlace) -> Mailbox:
+    """A mailbox that was ours before, and its room with it. Raises NotFound when it is gone, Unavailable."""
+
+    async def ask(_: pb_grpc.RendezvousStub) -> MailboxPlace:
+        return place
 
     return await _opened(address, ask)
 

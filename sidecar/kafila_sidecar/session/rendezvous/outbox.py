@@ -32,6 +32,11 @@ class Outbox:
             self._filled.set()
             self._emptied.clear()
 
+    def move(self, mailbox: Mailbox) -> None:
+        """From now on through another one; what waits was for mailboxes of the room before."""
+        self._mailbox = mailbox
+        self._waiting.clear()
+
     async def emptied(self) -> None:
         """Returns when nothing waits any more."""
         await self._emptied.wait()
@@ -40,7 +45,8 @@ class Outbox:
         """Posts for ever."""
         while True:
             await self._filled.wait()
-            await self._post_first()
+            if self._waiting:
+                await self._post_first()
             if not self._waiting:
                 self._filled.clear()
                 self._emptied.set()

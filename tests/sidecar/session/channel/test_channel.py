@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
 from kafila_proto import ring_pb2
@@ -20,7 +22,7 @@ from kafila_sidecar.session.channel.events import (
     MemberReturned,
     MessageFrom,
 )
-from kafila_sidecar.session.join import JoinDeadlines
+from kafila_sidecar.session.opening import JoinDeadlines
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress
 from kafila_sidecar.session.rendezvous.attendance import RendezvousBack, RendezvousLost, RoomGone
 from kafila_sidecar.session.rendezvous.code import Code, parse_code
@@ -424,3 +426,50 @@ def _code(person: ChannelPerson) -> Code:
 
 def _from(sender: str) -> Callable[[MessageFrom], bool]:
     return lambda event: event.sender == sender
+
+
+@pytest.mark.parametrize("way", ["leave", "aclose"])
+async def test_connections_when_sessions_are_over_then_none_to_the_rendezvous_stays_open(
+    way: str, company: Company
+) -> None:
+    async with rendezvous(tls=True) as address:
+
+        def is_ours(connection: Any) -> bool:
+            return bool(connection.raddr) and connection.raddr.port == address.port and connection.status != "TIME_WAIT"
+
+        async def connections() -> int:
+            await asyncio.sleep(0.2)
+            return sum(map(is_ours, psutil.Process().net_connections("tcp")))
+
+        people = [await company.host(address)]
+        people += [await company.join(people[0].channel.code, name) for name in ("anna", "bert")]
+        assert await connections() == 3
+        for person in people:
+            await (person.channel.leave() if way == "leave" else person.channel.aclose())
+            await asyncio.wait([person.run])
+        assert await connections() == 0
+
+
+async def test_full_session_when_a_member_is_just_away_then_a_newcomer_waits_for_its_place(company: Company) -> None:
+    terms = ring_pb2.SessionTerms(model="m", members_wanted=2)
+    async with rendezvous(tls=True) as address:
+        host = await company.host(address, terms)
+        anna = await company.join(host.channel.code, "anna")
+        await host.hear(MemberJoined)
+        await anna.channel.aclose()
+        await host.hear(MemberDeparted)
+        coming = asyncio.create_task(company.join(host.channel.code, "bert"))
+        await asyncio.sleep(1.0)
+        assert not coming.done()
+        host.channel.remove("anna", "lost")
+        await coming
+        await host.hear(MemberJoined, lambda event: event.member.name == "bert")
+
+
+async def test_full_session_when_everybody_is_there_then_a_newcomer_hears_it_at_once(company: Company) -> None:
+    terms = ring_pb2.SessionTerms(model="m", members_wanted=2)
+    async with rendezvous(tls=True) as address:
+        host = await company.host(address, terms)
+        await company.join(host.channel.code, "anna")
+        with pytest.raises(Refused, match="is full"):
+            await company.join(host.channel.code, "bert")

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from typing import cast
 
 import pytest
 
@@ -13,6 +14,7 @@ from kafila_sidecar.session.channel.events import (
     MemberRemoved,
     MemberReturned,
     MessageFrom,
+    Outvoted,
 )
 from kafila_sidecar.session.channel.presence import Presence
 from kafila_sidecar.session.channel.replica import KEPT_MESSAGES, Replica
@@ -23,6 +25,7 @@ from kafila_sidecar.session.membership.identity import Identity, make_identity
 from kafila_sidecar.session.membership.log import replay
 from kafila_sidecar.session.membership.rivals import Forked
 from tests.sidecar.session.trust_world import KEY, SESSION, entropy, go, new_host, newcomer, wish
+from tests.sidecar.session.village import Village, told
 
 
 def three() -> tuple[Replica, Replica, Replica]:
@@ -246,3 +249,15 @@ def test_replica_when_flooded_then_bounded() -> None:
         host.receive(ring_pb2.Sealed(key=99, ciphertext=entropy("junk")(MOST_BYTES // 5)).SerializeToString())
     assert host._early.held_bytes <= MOST_BYTES
     assert host.receive(anna.write(go(7))) == [MessageFrom("anna", go(7))]
+
+
+def test_host_when_it_reads_votes_late_and_then_who_took_over_by_them_then_nobody_is_to_blame_yet() -> None:
+    village = Village("anna", "ben", "carl")
+    missed = village["ben"].upkeep.vote("anna")
+    for letter in missed.letters:
+        village["host"].replica.receive(letter.sealed)  # whose answer is lost
+    village.do("ben", missed)
+    village.do("anna", village["anna"].upkeep.vote("anna"))
+    assert village["anna"].replica.is_host
+    assert told(village["host"], Outvoted, lambda event: cast(Outvoted, event).name == "anna")
+    assert "anna" in village["host"].names

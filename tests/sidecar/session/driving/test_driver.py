@@ -10,10 +10,10 @@ from google.protobuf.message import DecodeError
 from kafila_proto import ring_pb2
 from kafila_sidecar.net import candidates as reach
 from kafila_sidecar.net.candidates import HOST, Candidate
-from kafila_sidecar.session.channel.events import Doubted, MemberDeparted
+from kafila_sidecar.session.channel.events import Doubted, MemberDeparted, MemberReturned
 from kafila_sidecar.session.coordination import speech
 from kafila_sidecar.session.coordination.effects import Fault
-from kafila_sidecar.session.coordination.states import State
+from kafila_sidecar.session.coordination.states import Ending, State
 from kafila_sidecar.session.driving.turns import MOST_EVENTS_WAITING
 from tests.sidecar.session.driver_world import ENTRY, RunningDriver
 from tests.support.fuzz import INPUTS, mutations
@@ -42,6 +42,15 @@ def capability(name: str, **changes: object) -> ring_pb2.Control:
 
 def link(peer: str) -> ring_pb2.Control:
     return ring_pb2.Control(link=ring_pb2.LinkReport(peer=peer, up=True, path="direct", rtt_s=0.01))
+
+
+async def hosting(start_driver: StartDriver, *names: str) -> RunningDriver:
+    """ada's driver, with these for members."""
+    driven = await start_driver("ada", "ada")
+    for name in names:
+        driven.channel.joins(name)
+    await driven.settled()
+    return driven
 
 
 async def formed(start_driver: StartDriver) -> RunningDriver:
@@ -158,6 +167,78 @@ async def test_member_when_the_host_is_gone_then_it_votes_and_follows_the_succes
     assert "capability" in driven.channel.bodies()[before:]
 
 
+async def test_member_when_its_machine_slept_then_it_listens_before_it_holds_anybody_to_be_lost(
+    start_driver: StartDriver,
+) -> None:
+    driven = await start_driver("cyd", "ada", "bob", "cyd")
+    driven.slept_s = 3600.0
+    driven.channel.tell(MemberDeparted("ada"))
+    await asyncio.sleep(2.4)
+    assert driven.channel.votes == []
+    driven.channel.tell(MemberReturned("ada"))
+    await driven.settled()
+    assert not driven.driver.follower.liveness.is_gone("ada")
+
+
+async def test_host_when_it_hears_too_few_then_it_asks_all_and_removes_nobody(start_driver: StartDriver) -> None:
+    driven = await hosting(start_driver, "bob", "cyd", "dan", "eve")
+    for name in ("bob", "cyd", "dan"):
+        driven.channel.tell(MemberDeparted(name))
+    await asyncio.sleep(5.0)
+    asked = [control.ask.member for control in driven.channel.sent if control.HasField("ask")]
+    assert asked[-1] == "eve"
+    assert driven.channel.removals == []
+    driven.channel.says("eve", ring_pb2.Control())
+    driven.channel.says("dan", ring_pb2.Control())
+    await asyncio.sleep(2.2)
+    assert sorted(driven.channel.removals) == [("bob", "lost"), ("cyd", "lost")]
+
+
+async def test_member_when_its_stage_finds_wrong_frames_then_everybody_hears_whose_they_are(
+    start_driver: StartDriver,
+) -> None:
+    driven = await start_driver("cyd", "ada", "bob", "cyd")
+    driven.driver.follower.state = State.READY
+    driven.turns.stage_misled("bob", "bob sent a state that holds NaN")
+    await driven.settled()
+    told = [control.fault for control in driven.channel.sent if control.HasField("fault")]
+    assert [(one.kind, one.member, one.sentence) for one in told] == [
+        ("misbehaves", "bob", "bob sent a state that holds NaN")
+    ]
+
+
+async def test_host_when_two_members_complain_of_one_then_it_goes(start_driver: StartDriver) -> None:
+    driven = await hosting(start_driver, "bob", "cyd", "dan")
+    complaint = speech.fault(Fault("bob", "INTERNAL", "bob sent a state that holds NaN"), "misbehaves")
+    driven.channel.says("cyd", complaint)
+    await driven.settled()
+    assert driven.channel.removals == []
+    driven.channel.says("dan", complaint)
+    await driven.settled()
+    assert driven.channel.removals == [("bob", "removed")]
+
+
+async def test_member_when_it_becomes_the_host_then_it_plans_from_what_it_heard_as_a_member(
+    start_driver: StartDriver,
+) -> None:
+    driven = await start_driver("bob", "ada", "bob", "cyd", "dan")
+    for name in ("ada", "cyd", "dan"):
+        driven.channel.says(name, capability(name))
+    driven.channel.says("cyd", link("bob"))
+    driven.channel.says("dan", speech.fault(Fault("cyd", "INTERNAL", "is not the host"), "aside"))
+    driven.channel.says("ada", speech.fault(Fault("dan", "UNAVAILABLE", "dan could not be linked"), "aside"))
+    driven.channel.says("ada", speech.begun())
+    await driven.settled()
+    driven.channel.succeeds("bob")
+    driven.channel.says("cyd", ring_pb2.Control())
+    await driven.settled()
+    await asyncio.sleep(0.3)
+    plan = next(control.plan for control in driven.channel.sent if control.HasField("plan"))
+    problem = json.loads(plan.problem_json)
+    assert [one["name"] for one in problem["members"]] == ["bob", "cyd"]
+    assert [one["between"] for one in problem["edges"]] == [["bob", "cyd"]]
+
+
 async def test_member_when_it_is_the_successor_then_it_plans_for_those_who_are_left(start_driver: StartDriver) -> None:
     driven = await start_driver("bob", "ada", "bob", "cyd")
     driven.channel.says("ada", ring_pb2.Control(goodbye=ring_pb2.Goodbye()))
@@ -184,6 +265,16 @@ async def test_member_when_it_is_removed_then_its_driver_closes(start_driver: St
     assert driven.state is State.CLOSED
     assert driven.driver.follower.fault is not None
     assert driven.driver.follower.fault.code == "PERMISSION_DENIED"
+
+
+async def test_member_when_another_was_removed_just_before_it_then_it_closes_for_its_own_reason(
+    start_driver: StartDriver,
+) -> None:
+    driven = await start_driver("cyd", "ada", "bob", "cyd")
+    driven.channel.remove("bob", "removed")
+    driven.channel.remove("cyd", "lost")
+    await driven.settled()
+    assert driven.driver.follower.ending is Ending.LOST
 
 
 async def test_driver_when_events_come_quicker_than_it_can_be_handled_then_the_rest_waits_outside(

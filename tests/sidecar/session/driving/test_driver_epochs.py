@@ -52,6 +52,9 @@ class Diary:
         await self.may_stop.wait()
         self.lines.append("stopped")
 
+    async def close(self, fault: Fault) -> None:
+        await self.stop(fault)
+
 
 class CountingExecutor(ThreadPoolExecutor):
     """Counts what is given to threads: nothing but plans."""

@@ -1,7 +1,7 @@
 """Links on loopback follow the membership: who is removed is unlinked at once, and gets no link again."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -40,6 +40,7 @@ class LinkedMember:
         return self.endpoint.candidates()
 
     def announced(self, peer: str, candidates: Sequence[Candidate]) -> None: ...
+    def moved(self, peers: Iterable[str]) -> None: ...
 
     async def entry(self) -> dict[str, Any]:
         return {}

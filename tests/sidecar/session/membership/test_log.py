@@ -6,10 +6,10 @@ import pytest
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import Denied, InvalidInput, KafilaError, Refused
-from kafila_sidecar.session.membership.entries import admit, found_log, lock, remove
+from kafila_sidecar.session.membership.entries import admit, found_log, lock, remove, take_back
 from kafila_sidecar.session.membership.identity import Identity, make_identity
-from kafila_sidecar.session.membership.log import LONGEST_LOG, Gap, Log, replay
-from kafila_sidecar.session.membership.members import Gone, Joined, Locking
+from kafila_sidecar.session.membership.log import LARGEST_LOG_BYTES, LONGEST_LOG, Gap, Log, replay
+from kafila_sidecar.session.membership.members import Gone, Joined, Locking, Rejoined
 from kafila_sidecar.session.membership.rivals import Forked
 
 SESSION = bytes(range(16))
@@ -188,3 +188,74 @@ def test_admit_when_log_is_full_then_refused_in_words() -> None:
 def test_replay_when_there_is_nothing_then_invalid() -> None:
     with pytest.raises(InvalidInput):
         replay(SESSION, [])
+
+
+# ---- Coming back
+
+
+def test_returned_when_a_member_was_lost_then_it_is_the_same_one_and_the_last_in_order() -> None:
+    log = of_three()
+    before = log.now.members["anna"]
+    remove(log, HOST, name="anna", reason="lost", new_key=NEW_KEY)
+    take_back(log, HOST, admitted=before.index, mailbox=8)
+    after = log.now.members["anna"]
+    assert [member.name for member in log.members] == ["host", "ben", "anna"]
+    assert (after.fingerprint, after.agreement) == (before.fingerprint, before.agreement)
+    assert (after.mailbox, after.index, after.first_index) == (8, 4, before.index)
+    assert replay(SESSION, log.entries).members == log.members
+    assert replay(SESSION, log.bare).members == log.members
+
+
+def test_returned_when_it_comes_back_again_and_again_then_each_time_by_its_first_entry() -> None:
+    log = of_three()
+    for mailbox in (8, 9, 10):
+        remove(log, HOST, name="anna", reason="lost", new_key=NEW_KEY)
+        take_back(log, HOST, admitted=1, mailbox=mailbox)
+    assert log.now.members["anna"].mailbox == 10
+    assert log.now.key_number == 4
+
+
+def test_returned_when_it_is_a_member_still_then_its_mailbox_is_another_and_the_host_begins_anew() -> None:
+    log = of_three()
+    take_back(log, HOST, admitted=1, mailbox=8)
+    assert isinstance(log.last_change, Rejoined)
+    assert log.last_change.was_member
+    assert log.now.takeovers == 0
+    take_back(log, HOST, admitted=0, mailbox=9)
+    assert (log.host, log.now.takeovers, log.now.key_number) == ("host", 1, 1)
+    assert [member.name for member in log.members] == ["ben", "anna", "host"]
+
+
+@pytest.mark.parametrize("reason", ["left", "removed"])
+def test_returned_when_it_left_or_was_put_out_then_never_again(reason: str) -> None:
+    log = of_three()
+    remove(log, HOST, name="anna", reason="lost", new_key=NEW_KEY)
+    take_back(log, HOST, admitted=1, mailbox=8)
+    remove(log, HOST, name="anna", reason=reason, new_key=NEW_KEY)
+    with pytest.raises(InvalidInput, match="for good"):
+        take_back(log, HOST, admitted=1, mailbox=9)
+
+
+@pytest.mark.parametrize("admitted", [3, 4, 99])
+def test_returned_when_nobody_was_admitted_there_then_refused(admitted: int) -> None:
+    log = of_three()
+    remove(log, HOST, name="anna", reason="lost", new_key=NEW_KEY)
+    with pytest.raises(InvalidInput, match="never was"):
+        take_back(log, HOST, admitted=admitted, mailbox=9)
+
+
+def test_returned_when_somebody_else_signs_it_then_denied() -> None:
+    log = of_three()
+    entry = ring_pb2.LogEntry(returned=ring_pb2.Returned(admitted=1, mailbox=9))
+    entry.index, entry.session, entry.previous = log.place.index, SESSION, log.place.previous
+    with pytest.raises(Denied):
+        log.append(signed(entry, by=BEN))
+
+
+def test_append_when_the_log_takes_too_many_bytes_then_refused() -> None:
+    log = of_three()
+    while log.size_bytes < LARGEST_LOG_BYTES and len(log) < LONGEST_LOG:
+        take_back(log, HOST, admitted=1, mailbox=9)
+    with pytest.raises(Refused, match="full"):
+        take_back(log, HOST, admitted=1, mailbox=9)
+    assert log.size_bytes <= LARGEST_LOG_BYTES + 256

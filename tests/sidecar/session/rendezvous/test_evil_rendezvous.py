@@ -17,8 +17,8 @@ from kafila_sidecar.session.admission.pake import Guesses, HostPake
 from kafila_sidecar.session.channel.events import MemberDeparted, MemberJoined, MessageFrom
 from kafila_sidecar.session.channel.upkeep import Acts
 from kafila_sidecar.session.channel.waiting import MOST_BYTES, MOST_MESSAGES
-from kafila_sidecar.session.join import JoinDeadlines
 from kafila_sidecar.session.membership.identity import make_identity
+from kafila_sidecar.session.opening import JoinDeadlines
 from kafila_sidecar.session.rendezvous.code import Code, draw_words
 from kafila_sidecar.session.rendezvous.mailbox import MOST_ATTENDING
 from tests.sidecar.session.channel_world import ChannelPerson, Company, knock

@@ -5,6 +5,7 @@ import contextlib
 import math
 from collections.abc import AsyncIterator, Callable, Coroutine
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import grpc
@@ -20,8 +21,10 @@ from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.join import HostMailbox
+from kafila_sidecar.session.opening import keeper_of
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress
 from kafila_sidecar.session.rendezvous.code import LARGEST_ROOM, Code
+from kafila_sidecar.session.rendezvous.elsewhere import nowhere
 from kafila_sidecar.session.rendezvous.mailbox import (
     LONGEST_TOKEN_S,
     MOST_ATTENDING,
@@ -270,11 +273,20 @@ def mail(sender: int, parcel: ring_pb2.Parcel) -> pb.Event:
 @pytest.mark.fuzz
 @pytest.mark.parametrize("layer", ["event", "parcel"])
 @pytest.mark.parametrize("reader", ["host", "anna"])
-async def test_mail_when_hostile_then_nobody_joins_or_goes_and_nothing_grows(layer: str, reader: str) -> None:
+async def test_mail_when_hostile_then_nobody_joins_or_goes_and_nothing_grows(
+    layer: str, reader: str, tmp_path: Path
+) -> None:
     _, mailbox = await attended()
     replicas = dict(zip(("host", "anna"), two_members(), strict=True))
     writer = replicas["anna" if reader == "host" else "host"]
-    channel = Channel(mailbox=mailbox, replica=replicas[reader], guesses=MemoryStore(), versions=Versions("1", 1, "1"))
+    channel = Channel(
+        mailbox=mailbox,
+        replica=replicas[reader],
+        guesses=MemoryStore(),
+        versions=Versions("1", 1, "1"),
+        keeper=keeper_of(tmp_path, mailbox, replicas[reader]),
+        elsewhere=nowhere,
+    )
     start = Newcomer(Code(7, ("ocean", "velvet", "lamp")), entropy("start")).start()
     parcels = [
         ring_pb2.Parcel(envelope=ring_pb2.Sealed.FromString(writer.write(go(1)))),

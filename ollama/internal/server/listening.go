@@ -1,0 +1,84 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"sync"
+
+	"kafila/ollama/internal/envelope"
+)
+
+// A course is what becomes of one client's request on its way through stock to a session's runner, which stock alone
+// would not tell. It travels in the request's context.
+type course struct {
+	mutex     sync.Mutex
+	isSession bool // a session's runner answers
+	failure   *envelope.Failure
+}
+
+type courseKey struct{}
+
+func withCourse(ctx context.Context) (context.Context, *course) {
+	c := &course{}
+	return context.WithValue(ctx, courseKey{}, c), c
+}
+
+func (c *course) answered() {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.isSession = true
+}
+
+func (c *course) failed(failure envelope.Failure) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.failure = &failure
+}
+
+func (c *course) now() (isSession bool, failure *envelope.Failure) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	return c.isSession, c.failure
+}
+
+// listening is the way of stock's scheduler to its runners. It hears what a session's runner says of a failure before
+// stock reads on; other requests and answers pass through.
+type listening struct {
+	next http.RoundTripper
+}
+
+func (l *listening) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := l.next.RoundTrip(r)
+	c, ok := r.Context().Value(courseKey{}).(*course)
+	if err != nil || !ok || response.Header.Get(envelope.SessionHeader) == "" {
+		return response, err
+	}
+	c.answered()
+	response.Body = &overheard{ReadCloser: response.Body, course: c}
+	return response, nil
+}
+
+// overheard is a completion's body that is looked at line by line while stock reads it.
+type overheard struct {
+	io.ReadCloser
+	course *course
+	line   []byte // its beginning, as far as it was read
+}
+
+func (o *overheard) Read(p []byte) (int, error) {
+	n, err := o.ReadCloser.Read(p)
+	for rest := p[:n]; len(rest) > 0; {
+		part, after, whole := bytes.Cut(rest, []byte("\n"))
+		o.line = append(o.line, part...)
+		if !whole {
+			break
+		}
+		if failure, ok := envelope.FailureIn(o.line); ok {
+			o.course.failed(failure)
+		}
+		o.line, rest = o.line[:0], after
+	}
+	return n, err
+}

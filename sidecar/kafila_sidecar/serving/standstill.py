@@ -1,0 +1,101 @@
+"""A stage's way to the MLX thread, which tells when a step stands still: a hang is a death too.
+
+How long a step may take follows from what steps took. The thread is shared with other sessions: waiting behind their
+steps is no standstill of ours until it has lasted very much longer.
+"""
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+from typing import ParamSpec, Protocol, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+FLOOR_S = 60.0  # of a step's deadline: memory that has to come back from disk is no standstill
+FACTOR = 4.0  # of the longest step so far
+QUEUE_S = 900.0  # for others' steps before ours: they may be loading
+LATE_S = 2.0  # a timer that comes so much later: this process stood still, and knows nothing of the thread
+
+
+class ModelThread(Protocol):
+    """Runs calls one after another where the model lives."""
+
+    async def run(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+
+class WatchedThread:
+    """Runs one stage's steps. stalled: hears once, with the seconds that a step has stood still.
+
+    floor_s: the least deadline of a step, at least `FLOOR_S` and what a prefill chunk is predicted to take.
+    """
+
+    def __init__(
+        self, mlx: ModelThread, *, stalled: Callable[[float], None], floor_s: float = FLOOR_S, queue_s: float = QUEUE_S
+    ) -> None:
+        self._mlx = mlx
+        self._stalled = stalled
+        self._floor_s = floor_s
+        self._queue_s = queue_s
+        self._loop = asyncio.get_running_loop()
+        self._pending = 0
+        self._longest_s = 0.0
+        self._running_since: float | None = None  # written on the MLX thread
+        self._waiting_since = 0.0  # when a step began or ended last, or the first of those that wait came
+        self._timer: asyncio.TimerHandle | None = None
+        self._has_told = False
+
+    async def run(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """As `MlxThread.run`."""
+
+        def step() -> T:
+            began = self._running_since = monotonic()
+            try:
+                return fn(*args, **kwargs)
+            finally:
+                self._waiting_since = monotonic()
+                self._running_since = None
+                self._longest_s = max(self._longest_s, self._waiting_since - began)
+
+        if not self._pending:
+            self._waiting_since = monotonic()
+        self._pending += 1
+        self._watch()
+        try:
+            return await self._mlx.run(step)
+        finally:
+            self._pending -= 1
+
+    def close(self) -> None:
+        """Nobody wants to hear of it any more."""
+        self._has_told = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    @property
+    def _deadline_s(self) -> float:
+        return max(self._floor_s, FACTOR * self._longest_s)
+
+    def _watch(self) -> None:
+        """One timer for all steps: it comes at most once in a deadline, so that a step costs nothing."""
+        if self._timer is None and not self._has_told:
+            due = self._loop.time() + self._deadline_s
+            self._timer = self._loop.call_at(due, self._look, due)
+
+    def _look(self, due: float) -> None:
+        self._timer = None
+        if not self._pending and self._running_since is None:
+            return
+        still_s, most_s = self._standstill()
+        if still_s < most_s or self._loop.time() - due > LATE_S:
+            self._watch()
+            return
+        self._has_told = True
+        self._stalled(still_s)
+
+    def _standstill(self) -> tuple[float, float]:
+        """For how long nothing of ours has moved, and for how long it may."""
+        running_since = self._running_since
+        if running_since is None:
+            return monotonic() - self._waiting_since, self._queue_s
+        return monotonic() - running_since, self._deadline_s

@@ -1,0 +1,164 @@
+"""The returning member's side of coming back: one knock at one mailbox. No I/O, no clock."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from kafila_proto import ring_pb2
+from kafila_sidecar.errors import Denied, InvalidInput, KafilaError, from_code
+from kafila_sidecar.session.admission.pake import Entropy
+from kafila_sidecar.session.admission.proving import (
+    ANSWERER_CONTEXT,
+    PROOF,
+    RETURNER_CONTEXT,
+    WAIT,
+    WELCOME,
+    ExchangeKeys,
+    draw_ephemeral,
+    public_of,
+    returners_keys,
+    token,
+)
+from kafila_sidecar.session.admission.versions import Versions
+from kafila_sidecar.session.membership.history import check_goes_on
+from kafila_sidecar.session.membership.identity import Identity, public_key_of, verify
+from kafila_sidecar.session.membership.log import Log, replay
+from kafila_sidecar.session.membership.members import Member
+from kafila_sidecar.session.membership.seal import KEY_BYTES, Sealer
+
+Body = TypeVar("Body", bound=Message)
+VoteFor = Callable[[str], bytes]
+"""A vote for who answers, where this member misses the host and holds the other one to be its heir; else empty."""
+
+# (state, step that came) -> next state. Any other pair is refused.
+KNOCKER = {
+    ("knocked", "challenge"): "proved",
+    ("proved", "welcome"): "welcomed",
+    ("proved", "wait"): "waits",
+    ("proved", "refused"): "refused",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Welcomed:
+    """The host took this member back: its log as it is now, and the session's key."""
+
+    name: str
+    log: Log
+    key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AlsoWaits:
+    """This member comes back too, and answers no differently before the host is there."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnedAway:
+    """The host's word, whoever it is, in its own sentence."""
+
+    error: KafilaError
+
+
+class Knocker:
+    """`log` is this member's own, which is not changed."""
+
+    def __init__(
+        self, *, log: Log, identity: Identity, versions: Versions, entropy: Entropy, vote_for: VoteFor
+    ) -> None:
+        self.state = "knocked"
+        self._log = log
+        self._identity = identity
+        self._versions = versions
+        self._entropy = entropy
+        self._vote_for = vote_for
+        self._ephemeral = draw_ephemeral(entropy)
+        self._answerer: Member | None = None
+        self._keys: ExchangeKeys | None = None
+
+    def knock(self) -> ring_pb2.Admission:
+        """The first step."""
+        ephemeral = public_of(self._ephemeral)
+        said = token(self._log.session, self._identity.fingerprint, ephemeral)
+        return ring_pb2.Admission(knock=ring_pb2.Knock(ephemeral=ephemeral, token=said))
+
+    def receive(self, admission: ring_pb2.Admission) -> ring_pb2.Admission | Welcomed | AlsoWaits | TurnedAway:
+        """Takes the other side's step. Raises InvalidInput or Denied for what is none."""
+        step = admission.WhichOneof("step") or "nothing"
+        if (self.state, step) not in KNOCKER:
+            raise InvalidInput(f"{step} does not belong to the state {self.state} of coming back")
+        match step:
+            case "challenge":
+                outcome: ring_pb2.Admission | Welcomed | AlsoWaits | TurnedAway = self._prove(admission.challenge)
+            case "welcome":
+                outcome = self._welcomed(self._open(ring_pb2.WelcomeBody(), admission.welcome))
+            case "wait":
+                outcome = self._waits(self._open(ring_pb2.WaitBody(), admission.wait))
+            case _:
+                refusal = self._open(ring_pb2.Refusal(), admission.refused)
+                outcome = TurnedAway(from_code(refusal.code, refusal.sentence))
+        self.state = KNOCKER[self.state, step]
+        return outcome
+
+    def _prove(self, challenge: ring_pb2.Challenge) -> ring_pb2.Admission:
+        identity, log = self._identity, self._log
+        self._keys = returners_keys(
+            log.session,
+            identity.fingerprint,
+            own=identity.agreement_key,
+            ephemeral=self._ephemeral,
+            theirs=challenge.ephemeral,
+        )
+        said = self._open(ring_pb2.ChallengeBody(), challenge.sealed)
+        self._answerer = log.member(said.name)
+        knows_less = said.log_length < len(log) and log.head_at(said.log_length) == said.log_head
+        is_level = knows_less or (said.log_length, said.log_head) == (len(log), log.head)
+        versions = self._versions
+        body = ring_pb2.ProofBody(
+            signature=identity.sign(PROOF, self._keys.transcript),
+            version=versions.kafila,
+            planner=versions.planner,
+            mlx_lm_version=versions.mlx_lm,
+            protocol=versions.protocols.newest,
+            oldest_protocol=versions.protocols.oldest,
+            entries=log.entries[said.log_length :] if knows_less else (),
+            vote=self._vote_for(said.name) if is_level else b"",
+        )
+        sealer = Sealer(self._keys.returner_seal, RETURNER_CONTEXT, self._entropy)
+        return ring_pb2.Admission(proof=sealer.seal(body.SerializeToString()))
+
+    def _welcomed(self, body: ring_pb2.WelcomeBody) -> Welcomed:
+        log = replay(self._log.session, body.log)
+        verify(public_key_of(log.now.host_member.certificate), WELCOME, self._transcript, body.signature)
+        own = log.member(body.name)
+        if own is None or own.fingerprint != self._identity.fingerprint:
+            raise Denied("the session's log has somebody else in this machine's place")
+        if len(body.key) != KEY_BYTES:
+            raise InvalidInput(f"a session's key has {len(body.key)} bytes, not {KEY_BYTES}")
+        check_goes_on(self._log, log, self._identity)
+        return Welcomed(body.name, log, body.key)
+
+    def _waits(self, body: ring_pb2.WaitBody) -> AlsoWaits:
+        """Raises Denied for who is not known here: it joined later than this member knows."""
+        if self._answerer is None:
+            raise Denied("somebody comes back who is no member yet, as far as is known here")
+        verify(public_key_of(self._answerer.certificate), WAIT, self._transcript, body.signature)
+        return AlsoWaits(self._answerer.name)
+
+    @property
+    def _transcript(self) -> bytes:
+        assert self._keys is not None
+        return self._keys.transcript
+
+    def _open(self, body: Body, sealed: ring_pb2.Sealed) -> Body:
+        assert self._keys is not None
+        plain = Sealer(self._keys.answerer_seal, ANSWERER_CONTEXT, self._entropy).open(sealed)
+        try:
+            body.MergeFromString(plain)
+        except DecodeError as error:
+            raise InvalidInput("what came for a member that comes back can't be read") from error
+        return body

@@ -1,0 +1,228 @@
+"""Coming back to a session: from what is kept of it to a `Channel`, however long that takes."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError
+
+from kafila_proto import ring_pb2
+from kafila_sidecar.errors import Denied, KafilaError, NotFound, Unavailable
+from kafila_sidecar.session.admission.gathering import Homecoming, Lead, Output
+from kafila_sidecar.session.admission.host import AdmissionAnswer
+from kafila_sidecar.session.admission.knocker import TurnedAway, Welcomed
+from kafila_sidecar.session.channel.channel import Channel
+from kafila_sidecar.session.channel.replica import Replica
+from kafila_sidecar.session.keeping.keeper import Keeper
+from kafila_sidecar.session.keeping.kept import KeptPlace
+from kafila_sidecar.session.membership import entries, rekey
+from kafila_sidecar.session.membership.log import replay
+from kafila_sidecar.session.membership.seal import KEY_BYTES
+from kafila_sidecar.session.opening import Local, open_channel
+from kafila_sidecar.session.rendezvous.mailbox import Mailbox, enter_again, enter_room
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0  # between tries to reach a rendezvous
+DESERTED_S = 30.0  # a room where nobody of the session was met so long is left again
+
+Told = Callable[[str], None]
+"""What is waited for, in a sentence without its full stop."""
+
+
+class Outside(Denied):
+    """This machine is no member any more, says the host, or the session is over: there is no way back."""
+
+
+class Deserted(Unavailable):
+    """Nobody of this session was met in the room, which may be another one's by now."""
+
+
+@dataclass(frozen=True, slots=True)
+class CameBack:
+    """`leads`: this machine is the host, and the others come back to it."""
+
+    channel: Channel
+    leads: bool
+
+
+Entering = Callable[[], Awaitable[Mailbox]]
+"""One way into a room; raises KafilaError."""
+
+
+async def come_back(
+    *,
+    keeper: Keeper,
+    local: Local,
+    told: Told,
+    moved: asyncio.Event,
+    ways_in: Callable[[Keeper], Iterator[Entering]] | None = None,
+) -> CameBack:
+    """Tries until this machine is in the session again; `moved` is set when its network is another. `ways_in`: the
+    rooms of the places that are kept, unless given.
+
+    Raises Outside when it can't ever be.
+    """
+    pause_s = FIRST_PAUSE_S
+    while True:
+        for enter in (ways_in or _ways_in)(keeper):
+            moved.clear()
+            try:
+                stay = Stay(await enter(), keeper, local, told)
+                pause_s = FIRST_PAUSE_S
+                return await stay.run()
+            except Outside:
+                raise
+            except NotFound:
+                told("waits for the others: the session's room at the rendezvous is not open at present")
+            except KafilaError as error:
+                log.info("not_back_yet session=%s code=%s reason=%s", keeper.kept.id, error.code, error)
+                told(str(error))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(moved.wait(), pause_s * random.uniform(0.5, 1.0))
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+
+class Enter:
+    """One way into a room: as anybody, or to the mailbox that was this member's, by which a room that rests is found
+    again."""
+
+    def __init__(self, place: KeptPlace, *, again: bool) -> None:
+        self._place = place
+        self._again = again
+
+    async def __call__(self) -> Mailbox:
+        if self._again:
+            return await enter_again(self._place.address, self._place.mailbox)
+        return await enter_room(self._place.address, self._place.mailbox.room)
+
+
+def _ways_in(keeper: Keeper) -> Iterator[Enter]:
+    for place in keeper.kept.places:
+        yield Enter(place, again=False)
+        yield Enter(place, again=True)
+
+
+class Stay:
+    """One stay in a room, as long as its rendezvous answers."""
+
+    def __init__(self, mailbox: Mailbox, keeper: Keeper, local: Local, told: Told) -> None:
+        self._mailbox = mailbox
+        self._keeper = keeper
+        self._local = local
+        self._told = told
+        self._loop = asyncio.get_running_loop()
+        kept = keeper.kept
+        self._gathering = Homecoming(
+            log=replay(kept.log.session, kept.log.entries),
+            name=kept.name,
+            identity=kept.identity,
+            versions=local.versions,
+            entropy=os.urandom,
+            pace=local.deadlines.gathering,
+            now=self._loop.time(),
+        )
+        self._deserted_at = self._loop.time() + DESERTED_S
+
+    async def run(self) -> CameBack:
+        """Raises Outside, Deserted, or Unavailable when the rendezvous is lost."""
+        channel = None
+        try:
+            self._tell()
+            back = await self._until_back()
+            channel = back.channel
+            return back
+        finally:
+            if channel is None:
+                await self._mailbox.aclose()
+
+    async def _until_back(self) -> CameBack:
+        outputs = self._gathering.attending(self._mailbox.attending, self._now)
+        while True:
+            for output in outputs:
+                if (back := await self._follow(output)) is not None:
+                    return back
+            self._tell()
+            outputs = await self._next()
+
+    async def _next(self) -> list[Output]:
+        event = await self._mailbox.next_until(self._gathering.next_timer())
+        if event is None:
+            self._check_company()
+            return self._gathering.handle_timer(self._now)
+        if event.WhichOneof("event") != "mail":
+            return self._gathering.attending(self._mailbox.attending, self._now)
+        try:
+            parcel = ring_pb2.Parcel.FromString(event.mail.body)
+        except DecodeError:
+            return []
+        if not parcel.HasField("admission"):
+            self._mailbox.put_off(event)
+            return []
+        return self._gathering.receive(event.mail.sender, parcel.admission, self._now)
+
+    async def _follow(self, output: Output) -> CameBack | None:
+        match output:
+            case AdmissionAnswer(mailbox, admission):
+                await self._mailbox.post([mailbox], ring_pb2.Parcel(admission=admission).SerializeToString())
+            case Welcomed():
+                return CameBack(await self._welcomed(output), leads=False)
+            case Lead():
+                return CameBack(await self._lead(output), leads=True)
+            case TurnedAway(error) if isinstance(error, Denied | NotFound):
+                raise Outside(str(error))
+        return None
+
+    async def _welcomed(self, welcomed: Welcomed) -> Channel:
+        kept = self._keeper.kept
+        await self._give_up_old()
+        replica = Replica(
+            identity=kept.identity, self_name=welcomed.name, log=welcomed.log, key=welcomed.key, entropy=os.urandom
+        )
+        return open_channel(self._mailbox, replica, self._local, self._keeper)
+
+    async def _lead(self, lead: Lead) -> Channel:
+        kept, membership = self._keeper.kept, lead.log
+        await self._give_up_old()
+        key = kept.key
+        if lead.proof is not None:
+            key = os.urandom(KEY_BYTES)
+            readers = [one for one in membership.now.heirs if one.name != kept.name]
+            number = membership.now.key_number + 1
+            new_key = rekey.wrap(key, session=membership.session, number=number, readers=readers, entropy=os.urandom)
+            entries.take_over(membership, kept.identity, proof=lead.proof, new_key=new_key)
+        me = membership.now.members[kept.name]
+        entries.take_back(membership, kept.identity, admitted=me.first_index, mailbox=self._mailbox.place.mailbox)
+        replica = Replica(identity=kept.identity, self_name=kept.name, log=membership, key=key, entropy=os.urandom)
+        channel = open_channel(self._mailbox, replica, self._local, self._keeper)
+        for proved in lead.back:
+            channel.take_back(proved)
+        return channel
+
+    async def _give_up_old(self) -> None:
+        """The mailbox that this member had before, where nobody reads any more."""
+        for place in self._keeper.kept.places:
+            if place.address == self._mailbox.address and place.mailbox != self._mailbox.place:
+                with contextlib.suppress(KafilaError):
+                    await self._mailbox.give_up(place.mailbox)
+
+    def _tell(self) -> None:
+        missing = self._gathering.missing
+        if self._gathering.refusal:
+            self._told(self._gathering.refusal)
+        else:
+            self._told(f"waits for {', '.join(missing)}" if missing else "waits for the others to go on")
+
+    def _check_company(self) -> None:
+        """Raises Deserted in a room where nobody speaks for this session, though somebody is there."""
+        if self._gathering.is_alone or self._now < self._deserted_at:
+            return
+        raise Deserted(f"{self._keeper.kept.name} met nobody of its session in its room at the rendezvous")
+
+    @property
+    def _now(self) -> float:
+        return self._loop.time()

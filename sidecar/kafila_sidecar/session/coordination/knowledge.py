@@ -1,0 +1,54 @@
+"""What one member knows of a session: who measured what, which links stand, who is set aside and why, who has loaded.
+
+Every member keeps it of what it hears, so that a successor begins with all that was decided and nobody has to tell it
+again. No I/O, no clock.
+"""
+
+from collections.abc import Collection, MutableMapping
+from typing import Any
+
+from kafila_sidecar.session.coordination.effects import Json
+from kafila_sidecar.session.coordination.mesh import Mesh
+
+
+class Knowledge:
+    """One member's. On the host the coordinator writes into it, elsewhere what the others say does."""
+
+    def __init__(self) -> None:
+        self.capabilities: dict[str, Json] = {}  # the latest of each member
+        self.mesh = Mesh()
+        self.aside: dict[str, str] = {}  # who failed at something that the others waited for, and at what
+        self.has_begun = False  # somebody said start: whoever is missing is not waited for any more
+        self._loaded: set[str] = set()
+        self._loaded_epoch = 0
+
+    def keep(self, members: Collection[str]) -> None:
+        """The membership log's members now."""
+        kept = set(members)
+        by_member: tuple[MutableMapping[str, Any], ...] = (self.capabilities, self.aside)
+        for told in by_member:
+            for gone in told.keys() - kept:
+                del told[gone]
+        self.mesh.keep(members)
+        self._loaded &= kept
+
+    def measured(self, member: str, entry: Json) -> bool:
+        """A member's entry for the planner came; true for its first."""
+        is_first = member not in self.capabilities
+        self.capabilities[member] = entry
+        return is_first
+
+    def planned(self) -> None:
+        """There is a new plan: the host says anew who has no part in it."""
+        self.aside.clear()
+
+    def loaded(self, member: str, epoch: int) -> None:
+        """A member holds its stage of this epoch."""
+        if epoch > self._loaded_epoch:
+            self._loaded, self._loaded_epoch = set(), epoch
+        if epoch == self._loaded_epoch:
+            self._loaded.add(member)
+
+    def who_loaded(self, epoch: int) -> Collection[str]:
+        """Who holds its stage of this epoch."""
+        return frozenset(self._loaded) if epoch == self._loaded_epoch else frozenset()

@@ -1,0 +1,52 @@
+"""A driver's clock: the time that this process ran, and a beat by which it notices that it did not."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from kafila_sidecar.session.judging.waking import BEAT_S, RunningTime
+
+
+def outer_clock() -> float:
+    """Seconds of a clock that goes on while the machine sleeps: the system's own where it has one, else of the day."""
+    boottime = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.time() if boottime is None else time.clock_gettime(boottime)
+
+
+class DriverClock:
+    """In seconds of running time. `steady` and `silent_s` come from the event loop's time."""
+
+    def __init__(self, outer: Callable[[], float]) -> None:
+        self._outer = outer
+        self._loop = asyncio.get_running_loop()
+        self._running = RunningTime(self._loop.time(), outer())
+        self._naps = 0
+        self._woke_at = self.now()
+
+    def now(self) -> float:
+        """The running time."""
+        return self._running.read(self._loop.time(), self._outer())
+
+    def loop_time(self, running: float | None) -> float | None:
+        """The loop's time at which the running time will be that; None stays None."""
+        return None if running is None else self._running.steady(running)
+
+    def has_napped(self) -> bool:
+        """Whether this process was asleep since this was asked last."""
+        now, before, self._naps = self.now(), self._naps, self._running.naps
+        if self._naps != before:
+            self._woke_at = now
+        return self._naps != before
+
+    def counted(self, silent_s: float) -> float:
+        """Of a silence in the loop's seconds, what fell into the time since this process woke."""
+        return min(silent_s, self.now() - self._woke_at)
+
+    async def beat(self, napped: Callable[[], None]) -> None:
+        """Until cancelled; `napped` is called when this process has slept."""
+        while True:
+            naps = self._running.naps
+            await asyncio.sleep(BEAT_S)
+            self.now()
+            if self._running.naps != naps:
+                napped()

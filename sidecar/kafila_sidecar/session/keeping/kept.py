@@ -1,0 +1,114 @@
+"""What is kept of one session, as values, and as bytes."""
+
+from dataclasses import dataclass, field, replace
+
+from google.protobuf.message import DecodeError
+
+from kafila_proto import kept_pb2
+from kafila_sidecar.errors import InvalidInput
+from kafila_sidecar.session.membership.identity import Identity, identity_from
+from kafila_sidecar.session.membership.log import Log, replay
+from kafila_sidecar.session.membership.seal import KEY_BYTES
+from kafila_sidecar.session.rendezvous.address import RendezvousAddress, parse_address
+from kafila_sidecar.session.rendezvous.mailbox import MailboxPlace
+
+MOST_PLACES = 8
+KEPT_FOR_S = 7 * 86_400.0  # so long after it was in the session last a machine comes back by itself
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPlace:
+    """A room, and this member's mailbox in it."""
+
+    address: RendezvousAddress
+    mailbox: MailboxPlace
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSession:
+    """All that a member needs to be the same one again."""
+
+    identity: Identity = field(repr=False)
+    name: str
+    log: Log = field(repr=False)
+    key: bytes = field(repr=False)
+    places: tuple[KeptPlace, ...]  # the newest first
+    words: tuple[str, ...] = field(default=(), repr=False)  # of the code, on the host
+    lend_bytes: int = 0
+    typed: str = field(default="", repr=False)
+    stub_model: bytes = b""
+    formed: bool = False
+    seen_at: float = 0.0  # seconds since 1970
+    note: str = ""
+    model: str = ""  # what the founder opened: a folder's path, which others never hear
+
+    @property
+    def id(self) -> str:
+        return self.log.session.hex()
+
+    def at(self, place: KeptPlace) -> "KeptSession":
+        """The room is there now; the others may still look where it was."""
+        if self.places[:1] == (place,):
+            return self
+        others = tuple(one for one in self.places if one.address != place.address)
+        return replace(self, places=(place, *others)[:MOST_PLACES])
+
+    def to_bytes(self) -> bytes:
+        places = [
+            kept_pb2.KeptPlace(
+                address=str(place.address),
+                room=place.mailbox.room,
+                mailbox=place.mailbox.mailbox,
+                host=place.mailbox.host,
+                secret=place.mailbox.secret,
+            )
+            for place in self.places
+        ]
+        message = kept_pb2.KeptSession(
+            session=self.log.session,
+            name=self.name,
+            signing_key=self.identity.private_key.private_bytes_raw(),
+            certificate=self.identity.der,
+            agreement_key=self.identity.agreement_key.private_bytes_raw(),
+            log=self.log.entries,
+            key=self.key,
+            words=self.words,
+            places=places,
+            lend_bytes=self.lend_bytes,
+            typed=self.typed,
+            stub_model=self.stub_model,
+            formed=self.formed,
+            seen_at=self.seen_at,
+            note=self.note,
+            model=self.model,
+        )
+        return message.SerializeToString(deterministic=True)
+
+
+def kept_from(data: bytes) -> KeptSession:
+    """Raises KafilaError for what no member wrote."""
+    try:
+        message = kept_pb2.KeptSession.FromString(data)
+    except DecodeError as error:
+        raise InvalidInput("what was kept of a session can't be read") from error
+    if len(message.key) != KEY_BYTES or not message.places:
+        raise InvalidInput("what was kept of a session has no key, or no place")
+    places = [
+        KeptPlace(parse_address(one.address), MailboxPlace(one.room, one.mailbox, host=one.host, secret=one.secret))
+        for one in message.places[:MOST_PLACES]
+    ]
+    return KeptSession(
+        identity=identity_from(message.signing_key, message.certificate, message.agreement_key),
+        name=message.name,
+        log=replay(message.session, message.log),
+        key=message.key,
+        places=tuple(places),
+        words=tuple(message.words),
+        lend_bytes=message.lend_bytes,
+        typed=message.typed,
+        stub_model=message.stub_model,
+        formed=message.formed,
+        seen_at=message.seen_at,
+        note=message.note,
+        model=message.model,
+    )

@@ -1,0 +1,117 @@
+"""Machines that were lost come back by themselves: nothing is typed, and the same model answers again."""
+
+import contextlib
+import http.client
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import NAMES, form, until
+from tests.support.cluster import Cluster, ClusterMember, kill, kill_all, make_cluster
+
+TINY = "kafila/tiny"
+LONG = {"temperature": 0, "num_predict": 900, "stop": ["never said"]}
+ASKED: dict[str, Any] = {
+    "prompt": "once",
+    "raw": True,
+    "stream": False,
+    "options": {"temperature": 0, "num_predict": 8},
+}
+
+
+@pytest.fixture
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    below = tmp_path_factory.mktemp("back")
+    folder = below / "tiny"
+    command = [sys.executable, "-m", "tests.support.tiny", str(folder), "--set", "num_hidden_layers=12",
+               "--set", "eos_token_id=258"]  # fmt: skip
+    subprocess.run(command, check=True, timeout=60)
+    with make_cluster(*NAMES, folders=(folder,), below=below) as made:
+        yield made
+
+
+def streaming(member: ClusterMember, model: str) -> threading.Event:
+    """Asks for a long answer; set once it is being told."""
+    told = threading.Event()
+
+    def read() -> None:
+        with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
+            body = {"model": model, "prompt": "once", "raw": True, "options": LONG}
+            for _ in member.lines("/api/generate", body):
+                told.set()
+
+    threading.Thread(target=read, daemon=True).start()
+    return told
+
+
+def answer(member: ClusterMember, model: str) -> str:
+    status, told = member.request("/api/generate", {"model": model, **ASKED}, timeout_s=120)
+    assert status == 200, told
+    return str(told["response"])
+
+
+def all_are_ready(cluster: Cluster) -> bool:
+    return all(len(present(member)) == len(cluster.members) for member in cluster.members)
+
+
+def present(member: ClusterMember) -> list[str]:
+    """Who is in the session that is ready, as this member sees it."""
+    try:
+        session = member.session()
+    except OSError:
+        return []
+    if session.get("state") != "ready":
+        return []
+    return [one["name"] for one in session["members"] if one["present"]]
+
+
+def test_session_when_all_machines_lose_power_then_it_answers_again_by_itself(cluster: Cluster) -> None:
+    session = form(cluster, TINY)
+    model, code = session["vehicle"]["name"], session["code"]
+    before = answer(cluster.members[1], model)
+    for told in [streaming(member, model) for member in cluster.members]:
+        assert told.wait(60)
+    kill_all(cluster.members)
+    for member in cluster.members:
+        cluster.start_again(member)
+    until(lambda: all_are_ready(cluster), 90, 0.2)
+    for member in cluster.members:
+        assert answer(member, model) == before
+    assert cluster.members[0].session()["code"] == code
+
+
+@pytest.mark.parametrize("victim", NAMES)
+def test_member_when_its_sidecar_is_killed_then_it_is_back_by_itself(victim: str, cluster: Cluster) -> None:
+    model = form(cluster, TINY)["vehicle"]["name"]
+    before = answer(cluster.members[0], model)
+    member = next(one for one in cluster.members if one.name == victim)
+    kill(member.sidecar_pid())
+    until(lambda: not all_are_ready(cluster), 10, 0.05)
+    assert answer(member, model) == before  # it waits until the machine is back
+    until(lambda: all_are_ready(cluster), 60, 0.1)
+    assert answer(member, model) == before
+
+
+def test_member_when_it_slept_then_it_is_back_within_ten_seconds(cluster: Cluster) -> None:
+    model = form(cluster, TINY)["vehicle"]["name"]
+    sleeper, others = cluster.members[2], cluster.members[:2]
+    before = answer(sleeper, model)
+    pids = sleeper.pids()
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(25)
+    until(lambda: all(len(present(one)) == 2 for one in others), 30, 0.1)
+    for pid in reversed(pids):
+        os.kill(pid, signal.SIGCONT)
+    woke_at = time.monotonic()
+    until(lambda: sleeper.session().get("state") not in ("sleeping", "closed"), 10, 0.05)
+    until(lambda: all_are_ready(cluster), 60, 0.1)
+    print(f"ready again after {time.monotonic() - woke_at:.1f} s")
+    assert answer(sleeper, model) == before

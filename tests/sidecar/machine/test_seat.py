@@ -1,0 +1,221 @@
+"""This machine's seat in one session: away, back, left for good, or waited for by what is asked meanwhile."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from kafila_proto import sidecar_pb2 as pb
+from kafila_sidecar.errors import KafilaError, Unavailable
+from kafila_sidecar.machine.participation import Participation
+from kafila_sidecar.machine.seat import Seat
+from kafila_sidecar.machine.watching import Changes
+from kafila_sidecar.session.comeback import CameBack, Outside, Told
+from kafila_sidecar.session.coordination.effects import Fault
+from kafila_sidecar.session.coordination.states import Ending
+from kafila_sidecar.session.driving.changes import Change
+from kafila_sidecar.session.keeping.keeper import Keeper
+from tests.sidecar.session.keeping.test_keeping import kept
+
+
+class PlayedPart:
+    """A part in a session that ends as the test says."""
+
+    def __init__(self, changes: Changes) -> None:
+        self.changes = changes
+        self.is_open, self.answers = True, False
+        self.ending: Ending | None = None
+        self.fault: Fault | None = None
+        self.started = 0
+        self.weights = SimpleNamespace(checkpoint=None)
+        self.channel = SimpleNamespace(self_name="hal", joining="open")
+        self.driver = self
+        self.follower = self
+        self.proposal = None
+        self.stage = self
+        self.code = "7-ocean-velvet-lamp"
+        self._ended = asyncio.Event()
+
+    async def run(self) -> None:
+        await self._ended.wait()
+
+    def end(self, ending: Ending) -> None:
+        self.is_open, self.ending = False, ending
+        self._ended.set()
+
+    def leave(self) -> None:
+        self.end(Ending.LEFT)
+
+    def abort(self, fault: Fault, ending: Ending) -> None:
+        self.fault = fault
+        self.end(ending)
+
+    def start(self) -> None:
+        self.started += 1
+
+    def serve(self) -> None:
+        self.answers = True
+        self.changes.note(Change.STATE)
+
+    def check_open(self) -> None:
+        return
+
+    def snapshot(self) -> pb.Session:
+        return pb.Session(state="ready" if self.is_open else "closed")
+
+    async def generate(self, request: pb.GenerateRequest) -> AsyncIterator[pb.GenerateReply]:
+        yield pb.GenerateReply(text=request.prompt, done=True)
+
+
+class Chair:
+    """A seat with a way back that the test opens."""
+
+    def __init__(self, folder: Path, *, present: bool) -> None:
+        self.changes = Changes()
+        self.keeper = Keeper(folder / "one", kept())
+        self.keeper.note()
+        self.parts: list[PlayedPart] = []
+        self.way: asyncio.Queue[Exception | None] = asyncio.Queue()
+        self.tried = 0
+        self.closed = 0
+        self.seat = Seat(
+            keeper=self.keeper,
+            changes=self.changes,
+            present=self._part() if present else None,
+            come_back=self._come_back,
+            take_part=self._take_part,
+            spoken=str,
+        )
+        self.running = asyncio.create_task(self.seat.run())
+
+    @property
+    def states(self) -> str:
+        return self.seat.snapshot().state
+
+    def _part(self) -> Participation:
+        self.parts.append(PlayedPart(self.changes))
+        return cast(Participation, self.parts[-1])
+
+    async def _come_back(self, keeper: Keeper, told: Told, moved: asyncio.Event) -> CameBack:
+        self.tried += 1
+        told("waits for ada")
+        if (error := await self.way.get()) is not None:
+            raise error
+        return CameBack(cast(Any, self), leads=False)
+
+    async def _take_part(self, back: CameBack, keeper: Keeper, changes: Changes) -> Participation:
+        return self._part()
+
+    async def aclose(self) -> None:
+        self.closed += 1
+
+
+def left(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
+
+
+async def soon() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_seat_when_lost_then_asleep_until_it_is_back_and_requests_wait(tmp_path: Path) -> None:
+    chair = Chair(tmp_path, present=True)
+    await soon()
+    chair.parts[0].end(Ending.LOST)
+    await soon()
+    shown = chair.seat.snapshot()
+    assert (shown.state, shown.doing) == ("sleeping", "asleep: waits for ada")
+    assert chair.seat.is_open
+    with pytest.raises(Unavailable, match="waits for ada"):
+        _ = chair.seat.taken
+    asked = asyncio.create_task(first(chair.seat))
+    chair.way.put_nowait(None)
+    await soon()
+    assert chair.states == "ready"
+    assert not asked.done()  # the ring does not answer yet
+    chair.parts[1].serve()
+    assert (await asyncio.wait_for(asked, 5)).text == "hello"
+    chair.seat.leave()
+    await asyncio.wait_for(chair.running, 5)
+    assert left(tmp_path) == []
+
+
+async def first(seat: Seat) -> pb.GenerateReply:
+    async with aclosing(seat.generate(pb.GenerateRequest(prompt="hello"))) as replies:
+        async for reply in replies:
+            return reply
+    raise AssertionError
+
+
+@pytest.mark.parametrize("ending", [Ending.LEFT, Ending.REMOVED, Ending.OVER])
+async def test_seat_when_it_ended_for_good_then_nothing_is_kept(tmp_path: Path, ending: Ending) -> None:
+    chair = Chair(tmp_path, present=True)
+    await soon()
+    chair.parts[0].end(ending)
+    await asyncio.wait_for(chair.running, 5)
+    assert (chair.states, chair.tried, left(tmp_path)) == ("closed", 0, [])
+
+
+async def test_seat_when_left_while_it_sleeps_then_it_is_over_at_once(tmp_path: Path) -> None:
+    chair = Chair(tmp_path, present=False)
+    await soon()
+    assert chair.states == "sleeping"
+    chair.seat.leave()
+    await asyncio.wait_for(chair.running, 5)
+    assert (chair.states, chair.seat.is_open, left(tmp_path)) == ("closed", False, [])
+
+
+@pytest.mark.parametrize("present", [True, False])
+async def test_seat_when_the_service_stops_then_what_is_kept_stays(tmp_path: Path, present: bool) -> None:
+    chair = Chair(tmp_path, present=present)
+    await soon()
+    chair.seat.stop()
+    await asyncio.wait_for(chair.running, 5)
+    assert left(tmp_path / "one") == ["kept"]
+
+
+async def test_seat_when_there_is_no_way_back_then_closed_in_the_hosts_words(tmp_path: Path) -> None:
+    chair = Chair(tmp_path, present=False)
+    chair.way.put_nowait(Outside("hal was removed: ask for its code"))
+    await asyncio.wait_for(chair.running, 5)
+    assert chair.seat.snapshot().failure == "hal was removed: ask for its code"
+    with pytest.raises(KafilaError, match="ask for its code"):
+        chair.seat.check_open()
+    with pytest.raises(KafilaError, match="ask for its code"):
+        await first(chair.seat)
+
+
+async def test_seat_when_coming_back_has_a_bug_then_only_this_session_ends(tmp_path: Path) -> None:
+    chair = Chair(tmp_path, present=False)
+    chair.way.put_nowait(KeyError("x"))
+    await asyncio.wait_for(chair.running, 5)
+    assert "bug" in chair.seat.snapshot().failure
+
+
+async def test_watch_when_a_session_sleeps_and_is_back_then_it_goes_on_until_it_is_over(tmp_path: Path) -> None:
+    chair = Chair(tmp_path, present=True)
+    states: list[str] = []
+
+    async def watch() -> None:
+        async with aclosing(chair.seat.watch()) as snapshots:
+            async for shown in snapshots:
+                states.append(shown.session.state)
+
+    watching = asyncio.create_task(watch())
+    await soon()
+    chair.parts[0].end(Ending.LOST)
+    await soon()
+    chair.way.put_nowait(None)
+    await soon()
+    chair.parts[1].serve()
+    await soon()
+    chair.seat.leave()
+    await asyncio.wait_for(watching, 5)
+    assert list(dict.fromkeys(states)) == ["ready", "sleeping", "closed"]
+    assert states[0] == states[-2] == "ready"
+    await chair.running

@@ -1,0 +1,179 @@
+"""A model that stands still is told of; one that is slow, waits for its turn, or was paused with its process is not."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafila_sidecar.runtime.mlx_thread import MlxThread
+from kafila_sidecar.serving.engine import EngineLimits
+from kafila_sidecar.serving.standstill import WatchedThread
+from tests.sidecar.serving.stages import LIMITS, NAMES, STOP, answer, ask, party
+
+pytestmark = pytest.mark.mlx
+
+
+class Hang:
+    """A step that lasts until it may end."""
+
+    def __init__(self) -> None:
+        self.may_end = threading.Event()
+        self.runs = threading.Event()
+
+    def __call__(self) -> None:
+        self.runs.set()
+        assert self.may_end.wait(20)
+
+
+@pytest.fixture
+async def mlx() -> AsyncIterator[MlxThread]:
+    made = MlxThread()
+    await made.run(lambda: None)
+    yield made
+    made.close()
+
+
+async def test_step_when_it_stands_still_then_told_once_and_others_go_on_after_it(mlx: MlxThread) -> None:
+    told, hang = list[float](), Hang()
+    watched = WatchedThread(mlx, stalled=told.append, floor_s=0.05)
+    stuck, behind = asyncio.create_task(watched.run(hang)), asyncio.create_task(watched.run(lambda: "here"))
+    async with asyncio.timeout(10):
+        while not told:  # noqa: ASYNC110  # it is told to nobody else
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        hang.may_end.set()
+        await stuck
+        assert await behind == "here"
+    assert len(told) == 1
+    assert told[0] >= 0.05
+
+
+async def test_step_when_another_sessions_step_is_in_its_way_then_only_the_other_is_told(mlx: MlxThread) -> None:
+    ours, theirs, hang = list[float](), list[float](), Hang()
+    other = WatchedThread(mlx, stalled=theirs.append, floor_s=0.05)
+    waiting = WatchedThread(mlx, stalled=ours.append, floor_s=0.05)
+    tasks = [asyncio.create_task(other.run(hang)), asyncio.create_task(waiting.run(lambda: None))]
+    async with asyncio.timeout(10):
+        while not theirs:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        hang.may_end.set()
+        await asyncio.gather(*tasks)
+    assert ours == []
+
+
+async def test_step_when_it_never_gets_its_turn_then_told_in_the_end(mlx: MlxThread) -> None:
+    ours, hang = list[float](), Hang()
+    waiting = WatchedThread(mlx, stalled=ours.append, floor_s=0.02, queue_s=0.1)
+    tasks = [asyncio.create_task(mlx.run(hang)), asyncio.create_task(waiting.run(lambda: None))]
+    async with asyncio.timeout(10):
+        while not ours:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        hang.may_end.set()
+        await asyncio.gather(*tasks)
+    assert ours[0] >= 0.1
+
+
+async def test_step_when_steps_take_long_here_then_the_deadline_grows_with_them(mlx: MlxThread) -> None:
+    told = list[float]()
+    watched = WatchedThread(mlx, stalled=told.append, floor_s=0.0)
+    assert watched._deadline_s == 0.0
+    watched._longest_s = 30.0
+    await watched.run(lambda: None)
+    assert watched._deadline_s == 120.0
+    assert told == []
+
+
+async def test_step_when_this_process_was_stopped_meanwhile_then_it_is_not_blamed(mlx: MlxThread) -> None:
+    told, hang = list[float](), Hang()
+    watched = WatchedThread(mlx, stalled=told.append, floor_s=0.01)
+    stuck = asyncio.create_task(watched.run(hang))
+    await asyncio.to_thread(hang.runs.wait, 10)
+    watched.close()
+    watched._has_told = False
+    await asyncio.sleep(0.05)
+    watched._look(asyncio.get_running_loop().time() - 3)  # what a timer finds that comes three seconds late
+    assert told == []
+    watched._look(asyncio.get_running_loop().time())
+    assert len(told) == 1
+    hang.may_end.set()
+    await stuck
+
+
+async def test_step_when_closed_then_nothing_is_told(mlx: MlxThread) -> None:
+    told, hang = list[float](), Hang()
+    watched = WatchedThread(mlx, stalled=told.append, floor_s=0.05)
+    stuck = asyncio.create_task(watched.run(hang))
+    await asyncio.to_thread(hang.runs.wait, 10)
+    watched.close()
+    await asyncio.sleep(0.2)
+    hang.may_end.set()
+    await stuck
+    assert told == []
+
+
+async def test_stage_when_its_model_hangs_then_it_says_so_and_stops_all_the_same(tiny: Path, tmp_path: Path) -> None:
+    limits = replace(LIMITS, step_floor_s=0.3, clear_deadline_s=0.1)
+    async with party(tiny, tmp_path, *NAMES, limits=limits) as made:
+        await made.serve((0, 3, 6), ("ada", "bob"))
+        expected, _ = await answer(made["dan"], ask())
+        asking: asyncio.Task[Any] | None = None
+        hang = Hang()
+        shard = made["bob"].stage._holding.shard
+        assert shard is not None
+        run_blocks = shard.run_blocks
+
+        def hanging(*given: Any) -> Any:
+            hang()
+            return run_blocks(*given)
+
+        shard.run_blocks = hanging  # type: ignore[assignment, method-assign]
+        asking = asyncio.create_task(answer(made["dan"], ask()))
+        async with asyncio.timeout(10):
+            while not made["bob"].broken:  # noqa: ASYNC110  # the stages tell nobody
+                await asyncio.sleep(0.01)
+            await made["bob"].stage.close(STOP)
+            await made.stop(members=("ada", "cyd", "dan"))
+        (code, sentence), *_ = made["bob"].broken
+        assert code == "DEADLINE_EXCEEDED"
+        assert sentence.startswith("bob's model has not moved for ")
+        hang.may_end.set()  # all members of this test share the thread
+        await made.serve((0, 2, 6), ("ada", "cyd"), members=("ada", "cyd", "dan"))
+        assert (await asking)[0] == expected
+
+
+async def test_stop_when_a_long_prompt_is_read_then_at_most_one_more_chunk_runs_before_the_next_load(
+    tiny: Path, tmp_path: Path
+) -> None:
+    limits = replace(LIMITS, engine=EngineLimits(prefill_chunk_tokens=2))
+    async with party(tiny, tmp_path, *NAMES, limits=limits) as made:
+        await made.serve((0, 3, 6), ("ada", "bob"))
+        chunks = list[str]()
+        for name, call in (("ada", "embed_and_blocks"), ("bob", "run_blocks")):
+            shard = made[name].stage._holding.shard
+            counted(shard, call, chunks)
+        asking = asyncio.create_task(answer(made["dan"], ask("x" * 200)))
+        async with asyncio.timeout(10):
+            while len(chunks) < 6:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        before = len(chunks)
+        stopping = asyncio.create_task(made.stop())
+        await made.mlx.run(lambda: None)  # what a load would wait for
+        assert len(chunks) - before <= 2  # one that runs, and one on the other stage of this shared thread
+        await stopping
+        await made.serve((0, 3, 6), ("ada", "bob"))
+        assert (await asking)[1].done
+
+
+def counted(shard: Any, call: str, runs: list[str]) -> None:
+    real = getattr(shard, call)
+
+    def run(*given: Any) -> Any:
+        runs.append(call)
+        return real(*given)
+
+    setattr(shard, call, run)

@@ -1,0 +1,118 @@
+"""A member that missed any of the news, since it hung or was cut off: it catches up, or learns that it is out, and
+whatever it does meanwhile is no bug."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafila_sidecar.errors import KafilaError
+from kafila_sidecar.session.channel.events import HostChanged, MemberRemoved
+from kafila_sidecar.session.channel.upkeep import Letter
+from tests.sidecar.session.trust_world import go
+from tests.sidecar.session.village import Village, told
+
+NAMES = ("anna", "ben", "carl", "dora")
+VICTIM = "ben"
+
+
+class LossyVillage(Village):
+    """Which messages reach the victim, in the order of sending, a test says; after those, all."""
+
+    def __init__(self, arrives: Sequence[bool]) -> None:
+        self.arrives: list[bool] = []
+        super().__init__(*NAMES)
+        self.arrives = list(arrives)
+
+    def _deliver(self, sender: str, letter: Letter) -> None:
+        readers = tuple(one for one in letter.readers if one.name != VICTIM or not self.arrives or self.arrives.pop(0))
+        super()._deliver(sender, Letter(readers, letter.sealed))
+
+
+def _host(village: Village) -> str:
+    return next(name for name, one in village.people.items() if one.replica.is_host and name not in village.deaf)
+
+
+def _join(village: Village) -> None:
+    if "eve" not in village.people:
+        village.join("eve", by=_host(village))
+
+
+def _remove(name: str, reason: str) -> Callable[[Village], None]:
+    def happens(village: Village) -> None:
+        host = _host(village)
+        village.do(host, village[host].upkeep.remove(name, reason))
+
+    return happens
+
+
+def _succeed(village: Village) -> None:
+    """The host is lost, and everybody but the victim votes."""
+    village.deaf.add("host")
+    for name in village["anna"].names:
+        if name not in ("host", VICTIM):
+            village.do(name, village[name].upkeep.vote("anna"))
+
+
+HAPPENINGS: dict[str, Callable[[Village], None]] = {
+    "somebody says something": lambda village: village.say("carl", go(1)),
+    "the victim says something": lambda village: village.say(VICTIM, go(1)),
+    "the victim misses the host": lambda village: village.do(VICTIM, village[VICTIM].upkeep.vote("anna")),
+    "a newcomer": _join,
+    "dora is lost": _remove("dora", "lost"),
+    "dora is kicked": _remove("dora", "removed"),
+    "the victim is lost": _remove(VICTIM, "lost"),
+    "the victim is kicked": _remove(VICTIM, "removed"),
+    "the host is succeeded": _succeed,
+    "locked": lambda village: village.do("host", village["host"].upkeep.lock(True)),
+}
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.sampled_from(sorted(HAPPENINGS)), min_size=1, max_size=8),
+    st.lists(st.booleans(), max_size=40),
+)
+def test_member_when_it_missed_any_news_then_it_catches_up_or_learns_that_it_is_out(
+    happenings: list[str], arrives: list[bool]
+) -> None:
+    village = LossyVillage(arrives)
+    for what in happenings:
+        try:
+            HAPPENINGS[what](village)
+        except KafilaError:
+            continue  # it was said in words that this can't be now
+    village.arrives.clear()
+    village.returns(VICTIM)
+    for number in range(32):
+        village.say(VICTIM, go(number))
+    victim = village[VICTIM]
+    host = village[_host(village)]
+    is_out = bool(told(victim, MemberRemoved, lambda event: event.name == VICTIM))  # type: ignore[attr-defined]
+    assert is_out is (VICTIM not in host.names)
+    assert is_out or victim.names == host.names
+
+
+@pytest.mark.parametrize("reason", ["lost", "removed"])
+def test_member_when_it_was_removed_while_it_hung_then_whatever_it_does_next_changes_nothing(reason: str) -> None:
+    village = Village(*NAMES)
+    village.do("host", village["host"].upkeep.remove(VICTIM, reason))
+    victim = village[VICTIM]
+    assert told(victim, MemberRemoved)
+    assert victim.upkeep.vote("anna").letters == []
+    assert victim.upkeep.settle([]).letters == []
+    victim.replica.write_entries()
+    village.say(VICTIM, go(1))
+    assert victim.names == village["host"].names
+
+
+def test_host_when_it_slept_while_the_others_went_on_then_its_first_word_is_answered_by_how_the_log_went_on() -> None:
+    village = Village(*NAMES)
+    _succeed(village)
+    village.deaf.discard("host")
+    assert village["host"].replica.is_host
+    village.say("host", go(1))
+    assert told(village["host"], MemberRemoved, lambda event: event == MemberRemoved("host", "lost"))
+    assert told(village["host"], HostChanged)
+    assert not village["host"].replica.is_host

@@ -1,0 +1,170 @@
+"""What is kept of a session: the same again after a crash at any moment, private, and never a reason to fail."""
+
+import logging
+import os
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kafila_proto import sidecar_pb2 as pb
+from kafila_sidecar.errors import KafilaError
+from kafila_sidecar.session.keeping.file import HEADER, read_whole, write_whole
+from kafila_sidecar.session.keeping.keeper import FILE, Keeper, kept_sessions
+from kafila_sidecar.session.keeping.kept import KEPT_FOR_S, KeptPlace, KeptSession, kept_from
+from kafila_sidecar.session.membership.entries import admit, found_log
+from kafila_sidecar.session.membership.identity import make_identity
+from kafila_sidecar.session.rendezvous.address import parse_address
+from kafila_sidecar.session.rendezvous.mailbox import MailboxPlace
+from tests.sidecar.session.channel_world import TERMS
+from tests.support.fuzz import fuzz
+
+HOST = make_identity()
+PLACE = KeptPlace(parse_address("192.0.2.7:7770#jlyz4dfazcnx7dpb4mdg"), MailboxPlace(7, 2, host=1, secret=b"s" * 32))
+
+
+def kept() -> KeptSession:
+    log = found_log(HOST, session=bytes(16), terms=TERMS, name="hal", mailbox=1)
+    other = make_identity()
+    admit(log, HOST, name="ada", certificate=other.der, agreement=other.agreement, mailbox=2)
+    return KeptSession(
+        identity=HOST,
+        name="hal",
+        log=log,
+        key=bytes(range(32)),
+        places=(PLACE,),
+        words=("ocean", "velvet", "lamp"),
+        lend_bytes=7,
+        typed="7-ocean-velvet-lamp",
+        stub_model=pb.StubModel(name="m").SerializeToString(),
+        formed=True,
+        seen_at=1000.5,
+        note="anybody",
+        model="/models/mine",
+    )
+
+
+def test_session_when_read_again_then_it_is_the_same() -> None:
+    before = kept()
+    after = kept_from(before.to_bytes())
+    assert after.to_bytes() == before.to_bytes()
+    assert (after.name, after.words, after.places, after.log.members) == (
+        before.name, before.words, before.places, before.log.members
+    )  # fmt: skip
+    message = b"signed by the same key"
+    assert after.identity.sign(b"control", message) == HOST.sign(b"control", message)
+
+
+def test_file_when_written_then_only_its_owner_can_read_it(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "kept"
+    write_whole(path, b"secret")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert read_whole(path) == b"secret"
+
+
+def test_file_when_writing_stopped_at_any_byte_then_what_was_there_before(tmp_path: Path) -> None:
+    path = tmp_path / "kept"
+    write_whole(path, b"before")
+    write_whole(tmp_path / "other", b"after, and longer")
+    whole = (tmp_path / "other").read_bytes()
+    for length in range(len(whole) + 1):
+        path.with_name("kept.new").write_bytes(whole[:length])
+        assert read_whole(path) == b"before"
+    write_whole(path, b"later")  # over what the crash has left
+    assert read_whole(path) == b"later"
+
+
+def test_file_when_cut_at_any_byte_or_flipped_then_set_aside_in_words(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "kept"
+    write_whole(path, b"all of it")
+    whole = path.read_bytes()
+    damaged = [whole[:length] for length in range(len(whole))]
+    damaged += [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(len(whole))]
+    damaged.append(whole + b"x")
+    for data in damaged:
+        path.write_bytes(data)
+        caplog.clear()
+        assert read_whole(path) is None
+        assert "renamed to kept.broken" in caplog.text
+        assert not path.exists()
+        assert (tmp_path / "kept.broken").read_bytes() == data
+
+
+def test_file_when_the_disk_has_no_room_then_the_one_before_stays(tmp_path: Path) -> None:
+    """A child with a limit on the size of files, as a full disk ends a write in the middle."""
+    path = tmp_path / "kept"
+    write_whole(path, b"before")
+    child = os.fork()
+    if child == 0:
+        import resource
+        import signal
+
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
+        try:
+            write_whole(path, b"x" * 1000)
+        except OSError:
+            os._exit(7)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert read_whole(path) == b"before"
+
+
+def test_keeper_when_it_can_not_write_then_it_says_so_once_and_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    keeper = Keeper(tmp_path / "file" / "one", kept())  # no folder can be there
+    with caplog.at_level(logging.WARNING):
+        keeper.note(typed="a")
+        keeper.note(typed="b")
+    assert "can't be written" in keeper.trouble
+    assert caplog.text.count("can't be written") == 1
+    assert keeper.kept.typed == "b"
+    keeper.folder = tmp_path / "one"
+    keeper.note()
+    assert keeper.trouble == ""
+
+
+def test_sessions_when_one_of_them_is_damaged_then_the_others_are_there(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        Keeper(tmp_path / name, replace(kept(), typed=name)).note()
+    (tmp_path / "a" / FILE).write_bytes(HEADER)
+    write_whole(tmp_path / "b" / FILE, b"\x0a\xff")  # well kept nonsense
+    assert [one.kept.typed for one in kept_sessions(tmp_path)] == ["c"]
+    assert [path.parent.name for path in sorted(tmp_path.glob("*/kept.broken"))] == ["a", "b"]
+
+
+def test_keeper_when_it_forgets_then_nothing_is_left_and_nothing_comes_back(tmp_path: Path) -> None:
+    keeper = Keeper(tmp_path / "one", kept())
+    keeper.note()
+    keeper.forget()
+    keeper.note(typed="late")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("seen_at", "now", "too_old"),
+    [
+        (0.0, KEPT_FOR_S - 1, False),
+        (0.0, KEPT_FOR_S + 1, True),
+        (1e9, 5.0, False),  # the clock was ahead when it was noted, or is behind now
+    ],
+)
+def test_keeper_when_asked_how_old_it_is_then_a_clock_put_back_ends_nothing(
+    tmp_path: Path, seen_at: float, now: float, too_old: bool
+) -> None:
+    keeper = Keeper(tmp_path, replace(kept(), seen_at=seen_at), clock=lambda: now)
+    assert keeper.is_too_old == too_old
+    keeper.seen()
+    assert keeper.kept.seen_at == now
+    assert not keeper.is_too_old
+
+
+@pytest.mark.fuzz
+def test_session_when_the_bytes_are_hostile_then_typed() -> None:
+    assert fuzz(kept_from, [kept().to_bytes()], errors=(KafilaError,)) >= 1

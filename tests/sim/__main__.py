@@ -1,0 +1,83 @@
+"""`python -m tests.sim`: plays seeds, and replays one with its timeline."""
+
+import argparse
+import asyncio
+import gc
+import logging
+import os
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+
+from tests.sim.clock import PROCESS, START_S
+from tests.sim.play import Outcome, play
+
+HASH_SEED = "0"  # the order of words in sets is part of what a seed replays
+
+
+def main() -> int:
+    if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
+        again = [sys.executable, "-m", "tests.sim", *sys.argv[1:]]
+        os.execve(sys.executable, again, {**os.environ, "PYTHONHASHSEED": HASH_SEED})
+    parser = argparse.ArgumentParser(description="sessions under random schedules")
+    parser.add_argument("--seed", type=int, help="replay this one, with its timeline")
+    parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--verbose", action="store_true", help="with the product's own log lines")
+    parser.add_argument("--all", action="store_true", help="tell what is passed over as well")
+    asked = parser.parse_args()
+    if asked.seed is not None:
+        return _replay(asked.seed, verbose=asked.verbose)
+    return _many(range(asked.first, asked.first + asked.count), asked.jobs, tell_all=asked.all)
+
+
+def _name_process(record: logging.LogRecord) -> bool:
+    process = PROCESS.get()
+    now_s = asyncio.get_running_loop().time() - START_S
+    record.process_name = f"{now_s:9.3f}  {process.name if process else '':<6}"
+    return True
+
+
+def _replay(seed: int, *, verbose: bool) -> int:
+    if verbose:
+        logging.basicConfig(level=logging.INFO, format="%(process_name)s          %(message)s", stream=sys.stdout)
+        logging.getLogger().handlers[0].addFilter(_name_process)
+    outcome = play(seed, say=print)
+    for sentence in outcome.broken:
+        print(f"BROKEN  {sentence}")
+    for sentence in outcome.passed_over:
+        print(f"not yet {sentence}")
+    print(f"seed {seed}: trace {outcome.trace}, {outcome.virtual_s:.0f} s")
+    return 1 if outcome.broken else 0
+
+
+def _many(seeds: range, jobs: int, *, tell_all: bool) -> int:
+    began = time.monotonic()
+    with ProcessPoolExecutor(jobs, initializer=_begin) as pool:
+        outcomes = list(pool.map(play, seeds, chunksize=8))
+    for outcome in outcomes:
+        for sentence in outcome.broken + (outcome.passed_over if tell_all else []):
+            print(f"seed {outcome.seed}: {sentence}")
+    took_s = time.monotonic() - began
+    _sum_up(outcomes)
+    print(f"{len(outcomes)} schedules in {took_s:.0f} s, {len(outcomes) / took_s:.1f} a second")
+    return 1 if any(outcome.broken for outcome in outcomes) else 0
+
+
+def _begin() -> None:
+    """What is there already need not be looked through after each run; the product's log is for a replay."""
+    gc.freeze()
+    logging.disable()
+
+
+def _sum_up(outcomes: list[Outcome]) -> None:
+    for word, kind in (("broken", "broken"), ("not yet", "passed_over")):
+        laws = Counter(s.partition(":")[0] for o in outcomes for s in {*getattr(o, kind)})
+        seeds = sum(bool(getattr(o, kind)) for o in outcomes)
+        print(f"{word}: {seeds} of {len(outcomes)} schedules" + "".join(f", {law} {n}" for law, n in laws.items()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,176 @@
+"""Machines: a disk that stays, processes that come and go, and the seat in the session that each of them takes."""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from kafila_sidecar.errors import KafilaError
+from kafila_sidecar.machine.participation import Participation
+from kafila_sidecar.machine.seat import Seat
+from kafila_sidecar.machine.watching import Changes
+from kafila_sidecar.session.channel.channel import Channel
+from kafila_sidecar.session.channel.replica import Replica
+from kafila_sidecar.session.comeback import CameBack, Entering, Told, come_back
+from kafila_sidecar.session.coordination.states import State
+from kafila_sidecar.session.keeping.keeper import Keeper
+from kafila_sidecar.session.opening import Local
+from kafila_sidecar.session.rendezvous.code import Code
+from kafila_sidecar.session.rendezvous.mailbox import MailboxPlace
+from tests.sim.clock import Life, Process, SimLoop
+from tests.sim.internet import Internet
+from tests.sim.links import Links, SimEndpoint
+from tests.sim.members import VERSIONS, Hardware, channel_of, join_by_code, new_keeper, old_keeper, take_part
+from tests.sim.model import Disk, ModelHost, SimThread, SimWeights
+from tests.sim.rendezvous import SimMailbox, SimRendezvous, enter, enter_again
+
+JOIN_TRIES = 3
+TYPES_AGAIN_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all machines stand in. `folder`: for the few real files. `codes`: what people could pass on now."""
+
+    loop: SimLoop
+    internet: Internet
+    rendezvous: SimRendezvous
+    links: Links
+    host: ModelHost
+    folder: Path
+    note: Callable[[str, str], None]
+    codes: Callable[[], Iterator[Code]]
+
+
+@dataclass(eq=False, slots=True)
+class Machine:
+    """`is_out`: why its person wants, or gets, no place any more."""
+
+    name: str
+    number: int
+    hardware: Hardware
+    around: Surroundings
+    disk: Disk = field(default_factory=Disk)
+    process: Process | None = None
+    seat: Seat | None = None
+    participation: Participation | None = None  # the latest
+    running: "asyncio.Task[Any] | None" = None
+    member_name: str = ""
+    is_out: str = ""
+    reached_since_s: float | None = 0.0  # since when it runs, and most of the others who do reach it
+    met_since_s: dict[str, float] = field(default_factory=dict)  # since when it and another one reach each other
+    known_as: set[str] = field(default_factory=set)  # whom its session had as members when it was last looked at
+    told: str = ""  # what the timeline said last
+
+    @property
+    def runs(self) -> bool:
+        return self.process is not None and self.process.life is Life.RUNS
+
+    @property
+    def state(self) -> State | None:
+        return self.participation.driver.follower.state if self.participation else None
+
+    def start_as(self, place: MailboxPlace, replica: Replica) -> None:
+        """A process that is a member already."""
+        self._begin(self._live(self._new_process(), place, replica))
+
+    def start(self) -> None:
+        """A process that comes back by itself to where its machine was before, or whose person types the code."""
+        process = self._new_process()
+        keeper = old_keeper(self.around.folder, self.disk, process)
+        self._begin(self._join(process) if keeper is None else self._sit(process, keeper, None))
+
+    def command(self, call: Callable[..., object], *arguments: object) -> None:
+        """As this machine's person says; a hung process hears it when it wakes."""
+        if self.process is not None and self.process.life is not Life.DEAD:
+            self.around.loop.call_soon(call, *arguments, context=self.process.context)
+
+    # ---- Private
+
+    def _new_process(self) -> Process:
+        self.process = Process(self.name, self.around.loop)
+        self.seat = self.participation = None
+        return self.process
+
+    def _begin(self, life: Any) -> None:
+        assert self.process is not None
+        self.running = self.process.start(life, f"machine {self.name}")
+
+    async def _live(self, process: Process, place: MailboxPlace, replica: Replica) -> None:
+        mailbox = SimMailbox(self.around.rendezvous, process, place)
+        await mailbox.attend()
+        keeper = new_keeper(self.around.folder, self.disk, process, mailbox, replica)
+        await self._sit(process, keeper, channel_of(mailbox, replica, keeper))
+
+    async def _join(self, process: Process) -> None:
+        """A person types the code, and again when that failed."""
+        for _ in range(JOIN_TRIES):
+            if (code := next(self.around.codes(), None)) is not None:
+                try:
+                    mailbox = await enter(self.around.rendezvous, process, code.room)
+                    replica = await join_by_code(mailbox, code, self.name)
+                except (KafilaError, TimeoutError) as error:
+                    self.around.note(self.name, f"could not join: {error}")
+                else:
+                    self.around.note(self.name, f"joined as {replica.self_name}")
+                    keeper = new_keeper(self.around.folder, self.disk, process, mailbox, replica)
+                    await self._sit(process, keeper, channel_of(mailbox, replica, keeper))
+                    return
+            await asyncio.sleep(TYPES_AGAIN_S)
+        self.is_out = self.is_out or "it never came in"
+
+    async def _sit(self, process: Process, keeper: Keeper, channel: Channel | None) -> None:
+        """As the node does for each session; `channel`: None for one that this machine was in before."""
+        changes = Changes()
+        present = None if channel is None else self._take_part(process, channel, changes)
+
+        async def back(known: Keeper, told: Told, moved: asyncio.Event) -> CameBack:
+            self.around.note(self.name, "comes back")
+            local = Local(self.around.folder, VERSIONS)
+            ways_in = partial(self._ways_in, process)
+            return await come_back(keeper=known, local=local, told=told, moved=moved, ways_in=ways_in)
+
+        async def take_part_again(came: CameBack, _: Keeper, noted: Changes) -> Participation:
+            self.around.note(self.name, "is back" + (" and leads" if came.leads else ""))
+            return self._take_part(process, came.channel, noted)
+
+        self.seat = Seat(
+            keeper=keeper, changes=changes, present=present, come_back=back, take_part=take_part_again, spoken=str
+        )
+        await self.seat.run()
+        fault = self.participation.driver.follower.fault if self.participation else None
+        self.around.note(self.name, f"its session is over: {fault.sentence if fault else 'left'}")
+
+    def _ways_in(self, process: Process, keeper: Keeper) -> Iterator[Entering]:
+        server = self.around.rendezvous
+        for place in keeper.kept.places:
+            yield cast(Entering, partial(enter, server, process, place.mailbox.room))
+            yield cast(Entering, partial(enter_again, server, process, place.mailbox))
+
+    def _take_part(self, process: Process, channel: Channel, changes: Changes) -> Participation:
+        around, hardware = self.around, self.hardware
+        self.member_name, self.known_as = channel.self_name, set()
+        self.participation = take_part(
+            channel,
+            process=process,
+            endpoint=SimEndpoint(around.links, process, self.number),
+            weights=SimWeights(self.disk, around.host, hardware.bytes_per_s),
+            thread=SimThread(around.loop, hardware.slowness),
+            hardware=hardware,
+            changes=changes,
+        )
+        return self.participation
+
+
+def hardware_of(name: str, seed: int, memory_bytes: int) -> Hardware:
+    """What a machine of this name has in a seed's world."""
+    chance = random.Random(f"machine {seed} {name}")
+    return Hardware(
+        memory_bytes=memory_bytes,
+        slowness=chance.choice((1.0, 1.5, 2.5)),
+        bytes_per_s=chance.choice((1e8, 2e8, 4e8)),
+        measuring_s=chance.choice((0.5, 1.5, 3.0)),
+    )

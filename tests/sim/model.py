@@ -1,0 +1,313 @@
+"""A model whose every token is a hash of all that it was fed, block by block, and what loads and runs it.
+
+Block b keeps k_b, and turns x at position p into k_b := H(b, k_b, x, p). The head picks H(last block's k) for the next
+token. However the blocks are divided, the text is the same; a token lost, doubled or out of order in any block's cache
+gives another one.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from struct import pack, unpack
+from types import SimpleNamespace
+from typing import Any, cast
+
+from kafila_proto import ring_pb2
+from kafila_sidecar.errors import InvalidInput, NotFound, Unavailable
+from kafila_sidecar.runtime.shard.finite import TokenLayout, check_state
+from kafila_sidecar.runtime.shard.shard import Shard
+from kafila_sidecar.runtime.shard.state import HiddenState
+from kafila_sidecar.runtime.text.sample import Sampler
+from kafila_sidecar.runtime.text.vocabulary import Vocabulary
+from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
+from tests.sim.clock import SimLoop
+
+BLOCKS = 8
+VOCABULARY = 97
+END = 0
+BLOCK_BYTES = 100_000_000
+CONTEXT = 128
+CONCURRENCY = 2
+BLOCK_S = 0.03  # a token through a block
+CHUNK_TOKENS = 8
+MODEL = {
+    "blocks": BLOCKS,
+    "block_bytes": BLOCK_BYTES,
+    "embed_bytes": 50_000_000,
+    "unembed_bytes": 50_000_000,
+    "norm_bytes": 4096,
+    "tied": False,
+    "kv_bytes_per_token_per_block": 4096,
+}
+TERMS = PlanningTerms(members_wanted=0, model=MODEL, context_tokens=CONTEXT, concurrency=CONCURRENCY)
+WIDTH = 4  # elements of a token's state
+_MASK = (1 << 64) - 1
+
+
+def _mix(*parts: int) -> int:
+    return hash(parts) & _MASK
+
+
+def _written(xs: Sequence[int]) -> bytes:
+    """Numbers of 64 bits as finite float32, 16 bits in each."""
+    parts = [float(x >> shift & 0xFFFF) for x in xs for shift in (0, 16, 32, 48)]
+    return pack(f"<{len(parts)}f", *parts)
+
+
+def _read(payload: bytes | memoryview) -> list[int]:
+    parts = [int(part) for part in unpack(f"<{len(payload) // 4}f", payload)]
+    return [
+        parts[i] | parts[i + 1] << 16 | parts[i + 2] << 32 | parts[i + 3] << 48 for i in range(0, len(parts), WIDTH)
+    ]
+
+
+@lru_cache(maxsize=4096)
+def right_answer(prompt: tuple[int, ...], most: int) -> tuple[int, ...]:
+    """What the whole model says."""
+    caches, position, answer = [0] * BLOCKS, 0, list[int]()
+    fed: Sequence[int] = prompt
+    while True:
+        for token in fed:
+            x = _mix(token, position)
+            for block in range(BLOCKS):
+                x = caches[block] = _mix(block, caches[block], x, position)
+            position += 1
+        answer.append(_mix(x) % VOCABULARY)
+        if answer[-1] == END or len(answer) >= most or len(prompt) + len(answer) >= CONTEXT:
+            return tuple(answer)
+        fed = answer[-1:]
+
+
+class HashShard:
+    """The blocks [start, end); as `Shard`."""
+
+    entry = last = TokenLayout(WIDTH, WIDTH)
+    takes_rows = can_rewind = False
+
+    def __init__(self, start: int, end: int) -> None:
+        self.start, self.end = start, end
+        self.weight_bytes = (end - start) * BLOCK_BYTES
+        self._at: dict[int, tuple[int, list[int]]] = {}  # sequence -> position, the blocks' caches
+
+    def embed_and_blocks(self, sequence: int, tokens: Sequence[int]) -> HiddenState:
+        position, _ = self._at.setdefault(sequence, (0, [0] * (self.end - self.start)))
+        return self._through(sequence, position, [_mix(token, position + i) for i, token in enumerate(tokens)])
+
+    def run_blocks(self, sequence: int, state: HiddenState) -> HiddenState:
+        if state.position == 0:
+            self._at.setdefault(sequence, (0, [0] * (self.end - self.start)))
+        if sequence not in self._at:
+            raise NotFound(f"sequence {sequence} is not known here")
+        if self._at[sequence][0] != state.position:
+            raise InvalidInput(f"a state at {state.position} came to a sequence at {self._at[sequence][0]}")
+        return self._through(sequence, state.position, _read(state.payload))
+
+    def check_next(self, sequence: int, state: HiddenState) -> None:
+        if self.position(sequence) != state.position:
+            raise InvalidInput(f"a state at {state.position} came to a sequence at {self.position(sequence)}")
+        check_state(state, self.entry)
+
+    def absorb(self, sequence: int, state: HiddenState) -> None:
+        self.run_blocks(sequence, state)
+
+    def next_token(self, sequence: int, state: HiddenState, sampler: Any) -> int:
+        return _mix(_read(state.payload)[-1]) % VOCABULARY
+
+    def position(self, sequence: int) -> int:
+        return self._at[sequence][0] if sequence in self._at else 0
+
+    def release(self, sequence: int) -> None:
+        self._at.pop(sequence, None)
+
+    @property
+    def active(self) -> int:
+        return len(self._at)
+
+    def close(self) -> None:
+        self._at.clear()
+
+    def _through(self, sequence: int, position: int, xs: Sequence[int]) -> HiddenState:
+        caches, out = self._at[sequence][1], []
+        for i, x in enumerate(xs):
+            for at in range(self.end - self.start):
+                x = caches[at] = _mix(self.start + at, caches[at], x, position + i)
+            out.append(x)
+        self._at[sequence] = (position + len(xs), caches)
+        return HiddenState(_written(out), "float32", (1, len(out), WIDTH), position)
+
+
+def load_shard(*, start: int, end: int, before: Any = None, **_: Any) -> Shard:
+    """As `Shard.load`."""
+    if before is not None:
+        before.close()
+    return cast(Shard, HashShard(start, end))
+
+
+class NumberText:
+    """A token is its number and a space."""
+
+    def add(self, token: int) -> str:
+        return "" if token == END else f"{token} "
+
+    def finish(self) -> str:
+        return ""
+
+
+class NumberVocabulary:
+    """As `Vocabulary`."""
+
+    generation_config: dict[str, Any] = {}  # noqa: RUF012
+    size = VOCABULARY
+    gaps = ()
+    eos_ids = frozenset((END,))
+
+    def stream(self, *, after_raw_prompt: bool = False) -> NumberText:
+        return NumberText()
+
+
+class NumberPrompts:
+    """As `TextProcess`: a prompt is numbers."""
+
+    def __init__(self, folder: Path) -> None: ...
+
+    async def vocabulary(self) -> Vocabulary:
+        await asyncio.sleep(0.0005)
+        return cast(Vocabulary, NumberVocabulary())
+
+    async def ids(self, prompt: str, **_: Any) -> list[int]:
+        await asyncio.sleep(0.0005)
+        return [int(word) for word in prompt.split()]
+
+    def kill(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class SimThread:
+    """As `MlxThread`: one call after another, each for the time that it would take, a machine's own."""
+
+    def __init__(self, loop: SimLoop, slowness: float) -> None:
+        self._loop = loop
+        self._slowness = slowness
+        self._free_at = 0.0
+
+    async def run(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        self._free_at = max(self._free_at, self._loop.now) + self._cost_s(call, arguments)
+        outcome = self._loop.create_future()
+        self._loop.call_at(self._free_at, self._do, outcome, call, arguments, named)
+        return await outcome
+
+    def _do(self, outcome: "asyncio.Future[Any]", call: Any, arguments: Any, named: Any) -> None:
+        if outcome.cancelled():
+            return  # it had not begun
+        try:
+            result = self._result(call, arguments, named)
+        except Exception as error:  # noqa: BLE001  # the caller gets it
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(result)
+
+    def _result(self, call: Any, arguments: Any, named: Any) -> Any:
+        if call is Sampler:
+            return SimpleNamespace()
+        return call(*arguments, **named)
+
+    def _cost_s(self, call: Any, arguments: Any) -> float:
+        """Of what runs blocks, by tokens and blocks; all else takes no time to speak of."""
+        shard = getattr(call, "__self__", None)
+        tokens = next((len(a) if isinstance(a, list | tuple) else a.tokens for a in arguments if _has_tokens(a)), 0)
+        if isinstance(shard, HashShard):
+            return self._slowness * BLOCK_S * (shard.end - shard.start) * tokens
+        return 0.0005
+
+
+def _has_tokens(value: Any) -> bool:
+    return isinstance(value, HiddenState | list | tuple)
+
+
+class Disk:
+    """What of the model a machine has; it outlives its process."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self.files: dict[str, bytes] = {}
+
+
+class ModelHost:
+    """Where weights come from."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self.is_up = True
+        self._loop = loop
+        self._back = asyncio.Event()
+
+    def raise_up(self, up: bool) -> None:
+        self.is_up = up
+        if up:
+            self._back.set()
+            self._back = asyncio.Event()
+
+    async def until_back(self) -> None:
+        while not self.is_up:
+            await self._back.wait()
+
+
+class SimWeights:
+    """As `SessionWeights`, for a stage and a driver: parts of the model come from its host, or are on the disk."""
+
+    checkpoint = SimpleNamespace(
+        anatomy=SimpleNamespace(notices=()), config={}, parameters=1, quantization="F32", generation_config={}
+    )
+    small_files = Path("model")
+
+    def __init__(self, disk: Disk, host: ModelHost, bytes_per_s: float) -> None:
+        self._disk = disk
+        self._host = host
+        self._bytes_per_s = bytes_per_s
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        yield
+
+    def shard(self, *, start: int, end: int, head: bool) -> frozenset[str]:
+        return frozenset([f"block {i}" for i in range(start, end)] + (["head"] if head else []))
+
+    async def fetch(self, names: Iterable[str], *, progress: Any = None, waiting: Any = None) -> None:
+        wanted = sorted(names)
+        missing = [name for name in wanted if name not in self._disk.names]
+        for count, name in enumerate(missing, start=len(wanted) - len(missing)):
+            progress(count * BLOCK_BYTES, len(wanted) * BLOCK_BYTES)
+            await self._until_there(waiting)
+            await asyncio.sleep(BLOCK_BYTES / self._bytes_per_s)
+            self._disk.names.add(name)
+        progress(len(wanted) * BLOCK_BYTES, len(wanted) * BLOCK_BYTES)
+
+    async def _until_there(self, waiting: Any) -> None:
+        pause_s, waited_s = 0.5, 0.0
+        while not self._host.is_up:
+            if waited_s > 600:
+                raise Unavailable("the model's host does not answer: try again later")
+            waiting("waits for the model's host")
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self._host.until_back()
+            except TimeoutError:
+                waited_s, pause_s = waited_s + pause_s, min(30.0, 2 * pause_s)
+        waiting("")
+
+    def download_bytes(self, names: Iterable[str]) -> int:
+        return BLOCK_BYTES * sum(name not in self._disk.names for name in names)
+
+    def files_for(self, names: Iterable[str]) -> dict[Path, frozenset[str]]:
+        return {}
+
+    def holds(self) -> ring_pb2.Holds | None:
+        return None
+
+    def learn(self, member: str, held: Any) -> None: ...
+
+    def members(self, names: Any) -> None: ...
+
+    async def answer(self, stream: Any) -> None: ...
