@@ -18,7 +18,7 @@ from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.serving import asking, remote
 from kafila_sidecar.serving import epoch as epochs
-from kafila_sidecar.serving.asking import Patience
+from kafila_sidecar.serving.asking import AnswerPatience
 from kafila_sidecar.serving.engine import EngineLimits
 from kafila_sidecar.serving.epoch import Epoch
 from kafila_sidecar.serving.holding import Holding, LoadShard, Part
@@ -69,7 +69,7 @@ class StageLimits:
     serve_deadline_s: float = SERVE_DEADLINE_S
     clear_deadline_s: float = CLEAR_DEADLINE_S
     step_floor_s: float = FLOOR_S
-    patience: Patience = field(default_factory=Patience)
+    patience: AnswerPatience = field(default_factory=AnswerPatience)
     engine: EngineLimits = field(default_factory=EngineLimits)
 
 

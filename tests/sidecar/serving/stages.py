@@ -17,7 +17,7 @@ from kafila_sidecar.net.link.stream import Stream, StreamKind
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.text.tokenizer import Tokenizer
 from kafila_sidecar.runtime.text.vocabulary import Vocabulary, from_json, to_json
-from kafila_sidecar.serving.asking import Patience
+from kafila_sidecar.serving.asking import AnswerPatience
 from kafila_sidecar.serving.intake import SessionText
 from kafila_sidecar.serving.stage import Stage, StageLimits
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
@@ -30,7 +30,7 @@ BLOCKS = 6
 CONTEXT = 256
 NAMES = ("ada", "bob", "cyd", "dan")
 LIMITS = StageLimits(
-    patience=Patience(epoch_s=20.0, ring_s=10.0, first_pause_s=0.02, longest_pause_s=0.1, give_way_s=0.05)
+    patience=AnswerPatience(epoch_s=20.0, ring_s=10.0, first_pause_s=0.02, longest_pause_s=0.1, give_way_s=0.05)
 )
 STOP = Fault("", "UNAVAILABLE", "the session is being planned again")
 

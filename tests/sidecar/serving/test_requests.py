@@ -115,7 +115,8 @@ class Desk:
 async def test_table_when_full_then_refused_before_any_work_and_later_taken() -> None:
     desk = Desk()
     table = RequestTable(cast(Intake, desk), most=2)
-    opening = [asyncio.ensure_future(table.open(Question(pb.GenerateRequest()))) for _ in range(2)]
+    askers = [Question(pb.GenerateRequest(), asker=name) for name in ("ada", "bob")]  # one's own take turns
+    opening = [asyncio.ensure_future(table.open(question)) for question in askers]
     await asyncio.sleep(0)
     for _ in range(2):  # while they are prepared, and when they stand in it
         with pytest.raises(Exhausted, match="2 requests"):

@@ -98,3 +98,14 @@ def test_scheduler_when_anything_comes_and_goes_then_bounds_and_order_hold(
         assert len(running) == most_running or not queue
         assert len(running) <= most_running
     assert began == sorted(began)
+
+
+def test_turn_when_a_request_had_begun_before_then_it_comes_before_those_that_had_not() -> None:
+    scheduler = Scheduler(most_running=1)
+    for request, has_begun in ((1, False), (2, False), (3, True), (4, False), (5, True)):
+        scheduler.add(request, has_begun=has_begun)
+    turns = []
+    while due := scheduler.due():
+        turns += due
+        scheduler.remove(due[0])
+    assert turns == [3, 5, 1, 2, 4]
