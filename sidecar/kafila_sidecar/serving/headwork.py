@@ -47,7 +47,7 @@ class HeadWork:
         self._mlx = mlx
         self._rows = rows
         self._line = Gathering[Wanted]()
-        self._running = 0  # sequences that are there
+        self.running = 0  # sequences that are there
         self._loop: asyncio.Task[None] | None = None  # while anything waits
 
     async def chunk(self, sequence: int, tokens: Sequence[int]) -> tuple[HiddenState, Spent]:
@@ -70,11 +70,11 @@ class HeadWork:
 
     def enter(self) -> None:
         """One more sequence runs."""
-        self._running += 1
+        self.running += 1
 
     async def release(self, sequence: int) -> None:
         """It is over: what it waits for is not done, what it holds is freed."""
-        self._running -= 1
+        self.running -= 1
         for one in self._line.drop(sequence):
             one.work.done.cancel()
         await self._mlx.run(self._shard.release, sequence)
@@ -90,7 +90,7 @@ class HeadWork:
 
     async def _serve(self) -> None:
         try:
-            while run := self._line.next(self._rows(self._running)):
+            while run := self._line.next(self._rows(self.running)):
                 await self._run([one.work for one in run], run[0].sequence)
         finally:
             self._loop = None

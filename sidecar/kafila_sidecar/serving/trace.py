@@ -23,8 +23,8 @@ LARGEST_FILE_BYTES = 16 * 1024 * 1024  # then the file starts anew, the old one 
 class Circuit:
     """One turn round the ring.
 
-    compute_s, residence_s: per stage in ring order, the head's two parts summed; circuit_s: from the head's first
-    computation to its token.
+    compute_s, residence_s: per stage in ring order, of the whole runs that it was in; rows: sequences in each of them;
+    circuit_s: from the head's first computation to its token, or from one token to the next.
     """
 
     compute_s: tuple[float, ...]
@@ -32,6 +32,11 @@ class Circuit:
     circuit_s: float
     sent_bytes: int
     received_bytes: int
+    rows: tuple[int, ...] = ()
+
+    def was_alone(self, stage: int) -> bool:
+        """Whether a stage ran for this sequence alone: only then is its time what the plan predicts."""
+        return stage < len(self.compute_s) and (not self.rows or self.rows[stage] == 1)
 
     @property
     def network_s(self) -> float:
@@ -138,7 +143,7 @@ class RequestTrace:
             {
                 "member": stage.member,
                 "predicted_s": stage.cost_s or 0.0,
-                "measured_s": _median(step.compute_s[i] for step in steps if i < len(step.compute_s)),
+                "measured_s": _median(step.compute_s[i] for step in steps if step.was_alone(i)),
             }
             for i, stage in enumerate(self._proposal.plan.stages)
         ]
