@@ -62,8 +62,11 @@ def _unavoidable(world: World, answer: Answer) -> bool:
 
 def ready_again(world: World) -> Iterator[str]:
     """Whoever can be in a ready session is, at most SETTLE_S after the last fault. A session that ended for want of
-    memory can't be, nor one whose room the only rendezvous forgot while nobody reached it for a minute."""
-    if _is_short(world) or _has_no_room(world):
+    memory can't be, nor one whose room the only rendezvous forgot while nobody reached it for a minute, nor one of
+    which most members died without a word."""
+    running = sum(machine.runs and not machine.is_out for machine in world.machines.values())
+    dead = sum(m.process is not None and m.process.life is Life.DEAD for m in world.machines.values())
+    if _is_short(world) or _has_no_room(world) or running <= dead:
         return
     for machine in world.machines.values():
         if machine.runs and not machine.is_out and machine.state is not State.READY:
@@ -157,8 +160,8 @@ def healthy_members_stay(world: World) -> None:
         gone, machine.known_as = machine.known_as - members, members
         for name in sorted(gone):
             who = by_name.get(name)
-            if who is None or who.is_out or who.reached_since_s is None:
-                continue
+            if who is None or who.is_out or who.reached_since_s is None or who.participation is None:
+                continue  # it is on its way back
             host = by_name.get(session.channel.host)
             met_since_s = who.met_since_s.get(host.name) if host else None
             if met_since_s is None:
