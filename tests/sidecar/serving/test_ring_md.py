@@ -23,7 +23,7 @@ ACTIVATION = Frame(
     shape=(1, 2, 3),
     payload=memoryview(bytes.fromhex("803f0040404080bf00c04000")),
     needs_output=False,
-    timings=(Timing(compute_s=0.25, residence_s=0.5),),
+    timings=(Timing(compute_s=0.25, residence_s=0.5, rows=2),),
 )
 RELEASE = Frame(kind=FrameKind.RELEASE, epoch=3, sequence=258)
 

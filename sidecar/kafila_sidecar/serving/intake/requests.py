@@ -60,6 +60,12 @@ class Generation:
         """All that the caches of a ring have to have seen before the next token."""
         return [*self.asked.prompt, *self.answer]
 
+    @property
+    def is_last(self) -> bool:
+        """Whether the next token is the last one, whatever it is."""
+        length = len(self.answer) + 1
+        return bool(self.asked.limits.reason_to_stop(len(self.asked.prompt) + length, length))
+
     def replay(self, answer: Sequence[int]) -> None:
         """Takes in what was told before: sampler, text and stop strings are then as if it had been picked here."""
         for token in answer:
