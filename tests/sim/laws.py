@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from kafila_sidecar.session.coordination.states import State
 from tests.sim.clock import Life
-from tests.sim.machines import Machine
+from tests.sim.machines import SimMachine
 from tests.sim.world import SETTLE_S, Answer, World
 
 Law = Callable[[World], Iterator[str]]
@@ -127,7 +127,7 @@ def one_session(world: World) -> None:
     _since(world, key, apart, TWO_SESSIONS_S)
 
 
-def _since(world: World, key: str, wrong: list[tuple[Machine, Machine]], most_s: float) -> None:
+def _since(world: World, key: str, wrong: list[tuple[SimMachine, SimMachine]], most_s: float) -> None:
     if not wrong:
         world.now_wrong_s.pop(key, None)
         return
@@ -138,7 +138,7 @@ def _since(world: World, key: str, wrong: list[tuple[Machine, Machine]], most_s:
         world.now_wrong_s[key] = float("inf")
 
 
-def _host(machine: Machine) -> str:
+def _host(machine: SimMachine) -> str:
     assert machine.participation is not None
     return machine.participation.channel.host
 

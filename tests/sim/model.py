@@ -246,7 +246,7 @@ class Disk:
         self.files: dict[str, bytes] = {}
 
 
-class ModelHost:
+class SimModelHost:
     """Where weights come from."""
 
     def __init__(self, loop: SimLoop) -> None:
@@ -273,7 +273,7 @@ class SimWeights:
     )
     small_files = Path("model")
 
-    def __init__(self, disk: Disk, host: ModelHost, bytes_per_s: float) -> None:
+    def __init__(self, disk: Disk, host: SimModelHost, bytes_per_s: float) -> None:
         self._disk = disk
         self._host = host
         self._bytes_per_s = bytes_per_s

@@ -19,8 +19,8 @@ from kafila_sidecar.runtime.shard.picking import Pick, Picked
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
 from kafila_sidecar.serving.headwork import HeadWork, Spent
-from kafila_sidecar.serving.question import Question, Replies
-from kafila_sidecar.serving.requests import Generation, RequestTable
+from kafila_sidecar.serving.intake.question import Question, Replies
+from kafila_sidecar.serving.intake.requests import Generation, RequestTable
 from kafila_sidecar.serving.ring import Interrupted, Returned, Ring
 from kafila_sidecar.serving.scheduler import MOST_WAITING, ChunkPace, Scheduler
 from kafila_sidecar.serving.standstill import ModelThread

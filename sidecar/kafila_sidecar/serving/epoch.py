@@ -14,9 +14,9 @@ from kafila_sidecar.runtime.footprint import PREFILL_CHUNK_TOKENS
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.serving import remote
 from kafila_sidecar.serving.engine import Ended, Engine, EngineLimits
-from kafila_sidecar.serving.hop import HopSender
-from kafila_sidecar.serving.question import Question, Replies
-from kafila_sidecar.serving.requests import RequestTable
+from kafila_sidecar.serving.frames.hop import HopSender
+from kafila_sidecar.serving.intake.question import Question, Replies
+from kafila_sidecar.serving.intake.requests import RequestTable
 from kafila_sidecar.serving.ring import Interrupted, Ring
 from kafila_sidecar.serving.scheduler import MOST_ROWS_A_RUN
 from kafila_sidecar.serving.standstill import WatchedThread

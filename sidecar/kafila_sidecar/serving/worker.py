@@ -12,10 +12,10 @@ from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.runtime.shard.finite import NotFinite
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
+from kafila_sidecar.serving.frames.hop import HopSender, frame_of, state_of
+from kafila_sidecar.serving.frames.wire import Frame, FrameKind, RulesBroken, Timing, decode, most_bytes, sent_by
 from kafila_sidecar.serving.gathering import Gathering, InLine
-from kafila_sidecar.serving.hop import HopSender, frame_of, state_of
 from kafila_sidecar.serving.standstill import ModelThread
-from kafila_sidecar.serving.wire import Frame, FrameKind, RulesBroken, Timing, decode, most_bytes, sent_by
 
 CHUNKS_IN_LINE = 8  # prompt chunks that wait here; more stay in the stream, and so with who sent them
 STEP_TOKENS = 8  # up to so many are a decode step with guesses; more, or a last piece that wants no output, a chunk

@@ -10,7 +10,7 @@ from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.finite import NotFinite, TokenLayout, check_state
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
-from kafila_sidecar.serving.hop import SEND_DEADLINE_S, HopSender
+from kafila_sidecar.serving.frames.hop import SEND_DEADLINE_S, HopSender
 from kafila_sidecar.serving.ring import DECODE_DEADLINE_S, Ring
 from kafila_sidecar.serving.worker import Bounds, Rows, Worker
 from tests.sidecar.serving.streams import OnStream, StreamWire

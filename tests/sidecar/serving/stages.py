@@ -19,7 +19,7 @@ from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.text.tokenizer import Tokenizer
 from kafila_sidecar.runtime.text.vocabulary import Vocabulary, from_json, to_json
 from kafila_sidecar.serving.asking import AnswerPatience
-from kafila_sidecar.serving.intake import SessionText
+from kafila_sidecar.serving.intake.intake import SessionText
 from kafila_sidecar.serving.stage import Stage, StageLimits
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
 from kafila_sidecar.weights.checkpoint import Checkpoint, open_checkpoint

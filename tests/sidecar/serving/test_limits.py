@@ -4,7 +4,7 @@ import pytest
 
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import InvalidInput
-from kafila_sidecar.serving.limits import AnswerLimits, given_options, limits_of, refuse_unsupported
+from kafila_sidecar.serving.intake.limits import AnswerLimits, given_options, limits_of, refuse_unsupported
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafila_sidecar.net.errors import BadFrame
-from kafila_sidecar.serving.wire import ITEM_BYTES, Frame, FrameKind, Timing, decode, encode
+from kafila_sidecar.serving.frames.wire import ITEM_BYTES, Frame, FrameKind, Timing, decode, encode
 from tests.sidecar.serving.test_ring_md import ACTIVATION, RELEASE, example
 from tests.support import fuzz
 

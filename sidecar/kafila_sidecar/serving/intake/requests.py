@@ -9,8 +9,8 @@ from itertools import count
 from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import Exhausted
-from kafila_sidecar.serving.intake import Intake, PreparedRequest
-from kafila_sidecar.serving.question import Question, Told
+from kafila_sidecar.serving.intake.intake import Intake, PreparedRequest
+from kafila_sidecar.serving.intake.question import Question, Told
 
 MOST_REQUESTS = 1024  # running, waiting, and answered but not read to the end yet
 
