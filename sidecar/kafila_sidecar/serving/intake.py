@@ -71,7 +71,7 @@ class Intake:
         vocabulary = self._vocabulary
         options = resolve(given_options(request.options), vocabulary.generation_config)
         stops = StopStrings(request.options.stop)
-        if replay.beginning.prompt:
+        if replay.beginning.prompt or replay.answer:
             check_replay(replay, limits, vocabulary.size)
             tokens: Sequence[int] = list(replay.beginning.prompt)
             options = replace(options, seed=replay.beginning.seed)

@@ -52,6 +52,8 @@ def refuse_unsupported(request: pb.GenerateRequest) -> None:
 
 def check_replay(replay: ring_pb2.Replay, limits: AnswerLimits, vocabulary_size: int) -> None:
     """Raises InvalidInput for an answer so far that no run of this session can have told."""
+    if not replay.beginning.prompt:
+        raise InvalidInput("an answer so far without the prompt that it began with")
     ids = (*replay.beginning.prompt, *replay.answer)
     if len(ids) > limits.context_tokens:
         raise InvalidInput(f"an answer of {len(ids)} tokens with its prompt, in a context of {limits.context_tokens}")

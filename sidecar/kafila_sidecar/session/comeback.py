@@ -173,7 +173,7 @@ class Stay:
                 return CameBack(await self._welcomed(output), leads=False)
             case Lead():
                 return CameBack(await self._lead(output), leads=True)
-            case TurnedAway(error) if isinstance(error, Denied | NotFound):
+            case TurnedAway(error, for_good=True):
                 raise Outside(str(error))
         return None
 

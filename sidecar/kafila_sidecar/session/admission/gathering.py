@@ -5,7 +5,8 @@ is succeeded by votes, as in a live session. No I/O, no clock.
 Half of the others with the host leave too few for a successor, and a successor's majority too few for the host.
 """
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from kafila_proto import ring_pb2
@@ -17,7 +18,8 @@ from kafila_sidecar.session.admission.pake import Entropy
 from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.membership.identity import Identity
 from kafila_sidecar.session.membership.log import Log
-from kafila_sidecar.session.membership.succession import check_succession, is_majority, vote
+from kafila_sidecar.session.membership.members import Member
+from kafila_sidecar.session.membership.succession import check_succession, check_vote, is_majority, vote
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +163,7 @@ class Homecoming:
             case AlsoWaits(name):
                 self._heard[mailbox] = name
                 return []
-            case TurnedAway(error):
+            case TurnedAway(error, _):
                 self.refusal = str(error)
         return [outcome]
 
@@ -208,6 +210,14 @@ class Homecoming:
         here = {*self._here, self._name, besides}
         return next((member.name for member in self._log.now.heirs if member.name in here), "")
 
+    def _votes_for(self, me: Member) -> Iterator[tuple[str, bytes]]:
+        """What is no vote of this member's, here and now, spoils none of the others."""
+        for name, proved in self._proved.items():
+            signature = proved.body.vote
+            with contextlib.suppress(Denied):
+                check_vote(self._log.place, voter=proved.member, successor=me, standing=0, signature=signature)
+                yield name, signature
+
     def _proof(self, now: float) -> ring_pb2.TakenOver | None:
         """That this member is the successor, if it is."""
         me, log = self._log.now.members[self._name], self._log
@@ -215,7 +225,7 @@ class Homecoming:
         is_one_of_two = len(log.now.heirs) == 1  # each may be cut off from the other: only the host goes on
         if not is_missed or is_one_of_two or self._heir(self._name) != self._name:
             return None
-        votes = {name: proved.body.vote for name, proved in self._proved.items() if proved.body.vote}
+        votes = dict(self._votes_for(me))
         votes[me.name] = vote(self._identity, log.place, successor=me, standing=0)
         if not is_majority(len(votes), log.now):
             return None
