@@ -1,6 +1,6 @@
 """Coming back, attacked by who knows every member: one who was put out, a member of bad will, and a log that fills."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -117,7 +117,9 @@ def test_log_when_who_was_put_out_asks_for_it_at_the_door_then_it_hears_nothing_
     ada = Replica(identity=ada.identity, self_name="ada", log=host.log, key=bytes(32), entropy=entropy())
     stands = proved(answering(eve, known), knocking(ada))
     assert (list(stands.body.entries), stands.body.vote) == ([], b"")
-    posing = answering(Replica(identity=eve.identity, self_name="eve", log=known, key=bytes(32), entropy=entropy()), known)
+    posing = answering(
+        Replica(identity=eve.identity, self_name="eve", log=known, key=bytes(32), entropy=entropy()), known
+    )
     posing._name = "host"
     challenge = posing.receive(9, (one := knocking(ada)).knock(), 0.0)
     assert isinstance(challenge, AdmissionAnswer)
@@ -178,7 +180,7 @@ def answers(outputs: Iterable[object]) -> list[AdmissionAnswer]:
 def test_returns_when_one_member_comes_back_without_end_then_the_log_lasts_for_days_and_others_come_back(
     people: tuple[Replica, Replica, Replica],
 ) -> None:
-    host, ada, eve = people
+    _, ada, eve = people
     returns, taken, day = Returns(), 0, 86_400
     for second in range(0, day, 3):
         try:
@@ -189,7 +191,7 @@ def test_returns_when_one_member_comes_back_without_end_then_the_log_lasts_for_d
         taken += 1
     assert taken <= MOST_AT_ONCE + day / RETURN_EVERY_S < LONGEST_LOG / 2
     returns.check(ada.me, float(day))
-    with pytest.raises(Unavailable, match="eve came back too often: it can again in .* s"):
+    with pytest.raises(Unavailable, match="eve came back too often"):
         returns.check(eve.me, day - 3.0)
 
 
@@ -207,11 +209,15 @@ def test_take_back_when_the_log_is_almost_full_then_refused_and_everybody_can_st
     host = new_host()
     eve = newcomer(host, "eve")
     newcomer(host, "ada")
-    upkeep, back = Upkeep(host), 0
+    upkeep = Upkeep(host)
+    upkeep.take_back(eve.me, 9)
     with pytest.raises(Refused, match="full"):
-        while True:
-            upkeep.take_back(eve.me, 9)
-            back += 1
-    assert back > 100
+        without_end(lambda: upkeep.take_back(eve.me, 9))
+    assert LONGEST_LOG / 10 < len(host.log) < LONGEST_LOG
     upkeep.remove("eve", "removed")
     upkeep.remove("ada", "lost")
+
+
+def without_end(call: Callable[[], object]) -> None:
+    while True:
+        call()

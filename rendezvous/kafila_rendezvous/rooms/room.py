@@ -42,7 +42,9 @@ class Room:
     numbers: Iterator[int]
     mailboxes: dict[int, RoomMailbox] = field(default_factory=dict)
     is_recalled: bool = False
-    missed: set[int] = field(default_factory=set)  # mailboxes that ended without being given up, as far as it has places
+    missed: set[int] = field(
+        default_factory=set
+    )  # mailboxes that ended without being given up, as far as it has places
 
     def lose(self, mailbox: int) -> None:
         """Nobody attended it for too long."""

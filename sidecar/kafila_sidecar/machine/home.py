@@ -22,7 +22,7 @@ async def held(folder: Path) -> AsyncIterator[None]:
     Raises Refused, in words that say who has it, or that it can't be had.
     """
     try:
-        descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise Refused(f"can't open {folder / FILE}: {error.strerror}") from error
     try:

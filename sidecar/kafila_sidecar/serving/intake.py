@@ -17,6 +17,7 @@ from kafila_sidecar.runtime.text.vocabulary import Vocabulary
 from kafila_sidecar.serving.limits import AnswerLimits, check_replay, given_options, limits_of, refuse_unsupported
 from kafila_sidecar.serving.prompt import Framer
 
+NOTHING_TOLD = ring_pb2.Replay()
 DEFAULT_KEEP_TOKENS = 4  # Ollama's num_keep
 
 
@@ -71,7 +72,7 @@ class Intake:
         vocabulary = self._vocabulary
         options = resolve(given_options(request.options), vocabulary.generation_config)
         stops = StopStrings(request.options.stop)
-        if replay.beginning.prompt or replay.answer:
+        if replay != NOTHING_TOLD:
             check_replay(replay, limits, vocabulary.size)
             tokens: Sequence[int] = list(replay.beginning.prompt)
             options = replace(options, seed=replay.beginning.seed)

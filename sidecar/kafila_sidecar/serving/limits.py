@@ -1,5 +1,6 @@
 """Within which limits a request is answered, and what is refused before anything is computed. Pure."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +58,8 @@ def check_replay(replay: ring_pb2.Replay, limits: AnswerLimits, vocabulary_size:
     ids = (*replay.beginning.prompt, *replay.answer)
     if len(ids) > limits.context_tokens:
         raise InvalidInput(f"an answer of {len(ids)} tokens with its prompt, in a context of {limits.context_tokens}")
+    if not all(0.0 <= seconds < math.inf for seconds in (replay.prompt_s, replay.output_s)):
+        raise InvalidInput("an answer so far took a time that is none")
     if max(ids) >= vocabulary_size:
         raise InvalidInput(f"token {max(ids)} in an answer so far, of a model that has {vocabulary_size}")
 
