@@ -129,6 +129,21 @@ def test_log_when_who_was_put_out_asks_for_it_at_the_door_then_it_hears_nothing_
     assert len(honest.body.entries) == len(host.log) - len(known)
 
 
+@pytest.mark.parametrize(("name", "stays"), [("nobody", False), ("host", True)])
+def test_room_when_only_who_answers_by_a_name_that_is_not_known_is_there_then_left_for_another(
+    people: tuple[Replica, Replica, Replica], name: str, stays: bool
+) -> None:
+    host, ada, eve = people
+    back = returning(ada, host.log)
+    (knock,) = answers(back.attending([7], 0.0))
+    door = answering(host if stays else eve, host.log)
+    door._name = name
+    challenge = door.receive(2, knock.admission, 0.0)
+    assert isinstance(challenge, AdmissionAnswer)
+    back.receive(7, challenge.admission, 0.0)
+    assert back.is_alone is stays
+
+
 # ---- Who waits together
 
 

@@ -80,7 +80,8 @@ class Homecoming:
 
     @property
     def is_alone(self) -> bool:
-        """Nobody else is in this room, or members of the session are: so it is the right one, as far as is known."""
+        """Nobody else is in this room, or members of the session are: so it is the right one, as far as is known. Who
+        answers by a name that is not known may be anybody."""
         return not self._attending or bool(self._here) or self._was_challenged
 
     @property
@@ -158,7 +159,7 @@ class Homecoming:
     def _follow(self, mailbox: int, outcome: ring_pb2.Admission | Welcomed | AlsoWaits | TurnedAway) -> list[Output]:
         match outcome:
             case ring_pb2.Admission():
-                self._was_challenged = True
+                self._was_challenged |= self._knockers[mailbox].knows_answerer
                 return [AdmissionAnswer(mailbox, outcome)]
             case AlsoWaits(name):
                 self._heard[mailbox] = name

@@ -83,6 +83,11 @@ class Knocker:
         self._answerer: Member | None = None
         self._keys: ExchangeKeys | None = None
 
+    @property
+    def knows_answerer(self) -> bool:
+        """Whether it signed as a member by this one's log."""
+        return self._answerer is not None
+
     def knock(self) -> ring_pb2.Admission:
         """The first step."""
         ephemeral = public_of(self._ephemeral)
