@@ -12,9 +12,9 @@ from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.runtime.text.decoding import Decoding
 from kafila_sidecar.runtime.text.stop import MOST_STOPS
 from kafila_sidecar.runtime.text.vocabulary import Vocabulary
-from kafila_sidecar.serving.intake import Intake
-from kafila_sidecar.serving.question import Question
-from kafila_sidecar.serving.requests import TOKENS_AT_ONCE, RequestTable
+from kafila_sidecar.serving.intake.intake import Intake
+from kafila_sidecar.serving.intake.question import Question
+from kafila_sidecar.serving.intake.requests import TOKENS_AT_ONCE, RequestTable
 from tests.hostile.test_prompts_bounds import Untouched
 
 TOKENS = 4
