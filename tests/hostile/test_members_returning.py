@@ -144,6 +144,20 @@ def test_room_when_only_who_answers_by_a_name_that_is_not_known_is_there_then_le
     assert back.is_alone is stays
 
 
+def test_knocks_when_a_stranger_comes_and_goes_without_end_then_it_is_knocked_at_in_its_turn_only(
+    people: tuple[Replica, Replica, Replica],
+) -> None:
+    host, ada, _ = people
+    back, knocks, seconds = returning(ada, host.log), 0, 60
+    for tick in range(seconds * 50):
+        now = tick / 50
+        knocks += len(answers(back.attending([7] if tick % 2 else [], now)))
+        while back.next_timer() <= now:
+            knocks += len(answers(back.handle_timer(now)))
+    assert 0 < knocks <= 2 * seconds / PACE.knock_s + 1
+    assert len(answers(back.attending([7, 8, 9], float(seconds)))) >= 2  # others are knocked at when they come
+
+
 # ---- Who waits together
 
 

@@ -6,7 +6,7 @@ Half of the others with the host leave too few for a successor, and a successor'
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kafila_proto import ring_pb2
@@ -71,6 +71,7 @@ class Homecoming:
         self._began = now
         self._knocked_at = now
         self._attending: set[int] = set()
+        self._met: set[int] = set()  # who was knocked at since all were
         self._knockers: dict[int, Knocker] = {}
         self._proved: dict[str, ProvedMember] = {}  # by name
         self._heard: dict[int, str] = {}  # mailbox -> who comes back there too
@@ -91,11 +92,11 @@ class Homecoming:
         return [member.name for member in self._log.members if member.name not in here]
 
     def attending(self, mailboxes: Iterable[int], now: float) -> list[Output]:
-        """Who is in the room besides: whoever is new is knocked at."""
+        """Who is in the room besides: whoever is new is knocked at; who comes again and again, only in its turn."""
         before, self._attending = self._attending, set(mailboxes)
         for mailbox in before - self._attending:
             self._departed(mailbox)
-        return [*self._knock(sorted(self._attending - before)), *self._lead(now)]
+        return [*self._knock(sorted(self._attending - before - self._met)), *self._lead(now)]
 
     def receive(self, mailbox: int, admission: ring_pb2.Admission, now: float) -> list[Output]:
         """A step of somebody else's, as a knocker's or as an answerer's."""
@@ -120,6 +121,7 @@ class Homecoming:
         outputs = self._lead(now)
         if now >= self._knocks_at:
             self._knocked_at = now
+            self._met.clear()
             outputs += self._knock(sorted(self._attending))
         return outputs
 
@@ -143,7 +145,8 @@ class Homecoming:
         self._heard.pop(mailbox, None)
         self._proved = {name: proved for name, proved in self._proved.items() if proved.mailbox != mailbox}
 
-    def _knock(self, mailboxes: Iterable[int]) -> list[Output]:
+    def _knock(self, mailboxes: Sequence[int]) -> list[Output]:
+        self._met |= set(mailboxes)
         return [AdmissionAnswer(mailbox, self._knocker(mailbox).knock()) for mailbox in mailboxes]
 
     def _knocker(self, mailbox: int) -> Knocker:
