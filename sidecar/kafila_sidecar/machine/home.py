@@ -27,8 +27,9 @@ async def held(folder: Path) -> AsyncIterator[None]:
         raise Refused(f"can't open {folder / FILE}: {error.strerror}") from error
     try:
         await _lock(descriptor, folder)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        with contextlib.suppress(OSError):  # on a full disk nobody can read whose it is; the lock holds
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield
     finally:
         os.close(descriptor)
