@@ -24,9 +24,9 @@ from kafila_sidecar.machine.participation import Participation
 from kafila_sidecar.machine.pending import PendingJoin, PendingJoins
 from kafila_sidecar.machine.seat import Seat
 from kafila_sidecar.machine.sessions import Sessions
+from kafila_sidecar.machine.socket_place import open_where_it_was
 from kafila_sidecar.machine.taking_part import Equipment, take_part
 from kafila_sidecar.machine.watching import Changes
-from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.nat.monitor import Listener, NetworkMonitor
 from kafila_sidecar.net.nat.stun_servers import parse_servers
 from kafila_sidecar.net.portmap.codec import Transport
@@ -35,6 +35,7 @@ from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.text.apart.text_process import try_text
 from kafila_sidecar.session import join as joining
 from kafila_sidecar.session import opening, plans
+from kafila_sidecar.session.calling.calling import Calling
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.comeback import CameBack, Told, come_back
 from kafila_sidecar.session.coordination.messages import LONGEST_DEVICE
@@ -72,7 +73,7 @@ async def _build(config: Config, stack: AsyncExitStack) -> "LocalNode":
     further = parse_servers(config.stun)
     mlx = MlxThread(openblas=config.openblas)
     stack.callback(mlx.close)
-    endpoint = Endpoint.open()
+    endpoint = open_where_it_was(config.data)
     stack.push_async_callback(endpoint.close)
     monitor = NetworkMonitor(endpoint, map_port=partial(keep_mapped, Transport.UDP) if config.port_mapping else None)
     sessions, pending = Sessions(), PendingJoins()
@@ -96,6 +97,7 @@ async def _build(config: Config, stack: AsyncExitStack) -> "LocalNode":
     stack.callback(tasks.create_task(monitor.run(), name="network monitor").cancel)
     stack.callback(sessions.stop_all)
     monitor.listen(Listener((), sessions.moved))
+    endpoint.answer(sessions.called)
     node = LocalNode(config, equipment, embedded, sessions, pending, tasks)
     await node.recall()
     return node
@@ -361,22 +363,23 @@ class LocalNode:
         return self._sit_down(channel.keeper, participation, changes).snapshot()
 
     def _sit_down(self, keeper: Keeper, present: Participation | None, changes: Changes) -> Seat:
+        calling = Calling(keeper, self._equipment.endpoint.send)
         seat = Seat(
             keeper=keeper,
             changes=changes,
             present=present,
-            come_back=self._come_back,
+            come_back=partial(self._come_back, calling),
             take_part=self._take_part_again,
             spoken=self._spoken,
         )
-        self._sessions.run(seat, self._tasks)
+        self._sessions.run(seat, calling, self._tasks)
         return seat
 
-    async def _come_back(self, keeper: Keeper, told: Told, moved: asyncio.Event) -> CameBack:
+    async def _come_back(self, calling: Calling, keeper: Keeper, told: Told, moved: asyncio.Event) -> CameBack:
         kept = keeper.kept
         if kept.log.terms.rendezvous_at_host and kept.log.founder == kept.name:
             await self._embedded.start()  # the one where the others look
-        return await come_back(keeper=keeper, local=self._local(), told=told, moved=moved)
+        return await come_back(keeper=keeper, local=self._local(), told=told, moved=moved, calling=calling)
 
     async def _take_part_again(self, back: CameBack, keeper: Keeper, changes: Changes) -> Participation:
         terms, model = keeper.kept.log.terms, keeper.kept.model

@@ -15,6 +15,8 @@ from kafila_sidecar.errors import Denied, KafilaError, NotFound, Unavailable
 from kafila_sidecar.session.admission.gathering import Homecoming, Lead, Output
 from kafila_sidecar.session.admission.host import AdmissionAnswer
 from kafila_sidecar.session.admission.knocker import TurnedAway, Welcomed
+from kafila_sidecar.session.calling.caller import KnownRoom
+from kafila_sidecar.session.calling.calling import Calling
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.keeping.keeper import Keeper
@@ -28,6 +30,7 @@ from kafila_sidecar.session.rendezvous.mailbox import Mailbox, enter_again, ente
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0  # between tries to reach a rendezvous
+LEAST_STAY_S = 4.0  # so long whoever is in a room has to answer a knock, before another room is looked at
 DESERTED_S = 30.0  # a room where nobody of the session was met so long is left again
 
 Told = Callable[[str], None]
@@ -60,31 +63,125 @@ async def come_back(
     local: Local,
     told: Told,
     moved: asyncio.Event,
+    calling: Calling | None = None,
     ways_in: Callable[[Keeper], Iterator[Entering]] | None = None,
 ) -> CameBack:
-    """Tries until this machine is in the session again; `moved` is set when its network is another. `ways_in`: the
-    rooms of the places that are kept, unless given.
+    """Tries until this machine is in the session again; `moved` is set when its network is another. `calling` asks the
+    others where they are meanwhile. `ways_in`: the rooms that others named and those that are kept, unless given.
 
     Raises Outside when it can't ever be.
     """
-    pause_s = FIRST_PAUSE_S
-    while True:
-        for enter in (ways_in or _ways_in)(keeper):
-            moved.clear()
-            try:
-                stay = Stay(await enter(), keeper, local, told)
-                pause_s = FIRST_PAUSE_S
-                return await stay.run()
-            except Outside:
-                raise
-            except NotFound:
-                told("waits for the others: the session's room at the rendezvous is not open at present")
-            except KafilaError as error:
-                log.info("not_back_yet session=%s code=%s reason=%s", keeper.kept.id, error.code, error)
-                told(str(error))
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(moved.wait(), pause_s * random.uniform(0.5, 1.0))
-        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+    seeking = Seeking(keeper, local, told, moved, calling)
+    ways_in = ways_in or seeking.ways_in
+    if calling is None:
+        return await seeking.run(ways_in)
+    with calling.away():
+        asking = asyncio.create_task(calling.run(), name=f"call the members of {keeper.kept.id}")
+        try:
+            return await seeking.run(ways_in)
+        finally:
+            asking.cancel()
+
+
+class Seeking:
+    """All rooms in turn, those that others name now before those that are kept."""
+
+    def __init__(self, keeper: Keeper, local: Local, told: Told, moved: asyncio.Event, calling: Calling | None) -> None:
+        self._keeper = keeper
+        self._local = local
+        self._told = told
+        self._moved = moved
+        self._calling = calling
+        self._news = calling.news if calling is not None else asyncio.Event()
+        self._pause_s = FIRST_PAUSE_S
+        self._loop = asyncio.get_running_loop()
+
+    async def run(self, ways_in: Callable[[Keeper], Iterator[Entering]]) -> CameBack:
+        """Raises Outside."""
+        while True:
+            self._news.clear()
+            for enter in ways_in(self._keeper):
+                self._moved.clear()
+                if (back := await self._try(enter)) is not None:
+                    return back
+                if self._news.is_set():
+                    break
+            else:
+                await self._pause()
+
+    def ways_in(self, keeper: Keeper) -> Iterator["Enter | EnterNamed"]:
+        if self._calling is not None:
+            for room in self._calling.learnt:
+                yield EnterNamed(room, self._calling)
+        for place in keeper.kept.places:
+            yield Enter(place, again=False)
+            yield Enter(place, again=True)
+
+    async def _try(self, enter: Entering) -> CameBack | None:
+        try:
+            mailbox = await enter()
+            self._pause_s = FIRST_PAUSE_S
+            if self._calling is not None:
+                self._calling.stays(mailbox)
+            return await self._stay(Stay(mailbox, self._keeper, self._local, self._told))
+        except Outside:
+            raise
+        except NotFound:
+            self._told("waits for the others: the session's room at the rendezvous is not open at present")
+        except KafilaError as error:
+            log.info("not_back_yet session=%s code=%s reason=%s", self._keeper.kept.id, error.code, error)
+            self._told(str(error))
+        finally:
+            if self._calling is not None:
+                self._calling.stays(None)
+        return None
+
+    async def _stay(self, stay: "Stay") -> CameBack:
+        """Raises as `Stay.run` does, and Deserted when nobody is here and others name another room."""
+        staying = asyncio.create_task(stay.run(), name="stay in a room")
+        earliest = self._loop.time() + LEAST_STAY_S
+        try:
+            while not await self._until_news(staying, earliest):
+                if stay.meets_nobody and self._calling is not None and self._calling.learnt:
+                    self._news.set()
+                    raise Deserted("the others are in another room")
+            return staying.result()
+        finally:
+            staying.cancel()
+            await asyncio.wait([staying])
+
+    async def _until_news(self, staying: asyncio.Task[CameBack], earliest: float) -> bool:
+        """Whether the stay is over; else somebody has said where the session is, and this room has had its time."""
+        self._news.clear()
+        hearing = asyncio.create_task(self._news.wait())
+        try:
+            await asyncio.wait([staying, hearing], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([staying], timeout=max(0.0, earliest - self._loop.time()))
+        finally:
+            hearing.cancel()
+        return staying.done()
+
+    async def _pause(self) -> None:
+        waits = [asyncio.create_task(event.wait()) for event in (self._moved, self._news)]
+        pause_s = self._pause_s * random.uniform(0.5, 1.0)
+        try:
+            await asyncio.wait(waits, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waits:
+                one.cancel()
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+
+
+class EnterNamed:
+    """The way into a room that somebody named; it is forgotten where it leads nowhere."""
+
+    def __init__(self, room: KnownRoom, calling: Calling) -> None:
+        self._room = room
+        self._calling = calling
+
+    async def __call__(self) -> Mailbox:
+        self._calling.tried(self._room)  # who is there says so again
+        return await enter_room(self._room.address, self._room.number)
 
 
 class Enter:
@@ -99,12 +196,6 @@ class Enter:
         if self._again:
             return await enter_again(self._place.address, self._place.mailbox)
         return await enter_room(self._place.address, self._place.mailbox.room)
-
-
-def _ways_in(keeper: Keeper) -> Iterator[Enter]:
-    for place in keeper.kept.places:
-        yield Enter(place, again=False)
-        yield Enter(place, again=True)
 
 
 class Stay:
@@ -127,6 +218,11 @@ class Stay:
             now=self._loop.time(),
         )
         self._deserted_at = self._loop.time() + DESERTED_S
+
+    @property
+    def meets_nobody(self) -> bool:
+        """Nobody of the session has spoken here yet."""
+        return self._gathering.meets_nobody
 
     async def run(self) -> CameBack:
         """Raises Outside, Deserted, or Unavailable when the rendezvous is lost."""

@@ -2,22 +2,27 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from kafila_proto import ring_pb2
 from kafila_sidecar.errors import KafilaError
+from kafila_sidecar.net.candidates import Address
 from kafila_sidecar.session.admission.gathering import GatheringPace
+from kafila_sidecar.session.calling.calling import Calling
 from kafila_sidecar.session.channel.channel import Channel
-from kafila_sidecar.session.channel.events import MemberJoined, MemberRemoved, MessageFrom
+from kafila_sidecar.session.channel.events import HostChanged, MemberJoined, MemberRemoved, MessageFrom
 from kafila_sidecar.session.comeback import CameBack, Outside, come_back
 from kafila_sidecar.session.join import approach, found
 from kafila_sidecar.session.keeping.keeper import Keeper, kept_sessions
+from kafila_sidecar.session.keeping.kept import KeptPlace
 from kafila_sidecar.session.opening import JoinDeadlines, Local
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress
 from kafila_sidecar.session.rendezvous.code import Code
+from kafila_sidecar.session.rendezvous.mailbox import open_room
 from tests.sidecar.session.channel_world import TERMS, VERSIONS, rendezvous
 from tests.sidecar.session.trust_world import go
 
@@ -31,6 +36,7 @@ class Home:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.channel: Channel | None = None
+        self.calling: Calling | None = None  # answers, once somebody may call
         self.heard: list[object] = []
         self.waits: list[str] = []
         self._news = asyncio.Event()
@@ -61,9 +67,10 @@ class Home:
 
     async def restart(self) -> CameBack:
         keeper = self.kept()
-        back = await asyncio.wait_for(
-            come_back(keeper=keeper, local=self.local, told=self.waits.append, moved=asyncio.Event()), PATIENCE_S
+        coming = come_back(
+            keeper=keeper, local=self.local, told=self.waits.append, moved=asyncio.Event(), calling=self.calling
         )
+        back = await asyncio.wait_for(coming, PATIENCE_S)
         self._run(back.channel)
         return back
 
@@ -208,3 +215,95 @@ async def test_member_when_nobody_is_there_then_it_says_for_whom_it_waits(homes:
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(homes[1].restart(), 1.0)
     assert homes[1].waits[-1] == "waits for hal, bob"
+
+
+class Wire:
+    """Carries calls to whoever has that address now."""
+
+    def __init__(self) -> None:
+        self.at: dict[Address, Home] = {}
+
+    def plug(self, home: Home, address: Address) -> None:
+        self.at = {one: other for one, other in self.at.items() if other is not home}
+        self.at[address] = home
+        keeper = home.here.keeper if home.channel is not None else home.kept()
+        home.calling = Calling(keeper, lambda datagrams, target: self._carry(datagrams, address, target))
+
+    def _carry(self, datagrams: Sequence[bytes], source: Address, target: Address) -> None:
+        home = self.at.get(target)
+        if home is not None and home.calling is not None:
+            for datagram in datagrams:
+                asyncio.get_running_loop().call_soon(home.calling.receive, datagram, source)
+
+
+def at(number: int) -> Address:
+    return f"192.0.2.{number}", 4000
+
+
+def say_where(homes: list[Home]) -> None:
+    """Everybody keeps where the others are, `at` 1, 2, …"""
+    for one in homes:
+        for number, other in enumerate(homes, 1):
+            if other is not one:
+                one.here.keeper.reached(other.here.me, [at(number)])
+        one.here.keeper.note()
+
+
+async def test_host_when_the_others_moved_while_it_was_away_then_they_tell_it_where_and_it_is_a_member(
+    tmp_path: Path,
+) -> None:
+    """Its own old rendezvous is there again, with nobody in it, and it has another address now."""
+    homes = [Home(tmp_path / name) for name in ("hal", "ada", "bob")]
+    host, ada, bob = homes
+    wire = Wire()
+    async with rendezvous(tls=True) as old, rendezvous(tls=True) as new:
+        await host.found(old)
+        for one in (ada, bob):
+            await one.join(host.here.code)
+        await ada.hears(MemberJoined, "bob")
+        say_where(homes)
+        await host.crash()
+        for one in (ada, bob):
+            one.here.vote("ada")
+        await ada.hears(HostChanged)
+        await bob.hears(HostChanged)
+        moved = await open_room(new)
+        ada.here.settle(moved, ring_pb2.Moved(number=1, address=str(new), room=moved.place.room, since=9), "")
+        for number, one in ((7, host), (2, ada), (3, bob)):
+            wire.plug(one, at(number))
+        await host.restart()
+        assert host.here.rendezvous.address == new
+        assert host.here.host == ada.here.host == "ada"
+        assert names(host) == ["ada", "bob", "hal"]
+        for one in homes:
+            with contextlib.suppress(KafilaError):
+                await one.crash()
+
+
+async def test_session_when_its_rendezvous_has_another_address_after_a_power_cut_then_all_meet_there(
+    tmp_path: Path,
+) -> None:
+    """The host's machine has another address, and its rendezvous with it: the others hear so at theirs."""
+    homes = [Home(tmp_path / name) for name in ("hal", "ada")]
+    host, ada = homes
+    wire = Wire()
+    async with rendezvous(tls=True) as old:
+        await host.found(old)
+        await ada.join(host.here.code)
+        say_where(homes)
+        for one in homes:
+            await one.crash()
+    async with rendezvous(tls=True) as new:
+        room = await open_room(new)
+        keeper = host.kept()
+        keeper.note(places=(KeptPlace(new, room.place),))
+        await room.aclose()
+        for number, one in ((7, host), (2, ada)):
+            wire.plug(one, at(number))
+        backs = await asyncio.gather(host.restart(), ada.restart())
+        assert [back.leads for back in backs] == [True, False]
+        assert ada.here.rendezvous.address == new
+        assert names(host) == names(ada) == ["ada", "hal"]
+        for one in homes:
+            with contextlib.suppress(KafilaError):
+                await one.crash()

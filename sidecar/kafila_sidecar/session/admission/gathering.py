@@ -82,6 +82,11 @@ class Homecoming:
         return not self._attending or bool(self._here) or self._was_challenged
 
     @property
+    def meets_nobody(self) -> bool:
+        """Nobody in this room has spoken for the session yet."""
+        return not self._here and not self._was_challenged
+
+    @property
     def missing(self) -> list[str]:
         """Members who are not here, as far as is known."""
         here = {self._name, *self._here}
