@@ -37,13 +37,14 @@ from kafila_sidecar.session import join as joining
 from kafila_sidecar.session import opening, plans
 from kafila_sidecar.session.calling.calling import Calling
 from kafila_sidecar.session.channel.channel import Channel
-from kafila_sidecar.session.comeback import CameBack, Told, come_back
+from kafila_sidecar.session.comeback import come_back, take_leave
 from kafila_sidecar.session.coordination.messages import LONGEST_DEVICE
 from kafila_sidecar.session.keeping.keeper import Keeper, kept_sessions
 from kafila_sidecar.session.membership.members import LARGEST_SESSION
 from kafila_sidecar.session.rendezvous.address import parse_address
 from kafila_sidecar.session.rendezvous.code import Code, parse_code
 from kafila_sidecar.session.rendezvous.elsewhere import OfferedRendezvous
+from kafila_sidecar.session.stay import CameBack, Told
 from kafila_sidecar.session.terms import check_terms, context_for, make_terms
 from kafila_sidecar.versions import own_versions
 from kafila_sidecar.weights.checkpoint import Checkpoint
@@ -370,6 +371,7 @@ class LocalNode:
             present=present,
             come_back=partial(self._come_back, calling),
             take_part=self._take_part_again,
+            take_leave=self._take_leave,
             spoken=self._spoken,
         )
         self._sessions.run(seat, calling, self._tasks)
@@ -380,6 +382,9 @@ class LocalNode:
         if kept.log.terms.rendezvous_at_host and kept.log.founder == kept.name:
             await self._embedded.start()  # the one where the others look
         return await come_back(keeper=keeper, local=self._local(), told=told, moved=moved, calling=calling)
+
+    async def _take_leave(self, keeper: Keeper) -> None:
+        await take_leave(keeper=keeper, local=self._local())
 
     async def _take_part_again(self, back: CameBack, keeper: Keeper, changes: Changes) -> Participation:
         terms, model = keeper.kept.log.terms, keeper.kept.model

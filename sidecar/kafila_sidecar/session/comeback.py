@@ -3,55 +3,23 @@
 import asyncio
 import contextlib
 import logging
-import os
 import random
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
 
-from google.protobuf.message import DecodeError
-
-from kafila_proto import ring_pb2
-from kafila_sidecar.errors import Denied, KafilaError, NotFound, Unavailable
-from kafila_sidecar.session.admission.gathering import Homecoming, Lead, Output
-from kafila_sidecar.session.admission.host import AdmissionAnswer
-from kafila_sidecar.session.admission.knocker import TurnedAway, Welcomed
+from kafila_sidecar.errors import KafilaError, NotFound
 from kafila_sidecar.session.calling.caller import KnownRoom
 from kafila_sidecar.session.calling.calling import Calling
-from kafila_sidecar.session.channel.channel import Channel
-from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.keeping.keeper import Keeper
 from kafila_sidecar.session.keeping.kept import KeptPlace
-from kafila_sidecar.session.membership import entries, rekey
-from kafila_sidecar.session.membership.log import replay
-from kafila_sidecar.session.membership.seal import KEY_BYTES
-from kafila_sidecar.session.opening import Local, open_channel
+from kafila_sidecar.session.opening import Local
 from kafila_sidecar.session.rendezvous.mailbox import Mailbox, enter_again, enter_room
+from kafila_sidecar.session.stay import CameBack, Deserted, Directed, Outside, Stay, Told
 
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0  # between tries to reach a rendezvous
 LEAST_STAY_S = 4.0  # so long whoever is in a room has to answer a knock, before another room is looked at
-DESERTED_S = 30.0  # a room where nobody of the session was met so long is left again
-
-Told = Callable[[str], None]
-"""What is waited for, in a sentence without its full stop."""
-
-
-class Outside(Denied):
-    """This machine is no member any more, says the host, or the session is over: there is no way back."""
-
-
-class Deserted(Unavailable):
-    """Nobody of this session was met in the room, which may be another one's by now."""
-
-
-@dataclass(frozen=True, slots=True)
-class CameBack:
-    """`leads`: this machine is the host, and the others come back to it."""
-
-    channel: Channel
-    leads: bool
-
+GOODBYE_S = 4.0  # for a goodbye to be heard
 
 Entering = Callable[[], Awaitable[Mailbox]]
 """One way into a room; raises KafilaError."""
@@ -83,6 +51,26 @@ async def come_back(
             asking.cancel()
 
 
+async def take_leave(
+    *, keeper: Keeper, local: Local, ways_in: Callable[[Keeper], Iterator[Entering]] | None = None
+) -> None:
+    """Tells the host that this machine does not come back, if it is heard within a few seconds."""
+    ways_in = ways_in or Seeking(keeper, local, _ignore, asyncio.Event(), None).ways_in
+    with contextlib.suppress(TimeoutError, Outside):
+        async with asyncio.timeout(GOODBYE_S):
+            for enter in ways_in(keeper):
+                try:
+                    await Stay(await enter(), keeper, local, _ignore, leaves=True).run()
+                except Outside:
+                    raise
+                except KafilaError as error:
+                    log.info("goodbye_not_said code=%s", error.code)
+
+
+def _ignore(waits: str) -> None:
+    """Nobody waits for anything here."""
+
+
 class Seeking:
     """All rooms in turn, those that others name now before those that are kept."""
 
@@ -94,6 +82,7 @@ class Seeking:
         self._calling = calling
         self._news = calling.news if calling is not None else asyncio.Event()
         self._pause_s = FIRST_PAUSE_S
+        self._named: KnownRoom | None = None  # by the host, in a room of before
         self._loop = asyncio.get_running_loop()
 
     async def run(self, ways_in: Callable[[Keeper], Iterator[Entering]]) -> CameBack:
@@ -110,9 +99,11 @@ class Seeking:
                 await self._pause()
 
     def ways_in(self, keeper: Keeper) -> Iterator["Enter | EnterNamed"]:
-        if self._calling is not None:
-            for room in self._calling.learnt:
-                yield EnterNamed(room, self._calling)
+        named, self._named = self._named, None
+        if named is not None:
+            yield EnterNamed(named, self._calling)
+        for room in self._calling.learnt if self._calling is not None else ():
+            yield EnterNamed(room, self._calling)
         for place in keeper.kept.places:
             yield Enter(place, again=False)
             yield Enter(place, again=True)
@@ -126,6 +117,9 @@ class Seeking:
             return await self._stay(Stay(mailbox, self._keeper, self._local, self._told))
         except Outside:
             raise
+        except Directed as error:
+            self._named = error.room
+            self._news.set()
         except NotFound:
             self._told("waits for the others: the session's room at the rendezvous is not open at present")
         except KafilaError as error:
@@ -175,12 +169,13 @@ class Seeking:
 class EnterNamed:
     """The way into a room that somebody named; it is forgotten where it leads nowhere."""
 
-    def __init__(self, room: KnownRoom, calling: Calling) -> None:
+    def __init__(self, room: KnownRoom, calling: Calling | None) -> None:
         self._room = room
         self._calling = calling
 
     async def __call__(self) -> Mailbox:
-        self._calling.tried(self._room)  # who is there says so again
+        if self._calling is not None:
+            self._calling.tried(self._room)  # who is there says so again
         return await enter_room(self._room.address, self._room.number)
 
 
@@ -196,129 +191,3 @@ class Enter:
         if self._again:
             return await enter_again(self._place.address, self._place.mailbox)
         return await enter_room(self._place.address, self._place.mailbox.room)
-
-
-class Stay:
-    """One stay in a room, as long as its rendezvous answers."""
-
-    def __init__(self, mailbox: Mailbox, keeper: Keeper, local: Local, told: Told) -> None:
-        self._mailbox = mailbox
-        self._keeper = keeper
-        self._local = local
-        self._told = told
-        self._loop = asyncio.get_running_loop()
-        kept = keeper.kept
-        self._gathering = Homecoming(
-            log=replay(kept.log.session, kept.log.entries),
-            name=kept.name,
-            identity=kept.identity,
-            versions=local.versions,
-            entropy=os.urandom,
-            pace=local.deadlines.gathering,
-            now=self._loop.time(),
-        )
-        self._deserted_at = self._loop.time() + DESERTED_S
-
-    @property
-    def meets_nobody(self) -> bool:
-        """Nobody of the session has spoken here yet."""
-        return self._gathering.meets_nobody
-
-    async def run(self) -> CameBack:
-        """Raises Outside, Deserted, or Unavailable when the rendezvous is lost."""
-        channel = None
-        try:
-            self._tell()
-            back = await self._until_back()
-            channel = back.channel
-            return back
-        finally:
-            if channel is None:
-                await self._mailbox.aclose()
-
-    async def _until_back(self) -> CameBack:
-        outputs = self._gathering.attending(self._mailbox.attending, self._now)
-        while True:
-            for output in outputs:
-                if (back := await self._follow(output)) is not None:
-                    return back
-            self._tell()
-            outputs = await self._next()
-
-    async def _next(self) -> list[Output]:
-        event = await self._mailbox.next_until(self._gathering.next_timer())
-        if event is None:
-            self._check_company()
-            return self._gathering.handle_timer(self._now)
-        if event.WhichOneof("event") != "mail":
-            return self._gathering.attending(self._mailbox.attending, self._now)
-        try:
-            parcel = ring_pb2.Parcel.FromString(event.mail.body)
-        except DecodeError:
-            return []
-        if not parcel.HasField("admission"):
-            self._mailbox.put_off(event)
-            return []
-        return self._gathering.receive(event.mail.sender, parcel.admission, self._now)
-
-    async def _follow(self, output: Output) -> CameBack | None:
-        match output:
-            case AdmissionAnswer(mailbox, admission):
-                await self._mailbox.post([mailbox], ring_pb2.Parcel(admission=admission).SerializeToString())
-            case Welcomed():
-                return CameBack(await self._welcomed(output), leads=False)
-            case Lead():
-                return CameBack(await self._lead(output), leads=True)
-            case TurnedAway(error) if isinstance(error, Denied | NotFound):
-                raise Outside(str(error))
-        return None
-
-    async def _welcomed(self, welcomed: Welcomed) -> Channel:
-        kept = self._keeper.kept
-        await self._give_up_old()
-        replica = Replica(
-            identity=kept.identity, self_name=welcomed.name, log=welcomed.log, key=welcomed.key, entropy=os.urandom
-        )
-        return open_channel(self._mailbox, replica, self._local, self._keeper)
-
-    async def _lead(self, lead: Lead) -> Channel:
-        kept, membership = self._keeper.kept, lead.log
-        await self._give_up_old()
-        key = kept.key
-        if lead.proof is not None:
-            key = os.urandom(KEY_BYTES)
-            readers = [one for one in membership.now.heirs if one.name != kept.name]
-            number = membership.now.key_number + 1
-            new_key = rekey.wrap(key, session=membership.session, number=number, readers=readers, entropy=os.urandom)
-            entries.take_over(membership, kept.identity, proof=lead.proof, new_key=new_key)
-        me = membership.now.members[kept.name]
-        entries.take_back(membership, kept.identity, admitted=me.first_index, mailbox=self._mailbox.place.mailbox)
-        replica = Replica(identity=kept.identity, self_name=kept.name, log=membership, key=key, entropy=os.urandom)
-        channel = open_channel(self._mailbox, replica, self._local, self._keeper)
-        for proved in lead.back:
-            channel.take_back(proved)
-        return channel
-
-    async def _give_up_old(self) -> None:
-        """The mailbox that this member had before, where nobody reads any more."""
-        for place in self._keeper.kept.places:
-            if place.address == self._mailbox.address and place.mailbox != self._mailbox.place:
-                with contextlib.suppress(KafilaError):
-                    await self._mailbox.give_up(place.mailbox)
-
-    def _tell(self) -> None:
-        missing = self._gathering.missing
-        if self._gathering.refusal:
-            self._told(self._gathering.refusal)
-        else:
-            self._told(f"waits for {', '.join(missing)}" if missing else "waits for the others to go on")
-
-    def _check_company(self) -> None:
-        """Raises Deserted in a room where nobody speaks for this session, though somebody is there."""
-        if self._gathering.is_alone or self._now < self._deserted_at:
-            return
-        raise Deserted(f"{self._keeper.kept.name} met nobody of its session in its room at the rendezvous")
-
-    @property
-    def _now(self) -> float:
-        return self._loop.time()

@@ -14,11 +14,11 @@ from kafila_sidecar.errors import KafilaError, Unavailable
 from kafila_sidecar.machine.participation import Participation
 from kafila_sidecar.machine.seat import Seat
 from kafila_sidecar.machine.watching import Changes
-from kafila_sidecar.session.comeback import CameBack, Outside, Told
 from kafila_sidecar.session.coordination.effects import Fault
 from kafila_sidecar.session.coordination.states import Ending
 from kafila_sidecar.session.driving.changes import Change
 from kafila_sidecar.session.keeping.keeper import Keeper
+from kafila_sidecar.session.stay import CameBack, Outside, Told
 from tests.sidecar.session.keeping.test_keeping import kept
 
 
@@ -82,12 +82,14 @@ class Chair:
         self.way: asyncio.Queue[Exception | None] = asyncio.Queue()
         self.tried = 0
         self.closed = 0
+        self.goodbyes = 0
         self.seat = Seat(
             keeper=self.keeper,
             changes=self.changes,
             present=self._part() if present else None,
             come_back=self._come_back,
             take_part=self._take_part,
+            take_leave=self._take_leave,
             spoken=str,
         )
         self.running = asyncio.create_task(self.seat.run())
@@ -109,6 +111,9 @@ class Chair:
 
     async def _take_part(self, back: CameBack, keeper: Keeper, changes: Changes) -> Participation:
         return self._part()
+
+    async def _take_leave(self, keeper: Keeper) -> None:
+        self.goodbyes += 1
 
     async def aclose(self) -> None:
         self.closed += 1

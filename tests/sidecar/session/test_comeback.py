@@ -15,7 +15,7 @@ from kafila_sidecar.session.admission.gathering import GatheringPace
 from kafila_sidecar.session.calling.calling import Calling
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.channel.events import HostChanged, MemberJoined, MemberRemoved, MessageFrom
-from kafila_sidecar.session.comeback import CameBack, Outside, come_back
+from kafila_sidecar.session.comeback import come_back, take_leave
 from kafila_sidecar.session.join import approach, found
 from kafila_sidecar.session.keeping.keeper import Keeper, kept_sessions
 from kafila_sidecar.session.keeping.kept import KeptPlace
@@ -23,6 +23,7 @@ from kafila_sidecar.session.opening import JoinDeadlines, Local
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress
 from kafila_sidecar.session.rendezvous.code import Code
 from kafila_sidecar.session.rendezvous.mailbox import open_room
+from kafila_sidecar.session.stay import CameBack, Outside
 from tests.sidecar.session.channel_world import TERMS, VERSIONS, rendezvous
 from tests.sidecar.session.trust_world import go
 
@@ -217,6 +218,37 @@ async def test_member_when_nobody_is_there_then_it_says_for_whom_it_waits(homes:
     assert homes[1].waits[-1] == "waits for hal, bob"
 
 
+async def test_leave_when_this_machine_was_on_its_way_back_then_the_host_hears_it_and_nobody_waits_for_it(
+    homes: list[Home],
+) -> None:
+    host, ada, bob = homes
+    await ada.crash()
+    await take_leave(keeper=ada.kept(), local=ada.local)
+    await host.hears(MemberRemoved, "left")
+    await bob.hears(MemberRemoved, "left")
+    with pytest.raises(Outside, match="ask for its code"):
+        await ada.restart()
+
+
+async def test_leave_when_all_were_on_their_way_back_then_the_host_goes_on_without_who_left(homes: list[Home]) -> None:
+    host, ada, bob = homes
+    for one in homes:
+        await one.crash()
+    back = asyncio.create_task(host.restart())
+    await asyncio.sleep(0.2)
+    await take_leave(keeper=ada.kept(), local=ada.local)
+    assert (await back).leads
+    assert names(host) == ["bob", "hal"]
+    await bob.restart()
+    assert names(bob) == ["bob", "hal"]
+
+
+async def test_leave_when_nobody_hears_it_then_it_ends_in_a_few_seconds(homes: list[Home]) -> None:
+    for one in homes:
+        await one.crash()
+    await asyncio.wait_for(take_leave(keeper=homes[1].kept(), local=homes[1].local), 10.0)
+
+
 class Wire:
     """Carries calls to whoever has that address now."""
 
@@ -245,14 +277,15 @@ def say_where(homes: list[Home]) -> None:
     for one in homes:
         for number, other in enumerate(homes, 1):
             if other is not one:
-                one.here.keeper.reached(other.here.me, [at(number)])
+                one.here.keeper.reached(other.here.residence.me, [at(number)])
         one.here.keeper.note()
 
 
-async def test_host_when_the_others_moved_while_it_was_away_then_they_tell_it_where_and_it_is_a_member(
-    tmp_path: Path,
+@pytest.mark.parametrize("by", ["a call", "the host in the old room"])
+async def test_host_when_the_others_moved_while_it_was_away_then_it_hears_where_and_is_a_member(
+    tmp_path: Path, by: str
 ) -> None:
-    """Its own old rendezvous is there again, with nobody in it, and it has another address now."""
+    """Its own old rendezvous is there, where it finds nobody who takes it back."""
     homes = [Home(tmp_path / name) for name in ("hal", "ada", "bob")]
     host, ada, bob = homes
     wire = Wire()
@@ -268,9 +301,11 @@ async def test_host_when_the_others_moved_while_it_was_away_then_they_tell_it_wh
         await ada.hears(HostChanged)
         await bob.hears(HostChanged)
         moved = await open_room(new)
-        ada.here.settle(moved, ring_pb2.Moved(number=1, address=str(new), room=moved.place.room, since=9), "")
-        for number, one in ((7, host), (2, ada), (3, bob)):
-            wire.plug(one, at(number))
+        ada.here.residence.settle(moved, ring_pb2.Moved(number=1, address=str(new), room=moved.place.room, since=9), "")
+        if by == "a call":
+            ada.here.keeper.note(places=ada.here.keeper.kept.places[:1])  # it knows of no old room
+            for number, one in ((7, host), (2, ada), (3, bob)):
+                wire.plug(one, at(number))
         await host.restart()
         assert host.here.rendezvous.address == new
         assert host.here.host == ada.here.host == "ada"

@@ -55,7 +55,7 @@ def test_call_when_a_member_answers_then_the_caller_knows_where_the_session_is()
     assert pair.hals.receive(heard.answer, [], is_in=False, now=0.1) == Heard(b"", is_in=True)
     assert pair.hals.learnt == (NEW,)
     pair.hals.forget(NEW)
-    assert pair.hals.learnt == ()
+    assert not pair.hals.learnt
 
 
 def test_call_when_the_caller_waits_in_a_room_then_the_other_one_learns_of_it() -> None:
