@@ -12,7 +12,7 @@ from kafila_sidecar.errors import KafilaError, TimedOut, Unavailable, from_code
 from kafila_sidecar.lack import in_words
 from kafila_sidecar.machine.participation import Participation
 from kafila_sidecar.machine.watching import Changes, Shown, Snapshots
-from kafila_sidecar.serving.question import Question
+from kafila_sidecar.serving.intake.question import Question
 from kafila_sidecar.session import snapshot
 from kafila_sidecar.session.coordination.effects import Fault
 from kafila_sidecar.session.coordination.states import Ending, State
