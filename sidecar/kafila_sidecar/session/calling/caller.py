@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import Denied, InvalidInput
 from kafila_sidecar.net.candidates import Address
-from kafila_sidecar.session.calling.line import Line, line_to, name_in
+from kafila_sidecar.session.calling.line import PairLine, line_to, name_in
 from kafila_sidecar.session.keeping.kept import KeptSession
 from kafila_sidecar.session.membership.members import Member
 from kafila_sidecar.session.membership.seal import Entropy
@@ -35,7 +35,7 @@ class KnownRoom:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class HeardCall:
     """`answer`: what to send back; empty: nothing. `is_in`: who wrote is in the session, and does not look for it."""
 
     answer: bytes
@@ -49,7 +49,7 @@ class Caller:
         self.learnt: tuple[KnownRoom, ...] = ()  # the latest first
         self._kept = kept
         self._entropy = entropy
-        self._lines: dict[bytes, tuple[Member, Line]] = {}  # by name
+        self._lines: dict[bytes, tuple[Member, PairLine]] = {}  # by name
         self._known = 0  # so many of the log's members have a line
         self._numbers: deque[bytes] = deque(maxlen=KEPT_NUMBERS)
         self._answered_at: dict[bytes, float] = {}
@@ -68,7 +68,7 @@ class Caller:
             for target in reach.get(member.fingerprint, ())
         ]
 
-    def receive(self, datagram: bytes, here: Sequence[KnownRoom], *, is_in: bool, now: float) -> Heard:
+    def receive(self, datagram: bytes, here: Sequence[KnownRoom], *, is_in: bool, now: float) -> HeardCall:
         """Takes a call or an answer. `is_in`: this member is in the session.
 
         Raises Denied or InvalidInput for what no member sent.
@@ -80,9 +80,11 @@ class Caller:
         if body.is_answer and body.number not in self._numbers:
             raise Denied(f"{member.name} answers a call that was not made, or long ago")
         self._learn(body.rooms[:MOST_SAID])
-        return Heard(b"" if body.is_answer else self._answer(line, body, here, is_in, now), body.is_in)
+        return HeardCall(b"" if body.is_answer else self._answer(line, body, here, is_in, now), body.is_in)
 
-    def _answer(self, line: Line, call: ring_pb2.CallBody, here: Sequence[KnownRoom], is_in: bool, now: float) -> bytes:
+    def _answer(
+        self, line: PairLine, call: ring_pb2.CallBody, here: Sequence[KnownRoom], is_in: bool, now: float
+    ) -> bytes:
         if now - self._answered_at.get(line.name, now - ANSWER_EVERY_S) < ANSWER_EVERY_S:
             return b""
         self._answered_at[line.name] = now
@@ -104,13 +106,13 @@ class Caller:
     def _may_hear(self, member: Member) -> bool:
         return self._kept().log.may_return(member)
 
-    def _line(self, name: bytes) -> tuple[Member, Line]:
+    def _line(self, name: bytes) -> tuple[Member, PairLine]:
         try:
             return self._all_lines()[name]
         except KeyError:
             raise Denied("a stranger calls") from None
 
-    def _all_lines(self) -> dict[bytes, tuple[Member, Line]]:
+    def _all_lines(self) -> dict[bytes, tuple[Member, PairLine]]:
         kept = self._kept()
         known = kept.log.known
         for member in known[self._known :]:

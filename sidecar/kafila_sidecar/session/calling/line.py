@@ -22,7 +22,7 @@ _CONTEXT = b"kafila call"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PairLine:
     """One pair's, as one of its ends has it. The name tells strangers nothing."""
 
     name: bytes
@@ -43,7 +43,7 @@ class Line:
             raise InvalidInput("a call can't be read") from error
 
 
-def line_to(session: bytes, own: Identity, other: Member) -> Line:
+def line_to(session: bytes, own: Identity, other: Member) -> PairLine:
     """Nobody but these two can make it. Raises InvalidInput for a member without a good key."""
     shared = pair_keys(session, own.agreement_key, other.agreement).link
 
@@ -51,7 +51,7 @@ def line_to(session: bytes, own: Identity, other: Member) -> Line:
         return hmac.digest(shared, b"kafila call key\0" + session + writer, hashlib.sha256)
 
     name = hmac.digest(shared, b"kafila call name\0" + session, hashlib.sha256)[:_NAME_BYTES]
-    return Line(name, key(own.fingerprint), key(other.fingerprint))
+    return PairLine(name, key(own.fingerprint), key(other.fingerprint))
 
 
 def name_in(datagram: bytes) -> bytes:

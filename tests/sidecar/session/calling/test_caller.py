@@ -8,7 +8,7 @@ import pytest
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import Denied, InvalidInput, KafilaError
-from kafila_sidecar.session.calling.caller import ANSWER_EVERY_S, MOST_LEARNT, Caller, Heard, KnownRoom
+from kafila_sidecar.session.calling.caller import ANSWER_EVERY_S, MOST_LEARNT, Caller, HeardCall, KnownRoom
 from kafila_sidecar.session.calling.line import LARGEST_CALL_BYTES, line_to
 from kafila_sidecar.session.keeping.kept import KeptPlace, KeptSession
 from kafila_sidecar.session.membership.entries import admit, found_log
@@ -25,7 +25,7 @@ OLD = KeptPlace(parse_address("192.0.2.7:7770#jlyz4dfazcnx7dpb4mdg"), MailboxPla
 NEW = KnownRoom(parse_address("198.51.100.3:7771#jlyz4dfazcnx7dpb4mdh"), 12)
 
 
-class Pair:
+class Couple:
     """Hal and Ada, each with what it keeps."""
 
     def __init__(self) -> None:
@@ -48,25 +48,25 @@ class Pair:
 
 
 def test_call_when_a_member_answers_then_the_caller_knows_where_the_session_is() -> None:
-    pair = Pair()
+    pair = Couple()
     call = pair.call()
     heard = pair.adas.receive(call, [NEW], is_in=True, now=0.0)
     assert len(heard.answer) <= len(call) <= LARGEST_CALL_BYTES
-    assert pair.hals.receive(heard.answer, [], is_in=False, now=0.1) == Heard(b"", is_in=True)
+    assert pair.hals.receive(heard.answer, [], is_in=False, now=0.1) == HeardCall(b"", is_in=True)
     assert pair.hals.learnt == (NEW,)
     pair.hals.forget(NEW)
     assert not pair.hals.learnt
 
 
 def test_call_when_the_caller_waits_in_a_room_then_the_other_one_learns_of_it() -> None:
-    pair = Pair()
+    pair = Couple()
     heard = pair.adas.receive(pair.call(NEW), [], is_in=False, now=0.0)
     assert pair.adas.learnt == (NEW,)
     assert not heard.is_in
 
 
 def test_call_when_it_is_another_sessions_or_damaged_or_reflected_then_nobody_hears_anything() -> None:
-    pair, others = Pair(), Pair()
+    pair, others = Couple(), Couple()
     call = pair.call()
     with pytest.raises(Denied):
         others.adas.receive(call, [NEW], is_in=True, now=0.0)
@@ -84,7 +84,7 @@ def test_call_when_it_is_another_sessions_or_damaged_or_reflected_then_nobody_he
 
 
 def test_answer_when_it_is_old_or_was_not_asked_for_then_it_teaches_nothing() -> None:
-    pair = Pair()
+    pair = Couple()
     answer = pair.adas.receive(pair.call(), [NEW], is_in=True, now=0.0).answer
     for _ in range(4):
         pair.call()
@@ -94,7 +94,7 @@ def test_answer_when_it_is_old_or_was_not_asked_for_then_it_teaches_nothing() ->
 
 
 def test_call_when_it_is_repeated_then_it_is_answered_now_and_then_only() -> None:
-    pair = Pair()
+    pair = Couple()
     call = pair.call()
     answered = [pair.adas.receive(call, [NEW], is_in=True, now=at).answer for at in (0.0, 0.1, ANSWER_EVERY_S, 0.3)]
     assert [bool(answer) for answer in answered] == [True, False, True, False]
@@ -123,7 +123,7 @@ def test_call_when_the_caller_is_out_then_only_who_was_lost_is_answered(reason: 
 
 
 def test_rooms_when_a_member_says_nonsense_or_very_many_then_few_good_ones_are_kept() -> None:
-    pair = Pair()
+    pair = Couple()
     line = line_to(SESSION, pair.hal_identity, pair.log.members[1])
     for number in (0, 2**31, 5):
         room = ring_pb2.SessionRoom(address="nonsense" if number == 5 else str(NEW.address), room=number)
@@ -137,6 +137,6 @@ def test_rooms_when_a_member_says_nonsense_or_very_many_then_few_good_ones_are_k
 
 
 def test_line_when_a_member_has_no_good_key_then_typed() -> None:
-    pair = Pair()
+    pair = Couple()
     with pytest.raises(KafilaError):
         line_to(SESSION, pair.hal_identity, replace(pair.log.members[1], agreement=bytes(32)))
