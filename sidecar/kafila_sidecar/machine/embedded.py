@@ -8,6 +8,8 @@ from contextlib import AsyncExitStack
 from ipaddress import ip_address
 from pathlib import Path
 
+from kafila_rendezvous.certificate import read_key_pair
+from kafila_rendezvous.errors import CannotServe
 from kafila_sidecar.errors import KafilaError
 from kafila_sidecar.lack import in_words
 from kafila_sidecar.machine.rendezvous_process import RendezvousProcess, ServedPorts
@@ -76,6 +78,14 @@ class EmbeddedRendezvous:
             if self._address is None:
                 self._address = await self._serve()
         return self._address, rendezvous_note(self._address, self._outside.outside if self._outside else None)
+
+    def is_own(self, address: RendezvousAddress) -> bool:
+        """Whether it is, or was, this machine's, by its certificate."""
+        try:
+            pair = read_key_pair(self._folder / "certificate.pem", self._folder / "key.pem")
+        except CannotServe:
+            return False
+        return address.fingerprint == pair.fingerprint
 
     @contextlib.asynccontextmanager
     async def lent(self) -> AsyncIterator[tuple[RendezvousAddress, str]]:

@@ -379,8 +379,9 @@ class LocalNode:
 
     async def _come_back(self, calling: Calling, keeper: Keeper, told: Told, moved: asyncio.Event) -> CameBack:
         kept = keeper.kept
-        if kept.log.terms.rendezvous_at_host and kept.log.founder == kept.name:
-            await self._embedded.start()  # the one where the others look
+        if any(self._embedded.is_own(place.address) for place in kept.places):
+            address, note = await self._embedded.start()  # where the others look, or hear that they have to
+            keeper.note(places=kept.known_as(address).places, note=note)
         return await come_back(keeper=keeper, local=self._local(), told=told, moved=moved, calling=calling)
 
     async def _take_leave(self, keeper: Keeper) -> None:

@@ -27,7 +27,6 @@ from kafila_sidecar.session.channel.events import (
     MessageFrom,
     Outvoted,
     RoomMoved,
-    WentAstray,
 )
 from kafila_sidecar.session.channel.gossip import Forward
 from kafila_sidecar.session.channel.moving import TRIAL_S
@@ -37,6 +36,7 @@ from kafila_sidecar.session.channel.queue import EventQueue
 from kafila_sidecar.session.channel.reception import Reception
 from kafila_sidecar.session.channel.replica import HostForked, Replica
 from kafila_sidecar.session.channel.residence import Residence
+from kafila_sidecar.session.channel.roll_call import RollCall
 from kafila_sidecar.session.channel.upkeep import Acts, Upkeep
 from kafila_sidecar.session.keeping.keeper import Keeper
 from kafila_sidecar.session.keeping.kept import KeptPlace
@@ -58,8 +58,6 @@ from kafila_sidecar.session.rendezvous.mailbox import Mailbox
 logger = logging.getLogger(__name__)
 
 GOODBYE_DEADLINE_S = 2.0
-OLD_MAIL_S = 2.0  # until what was written before has come
-ROLL_CALL_S = 3.0  # how long members have to say that they are with a host which was voted out
 LONGEST_ABSENCE_S = LONGEST_PAUSE_S + 3.0  # a member's next try to attend, and the call itself
 
 
@@ -100,8 +98,7 @@ class Channel:
         self._group: asyncio.TaskGroup | None = None
         self._attending: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
-        self._removals: dict[str, str] = {}  # put off meanwhile, with their reasons
-        self._outvoted: asyncio.TimerHandle | None = None  # until the others have said with whom they are
+        self._roll_call = RollCall(replica=replica, upkeep=self._upkeep, perform=self._perform, fail=self._fail)
         self._fault: KafilaError | None = None
         self._reception = Reception(
             replica=replica,
@@ -278,8 +275,7 @@ class Channel:
     async def aclose(self) -> None:
         """Ends `run`. Others see a departure, not a goodbye."""
         self._closing.set()
-        if self._outvoted is not None:
-            self._outvoted.cancel()
+        self._roll_call.end()
         if not self._runs:
             self._events.end()
             await self.rendezvous.aclose()
@@ -291,10 +287,10 @@ class Channel:
 
         Who is "removed" is out for good: there is a new code too. Raises InvalidInput for no member, or for the host.
         """
-        if self._outvoted is None:
-            self._perform(self._upkeep.remove(name, reason))
+        if self._roll_call.is_under_way:
+            self._roll_call.put_off(name, reason)
         else:
-            self._removals[name] = reason  # a host with whom nobody may be puts nobody out
+            self._perform(self._upkeep.remove(name, reason))
 
     def new_code(self) -> Code:
         """A new code in place of the old one; joining goes on if it was paused."""
@@ -374,7 +370,7 @@ class Channel:
                     if reason == "removed" and self.is_host:
                         self._reception.new_code()
                 case Outvoted():
-                    self._call_the_roll(event)
+                    self._roll_call.begin(event)
                 case HostChanged():
                     self._new_host()
             if isinstance(event, MemberJoined | MemberRemoved | HostChanged):
@@ -397,29 +393,6 @@ class Channel:
         for member in came:
             self._repeat_for(member)
         return MessageFrom(event.sender, ring_pb2.Control())
-
-    def _call_the_roll(self, outvoted: Outvoted) -> None:
-        """Whoever is with this host still says so when it is asked."""
-        if self._outvoted is None:
-            self._outvoted = self._loop.call_later(OLD_MAIL_S, self._ask_all, outvoted)
-
-    def _ask_all(self, outvoted: Outvoted) -> None:
-        self._replica.heard.clear()
-        for member in self._replica.others:
-            self.residence.say(ring_pb2.Control(ask=ring_pb2.Ask(member=member.name)))
-        self._outvoted = self._loop.call_later(ROLL_CALL_S, self._yield_or_stay, outvoted)
-
-    def _yield_or_stay(self, outvoted: Outvoted) -> None:
-        """A host with whom few are is none; with most of them, it removes who took over in a history of its own."""
-        self._outvoted = None
-        others = {member.name for member in self._replica.others} - {outvoted.name}
-        if 2 * len(others & self._replica.heard) > len(others):
-            self._perform(self._upkeep.settle([WentAstray(outvoted.name, outvoted.proof)]))
-            for name in sorted(self._removals.keys() & {member.name for member in self._replica.others}):
-                self._perform(self._upkeep.remove(name, self._removals[name]))
-            self._removals.clear()
-        else:
-            self._fail(Forked(f"the others went on with {outvoted.name} as their host"))
 
     def _note_joining(self) -> None:
         """Whether and how newcomers get in depends on much; it is told when it changes."""
@@ -499,5 +472,7 @@ class Channel:
             return
         if parcel.HasField("envelope"):
             await self.receive(parcel.envelope.SerializeToString())
-        elif parcel.HasField("admission") and self._outvoted is None:  # else whoever asks is not the others' member
+        elif (
+            parcel.HasField("admission") and not self._roll_call.is_under_way
+        ):  # else whoever asks is not the others' member
             self._perform(self._reception.receive(mail.sender, parcel.admission, self._loop.time()))

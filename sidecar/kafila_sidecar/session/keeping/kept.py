@@ -59,6 +59,11 @@ class KeptSession:
         others = tuple(one for one in self.places if one.address != place.address)
         return replace(self, places=(place, *others)[:MOST_PLACES])
 
+    def known_as(self, address: RendezvousAddress) -> "KeptSession":
+        """A rendezvous has another address than before."""
+        places = (replace(one, address=address) if one.address.is_same(address) else one for one in self.places)
+        return replace(self, places=tuple(places))
+
     def was_at(self, address: RendezvousAddress) -> bool:
         """Whether the room is or was at this rendezvous, by whatever address it was known."""
         return any(place.address.is_same(address) for place in self.places)

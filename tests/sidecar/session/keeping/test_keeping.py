@@ -81,6 +81,14 @@ def test_reach_when_somebody_says_so_all_the_time_then_the_disk_is_written_now_a
     assert next(kept_sessions(tmp_path)).kept.reach == keeper.kept.reach
 
 
+def test_places_when_a_rendezvous_has_another_address_then_its_rooms_are_there() -> None:
+    other = replace(PLACE, address=parse_address("192.0.2.8:7770#jlyz4dfazcnx7dpb4mdh"))
+    before = replace(kept(), places=(PLACE, other))
+    moved = parse_address("198.51.100.1:7000#jlyz4dfazcnx7dpb4mdg")
+    assert before.known_as(moved).places == (replace(PLACE, address=moved), other)
+    assert before.was_at(moved)
+
+
 def test_file_when_written_then_only_its_owner_can_read_it(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "kept"
     write_whole(path, b"secret")
