@@ -197,6 +197,15 @@ async def test_seat_when_left_while_it_sleeps_then_it_is_over_at_once(tmp_path: 
     chair.seat.leave()
     await asyncio.wait_for(chair.running, 5)
     assert (chair.states, chair.seat.is_open, left(tmp_path)) == ("closed", False, [])
+    assert chair.goodbyes == 1
+
+
+async def test_seat_when_the_service_stops_while_it_sleeps_then_nobody_hears_a_goodbye(tmp_path: Path) -> None:
+    chair = Chair(tmp_path, present=False)
+    await soon()
+    chair.seat.stop()
+    await asyncio.wait_for(chair.running, 5)
+    assert chair.goodbyes == 0
 
 
 @pytest.mark.parametrize("present", [True, False])
