@@ -28,6 +28,7 @@ from kafila_sidecar.session.channel.events import (
     Outvoted,
     RoomMoved,
 )
+from kafila_sidecar.session.channel.following import Following
 from kafila_sidecar.session.channel.gossip import Forward
 from kafila_sidecar.session.channel.moving import TRIAL_S
 from kafila_sidecar.session.channel.old_rooms import OldRooms
@@ -36,7 +37,6 @@ from kafila_sidecar.session.channel.queue import EventQueue
 from kafila_sidecar.session.channel.reception import Reception
 from kafila_sidecar.session.channel.replica import HostForked, Replica
 from kafila_sidecar.session.channel.residence import Residence
-from kafila_sidecar.session.channel.roll_call import RollCall
 from kafila_sidecar.session.channel.upkeep import Acts, Upkeep
 from kafila_sidecar.session.keeping.keeper import Keeper
 from kafila_sidecar.session.keeping.kept import KeptPlace
@@ -98,7 +98,7 @@ class Channel:
         self._group: asyncio.TaskGroup | None = None
         self._attending: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
-        self._roll_call = RollCall(replica=replica, upkeep=self._upkeep, perform=self._perform, fail=self._fail)
+        self._following = Following(replica=replica, upkeep=self._upkeep, perform=self._perform, fail=self._fail)
         self._fault: KafilaError | None = None
         self._reception = Reception(
             replica=replica,
@@ -275,7 +275,7 @@ class Channel:
     async def aclose(self) -> None:
         """Ends `run`. Others see a departure, not a goodbye."""
         self._closing.set()
-        self._roll_call.end()
+        self._following.end()
         if not self._runs:
             self._events.end()
             await self.rendezvous.aclose()
@@ -287,8 +287,8 @@ class Channel:
 
         Who is "removed" is out for good: there is a new code too. Raises InvalidInput for no member, or for the host.
         """
-        if self._roll_call.is_under_way:
-            self._roll_call.put_off(name, reason)
+        if self._following.is_under_way:
+            self._following.put_off(name, reason)
         else:
             self._perform(self._upkeep.remove(name, reason))
 
@@ -370,7 +370,7 @@ class Channel:
                     if reason == "removed" and self.is_host:
                         self._reception.new_code()
                 case Outvoted():
-                    self._roll_call.begin(event)
+                    self._following.begin(event)
                 case HostChanged():
                     self._new_host()
             if isinstance(event, MemberJoined | MemberRemoved | HostChanged):
@@ -473,6 +473,6 @@ class Channel:
         if parcel.HasField("envelope"):
             await self.receive(parcel.envelope.SerializeToString())
         elif (
-            parcel.HasField("admission") and not self._roll_call.is_under_way
+            parcel.HasField("admission") and not self._following.is_under_way
         ):  # else whoever asks is not the others' member
             self._perform(self._reception.receive(mail.sender, parcel.admission, self._loop.time()))

@@ -13,7 +13,7 @@ OLD_MAIL_S = 2.0  # until what was written before has come
 ROLL_CALL_S = 3.0  # how long members have to say that they are with a host which was voted out
 
 
-class RollCall:
+class Following:
     """One member's. `perform` carries out what it does, `fail` ends the channel."""
 
     def __init__(
