@@ -41,7 +41,8 @@ STEPS = frozenset({"knock", "proof"})  # that come to this side
 
 @dataclass(frozen=True, slots=True)
 class ProvedMember:
-    """A member that was in the session stands at the door of this mailbox; answer by `welcome`, `wait` or `refuse`."""
+    """A member that was in the session stands at the door of this mailbox; answer by `welcome`, `wait`, `direct` or
+    `refuse`."""
 
     mailbox: int
     member: Member  # as it was admitted first
@@ -94,6 +95,10 @@ class Doorstep:
         """This one comes back too, and nobody can take the other one back yet."""
         body = ring_pb2.WaitBody(signature=self._identity.sign(WAIT, proved.keys.transcript))
         return AdmissionAnswer(proved.mailbox, ring_pb2.Admission(wait=self._seal(proved.keys, body)))
+
+    def direct(self, proved: ProvedMember, room: ring_pb2.SessionRoom) -> AdmissionAnswer:
+        """The session is in another room, whose host takes it back."""
+        return AdmissionAnswer(proved.mailbox, ring_pb2.Admission(moved_to=self._seal(proved.keys, room)))
 
     def refuse(self, proved: ProvedMember, error: KafilaError) -> AdmissionAnswer:
         """In words for its owner. By PERMISSION_DENIED and NOT_FOUND, with the log, it knows that it can't ever come

@@ -13,7 +13,7 @@ from kafila_proto import ring_pb2
 from kafila_sidecar.errors import Denied, KafilaError
 from kafila_sidecar.session.admission.doorstep import STEPS, Doorstep, ProvedMember
 from kafila_sidecar.session.admission.host import AdmissionAnswer
-from kafila_sidecar.session.admission.knocker import AlsoWaits, Knocker, TurnedAway, Welcomed
+from kafila_sidecar.session.admission.knocker import AlsoWaits, Knocker, KnockOutcome, MovedTo, TurnedAway, Welcomed
 from kafila_sidecar.session.admission.pake import Entropy
 from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.membership.identity import Identity
@@ -33,14 +33,16 @@ class GatheringPace:
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """This member goes on as the host: it was the last one, or `proof` makes it the successor. `back`: who is here."""
+    """This member goes on as the host: it was the last one, or `proof` makes it the successor. `back`: who is here;
+    `left`: who said goodbye."""
 
     log: Log
     proof: ring_pb2.TakenOver | None
     back: tuple[ProvedMember, ...]
+    left: tuple[str, ...] = ()
 
 
-Outcome = Welcomed | Lead | TurnedAway
+Outcome = Welcomed | Lead | MovedTo | TurnedAway
 Output = AdmissionAnswer | Outcome
 
 
@@ -57,8 +59,10 @@ class Homecoming:
         entropy: Entropy,
         pace: GatheringPace,
         now: float,
+        leaves: bool = False,
     ) -> None:
-        """`log`: this member's own, which grows by what others prove to know."""
+        """`log`: this member's own, which grows by what others prove to know. `leaves`: it only says goodbye."""
+        self._leaves = leaves
         self._log = log
         self._name = name
         self._identity = identity
@@ -74,6 +78,7 @@ class Homecoming:
         self._met: set[int] = set()  # who was knocked at since all were
         self._knockers: dict[int, Knocker] = {}
         self._proved: dict[str, ProvedMember] = {}  # by name
+        self._left: dict[str, None] = {}  # by name, who said goodbye
         self._heard: dict[int, str] = {}  # mailbox -> who comes back there too
         self._was_challenged = False
         self._has_listened = False
@@ -86,9 +91,14 @@ class Homecoming:
         return not self._attending or bool(self._here) or self._was_challenged
 
     @property
+    def meets_nobody(self) -> bool:
+        """Nobody in this room has spoken for the session yet."""
+        return not self._here and not self._was_challenged
+
+    @property
     def missing(self) -> list[str]:
         """Members who are not here, as far as is known."""
-        here = {self._name, *self._here}
+        here = {self._name, *self._here, *self._left}
         return [member.name for member in self._log.members if member.name not in here]
 
     def attending(self, mailboxes: Iterable[int], now: float) -> list[Output]:
@@ -101,6 +111,8 @@ class Homecoming:
     def receive(self, mailbox: int, admission: ring_pb2.Admission, now: float) -> list[Output]:
         """A step of somebody else's, as a knocker's or as an answerer's."""
         if admission.WhichOneof("step") in STEPS:
+            if self._leaves:
+                return []
             return self._answer(self.doorstep.receive(mailbox, admission, now), now)
         knocker = self._knockers.get(mailbox)
         if knocker is None:
@@ -156,10 +168,11 @@ class Homecoming:
             versions=self._versions,
             entropy=self._entropy,
             vote_for=self._vote_for,
+            leaves=self._leaves,
         )
         return knocker
 
-    def _follow(self, mailbox: int, outcome: ring_pb2.Admission | Welcomed | AlsoWaits | TurnedAway) -> list[Output]:
+    def _follow(self, mailbox: int, outcome: KnockOutcome) -> list[Output]:
         match outcome:
             case ring_pb2.Admission():
                 self._was_challenged |= self._knockers[mailbox].knows_answerer
@@ -181,8 +194,17 @@ class Homecoming:
         if member is None or member.fingerprint != answer.member.fingerprint:
             return []  # it was lost before: the host will know it
         self._learn(answer)
+        if answer.body.leaves:
+            return self._let_go(answer, now)
         self._proved[member.name] = answer
         return self._lead(now) or [self.doorstep.wait(answer)]
+
+    def _let_go(self, proved: ProvedMember, now: float) -> list[Output]:
+        """It is not waited for any more; the host alone can say that it heard so."""
+        if self._log.host != self._name:
+            return [self.doorstep.wait(proved)]
+        self._left[proved.member.name] = None
+        return [self.doorstep.refuse(proved, Denied(f"{proved.member.name} has left this session")), *self._lead(now)]
 
     def _learn(self, proved: ProvedMember) -> None:
         """What the other one's log has beyond this one's."""
@@ -194,11 +216,12 @@ class Homecoming:
 
     def _lead(self, now: float) -> list[Output]:
         back = tuple(self._proved.values())
-        if self._log.member(self._name) is None or (self._attending and not self._has_listened):
+        if self._leaves or self._log.member(self._name) is None or (self._attending and not self._has_listened):
             return []
         if self._log.host == self._name:
-            enough = 2 * len(back) >= len(self._log.members) - 1
-            return [Lead(self._log, None, back)] if enough else []
+            left = tuple(name for name in self._left if self._log.member(name) is not None)
+            enough = 2 * (len(back) + len(left)) >= len(self._log.members) - 1
+            return [Lead(self._log, None, back, left)] if enough else []
         proof = self._proof(now)
         return [Lead(self._log, proof, back)] if proof else []
 

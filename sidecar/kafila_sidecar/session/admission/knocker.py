@@ -39,6 +39,7 @@ KNOCKER = {
     ("knocked", "challenge"): "proved",
     ("proved", "welcome"): "welcomed",
     ("proved", "wait"): "waits",
+    ("proved", "moved_to"): "directed",
     ("proved", "refused"): "refused",
 }
 
@@ -67,18 +68,38 @@ class TurnedAway:
     for_good: bool
 
 
+@dataclass(frozen=True, slots=True)
+class MovedTo:
+    """The session's room is this one now, somebody says who knows its members."""
+
+    address: str
+    room: int
+
+
+KnockOutcome = ring_pb2.Admission | Welcomed | AlsoWaits | MovedTo | TurnedAway
+
+
 class Knocker:
     """`log` is this member's own, which is not changed."""
 
     def __init__(
-        self, *, log: Log, identity: Identity, versions: Versions, entropy: Entropy, vote_for: VoteFor
+        self,
+        *,
+        log: Log,
+        identity: Identity,
+        versions: Versions,
+        entropy: Entropy,
+        vote_for: VoteFor,
+        leaves: bool = False,
     ) -> None:
+        """`leaves`: this is its goodbye."""
         self.state = "knocked"
         self._log = log
         self._identity = identity
         self._versions = versions
         self._entropy = entropy
         self._vote_for = vote_for
+        self._leaves = leaves
         self._ephemeral = draw_ephemeral(entropy)
         self._answerer: Member | None = None
         self._keys: ExchangeKeys | None = None
@@ -94,18 +115,21 @@ class Knocker:
         said = token(self._log.session, self._identity.fingerprint, ephemeral)
         return ring_pb2.Admission(knock=ring_pb2.Knock(ephemeral=ephemeral, token=said))
 
-    def receive(self, admission: ring_pb2.Admission) -> ring_pb2.Admission | Welcomed | AlsoWaits | TurnedAway:
+    def receive(self, admission: ring_pb2.Admission) -> KnockOutcome:
         """Takes the other side's step. Raises InvalidInput or Denied for what is none."""
         step = admission.WhichOneof("step") or "nothing"
         if (self.state, step) not in KNOCKER:
             raise InvalidInput(f"{step} does not belong to the state {self.state} of coming back")
         match step:
             case "challenge":
-                outcome: ring_pb2.Admission | Welcomed | AlsoWaits | TurnedAway = self._prove(admission.challenge)
+                outcome: KnockOutcome = self._prove(admission.challenge)
             case "welcome":
                 outcome = self._welcomed(self._open(ring_pb2.WelcomeBody(), admission.welcome))
             case "wait":
                 outcome = self._waits(self._open(ring_pb2.WaitBody(), admission.wait))
+            case "moved_to":
+                room = self._open(ring_pb2.SessionRoom(), admission.moved_to)
+                outcome = MovedTo(room.address, room.room)
             case _:
                 outcome = self._refused(self._open(ring_pb2.RefusedBody(), admission.refused))
         self.state = KNOCKER[self.state, step]
@@ -135,6 +159,7 @@ class Knocker:
             oldest_protocol=versions.protocols.oldest,
             entries=log.entries[said.log_length :] if knows_less else (),
             vote=self._vote_for(said.name) if is_level else b"",
+            leaves=self._leaves,
         )
         sealer = Sealer(self._keys.returner_seal, RETURNER_CONTEXT, self._entropy)
         return ring_pb2.Admission(proof=sealer.seal(body.SerializeToString()))

@@ -141,6 +141,8 @@ class Reception:
         member, log = proved.member, self._replica.log
         try:
             self._check_may_return(proved)
+            if proved.body.leaves:
+                return self._let_go(proved)
             self._returns.check(member, now)
             acts = self._upkeep.take_back(member, proved.mailbox)
         except KafilaError as error:
@@ -148,6 +150,14 @@ class Reception:
             return Acts()
         self._returns.note(member, now)
         self._answer(self._doorstep.welcome(proved, name=member.name, key=self._replica.keys.key, log=log))
+        return acts
+
+    def _let_go(self, proved: ProvedMember) -> Acts:
+        """It came to say goodbye. Who was lost already is a member no more, and just does not come back."""
+        member = self._replica.log.member(proved.member.name)
+        is_in = member is not None and member.fingerprint == proved.member.fingerprint
+        acts = self._upkeep.remove(proved.member.name, "left") if is_in else Acts()
+        self._answer(self._doorstep.refuse(proved, Denied(f"{proved.member.name} has left this session")))
         return acts
 
     def _knocked(self, outcome: AdmissionAnswer | ProvedMember | None, now: float) -> Acts:
