@@ -4,11 +4,6 @@ from random import Random
 
 import pytest
 
-from kafila_sidecar.session.coordination.coordinator import (
-    FETCH_SILENCE_S,
-    LINK_DEADLINE_S,
-    MEASURE_DEADLINE_S,
-)
 from kafila_sidecar.session.coordination.effects import (
     Accuse,
     ComputePlan,
@@ -21,6 +16,11 @@ from kafila_sidecar.session.coordination.effects import (
 )
 from kafila_sidecar.session.coordination.liveness import LINK_SILENT_S
 from kafila_sidecar.session.coordination.states import Decision, Phase, State, Step, decide, follow
+from kafila_sidecar.session.coordination.waits import (
+    FETCH_SILENCE_S,
+    LINK_DEADLINE_S,
+    MEASURE_DEADLINE_S,
+)
 from tests.sidecar.session.party import NAMES, CoreParty, formed, plan_for
 
 

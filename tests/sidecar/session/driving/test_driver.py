@@ -321,7 +321,7 @@ async def test_driver_when_a_member_says_hostile_things_then_it_stays_as_it_is(s
     assert driven.driver.coordinator is not None
     assert len(driven.driver.coordinator._mesh._up) <= 3
     assert len(driven.driver.roster.edges) <= 3
-    assert set(driven.driver.coordinator._heard) <= {"ada", "bob", "cyd"}
+    assert set(driven.driver.coordinator._course.waits._heard) <= {"ada", "bob", "cyd"}
     epoch = driven.epoch
     driven.channel.remove("cyd", "left")  # whatever it told, the session can be planned again
     await driven.settled()
