@@ -75,12 +75,13 @@ async def _build(config: Config, stack: AsyncExitStack) -> "LocalNode":
     endpoint = Endpoint.open()
     stack.push_async_callback(endpoint.close)
     monitor = NetworkMonitor(endpoint, map_port=partial(keep_mapped, Transport.UDP) if config.port_mapping else None)
+    sessions, pending = Sessions(), PendingJoins()
     embedded = EmbeddedRendezvous(
         folder=config.data / "rendezvous",
         stack=await stack.enter_async_context(AsyncExitStack()),  # outlives sessions, which say goodbye through it
         map_port=keep_mapped if config.port_mapping else None,
+        is_needed=sessions.may_be_at,
     )
-    sessions, pending = Sessions(), PendingJoins()
     measuring = Measuring(mlx=mlx, folder=config.data / "measurements", reserved=sessions.promised_bytes)
     equipment = Equipment(
         mlx=mlx,
@@ -156,13 +157,17 @@ class LocalNode:
         checkpoint = await self._models.open(request.model, bits=request.quantize_bits)
         await try_text(checkpoint.small_files, model=request.model)
         rendezvous = request.rendezvous or self._config.rendezvous
-        address, note = (parse_address(rendezvous), "") if rendezvous else await self._embedded.start()
-        terms = make_terms(request, checkpoint, rendezvous_at_host=not rendezvous)
-        name = request.name or self._config.name
-        channel = await joining.found(rendezvous=address, terms=terms, name=name, local=self._local())
-        model = request.model if terms.folder else ""
-        channel.keeper.note(lend_bytes=request.memory_bytes, note=note, model=model)
-        return self._take_part(channel, checkpoint)
+        async with AsyncExitStack() as stack:
+            if rendezvous:
+                address, note = parse_address(rendezvous), ""
+            else:
+                address, note = await stack.enter_async_context(self._embedded.lent())
+            terms = make_terms(request, checkpoint, rendezvous_at_host=not rendezvous)
+            name = request.name or self._config.name
+            channel = await joining.found(rendezvous=address, terms=terms, name=name, local=self._local())
+            model = request.model if terms.folder else ""
+            channel.keeper.note(lend_bytes=request.memory_bytes, note=note, model=model)
+            return self._take_part(channel, checkpoint)
 
     async def open(self, request: pb.OpenSessionRequest) -> pb.Offer:
         """Proves a code and says what joining would mean.
@@ -341,8 +346,8 @@ class LocalNode:
         """Where this machine would open another room for a session whose rendezvous is gone."""
         if self._config.rendezvous:
             yield OfferedRendezvous(parse_address(self._config.rendezvous), at_host=False)
-        address, note = await self._embedded.start()
-        yield OfferedRendezvous(address, at_host=True, note=note)
+        async with self._embedded.lent() as (address, note):
+            yield OfferedRendezvous(address, at_host=True, note=note)
 
     async def _lend(self, most_bytes: int) -> int:
         """What this machine lends to one more session: what is usable, less what its sessions hold or wait for."""

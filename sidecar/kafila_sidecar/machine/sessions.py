@@ -7,6 +7,7 @@ from kafila_sidecar.errors import Refused
 from kafila_sidecar.machine.participation import Participation
 from kafila_sidecar.machine.seat import Seat
 from kafila_sidecar.session.lookup import find_session, session_with_id
+from kafila_sidecar.session.rendezvous.address import RendezvousAddress
 from kafila_sidecar.session.rendezvous.code import Code
 
 KEPT_CLOSED = 16  # sessions that are over and can still say why
@@ -55,6 +56,10 @@ class Sessions:
         """The session with this id, unless it is over for this machine."""
         seat = self._by_id.get(wanted)
         return seat if seat is not None and seat.is_open else None
+
+    def may_be_at(self, address: RendezvousAddress) -> bool:
+        """Whether others may look there for a session of this machine's."""
+        return any(seat.is_open and seat.keeper.kept.was_at(address) for seat in self)
 
     def promised_bytes(self) -> int:
         """What the plans of open sessions gave to this machine and is not in memory yet; what is, counts as taken."""

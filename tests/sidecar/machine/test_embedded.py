@@ -56,6 +56,27 @@ async def test_start_when_it_ran_before_then_it_is_where_it_was_and_rooms_are_fo
         await again.aclose()
 
 
+@pytest.mark.parametrize("needed", [False, True])
+async def test_lent_when_it_is_given_back_then_it_serves_only_where_a_session_needs_it(
+    tmp_path: Path, needed: bool
+) -> None:
+    async with AsyncExitStack() as stack:
+        embedded = EmbeddedRendezvous(
+            folder=tmp_path / "rendezvous", stack=stack, map_port=no_router, is_needed=lambda _: needed
+        )
+        async with embedded.lent() as (address, _):
+            async with embedded.lent():
+                pass
+            await (await open_room(address)).aclose()  # somebody else still has it
+        if needed:
+            await (await open_room(address)).aclose()
+        else:
+            with pytest.raises(Unavailable):
+                await open_room(address)
+            assert (await embedded.start())[0] == address
+            await (await open_room(address)).aclose()
+
+
 async def test_start_when_its_key_can_not_be_kept_then_a_typed_error(tmp_path: Path) -> None:
     (tmp_path / "rendezvous").write_text("a file where the folder should be")
     async with AsyncExitStack() as stack:

@@ -53,6 +53,10 @@ class KeptSession:
         others = tuple(one for one in self.places if one.address != place.address)
         return replace(self, places=(place, *others)[:MOST_PLACES])
 
+    def was_at(self, address: RendezvousAddress) -> bool:
+        """Whether the room is or was at this rendezvous, by whatever address it was known."""
+        return any(place.address.is_same(address) for place in self.places)
+
     def to_bytes(self) -> bytes:
         places = [
             kept_pb2.KeptPlace(
