@@ -17,6 +17,7 @@ from kafila_sidecar.session.coordination.effects import (
     Fault,
     FollowerOutput,
     GiveWay,
+    GoOn,
     LetFetch,
     LetServe,
     LoadShard,
@@ -194,6 +195,8 @@ class CoreParty:
                 case StandStill(fault):
                     name = self.coordinator.name
                     self.do(name, self.machines[name].stand_still(fault, self.now))
+                case GoOn():
+                    pass  # whoever waits at its door gets in
                 case GiveWay(fault):
                     name = self.coordinator.name
                     self.do(name, self.machines[name].close(fault, Ending.LOST))

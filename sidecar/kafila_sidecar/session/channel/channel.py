@@ -96,6 +96,7 @@ class Channel:
         self._closing = asyncio.Event()
         self._removals: dict[str, str] = {}  # put off meanwhile, with their reasons
         self._outvoted: asyncio.TimerHandle | None = None  # until the others have said with whom they are
+        self._is_alone = False  # the host hears too few of the others
         self._fault: KafilaError | None = None
         self._reception = Reception(
             replica=replica,
@@ -278,10 +279,18 @@ class Channel:
 
         Who is "removed" is out for good: there is a new code too. Raises InvalidInput for no member, or for the host.
         """
-        if self._outvoted is None:
+        if self._outvoted is None and not self._is_alone:
             self._perform(self._upkeep.remove(name, reason))
         else:
             self._removals[name] = reason  # a host with whom nobody may be puts nobody out
+
+    def stand_still(self, is_alone: bool) -> None:
+        """The host hears too few of the others, or enough again: meanwhile nobody comes in, and who is to be removed is
+        when it does."""
+        self._is_alone = is_alone
+        self._reception.stand_still(is_alone)
+        if not is_alone and self._outvoted is None:
+            self._remove_put_off()
 
     def new_code(self) -> Code:
         """A new code in place of the old one; joining goes on if it was paused."""
@@ -427,11 +436,14 @@ class Channel:
         others = {member.name for member in self._replica.others} - {outvoted.name}
         if 2 * len(others & self._replica.heard) > len(others):
             self._perform(self._upkeep.settle([WentAstray(outvoted.name, outvoted.proof)]))
-            for name in sorted(self._removals.keys() & {member.name for member in self._replica.others}):
-                self._perform(self._upkeep.remove(name, self._removals[name]))
-            self._removals.clear()
+            self._remove_put_off()
         else:
             self._fail(Forked(f"the others went on with {outvoted.name} as their host"))
+
+    def _remove_put_off(self) -> None:
+        for name in sorted(self._removals.keys() & {member.name for member in self._replica.others}):
+            self._perform(self._upkeep.remove(name, self._removals[name]))
+        self._removals.clear()
 
     def _note_joining(self) -> None:
         """Whether and how newcomers get in depends on much; it is told when it changes."""

@@ -13,6 +13,7 @@ from kafila_sidecar.session.coordination.effects import (
     CoordinatorOutput,
     Fault,
     GiveWay,
+    GoOn,
     Json,
     Proposal,
     Remove,
@@ -31,6 +32,7 @@ from kafila_sidecar.session.coordination.losses import (
     HostAtFault,
     Judgement,
     Losses,
+    Together,
 )
 from kafila_sidecar.session.coordination.mesh import Edge
 from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
@@ -96,7 +98,7 @@ class Coordinator:
         course = self._course
         gone, came = set(course.members) - set(members), set(members) - set(course.members)
         course.members = tuple(members)
-        self._losses.receive_members(members)
+        self._losses.receive_members(members, now)
         self._knows.keep(members)
         told = course.greet(came)
         if course.phase in (Phase.FORMING, Phase.MEASURING, Phase.CLOSED):
@@ -177,7 +179,8 @@ class Coordinator:
         """A member left, or this one itself found it dead beyond doubt."""
         if member not in self.members or member == self.name:
             return []
-        return [Remove(member, reason)] if reason == "left" else self._do(self._losses.receive_loss(member, now), now)
+        losses = self._losses
+        return self._do(losses.receive_goodbye(member) if reason == "left" else losses.receive_loss(member, now), now)
 
     def accused(self, member: str, by: str, now: float) -> list[CoordinatorOutput]:
         """A member, perhaps this one, can't reach another one."""
@@ -213,6 +216,8 @@ class Coordinator:
                     outputs += [Ask(member) for member in members]
                 case Alone(unheard, too_long):
                     outputs.append((GiveWay if too_long else StandStill)(self._alone(unheard)))
+                case Together():
+                    outputs.append(GoOn())
                 case HostAtFault():
                     outputs.append(StepDown(Fault(self.name, "INTERNAL", f"{self.name} sends frames that are wrong")))
         return outputs

@@ -231,6 +231,11 @@ class StandStill:
 
 
 @dataclass(frozen=True, slots=True)
+class GoOn:
+    """It hears enough of them again."""
+
+
+@dataclass(frozen=True, slots=True)
 class GiveWay:
     """It was so for too long: the others may have gone on without this member."""
 
@@ -251,5 +256,6 @@ CoordinatorOutput = (
     | Ask
     | LookForBetter
     | StandStill
+    | GoOn
     | GiveWay
 )

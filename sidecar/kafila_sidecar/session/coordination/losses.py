@@ -47,11 +47,16 @@ class Alone:
 
 
 @dataclass(frozen=True, slots=True)
+class Together:
+    """The host was alone, and hears enough of them again."""
+
+
+@dataclass(frozen=True, slots=True)
 class HostAtFault:
     """Several members say that the host itself breaks the rules."""
 
 
-Judgement = Goes | BeginAnew | CallOut | Alone | HostAtFault
+Judgement = Goes | BeginAnew | CallOut | Alone | Together | HostAtFault
 
 
 class Losses:
@@ -74,11 +79,11 @@ class Losses:
 
     # ---- What happens
 
-    def receive_members(self, members: Sequence[str]) -> None:
+    def receive_members(self, members: Sequence[str], now: float) -> None:
         """The membership log grew."""
         self._members = tuple(members)
         self.hearings.receive_members(members)
-        self._majority.receive_members(members)
+        self._majority.receive_members(members, now)
         self._missing = {name: None for name in self._missing if name in members}
         self._alarms = {edge: by for edge, by in self._alarms.items() if edge <= set(members)}
         self._complaints = defaultdict(
@@ -88,8 +93,7 @@ class Losses:
     def woke(self, now: float) -> None:
         """This process was asleep: what it heard before is old, and what it did not hear says nothing."""
         self._listens_until = now + LISTEN_S
-        self._majority = Majority(self._me)
-        self._majority.receive_members(self._members)
+        self._majority.woke()
 
     def receive_silence(self, silent_s: Mapping[str, float], now: float) -> None:
         """For each linked peer, how long nothing came from it, this process' own sleep included."""
@@ -99,6 +103,11 @@ class Losses:
         """This member itself found another one dead, beyond doubt."""
         self._missing[member] = None
         return self._settle(now)
+
+    def receive_goodbye(self, member: str) -> list[Judgement]:
+        """A member goes by its own word."""
+        self._majority.receive_goodbye(member)
+        return [Goes(member, "left")]
 
     def receive_accusation(self, accused: str, by: str, now: float) -> list[Judgement]:
         """A member can't reach another one."""
@@ -198,7 +207,7 @@ class Losses:
     def _let_go(self) -> list[Judgement]:
         gone, was_alone = [Goes(name, "lost") for name in self._missing], self.is_alone
         self._missing, self._waits_until, self._back_by, self.is_alone = {}, None, None, False
-        return [*gone, *([BeginAnew()] if was_alone else [])]
+        return [Together(), *gone, BeginAnew()] if was_alone else [*gone]
 
     def _part(self, edge: Edge, now: float) -> list[Judgement]:
         """Both ends say that they can't reach each other."""

@@ -144,7 +144,10 @@ class Cores:
                 case ev.LookForBetter(proposal, problem):
                     self._jobs.look_for_better(proposal, problem, partial(self._found_better, proposal.epoch))
                 case ev.StandStill(fault):
+                    self._channel.stand_still(True)
                     await self.do(self.follower.stand_still(fault, self._now()))
+                case ev.GoOn():
+                    self._channel.stand_still(False)
                 case ev.GiveWay(fault):
                     await self.do(self.follower.close(fault, Ending.LOST))
                 case ev.StepDown(fault):

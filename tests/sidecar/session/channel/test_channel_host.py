@@ -63,6 +63,21 @@ async def test_kick_when_done_then_old_code_and_old_member_are_out_and_the_other
         await company.end()
 
 
+async def test_host_when_it_stands_still_then_nobody_comes_in_or_is_put_out_until_it_goes_on(company: Company) -> None:
+    async with rendezvous(tls=True) as address:
+        people = await village(company, address, "anna", "eve")
+        host, _, eve = people.values()
+        host.channel.stand_still(True)
+        with pytest.raises(Unavailable, match="host, the host, hears too few of the members now"):
+            await company.join(host.channel.code, "ben")
+        host.channel.remove("eve", "removed")
+        assert [member.name for member in host.channel.members] == ["host", "anna", "eve"]
+        host.channel.stand_still(False)
+        assert await eve.hear(MemberRemoved) == MemberRemoved("eve", "removed")
+        await company.join(host.channel.code, "ben")
+        await company.end()
+
+
 async def test_code_when_renewed_then_members_stay_and_only_the_new_words_open(
     company: Company, tmp_path: Path
 ) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from kafila_sidecar.session.coordination.coordinator import Coordinator
-from kafila_sidecar.session.coordination.effects import Ask, ComputePlan, GiveWay, Proposal, Remove, StandStill
+from kafila_sidecar.session.coordination.effects import Ask, ComputePlan, GiveWay, GoOn, Proposal, Remove, StandStill
 from kafila_sidecar.session.coordination.knowledge import Knowledge
 from kafila_sidecar.session.coordination.liveness import HEARING_S, LINK_SILENT_S, LISTEN_S, MOST_FALSE_ALARMS
 from kafila_sidecar.session.coordination.losses import ALONE_DEADLINE_S
@@ -169,6 +169,7 @@ def test_host_when_it_hears_more_than_half_again_then_it_waits_a_little_for_the_
     coordinator.heard("dan", now + 1.0)
     outputs = coordinator.handle_timer(now + HEARING_S, dict.fromkeys(("bob", "cyd", "dan"), 0.5))
     assert {one.member for one in outputs if isinstance(one, Remove)} == {"eve"}
+    assert outputs[0] == GoOn()
     assert [one for one in outputs if isinstance(one, ComputePlan)]
 
 
