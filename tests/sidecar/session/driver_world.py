@@ -77,6 +77,9 @@ class PlayedChannel:
         self.members = tuple(one for one in self.members if one.name != name)
         self.tell(MemberRemoved(name, reason))
 
+    def stand_still(self, is_alone: bool) -> None:
+        self.admits = not is_alone
+
     def end_admission(self) -> None:
         self.admits = False
 

@@ -461,7 +461,15 @@ class Channel:
     def _back(self) -> None:
         """The rendezvous answers: the others come back to it in their own time."""
         self._mover.found()
+        self._upkeep.listen(True)
+        self._loop.call_later(OLD_MAIL_S, self._has_listened)
         self._loop.call_at(self._presence.find_rendezvous(self._loop.time()), self._look_round)
+
+    def _has_listened(self) -> None:
+        """What was written while the rendezvous was away has come."""
+        self._upkeep.listen(False)
+        if not self._closing.is_set():
+            self._perform(self._upkeep.settle([]))
 
     def _fail(self, fault: KafilaError) -> None:
         self._fault = fault

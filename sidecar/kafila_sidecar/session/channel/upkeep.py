@@ -46,6 +46,7 @@ class Upkeep:
         self._replica = replica
         self._asked_at = 0  # how long the log was when we last said that we are behind
         self._voted_at: int | None = None  # how long the log was when we last voted
+        self._listens = False
         self._shown: set[bytes] = set()  # whose guilt was told to all, by fingerprint
 
     def write(self, control: ring_pb2.Control) -> Acts:
@@ -106,6 +107,10 @@ class Upkeep:
         letter = self._vote(heir)
         # A vote is for one place in the log, so that the others have to be there too.
         return Acts([Letter(replica.others, replica.write_entries()), letter]) + self.settle([])
+
+    def listen(self, listens: bool) -> None:
+        """While old mail comes, votes may come before what the host answered: nobody takes over by them meanwhile."""
+        self._listens = listens
 
     def settle(self, heard: Iterable[Event]) -> Acts:
         """What the latest messages call for; nothing, for who is no member any more."""
@@ -186,15 +191,19 @@ class Upkeep:
     def _take_over(self) -> Acts:
         """Becomes the host when the others' votes or the host's resignation allow it."""
         replica, others = self._replica, self._replica.others
-        if replica.is_host or replica.log.member(replica.self_name) is None:
+        if self._listens or replica.is_host or replica.log.member(replica.self_name) is None:
             return Acts()
         proof = replica.ballots.won(replica.me, replica.log.place, replica.log.now)
-        if proof is None or self._is_alone(proof):
+        if proof is None or self._is_alone(proof) or not self._agrees(proof):
             return Acts()
         key, new_key = replica.keys.draw(member for member in others if member.name != replica.log.host)
         entries.take_over(replica.log, replica.identity, proof=proof, new_key=new_key)
         replica.keys.take(key)
         return self._tell_entries(others)
+
+    def _agrees(self, proof: ring_pb2.TakenOver) -> bool:
+        """Whether this member misses the host itself: what others voted while it slept may have been answered since."""
+        return proof.reason == "left" or self._replica.self_name in self._replica.ballots.voters
 
     def _is_alone(self, proof: ring_pb2.TakenOver) -> bool:
         """In a session of two each may be cut off from the other: only the host goes on, unless it was convicted."""

@@ -56,6 +56,7 @@ class Liveness:
         self._members = tuple(members)
         self._rendezvous_at = rendezvous_at
         self._departed_at: dict[str, float] = {}  # since when the rendezvous misses a member
+        self._doubted_at: float | None = None  # since when others miss the host, and it said nothing
         self._asked: set[str] = set()  # for these, meanwhile
         self._heard_at: dict[str, float] = {}
         self._left: set[str] = set()  # said goodbye
@@ -69,6 +70,7 @@ class Liveness:
         """This process was asleep, or stopped: what it did not hear meanwhile says nothing of the others."""
         self._listens_until = now + LISTEN_S
         self._departed_at = dict.fromkeys(self._departed_at, now)
+        self._doubted_at = None if self._doubted_at is None else now
         self._asked.clear()
         if self._takeover_by is not None:
             self._takeover_by = now + TAKEOVER_DEADLINE_S
@@ -81,7 +83,7 @@ class Liveness:
         self._heard_at = {member: at for member, at in self._heard_at.items() if member in kept}
         self._left, self._gone, self._asked = self._left & kept, self._gone & kept, self._asked & kept
         if host != self._host:
-            self._host, self._takeover_by = host, None
+            self._host, self._takeover_by, self._doubted_at = host, None, None
             self._await_successor(now)
 
     def receive_message(self, member: str, now: float) -> None:
@@ -91,7 +93,13 @@ class Liveness:
         self._heard_at[member] = now
         self._gone.discard(member)
         if member == self._host:
-            self._takeover_by = None
+            self._takeover_by = self._doubted_at = None
+            self._asked -= {member} - self._departed_at.keys()
+
+    def receive_doubt(self, now: float) -> None:
+        """Another member misses the host: it is asked for, unless its link says that it is there."""
+        if self._doubted_at is None and self._host not in {self._me, *self._gone}:
+            self._doubted_at = now
 
     def receive_goodbye(self, member: str, now: float) -> bool:
         """A member says that it goes. False if it was gone before."""
@@ -150,6 +158,8 @@ class Liveness:
         if self._listens_until is not None and now < self._listens_until:
             return []
         self._listens_until = None
+        if self._doubted_at is not None and now - silent_s.get(self._host, math.inf) > self._doubted_at:
+            self._doubted_at = None  # its link says that it is there
         if self._takeover_by is not None and now >= self._takeover_by:
             return [NoSuccessor()]
         verdicts: list[Verdict] = []
@@ -169,18 +179,25 @@ class Liveness:
         return [member for member in self._members if member != self._me]
 
     def _may_be_asked(self, member: str) -> bool:
-        return member in self._departed_at and member not in self._asked and member not in self._gone
+        return self._missed_at(member) is not None and member not in self._asked and member not in self._gone
+
+    def _missed_at(self, member: str) -> float | None:
+        """Since when the rendezvous or, if it is the host, others miss it."""
+        since = [self._departed_at[member]] if member in self._departed_at else []
+        since += [self._doubted_at] if member == self._host and self._doubted_at is not None else []
+        return min(since, default=None)
 
     def _missed_since(self, member: str, now: float, silent_s: Mapping[str, float]) -> float:
-        """Since when both the rendezvous and the link, if there is one, miss it."""
-        return max(self._departed_at[member], now - silent_s.get(member, math.inf))
+        """Since when both the rendezvous, or others, and the link, if there is one, miss it."""
+        missed_at = self._missed_at(member)
+        assert missed_at is not None
+        return max(missed_at, now - silent_s.get(member, math.inf))
 
     def _dies_at(self, member: str, now: float, silent_s: Mapping[str, float]) -> float | None:
         """When this member is dead unless something comes from it; None when nothing is held against it."""
         if member in self._gone:
             return None
-        departed_at = self._departed_at.get(member)
-        if departed_at is None or self._answered(member, now, silent_s):
+        if self._missed_at(member) is None or self._answered(member, now, silent_s):
             return now + (LINK_SILENT_S - silent_s[member]) if member in silent_s else None
         allowed_s = LINK_SILENT_AND_GONE_S if member in silent_s else GONE_WITHOUT_LINK_S
         return self._missed_since(member, now, silent_s) + allowed_s

@@ -56,7 +56,7 @@ class Dispatcher:
 
     async def hear(self, sender: str, control: ring_pb2.Control) -> None:
         """Whatever another member says shows that it is there."""
-        self._follower.liveness.receive_message(sender, self._now())
+        self._follower.heard(sender, self._now())
         if self._coordinator:
             await self._cores.obey(self._coordinator.heard(sender, self._now()))
         await self.understand(sender, control)

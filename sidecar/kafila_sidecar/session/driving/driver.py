@@ -41,7 +41,7 @@ from kafila_sidecar.session.driving.turns import (
     StageMisled,
     Turns,
 )
-from kafila_sidecar.session.rendezvous.attendance import RendezvousBack, RendezvousLost
+from kafila_sidecar.session.rendezvous.attendance import RendezvousBack, RendezvousLost, RoomGone
 
 log = logging.getLogger(__name__)
 
@@ -208,10 +208,12 @@ class SessionDriver:
                 self.follower.liveness.receive_departure(name, self._clock.now())
             case events.MemberReturned(name):
                 self.follower.liveness.receive_return(name)
-            case RendezvousLost():
-                self.follower.liveness.receive_rendezvous_lost(self._clock.now())
+            case RendezvousLost() | RoomGone():
+                self.follower.rendezvous_lost(self._clock.now())
             case RendezvousBack():
-                self.follower.liveness.receive_rendezvous_back()
+                self.follower.rendezvous_back()
+            case events.HostMissed():
+                self.follower.liveness.receive_doubt(self._clock.now())
             case events.RoomMoved():
                 self._network.moved(list(self._standing.up))
             case LinkChanged(peer, link, error):

@@ -92,6 +92,24 @@ def test_rendezvous_when_lost_then_whoever_embeds_it_is_missed(at: str) -> None:
     assert liveness.next_timer(0.0, {}) is None
 
 
+@pytest.mark.parametrize(
+    ("silent_s", "heard", "is_gone"), [({}, False, True), ({}, True, False), ({"ada": 0.4}, False, False)]
+)
+def test_host_when_others_miss_it_then_it_is_asked_for_and_judged_by_what_comes(
+    silent_s: dict[str, float], heard: bool, is_gone: bool
+) -> None:
+    liveness = judged_by_cyd()
+    liveness.receive_doubt(10.0)
+    if not silent_s:
+        assert liveness.handle_timer(10.0 + ASK_AFTER_S, {}) == [Suspected("ada")]
+    if heard:
+        liveness.receive_message("ada", 11.0)
+    liveness.handle_timer(10.0 + GONE_WITHOUT_LINK_S, silent_s)
+    assert liveness.is_gone("ada") is is_gone
+    if not is_gone:
+        assert liveness.next_timer(13.0, {}) is None  # the doubt is over
+
+
 @given(
     st.lists(
         st.one_of(
