@@ -1,8 +1,9 @@
-"""How much each member may have asked of the head at once, so that none takes what others need. Pure.
+"""How much each member may have asked of the head at once, so that none takes what others need.
 
 A request counts from before its prompt is looked at until its caller has the whole answer, or is gone.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,16 @@ class Shares:
     def __init__(self) -> None:
         self._requests: Counter[str] = Counter()
         self._bytes: Counter[str] = Counter()
+        self._fewer = asyncio.Event()
+
+    def of(self, member: str) -> int:
+        """How many requests of a member are answered here."""
+        return self._requests[member]
+
+    async def none_of(self, member: str) -> None:
+        """Returns when none is."""
+        while self.of(member):
+            await self._fewer.wait()
 
     @contextmanager
     def held(self, member: str, size_bytes: int, *, concurrency: int) -> Iterator[None]:
@@ -55,3 +66,5 @@ class Shares:
         self._bytes[member] += size_bytes
         if not self._requests[member]:
             del self._requests[member], self._bytes[member]
+            self._fewer.set()
+            self._fewer = asyncio.Event()

@@ -224,6 +224,15 @@ class Stage:
         return shard.active if shard is not None else 0
 
     @property
+    def answers_here(self) -> int:
+        """Answers to what was asked on this machine that are under way."""
+        return self._shares.of(self._name)
+
+    async def answered(self) -> None:
+        """Returns when there is none."""
+        await self._shares.none_of(self._name)
+
+    @property
     def weight_bytes(self) -> int:
         shard = self._holding.shard
         return shard.weight_bytes if shard is not None else 0

@@ -12,7 +12,7 @@ from kafila_sidecar.session.channel.events import Doubted, Event, HostConvicted,
 from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.membership import entries, names
 from kafila_sidecar.session.membership.log import LARGEST_LOG_BYTES, LONGEST_LOG
-from kafila_sidecar.session.membership.members import Member
+from kafila_sidecar.session.membership.members import Member, Replanning
 from kafila_sidecar.session.membership.succession import vote
 
 REMOVAL_BYTES = (
@@ -93,6 +93,13 @@ class Upkeep:
         self._require_host("lock this session")
         self._require_room(len(self._replica.others))
         entries.lock(self._replica.log, self._replica.identity, locked=locked)
+        return self._tell_entries(self._replica.others)
+
+    def rule(self, replanning: Replanning) -> Acts:
+        """Says what is done with a better plan from now on."""
+        self._require_host("say when this session is planned again")
+        self._require_room(len(self._replica.others))
+        entries.rule(self._replica.log, self._replica.identity, replanning=replanning)
         return self._tell_entries(self._replica.others)
 
     # ---- What any member does

@@ -108,6 +108,10 @@ class Liveness:
         self._departed_at.pop(member, None)
         self._asked.discard(member)
 
+    def receive_move(self, rendezvous_at: str) -> None:
+        """The session's room is elsewhere; `rendezvous_at`: who embeds it there, if a member does."""
+        self._rendezvous_at = rendezvous_at
+
     def receive_rendezvous_lost(self, now: float) -> None:
         """The rendezvous does not answer this member."""
         self.receive_departure(self._rendezvous_at, now)
