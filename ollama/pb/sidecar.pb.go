@@ -774,6 +774,7 @@ func (x *LeaveRequest) GetAtOnce() bool {
 
 type LeaveSessionReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	KeptBack      string                 `protobuf:"bytes,1,opt,name=kept_back,json=keptBack,proto3" json:"kept_back,omitempty"` // why the others can't go on without this machine, which has not left; else empty
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -806,6 +807,13 @@ func (x *LeaveSessionReply) ProtoReflect() protoreflect.Message {
 // Deprecated: Use LeaveSessionReply.ProtoReflect.Descriptor instead.
 func (*LeaveSessionReply) Descriptor() ([]byte, []int) {
 	return file_sidecar_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *LeaveSessionReply) GetKeptBack() string {
+	if x != nil {
+		return x.KeptBack
+	}
+	return ""
 }
 
 type ReplanningRequest struct {
@@ -2945,8 +2953,9 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x06member\x18\x02 \x01(\tR\x06member\"A\n" +
 	"\fLeaveRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x17\n" +
-	"\aat_once\x18\x02 \x01(\bR\x06atOnce\"\x13\n" +
-	"\x11LeaveSessionReply\"M\n" +
+	"\aat_once\x18\x02 \x01(\bR\x06atOnce\"0\n" +
+	"\x11LeaveSessionReply\x12\x1b\n" +
+	"\tkept_back\x18\x01 \x01(\tR\bkeptBack\"M\n" +
 	"\x11ReplanningRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x1e\n" +
 	"\n" +

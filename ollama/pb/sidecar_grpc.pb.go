@@ -62,7 +62,7 @@ type SidecarClient interface {
 	// Goes on with the members that are present. Host only.
 	StartSession(ctx context.Context, in *SessionRequest, opts ...grpc.CallOption) (*Session, error)
 	// Leaves, and returns when that is done. While answers run the others take over this machine's part first, for a
-	// minute at most; a second call, or the end of this one, leaves at once. FAILED_PRECONDITION: they can't do without it.
+	// minute at most; a second call, or the end of this one, leaves at once.
 	LeaveSession(ctx context.Context, in *LeaveRequest, opts ...grpc.CallOption) (*LeaveSessionReply, error)
 	ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsReply, error)
 	// The session now, then again after each change, until it is closed.
@@ -336,7 +336,7 @@ type SidecarServer interface {
 	// Goes on with the members that are present. Host only.
 	StartSession(context.Context, *SessionRequest) (*Session, error)
 	// Leaves, and returns when that is done. While answers run the others take over this machine's part first, for a
-	// minute at most; a second call, or the end of this one, leaves at once. FAILED_PRECONDITION: they can't do without it.
+	// minute at most; a second call, or the end of this one, leaves at once.
 	LeaveSession(context.Context, *LeaveRequest) (*LeaveSessionReply, error)
 	ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsReply, error)
 	// The session now, then again after each change, until it is closed.

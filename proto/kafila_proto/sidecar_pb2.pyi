@@ -141,8 +141,10 @@ class LeaveRequest(_message.Message):
     def __init__(self, session: _Optional[str] = ..., at_once: _Optional[bool] = ...) -> None: ...
 
 class LeaveSessionReply(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("kept_back",)
+    KEPT_BACK_FIELD_NUMBER: _ClassVar[int]
+    kept_back: str
+    def __init__(self, kept_back: _Optional[str] = ...) -> None: ...
 
 class ReplanningRequest(_message.Message):
     __slots__ = ("session", "replanning")

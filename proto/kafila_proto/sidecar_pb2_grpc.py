@@ -177,7 +177,7 @@ class SidecarServicer:
 
     def LeaveSession(self, request, context):
         """Leaves, and returns when that is done. While answers run the others take over this machine's part first, for a
-        minute at most; a second call, or the end of this one, leaves at once. FAILED_PRECONDITION: they can't do without it.
+        minute at most; a second call, or the end of this one, leaves at once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

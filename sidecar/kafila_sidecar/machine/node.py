@@ -292,11 +292,7 @@ class LocalNode:
         return session.told()
 
     async def leave(self, request: pb.LeaveRequest) -> pb.LeaveSessionReply:
-        """Leaves and waits until it is done.
-
-        Raises:
-            Refused: answers run, and the others can't go on without this machine; the session is not left.
-        """
+        """Leaves and waits until it is done, or until the others say why they can't go on without this machine."""
         session = self._sessions.find(request.session)
         session.leave(at_once=request.at_once)
         try:
@@ -304,7 +300,7 @@ class LocalNode:
                 async for _ in snapshots:
                     if session.kept_back:
                         session.stay()
-                        raise Refused(session.kept_back)
+                        return pb.LeaveSessionReply(kept_back=session.kept_back)
         except asyncio.CancelledError:  # whoever asked waits no longer
             session.leave(at_once=True)
             raise
