@@ -57,13 +57,14 @@ def answers_go_on(world: World) -> Iterator[str]:
 def _unavoidable(world: World, answer: Answer) -> bool:
     machine = world.machines[answer.machine]
     is_lost = answer.process is None or answer.process.life is Life.DEAD
-    return bool(machine.is_out) or is_lost or _is_short(world) or _has_no_room(world)
+    return bool(machine.is_out) or is_lost or _is_short(world) or _has_no_room(world) or _waits_for_its_host(world)
 
 
 def ready_again(world: World) -> Iterator[str]:
     """Whoever can be in a ready session is, at most SETTLE_S after the last fault. A session that ended for want of
-    memory can't be, nor one whose room the only rendezvous forgot while nobody reached it for a minute."""
-    if _is_short(world) or _has_no_room(world):
+    memory can't be, nor one whose room the only rendezvous forgot while nobody reached it for a minute, nor one of two
+    members whose host is gone for good."""
+    if _is_short(world) or _has_no_room(world) or _waits_for_its_host(world):
         return
     for machine in world.machines.values():
         if machine.runs and not machine.is_out and machine.state is not State.READY:
@@ -77,6 +78,14 @@ def _is_short(world: World) -> bool:
 
 def _has_no_room(world: World) -> bool:
     return any(m.participation and m.runs and not m.participation.channel.has_room for m in world.machines.values())
+
+
+def _waits_for_its_host(world: World) -> bool:
+    """Of two members only the host may go on alone, since each may be cut off from the other: the other one waits for
+    it, and so does whoever was lost before and can be taken back by a host only."""
+    out = {machine.member_name for machine in world.machines.values() if machine.is_out}
+    channels = [m.participation.channel for m in world.machines.values() if m.participation and m.runs and not m.is_out]
+    return any(len(channel.members) == 2 and channel.host in out for channel in channels)
 
 
 def last_answers(world: World) -> Iterator[str]:
