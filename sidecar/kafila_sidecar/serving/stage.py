@@ -108,6 +108,7 @@ class Stage:
         self._text: SessionText | None = None
         self._requests: RequestTable | None = None
         self._shares = HeadShares()
+        self._one_ended = asyncio.Event()  # of the answers to what was asked here
         self._concurrency = 1  # of the latest plan
         self._receiving: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # a request, by who asks
         self._epochs = Succession()
@@ -212,10 +213,14 @@ class Stage:
     async def go_on(self, question: Question) -> AsyncGenerator[pb.GenerateReply, None]:
         """The same, from where the answer stands that was begun while this machine took part before."""
         refuse_unsupported(question.request)
-        with self._shares.held(self._name, question.request.ByteSize(), concurrency=self._concurrency):
-            async with aclosing(asking.answer(question, self._epochs, self._limits.patience)) as replies:
-                async for reply in replies:
-                    yield reply
+        try:
+            with self._shares.held(self._name, question.request.ByteSize(), concurrency=self._concurrency):
+                async with aclosing(asking.answer(question, self._epochs, self._limits.patience)) as replies:
+                    async for reply in replies:
+                        yield reply
+        finally:
+            self._one_ended.set()
+            self._one_ended = asyncio.Event()
 
     @property
     def active_sequences(self) -> int:
@@ -230,7 +235,8 @@ class Stage:
 
     async def answered(self) -> None:
         """Returns when there is none."""
-        await self._shares.none_of(self._name)
+        while self.answers_here:
+            await self._one_ended.wait()
 
     @property
     def weight_bytes(self) -> int:

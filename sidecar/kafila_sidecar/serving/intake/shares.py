@@ -1,9 +1,8 @@
-"""How much each member may have asked of the head at once, so that none takes what others need.
+"""How much each member may have asked of the head at once, so that none takes what others need. Pure.
 
 A request counts from before its prompt is looked at until its caller has the whole answer, or is gone.
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,16 +23,10 @@ class HeadShares:
     def __init__(self) -> None:
         self._requests: Counter[str] = Counter()
         self._bytes: Counter[str] = Counter()
-        self._fewer = asyncio.Event()
 
     def of(self, member: str) -> int:
         """How many requests of a member are answered here."""
         return self._requests[member]
-
-    async def none_of(self, member: str) -> None:
-        """Returns when none is."""
-        while self.of(member):
-            await self._fewer.wait()
 
     @contextmanager
     def held(self, member: str, size_bytes: int, *, concurrency: int) -> Iterator[None]:
@@ -66,5 +59,3 @@ class HeadShares:
         self._bytes[member] += size_bytes
         if not self._requests[member]:
             del self._requests[member], self._bytes[member]
-            self._fewer.set()
-            self._fewer = asyncio.Event()

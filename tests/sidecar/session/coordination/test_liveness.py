@@ -155,3 +155,12 @@ def test_hearing_when_one_outage_hides_several_then_it_is_one_false_alarm_and_th
         alarms.append(hearings.receive_message(accused, at))
     told = [(alarm.counts, alarm.is_one_too_many) for alarm in alarms if alarm]
     assert told == [(True, False), (False, False), (True, False), (True, True)]
+
+
+def test_member_when_the_room_moved_then_who_keeps_the_new_one_is_missed_with_it() -> None:
+    liveness = Liveness(me="ada", host="ada", members=NAMES, rendezvous_at="bob")
+    liveness.receive_move("cyd")
+    liveness.receive_rendezvous_lost(10.0)
+    assert liveness.handle_timer(10.0 + ASK_AFTER_S, {}) == [Suspected("cyd")]
+    liveness.receive_rendezvous_back()
+    assert liveness.next_timer(11.0, {}) is None
