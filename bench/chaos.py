@@ -46,7 +46,7 @@ TABLE = "kafila_chaos"
 
 
 @dataclass(slots=True)
-class Heard:
+class Outcomes:
     """All that clients saw. `errors`: their sentences."""
 
     right: int = 0
@@ -98,7 +98,7 @@ class Chaos:
         self._chance = chance
         self._members = {member.name: member for member in cluster.members}
         self._stopping = threading.Event()
-        self._heard = Heard()
+        self._heard = Outcomes()
         self._right: dict[str, str] = {}
         self._weights: dict[str, list[Weight]] = {name: [] for name in self._members}
 

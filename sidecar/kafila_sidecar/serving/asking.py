@@ -11,7 +11,7 @@ from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import Exhausted, KafilaError, Unavailable
 from kafila_sidecar.net.errors import LinkLost, PeerReset
 from kafila_sidecar.serving.epoch import Epoch
-from kafila_sidecar.serving.question import Question, Told
+from kafila_sidecar.serving.intake.question import Question, Told
 from kafila_sidecar.serving.ring import Interrupted
 from kafila_sidecar.serving.succession import Succession
 

@@ -21,18 +21,18 @@ from kafila_sidecar.serving import epoch as epochs
 from kafila_sidecar.serving.asking import AnswerPatience
 from kafila_sidecar.serving.engine import EngineLimits
 from kafila_sidecar.serving.epoch import Epoch
+from kafila_sidecar.serving.frames.wire import RulesBroken
 from kafila_sidecar.serving.holding import Holding, LoadShard, Part
-from kafila_sidecar.serving.intake import Intake, SessionText
-from kafila_sidecar.serving.limits import refuse_unsupported
-from kafila_sidecar.serving.question import Question, Replies
-from kafila_sidecar.serving.requests import RequestTable
+from kafila_sidecar.serving.intake.intake import Intake, SessionText
+from kafila_sidecar.serving.intake.limits import refuse_unsupported
+from kafila_sidecar.serving.intake.question import Question, Replies
+from kafila_sidecar.serving.intake.requests import RequestTable
+from kafila_sidecar.serving.intake.shares import HeadShares
 from kafila_sidecar.serving.ring import Interrupted
-from kafila_sidecar.serving.shares import Shares
 from kafila_sidecar.serving.standstill import FLOOR_S, WatchedThread
 from kafila_sidecar.serving.succession import Succession
 from kafila_sidecar.serving.telling import FetchTelling
 from kafila_sidecar.serving.trace import RequestTrace
-from kafila_sidecar.serving.wire import RulesBroken
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
 from kafila_sidecar.session.driving.jobs import Progress
 from kafila_sidecar.weights.fetching import landing
@@ -107,7 +107,8 @@ class Stage:
         self._holding = Holding(mlx, bits=bits, load=load_shard)
         self._text: SessionText | None = None
         self._requests: RequestTable | None = None
-        self._shares = Shares()
+        self._shares = HeadShares()
+        self._one_ended = asyncio.Event()  # of the answers to what was asked here
         self._concurrency = 1  # of the latest plan
         self._receiving: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # a request, by who asks
         self._epochs = Succession()
@@ -212,16 +213,30 @@ class Stage:
     async def go_on(self, question: Question) -> AsyncGenerator[pb.GenerateReply, None]:
         """The same, from where the answer stands that was begun while this machine took part before."""
         refuse_unsupported(question.request)
-        with self._shares.held(self._name, question.request.ByteSize(), concurrency=self._concurrency):
-            async with aclosing(asking.answer(question, self._epochs, self._limits.patience)) as replies:
-                async for reply in replies:
-                    yield reply
+        try:
+            with self._shares.held(self._name, question.request.ByteSize(), concurrency=self._concurrency):
+                async with aclosing(asking.answer(question, self._epochs, self._limits.patience)) as replies:
+                    async for reply in replies:
+                        yield reply
+        finally:
+            self._one_ended.set()
+            self._one_ended = asyncio.Event()
 
     @property
     def active_sequences(self) -> int:
         """Sequences that this stage holds a cache for. Read from the event loop; a count, no promise."""
         shard = self._holding.shard
         return shard.active if shard is not None else 0
+
+    @property
+    def answers_here(self) -> int:
+        """Answers to what was asked on this machine that are under way."""
+        return self._shares.of(self._name)
+
+    async def answered(self) -> None:
+        """Returns when there is none."""
+        while self.answers_here:
+            await self._one_ended.wait()
 
     @property
     def weight_bytes(self) -> int:

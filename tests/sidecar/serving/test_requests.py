@@ -10,11 +10,11 @@ from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import Exhausted, InvalidInput, Unavailable
 from kafila_sidecar.runtime.text.stop import StopStrings
-from kafila_sidecar.serving.intake import Intake, PreparedRequest
-from kafila_sidecar.serving.limits import AnswerLimits
-from kafila_sidecar.serving.prompt import Framer
-from kafila_sidecar.serving.question import Question
-from kafila_sidecar.serving.requests import Generation, RequestTable
+from kafila_sidecar.serving.intake.intake import Intake, PreparedRequest
+from kafila_sidecar.serving.intake.limits import AnswerLimits
+from kafila_sidecar.serving.intake.prompt import Framer
+from kafila_sidecar.serving.intake.question import Question
+from kafila_sidecar.serving.intake.requests import Generation, RequestTable
 
 END = 0
 PROMPT = (7, 8, 9)

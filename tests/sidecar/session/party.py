@@ -18,9 +18,11 @@ from kafila_sidecar.session.coordination.effects import (
     FollowerOutput,
     GiveWay,
     GoOn,
+    KeepBack,
     LetFetch,
     LetServe,
     LoadShard,
+    LookWithout,
     OpenLinks,
     Proposal,
     Propose,
@@ -83,6 +85,7 @@ class CoreParty:
         self.proposals: list[Proposal] = []
         self.loads: list[str] = []
         self.aside: dict[str, str] = {}
+        self.kept_back: dict[str, str] = {}
         self.dead: set[str] = set()
         self._died_at: dict[str, float] = {}
         self._shuffle = shuffle
@@ -188,6 +191,12 @@ class CoreParty:
                     self.removed.append((member, reason))
                     left = tuple(m for m in self.coordinator.members if m != member)
                     self.write_log(left, anew=reason == "removed")
+                case LookWithout(member, problem):
+                    made = plan_for(ComputePlan(0, problem))
+                    refusal = made if isinstance(made, Refusal) else None
+                    self.obey(self.coordinator.planned_without(member, refusal, self.now))
+                case KeepBack(fault):
+                    self.kept_back[fault.member] = fault.sentence
                 case SetAside(fault):
                     self.aside[fault.member] = fault.sentence
                 case AwaitMemory(fault):

@@ -40,7 +40,7 @@ from kafila_sidecar.session.channel.whereabouts import Whereabouts
 from kafila_sidecar.session.keeping.keeper import Keeper
 from kafila_sidecar.session.keeping.kept import KeptPlace
 from kafila_sidecar.session.membership.identity import Identity
-from kafila_sidecar.session.membership.members import Member
+from kafila_sidecar.session.membership.members import Member, Replanning
 from kafila_sidecar.session.membership.rivals import Forked
 from kafila_sidecar.session.membership.seal import is_for_all
 from kafila_sidecar.session.rendezvous.attendance import (
@@ -134,6 +134,17 @@ class Channel:
     def takeovers(self) -> int:
         """How many successors there have been."""
         return self._replica.log.now.takeovers
+
+    @property
+    def replanning(self) -> Replanning:
+        """What is done with a better plan: what the log said last, else the terms."""
+        said = self.terms.replanning
+        return self._replica.log.now.replanning or (Replanning(said) if said in list(Replanning) else Replanning.AUTO)
+
+    @property
+    def keeper_of_room(self) -> str:
+        """Who embeds the rendezvous where the session is now; empty for a server."""
+        return self._where.keeper
 
     @property
     def identity(self) -> Identity:
@@ -303,6 +314,11 @@ class Channel:
         if locked != self._replica.log.now.locked or not self.is_host:
             self._perform(self._upkeep.lock(locked))
 
+    def rule(self, replanning: Replanning) -> None:
+        """Says what is done with a better plan from now on."""
+        if replanning is not self.replanning or not self.is_host:
+            self._perform(self._upkeep.rule(replanning))
+
     def vote(self, successor: str) -> None:
         """Any member: the host, and who joined before this successor, are lost to this one."""
         self._perform(self._upkeep.vote(successor))
@@ -349,7 +365,7 @@ class Channel:
         self._back()
         for member in self._where.settled(self.others):
             self._repeat_for(member)
-        self._tell([RendezvousBack(), RoomMoved()])
+        self._tell([RoomMoved(), RendezvousBack()])
 
     # ---- Out
 

@@ -25,7 +25,16 @@ from kafila_sidecar.session.channel.waiting import Waiting
 from kafila_sidecar.session.membership.identity import Identity
 from kafila_sidecar.session.membership.keyring import Early, Keyring
 from kafila_sidecar.session.membership.log import Log
-from kafila_sidecar.session.membership.members import Change, Joined, Locking, Member, Rejoined, Removal, TookOver
+from kafila_sidecar.session.membership.members import (
+    Change,
+    Joined,
+    Locking,
+    Member,
+    Rejoined,
+    Removal,
+    Ruling,
+    TookOver,
+)
 from kafila_sidecar.session.membership.rivals import Forked, ForkedByHost
 from kafila_sidecar.session.membership.seal import (
     Entropy,
@@ -296,7 +305,7 @@ class Replica:
         match change:
             case Joined(member):
                 yield MemberJoined(member)
-            case Locking():
+            case Locking() | Ruling():
                 return
             case Rejoined(member, was_member):
                 yield from self._came_back(member, was_member=was_member)

@@ -38,6 +38,7 @@ from kafila_sidecar.session.coordination.mesh import Edge
 from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
 from kafila_sidecar.session.coordination.states import Phase
 from kafila_sidecar.session.coordination.waits import LINK_DEADLINE_S
+from kafila_sidecar.session.membership.members import Replanning
 
 _NO_LINKS: Mapping[str, float] = {}
 
@@ -57,6 +58,7 @@ class Coordinator:
         takeovers: int = 0,
         started: bool = False,
         knowledge: Knowledge | None = None,
+        replanning: Replanning = Replanning.AUTO,
     ) -> None:
         self.name = name
         self._knows = knowledge or Knowledge()
@@ -68,6 +70,7 @@ class Coordinator:
             takeovers=takeovers,
             started=started,
             is_successor=takeovers > 0 and has_begun,  # to a host that came back the others come, and measure, anew
+            replanning=replanning,
         )
         self._mesh = self._knows.mesh
         self._losses = Losses(name, self._mesh)
@@ -173,7 +176,22 @@ class Coordinator:
         if self._course.proposal and epoch == self._course.proposal.epoch:
             self.adoption.found(gain)
 
+    def replan(self, now: float) -> list[CoordinatorOutput]:
+        """Somebody wants the better plan that is known, if there is one still."""
+        if self._course.phase is not Phase.READY or not self.adoption.is_there_better:
+            return []
+        self.adoption.adopted(now)
+        return self._course.plan(now)
+
+    def planned_without(self, member: str, refusal: Refusal | None, now: float) -> list[CoordinatorOutput]:
+        """The answer to `LookWithout`; None: there is a plan."""
+        return self._course.go_on_when_left(member, refusal, now)
+
     # ---- Who is gone; the log says so when somebody goes, and `members_changed` follows
+
+    def leaves(self, member: str) -> list[CoordinatorOutput]:
+        """A member is to leave, and serves until there is a plan without it."""
+        return self._course.leaves(member) if member in self.members else []
 
     def lost(self, member: str, reason: str, now: float) -> list[CoordinatorOutput]:
         """A member left, or this one itself found it dead beyond doubt."""

@@ -15,9 +15,11 @@ from kafila_sidecar.session.coordination.effects import (
     Dissolve,
     Fault,
     Json,
+    KeepBack,
     LetFetch,
     LetServe,
     LookForBetter,
+    LookWithout,
     Proposal,
     Propose,
     SetAside,
@@ -37,6 +39,7 @@ from kafila_sidecar.session.coordination.waits import (
     RollCall,
     Waits,
 )
+from kafila_sidecar.session.membership.members import Replanning
 
 MAX_ROUNDS = 3  # plans before the first fetch, each with the round trips measured by the one before
 EPOCHS_PER_HOST = 1 << 16
@@ -55,6 +58,7 @@ class Course:
         takeovers: int,
         started: bool,
         is_successor: bool,
+        replanning: Replanning,
     ) -> None:
         """`started`: a plan was made before; `is_successor`: with members who are still here."""
         self.name = name
@@ -66,7 +70,7 @@ class Course:
         self.standby = Standby(terms.require, knowledge.aside)
         self.waits = Waits()
         self.roll_call = RollCall(calls=is_successor)
-        self.adoption = Adoption()
+        self.adoption = Adoption(replanning)
         self.started = started or knowledge.has_begun
         self.epoch = takeovers * EPOCHS_PER_HOST
         self.phase = Phase.FORMING
@@ -74,6 +78,7 @@ class Course:
         self._round = 0
         self._asked: Json = {}  # the problem that the planner is working on
         self._looked_at: Json = {}  # the latest problem that was looked at for a better plan
+        self._leaving: dict[str, None] = {}  # who is to leave, and serves until there is a plan without it
 
     # ---- From members to a plan
 
@@ -137,7 +142,7 @@ class Course:
         if self.phase is Phase.FETCHING and self.loaded >= set(self.stage_members()):
             self._decide(Decision.SERVE, now)
             self.adoption.planned()
-            return [LetServe(self.proposal.epoch)]
+            return [LetServe(self.proposal.epoch), *self._look_without()]
         return []
 
     def look_anew(self) -> list[CoordinatorOutput]:
@@ -169,6 +174,21 @@ class Course:
         return outputs
 
     # ---- Without somebody, or some link
+
+    def leaves(self, member: str) -> list[CoordinatorOutput]:
+        """A member is to leave: it is planned without, if that can be, while it still serves."""
+        self._leaving[member] = None
+        return self._look_without() if self.phase is Phase.READY else []
+
+    def go_on_when_left(self, member: str, refusal: Refusal | None, now: float) -> list[CoordinatorOutput]:
+        """What the planner says of a plan without a member that is to leave."""
+        if member not in self._leaving or self.phase is not Phase.READY:
+            return []  # it is gone, or asked for again once this plan serves
+        del self._leaving[member]
+        if refusal is not None:
+            return [self._keep_back(member, refusal.reason)]
+        self.standby.put(member, f"{member} is leaving")
+        return self.plan(now)
 
     def part(self, missing: Sequence[Edge], now: float) -> list[CoordinatorOutput]:
         """Links that can't be made: who has them are no neighbours in the next plan, if the planner finds another."""
@@ -253,6 +273,24 @@ class Course:
         self.phase = decide(self.phase, decision)
         self.waits.begin(now, deadline_s)
 
+    def _look_without(self) -> list[CoordinatorOutput]:
+        """For who is to leave and has a stage; the others just go."""
+        self._leaving = {name: None for name in self._leaving if name in self.members}
+        outputs: list[CoordinatorOutput] = []
+        for member in [name for name in self._leaving if name in self.stage_members()]:
+            names = [name for name in self._planned_members() if name != member]
+            if not names or self.standby.required([member]):
+                del self._leaving[member]
+                outputs.append(self._keep_back(member, f"this session can't be without {member}"))
+            else:
+                outputs.append(LookWithout(member, self._problem_of(names)))
+        return outputs
+
+    def _keep_back(self, member: str, why: str) -> CoordinatorOutput:
+        return KeepBack(
+            Fault(member, "FAILED_PRECONDITION", f"the session ends for the others without {member}: {why}")
+        )
+
     def _put_aside(self, failed: Mapping[str, str]) -> None:
         for name, how in failed.items():
             self.standby.put(name, f"{name} {how}")
@@ -289,7 +327,9 @@ class Course:
 
     def _problem(self) -> Json:
         """The planner's input, from what everybody measured; the same bytes whoever builds it."""
-        names = self._planned_members()
+        return self._problem_of(self._planned_members())
+
+    def _problem_of(self, names: Sequence[str]) -> Json:
         return {
             **self.terms.fields(names),
             "anchor": self.name if self.name in names else names[0],

@@ -23,6 +23,7 @@ LISTEN_S = 5.0  # after its own sleep a member hears what the others say before 
 TAKEOVER_DEADLINE_S = 30.0  # how long a member waits for the others to miss the host too, and for a successor
 HEARING_S = 2.0  # how long somebody who is accused has to say anything at all
 MOST_FALSE_ALARMS = 3  # of one accuser; its own network must be at fault, or its honesty
+ONE_OUTAGE_S = 15.0  # false alarms about different members within this are one: they have one cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,10 @@ class Liveness:
         """The member attends the rendezvous again."""
         self._departed_at.pop(member, None)
         self._asked.discard(member)
+
+    def receive_move(self, rendezvous_at: str) -> None:
+        """The session's room is elsewhere; `rendezvous_at`: who embeds it there, if a member does."""
+        self._rendezvous_at = rendezvous_at
 
     def receive_rendezvous_lost(self, now: float) -> None:
         """The rendezvous does not answer this member."""
@@ -225,6 +230,7 @@ class FalseAlarm:
     by: str
     is_one_too_many: bool
     accused: str = ""  # empty: the host
+    counts: bool = True  # not where one outage was taken for several losses
 
 
 class Hearings:
@@ -235,26 +241,28 @@ class Hearings:
         self._members: frozenset[str] = frozenset((me,))
         self._open: dict[str, tuple[str, float]] = {}  # accused -> accuser, until when
         self._false_alarms: Counter[str] = Counter()
+        self._outages: dict[str, tuple[float, set[str]]] = {}  # by accuser: since when it raises them, and about whom
 
     def receive_members(self, members: Iterable[str]) -> None:
         """The membership log grew: who is no member is no party to a hearing."""
         self._members = frozenset(members)
         self._open = {accused: hearing for accused, hearing in self._open.items() if accused in self._members}
         self._false_alarms = Counter({name: n for name, n in self._false_alarms.items() if name in self._members})
+        self._outages = {name: outage for name, outage in self._outages.items() if name in self._members}
 
     def receive_accusation(self, accused: str, accuser: str, now: float) -> None:
         """A member says that another one is lost: it is, unless it is heard within `HEARING_S`."""
         if accused not in (accuser, self._me) and {accused, accuser} <= self._members:
             self._open.setdefault(accused, (accuser, now + HEARING_S))
 
-    def receive_message(self, member: str) -> FalseAlarm | None:
+    def receive_message(self, member: str, now: float) -> FalseAlarm | None:
         """A member says something; its accuser, if it has one, raised a false alarm."""
         hearing = self._open.pop(member, None)
-        return self._count(hearing[0], member) if hearing else None
+        return self._count(hearing[0], member, now) if hearing else None
 
-    def receive_doubt(self, by: str) -> FalseAlarm | None:
+    def receive_doubt(self, by: str, now: float) -> FalseAlarm | None:
         """A member holds this one, the host, to be lost."""
-        return self._count(by) if by in self._members else None
+        return self._count(by, "", now) if by in self._members else None
 
     def accuser_of(self, member: str) -> str:
         """Who holds it to be lost, while that is heard; else empty."""
@@ -279,7 +287,17 @@ class Hearings:
             del self._open[accused]
         return [Died(accused) for accused in late]
 
-    def _count(self, by: str, accused: str = "") -> FalseAlarm:
+    def _count(self, by: str, accused: str, now: float) -> FalseAlarm:
         """The host's own alarms are not counted: nobody removes it."""
-        self._false_alarms[by] += by != self._me
-        return FalseAlarm(by, self._false_alarms[by] >= MOST_FALSE_ALARMS, accused)
+        counts = by != self._me and self._is_another_outage(by, accused, now)
+        self._false_alarms[by] += counts
+        return FalseAlarm(by, self._false_alarms[by] >= MOST_FALSE_ALARMS, accused, counts)
+
+    def _is_another_outage(self, by: str, accused: str, now: float) -> bool:
+        """One network that was away may have hidden everybody; nobody twice."""
+        since, hidden = self._outages.get(by, (now - ONE_OUTAGE_S, set()))
+        if now < since + ONE_OUTAGE_S and accused not in hidden:
+            hidden.add(accused)
+            return False
+        self._outages[by] = now, {accused}
+        return True

@@ -127,7 +127,7 @@ class Losses:
         self._mesh.unlinked(by, self._me)
         if self._mesh.cannot_reach(self._me, by):
             return self._part(frozenset((self._me, by)), now)
-        return self._answer(self.hearings.receive_doubt(by))
+        return self._answer(self.hearings.receive_doubt(by, now))
 
     def receive_unlinked(self, member: str, peer: str) -> None:
         """An end of a link says that it is down: whoever said so before was right."""
@@ -158,7 +158,7 @@ class Losses:
         accuser = self.hearings.accuser_of(member)
         if accuser and self._mesh.cannot_reach(member, accuser):
             judged += self._part(frozenset((member, accuser)), now)
-        return judged + self._answer(self.hearings.receive_message(member)) + self._settle(now)
+        return judged + self._answer(self.hearings.receive_message(member, now)) + self._settle(now)
 
     # ---- Time
 
@@ -229,6 +229,6 @@ class Losses:
             return []
         if alarm.is_one_too_many:
             return [Goes(alarm.by, "removed")]
-        if alarm.by != self._me:
+        if alarm.counts:
             self._alarms[frozenset((alarm.by, alarm.accused or self._me))] = alarm.by
         return [BeginAnew()]

@@ -9,6 +9,7 @@ import pytest
 from kafila_sidecar.errors import Denied, InvalidInput, NotFound, Refused, Unavailable
 from kafila_sidecar.session.admission.host import MOST_GUESSES
 from kafila_sidecar.session.channel.events import HostChanged, MemberJoined, MemberRemoved, MessageFrom
+from kafila_sidecar.session.membership.members import Replanning
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress
 from kafila_sidecar.session.rendezvous.code import Code
 from tests.sidecar.session.channel_world import ChannelPerson, Company, knock, rendezvous
@@ -179,6 +180,23 @@ async def test_approach_when_all_members_are_gone_then_no_host(company: Company)
             await person.channel.leave()
         with pytest.raises(NotFound):
             await knock(code, "ben")
+        await company.end()
+
+
+async def test_rule_when_the_host_leaves_then_it_holds_under_the_successor_and_no_other_member_makes_it(
+    company: Company,
+) -> None:
+    async with rendezvous(tls=False) as address:
+        people = await village(company, address, "anna", "ben")
+        host, anna, ben = people.values()
+        assert host.channel.replanning is Replanning.AUTO
+        with pytest.raises(Refused, match="only the host"):
+            ben.channel.rule(Replanning.NEVER)
+        host.channel.rule(Replanning.ASK)
+        host.channel.rule(Replanning.ASK)
+        await host.channel.leave()
+        await ben.hear(HostChanged)
+        assert anna.channel.replanning is ben.channel.replanning is Replanning.ASK
         await company.end()
 
 
