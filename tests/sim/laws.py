@@ -61,9 +61,9 @@ def _unavoidable(world: World, answer: Answer) -> bool:
 
 
 def ready_again(world: World) -> Iterator[str]:
-    """Whoever can be in a ready session is, at most SETTLE_S after the last fault. A session that ended for want of
-    memory can't be, nor one whose room the only rendezvous forgot while nobody reached it for a minute, nor one of
-    which most members died without a word, nor one of two members whose host is gone for good."""
+    """Whoever can be in a ready session is, at most SETTLE_S after the last fault. One that waits for the memory of
+    somebody who is gone can't be, nor one whose room the only rendezvous forgot while nobody reached it for a minute,
+    nor one of which most members died without a word, nor one of two members whose host is gone for good."""
     running = sum(machine.runs and not machine.is_out for machine in world.machines.values())
     dead = sum(m.process is not None and m.process.life is Life.DEAD for m in world.machines.values())
     if _is_short(world) or _has_no_room(world) or _waits_for_its_host(world) or running <= dead:
@@ -74,8 +74,13 @@ def ready_again(world: World) -> Iterator[str]:
 
 
 def _is_short(world: World) -> bool:
-    faults = [m.participation.driver.follower.fault for m in world.machines.values() if m.participation]
-    return any(fault is not None and fault.code == "FAILED_PRECONDITION" for fault in faults)
+    """It says so, and somebody is gone; or it never had enough, and ended."""
+    machines = world.machines.values()
+    followers = [m.participation.driver.follower for m in machines if m.participation]
+    never_fitted = any(f.fault and f.fault.code == "FAILED_PRECONDITION" and not f.proposal for f in followers)
+    waits = any(f.shortage and f.state is not State.CLOSED for f in followers)
+    is_somebody_gone = any(m.is_out or (m.process and m.process.life is Life.DEAD) for m in machines)
+    return never_fitted or (waits and is_somebody_gone)
 
 
 def _has_no_room(world: World) -> bool:

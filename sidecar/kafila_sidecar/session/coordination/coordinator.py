@@ -101,6 +101,7 @@ class Coordinator:
         course = self._course
         gone, came = set(course.members) - set(members), set(members) - set(course.members)
         course.members = tuple(members)
+        course.note_missing(gone=() if anew else gone, came=came)
         self._losses.receive_members(members, now)
         self._knows.keep(members)
         told = course.greet(came)
@@ -197,8 +198,10 @@ class Coordinator:
         """A member left, or this one itself found it dead beyond doubt."""
         if member not in self.members or member == self.name:
             return []
-        losses = self._losses
-        return self._do(losses.receive_goodbye(member) if reason == "left" else losses.receive_loss(member, now), now)
+        if reason != "left":
+            return self._do(self._losses.receive_loss(member, now), now)
+        self._course.gone_for_good.add(member)
+        return self._do(self._losses.receive_goodbye(member), now)
 
     def accused(self, member: str, by: str, now: float) -> list[CoordinatorOutput]:
         """A member, perhaps this one, can't reach another one."""

@@ -74,10 +74,12 @@ class Course:
         self.started = started or knowledge.has_begun
         self.epoch = takeovers * EPOCHS_PER_HOST
         self.phase = Phase.FORMING
-        self._has_formed = started  # there was a plan; from then on a shortage ends the session
+        self._has_formed = started  # there was a plan; from then on the session waits out every shortage
         self._round = 0
         self._asked: Json = {}  # the problem that the planner is working on
         self._looked_at: Json = {}  # the latest problem that was looked at for a better plan
+        self.gone_for_good: set[str] = set()  # by their own word
+        self.missing: dict[str, None] = {}  # who was lost, and may come back
         self._leaving: dict[str, None] = {}  # who is to leave, and serves until there is a plan without it
 
     # ---- From members to a plan
@@ -117,14 +119,18 @@ class Course:
         return [Propose(made, self._asked), *self._asides(), *self.maybe_advance(now, replan=not settled)]
 
     def refuse(self, refusal: Refusal, now: float) -> list[CoordinatorOutput]:
-        """Without whom is too small, if the others can hold the model; else the session waits for another member while
-        it forms and has a place, and ends where it can't."""
+        """Without whom is too small, if the others can hold the model; else the session waits for who was lost, or for
+        another member, and ends where nobody can come before there ever was a plan."""
         if self.standby.leave_out(refusal, self._planned_members()):
             return self._ask_planner(now)
         first = self.standby.give_up(refusal)
-        fault = Fault(first.undersized, "FAILED_PRECONDITION", ": ".join((first.reason, *first.suggestions[:1])))
+        reason = ": ".join((first.reason, *first.suggestions[:1]))
+        if self._has_formed:
+            self._decide(Decision.WAIT, now)
+            return [AwaitMemory(Fault(first.undersized, "UNAVAILABLE", f"{reason}{self._not_back}"))]
+        fault = Fault(first.undersized, "FAILED_PRECONDITION", reason)
         has_place = not self.terms.members_wanted or len(self.members) < self.terms.members_wanted
-        if self._has_formed or not has_place or self.standby.required([first.undersized]):
+        if not has_place or self.standby.required([first.undersized]):
             return self.dissolve(fault, now)
         self._decide(Decision.WAIT, now)
         return [AwaitMemory(fault)]
@@ -155,7 +161,13 @@ class Course:
         self._looked_at = problem
         return [LookForBetter(self.proposal, problem)]
 
-    # ---- Who joins later
+    # ---- Who joins later, or comes back
+
+    def note_missing(self, gone: Collection[str], came: Collection[str]) -> None:
+        """Who was lost, and who is here again."""
+        lost = (name for name in sorted(gone) if name not in self.gone_for_good)
+        self.missing = {name: None for name in (*self.missing, *lost) if name not in came}
+        self.gone_for_good -= set(came)
 
     def greet(self, came: Collection[str]) -> list[CoordinatorOutput]:
         """Newcomers hear what was decided before; to a plan that stands they are entry points while they measure."""
@@ -315,6 +327,10 @@ class Course:
         pairs = ", ".join(" to ".join(sorted(edge)) for edge in missing)
         blamed = self.mesh.blame(missing, host=self.name, members=self.members)
         return dict.fromkeys(blamed, f"could not be linked in time ({pairs})")
+
+    @property
+    def _not_back(self) -> str:
+        return f"; lost and not back yet: {', '.join(self.missing)}" if self.missing else ""
 
     def _planned_members(self) -> list[str]:
         return [m for m in self.members if m in self.knows.capabilities and m not in self.standby.names]

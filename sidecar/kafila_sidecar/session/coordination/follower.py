@@ -101,10 +101,13 @@ class Follower:
         return []
 
     def awaits_memory(self, sentence: str) -> list[FollowerOutput]:
-        """The host finds that the model does not fit in what those present offer, and waits for another member."""
-        if self.state in (State.FORMING, State.PLANNING):
-            self.state, self.shortage = follow(self.state, Step.SHORT), sentence
-        return []
+        """The host finds that the model does not fit in what those present offer, and waits for more of them, however
+        long that takes."""
+        if self.state is State.CLOSED:
+            return []
+        was_planned = self.state in (State.LINKING, State.FETCHING, State.READY)
+        self.state, self.shortage, self._replan_by = follow(self.state, Step.SHORT), sentence, None
+        return [StopServing(Fault(self.host, "UNAVAILABLE", sentence))] if was_planned else []
 
     def proposed(self, proposal: Proposal) -> list[FollowerOutput]:
         """A newer plan, checked by the driver. An old one is dropped."""

@@ -198,11 +198,12 @@ class Losses:
         return [CallOut([name for name in self._majority.unheard(now) if name not in self._missing])]
 
     def _await_rest(self, now: float) -> list[Judgement]:
-        """What had cut the host off from most of them may be over for the rest a little later."""
-        if self._back_by is None and self._missing:
+        """What had cut the host off from most of them may be over for the rest a little later; and what comes first was
+        written before, by members that may have gone on without it."""
+        if self._back_by is None:
             self._back_by = now + HEARING_S  # within which those who were heard are heard lately
-            return [CallOut(list(self._missing))]
-        return [] if self._missing and self._back_by is not None and now < self._back_by else self._let_go()
+            return [CallOut(list(self._missing))] if self._missing else []
+        return [] if now < self._back_by else self._let_go()
 
     def _let_go(self) -> list[Judgement]:
         gone, was_alone = [Goes(name, "lost") for name in self._missing], self.is_alone
