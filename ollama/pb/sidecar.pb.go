@@ -193,6 +193,7 @@ type CreateSessionRequest struct {
 	Rendezvous    string                 `protobuf:"bytes,10,opt,name=rendezvous,proto3" json:"rendezvous,omitempty"`                            // host:port, grpc+insecure://host:port; empty means KAFILA_RENDEZVOUS, else embed one
 	Name          string                 `protobuf:"bytes,11,opt,name=name,proto3" json:"name,omitempty"`                                        // this member's name; empty means the host name
 	QuantizeBits  uint32                 `protobuf:"varint,30,opt,name=quantize_bits,json=quantizeBits,proto3" json:"quantize_bits,omitempty"`   // 4 or 8: each member packs its own blocks of a 16-bit checkpoint while loading; 0: as they are
+	Replanning    string                 `protobuf:"bytes,31,opt,name=replanning,proto3" json:"replanning,omitempty"`                            // what is done with a better plan: "auto" (default), "ask", "never"
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -309,6 +310,13 @@ func (x *CreateSessionRequest) GetQuantizeBits() uint32 {
 		return x.QuantizeBits
 	}
 	return 0
+}
+
+func (x *CreateSessionRequest) GetReplanning() string {
+	if x != nil {
+		return x.Replanning
+	}
+	return ""
 }
 
 type OpenSessionRequest struct {
@@ -712,15 +720,68 @@ func (x *KickRequest) GetMember() string {
 	return ""
 }
 
+type LeaveRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Session       string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`              // as in SessionRequest
+	AtOnce        bool                   `protobuf:"varint,2,opt,name=at_once,json=atOnce,proto3" json:"at_once,omitempty"` // whatever becomes of the answers that run
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaveRequest) Reset() {
+	*x = LeaveRequest{}
+	mi := &file_sidecar_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaveRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaveRequest) ProtoMessage() {}
+
+func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sidecar_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaveRequest.ProtoReflect.Descriptor instead.
+func (*LeaveRequest) Descriptor() ([]byte, []int) {
+	return file_sidecar_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *LeaveRequest) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *LeaveRequest) GetAtOnce() bool {
+	if x != nil {
+		return x.AtOnce
+	}
+	return false
+}
+
 type LeaveSessionReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	KeptBack      string                 `protobuf:"bytes,1,opt,name=kept_back,json=keptBack,proto3" json:"kept_back,omitempty"` // why the others can't go on without this machine, which has not left; else empty
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LeaveSessionReply) Reset() {
 	*x = LeaveSessionReply{}
-	mi := &file_sidecar_proto_msgTypes[9]
+	mi := &file_sidecar_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -732,7 +793,7 @@ func (x *LeaveSessionReply) String() string {
 func (*LeaveSessionReply) ProtoMessage() {}
 
 func (x *LeaveSessionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[9]
+	mi := &file_sidecar_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -745,7 +806,66 @@ func (x *LeaveSessionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveSessionReply.ProtoReflect.Descriptor instead.
 func (*LeaveSessionReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{9}
+	return file_sidecar_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *LeaveSessionReply) GetKeptBack() string {
+	if x != nil {
+		return x.KeptBack
+	}
+	return ""
+}
+
+type ReplanningRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Session       string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`       // as in SessionRequest
+	Replanning    string                 `protobuf:"bytes,2,opt,name=replanning,proto3" json:"replanning,omitempty"` // "ask", "auto", "never"; has to be said
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplanningRequest) Reset() {
+	*x = ReplanningRequest{}
+	mi := &file_sidecar_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplanningRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplanningRequest) ProtoMessage() {}
+
+func (x *ReplanningRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sidecar_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplanningRequest.ProtoReflect.Descriptor instead.
+func (*ReplanningRequest) Descriptor() ([]byte, []int) {
+	return file_sidecar_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ReplanningRequest) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *ReplanningRequest) GetReplanning() string {
+	if x != nil {
+		return x.Replanning
+	}
+	return ""
 }
 
 type ListSessionsRequest struct {
@@ -756,7 +876,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_sidecar_proto_msgTypes[10]
+	mi := &file_sidecar_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -768,7 +888,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[10]
+	mi := &file_sidecar_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -781,7 +901,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{10}
+	return file_sidecar_proto_rawDescGZIP(), []int{12}
 }
 
 type ListSessionsReply struct {
@@ -793,7 +913,7 @@ type ListSessionsReply struct {
 
 func (x *ListSessionsReply) Reset() {
 	*x = ListSessionsReply{}
-	mi := &file_sidecar_proto_msgTypes[11]
+	mi := &file_sidecar_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -805,7 +925,7 @@ func (x *ListSessionsReply) String() string {
 func (*ListSessionsReply) ProtoMessage() {}
 
 func (x *ListSessionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[11]
+	mi := &file_sidecar_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -818,7 +938,7 @@ func (x *ListSessionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsReply.ProtoReflect.Descriptor instead.
 func (*ListSessionsReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{11}
+	return file_sidecar_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListSessionsReply) GetSessions() []*Session {
@@ -854,17 +974,18 @@ type Session struct {
 	ReservedMemoryBytes uint64                 `protobuf:"varint,22,opt,name=reserved_memory_bytes,json=reservedMemoryBytes,proto3" json:"reserved_memory_bytes,omitempty"` // what the shard here holds, overhead for Ollama's own scheduler
 	ActiveSequences     uint32                 `protobuf:"varint,23,opt,name=active_sequences,json=activeSequences,proto3" json:"active_sequences,omitempty"`               // sequences that this member holds a cache for
 	LastTraceJson       string                 `protobuf:"bytes,24,opt,name=last_trace_json,json=lastTraceJson,proto3" json:"last_trace_json,omitempty"`                    // the head's latest trace record; empty before the first
-	BetterPlan          string                 `protobuf:"bytes,25,opt,name=better_plan,json=betterPlan,proto3" json:"better_plan,omitempty"`                               // on the host: one sentence when served times show a plan worth changing to
+	BetterPlan          string                 `protobuf:"bytes,25,opt,name=better_plan,json=betterPlan,proto3" json:"better_plan,omitempty"`                               // on the host: one sentence when there is a plan worth changing to
 	Joining             string                 `protobuf:"bytes,26,opt,name=joining,proto3" json:"joining,omitempty"`                                                       // "open", "locked", "unreachable": the rendezvous is gone, or on the host "paused": the
 	// code was guessed wrongly too often
-	Notices       []string `protobuf:"bytes,30,rep,name=notices,proto3" json:"notices,omitempty"` // as in Offer
+	Notices       []string `protobuf:"bytes,30,rep,name=notices,proto3" json:"notices,omitempty"`       // as in Offer
+	Replanning    string   `protobuf:"bytes,31,opt,name=replanning,proto3" json:"replanning,omitempty"` // what is done with a better plan: "ask", "auto", "never"
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_sidecar_proto_msgTypes[12]
+	mi := &file_sidecar_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -876,7 +997,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[12]
+	mi := &file_sidecar_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -889,7 +1010,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{12}
+	return file_sidecar_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Session) GetId() string {
@@ -1081,6 +1202,13 @@ func (x *Session) GetNotices() []string {
 	return nil
 }
 
+func (x *Session) GetReplanning() string {
+	if x != nil {
+		return x.Replanning
+	}
+	return ""
+}
+
 type Member struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
 	Name               string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1099,7 +1227,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_sidecar_proto_msgTypes[13]
+	mi := &file_sidecar_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1111,7 +1239,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[13]
+	mi := &file_sidecar_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1124,7 +1252,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{13}
+	return file_sidecar_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Member) GetName() string {
@@ -1212,7 +1340,7 @@ type Stage struct {
 
 func (x *Stage) Reset() {
 	*x = Stage{}
-	mi := &file_sidecar_proto_msgTypes[14]
+	mi := &file_sidecar_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1224,7 +1352,7 @@ func (x *Stage) String() string {
 func (*Stage) ProtoMessage() {}
 
 func (x *Stage) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[14]
+	mi := &file_sidecar_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1237,7 +1365,7 @@ func (x *Stage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stage.ProtoReflect.Descriptor instead.
 func (*Stage) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{14}
+	return file_sidecar_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Stage) GetMember() string {
@@ -1305,7 +1433,7 @@ type Hop struct {
 
 func (x *Hop) Reset() {
 	*x = Hop{}
-	mi := &file_sidecar_proto_msgTypes[15]
+	mi := &file_sidecar_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1317,7 +1445,7 @@ func (x *Hop) String() string {
 func (*Hop) ProtoMessage() {}
 
 func (x *Hop) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[15]
+	mi := &file_sidecar_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1330,7 +1458,7 @@ func (x *Hop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hop.ProtoReflect.Descriptor instead.
 func (*Hop) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{15}
+	return file_sidecar_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Hop) GetFrom() string {
@@ -1406,7 +1534,7 @@ type StubModel struct {
 
 func (x *StubModel) Reset() {
 	*x = StubModel{}
-	mi := &file_sidecar_proto_msgTypes[16]
+	mi := &file_sidecar_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1418,7 +1546,7 @@ func (x *StubModel) String() string {
 func (*StubModel) ProtoMessage() {}
 
 func (x *StubModel) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[16]
+	mi := &file_sidecar_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1431,7 +1559,7 @@ func (x *StubModel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StubModel.ProtoReflect.Descriptor instead.
 func (*StubModel) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{16}
+	return file_sidecar_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *StubModel) GetName() string {
@@ -1503,7 +1631,7 @@ type PlanRequest struct {
 
 func (x *PlanRequest) Reset() {
 	*x = PlanRequest{}
-	mi := &file_sidecar_proto_msgTypes[17]
+	mi := &file_sidecar_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1515,7 +1643,7 @@ func (x *PlanRequest) String() string {
 func (*PlanRequest) ProtoMessage() {}
 
 func (x *PlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[17]
+	mi := &file_sidecar_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1528,7 +1656,7 @@ func (x *PlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
 func (*PlanRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{17}
+	return file_sidecar_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PlanRequest) GetSession() string {
@@ -1580,7 +1708,7 @@ type PlanReply struct {
 
 func (x *PlanReply) Reset() {
 	*x = PlanReply{}
-	mi := &file_sidecar_proto_msgTypes[18]
+	mi := &file_sidecar_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1592,7 +1720,7 @@ func (x *PlanReply) String() string {
 func (*PlanReply) ProtoMessage() {}
 
 func (x *PlanReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[18]
+	mi := &file_sidecar_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1605,7 +1733,7 @@ func (x *PlanReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanReply.ProtoReflect.Descriptor instead.
 func (*PlanReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{18}
+	return file_sidecar_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PlanReply) GetPlanJson() string {
@@ -1667,7 +1795,7 @@ type GenerateRequest struct {
 
 func (x *GenerateRequest) Reset() {
 	*x = GenerateRequest{}
-	mi := &file_sidecar_proto_msgTypes[19]
+	mi := &file_sidecar_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1679,7 +1807,7 @@ func (x *GenerateRequest) String() string {
 func (*GenerateRequest) ProtoMessage() {}
 
 func (x *GenerateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[19]
+	mi := &file_sidecar_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1692,7 +1820,7 @@ func (x *GenerateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateRequest.ProtoReflect.Descriptor instead.
 func (*GenerateRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{19}
+	return file_sidecar_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GenerateRequest) GetSession() string {
@@ -1780,7 +1908,7 @@ type Options struct {
 
 func (x *Options) Reset() {
 	*x = Options{}
-	mi := &file_sidecar_proto_msgTypes[20]
+	mi := &file_sidecar_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1792,7 +1920,7 @@ func (x *Options) String() string {
 func (*Options) ProtoMessage() {}
 
 func (x *Options) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[20]
+	mi := &file_sidecar_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1805,7 +1933,7 @@ func (x *Options) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Options.ProtoReflect.Descriptor instead.
 func (*Options) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{20}
+	return file_sidecar_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Options) GetNumCtx() int32 {
@@ -1914,7 +2042,7 @@ type GenerateReply struct {
 
 func (x *GenerateReply) Reset() {
 	*x = GenerateReply{}
-	mi := &file_sidecar_proto_msgTypes[21]
+	mi := &file_sidecar_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1926,7 +2054,7 @@ func (x *GenerateReply) String() string {
 func (*GenerateReply) ProtoMessage() {}
 
 func (x *GenerateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[21]
+	mi := &file_sidecar_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1939,7 +2067,7 @@ func (x *GenerateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateReply.ProtoReflect.Descriptor instead.
 func (*GenerateReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{21}
+	return file_sidecar_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GenerateReply) GetText() string {
@@ -2000,7 +2128,7 @@ type DoctorRequest struct {
 
 func (x *DoctorRequest) Reset() {
 	*x = DoctorRequest{}
-	mi := &file_sidecar_proto_msgTypes[22]
+	mi := &file_sidecar_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2012,7 +2140,7 @@ func (x *DoctorRequest) String() string {
 func (*DoctorRequest) ProtoMessage() {}
 
 func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[22]
+	mi := &file_sidecar_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2025,7 +2153,7 @@ func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorRequest.ProtoReflect.Descriptor instead.
 func (*DoctorRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{22}
+	return file_sidecar_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DoctorRequest) GetRendezvous() string {
@@ -2058,7 +2186,7 @@ type DoctorReply struct {
 
 func (x *DoctorReply) Reset() {
 	*x = DoctorReply{}
-	mi := &file_sidecar_proto_msgTypes[23]
+	mi := &file_sidecar_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2070,7 +2198,7 @@ func (x *DoctorReply) String() string {
 func (*DoctorReply) ProtoMessage() {}
 
 func (x *DoctorReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[23]
+	mi := &file_sidecar_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2083,7 +2211,7 @@ func (x *DoctorReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorReply.ProtoReflect.Descriptor instead.
 func (*DoctorReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{23}
+	return file_sidecar_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DoctorReply) GetText() string {
@@ -2203,7 +2331,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_sidecar_proto_msgTypes[24]
+	mi := &file_sidecar_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2215,7 +2343,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[24]
+	mi := &file_sidecar_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2228,7 +2356,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{24}
+	return file_sidecar_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Finding) GetTopic() string {
@@ -2267,7 +2395,7 @@ type ListModelsRequest struct {
 
 func (x *ListModelsRequest) Reset() {
 	*x = ListModelsRequest{}
-	mi := &file_sidecar_proto_msgTypes[25]
+	mi := &file_sidecar_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2279,7 +2407,7 @@ func (x *ListModelsRequest) String() string {
 func (*ListModelsRequest) ProtoMessage() {}
 
 func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[25]
+	mi := &file_sidecar_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2292,7 +2420,7 @@ func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsRequest.ProtoReflect.Descriptor instead.
 func (*ListModelsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{25}
+	return file_sidecar_proto_rawDescGZIP(), []int{27}
 }
 
 type ListModelsReply struct {
@@ -2304,7 +2432,7 @@ type ListModelsReply struct {
 
 func (x *ListModelsReply) Reset() {
 	*x = ListModelsReply{}
-	mi := &file_sidecar_proto_msgTypes[26]
+	mi := &file_sidecar_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2316,7 +2444,7 @@ func (x *ListModelsReply) String() string {
 func (*ListModelsReply) ProtoMessage() {}
 
 func (x *ListModelsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[26]
+	mi := &file_sidecar_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2329,7 +2457,7 @@ func (x *ListModelsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsReply.ProtoReflect.Descriptor instead.
 func (*ListModelsReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{26}
+	return file_sidecar_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListModelsReply) GetModels() []*NamedModel {
@@ -2354,7 +2482,7 @@ type NamedModel struct {
 
 func (x *NamedModel) Reset() {
 	*x = NamedModel{}
-	mi := &file_sidecar_proto_msgTypes[27]
+	mi := &file_sidecar_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2366,7 +2494,7 @@ func (x *NamedModel) String() string {
 func (*NamedModel) ProtoMessage() {}
 
 func (x *NamedModel) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[27]
+	mi := &file_sidecar_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2379,7 +2507,7 @@ func (x *NamedModel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedModel.ProtoReflect.Descriptor instead.
 func (*NamedModel) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{27}
+	return file_sidecar_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *NamedModel) GetName() string {
@@ -2439,7 +2567,7 @@ type ListWeightsRequest struct {
 
 func (x *ListWeightsRequest) Reset() {
 	*x = ListWeightsRequest{}
-	mi := &file_sidecar_proto_msgTypes[28]
+	mi := &file_sidecar_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2451,7 +2579,7 @@ func (x *ListWeightsRequest) String() string {
 func (*ListWeightsRequest) ProtoMessage() {}
 
 func (x *ListWeightsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[28]
+	mi := &file_sidecar_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2464,7 +2592,7 @@ func (x *ListWeightsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWeightsRequest.ProtoReflect.Descriptor instead.
 func (*ListWeightsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{28}
+	return file_sidecar_proto_rawDescGZIP(), []int{30}
 }
 
 type ListWeightsReply struct {
@@ -2479,7 +2607,7 @@ type ListWeightsReply struct {
 
 func (x *ListWeightsReply) Reset() {
 	*x = ListWeightsReply{}
-	mi := &file_sidecar_proto_msgTypes[29]
+	mi := &file_sidecar_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2491,7 +2619,7 @@ func (x *ListWeightsReply) String() string {
 func (*ListWeightsReply) ProtoMessage() {}
 
 func (x *ListWeightsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[29]
+	mi := &file_sidecar_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2504,7 +2632,7 @@ func (x *ListWeightsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWeightsReply.ProtoReflect.Descriptor instead.
 func (*ListWeightsReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{29}
+	return file_sidecar_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListWeightsReply) GetWeights() []*KeptWeights {
@@ -2549,7 +2677,7 @@ type KeptWeights struct {
 
 func (x *KeptWeights) Reset() {
 	*x = KeptWeights{}
-	mi := &file_sidecar_proto_msgTypes[30]
+	mi := &file_sidecar_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2561,7 +2689,7 @@ func (x *KeptWeights) String() string {
 func (*KeptWeights) ProtoMessage() {}
 
 func (x *KeptWeights) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[30]
+	mi := &file_sidecar_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2574,7 +2702,7 @@ func (x *KeptWeights) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptWeights.ProtoReflect.Descriptor instead.
 func (*KeptWeights) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{30}
+	return file_sidecar_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *KeptWeights) GetModel() string {
@@ -2629,7 +2757,7 @@ type RemoveWeightsRequest struct {
 
 func (x *RemoveWeightsRequest) Reset() {
 	*x = RemoveWeightsRequest{}
-	mi := &file_sidecar_proto_msgTypes[31]
+	mi := &file_sidecar_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2641,7 +2769,7 @@ func (x *RemoveWeightsRequest) String() string {
 func (*RemoveWeightsRequest) ProtoMessage() {}
 
 func (x *RemoveWeightsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[31]
+	mi := &file_sidecar_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2654,7 +2782,7 @@ func (x *RemoveWeightsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveWeightsRequest.ProtoReflect.Descriptor instead.
 func (*RemoveWeightsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{31}
+	return file_sidecar_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RemoveWeightsRequest) GetModel() string {
@@ -2680,7 +2808,7 @@ type PruneWeightsRequest struct {
 
 func (x *PruneWeightsRequest) Reset() {
 	*x = PruneWeightsRequest{}
-	mi := &file_sidecar_proto_msgTypes[32]
+	mi := &file_sidecar_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2692,7 +2820,7 @@ func (x *PruneWeightsRequest) String() string {
 func (*PruneWeightsRequest) ProtoMessage() {}
 
 func (x *PruneWeightsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[32]
+	mi := &file_sidecar_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2705,7 +2833,7 @@ func (x *PruneWeightsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PruneWeightsRequest.ProtoReflect.Descriptor instead.
 func (*PruneWeightsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{32}
+	return file_sidecar_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *PruneWeightsRequest) GetUnusedForS() float64 {
@@ -2724,7 +2852,7 @@ type FreedReply struct {
 
 func (x *FreedReply) Reset() {
 	*x = FreedReply{}
-	mi := &file_sidecar_proto_msgTypes[33]
+	mi := &file_sidecar_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2736,7 +2864,7 @@ func (x *FreedReply) String() string {
 func (*FreedReply) ProtoMessage() {}
 
 func (x *FreedReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[33]
+	mi := &file_sidecar_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2749,7 +2877,7 @@ func (x *FreedReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FreedReply.ProtoReflect.Descriptor instead.
 func (*FreedReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{33}
+	return file_sidecar_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *FreedReply) GetBytes() uint64 {
@@ -2770,7 +2898,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\rR\x03pid\x12\x16\n" +
 	"\x06device\x18\x03 \x01(\tR\x06device\x12.\n" +
-	"\x13usable_memory_bytes\x18\x04 \x01(\x04R\x11usableMemoryBytes\"\xf9\x02\n" +
+	"\x13usable_memory_bytes\x18\x04 \x01(\x04R\x11usableMemoryBytes\"\x99\x03\n" +
 	"\x14CreateSessionRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x18\n" +
 	"\amembers\x18\x02 \x01(\rR\amembers\x12%\n" +
@@ -2786,7 +2914,10 @@ const file_sidecar_proto_rawDesc = "" +
 	" \x01(\tR\n" +
 	"rendezvous\x12\x12\n" +
 	"\x04name\x18\v \x01(\tR\x04name\x12#\n" +
-	"\rquantize_bits\x18\x1e \x01(\rR\fquantizeBits\"\x7f\n" +
+	"\rquantize_bits\x18\x1e \x01(\rR\fquantizeBits\x12\x1e\n" +
+	"\n" +
+	"replanning\x18\x1f \x01(\tR\n" +
+	"replanning\"\x7f\n" +
 	"\x12OpenSessionRequest\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x1e\n" +
 	"\n" +
@@ -2819,11 +2950,20 @@ const file_sidecar_proto_rawDesc = "" +
 	"\a_locked\"?\n" +
 	"\vKickRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x16\n" +
-	"\x06member\x18\x02 \x01(\tR\x06member\"\x13\n" +
-	"\x11LeaveSessionReply\"\x15\n" +
+	"\x06member\x18\x02 \x01(\tR\x06member\"A\n" +
+	"\fLeaveRequest\x12\x18\n" +
+	"\asession\x18\x01 \x01(\tR\asession\x12\x17\n" +
+	"\aat_once\x18\x02 \x01(\bR\x06atOnce\"0\n" +
+	"\x11LeaveSessionReply\x12\x1b\n" +
+	"\tkept_back\x18\x01 \x01(\tR\bkeptBack\"M\n" +
+	"\x11ReplanningRequest\x12\x18\n" +
+	"\asession\x18\x01 \x01(\tR\asession\x12\x1e\n" +
+	"\n" +
+	"replanning\x18\x02 \x01(\tR\n" +
+	"replanning\"\x15\n" +
 	"\x13ListSessionsRequest\"K\n" +
 	"\x11ListSessionsReply\x126\n" +
-	"\bsessions\x18\x01 \x03(\v2\x1a.kafila.sidecar.v1.SessionR\bsessions\"\x96\a\n" +
+	"\bsessions\x18\x01 \x03(\v2\x1a.kafila.sidecar.v1.SessionR\bsessions\"\xb6\a\n" +
 	"\aSession\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\tR\x04code\x12\x14\n" +
@@ -2853,7 +2993,10 @@ const file_sidecar_proto_rawDesc = "" +
 	"\vbetter_plan\x18\x19 \x01(\tR\n" +
 	"betterPlan\x12\x18\n" +
 	"\ajoining\x18\x1a \x01(\tR\ajoining\x12\x18\n" +
-	"\anotices\x18\x1e \x03(\tR\anotices\"\xca\x02\n" +
+	"\anotices\x18\x1e \x03(\tR\anotices\x12\x1e\n" +
+	"\n" +
+	"replanning\x18\x1f \x01(\tR\n" +
+	"replanning\"\xca\x02\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x18\n" +
@@ -3039,19 +3182,21 @@ const file_sidecar_proto_rawDesc = "" +
 	"DoneReason\x12\x14\n" +
 	"\x10DONE_REASON_STOP\x10\x00\x12\x16\n" +
 	"\x12DONE_REASON_LENGTH\x10\x01\x12\x16\n" +
-	"\x12DONE_REASON_CLOSED\x10\x022\xbc\v\n" +
+	"\x12DONE_REASON_CLOSED\x10\x022\xd6\f\n" +
 	"\aSidecar\x12G\n" +
 	"\x05Hello\x12\x1f.kafila.sidecar.v1.HelloRequest\x1a\x1d.kafila.sidecar.v1.HelloReply\x12T\n" +
 	"\rCreateSession\x12'.kafila.sidecar.v1.CreateSessionRequest\x1a\x1a.kafila.sidecar.v1.Session\x12N\n" +
 	"\vOpenSession\x12%.kafila.sidecar.v1.OpenSessionRequest\x1a\x18.kafila.sidecar.v1.Offer\x12P\n" +
 	"\vJoinSession\x12%.kafila.sidecar.v1.JoinSessionRequest\x1a\x1a.kafila.sidecar.v1.Session\x12M\n" +
-	"\fStartSession\x12!.kafila.sidecar.v1.SessionRequest\x1a\x1a.kafila.sidecar.v1.Session\x12W\n" +
-	"\fLeaveSession\x12!.kafila.sidecar.v1.SessionRequest\x1a$.kafila.sidecar.v1.LeaveSessionReply\x12\\\n" +
+	"\fStartSession\x12!.kafila.sidecar.v1.SessionRequest\x1a\x1a.kafila.sidecar.v1.Session\x12U\n" +
+	"\fLeaveSession\x12\x1f.kafila.sidecar.v1.LeaveRequest\x1a$.kafila.sidecar.v1.LeaveSessionReply\x12\\\n" +
 	"\fListSessions\x12&.kafila.sidecar.v1.ListSessionsRequest\x1a$.kafila.sidecar.v1.ListSessionsReply\x12O\n" +
 	"\fWatchSession\x12!.kafila.sidecar.v1.SessionRequest\x1a\x1a.kafila.sidecar.v1.Session0\x01\x12H\n" +
 	"\aNewCode\x12!.kafila.sidecar.v1.SessionRequest\x1a\x1a.kafila.sidecar.v1.Session\x12B\n" +
 	"\x04Lock\x12\x1e.kafila.sidecar.v1.LockRequest\x1a\x1a.kafila.sidecar.v1.Session\x12B\n" +
-	"\x04Kick\x12\x1e.kafila.sidecar.v1.KickRequest\x1a\x1a.kafila.sidecar.v1.Session\x12D\n" +
+	"\x04Kick\x12\x1e.kafila.sidecar.v1.KickRequest\x1a\x1a.kafila.sidecar.v1.Session\x12G\n" +
+	"\x06Replan\x12!.kafila.sidecar.v1.SessionRequest\x1a\x1a.kafila.sidecar.v1.Session\x12Q\n" +
+	"\rSetReplanning\x12$.kafila.sidecar.v1.ReplanningRequest\x1a\x1a.kafila.sidecar.v1.Session\x12D\n" +
 	"\x04Plan\x12\x1e.kafila.sidecar.v1.PlanRequest\x1a\x1c.kafila.sidecar.v1.PlanReply\x12V\n" +
 	"\n" +
 	"ListModels\x12$.kafila.sidecar.v1.ListModelsRequest\x1a\".kafila.sidecar.v1.ListModelsReply\x12Y\n" +
@@ -3074,7 +3219,7 @@ func file_sidecar_proto_rawDescGZIP() []byte {
 }
 
 var file_sidecar_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sidecar_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_sidecar_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_sidecar_proto_goTypes = []any{
 	(DoneReason)(0),              // 0: kafila.sidecar.v1.DoneReason
 	(*HelloRequest)(nil),         // 1: kafila.sidecar.v1.HelloRequest
@@ -3086,87 +3231,93 @@ var file_sidecar_proto_goTypes = []any{
 	(*SessionRequest)(nil),       // 7: kafila.sidecar.v1.SessionRequest
 	(*LockRequest)(nil),          // 8: kafila.sidecar.v1.LockRequest
 	(*KickRequest)(nil),          // 9: kafila.sidecar.v1.KickRequest
-	(*LeaveSessionReply)(nil),    // 10: kafila.sidecar.v1.LeaveSessionReply
-	(*ListSessionsRequest)(nil),  // 11: kafila.sidecar.v1.ListSessionsRequest
-	(*ListSessionsReply)(nil),    // 12: kafila.sidecar.v1.ListSessionsReply
-	(*Session)(nil),              // 13: kafila.sidecar.v1.Session
-	(*Member)(nil),               // 14: kafila.sidecar.v1.Member
-	(*Stage)(nil),                // 15: kafila.sidecar.v1.Stage
-	(*Hop)(nil),                  // 16: kafila.sidecar.v1.Hop
-	(*StubModel)(nil),            // 17: kafila.sidecar.v1.StubModel
-	(*PlanRequest)(nil),          // 18: kafila.sidecar.v1.PlanRequest
-	(*PlanReply)(nil),            // 19: kafila.sidecar.v1.PlanReply
-	(*GenerateRequest)(nil),      // 20: kafila.sidecar.v1.GenerateRequest
-	(*Options)(nil),              // 21: kafila.sidecar.v1.Options
-	(*GenerateReply)(nil),        // 22: kafila.sidecar.v1.GenerateReply
-	(*DoctorRequest)(nil),        // 23: kafila.sidecar.v1.DoctorRequest
-	(*DoctorReply)(nil),          // 24: kafila.sidecar.v1.DoctorReply
-	(*Finding)(nil),              // 25: kafila.sidecar.v1.Finding
-	(*ListModelsRequest)(nil),    // 26: kafila.sidecar.v1.ListModelsRequest
-	(*ListModelsReply)(nil),      // 27: kafila.sidecar.v1.ListModelsReply
-	(*NamedModel)(nil),           // 28: kafila.sidecar.v1.NamedModel
-	(*ListWeightsRequest)(nil),   // 29: kafila.sidecar.v1.ListWeightsRequest
-	(*ListWeightsReply)(nil),     // 30: kafila.sidecar.v1.ListWeightsReply
-	(*KeptWeights)(nil),          // 31: kafila.sidecar.v1.KeptWeights
-	(*RemoveWeightsRequest)(nil), // 32: kafila.sidecar.v1.RemoveWeightsRequest
-	(*PruneWeightsRequest)(nil),  // 33: kafila.sidecar.v1.PruneWeightsRequest
-	(*FreedReply)(nil),           // 34: kafila.sidecar.v1.FreedReply
-	nil,                          // 35: kafila.sidecar.v1.StubModel.ParametersEntry
-	nil,                          // 36: kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
-	nil,                          // 37: kafila.sidecar.v1.PlanReply.DownloadBytesEntry
+	(*LeaveRequest)(nil),         // 10: kafila.sidecar.v1.LeaveRequest
+	(*LeaveSessionReply)(nil),    // 11: kafila.sidecar.v1.LeaveSessionReply
+	(*ReplanningRequest)(nil),    // 12: kafila.sidecar.v1.ReplanningRequest
+	(*ListSessionsRequest)(nil),  // 13: kafila.sidecar.v1.ListSessionsRequest
+	(*ListSessionsReply)(nil),    // 14: kafila.sidecar.v1.ListSessionsReply
+	(*Session)(nil),              // 15: kafila.sidecar.v1.Session
+	(*Member)(nil),               // 16: kafila.sidecar.v1.Member
+	(*Stage)(nil),                // 17: kafila.sidecar.v1.Stage
+	(*Hop)(nil),                  // 18: kafila.sidecar.v1.Hop
+	(*StubModel)(nil),            // 19: kafila.sidecar.v1.StubModel
+	(*PlanRequest)(nil),          // 20: kafila.sidecar.v1.PlanRequest
+	(*PlanReply)(nil),            // 21: kafila.sidecar.v1.PlanReply
+	(*GenerateRequest)(nil),      // 22: kafila.sidecar.v1.GenerateRequest
+	(*Options)(nil),              // 23: kafila.sidecar.v1.Options
+	(*GenerateReply)(nil),        // 24: kafila.sidecar.v1.GenerateReply
+	(*DoctorRequest)(nil),        // 25: kafila.sidecar.v1.DoctorRequest
+	(*DoctorReply)(nil),          // 26: kafila.sidecar.v1.DoctorReply
+	(*Finding)(nil),              // 27: kafila.sidecar.v1.Finding
+	(*ListModelsRequest)(nil),    // 28: kafila.sidecar.v1.ListModelsRequest
+	(*ListModelsReply)(nil),      // 29: kafila.sidecar.v1.ListModelsReply
+	(*NamedModel)(nil),           // 30: kafila.sidecar.v1.NamedModel
+	(*ListWeightsRequest)(nil),   // 31: kafila.sidecar.v1.ListWeightsRequest
+	(*ListWeightsReply)(nil),     // 32: kafila.sidecar.v1.ListWeightsReply
+	(*KeptWeights)(nil),          // 33: kafila.sidecar.v1.KeptWeights
+	(*RemoveWeightsRequest)(nil), // 34: kafila.sidecar.v1.RemoveWeightsRequest
+	(*PruneWeightsRequest)(nil),  // 35: kafila.sidecar.v1.PruneWeightsRequest
+	(*FreedReply)(nil),           // 36: kafila.sidecar.v1.FreedReply
+	nil,                          // 37: kafila.sidecar.v1.StubModel.ParametersEntry
+	nil,                          // 38: kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
+	nil,                          // 39: kafila.sidecar.v1.PlanReply.DownloadBytesEntry
 }
 var file_sidecar_proto_depIdxs = []int32{
-	13, // 0: kafila.sidecar.v1.ListSessionsReply.sessions:type_name -> kafila.sidecar.v1.Session
-	14, // 1: kafila.sidecar.v1.Session.members:type_name -> kafila.sidecar.v1.Member
-	15, // 2: kafila.sidecar.v1.Session.stages:type_name -> kafila.sidecar.v1.Stage
-	16, // 3: kafila.sidecar.v1.Session.hops:type_name -> kafila.sidecar.v1.Hop
-	17, // 4: kafila.sidecar.v1.Session.vehicle:type_name -> kafila.sidecar.v1.StubModel
-	35, // 5: kafila.sidecar.v1.StubModel.parameters:type_name -> kafila.sidecar.v1.StubModel.ParametersEntry
-	36, // 6: kafila.sidecar.v1.PlanReply.alternatives_json:type_name -> kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
-	37, // 7: kafila.sidecar.v1.PlanReply.download_bytes:type_name -> kafila.sidecar.v1.PlanReply.DownloadBytesEntry
-	21, // 8: kafila.sidecar.v1.GenerateRequest.options:type_name -> kafila.sidecar.v1.Options
+	15, // 0: kafila.sidecar.v1.ListSessionsReply.sessions:type_name -> kafila.sidecar.v1.Session
+	16, // 1: kafila.sidecar.v1.Session.members:type_name -> kafila.sidecar.v1.Member
+	17, // 2: kafila.sidecar.v1.Session.stages:type_name -> kafila.sidecar.v1.Stage
+	18, // 3: kafila.sidecar.v1.Session.hops:type_name -> kafila.sidecar.v1.Hop
+	19, // 4: kafila.sidecar.v1.Session.vehicle:type_name -> kafila.sidecar.v1.StubModel
+	37, // 5: kafila.sidecar.v1.StubModel.parameters:type_name -> kafila.sidecar.v1.StubModel.ParametersEntry
+	38, // 6: kafila.sidecar.v1.PlanReply.alternatives_json:type_name -> kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
+	39, // 7: kafila.sidecar.v1.PlanReply.download_bytes:type_name -> kafila.sidecar.v1.PlanReply.DownloadBytesEntry
+	23, // 8: kafila.sidecar.v1.GenerateRequest.options:type_name -> kafila.sidecar.v1.Options
 	0,  // 9: kafila.sidecar.v1.GenerateReply.done_reason:type_name -> kafila.sidecar.v1.DoneReason
-	25, // 10: kafila.sidecar.v1.DoctorReply.findings:type_name -> kafila.sidecar.v1.Finding
-	28, // 11: kafila.sidecar.v1.ListModelsReply.models:type_name -> kafila.sidecar.v1.NamedModel
-	31, // 12: kafila.sidecar.v1.ListWeightsReply.weights:type_name -> kafila.sidecar.v1.KeptWeights
+	27, // 10: kafila.sidecar.v1.DoctorReply.findings:type_name -> kafila.sidecar.v1.Finding
+	30, // 11: kafila.sidecar.v1.ListModelsReply.models:type_name -> kafila.sidecar.v1.NamedModel
+	33, // 12: kafila.sidecar.v1.ListWeightsReply.weights:type_name -> kafila.sidecar.v1.KeptWeights
 	1,  // 13: kafila.sidecar.v1.Sidecar.Hello:input_type -> kafila.sidecar.v1.HelloRequest
 	3,  // 14: kafila.sidecar.v1.Sidecar.CreateSession:input_type -> kafila.sidecar.v1.CreateSessionRequest
 	4,  // 15: kafila.sidecar.v1.Sidecar.OpenSession:input_type -> kafila.sidecar.v1.OpenSessionRequest
 	6,  // 16: kafila.sidecar.v1.Sidecar.JoinSession:input_type -> kafila.sidecar.v1.JoinSessionRequest
 	7,  // 17: kafila.sidecar.v1.Sidecar.StartSession:input_type -> kafila.sidecar.v1.SessionRequest
-	7,  // 18: kafila.sidecar.v1.Sidecar.LeaveSession:input_type -> kafila.sidecar.v1.SessionRequest
-	11, // 19: kafila.sidecar.v1.Sidecar.ListSessions:input_type -> kafila.sidecar.v1.ListSessionsRequest
+	10, // 18: kafila.sidecar.v1.Sidecar.LeaveSession:input_type -> kafila.sidecar.v1.LeaveRequest
+	13, // 19: kafila.sidecar.v1.Sidecar.ListSessions:input_type -> kafila.sidecar.v1.ListSessionsRequest
 	7,  // 20: kafila.sidecar.v1.Sidecar.WatchSession:input_type -> kafila.sidecar.v1.SessionRequest
 	7,  // 21: kafila.sidecar.v1.Sidecar.NewCode:input_type -> kafila.sidecar.v1.SessionRequest
 	8,  // 22: kafila.sidecar.v1.Sidecar.Lock:input_type -> kafila.sidecar.v1.LockRequest
 	9,  // 23: kafila.sidecar.v1.Sidecar.Kick:input_type -> kafila.sidecar.v1.KickRequest
-	18, // 24: kafila.sidecar.v1.Sidecar.Plan:input_type -> kafila.sidecar.v1.PlanRequest
-	26, // 25: kafila.sidecar.v1.Sidecar.ListModels:input_type -> kafila.sidecar.v1.ListModelsRequest
-	29, // 26: kafila.sidecar.v1.Sidecar.ListWeights:input_type -> kafila.sidecar.v1.ListWeightsRequest
-	32, // 27: kafila.sidecar.v1.Sidecar.RemoveWeights:input_type -> kafila.sidecar.v1.RemoveWeightsRequest
-	33, // 28: kafila.sidecar.v1.Sidecar.PruneWeights:input_type -> kafila.sidecar.v1.PruneWeightsRequest
-	23, // 29: kafila.sidecar.v1.Sidecar.Doctor:input_type -> kafila.sidecar.v1.DoctorRequest
-	20, // 30: kafila.sidecar.v1.Sidecar.Generate:input_type -> kafila.sidecar.v1.GenerateRequest
-	2,  // 31: kafila.sidecar.v1.Sidecar.Hello:output_type -> kafila.sidecar.v1.HelloReply
-	13, // 32: kafila.sidecar.v1.Sidecar.CreateSession:output_type -> kafila.sidecar.v1.Session
-	5,  // 33: kafila.sidecar.v1.Sidecar.OpenSession:output_type -> kafila.sidecar.v1.Offer
-	13, // 34: kafila.sidecar.v1.Sidecar.JoinSession:output_type -> kafila.sidecar.v1.Session
-	13, // 35: kafila.sidecar.v1.Sidecar.StartSession:output_type -> kafila.sidecar.v1.Session
-	10, // 36: kafila.sidecar.v1.Sidecar.LeaveSession:output_type -> kafila.sidecar.v1.LeaveSessionReply
-	12, // 37: kafila.sidecar.v1.Sidecar.ListSessions:output_type -> kafila.sidecar.v1.ListSessionsReply
-	13, // 38: kafila.sidecar.v1.Sidecar.WatchSession:output_type -> kafila.sidecar.v1.Session
-	13, // 39: kafila.sidecar.v1.Sidecar.NewCode:output_type -> kafila.sidecar.v1.Session
-	13, // 40: kafila.sidecar.v1.Sidecar.Lock:output_type -> kafila.sidecar.v1.Session
-	13, // 41: kafila.sidecar.v1.Sidecar.Kick:output_type -> kafila.sidecar.v1.Session
-	19, // 42: kafila.sidecar.v1.Sidecar.Plan:output_type -> kafila.sidecar.v1.PlanReply
-	27, // 43: kafila.sidecar.v1.Sidecar.ListModels:output_type -> kafila.sidecar.v1.ListModelsReply
-	30, // 44: kafila.sidecar.v1.Sidecar.ListWeights:output_type -> kafila.sidecar.v1.ListWeightsReply
-	34, // 45: kafila.sidecar.v1.Sidecar.RemoveWeights:output_type -> kafila.sidecar.v1.FreedReply
-	34, // 46: kafila.sidecar.v1.Sidecar.PruneWeights:output_type -> kafila.sidecar.v1.FreedReply
-	24, // 47: kafila.sidecar.v1.Sidecar.Doctor:output_type -> kafila.sidecar.v1.DoctorReply
-	22, // 48: kafila.sidecar.v1.Sidecar.Generate:output_type -> kafila.sidecar.v1.GenerateReply
-	31, // [31:49] is the sub-list for method output_type
-	13, // [13:31] is the sub-list for method input_type
+	7,  // 24: kafila.sidecar.v1.Sidecar.Replan:input_type -> kafila.sidecar.v1.SessionRequest
+	12, // 25: kafila.sidecar.v1.Sidecar.SetReplanning:input_type -> kafila.sidecar.v1.ReplanningRequest
+	20, // 26: kafila.sidecar.v1.Sidecar.Plan:input_type -> kafila.sidecar.v1.PlanRequest
+	28, // 27: kafila.sidecar.v1.Sidecar.ListModels:input_type -> kafila.sidecar.v1.ListModelsRequest
+	31, // 28: kafila.sidecar.v1.Sidecar.ListWeights:input_type -> kafila.sidecar.v1.ListWeightsRequest
+	34, // 29: kafila.sidecar.v1.Sidecar.RemoveWeights:input_type -> kafila.sidecar.v1.RemoveWeightsRequest
+	35, // 30: kafila.sidecar.v1.Sidecar.PruneWeights:input_type -> kafila.sidecar.v1.PruneWeightsRequest
+	25, // 31: kafila.sidecar.v1.Sidecar.Doctor:input_type -> kafila.sidecar.v1.DoctorRequest
+	22, // 32: kafila.sidecar.v1.Sidecar.Generate:input_type -> kafila.sidecar.v1.GenerateRequest
+	2,  // 33: kafila.sidecar.v1.Sidecar.Hello:output_type -> kafila.sidecar.v1.HelloReply
+	15, // 34: kafila.sidecar.v1.Sidecar.CreateSession:output_type -> kafila.sidecar.v1.Session
+	5,  // 35: kafila.sidecar.v1.Sidecar.OpenSession:output_type -> kafila.sidecar.v1.Offer
+	15, // 36: kafila.sidecar.v1.Sidecar.JoinSession:output_type -> kafila.sidecar.v1.Session
+	15, // 37: kafila.sidecar.v1.Sidecar.StartSession:output_type -> kafila.sidecar.v1.Session
+	11, // 38: kafila.sidecar.v1.Sidecar.LeaveSession:output_type -> kafila.sidecar.v1.LeaveSessionReply
+	14, // 39: kafila.sidecar.v1.Sidecar.ListSessions:output_type -> kafila.sidecar.v1.ListSessionsReply
+	15, // 40: kafila.sidecar.v1.Sidecar.WatchSession:output_type -> kafila.sidecar.v1.Session
+	15, // 41: kafila.sidecar.v1.Sidecar.NewCode:output_type -> kafila.sidecar.v1.Session
+	15, // 42: kafila.sidecar.v1.Sidecar.Lock:output_type -> kafila.sidecar.v1.Session
+	15, // 43: kafila.sidecar.v1.Sidecar.Kick:output_type -> kafila.sidecar.v1.Session
+	15, // 44: kafila.sidecar.v1.Sidecar.Replan:output_type -> kafila.sidecar.v1.Session
+	15, // 45: kafila.sidecar.v1.Sidecar.SetReplanning:output_type -> kafila.sidecar.v1.Session
+	21, // 46: kafila.sidecar.v1.Sidecar.Plan:output_type -> kafila.sidecar.v1.PlanReply
+	29, // 47: kafila.sidecar.v1.Sidecar.ListModels:output_type -> kafila.sidecar.v1.ListModelsReply
+	32, // 48: kafila.sidecar.v1.Sidecar.ListWeights:output_type -> kafila.sidecar.v1.ListWeightsReply
+	36, // 49: kafila.sidecar.v1.Sidecar.RemoveWeights:output_type -> kafila.sidecar.v1.FreedReply
+	36, // 50: kafila.sidecar.v1.Sidecar.PruneWeights:output_type -> kafila.sidecar.v1.FreedReply
+	26, // 51: kafila.sidecar.v1.Sidecar.Doctor:output_type -> kafila.sidecar.v1.DoctorReply
+	24, // 52: kafila.sidecar.v1.Sidecar.Generate:output_type -> kafila.sidecar.v1.GenerateReply
+	33, // [33:53] is the sub-list for method output_type
+	13, // [13:33] is the sub-list for method input_type
 	13, // [13:13] is the sub-list for extension type_name
 	13, // [13:13] is the sub-list for extension extendee
 	0,  // [0:13] is the sub-list for field type_name
@@ -3178,15 +3329,15 @@ func file_sidecar_proto_init() {
 		return
 	}
 	file_sidecar_proto_msgTypes[7].OneofWrappers = []any{}
-	file_sidecar_proto_msgTypes[20].OneofWrappers = []any{}
-	file_sidecar_proto_msgTypes[32].OneofWrappers = []any{}
+	file_sidecar_proto_msgTypes[22].OneofWrappers = []any{}
+	file_sidecar_proto_msgTypes[34].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sidecar_proto_rawDesc), len(file_sidecar_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   37,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -35,6 +35,8 @@ const (
 	Sidecar_NewCode_FullMethodName       = "/kafila.sidecar.v1.Sidecar/NewCode"
 	Sidecar_Lock_FullMethodName          = "/kafila.sidecar.v1.Sidecar/Lock"
 	Sidecar_Kick_FullMethodName          = "/kafila.sidecar.v1.Sidecar/Kick"
+	Sidecar_Replan_FullMethodName        = "/kafila.sidecar.v1.Sidecar/Replan"
+	Sidecar_SetReplanning_FullMethodName = "/kafila.sidecar.v1.Sidecar/SetReplanning"
 	Sidecar_Plan_FullMethodName          = "/kafila.sidecar.v1.Sidecar/Plan"
 	Sidecar_ListModels_FullMethodName    = "/kafila.sidecar.v1.Sidecar/ListModels"
 	Sidecar_ListWeights_FullMethodName   = "/kafila.sidecar.v1.Sidecar/ListWeights"
@@ -59,7 +61,9 @@ type SidecarClient interface {
 	JoinSession(ctx context.Context, in *JoinSessionRequest, opts ...grpc.CallOption) (*Session, error)
 	// Goes on with the members that are present. Host only.
 	StartSession(ctx context.Context, in *SessionRequest, opts ...grpc.CallOption) (*Session, error)
-	LeaveSession(ctx context.Context, in *SessionRequest, opts ...grpc.CallOption) (*LeaveSessionReply, error)
+	// Leaves, and returns when that is done. While answers run the others take over this machine's part first, for a
+	// minute at most; a second call, or the end of this one, leaves at once.
+	LeaveSession(ctx context.Context, in *LeaveRequest, opts ...grpc.CallOption) (*LeaveSessionReply, error)
 	ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsReply, error)
 	// The session now, then again after each change, until it is closed.
 	WatchSession(ctx context.Context, in *SessionRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Session], error)
@@ -70,6 +74,10 @@ type SidecarClient interface {
 	// Removes a member for good: the others get new keys, newcomers a new code, and the ring is planned again without
 	// it. Host only.
 	Kick(ctx context.Context, in *KickRequest, opts ...grpc.CallOption) (*Session, error)
+	// Takes the better plan that is advised, now. Host only.
+	Replan(ctx context.Context, in *SessionRequest, opts ...grpc.CallOption) (*Session, error)
+	// Says what is done with a better plan from now on. Host only.
+	SetReplanning(ctx context.Context, in *ReplanningRequest, opts ...grpc.CallOption) (*Session, error)
 	// The plan for a formed session, or for a model on this machine alone, before anything is fetched.
 	Plan(ctx context.Context, in *PlanRequest, opts ...grpc.CallOption) (*PlanReply, error)
 	// The short names that `create` takes, and what they need.
@@ -144,7 +152,7 @@ func (c *sidecarClient) StartSession(ctx context.Context, in *SessionRequest, op
 	return out, nil
 }
 
-func (c *sidecarClient) LeaveSession(ctx context.Context, in *SessionRequest, opts ...grpc.CallOption) (*LeaveSessionReply, error) {
+func (c *sidecarClient) LeaveSession(ctx context.Context, in *LeaveRequest, opts ...grpc.CallOption) (*LeaveSessionReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(LeaveSessionReply)
 	err := c.cc.Invoke(ctx, Sidecar_LeaveSession_FullMethodName, in, out, cOpts...)
@@ -207,6 +215,26 @@ func (c *sidecarClient) Kick(ctx context.Context, in *KickRequest, opts ...grpc.
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Session)
 	err := c.cc.Invoke(ctx, Sidecar_Kick_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sidecarClient) Replan(ctx context.Context, in *SessionRequest, opts ...grpc.CallOption) (*Session, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Session)
+	err := c.cc.Invoke(ctx, Sidecar_Replan_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sidecarClient) SetReplanning(ctx context.Context, in *ReplanningRequest, opts ...grpc.CallOption) (*Session, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Session)
+	err := c.cc.Invoke(ctx, Sidecar_SetReplanning_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -307,7 +335,9 @@ type SidecarServer interface {
 	JoinSession(context.Context, *JoinSessionRequest) (*Session, error)
 	// Goes on with the members that are present. Host only.
 	StartSession(context.Context, *SessionRequest) (*Session, error)
-	LeaveSession(context.Context, *SessionRequest) (*LeaveSessionReply, error)
+	// Leaves, and returns when that is done. While answers run the others take over this machine's part first, for a
+	// minute at most; a second call, or the end of this one, leaves at once.
+	LeaveSession(context.Context, *LeaveRequest) (*LeaveSessionReply, error)
 	ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsReply, error)
 	// The session now, then again after each change, until it is closed.
 	WatchSession(*SessionRequest, grpc.ServerStreamingServer[Session]) error
@@ -318,6 +348,10 @@ type SidecarServer interface {
 	// Removes a member for good: the others get new keys, newcomers a new code, and the ring is planned again without
 	// it. Host only.
 	Kick(context.Context, *KickRequest) (*Session, error)
+	// Takes the better plan that is advised, now. Host only.
+	Replan(context.Context, *SessionRequest) (*Session, error)
+	// Says what is done with a better plan from now on. Host only.
+	SetReplanning(context.Context, *ReplanningRequest) (*Session, error)
 	// The plan for a formed session, or for a model on this machine alone, before anything is fetched.
 	Plan(context.Context, *PlanRequest) (*PlanReply, error)
 	// The short names that `create` takes, and what they need.
@@ -357,7 +391,7 @@ func (UnimplementedSidecarServer) JoinSession(context.Context, *JoinSessionReque
 func (UnimplementedSidecarServer) StartSession(context.Context, *SessionRequest) (*Session, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method StartSession not implemented")
 }
-func (UnimplementedSidecarServer) LeaveSession(context.Context, *SessionRequest) (*LeaveSessionReply, error) {
+func (UnimplementedSidecarServer) LeaveSession(context.Context, *LeaveRequest) (*LeaveSessionReply, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method LeaveSession not implemented")
 }
 func (UnimplementedSidecarServer) ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsReply, error) {
@@ -374,6 +408,12 @@ func (UnimplementedSidecarServer) Lock(context.Context, *LockRequest) (*Session,
 }
 func (UnimplementedSidecarServer) Kick(context.Context, *KickRequest) (*Session, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Kick not implemented")
+}
+func (UnimplementedSidecarServer) Replan(context.Context, *SessionRequest) (*Session, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method Replan not implemented")
+}
+func (UnimplementedSidecarServer) SetReplanning(context.Context, *ReplanningRequest) (*Session, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method SetReplanning not implemented")
 }
 func (UnimplementedSidecarServer) Plan(context.Context, *PlanRequest) (*PlanReply, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Plan not implemented")
@@ -508,7 +548,7 @@ func _Sidecar_StartSession_Handler(srv interface{}, ctx context.Context, dec fun
 }
 
 func _Sidecar_LeaveSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(SessionRequest)
+	in := new(LeaveRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -520,7 +560,7 @@ func _Sidecar_LeaveSession_Handler(srv interface{}, ctx context.Context, dec fun
 		FullMethod: Sidecar_LeaveSession_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(SidecarServer).LeaveSession(ctx, req.(*SessionRequest))
+		return srv.(SidecarServer).LeaveSession(ctx, req.(*LeaveRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -604,6 +644,42 @@ func _Sidecar_Kick_Handler(srv interface{}, ctx context.Context, dec func(interf
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(SidecarServer).Kick(ctx, req.(*KickRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Sidecar_Replan_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SessionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SidecarServer).Replan(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Sidecar_Replan_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SidecarServer).Replan(ctx, req.(*SessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Sidecar_SetReplanning_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReplanningRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SidecarServer).SetReplanning(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Sidecar_SetReplanning_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SidecarServer).SetReplanning(ctx, req.(*ReplanningRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -773,6 +849,14 @@ var Sidecar_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Kick",
 			Handler:    _Sidecar_Kick_Handler,
+		},
+		{
+			MethodName: "Replan",
+			Handler:    _Sidecar_Replan_Handler,
+		},
+		{
+			MethodName: "SetReplanning",
+			Handler:    _Sidecar_SetReplanning_Handler,
 		},
 		{
 			MethodName: "Plan",

@@ -11,7 +11,7 @@ Imports go down: correction, rows and plan, report, settle, search, division and
 from kafila_planner.errors import BadInput, BadPlan, BadProblem
 from kafila_planner.json.decode_plan import plan_from_json
 from kafila_planner.json.decode_problem import member_from_json, problem_from_json
-from kafila_planner.json.encode import plan_to_json, problem_to_json
+from kafila_planner.json.encode import member_to_json, plan_to_json, problem_to_json
 from kafila_planner.model.types import (
     Idle,
     MeasuredEdge,
@@ -44,6 +44,7 @@ __all__ = [
     "RowsPace",
     "make_plan",
     "member_from_json",
+    "member_to_json",
     "paces",
     "plan_from_json",
     "plan_to_json",

@@ -41,7 +41,7 @@ def corrected(problem: Problem, plan: Plan, served_s: Mapping[str, float]) -> Pr
     factors = {
         name: seconds / cost for name, seconds in served_s.items() if seconds > 0 and (cost := predicted.get(name))
     }
-    return replace(problem, members=tuple(_scaled(member, factors.get(member.name, 1.0)) for member in problem.members))
+    return replace(problem, members=tuple(slowed(member, factors.get(member.name, 1.0)) for member in problem.members))
 
 
 def better_plan(problem: Problem, plan: Plan, served_s: Mapping[str, float]) -> Replan | None:
@@ -65,7 +65,8 @@ def _rate(problem: Problem, plan: Plan) -> float | None:
     return plan.tokens_per_s_one_user if problem.objective is Objective.LATENCY else plan.tokens_per_s
 
 
-def _scaled(member: Node, factor: float) -> Node:
+def slowed(member: Node, factor: float) -> Node:
+    """What a member costs that takes so many times as long for everything."""
     if factor == 1.0:
         return member
     bandwidth = member.bandwidth_bytes_per_s

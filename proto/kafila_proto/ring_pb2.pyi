@@ -245,7 +245,7 @@ class AdmittedBody(_message.Message):
     def __init__(self, name: _Optional[str] = ..., key: _Optional[bytes] = ..., log: _Optional[_Iterable[_Union[SignedEntry, _Mapping]]] = ...) -> None: ...
 
 class SessionTerms(_message.Message):
-    __slots__ = ("model", "revision", "members_wanted", "context_tokens", "concurrency", "strategy", "objective", "require", "exclude", "weight_bytes", "rendezvous_at_host", "folder", "describing_bytes", "quantization", "quantize_bits")
+    __slots__ = ("model", "revision", "members_wanted", "context_tokens", "concurrency", "strategy", "objective", "require", "exclude", "weight_bytes", "rendezvous_at_host", "folder", "describing_bytes", "quantization", "quantize_bits", "replanning")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_WANTED_FIELD_NUMBER: _ClassVar[int]
@@ -261,6 +261,7 @@ class SessionTerms(_message.Message):
     DESCRIBING_BYTES_FIELD_NUMBER: _ClassVar[int]
     QUANTIZATION_FIELD_NUMBER: _ClassVar[int]
     QUANTIZE_BITS_FIELD_NUMBER: _ClassVar[int]
+    REPLANNING_FIELD_NUMBER: _ClassVar[int]
     model: str
     revision: str
     members_wanted: int
@@ -276,10 +277,11 @@ class SessionTerms(_message.Message):
     describing_bytes: int
     quantization: str
     quantize_bits: int
-    def __init__(self, model: _Optional[str] = ..., revision: _Optional[str] = ..., members_wanted: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., strategy: _Optional[str] = ..., objective: _Optional[str] = ..., require: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., weight_bytes: _Optional[int] = ..., rendezvous_at_host: _Optional[bool] = ..., folder: _Optional[bool] = ..., describing_bytes: _Optional[int] = ..., quantization: _Optional[str] = ..., quantize_bits: _Optional[int] = ...) -> None: ...
+    replanning: str
+    def __init__(self, model: _Optional[str] = ..., revision: _Optional[str] = ..., members_wanted: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., strategy: _Optional[str] = ..., objective: _Optional[str] = ..., require: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., weight_bytes: _Optional[int] = ..., rendezvous_at_host: _Optional[bool] = ..., folder: _Optional[bool] = ..., describing_bytes: _Optional[int] = ..., quantization: _Optional[str] = ..., quantize_bits: _Optional[int] = ..., replanning: _Optional[str] = ...) -> None: ...
 
 class LogEntry(_message.Message):
-    __slots__ = ("index", "previous", "session", "founded", "admitted", "removed", "taken_over", "locked", "returned")
+    __slots__ = ("index", "previous", "session", "founded", "admitted", "removed", "taken_over", "locked", "returned", "replanning")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     PREVIOUS_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
@@ -289,6 +291,7 @@ class LogEntry(_message.Message):
     TAKEN_OVER_FIELD_NUMBER: _ClassVar[int]
     LOCKED_FIELD_NUMBER: _ClassVar[int]
     RETURNED_FIELD_NUMBER: _ClassVar[int]
+    REPLANNING_FIELD_NUMBER: _ClassVar[int]
     index: int
     previous: bytes
     session: bytes
@@ -298,7 +301,8 @@ class LogEntry(_message.Message):
     taken_over: TakenOver
     locked: Locked
     returned: Returned
-    def __init__(self, index: _Optional[int] = ..., previous: _Optional[bytes] = ..., session: _Optional[bytes] = ..., founded: _Optional[_Union[Founded, _Mapping]] = ..., admitted: _Optional[_Union[Admitted, _Mapping]] = ..., removed: _Optional[_Union[Removed, _Mapping]] = ..., taken_over: _Optional[_Union[TakenOver, _Mapping]] = ..., locked: _Optional[_Union[Locked, _Mapping]] = ..., returned: _Optional[_Union[Returned, _Mapping]] = ...) -> None: ...
+    replanning: Replanning
+    def __init__(self, index: _Optional[int] = ..., previous: _Optional[bytes] = ..., session: _Optional[bytes] = ..., founded: _Optional[_Union[Founded, _Mapping]] = ..., admitted: _Optional[_Union[Admitted, _Mapping]] = ..., removed: _Optional[_Union[Removed, _Mapping]] = ..., taken_over: _Optional[_Union[TakenOver, _Mapping]] = ..., locked: _Optional[_Union[Locked, _Mapping]] = ..., returned: _Optional[_Union[Returned, _Mapping]] = ..., replanning: _Optional[_Union[Replanning, _Mapping]] = ...) -> None: ...
 
 class Founded(_message.Message):
     __slots__ = ("terms", "host")
@@ -368,6 +372,12 @@ class Locked(_message.Message):
     locked: bool
     def __init__(self, locked: _Optional[bool] = ...) -> None: ...
 
+class Replanning(_message.Message):
+    __slots__ = ("replanning",)
+    REPLANNING_FIELD_NUMBER: _ClassVar[int]
+    replanning: str
+    def __init__(self, replanning: _Optional[str] = ...) -> None: ...
+
 class SignedEntry(_message.Message):
     __slots__ = ("entry", "signature", "rekey")
     ENTRY_FIELD_NUMBER: _ClassVar[int]
@@ -411,7 +421,7 @@ class Envelope(_message.Message):
     def __init__(self, sender: _Optional[str] = ..., sequence: _Optional[int] = ..., control: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., log_length: _Optional[int] = ..., log_head: _Optional[bytes] = ...) -> None: ...
 
 class Control(_message.Message):
-    __slots__ = ("epoch", "entries", "capability", "candidates", "plan", "link", "go", "progress", "ready", "fault", "goodbye", "measured", "vote", "standing", "ask", "holds", "draws", "moved", "moved_in", "begun")
+    __slots__ = ("epoch", "entries", "capability", "candidates", "plan", "link", "go", "progress", "ready", "fault", "goodbye", "measured", "vote", "standing", "ask", "holds", "draws", "moved", "moved_in", "leaving", "begun")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     CAPABILITY_FIELD_NUMBER: _ClassVar[int]
@@ -431,6 +441,7 @@ class Control(_message.Message):
     DRAWS_FIELD_NUMBER: _ClassVar[int]
     MOVED_FIELD_NUMBER: _ClassVar[int]
     MOVED_IN_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
     BEGUN_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     entries: LogEntries
@@ -451,8 +462,9 @@ class Control(_message.Message):
     draws: Draws
     moved: Moved
     moved_in: MovedIn
+    leaving: Leaving
     begun: Begun
-    def __init__(self, epoch: _Optional[int] = ..., entries: _Optional[_Union[LogEntries, _Mapping]] = ..., capability: _Optional[_Union[Capability, _Mapping]] = ..., candidates: _Optional[_Union[Candidates, _Mapping]] = ..., plan: _Optional[_Union[PlanProposal, _Mapping]] = ..., link: _Optional[_Union[LinkReport, _Mapping]] = ..., go: _Optional[_Union[Go, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., measured: _Optional[_Union[Measured, _Mapping]] = ..., vote: _Optional[_Union[Vote, _Mapping]] = ..., standing: _Optional[_Union[Standing, _Mapping]] = ..., ask: _Optional[_Union[Ask, _Mapping]] = ..., holds: _Optional[_Union[Holds, _Mapping]] = ..., draws: _Optional[_Union[Draws, _Mapping]] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., moved_in: _Optional[_Union[MovedIn, _Mapping]] = ..., begun: _Optional[_Union[Begun, _Mapping]] = ...) -> None: ...
+    def __init__(self, epoch: _Optional[int] = ..., entries: _Optional[_Union[LogEntries, _Mapping]] = ..., capability: _Optional[_Union[Capability, _Mapping]] = ..., candidates: _Optional[_Union[Candidates, _Mapping]] = ..., plan: _Optional[_Union[PlanProposal, _Mapping]] = ..., link: _Optional[_Union[LinkReport, _Mapping]] = ..., go: _Optional[_Union[Go, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., measured: _Optional[_Union[Measured, _Mapping]] = ..., vote: _Optional[_Union[Vote, _Mapping]] = ..., standing: _Optional[_Union[Standing, _Mapping]] = ..., ask: _Optional[_Union[Ask, _Mapping]] = ..., holds: _Optional[_Union[Holds, _Mapping]] = ..., draws: _Optional[_Union[Draws, _Mapping]] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., moved_in: _Optional[_Union[MovedIn, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., begun: _Optional[_Union[Begun, _Mapping]] = ...) -> None: ...
 
 class LogEntries(_message.Message):
     __slots__ = ("entries",)
@@ -515,6 +527,10 @@ class Go(_message.Message):
     def __init__(self) -> None: ...
 
 class Begun(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Leaving(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 

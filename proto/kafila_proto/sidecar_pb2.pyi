@@ -33,7 +33,7 @@ class HelloReply(_message.Message):
     def __init__(self, version: _Optional[str] = ..., pid: _Optional[int] = ..., device: _Optional[str] = ..., usable_memory_bytes: _Optional[int] = ...) -> None: ...
 
 class CreateSessionRequest(_message.Message):
-    __slots__ = ("model", "members", "context_tokens", "concurrency", "memory_bytes", "strategy", "objective", "require", "exclude", "rendezvous", "name", "quantize_bits")
+    __slots__ = ("model", "members", "context_tokens", "concurrency", "memory_bytes", "strategy", "objective", "require", "exclude", "rendezvous", "name", "quantize_bits", "replanning")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -46,6 +46,7 @@ class CreateSessionRequest(_message.Message):
     RENDEZVOUS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     QUANTIZE_BITS_FIELD_NUMBER: _ClassVar[int]
+    REPLANNING_FIELD_NUMBER: _ClassVar[int]
     model: str
     members: int
     context_tokens: int
@@ -58,7 +59,8 @@ class CreateSessionRequest(_message.Message):
     rendezvous: str
     name: str
     quantize_bits: int
-    def __init__(self, model: _Optional[str] = ..., members: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., strategy: _Optional[str] = ..., objective: _Optional[str] = ..., require: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., rendezvous: _Optional[str] = ..., name: _Optional[str] = ..., quantize_bits: _Optional[int] = ...) -> None: ...
+    replanning: str
+    def __init__(self, model: _Optional[str] = ..., members: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., strategy: _Optional[str] = ..., objective: _Optional[str] = ..., require: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., rendezvous: _Optional[str] = ..., name: _Optional[str] = ..., quantize_bits: _Optional[int] = ..., replanning: _Optional[str] = ...) -> None: ...
 
 class OpenSessionRequest(_message.Message):
     __slots__ = ("code", "rendezvous", "name", "memory_bytes")
@@ -130,9 +132,27 @@ class KickRequest(_message.Message):
     member: str
     def __init__(self, session: _Optional[str] = ..., member: _Optional[str] = ...) -> None: ...
 
+class LeaveRequest(_message.Message):
+    __slots__ = ("session", "at_once")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    AT_ONCE_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    at_once: bool
+    def __init__(self, session: _Optional[str] = ..., at_once: _Optional[bool] = ...) -> None: ...
+
 class LeaveSessionReply(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("kept_back",)
+    KEPT_BACK_FIELD_NUMBER: _ClassVar[int]
+    kept_back: str
+    def __init__(self, kept_back: _Optional[str] = ...) -> None: ...
+
+class ReplanningRequest(_message.Message):
+    __slots__ = ("session", "replanning")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    REPLANNING_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    replanning: str
+    def __init__(self, session: _Optional[str] = ..., replanning: _Optional[str] = ...) -> None: ...
 
 class ListSessionsRequest(_message.Message):
     __slots__ = ()
@@ -145,7 +165,7 @@ class ListSessionsReply(_message.Message):
     def __init__(self, sessions: _Optional[_Iterable[_Union[Session, _Mapping]]] = ...) -> None: ...
 
 class Session(_message.Message):
-    __slots__ = ("id", "code", "state", "doing", "failure", "failure_code", "model", "revision", "self", "host", "members_wanted", "context_tokens", "concurrency", "epoch", "members", "stages", "hops", "expected_tokens_per_s", "plan_json", "vehicle", "rendezvous_note", "reserved_memory_bytes", "active_sequences", "last_trace_json", "better_plan", "joining", "notices")
+    __slots__ = ("id", "code", "state", "doing", "failure", "failure_code", "model", "revision", "self", "host", "members_wanted", "context_tokens", "concurrency", "epoch", "members", "stages", "hops", "expected_tokens_per_s", "plan_json", "vehicle", "rendezvous_note", "reserved_memory_bytes", "active_sequences", "last_trace_json", "better_plan", "joining", "notices", "replanning")
     ID_FIELD_NUMBER: _ClassVar[int]
     CODE_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -173,6 +193,7 @@ class Session(_message.Message):
     BETTER_PLAN_FIELD_NUMBER: _ClassVar[int]
     JOINING_FIELD_NUMBER: _ClassVar[int]
     NOTICES_FIELD_NUMBER: _ClassVar[int]
+    REPLANNING_FIELD_NUMBER: _ClassVar[int]
     id: str
     code: str
     state: str
@@ -200,7 +221,8 @@ class Session(_message.Message):
     better_plan: str
     joining: str
     notices: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self_, id: _Optional[str] = ..., code: _Optional[str] = ..., state: _Optional[str] = ..., doing: _Optional[str] = ..., failure: _Optional[str] = ..., failure_code: _Optional[str] = ..., model: _Optional[str] = ..., revision: _Optional[str] = ..., self: _Optional[str] = ..., host: _Optional[str] = ..., members_wanted: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., stages: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., hops: _Optional[_Iterable[_Union[Hop, _Mapping]]] = ..., expected_tokens_per_s: _Optional[float] = ..., plan_json: _Optional[str] = ..., vehicle: _Optional[_Union[StubModel, _Mapping]] = ..., rendezvous_note: _Optional[str] = ..., reserved_memory_bytes: _Optional[int] = ..., active_sequences: _Optional[int] = ..., last_trace_json: _Optional[str] = ..., better_plan: _Optional[str] = ..., joining: _Optional[str] = ..., notices: _Optional[_Iterable[str]] = ...) -> None: ...
+    replanning: str
+    def __init__(self_, id: _Optional[str] = ..., code: _Optional[str] = ..., state: _Optional[str] = ..., doing: _Optional[str] = ..., failure: _Optional[str] = ..., failure_code: _Optional[str] = ..., model: _Optional[str] = ..., revision: _Optional[str] = ..., self: _Optional[str] = ..., host: _Optional[str] = ..., members_wanted: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., stages: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., hops: _Optional[_Iterable[_Union[Hop, _Mapping]]] = ..., expected_tokens_per_s: _Optional[float] = ..., plan_json: _Optional[str] = ..., vehicle: _Optional[_Union[StubModel, _Mapping]] = ..., rendezvous_note: _Optional[str] = ..., reserved_memory_bytes: _Optional[int] = ..., active_sequences: _Optional[int] = ..., last_trace_json: _Optional[str] = ..., better_plan: _Optional[str] = ..., joining: _Optional[str] = ..., notices: _Optional[_Iterable[str]] = ..., replanning: _Optional[str] = ...) -> None: ...
 
 class Member(_message.Message):
     __slots__ = ("name", "role", "present", "doing", "usable_memory_bytes", "fetched_bytes", "fetch_total_bytes", "device", "fetch_rate_bytes_per_s", "waits_for")

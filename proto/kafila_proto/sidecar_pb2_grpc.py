@@ -61,7 +61,7 @@ class SidecarStub:
                 _registered_method=True)
         self.LeaveSession = channel.unary_unary(
                 '/kafila.sidecar.v1.Sidecar/LeaveSession',
-                request_serializer=kafila__proto_dot_sidecar__pb2.SessionRequest.SerializeToString,
+                request_serializer=kafila__proto_dot_sidecar__pb2.LeaveRequest.SerializeToString,
                 response_deserializer=kafila__proto_dot_sidecar__pb2.LeaveSessionReply.FromString,
                 _registered_method=True)
         self.ListSessions = channel.unary_unary(
@@ -87,6 +87,16 @@ class SidecarStub:
         self.Kick = channel.unary_unary(
                 '/kafila.sidecar.v1.Sidecar/Kick',
                 request_serializer=kafila__proto_dot_sidecar__pb2.KickRequest.SerializeToString,
+                response_deserializer=kafila__proto_dot_sidecar__pb2.Session.FromString,
+                _registered_method=True)
+        self.Replan = channel.unary_unary(
+                '/kafila.sidecar.v1.Sidecar/Replan',
+                request_serializer=kafila__proto_dot_sidecar__pb2.SessionRequest.SerializeToString,
+                response_deserializer=kafila__proto_dot_sidecar__pb2.Session.FromString,
+                _registered_method=True)
+        self.SetReplanning = channel.unary_unary(
+                '/kafila.sidecar.v1.Sidecar/SetReplanning',
+                request_serializer=kafila__proto_dot_sidecar__pb2.ReplanningRequest.SerializeToString,
                 response_deserializer=kafila__proto_dot_sidecar__pb2.Session.FromString,
                 _registered_method=True)
         self.Plan = channel.unary_unary(
@@ -166,7 +176,9 @@ class SidecarServicer:
         raise NotImplementedError('Method not implemented!')
 
     def LeaveSession(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Leaves, and returns when that is done. While answers run the others take over this machine's part first, for a
+        minute at most; a second call, or the end of this one, leaves at once.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -201,6 +213,20 @@ class SidecarServicer:
     def Kick(self, request, context):
         """Removes a member for good: the others get new keys, newcomers a new code, and the ring is planned again without
         it. Host only.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Replan(self, request, context):
+        """Takes the better plan that is advised, now. Host only.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetReplanning(self, request, context):
+        """Says what is done with a better plan from now on. Host only.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -285,7 +311,7 @@ def add_SidecarServicer_to_server(servicer, server):
             ),
             'LeaveSession': grpc.unary_unary_rpc_method_handler(
                     servicer.LeaveSession,
-                    request_deserializer=kafila__proto_dot_sidecar__pb2.SessionRequest.FromString,
+                    request_deserializer=kafila__proto_dot_sidecar__pb2.LeaveRequest.FromString,
                     response_serializer=kafila__proto_dot_sidecar__pb2.LeaveSessionReply.SerializeToString,
             ),
             'ListSessions': grpc.unary_unary_rpc_method_handler(
@@ -311,6 +337,16 @@ def add_SidecarServicer_to_server(servicer, server):
             'Kick': grpc.unary_unary_rpc_method_handler(
                     servicer.Kick,
                     request_deserializer=kafila__proto_dot_sidecar__pb2.KickRequest.FromString,
+                    response_serializer=kafila__proto_dot_sidecar__pb2.Session.SerializeToString,
+            ),
+            'Replan': grpc.unary_unary_rpc_method_handler(
+                    servicer.Replan,
+                    request_deserializer=kafila__proto_dot_sidecar__pb2.SessionRequest.FromString,
+                    response_serializer=kafila__proto_dot_sidecar__pb2.Session.SerializeToString,
+            ),
+            'SetReplanning': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetReplanning,
+                    request_deserializer=kafila__proto_dot_sidecar__pb2.ReplanningRequest.FromString,
                     response_serializer=kafila__proto_dot_sidecar__pb2.Session.SerializeToString,
             ),
             'Plan': grpc.unary_unary_rpc_method_handler(
@@ -509,7 +545,7 @@ class Sidecar:
             request,
             target,
             '/kafila.sidecar.v1.Sidecar/LeaveSession',
-            kafila__proto_dot_sidecar__pb2.SessionRequest.SerializeToString,
+            kafila__proto_dot_sidecar__pb2.LeaveRequest.SerializeToString,
             kafila__proto_dot_sidecar__pb2.LeaveSessionReply.FromString,
             options,
             channel_credentials,
@@ -645,6 +681,60 @@ class Sidecar:
             target,
             '/kafila.sidecar.v1.Sidecar/Kick',
             kafila__proto_dot_sidecar__pb2.KickRequest.SerializeToString,
+            kafila__proto_dot_sidecar__pb2.Session.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Replan(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kafila.sidecar.v1.Sidecar/Replan',
+            kafila__proto_dot_sidecar__pb2.SessionRequest.SerializeToString,
+            kafila__proto_dot_sidecar__pb2.Session.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetReplanning(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kafila.sidecar.v1.Sidecar/SetReplanning',
+            kafila__proto_dot_sidecar__pb2.ReplanningRequest.SerializeToString,
             kafila__proto_dot_sidecar__pb2.Session.FromString,
             options,
             channel_credentials,

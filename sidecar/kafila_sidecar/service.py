@@ -55,7 +55,13 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
     async def StartSession(self, request: pb.SessionRequest, context: Context) -> pb.Session:
         return await _answer(context, self._node.start, request)
 
-    async def LeaveSession(self, request: pb.SessionRequest, context: Context) -> pb.LeaveSessionReply:
+    async def Replan(self, request: pb.SessionRequest, context: Context) -> pb.Session:
+        return await _answer(context, self._node.replan, request)
+
+    async def SetReplanning(self, request: pb.ReplanningRequest, context: Context) -> pb.Session:
+        return await _answer(context, self._node.set_replanning, request)
+
+    async def LeaveSession(self, request: pb.LeaveRequest, context: Context) -> pb.LeaveSessionReply:
         return await _answer(context, self._node.leave, request)
 
     async def NewCode(self, request: pb.SessionRequest, context: Context) -> pb.Session:

@@ -6,13 +6,7 @@ import pytest
 
 from kafila_planner import make_plan, problem_from_json
 from kafila_planner.model.types import Plan
-from kafila_sidecar.session.coordination.coordinator import (
-    FETCH_SILENCE_S,
-    LINK_DEADLINE_S,
-    MEASURE_DEADLINE_S,
-    RETELL_DEADLINE_S,
-    Coordinator,
-)
+from kafila_sidecar.session.coordination.coordinator import Coordinator
 from kafila_sidecar.session.coordination.effects import (
     ComputePlan,
     CoordinatorOutput,
@@ -25,6 +19,12 @@ from kafila_sidecar.session.coordination.effects import (
 from kafila_sidecar.session.coordination.follower import REPLAN_DEADLINE_S
 from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
 from kafila_sidecar.session.coordination.states import State
+from kafila_sidecar.session.coordination.waits import (
+    FETCH_SILENCE_S,
+    LINK_DEADLINE_S,
+    MEASURE_DEADLINE_S,
+    RETELL_DEADLINE_S,
+)
 from tests.sidecar.session.driver_world import ENTRY, MODEL
 from tests.sidecar.session.party import CoreParty
 

@@ -25,7 +25,7 @@ CALLS = {method.name: method for method in pb.DESCRIPTOR.services_by_name["Sidec
 MEANT = set(BY_CODE) - {"INTERNAL"}
 HARMLESS = {"Hello", "ListSessions", "ListModels", "ListWeights", "Doctor"}
 """Those that ask for nothing but to be told."""
-ABSENT = {"StartSession", "LeaveSession", "NewCode", "WatchSession", "Generate"}
+ABSENT = {"StartSession", "LeaveSession", "NewCode", "Replan", "WatchSession", "Generate"}
 """Those that mean the only open session, or one that is not there."""
 LARGE = "x" * 50_000
 ODD: dict[int, tuple[Any, ...]] = {

@@ -57,16 +57,16 @@ def answers_go_on(world: World) -> Iterator[str]:
 def _unavoidable(world: World, answer: Answer) -> bool:
     machine = world.machines[answer.machine]
     is_lost = answer.process is None or answer.process.life is Life.DEAD
-    return bool(machine.is_out) or is_lost or _is_short(world) or _has_no_room(world)
+    return bool(machine.is_out) or is_lost or _is_short(world) or _has_no_room(world) or _waits_for_its_host(world)
 
 
 def ready_again(world: World) -> Iterator[str]:
-    """Whoever can be in a ready session is, at most SETTLE_S after the last fault. A session that ended for want of
-    memory can't be, nor one whose room the only rendezvous forgot while nobody reached it for a minute, nor one of
-    which most members died without a word."""
+    """Whoever can be in a ready session is, at most SETTLE_S after the last fault. One that waits for the memory of
+    somebody who is gone can't be, nor one whose room the only rendezvous forgot while nobody reached it for a minute,
+    nor one of which most members died without a word, nor one of two members whose host is gone for good."""
     running = sum(machine.runs and not machine.is_out for machine in world.machines.values())
     dead = sum(m.process is not None and m.process.life is Life.DEAD for m in world.machines.values())
-    if _is_short(world) or _has_no_room(world) or running <= dead:
+    if _is_short(world) or _has_no_room(world) or _waits_for_its_host(world) or running <= dead:
         return
     for machine in world.machines.values():
         if machine.runs and not machine.is_out and machine.state is not State.READY:
@@ -74,12 +74,25 @@ def ready_again(world: World) -> Iterator[str]:
 
 
 def _is_short(world: World) -> bool:
-    faults = [m.participation.driver.follower.fault for m in world.machines.values() if m.participation]
-    return any(fault is not None and fault.code == "FAILED_PRECONDITION" for fault in faults)
+    """It says so, and somebody is gone; or it never had enough, and ended."""
+    machines = world.machines.values()
+    followers = [m.participation.driver.follower for m in machines if m.participation]
+    never_fitted = any(f.fault and f.fault.code == "FAILED_PRECONDITION" and not f.proposal for f in followers)
+    waits = any(f.shortage and f.state is not State.CLOSED for f in followers)
+    is_somebody_gone = any(m.is_out or (m.process and m.process.life is Life.DEAD) for m in machines)
+    return never_fitted or (waits and is_somebody_gone)
 
 
 def _has_no_room(world: World) -> bool:
     return any(m.participation and m.runs and not m.participation.channel.has_room for m in world.machines.values())
+
+
+def _waits_for_its_host(world: World) -> bool:
+    """Of two members only the host may go on alone, since each may be cut off from the other: the other one waits for
+    it, and so does whoever was lost before and can be taken back by a host only."""
+    out = {machine.member_name for machine in world.machines.values() if machine.is_out}
+    channels = [m.participation.channel for m in world.machines.values() if m.participation and m.runs and not m.is_out]
+    return any(len(channel.members) == 2 and channel.host in out for channel in channels)
 
 
 def last_answers(world: World) -> Iterator[str]:

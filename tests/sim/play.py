@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.sim import laws
 from tests.sim.clock import SimLoop
-from tests.sim.schedule import draw
+from tests.sim.schedule import Schedule, draw
 from tests.sim.world import World
 
 
@@ -32,12 +32,17 @@ class Outcome:
 
 def play(seed: int, *, say: Callable[[str], None] | None = None) -> Outcome:
     """One run from its seed; `say` hears each line of its timeline."""
+    return play_schedule(draw(seed), say=say)
+
+
+def play_schedule(schedule: Schedule, *, say: Callable[[str], None] | None = None) -> Outcome:
+    """The same, of a schedule that somebody made."""
     loop = SimLoop()
     asyncio.set_event_loop(loop)
     gc.disable()
-    random.seed(seed)
+    random.seed(schedule.seed)
     try:
-        return loop.run_until_complete(_played(seed, loop, say))
+        return loop.run_until_complete(_played(schedule, loop, say))
     finally:
         asyncio.set_event_loop(None)
         _bury(loop)
@@ -61,9 +66,9 @@ def _bury(loop: SimLoop) -> None:
         sys.unraisablehook = hook
 
 
-async def _played(seed: int, loop: SimLoop, say: Callable[[str], None] | None) -> Outcome:
+async def _played(schedule: Schedule, loop: SimLoop, say: Callable[[str], None] | None) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
-        world = World(draw(seed), loop, Path(folder), say=say)
+        world = World(schedule, loop, Path(folder), say=say)
         return await _judged(world)
 
 

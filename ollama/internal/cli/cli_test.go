@@ -30,7 +30,7 @@ func TestNew_keepsStockCommandsAndFlags(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
-		"create", "join", "start", "code", "lock", "unlock", "kick", "status", "plan", "doctor", "leave", "list",
+		"create", "join", "start", "code", "lock", "unlock", "kick", "replan", "status", "plan", "doctor", "leave", "list",
 		"models", "weights", "weights rm", "weights prune",
 	} {
 		if found, _, err := root.Find(strings.Fields("session " + name)); err != nil || found.CommandPath() != "ollama session "+name {

@@ -66,6 +66,7 @@ func createCommand() *cobra.Command {
 	flags.StringVar(&request.Objective, "objective", "", "Make the plan best at `OBJECTIVE`: paper, latency, throughput (default: latency for one sequence, else throughput)")
 	flags.StringSliceVar(&request.Require, "require", nil, "Members that must hold a part, by `NAMES`; 'all' for everybody")
 	flags.StringSliceVar(&request.Exclude, "exclude", nil, "Members that must not hold a part, by `NAMES`")
+	flags.StringVar(&request.Replanning, "replan", "", "What to do with a better plan: `WHEN` is auto, ask, never (default auto: take it when it gains enough)")
 	flags.StringVar(&request.Rendezvous, "rendezvous", "", "Meet at the rendezvous at `ADDRESS` (default $KAFILA_RENDEZVOUS, else one within this server)")
 	flags.StringVar(&request.Name, "name", "", "This machine's `NAME` in the session (default: its host name)")
 	addJSON(cmd)

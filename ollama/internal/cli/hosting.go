@@ -119,6 +119,51 @@ func lockingCommand(locked bool, cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
+func replanCommand() *cobra.Command {
+	said := map[string]*bool{"ask": new(bool), "auto": new(bool), "never": new(bool)}
+	cmd := &cobra.Command{
+		Use:   "replan [SESSION]",
+		Short: "Take a better plan now, or say what to do with one",
+		Long: "Without a flag the better plan that `ollama session status` tells of is taken now; answers that run go on through\n" +
+			"the change. With a flag nothing changes now: from then on a better plan is told of (--ask), taken by itself when\n" +
+			"it gains 10 %, or 30 % while answers run, and not twice within five minutes (--auto), or not looked at (--never).\n" +
+			"Only the host can do either.",
+		Example: "  ollama session replan\n" +
+			"  ollama session replan --ask",
+		Args: arguments(0, 1),
+		RunE: onSession(func(ctx context.Context, c *control.Client, name string, s screen) error {
+			for rule, isSaid := range said {
+				if *isSaid {
+					return setReplanning(ctx, c, name, rule, s)
+				}
+			}
+			return replan(ctx, c, name, s)
+		}),
+	}
+	cmd.Flags().BoolVar(said["ask"], "ask", false, "Tell of a better plan, and take none by itself")
+	cmd.Flags().BoolVar(said["auto"], "auto", false, "Take a better plan when it gains enough")
+	cmd.Flags().BoolVar(said["never"], "never", false, "Neither tell of a better plan nor take one")
+	cmd.MarkFlagsMutuallyExclusive("ask", "auto", "never")
+	addJSON(cmd)
+	return cmd
+}
+
+func replan(ctx context.Context, c *control.Client, name string, s screen) error {
+	var session pb.Session
+	if err := c.Post(ctx, "replan", &pb.SessionRequest{Session: name}, &session); err != nil {
+		return err
+	}
+	return s.tell(&session, "", "The session takes the better plan; answers go on in it.")
+}
+
+func setReplanning(ctx context.Context, c *control.Client, name, rule string, s screen) error {
+	var session pb.Session
+	if err := c.Post(ctx, "replanning", &pb.ReplanningRequest{Session: name, Replanning: rule}, &session); err != nil {
+		return err
+	}
+	return s.tell(&session, "", "A better plan is "+text.Replanning(session.Replanning)+" from now on.")
+}
+
 func kickCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kick NAME [SESSION]",

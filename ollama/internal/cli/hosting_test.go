@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"strings"
 	"testing"
 
@@ -60,6 +62,22 @@ func TestLock_isOneRouteForBoth(t *testing.T) {
 		err := c.Post(t.Context(), "lock", &pb.LockRequest{Session: "s1", Locked: &locked}, &session)
 		if err != nil || session.Joining != want {
 			t.Errorf("%t: %v, %v", locked, &session, err)
+		}
+	}
+}
+
+func TestReplan_saysWhatBecomesOfABetterPlan(t *testing.T) {
+	c := servertest.Start(t, &fake.Sidecar{}).Client
+	for rule, want := range map[string]string{"ask": "told of", "auto": "by itself", "never": "not looked at", "": "takes the better plan"} {
+		var said bytes.Buffer
+		s := screen{out: io.Discard, aside: &said}
+		err := setReplanning(t.Context(), c, "s1", rule, s)
+		if rule == "" {
+			said.Reset()
+			err = replan(t.Context(), c, "s1", s)
+		}
+		if err != nil || !strings.Contains(said.String(), want) {
+			t.Errorf("%q: %v, %s", rule, err, said.String())
 		}
 	}
 }

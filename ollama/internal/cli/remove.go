@@ -58,5 +58,5 @@ func leaveInstead(ctx context.Context, c *control.Client, session *pb.Session, s
 	if err := whetherToLeave.put(false, s.in, s.aside); err != nil {
 		return err
 	}
-	return leave(ctx, c, session, s)
+	return leave(ctx, c, session, false, s)
 }

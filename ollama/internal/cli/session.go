@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kafila/ollama/internal/control"
+	"kafila/ollama/internal/sessionapi"
 	"kafila/ollama/pb"
 )
 
@@ -51,7 +52,7 @@ func sessionCommand(heartbeat runE, tellVersion func(*cobra.Command, []string)) 
 	}
 	session.Flags().BoolP("version", "v", false, "Show version information")
 	session.AddCommand(
-		createCommand(), joinCommand(), startCommand(), codeCommand(), lockCommand(), unlockCommand(), kickCommand(),
+		createCommand(), joinCommand(), startCommand(), codeCommand(), lockCommand(), unlockCommand(), kickCommand(), replanCommand(),
 		statusCommand(), planCommand(), doctorCommand(), leaveCommand(), listCommand(), modelsCommand(), weightsCommand(),
 	)
 	for _, command := range session.Commands() {
@@ -82,31 +83,58 @@ func addJSON(cmd *cobra.Command) {
 }
 
 func leaveCommand() *cobra.Command {
-	return &cobra.Command{
+	var yes bool
+	cmd := &cobra.Command{
 		Use:   "leave [SESSION]",
 		Short: "Leave a session; the last member's leaving closes it",
-		Long:  "Frees what this machine lent. The others plan again without it.",
-		Args:  arguments(0, 1),
+		Long: "Frees what this machine lent. The others plan again without it. While answers run they do so first, for a minute at\n" +
+			"most, so that the answers go on; Ctrl-C, or the same command once more, leaves at once.",
+		Args: arguments(0, 1),
 		RunE: onSession(func(ctx context.Context, c *control.Client, name string, s screen) error {
 			var session pb.Session
 			if err := c.Get(ctx, "status", url.Values{"session": {name}}, &session); err != nil {
 				return err
 			}
-			return leave(ctx, c, &session, s)
+			return leave(ctx, c, &session, yes, s)
 		}),
 	}
+	cmd.Flags().BoolVar(&yes, "yes", false, "Leave without asking, even if the session ends for the others")
+	return cmd
 }
 
 // leave leaves a session and tells what stays on the disk. Not to know that is no failure: the session is left.
-func leave(ctx context.Context, c *control.Client, session *pb.Session, s screen) error {
-	if err := c.Post(ctx, "leave", &pb.SessionRequest{Session: session.Id}, &pb.LeaveSessionReply{}); err != nil {
+func leave(ctx context.Context, c *control.Client, session *pb.Session, yes bool, s screen) error {
+	if session.ActiveSequences > 0 {
+		s.say("Answers run: the others take over this machine's part first, for a minute at most. Ctrl-C leaves at once.")
+	}
+	var left pb.LeaveSessionReply
+	if err := c.Post(ctx, "leave", &pb.LeaveRequest{Session: session.Id}, &left); err != nil {
 		return err
+	}
+	if left.KeptBack != "" {
+		if err := leaveAllTheSame(ctx, c, session, left.KeptBack, yes, s); err != nil {
+			return err
+		}
 	}
 	s.say("This machine has left the session; what it lent is free again.")
 	if err := tellWhatStays(ctx, c, session, s); err != nil {
 		slog.Debug("weights_not_told", "error", err)
 	}
 	return nil
+}
+
+// leaveAllTheSame asks first: the others can't go on without this machine.
+func leaveAllTheSame(ctx context.Context, c *control.Client, session *pb.Session, why string, yes bool, s screen) error {
+	command := "ollama session leave --yes " + sessionapi.Title(session)
+	whetherToLeave := question{
+		asks:     why + ". Leave all the same?",
+		unasked:  why + ": " + command + " leaves all the same",
+		declined: "not left: " + command + " does it",
+	}
+	if err := whetherToLeave.put(yes, s.in, s.aside); err != nil {
+		return err
+	}
+	return c.Post(ctx, "leave", &pb.LeaveRequest{Session: session.Id, AtOnce: true}, &pb.LeaveSessionReply{})
 }
 
 // onSession is a command whose only argument, if any, names a session.

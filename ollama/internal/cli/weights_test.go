@@ -133,7 +133,7 @@ func TestLeave_saysWhatStaysOnTheDisk(t *testing.T) {
 	} {
 		c := servertest.Start(t, &fake.Sidecar{Sessions: []*pb.Session{fake.ReadySession()}, Weights: row.kept}).Client
 		var said bytes.Buffer
-		err := leave(t.Context(), c, fake.ReadySession(), screen{out: &said, aside: &said})
+		err := leave(t.Context(), c, fake.ReadySession(), false, screen{out: &said, aside: &said})
 		if err != nil || !strings.HasPrefix(said.String(), "This machine has left the session") || !strings.HasSuffix(said.String(), row.want) {
 			t.Errorf("%s: %v, %s", name, err, said.String())
 		}

@@ -30,6 +30,7 @@ type Sidecar struct {
 	Replies   []string      // chunks of an answer
 	Fails     error         // after the chunks, instead of done
 	Hangs     bool          // after the chunks, until cancelled
+	KeptBack  string        // why leaving has to be asked for twice
 	Cancelled chan struct{} // closed when an answer that hangs was cancelled
 
 	mu    sync.Mutex
@@ -94,9 +95,20 @@ func (s *Sidecar) WatchSession(r *pb.SessionRequest, stream grpc.ServerStreaming
 	return nil
 }
 
-func (s *Sidecar) LeaveSession(context.Context, *pb.SessionRequest) (*pb.LeaveSessionReply, error) {
+func (s *Sidecar) Replan(_ context.Context, r *pb.SessionRequest) (*pb.Session, error) {
+	return &pb.Session{Id: r.Session, State: "planning"}, nil
+}
+
+func (s *Sidecar) SetReplanning(_ context.Context, r *pb.ReplanningRequest) (*pb.Session, error) {
+	return &pb.Session{Id: r.Session, Replanning: r.Replanning}, nil
+}
+
+func (s *Sidecar) LeaveSession(_ context.Context, r *pb.LeaveRequest) (*pb.LeaveSessionReply, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.KeptBack != "" && !r.AtOnce {
+		return &pb.LeaveSessionReply{KeptBack: s.KeptBack}, nil
+	}
 	s.left = true
 	return &pb.LeaveSessionReply{}, nil
 }

@@ -40,6 +40,8 @@ func Routes(s Sidecar, models *SessionModels, access Access) http.Handler {
 	mux.Handle("POST /api/session/code", unary(s, s.Client().NewCode))
 	mux.Handle("POST /api/session/lock", unary(s, s.Client().Lock))
 	mux.Handle("POST /api/session/kick", unary(s, s.Client().Kick))
+	mux.Handle("POST /api/session/replan", unary(s, s.Client().Replan))
+	mux.Handle("POST /api/session/replanning", unary(s, s.Client().SetReplanning))
 	mux.Handle("POST /api/session/leave", unary(s, s.Client().LeaveSession))
 	mux.Handle("POST /api/session/plan", unary(s, s.Client().Plan))
 	mux.Handle("POST /api/session/doctor", unary(s, s.Client().Doctor))

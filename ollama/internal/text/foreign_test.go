@@ -59,6 +59,7 @@ var told = map[string]func(c courier) []string{
 		}
 		return said
 	},
+	"Replanning": func(c courier) []string { return []string{text.Replanning(c.session().Replanning)} },
 	"ParseAge":   func(courier) []string { return nil }, // what a person types, quoted
 	"ParseBytes": func(courier) []string { return nil }, // what a person types, quoted
 }

@@ -44,13 +44,35 @@ func aboutRows(s *pb.Session) []string {
 		{"Room", fmt.Sprintf("%d tokens of context, %d at once, %d now", s.ContextTokens, s.Concurrency, s.ActiveSequences)},
 		{"Run as", runAs(s)},
 		{"Rendezvous", s.RendezvousNote},
-		{"Better plan", s.BetterPlan},
+		{"Better plan", betterPlan(s)},
 	} {
 		if row[1] != "" {
 			rows = append(rows, row[0]+"\t"+row[1])
 		}
 	}
 	return rows
+}
+
+// betterPlan is what there is, and who takes it.
+func betterPlan(s *pb.Session) string {
+	switch {
+	case s.BetterPlan == "":
+		return ""
+	case s.Replanning == "ask":
+		return s.BetterPlan + ": `ollama session replan` takes it"
+	}
+	return s.BetterPlan
+}
+
+// Replanning is what becomes of a better plan, as in "a better plan is …".
+func Replanning(rule string) string {
+	switch rule {
+	case "ask":
+		return "told of, and taken by `ollama session replan` only"
+	case "never":
+		return "not looked at"
+	}
+	return "taken by itself when it gains enough"
 }
 
 // whole is a session's code as others need it, with the rendezvous' address, or its id where no code is known.

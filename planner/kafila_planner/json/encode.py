@@ -50,7 +50,7 @@ def problem_to_json(problem: Problem) -> dict[str, Any]:
         "prompt_tokens": problem.prompt_tokens,
         "require": sorted(problem.require),
         "exclude": sorted(problem.exclude),
-        "members": [_member(member) for member in problem.members],
+        "members": [member_to_json(member) for member in problem.members],
         "edges": [_edge(edge) for edge in problem.edges],
     }
 
@@ -76,7 +76,8 @@ def _each(values: tuple[int | None, ...]) -> Any:
     return values[0] if len(set(values)) == 1 else list(values)
 
 
-def _member(member: Node) -> dict[str, Any]:
+def member_to_json(member: Node) -> dict[str, Any]:
+    """One entry of "members", as `member_from_json` reads it."""
     return {
         "name": member.name,
         "mapping": member.mapping.value,

@@ -45,7 +45,7 @@ from kafila_sidecar.session.rendezvous.address import parse_address
 from kafila_sidecar.session.rendezvous.code import Code, parse_code
 from kafila_sidecar.session.rendezvous.elsewhere import OfferedRendezvous
 from kafila_sidecar.session.stay import CameBack, Told
-from kafila_sidecar.session.terms import check_terms, context_for, make_terms
+from kafila_sidecar.session.terms import check_replanning, check_terms, context_for, make_terms
 from kafila_sidecar.versions import own_versions
 from kafila_sidecar.weights.checkpoint import Checkpoint
 from kafila_sidecar.weights.store.library import Library
@@ -275,13 +275,43 @@ class LocalNode:
         session.channel.remove(request.member, "removed")
         return session.told()
 
-    async def leave(self, request: pb.SessionRequest) -> pb.LeaveSessionReply:
-        """Leaves and waits until it is done."""
+    async def replan(self, request: pb.SessionRequest) -> pb.Session:
+        """Takes the better plan that is advised.
+
+        Raises:
+            KafilaError: no such session or better plan, or this machine is not its host.
+        """
+        session = self._sessions.hosted(request.session, "plan this session again")
+        if not session.driver.better_plan:
+            raise Refused("no better plan is known: `ollama session status` tells of one when there is")
+        session.driver.replan()
+        return session.told()
+
+    async def set_replanning(self, request: pb.ReplanningRequest) -> pb.Session:
+        """Says what is done with a better plan from now on.
+
+        Raises:
+            KafilaError: no such session, this machine is not its host, or there is no such word.
+        """
+        replanning = check_replanning(request.replanning)
+        session = self._sessions.hosted(request.session, "say when this session is planned again")
+        session.channel.rule(replanning)
+        session.driver.rule(replanning)
+        return session.told()
+
+    async def leave(self, request: pb.LeaveRequest) -> pb.LeaveSessionReply:
+        """Leaves and waits until it is done, or until the others say why they can't go on without this machine."""
         session = self._sessions.find(request.session)
-        session.leave()
-        async with aclosing(session.watch()) as snapshots:
-            async for _ in snapshots:
-                pass
+        session.leave(at_once=request.at_once)
+        try:
+            async with aclosing(session.watch()) as snapshots:
+                async for _ in snapshots:
+                    if session.kept_back:
+                        session.stay()
+                        return pb.LeaveSessionReply(kept_back=session.kept_back)
+        except asyncio.CancelledError:  # whoever asked waits no longer
+            session.leave(at_once=True)
+            raise
         return pb.LeaveSessionReply()
 
     async def list_sessions(self) -> pb.ListSessionsReply:

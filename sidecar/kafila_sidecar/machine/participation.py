@@ -162,7 +162,9 @@ class Participation:
             checkpoint=self.weights.checkpoint,
         )
         session.code, session.rendezvous_note = self._living_code, self._living_note
-        session.better_plan = self.driver.advice.sentence
+        session.better_plan, session.replanning = self.driver.better_plan, self.channel.replanning
+        if self.driver.leaving.has_begun:
+            session.doing = "leaving: answers run, and the others take over this machine's part first"
         session.active_sequences = self.stage.active_sequences
         session.reserved_memory_bytes = self.stage.weight_bytes
         return session

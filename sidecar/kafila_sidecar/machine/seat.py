@@ -81,13 +81,22 @@ class Seat:
             self.keeper.forget()
         self._changes.note(Change.STATE)
 
-    def leave(self) -> None:
-        """For good; `run` ends soon."""
+    def leave(self, *, at_once: bool = False) -> None:
+        """For good; `run` ends soon, unless the others can't do without this machine: see `kept_back`."""
         self._is_leaving = True
         if self._present is not None and self._present.is_open:
-            self._present.driver.leave()
+            self._present.driver.leave(at_once=at_once)
         elif self._coming is not None:
             self._coming.cancel()
+
+    @property
+    def kept_back(self) -> str:
+        """Why this machine did not leave, in a sentence; empty where it does, or was not asked to."""
+        return self._present.driver.leaving.kept_back if self._present is not None and self.is_open else ""
+
+    def stay(self) -> None:
+        """It is not left after all."""
+        self._is_leaving = False
 
     def stop(self) -> None:
         """This machine's service ends: it comes back with the next start."""

@@ -108,6 +108,7 @@ class Stage:
         self._text: SessionText | None = None
         self._requests: RequestTable | None = None
         self._shares = HeadShares()
+        self._one_ended = asyncio.Event()  # of the answers to what was asked here
         self._concurrency = 1  # of the latest plan
         self._receiving: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # a request, by who asks
         self._epochs = Succession()
@@ -212,16 +213,30 @@ class Stage:
     async def go_on(self, question: Question) -> AsyncGenerator[pb.GenerateReply, None]:
         """The same, from where the answer stands that was begun while this machine took part before."""
         refuse_unsupported(question.request)
-        with self._shares.held(self._name, question.request.ByteSize(), concurrency=self._concurrency):
-            async with aclosing(asking.answer(question, self._epochs, self._limits.patience)) as replies:
-                async for reply in replies:
-                    yield reply
+        try:
+            with self._shares.held(self._name, question.request.ByteSize(), concurrency=self._concurrency):
+                async with aclosing(asking.answer(question, self._epochs, self._limits.patience)) as replies:
+                    async for reply in replies:
+                        yield reply
+        finally:
+            self._one_ended.set()
+            self._one_ended = asyncio.Event()
 
     @property
     def active_sequences(self) -> int:
         """Sequences that this stage holds a cache for. Read from the event loop; a count, no promise."""
         shard = self._holding.shard
         return shard.active if shard is not None else 0
+
+    @property
+    def answers_here(self) -> int:
+        """Answers to what was asked on this machine that are under way."""
+        return self._shares.of(self._name)
+
+    async def answered(self) -> None:
+        """Returns when there is none."""
+        while self.answers_here:
+            await self._one_ended.wait()
 
     @property
     def weight_bytes(self) -> int:

@@ -8,6 +8,7 @@ from kafila_sidecar.models.family import text_of
 from kafila_sidecar.models.quantisation import check_bits
 from kafila_sidecar.runtime.footprint import RESERVE_BYTES, prefill_peak_bytes
 from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
+from kafila_sidecar.session.membership.members import Replanning
 from kafila_sidecar.session.membership.names import LONGEST_NAME
 from kafila_sidecar.weights.checkpoint import Checkpoint
 from kafila_sidecar.weights.format.layout import FLOAT_BYTES
@@ -27,6 +28,7 @@ def check_terms(request: pb.CreateSessionRequest, most_members: int) -> None:
     if request.members > most_members:
         raise InvalidInput(f"{request.members} members are more than a session takes, which is {most_members}")
     check_sizes(request.context_tokens, request.concurrency)
+    check_replanning(request.replanning or Replanning.AUTO)
     check_bits(request.quantize_bits)
     for names in (request.require, request.exclude):
         if len(names) > most_members or any(len(name) > LONGEST_NAME for name in names):
@@ -35,6 +37,13 @@ def check_terms(request: pb.CreateSessionRequest, most_members: int) -> None:
         raise InvalidInput(f"the strategy {request.strategy!r} is not one of {', '.join(STRATEGIES)}")
     if request.objective and request.objective not in OBJECTIVES:
         raise InvalidInput(f"the objective {request.objective!r} is not one of {', '.join(OBJECTIVES)}")
+
+
+def check_replanning(said: str) -> Replanning:
+    """Raises InvalidInput for what is none."""
+    if said not in list(Replanning):
+        raise InvalidInput(f"a better plan is for one of {', '.join(Replanning)}, not for {said[:20]!r}")
+    return Replanning(said)
 
 
 def check_sizes(context_tokens: int, concurrency: int) -> None:
@@ -62,6 +71,7 @@ def make_terms(
         weight_bytes=checkpoint.shard_bytes(checkpoint.manifest.tensors),
         rendezvous_at_host=rendezvous_at_host,
         quantize_bits=request.quantize_bits,
+        replanning=request.replanning,
         folder=checkpoint.description is not None,
         quantization=checkpoint.quantization if checkpoint.description else "",
         describing_bytes=checkpoint.description.describing_bytes if checkpoint.description else 0,

@@ -49,7 +49,7 @@ class PlayedPart:
         self.is_open, self.ending = False, ending
         self._ended.set()
 
-    def leave(self) -> None:
+    def leave(self, *, at_once: bool = False) -> None:
         self.end(Ending.LEFT)
 
     def abort(self, fault: Fault, ending: Ending) -> None:

@@ -17,7 +17,7 @@ from kafila_sidecar.session.driving.driver import SessionDriver
 from kafila_sidecar.session.driving.jobs import Progress, StageDriver
 from kafila_sidecar.session.driving.links import StandingLinks
 from kafila_sidecar.session.driving.turns import Turns
-from kafila_sidecar.session.membership.members import Member
+from kafila_sidecar.session.membership.members import Member, Replanning
 from kafila_sidecar.session.rendezvous.code import Code
 from kafila_sidecar.weights.format.ranges import Ranges
 
@@ -48,6 +48,8 @@ class PlayedChannel:
         self.takeovers = 0
         self.moves = 0
         self.has_room = True
+        self.replanning = Replanning.AUTO
+        self.keeper_of_room = ""
         self.note: str | None = None
         self.terms = ring_pb2.SessionTerms(model="m")
         self.sent: list[ring_pb2.Control] = []
@@ -76,6 +78,9 @@ class PlayedChannel:
         self.removals.append((name, reason))
         self.members = tuple(one for one in self.members if one.name != name)
         self.tell(MemberRemoved(name, reason))
+
+    def stand_still(self, is_alone: bool) -> None:
+        self.admits = not is_alone
 
     def end_admission(self) -> None:
         self.admits = False
@@ -133,7 +138,12 @@ class PlayedStage:
     serving: int = 0
     faults: list[Fault] = field(default_factory=list)
     active_sequences: int = 0
+    answers_here: int = 0
     weight_bytes: int = 0
+
+    async def answered(self) -> None:
+        while self.answers_here:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
 
     async def load(self, proposal: Proposal, progress: Progress) -> None:
         progress("loading", 0, 0)

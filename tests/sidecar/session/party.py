@@ -17,9 +17,12 @@ from kafila_sidecar.session.coordination.effects import (
     Fault,
     FollowerOutput,
     GiveWay,
+    GoOn,
+    KeepBack,
     LetFetch,
     LetServe,
     LoadShard,
+    LookWithout,
     OpenLinks,
     Proposal,
     Propose,
@@ -82,6 +85,7 @@ class CoreParty:
         self.proposals: list[Proposal] = []
         self.loads: list[str] = []
         self.aside: dict[str, str] = {}
+        self.kept_back: dict[str, str] = {}
         self.dead: set[str] = set()
         self._died_at: dict[str, float] = {}
         self._shuffle = shuffle
@@ -187,6 +191,12 @@ class CoreParty:
                     self.removed.append((member, reason))
                     left = tuple(m for m in self.coordinator.members if m != member)
                     self.write_log(left, anew=reason == "removed")
+                case LookWithout(member, problem):
+                    made = plan_for(ComputePlan(0, problem))
+                    refusal = made if isinstance(made, Refusal) else None
+                    self.obey(self.coordinator.planned_without(member, refusal, self.now))
+                case KeepBack(fault):
+                    self.kept_back[fault.member] = fault.sentence
                 case SetAside(fault):
                     self.aside[fault.member] = fault.sentence
                 case AwaitMemory(fault):
@@ -194,6 +204,8 @@ class CoreParty:
                 case StandStill(fault):
                     name = self.coordinator.name
                     self.do(name, self.machines[name].stand_still(fault, self.now))
+                case GoOn():
+                    pass  # whoever waits at its door gets in
                 case GiveWay(fault):
                     name = self.coordinator.name
                     self.do(name, self.machines[name].close(fault, Ending.LOST))

@@ -36,6 +36,7 @@ def asked(**fields: Any) -> pb.CreateSessionRequest:
         ({"strategy": "magic"}, "magic"),
         ({"objective": "fun"}, "fun"),
         ({"context_tokens": 3}, "3 tokens"),
+        ({"replanning": "daily"}, "one of ask, auto, never, not for 'daily'"),
         ({"quantize_bits": 5}, "5 bits while loading: choose 4 or 8"),
     ],
 )

@@ -24,6 +24,10 @@ class HeadShares:
         self._requests: Counter[str] = Counter()
         self._bytes: Counter[str] = Counter()
 
+    def of(self, member: str) -> int:
+        """How many requests of a member are answered here."""
+        return self._requests[member]
+
     @contextmanager
     def held(self, member: str, size_bytes: int, *, concurrency: int) -> Iterator[None]:
         """While a request of this size is answered; `concurrency`: how many the session runs at once.

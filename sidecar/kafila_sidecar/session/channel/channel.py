@@ -28,7 +28,7 @@ from kafila_sidecar.session.channel.events import (
     Outvoted,
     RoomMoved,
 )
-from kafila_sidecar.session.channel.following import Following
+from kafila_sidecar.session.channel.following import OLD_MAIL_S, Following
 from kafila_sidecar.session.channel.gossip import Forward
 from kafila_sidecar.session.channel.moving import TRIAL_S
 from kafila_sidecar.session.channel.old_rooms import OldRooms
@@ -41,7 +41,7 @@ from kafila_sidecar.session.channel.upkeep import Acts, Upkeep
 from kafila_sidecar.session.keeping.keeper import Keeper
 from kafila_sidecar.session.keeping.kept import KeptPlace
 from kafila_sidecar.session.membership.identity import Identity
-from kafila_sidecar.session.membership.members import Member
+from kafila_sidecar.session.membership.members import Member, Replanning
 from kafila_sidecar.session.membership.rivals import Forked
 from kafila_sidecar.session.membership.seal import is_for_all
 from kafila_sidecar.session.rendezvous.attendance import (
@@ -136,6 +136,17 @@ class Channel:
     def takeovers(self) -> int:
         """How many successors there have been."""
         return self._replica.log.now.takeovers
+
+    @property
+    def replanning(self) -> Replanning:
+        """What is done with a better plan: what the log said last, else the terms."""
+        said = self.terms.replanning
+        return self._replica.log.now.replanning or (Replanning(said) if said in list(Replanning) else Replanning.AUTO)
+
+    @property
+    def keeper_of_room(self) -> str:
+        """Who embeds the rendezvous where the session is now; empty for a server."""
+        return self._where.keeper
 
     @property
     def identity(self) -> Identity:
@@ -287,10 +298,16 @@ class Channel:
 
         Who is "removed" is out for good: there is a new code too. Raises InvalidInput for no member, or for the host.
         """
-        if self._following.is_under_way:
+        if not self._following.may_remove:
             self._following.put_off(name, reason)
         else:
             self._perform(self._upkeep.remove(name, reason))
+
+    def stand_still(self, is_alone: bool) -> None:
+        """The host hears too few of the others, or enough again: meanwhile nobody comes in, and who is to be removed is
+        when it does."""
+        self._reception.stand_still(is_alone)
+        self._following.stand_still(is_alone)
 
     def new_code(self) -> Code:
         """A new code in place of the old one; joining goes on if it was paused."""
@@ -302,6 +319,11 @@ class Channel:
         """Takes nobody from now on, or again."""
         if locked != self._replica.log.now.locked or not self.is_host:
             self._perform(self._upkeep.lock(locked))
+
+    def rule(self, replanning: Replanning) -> None:
+        """Says what is done with a better plan from now on."""
+        if replanning is not self.replanning or not self.is_host:
+            self._perform(self._upkeep.rule(replanning))
 
     def vote(self, successor: str) -> None:
         """Any member: the host, and who joined before this successor, are lost to this one."""
@@ -326,7 +348,7 @@ class Channel:
         self._back()
         for member in self.residence.settled():
             self._repeat_for(member)
-        self._tell([RendezvousBack(), RoomMoved()])
+        self._tell([RoomMoved(), RendezvousBack()])
         self._old_rooms.look(self._group)
 
     # ---- Out
@@ -410,7 +432,15 @@ class Channel:
     def _back(self) -> None:
         """The rendezvous answers: the others come back to it in their own time."""
         self._mover.found()
+        self._upkeep.listen(True)
+        self._loop.call_later(OLD_MAIL_S, self._has_listened)
         self._loop.call_at(self._presence.find_rendezvous(self._loop.time()), self._look_round)
+
+    def _has_listened(self) -> None:
+        """What was written while the rendezvous was away has come."""
+        self._upkeep.listen(False)
+        if not self._closing.is_set():
+            self._perform(self._upkeep.settle([]))
 
     def _fail(self, fault: KafilaError) -> None:
         self._fault = fault

@@ -71,6 +71,13 @@ class Outvoted:
 
 
 @dataclass(frozen=True, slots=True)
+class HostMissed:
+    """Another member holds the host to be lost, and voted for its successor."""
+
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
 class MemberDeparted:
     """A member's stream at the rendezvous ended; it is a member still."""
 
@@ -100,6 +107,7 @@ Event = (
     | MemberRemoved
     | HostChanged
     | Doubted
+    | HostMissed
     | HostConvicted
     | WentAstray
     | Outvoted

@@ -25,11 +25,23 @@ class Following:
         self._fail = fail
         self._timer: asyncio.TimerHandle | None = None
         self._removals: dict[str, str] = {}  # put off meanwhile, with their reasons
+        self._is_alone = False  # the host hears too few of the others
 
     @property
     def is_under_way(self) -> bool:
         """Until the others have said with whom they are."""
         return self._timer is not None
+
+    @property
+    def may_remove(self) -> bool:
+        """A host with whom nobody may be puts nobody out."""
+        return not self.is_under_way and not self._is_alone
+
+    def stand_still(self, is_alone: bool) -> None:
+        """The host hears too few of the others, or enough again."""
+        self._is_alone = is_alone
+        if self.may_remove:
+            self._remove_put_off()
 
     def begin(self, outvoted: Outvoted) -> None:
         """Whoever is with this host still says so when it is asked."""
@@ -37,7 +49,7 @@ class Following:
             self._timer = asyncio.get_running_loop().call_later(OLD_MAIL_S, self._ask_all, outvoted)
 
     def put_off(self, name: str, reason: str) -> None:
-        """A host with whom nobody may be removes nobody."""
+        """Removes a member when that may be."""
         self._removals[name] = reason
 
     def end(self) -> None:
@@ -56,8 +68,11 @@ class Following:
         others = {member.name for member in self._replica.others} - {outvoted.name}
         if 2 * len(others & self._replica.heard) > len(others):
             self._perform(self._upkeep.settle([WentAstray(outvoted.name, outvoted.proof)]))
-            for name in sorted(self._removals.keys() & {member.name for member in self._replica.others}):
-                self._perform(self._upkeep.remove(name, self._removals[name]))
-            self._removals.clear()
+            self._remove_put_off()
         else:
             self._fail(Forked(f"the others went on with {outvoted.name} as their host"))
+
+    def _remove_put_off(self) -> None:
+        for name in sorted(self._removals.keys() & {member.name for member in self._replica.others}):
+            self._perform(self._upkeep.remove(name, self._removals[name]))
+        self._removals.clear()

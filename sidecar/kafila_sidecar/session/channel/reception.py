@@ -47,6 +47,7 @@ class Reception:
         self._presence = presence
         self._admits = True
         self._returns = Returns()
+        self._is_alone = False
         self._admission: HostAdmission | None = None
         self._doorstep = Doorstep(
             log=lambda: replica.log,
@@ -118,6 +119,10 @@ class Reception:
         """The session is over here: nobody joins it through this member any more."""
         self._admits = False
 
+    def stand_still(self, is_alone: bool) -> None:
+        """While the host hears too few members, whom it admits the others may never know."""
+        self._is_alone = is_alone
+
     def departed(self, mailbox: int) -> None:
         """A newcomer's stream ended."""
         self._doorstep.departed(mailbox)
@@ -172,6 +177,8 @@ class Reception:
         log, member = self._replica.log, proved.member
         if not self._admits:
             raise NotFound("this session is over")
+        if self._is_alone and log.member(member.name) is None:
+            raise self._hears_too_few()
         if not log.may_return(member):
             raise Denied(f"{member.name} left this session or was removed from it: ask for its code to join again")
         self._doorstep.check_versions(proved)
@@ -194,11 +201,16 @@ class Reception:
             return Refused(f"this session is locked: ask its host, {log.host}, to unlock it")
         if not self._admits:
             return Refused("this session is closed: ask for a new code")
+        if self._is_alone:
+            return self._hears_too_few()
         if len(log.members) >= (log.terms.members_wanted or LARGEST_SESSION):
             if self._presence.somebody_is_away:
                 return Unavailable("this session is full, but for a member that may be gone: try again in a moment")
             return Refused(f"this session is full: all {len(log.members)} members are in")
         return None
+
+    def _hears_too_few(self) -> Unavailable:
+        return Unavailable(f"{self._replica.self_name}, the host, hears too few of the members now: try again later")
 
     def _offer(self) -> ring_pb2.OfferBody:
         log = self._replica.log

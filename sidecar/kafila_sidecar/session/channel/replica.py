@@ -6,6 +6,7 @@ each is told once. Who was admitted later than a message was written is not told
 
 from collections import Counter, deque
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import Denied, InvalidInput
@@ -14,6 +15,7 @@ from kafila_sidecar.session.channel.events import (
     Event,
     HostChanged,
     HostConvicted,
+    HostMissed,
     MemberJoined,
     MemberRemoved,
     MessageFrom,
@@ -23,7 +25,16 @@ from kafila_sidecar.session.channel.waiting import Waiting
 from kafila_sidecar.session.membership.identity import Identity
 from kafila_sidecar.session.membership.keyring import Early, Keyring
 from kafila_sidecar.session.membership.log import Log
-from kafila_sidecar.session.membership.members import Change, Joined, Locking, Member, Rejoined, Removal, TookOver
+from kafila_sidecar.session.membership.members import (
+    Change,
+    Joined,
+    Locking,
+    Member,
+    Rejoined,
+    Removal,
+    Ruling,
+    TookOver,
+)
 from kafila_sidecar.session.membership.rivals import Forked, ForkedByHost
 from kafila_sidecar.session.membership.seal import (
     Entropy,
@@ -47,6 +58,15 @@ class HostForked(ForkedByHost):
         self.told = told
 
 
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A message of our own, and how long our log was."""
+
+    log_length: int
+    envelope: bytes
+    is_vote: bool
+
+
 class Replica:
     """One member's view of one session."""
 
@@ -61,7 +81,7 @@ class Replica:
         self.heard: set[str] = set()  # who said something, since it was emptied last
         self._sequence = 0
         self._seen: dict[bytes, ReplayWindow] = {}  # by certificate fingerprint
-        self._sent: deque[tuple[int, bytes]] = deque(maxlen=KEPT_MESSAGES)  # (log length, envelope)
+        self._sent: deque[Sent] = deque(maxlen=KEPT_MESSAGES)
         self._early = Waiting()
         self._intake = LogIntake(log=log, keys=self.keys, ballots=self.ballots, me=self.me, follow=self.follow)
         self._behind: dict[str, int] = {}  # by member: how long our log was when we last told it the rest
@@ -109,7 +129,7 @@ class Replica:
         Sealed for it alone, since it may have missed a key too.
         """
         log = [self._sign(self._entries_since(member.index))] if self.is_host else []
-        envelopes = log + [envelope for log_length, envelope in self._sent if log_length > member.index]
+        envelopes = log + [sent.envelope for sent in self._sent if sent.log_length > member.index]
         return [self.keys.seal_for(member, envelope, writer=self.me.index) for envelope in envelopes]
 
     # ---- In
@@ -169,7 +189,7 @@ class Replica:
 
     def _write(self, control: ring_pb2.Control, key_number: int) -> bytes:
         envelope = self._sign(control)
-        self._sent.append((len(self.log), envelope))
+        self._sent.append(Sent(len(self.log), envelope, control.HasField("vote")))
         return self.keys.seal(envelope, number=key_number)
 
     def _sign(self, control: ring_pb2.Control) -> bytes:
@@ -249,7 +269,7 @@ class Replica:
         body = control.WhichOneof("body")
         from_host = sender.name == self.log.host
         if from_host and body != "goodbye":
-            self.ballots.host_spoke()
+            self._miss_host_no_more()
         match body:
             case "entries":
                 if from_host and self.ballots.has_convicted:
@@ -265,11 +285,19 @@ class Replica:
                     self.ballots.resigned(control.goodbye.resignation)
         return [MessageFrom(sender.name, control)]
 
+    def _miss_host_no_more(self) -> None:
+        """Nobody who hears later of what was said hears of a vote for its successor."""
+        self.ballots.host_spoke()
+        if not self.ballots.own:
+            kept = [sent for sent in self._sent if not sent.is_vote]
+            self._sent.clear()
+            self._sent.extend(kept)
+
     def _take_vote(self, sender: Member, message: ring_pb2.Vote) -> list[Event]:
         """Raises Denied for a vote that is none."""
         self.ballots.cast(sender, message, self.log.place, self.log.now)
         if not self.is_host:
-            return []
+            return [HostMissed(sender.name)]
         self.ballots.stood(self.ballots.standing + 1)
         return [Doubted(sender.name)]
 
@@ -277,7 +305,7 @@ class Replica:
         match change:
             case Joined(member):
                 yield MemberJoined(member)
-            case Locking():
+            case Locking() | Ruling():
                 return
             case Rejoined(member, was_member):
                 yield from self._came_back(member, was_member=was_member)

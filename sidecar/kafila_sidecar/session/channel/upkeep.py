@@ -12,7 +12,7 @@ from kafila_sidecar.session.channel.events import Doubted, Event, HostConvicted,
 from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.membership import entries, names
 from kafila_sidecar.session.membership.log import LARGEST_LOG_BYTES, LONGEST_LOG
-from kafila_sidecar.session.membership.members import Member
+from kafila_sidecar.session.membership.members import Member, Replanning
 from kafila_sidecar.session.membership.succession import vote
 
 REMOVAL_BYTES = (
@@ -46,6 +46,7 @@ class Upkeep:
         self._replica = replica
         self._asked_at = 0  # how long the log was when we last said that we are behind
         self._voted_at: int | None = None  # how long the log was when we last voted
+        self._listens = False
         self._shown: set[bytes] = set()  # whose guilt was told to all, by fingerprint
 
     def write(self, control: ring_pb2.Control) -> Acts:
@@ -95,6 +96,13 @@ class Upkeep:
         entries.lock(self._replica.log, self._replica.identity, locked=locked)
         return self._tell_entries(self._replica.others)
 
+    def rule(self, replanning: Replanning) -> Acts:
+        """Says what is done with a better plan from now on."""
+        self._require_host("say when this session is planned again")
+        self._require_room(len(self._replica.others))
+        entries.rule(self._replica.log, self._replica.identity, replanning=replanning)
+        return self._tell_entries(self._replica.others)
+
     # ---- What any member does
 
     def vote(self, successor: str) -> Acts:
@@ -106,6 +114,10 @@ class Upkeep:
         letter = self._vote(heir)
         # A vote is for one place in the log, so that the others have to be there too.
         return Acts([Letter(replica.others, replica.write_entries()), letter]) + self.settle([])
+
+    def listen(self, listens: bool) -> None:
+        """While old mail comes, votes may come before what the host answered: nobody takes over by them meanwhile."""
+        self._listens = listens
 
     def settle(self, heard: Iterable[Event]) -> Acts:
         """What the latest messages call for; nothing, for who is no member any more."""
@@ -190,15 +202,19 @@ class Upkeep:
     def _take_over(self) -> Acts:
         """Becomes the host when the others' votes or the host's resignation allow it."""
         replica, others = self._replica, self._replica.others
-        if replica.is_host or replica.log.member(replica.self_name) is None:
+        if self._listens or replica.is_host or replica.log.member(replica.self_name) is None:
             return Acts()
         proof = replica.ballots.won(replica.me, replica.log.place, replica.log.now)
-        if proof is None or self._is_alone(proof):
+        if proof is None or self._is_alone(proof) or not self._agrees(proof):
             return Acts()
         key, new_key = replica.keys.draw(member for member in others if member.name != replica.log.host)
         entries.take_over(replica.log, replica.identity, proof=proof, new_key=new_key)
         replica.keys.take(key)
         return self._tell_entries(others)
+
+    def _agrees(self, proof: ring_pb2.TakenOver) -> bool:
+        """Whether this member misses the host itself: what others voted while it slept may have been answered since."""
+        return proof.reason == "left" or self._replica.self_name in self._replica.ballots.voters
 
     def _is_alone(self, proof: ring_pb2.TakenOver) -> bool:
         """In a session of two each may be cut off from the other: only the host goes on, unless it was convicted."""

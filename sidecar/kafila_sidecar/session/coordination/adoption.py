@@ -3,7 +3,7 @@
 No I/O, no clock.
 """
 
-from enum import StrEnum
+from kafila_sidecar.session.membership.members import Replanning
 
 IDLE_GAIN = 0.10  # of tokens a second, while nobody waits for an answer
 BUSY_GAIN = 0.30  # while answers run, which wait for as long as the change takes
@@ -11,19 +11,11 @@ PAUSE_S = 300.0  # between two changes
 IDLE_AFTER_S = 10.0  # without an answer under way
 
 
-class Replanning(StrEnum):
-    """What is done with a better plan."""
-
-    ASK = "ask"  # people are told
-    AUTO = "auto"  # and it is taken when it gains enough
-    NEVER = "never"  # nothing
-
-
 class Adoption:
     """One host's. Times are seconds of the driver's clock."""
 
     def __init__(self, mode: Replanning = Replanning.AUTO) -> None:
-        self._mode = mode
+        self.mode = mode
         self._gain = 0.0
         self._adopted_at: float | None = None
         self._active_at: float | None = None
@@ -31,7 +23,12 @@ class Adoption:
     @property
     def tells(self) -> bool:
         """Whether people hear of a better plan."""
-        return self._mode is not Replanning.NEVER
+        return self.mode is not Replanning.NEVER
+
+    @property
+    def is_there_better(self) -> bool:
+        """Whether a better plan is known."""
+        return self._gain > 0.0
 
     def found(self, gain: float) -> None:
         """A better plan, by this share of tokens a second; 0.0: there is none."""
@@ -51,7 +48,7 @@ class Adoption:
 
     def due(self) -> float | None:
         """When to take the better plan, unless something happens before; None: not at all."""
-        if self._mode is not Replanning.AUTO or self._gain < IDLE_GAIN:
+        if self.mode is not Replanning.AUTO or self._gain < IDLE_GAIN:
             return None
         rested_at = 0.0 if self._adopted_at is None else self._adopted_at + PAUSE_S
         if self._gain >= BUSY_GAIN or self._active_at is None:

@@ -1,7 +1,5 @@
-"""Better plans than the present one: by served stage times, collected from the head's traces, and by what has changed
-since it was made, such as a newcomer or a better path.
-
-By served times it is only a proposal for people; what has changed the host may adopt by itself, see `adoption`.
+"""Better plans than the present one: by what its stages really take, as each member tells it of itself, and by what has
+changed since it was made, such as a newcomer or a better path. When one is taken, `adoption` says.
 """
 
 import asyncio
@@ -10,8 +8,8 @@ from collections.abc import Collection, Mapping
 from statistics import median
 from typing import Any
 
-from kafila_planner import BadInput, problem_from_json
-from kafila_planner.correction import Replan, better_plan
+from kafila_planner import BadInput, member_from_json, member_to_json, problem_from_json
+from kafila_planner.correction import Replan, better_plan, slowed
 from kafila_sidecar.session.coordination.effects import Json, Proposal
 
 REQUESTS = 5  # whose medians count; and how often the plan is looked at again
@@ -29,7 +27,7 @@ class Served:
     def add(self, trace: Mapping[str, Any], members: Collection[str]) -> Mapping[str, float] | None:
         """Takes a trace record; the medians by member in seconds after every `REQUESTS` of them, else None.
 
-        members: who has a stage.
+        members: who is asked about.
         """
         if trace.get("output_tokens", 0) < SHORTEST_ANSWER_TOKENS:
             return None
@@ -44,31 +42,17 @@ class Served:
         return {member: median(times) for member, times in self._seconds.items()}
 
 
-class Advice:
-    """What the host may tell people: one sentence on a better plan, when served times show one."""
-
-    def __init__(self) -> None:
-        self.sentence = ""
-        self._served = Served()
-
-    async def take(self, proposal: Proposal, trace: Mapping[str, Any]) -> None:
-        """Another request was served; now and then the plan is looked at again."""
-        served_s = self._served.add(trace, proposal.plan.order)
-        if served_s is not None:
-            self.sentence = await look_for_better(proposal, served_s)
-
-
-async def look_for_better(proposal: Proposal, served_s: Mapping[str, float]) -> str:
-    """One sentence that proposes to plan again, or nothing."""
-    found = await asyncio.to_thread(better_plan, proposal.problem, proposal.plan, served_s)
-    return "" if found is None else _in_words("by the served times", found)
+def slower_entry(entry: Json, factor: float) -> Json:
+    """A member's entry for the planner, of a machine that takes so many times as long for everything."""
+    costs = member_to_json(slowed(member_from_json(entry), factor))
+    return {key: costs.get(key, value) for key, value in entry.items()}
 
 
 async def look_anew(proposal: Proposal, problem: Json) -> tuple[float, str]:
     """By what share of tokens a second the plan of a problem is better than the proposal's, and one sentence that says
     so; 0.0 and nothing where it is not."""
     found = await asyncio.to_thread(_better, proposal, problem)
-    return (0.0, "") if found is None else (found.gain, _in_words("by who is here and how they are linked now", found))
+    return (0.0, "") if found is None else (found.gain, _in_words(found))
 
 
 def _better(proposal: Proposal, problem: Json) -> Replan | None:
@@ -78,9 +62,10 @@ def _better(proposal: Proposal, problem: Json) -> Replan | None:
         return None
 
 
-def _in_words(why: str, found: Replan) -> str:
+def _in_words(found: Replan) -> str:
     stages = ", ".join(f"{stage.member} {stage.end - stage.start}" for stage in found.plan.stages)
     return (
-        f"{why} another division ({stages} blocks) would give {found.tokens_per_s_then:.1f} instead of"
+        "by who is here, how fast they are and how they are linked now, another division"
+        f" ({stages} blocks) would give {found.tokens_per_s_then:.1f} instead of"
         f" {found.tokens_per_s_now:.1f} tokens/s (+{found.gain:.0%})"
     )

@@ -224,10 +224,30 @@ class LookForBetter:
 
 
 @dataclass(frozen=True, slots=True)
+class LookWithout:
+    """A member is to leave: see whether the others have a plan without it, and hand that back."""
+
+    member: str
+    problem: Json
+
+
+@dataclass(frozen=True, slots=True)
+class KeepBack:
+    """Tell a member that is to leave that the others can't go on without it, and why."""
+
+    fault: Fault
+
+
+@dataclass(frozen=True, slots=True)
 class StandStill:
     """This member, the host, hears too few of the others to decide anything: nothing is served until it does."""
 
     fault: Fault
+
+
+@dataclass(frozen=True, slots=True)
+class GoOn:
+    """It hears enough of them again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +270,9 @@ CoordinatorOutput = (
     | TellBegun
     | Ask
     | LookForBetter
+    | LookWithout
+    | KeepBack
     | StandStill
+    | GoOn
     | GiveWay
 )

@@ -24,6 +24,7 @@ from kafila_sidecar.session.coordination.effects import (
 )
 from kafila_sidecar.session.coordination.liveness import Died, Liveness, NoSuccessor, Suspected
 from kafila_sidecar.session.coordination.states import Ending, State, Step, follow
+from kafila_sidecar.session.judging.contact import CUT_OFF_S, Contact, Finding
 
 REPLAN_DEADLINE_S = 60.0  # how long a member waits for the host to plan again
 
@@ -46,6 +47,7 @@ class Follower:
         self.shortage = ""  # why the session can't be planned yet, in a sentence
         self.loaded = False
         self.liveness = Liveness(me=name, host=host, members=members, rendezvous_at=rendezvous_at)
+        self._contact = Contact()
         self._replan_by: float | None = None
         self._host_fault: Fault | None = None  # what the host said, or showed, of itself
         self._fetch_epoch = 0
@@ -63,6 +65,7 @@ class Follower:
         if self.name not in members:
             return self.removed("lost")
         if host != former:
+            self._contact.receive_word(now)
             return self._succeeded(former, now)
         if self.proposal is None or self.state is State.REPLANNING:
             return []
@@ -98,10 +101,13 @@ class Follower:
         return []
 
     def awaits_memory(self, sentence: str) -> list[FollowerOutput]:
-        """The host finds that the model does not fit in what those present offer, and waits for another member."""
-        if self.state in (State.FORMING, State.PLANNING):
-            self.state, self.shortage = follow(self.state, Step.SHORT), sentence
-        return []
+        """The host finds that the model does not fit in what those present offer, and waits for more of them, however
+        long that takes."""
+        if self.state is State.CLOSED:
+            return []
+        was_planned = self.state in (State.LINKING, State.FETCHING, State.READY)
+        self.state, self.shortage, self._replan_by = follow(self.state, Step.SHORT), sentence, None
+        return [StopServing(Fault(self.host, "UNAVAILABLE", sentence))] if was_planned else []
 
     def proposed(self, proposal: Proposal) -> list[FollowerOutput]:
         """A newer plan, checked by the driver. An old one is dropped."""
@@ -159,7 +165,24 @@ class Follower:
         """A neighbour in the ring broke its rules: this epoch is over here, and the session goes on in another."""
         return self._end_epoch(fault, now) if self.state is State.READY else []
 
-    # ---- What others say
+    # ---- What others say, and whether this member hears of them
+
+    def heard(self, member: str, now: float) -> None:
+        """A member said something, whatever it was."""
+        self.liveness.receive_message(member, now)
+        if member == self.host:
+            self._contact.receive_word(now)
+
+    def rendezvous_lost(self, now: float) -> None:
+        """The rendezvous does not answer this member, or knows its room no more."""
+        self.liveness.receive_rendezvous_lost(now)
+        if self.host != self.name:
+            self._contact.lose_rendezvous(now)
+
+    def rendezvous_back(self) -> None:
+        """It answers again, or another one does."""
+        self.liveness.receive_rendezvous_back()
+        self._contact.find_rendezvous()
 
     def left(self, member: str, now: float) -> list[FollowerOutput]:
         """A member said goodbye."""
@@ -202,7 +225,8 @@ class Follower:
         """When `handle_timer` has something to do, unless something else happens before."""
         if self.state is State.CLOSED:
             return None
-        timers = (self._replan_by, self.liveness.next_timer(now, silent_s))
+        contact = self._contact.next_timer(now, silent_s.get(self.host))
+        timers = (self._replan_by, contact, self.liveness.next_timer(now, silent_s))
         return min((timer for timer in timers if timer is not None), default=None)
 
     def handle_timer(self, now: float, silent_s: Mapping[str, float]) -> list[FollowerOutput]:
@@ -215,7 +239,10 @@ class Follower:
         if self._replan_by is not None and now >= self._replan_by:
             fault = Fault(self.host, "UNAVAILABLE", f"{self.host} did not plan again in time")
             return self.close(fault, Ending.LOST)
-        outputs: list[FollowerOutput] = []
+        finding = self._contact.handle_timer(now, silent_s.get(self.host))
+        if finding is Finding.IS_CUT_OFF:
+            return self.close(self._cut_off(), Ending.LOST)
+        outputs: list[FollowerOutput] = [Ask(self.host)] if finding is Finding.ASKS else []
         for verdict in verdicts:
             match verdict:
                 case Suspected(member):
@@ -225,6 +252,13 @@ class Follower:
         return outputs + (self._vote() if any(isinstance(verdict, Died) for verdict in verdicts) else [])
 
     # ---- Shared steps
+
+    def _cut_off(self) -> Fault:
+        sentence = (
+            f"{self.name} heard nothing of {self.host}, the host, for {CUT_OFF_S:.0f} s, neither over a link nor"
+            " from the rendezvous: the others may have gone on without it"
+        )
+        return Fault(self.name, "UNAVAILABLE", sentence)
 
     def _no_successor(self) -> Fault:
         if self._host_fault and self._host_fault.member == self.host:

@@ -23,6 +23,7 @@ LISTEN_S = 5.0  # after its own sleep a member hears what the others say before 
 TAKEOVER_DEADLINE_S = 30.0  # how long a member waits for the others to miss the host too, and for a successor
 HEARING_S = 2.0  # how long somebody who is accused has to say anything at all
 MOST_FALSE_ALARMS = 3  # of one accuser; its own network must be at fault, or its honesty
+ONE_OUTAGE_S = 15.0  # false alarms about different members within this are one: they have one cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ class Liveness:
         self._members = tuple(members)
         self._rendezvous_at = rendezvous_at
         self._departed_at: dict[str, float] = {}  # since when the rendezvous misses a member
+        self._doubted_at: float | None = None  # since when others miss the host, and it said nothing
         self._asked: set[str] = set()  # for these, meanwhile
         self._heard_at: dict[str, float] = {}
         self._left: set[str] = set()  # said goodbye
@@ -69,6 +71,7 @@ class Liveness:
         """This process was asleep, or stopped: what it did not hear meanwhile says nothing of the others."""
         self._listens_until = now + LISTEN_S
         self._departed_at = dict.fromkeys(self._departed_at, now)
+        self._doubted_at = None if self._doubted_at is None else now
         self._asked.clear()
         if self._takeover_by is not None:
             self._takeover_by = now + TAKEOVER_DEADLINE_S
@@ -81,7 +84,7 @@ class Liveness:
         self._heard_at = {member: at for member, at in self._heard_at.items() if member in kept}
         self._left, self._gone, self._asked = self._left & kept, self._gone & kept, self._asked & kept
         if host != self._host:
-            self._host, self._takeover_by = host, None
+            self._host, self._takeover_by, self._doubted_at = host, None, None
             self._await_successor(now)
 
     def receive_message(self, member: str, now: float) -> None:
@@ -91,7 +94,13 @@ class Liveness:
         self._heard_at[member] = now
         self._gone.discard(member)
         if member == self._host:
-            self._takeover_by = None
+            self._takeover_by = self._doubted_at = None
+            self._asked -= {member} - self._departed_at.keys()
+
+    def receive_doubt(self, now: float) -> None:
+        """Another member misses the host: it is asked for, unless its link says that it is there."""
+        if self._doubted_at is None and self._host not in {self._me, *self._gone}:
+            self._doubted_at = now
 
     def receive_goodbye(self, member: str, now: float) -> bool:
         """A member says that it goes. False if it was gone before."""
@@ -107,6 +116,10 @@ class Liveness:
         """The member attends the rendezvous again."""
         self._departed_at.pop(member, None)
         self._asked.discard(member)
+
+    def receive_move(self, rendezvous_at: str) -> None:
+        """The session's room is elsewhere; `rendezvous_at`: who embeds it there, if a member does."""
+        self._rendezvous_at = rendezvous_at
 
     def receive_rendezvous_lost(self, now: float) -> None:
         """The rendezvous does not answer this member."""
@@ -150,6 +163,8 @@ class Liveness:
         if self._listens_until is not None and now < self._listens_until:
             return []
         self._listens_until = None
+        if self._doubted_at is not None and now - silent_s.get(self._host, math.inf) > self._doubted_at:
+            self._doubted_at = None  # its link says that it is there
         if self._takeover_by is not None and now >= self._takeover_by:
             return [NoSuccessor()]
         verdicts: list[Verdict] = []
@@ -169,18 +184,25 @@ class Liveness:
         return [member for member in self._members if member != self._me]
 
     def _may_be_asked(self, member: str) -> bool:
-        return member in self._departed_at and member not in self._asked and member not in self._gone
+        return self._missed_at(member) is not None and member not in self._asked and member not in self._gone
+
+    def _missed_at(self, member: str) -> float | None:
+        """Since when the rendezvous or, if it is the host, others miss it."""
+        since = [self._departed_at[member]] if member in self._departed_at else []
+        since += [self._doubted_at] if member == self._host and self._doubted_at is not None else []
+        return min(since, default=None)
 
     def _missed_since(self, member: str, now: float, silent_s: Mapping[str, float]) -> float:
-        """Since when both the rendezvous and the link, if there is one, miss it."""
-        return max(self._departed_at[member], now - silent_s.get(member, math.inf))
+        """Since when both the rendezvous, or others, and the link, if there is one, miss it."""
+        missed_at = self._missed_at(member)
+        assert missed_at is not None
+        return max(missed_at, now - silent_s.get(member, math.inf))
 
     def _dies_at(self, member: str, now: float, silent_s: Mapping[str, float]) -> float | None:
         """When this member is dead unless something comes from it; None when nothing is held against it."""
         if member in self._gone:
             return None
-        departed_at = self._departed_at.get(member)
-        if departed_at is None or self._answered(member, now, silent_s):
+        if self._missed_at(member) is None or self._answered(member, now, silent_s):
             return now + (LINK_SILENT_S - silent_s[member]) if member in silent_s else None
         allowed_s = LINK_SILENT_AND_GONE_S if member in silent_s else GONE_WITHOUT_LINK_S
         return self._missed_since(member, now, silent_s) + allowed_s
@@ -208,6 +230,7 @@ class FalseAlarm:
     by: str
     is_one_too_many: bool
     accused: str = ""  # empty: the host
+    counts: bool = True  # not where one outage was taken for several losses
 
 
 class Hearings:
@@ -218,26 +241,28 @@ class Hearings:
         self._members: frozenset[str] = frozenset((me,))
         self._open: dict[str, tuple[str, float]] = {}  # accused -> accuser, until when
         self._false_alarms: Counter[str] = Counter()
+        self._outages: dict[str, tuple[float, set[str]]] = {}  # by accuser: since when it raises them, and about whom
 
     def receive_members(self, members: Iterable[str]) -> None:
         """The membership log grew: who is no member is no party to a hearing."""
         self._members = frozenset(members)
         self._open = {accused: hearing for accused, hearing in self._open.items() if accused in self._members}
         self._false_alarms = Counter({name: n for name, n in self._false_alarms.items() if name in self._members})
+        self._outages = {name: outage for name, outage in self._outages.items() if name in self._members}
 
     def receive_accusation(self, accused: str, accuser: str, now: float) -> None:
         """A member says that another one is lost: it is, unless it is heard within `HEARING_S`."""
         if accused not in (accuser, self._me) and {accused, accuser} <= self._members:
             self._open.setdefault(accused, (accuser, now + HEARING_S))
 
-    def receive_message(self, member: str) -> FalseAlarm | None:
+    def receive_message(self, member: str, now: float) -> FalseAlarm | None:
         """A member says something; its accuser, if it has one, raised a false alarm."""
         hearing = self._open.pop(member, None)
-        return self._count(hearing[0], member) if hearing else None
+        return self._count(hearing[0], member, now) if hearing else None
 
-    def receive_doubt(self, by: str) -> FalseAlarm | None:
+    def receive_doubt(self, by: str, now: float) -> FalseAlarm | None:
         """A member holds this one, the host, to be lost."""
-        return self._count(by) if by in self._members else None
+        return self._count(by, "", now) if by in self._members else None
 
     def accuser_of(self, member: str) -> str:
         """Who holds it to be lost, while that is heard; else empty."""
@@ -262,7 +287,17 @@ class Hearings:
             del self._open[accused]
         return [Died(accused) for accused in late]
 
-    def _count(self, by: str, accused: str = "") -> FalseAlarm:
+    def _count(self, by: str, accused: str, now: float) -> FalseAlarm:
         """The host's own alarms are not counted: nobody removes it."""
-        self._false_alarms[by] += by != self._me
-        return FalseAlarm(by, self._false_alarms[by] >= MOST_FALSE_ALARMS, accused)
+        counts = by != self._me and self._is_another_outage(by, accused, now)
+        self._false_alarms[by] += counts
+        return FalseAlarm(by, self._false_alarms[by] >= MOST_FALSE_ALARMS, accused, counts)
+
+    def _is_another_outage(self, by: str, accused: str, now: float) -> bool:
+        """One network that was away may have hidden everybody; nobody twice."""
+        since, hidden = self._outages.get(by, (now - ONE_OUTAGE_S, set()))
+        if now < since + ONE_OUTAGE_S and accused not in hidden:
+            hidden.add(accused)
+            return False
+        self._outages[by] = now, {accused}
+        return True

@@ -47,11 +47,16 @@ class Alone:
 
 
 @dataclass(frozen=True, slots=True)
+class Together:
+    """The host was alone, and hears enough of them again."""
+
+
+@dataclass(frozen=True, slots=True)
 class HostAtFault:
     """Several members say that the host itself breaks the rules."""
 
 
-Judgement = Goes | BeginAnew | CallOut | Alone | HostAtFault
+Judgement = Goes | BeginAnew | CallOut | Alone | Together | HostAtFault
 
 
 class Losses:
@@ -74,11 +79,11 @@ class Losses:
 
     # ---- What happens
 
-    def receive_members(self, members: Sequence[str]) -> None:
+    def receive_members(self, members: Sequence[str], now: float) -> None:
         """The membership log grew."""
         self._members = tuple(members)
         self.hearings.receive_members(members)
-        self._majority.receive_members(members)
+        self._majority.receive_members(members, now)
         self._missing = {name: None for name in self._missing if name in members}
         self._alarms = {edge: by for edge, by in self._alarms.items() if edge <= set(members)}
         self._complaints = defaultdict(
@@ -88,8 +93,7 @@ class Losses:
     def woke(self, now: float) -> None:
         """This process was asleep: what it heard before is old, and what it did not hear says nothing."""
         self._listens_until = now + LISTEN_S
-        self._majority = Majority(self._me)
-        self._majority.receive_members(self._members)
+        self._majority.woke()
 
     def receive_silence(self, silent_s: Mapping[str, float], now: float) -> None:
         """For each linked peer, how long nothing came from it, this process' own sleep included."""
@@ -99,6 +103,11 @@ class Losses:
         """This member itself found another one dead, beyond doubt."""
         self._missing[member] = None
         return self._settle(now)
+
+    def receive_goodbye(self, member: str) -> list[Judgement]:
+        """A member goes by its own word."""
+        self._majority.receive_goodbye(member)
+        return [Goes(member, "left")]
 
     def receive_accusation(self, accused: str, by: str, now: float) -> list[Judgement]:
         """A member can't reach another one."""
@@ -118,7 +127,7 @@ class Losses:
         self._mesh.unlinked(by, self._me)
         if self._mesh.cannot_reach(self._me, by):
             return self._part(frozenset((self._me, by)), now)
-        return self._answer(self.hearings.receive_doubt(by))
+        return self._answer(self.hearings.receive_doubt(by, now))
 
     def receive_unlinked(self, member: str, peer: str) -> None:
         """An end of a link says that it is down: whoever said so before was right."""
@@ -149,7 +158,7 @@ class Losses:
         accuser = self.hearings.accuser_of(member)
         if accuser and self._mesh.cannot_reach(member, accuser):
             judged += self._part(frozenset((member, accuser)), now)
-        return judged + self._answer(self.hearings.receive_message(member)) + self._settle(now)
+        return judged + self._answer(self.hearings.receive_message(member, now)) + self._settle(now)
 
     # ---- Time
 
@@ -189,16 +198,17 @@ class Losses:
         return [CallOut([name for name in self._majority.unheard(now) if name not in self._missing])]
 
     def _await_rest(self, now: float) -> list[Judgement]:
-        """What had cut the host off from most of them may be over for the rest a little later."""
-        if self._back_by is None and self._missing:
+        """What had cut the host off from most of them may be over for the rest a little later; and what comes first was
+        written before, by members that may have gone on without it."""
+        if self._back_by is None:
             self._back_by = now + HEARING_S  # within which those who were heard are heard lately
-            return [CallOut(list(self._missing))]
-        return [] if self._missing and self._back_by is not None and now < self._back_by else self._let_go()
+            return [CallOut(list(self._missing))] if self._missing else []
+        return [] if now < self._back_by else self._let_go()
 
     def _let_go(self) -> list[Judgement]:
         gone, was_alone = [Goes(name, "lost") for name in self._missing], self.is_alone
         self._missing, self._waits_until, self._back_by, self.is_alone = {}, None, None, False
-        return [*gone, *([BeginAnew()] if was_alone else [])]
+        return [Together(), *gone, BeginAnew()] if was_alone else [*gone]
 
     def _part(self, edge: Edge, now: float) -> list[Judgement]:
         """Both ends say that they can't reach each other."""
@@ -220,6 +230,6 @@ class Losses:
             return []
         if alarm.is_one_too_many:
             return [Goes(alarm.by, "removed")]
-        if alarm.by != self._me:
+        if alarm.counts:
             self._alarms[frozenset((alarm.by, alarm.accused or self._me))] = alarm.by
         return [BeginAnew()]

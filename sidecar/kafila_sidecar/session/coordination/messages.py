@@ -141,6 +141,18 @@ class Short:
 
 
 @dataclass(frozen=True, slots=True)
+class WantsToLeave:
+    """The speaker is to leave, and serves until the others have planned without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """A member that is to leave can't be done without; the fault is in its name."""
+
+    fault: Fault
+
+
+@dataclass(frozen=True, slots=True)
 class Goodbye:
     """The speaker leaves."""
 
@@ -190,6 +202,8 @@ Said = (
     | Over
     | Aside
     | Short
+    | WantsToLeave
+    | Needed
     | Goodbye
     | Traced
     | Planned
@@ -220,6 +234,8 @@ def read(speaker: str, control: ring_pb2.Control) -> Said:
             return HasBegun()
         case "ask":
             return Asked(control.ask.member)
+        case "leaving":
+            return WantsToLeave()
         case "goodbye":
             return Goodbye()
         case "measured":
@@ -296,7 +312,10 @@ def read_holds(told: ring_pb2.Holds) -> Lendable:
     return Lendable(held)
 
 
-def _fault(speaker: str, fault: ring_pb2.Fault) -> Lost | Misbehaved | MemberFailed | Over | Aside | Short:
+_AboutSomebody = Lost | Misbehaved | MemberFailed | Over | Aside | Short | Needed
+
+
+def _fault(speaker: str, fault: ring_pb2.Fault) -> _AboutSomebody:
     if fault.kind == "lost":
         return Lost(fault.member)
     if fault.code not in BY_CODE:
@@ -311,6 +330,8 @@ def _fault(speaker: str, fault: ring_pb2.Fault) -> Lost | Misbehaved | MemberFai
             return Aside(told)
         case "short":
             return Short(told.sentence)
+        case "needed":
+            return Needed(told)
         case "misbehaves" if fault.member != speaker:
             return Misbehaved(told)
     raise InvalidInput(f"{speaker} tells a fault of another, or of no known kind")

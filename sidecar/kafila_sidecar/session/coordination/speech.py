@@ -78,8 +78,13 @@ def begun() -> ring_pb2.Control:
     return ring_pb2.Control(begun=ring_pb2.Begun())
 
 
+def leaving() -> ring_pb2.Control:
+    """That this member is to leave, and serves until the others have planned without it."""
+    return ring_pb2.Control(leaving=ring_pb2.Leaving())
+
+
 def fault(told: Fault, kind: str, epoch: int = 0) -> ring_pb2.Control:
     """That a member is "lost", "misbehaves" or is put "aside", that this one has "failed", or that the session is
-    "short" or "over"."""
+    "short" or "over", or can't do without a member: it is "needed"."""
     said = ring_pb2.Fault(member=told.member, kind=kind, code=told.code, sentence=told.sentence)
     return ring_pb2.Control(epoch=epoch, fault=said)

@@ -1,12 +1,36 @@
-"""What this member tells of itself for the planner: its measured costs once, its network whenever that changes."""
+"""What this member tells of itself for the planner: its measured costs, its network whenever that changes, and what its
+stage really takes, until it is measured anew.
+"""
 
 import json
 from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import log
+from typing import Any
 
+from kafila_planner import member_from_json
 from kafila_proto import ring_pb2
-from kafila_sidecar.session.coordination.effects import Json
+from kafila_sidecar.session.coordination.correction import Served, slower_entry
+from kafila_sidecar.session.coordination.effects import Json, Proposal
 
 MOST_REMEMBERED = 8
+WORTH_TELLING = 1.1  # times as long as told, or as short
+MOST_SLOWNESS = 32.0  # times what was measured, or a part of it: whatever a head says that a stage took
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """`slowness`: how many times as long everything takes as was measured."""
+
+    told: ring_pb2.Capability
+    measured: Json
+    slowness: float = 1.0
+
+    @property
+    def json(self) -> Json:
+        read: Json = json.loads(self.told.member_json)
+        return read
 
 
 class Capabilities:
@@ -16,24 +40,58 @@ class Capabilities:
     """
 
     def __init__(self) -> None:
-        self._told: deque[ring_pb2.Capability] = deque(maxlen=MOST_REMEMBERED)
+        self._told: deque[_Entry] = deque(maxlen=MOST_REMEMBERED)
+        self._served = Served()
 
     @property
     def latest(self) -> ring_pb2.Capability | None:
         """None before anything was measured."""
-        return self._told[-1] if self._told else None
+        return self._told[-1].told if self._told else None
 
     @property
     def entries(self) -> list[Json]:
-        return [json.loads(told.member_json) for told in self._told]
+        return [entry.json for entry in self._told]
 
     def measured(self, entry: Json, device: str) -> None:
         """entry: the planner's "members" entry, with its name."""
-        self._told.append(ring_pb2.Capability(member_json=json.dumps(entry), device=device))
+        self._tell(entry, device, 1.0)
 
     def moved(self, network: Json) -> bool:
         """Takes other network fields; false when nothing was measured yet, or nothing is new."""
-        if self.latest is None or self.entries[-1] == (entry := {**self.entries[-1], **network}):
+        if not self._told or self._told[-1].json == {**self._told[-1].json, **network}:
             return False
-        self.measured(entry, self.latest.device)
+        latest = self._told[-1]
+        self._tell({**latest.measured, **network}, latest.told.device, latest.slowness)
         return True
+
+    def served(self, proposal: Proposal, trace: Mapping[str, Any]) -> bool:
+        """Takes the head's record of a request; true when this member's stage takes another time than it told."""
+        planned = self._as_planned(proposal)
+        if planned is None:
+            return False
+        name = planned.measured["name"]
+        times = self._served.add(trace, {name})
+        stage = proposal.stage_of(name)
+        served_s = times.get(name) if times else None
+        if not served_s or stage is None or not stage.cost_s:
+            return False
+        slowness = planned.slowness * served_s / stage.cost_s
+        return self._slower(min(max(slowness, 1 / MOST_SLOWNESS), MOST_SLOWNESS))
+
+    def _slower(self, slowness: float) -> bool:
+        latest = self._told[-1]
+        if abs(log(slowness / latest.slowness)) < log(WORTH_TELLING):
+            return False
+        self._tell(latest.measured, latest.told.device, slowness)
+        return True
+
+    def _as_planned(self, proposal: Proposal) -> _Entry | None:
+        """What of this the plan rests on."""
+        members = {member.name: member for member in proposal.problem.members}
+        mine = members.get(self._told[-1].measured["name"]) if self._told else None
+        return next((one for one in reversed(self._told) if member_from_json(one.json) == mine), None)
+
+    def _tell(self, measured: Json, device: str, slowness: float) -> None:
+        entry = measured if slowness == 1.0 else slower_entry(measured, slowness)
+        told = ring_pb2.Capability(member_json=json.dumps(entry), device=device)
+        self._told.append(_Entry(told, measured, slowness))

@@ -8,6 +8,7 @@ from operator import or_
 from typing import Any, Self
 
 from kafila_sidecar.session.channel.channel import Channel
+from kafila_sidecar.session.coordination.leaving import Leaving
 from kafila_sidecar.session.driving.cores import Cores
 from kafila_sidecar.session.driving.jobs import StageDriver
 from kafila_sidecar.session.driving.roster import Roster
@@ -40,12 +41,18 @@ class Glance:
     load: Sequence[int]
 
     @classmethod
-    def at(cls, channel: Channel, cores: Cores, roster: Roster, stage: StageDriver, advice: str) -> Self:
+    def at(
+        cls, channel: Channel, cores: Cores, roster: Roster, stage: StageDriver, advice: str, leaving: Leaving
+    ) -> Self:
         """The session as it is now."""
         follower, coordinator = cores.follower, cores.coordinator
         seen = roster.seen
         return cls(
-            state=(follower.state, follower.fault, follower.shortage, coordinator.waiting_for() if coordinator else ()),
+            state=(
+                *(follower.state, follower.fault, follower.shortage),
+                coordinator.waiting_for() if coordinator else (),
+                *(leaving.has_begun, leaving.kept_back, channel.replanning),
+            ),
             members=(channel.host, [(name, follower.liveness.is_gone(name)) for name in seen]),
             progress=[(name, *view.shown) for name, view in seen.items()],
             plan=follower.proposal.epoch if follower.proposal else 0,

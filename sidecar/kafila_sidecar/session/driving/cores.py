@@ -61,7 +61,7 @@ class Cores:
             name=channel.self_name,
             host=channel.host,
             members=[member.name for member in channel.members],
-            rendezvous_at=channel.founder if channel.terms.rendezvous_at_host else "",
+            rendezvous_at=channel.keeper_of_room,
         )
         self.coordinator = self._make_coordinator() if channel.is_host else None
 
@@ -124,6 +124,7 @@ class Cores:
             match output:
                 case ev.ComputePlan(epoch, problem):
                     await self.do(self.follower.everybody_came())
+                    self._advise("")
                     self._jobs.plan(epoch, problem, partial(self._planned, epoch))
                 case ev.Propose(proposal, problem):
                     self._turns.say(speech.plan(proposal, problem))
@@ -143,8 +144,15 @@ class Cores:
                     self._turns.say(speech.ask(member))
                 case ev.LookForBetter(proposal, problem):
                     self._jobs.look_for_better(proposal, problem, partial(self._found_better, proposal.epoch))
+                case ev.LookWithout(member, problem):
+                    self._jobs.plan(self.epoch, problem, partial(self._planned_without, member))
+                case ev.KeepBack(fault):
+                    self._turns.say(speech.fault(fault, "needed"))
                 case ev.StandStill(fault):
+                    self._channel.stand_still(True)
                     await self.do(self.follower.stand_still(fault, self._now()))
+                case ev.GoOn():
+                    self._channel.stand_still(False)
                 case ev.GiveWay(fault):
                     await self.do(self.follower.close(fault, Ending.LOST))
                 case ev.StepDown(fault):
@@ -164,16 +172,22 @@ class Cores:
             takeovers=self._channel.takeovers,
             started=self.follower.state is not State.FORMING,
             knowledge=self.knowledge,
+            replanning=self._channel.replanning,
         )
 
     async def _planned(self, epoch: int, made: ev.Proposal | Refusal) -> None:
         if self.coordinator:
             await self.obey(self.coordinator.planned(epoch, made, self._now()))
 
+    async def _planned_without(self, member: str, made: ev.Proposal | Refusal) -> None:
+        if self.coordinator:
+            refusal = made if isinstance(made, Refusal) else None
+            await self.obey(self.coordinator.planned_without(member, refusal, self._now()))
+
     async def _found_better(self, epoch: int, gain: float, sentence: str) -> None:
         if self.coordinator:
             self.coordinator.found_better(epoch, gain)
-            self._advise(sentence if self.coordinator.adoption.tells else "")
+            self._advise(sentence)
 
     def _load(self, proposal: ev.Proposal) -> None:
         self._jobs.load(

@@ -13,6 +13,7 @@ from kafila_sidecar.session.coordination.coordinator import Coordinator
 from kafila_sidecar.session.coordination.edges import FormedLink
 from kafila_sidecar.session.coordination.follower import Follower
 from kafila_sidecar.session.coordination.knowledge import Knowledge
+from kafila_sidecar.session.coordination.leaving import Leaving
 from kafila_sidecar.session.coordination.planning import check_proposal
 from kafila_sidecar.session.driving.capability import Capabilities
 from kafila_sidecar.session.driving.cores import Cores, Terms
@@ -25,8 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class Dispatcher:
-    """Takes what members say to the cores, in the driver's turns. `served` hears the head's traces, on the
-    host."""
+    """Takes what members say to the cores, in the driver's turns."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Dispatcher:
         told: Capabilities,
         terms: Terms,
         shares: Shares,
-        served: Callable[[ev.Proposal, Mapping[str, Any]], None],
+        leaving: Leaving,
         introduce: Callable[[], None],
         now: Callable[[], float],
     ) -> None:
@@ -50,13 +50,13 @@ class Dispatcher:
         self._told = told
         self._terms = terms
         self._shares = shares
-        self._served = served
+        self._leaving = leaving
         self._introduce = introduce
         self._now = now
 
     async def hear(self, sender: str, control: ring_pb2.Control) -> None:
         """Whatever another member says shows that it is there."""
-        self._follower.liveness.receive_message(sender, self._now())
+        self._follower.heard(sender, self._now())
         if self._coordinator:
             await self._cores.obey(self._coordinator.heard(sender, self._now()))
         await self.understand(sender, control)
@@ -102,6 +102,10 @@ class Dispatcher:
                 self._knows.has_begun = True
             case messages.MemberFailed(fault) if sender != self._follower.name:
                 await self._gone(sender, self._follower.failed(fault, self._now()))
+            case messages.WantsToLeave() if self._coordinator:
+                await self._cores.obey(self._coordinator.leaves(sender))
+            case messages.Needed(fault) if from_host and fault.member == self._follower.name:
+                self._leaving.receive_refusal(fault.sentence)
             case messages.Goodbye() if sender != self._follower.name:
                 await self._gone(sender, self._follower.left(sender, self._now()))
             case messages.Over(fault) if from_host:
@@ -111,15 +115,21 @@ class Dispatcher:
             case messages.Short(sentence) if from_host:
                 await self._cores.do(self._follower.awaits_memory(sentence))
             case messages.Traced(trace) if self._follower.proposal and sender == self._follower.proposal.head:
-                self._roster.measured(trace)
-                if self._coordinator:
-                    self._served(self._follower.proposal, trace)
+                self._heard_trace(self._follower.proposal, trace)
             case messages.Planned() if from_host:
                 await self._heard_plan(sender, said)
             case messages.MayFetch(epoch) if from_host:
                 await self._cores.do(self._follower.may_fetch(epoch))
             case messages.MayServe(epoch) if from_host:
                 await self._cores.do(self._follower.may_serve(epoch))
+
+    def _heard_trace(self, proposal: ev.Proposal, trace: Mapping[str, Any]) -> None:
+        """What this member's stage took is told to the planner, once it is another time than the plan reckons with."""
+        self._roster.measured(trace)
+        if self._coordinator:
+            self._coordinator.adoption.active(self._now())
+        if self._told.served(proposal, trace) and self._told.latest:
+            self._turns.say(ring_pb2.Control(capability=self._told.latest))
 
     def _heard_candidates(self, sender: str, candidates: Sequence[Candidate]) -> None:
         """Who joined later listens by its first word at the latest; what was said before may not have reached it."""

@@ -7,7 +7,6 @@ cores never see two things at once.
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import KafilaError
@@ -17,9 +16,9 @@ from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.coordination import effects as ev
 from kafila_sidecar.session.coordination import speech
 from kafila_sidecar.session.coordination.coordinator import Coordinator
-from kafila_sidecar.session.coordination.correction import Advice
 from kafila_sidecar.session.coordination.edges import predicted_path
 from kafila_sidecar.session.coordination.follower import Follower
+from kafila_sidecar.session.coordination.leaving import Leaving
 from kafila_sidecar.session.coordination.planning import Packings
 from kafila_sidecar.session.coordination.states import Ending, State
 from kafila_sidecar.session.driving.capability import Capabilities
@@ -41,7 +40,8 @@ from kafila_sidecar.session.driving.turns import (
     StageMisled,
     Turns,
 )
-from kafila_sidecar.session.rendezvous.attendance import RendezvousBack, RendezvousLost
+from kafila_sidecar.session.membership.members import Replanning
+from kafila_sidecar.session.rendezvous.attendance import RendezvousBack, RendezvousLost, RoomGone
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,8 @@ class SessionDriver:
         """`outer`: seconds of a clock that goes on while the machine sleeps."""
         self.channel = channel
         self.roster = Roster(member.name for member in channel.members)
-        self.advice = Advice()
+        self._better_plan = ""  # a sentence on it
+        self.leaving = Leaving()
         self._network = network
         self._standing = standing
         self._stage = stage
@@ -98,7 +99,7 @@ class SessionDriver:
             told=self._told,
             terms=terms,
             shares=shares,
-            served=self._served,
+            leaving=self.leaving,
             introduce=self._introduce,
             now=self._clock.now,
         )
@@ -113,6 +114,11 @@ class SessionDriver:
     def coordinator(self) -> Coordinator | None:
         """Only the host's."""
         return self._cores.coordinator
+
+    @property
+    def better_plan(self) -> str:
+        """On the host, a sentence on a plan that is better than the present one, unless nobody wants to hear of it."""
+        return self._better_plan if self.coordinator and self.coordinator.adoption.tells else ""
 
     # ---- From outside
 
@@ -140,9 +146,20 @@ class SessionDriver:
         """Go on with those who are present; host only."""
         self._turns.soon(self._start)
 
-    def leave(self) -> None:
-        """Closes the session here; whoever runs the driver says goodbye on the channel afterwards."""
-        self._turns.soon(lambda: self._cores.do(self.follower.close(None, Ending.LEFT)))
+    def replan(self) -> None:
+        """Takes the better plan that is known; host only."""
+        self._turns.soon(self._replan)
+
+    def rule(self, replanning: Replanning) -> None:
+        """What is done with a better plan from now on; host only."""
+        if self.coordinator:
+            self.coordinator.adoption.mode = replanning
+            self._turns.soon(self._nothing)
+
+    def leave(self, *, at_once: bool = False) -> None:
+        """Closes the session here; whoever runs the driver says goodbye on the channel afterwards. While answers run,
+        unless it was said before, the others plan without this member first."""
+        self._turns.soon(self._goodbye if at_once or self.leaving.has_begun or not self._serves else self._drain)
 
     def abort(self, fault: ev.Fault, ending: Ending) -> None:
         """Closes the session here by what went wrong around the driver, or in it."""
@@ -167,7 +184,7 @@ class SessionDriver:
     def _next_timer(self) -> float | None:
         """When something is due, unless something happens before; None: nothing is waited for."""
         timers = [self.follower.next_timer(self._clock.now(), self._silent_s)]
-        timers += [self.coordinator.next_timer()] if self.coordinator else []
+        timers += [self.leaving.next_timer(), *([self.coordinator.next_timer()] if self.coordinator else [])]
         return min((timer for timer in timers if timer is not None), default=None)
 
     def _notice_nap(self) -> None:
@@ -185,6 +202,8 @@ class SessionDriver:
                 self.coordinator.adoption.active(self._clock.now())
             silent_s = {peer: link.silent_s() for peer, link in self._standing.up.items()}
             await self._cores.obey(self.coordinator.handle_timer(self._clock.now(), silent_s))
+        if self.leaving.is_over(self._clock.now(), serves=self._serves):
+            await self._goodbye()
 
     async def _handle(self, item: Item | None) -> None:
         match item:
@@ -208,11 +227,14 @@ class SessionDriver:
                 self.follower.liveness.receive_departure(name, self._clock.now())
             case events.MemberReturned(name):
                 self.follower.liveness.receive_return(name)
-            case RendezvousLost():
-                self.follower.liveness.receive_rendezvous_lost(self._clock.now())
+            case RendezvousLost() | RoomGone():
+                self.follower.rendezvous_lost(self._clock.now())
             case RendezvousBack():
-                self.follower.liveness.receive_rendezvous_back()
+                self.follower.rendezvous_back()
+            case events.HostMissed():
+                self.follower.liveness.receive_doubt(self._clock.now())
             case events.RoomMoved():
+                self.follower.liveness.receive_move(self.channel.keeper_of_room)
                 self._network.moved(list(self._standing.up))
             case LinkChanged(peer, link, error):
                 await self._link_changed(peer, link, error)
@@ -311,6 +333,8 @@ class SessionDriver:
         self._turns.say(speech.candidates(self._network.candidates()))
         self._tell_capability()
         self._tell_holds()
+        if self.leaving.has_begun:
+            self._turns.say(speech.leaving())
 
     def _tell_holds(self) -> None:
         """What others may take from here."""
@@ -325,17 +349,32 @@ class SessionDriver:
         if self.coordinator:
             await self._cores.obey(self.coordinator.start(self._clock.now()))
 
-    def _served(self, proposal: ev.Proposal, trace: Mapping[str, Any]) -> None:
+    async def _replan(self) -> None:
         if self.coordinator:
-            self.coordinator.adoption.active(self._clock.now())
-        self._tasks.create_task(self._advise(proposal, trace), name="advise")
+            await self._cores.obey(self.coordinator.replan(self._clock.now()))
 
     def _advised(self, sentence: str) -> None:
-        self.advice.sentence = sentence
+        self._better_plan = sentence
 
-    async def _advise(self, proposal: ev.Proposal, trace: Mapping[str, Any]) -> None:
-        await self.advice.take(proposal, trace)
-        self.look()
+    # ---- Leaving
+
+    @property
+    def _serves(self) -> bool:
+        """Whether answers run through this member's stage, or were asked here; between two epochs they wait."""
+        under_way = self._stage.active_sequences or self._stage.answers_here
+        return bool(under_way) or (self.leaving.has_begun and self.follower.state is not State.READY)
+
+    async def _drain(self) -> None:
+        self.leaving.begin(self._clock.now())
+        self._turns.say(speech.leaving())
+        self._tasks.create_task(self._answered(), name="wait for own answers")
+
+    async def _answered(self) -> None:
+        await self._stage.answered()
+        self._turns.soon(self._nothing)
+
+    async def _goodbye(self) -> None:
+        await self._cores.do(self.follower.close(None, Ending.LEFT))
 
     async def _say(self, control: ring_pb2.Control) -> None:
         """To everybody, this member included."""
@@ -343,7 +382,7 @@ class SessionDriver:
         await self._dispatcher.understand(self.follower.name, control)
 
     def _glance(self) -> Glance:
-        return Glance.at(self.channel, self._cores, self.roster, self._stage, self.advice.sentence)
+        return Glance.at(self.channel, self._cores, self.roster, self._stage, self.better_plan, self.leaving)
 
     @property
     def _silent_s(self) -> Mapping[str, float]:

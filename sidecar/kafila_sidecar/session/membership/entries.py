@@ -7,6 +7,7 @@ from kafila_proto import ring_pb2
 from kafila_sidecar.session.membership import rekey
 from kafila_sidecar.session.membership.identity import Identity
 from kafila_sidecar.session.membership.log import PURPOSE, Log
+from kafila_sidecar.session.membership.members import Replanning
 
 
 def found_log(identity: Identity, *, session: bytes, terms: ring_pb2.SessionTerms, name: str, mailbox: int) -> Log:
@@ -46,6 +47,11 @@ def take_over(log: Log, identity: Identity, *, proof: ring_pb2.TakenOver, new_ke
 def lock(log: Log, identity: Identity, *, locked: bool) -> ring_pb2.SignedEntry:
     """Locks or unlocks the session."""
     return _extend(log, identity, ring_pb2.LogEntry(locked=ring_pb2.Locked(locked=locked)))
+
+
+def rule(log: Log, identity: Identity, *, replanning: Replanning) -> ring_pb2.SignedEntry:
+    """Says what is done with a better plan."""
+    return _extend(log, identity, ring_pb2.LogEntry(replanning=ring_pb2.Replanning(replanning=replanning)))
 
 
 def _extend(log: Log, identity: Identity, change: ring_pb2.LogEntry, new_key: bytes = b"") -> ring_pb2.SignedEntry:

@@ -24,6 +24,8 @@ from kafila_sidecar.session.membership.members import (
     Member,
     Membership,
     Rejoined,
+    Replanning,
+    Ruling,
     TookOver,
 )
 from kafila_sidecar.session.membership.rivals import ForkedByHost, Heads, Takeover, judge
@@ -288,6 +290,8 @@ class Log:
                 return TookOver(self.now.host_member, taken.reason, taken.rekey, successor, taken.standing)
             case "locked":
                 return Locking(entry.locked.locked)
+            case "replanning":
+                return Ruling(_replanning(entry.replanning.replanning))
             case "returned":
                 return self._returned(entry.returned, entry.index)
             case _:
@@ -341,6 +345,13 @@ def replay(session: bytes, entries: Iterable[ring_pb2.SignedEntry]) -> Log:
     if not len(log):
         raise InvalidInput("the membership log has no entries")
     return log
+
+
+def _replanning(text: str) -> Replanning:
+    try:
+        return Replanning(text)
+    except ValueError:
+        raise InvalidInput(f"{text[:20]!r} is nothing that is done with a better plan") from None
 
 
 def _check_digest(digest: bytes) -> None:

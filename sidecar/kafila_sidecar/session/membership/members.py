@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from types import MappingProxyType
 
 LARGEST_SESSION = 64  # members; the planner's limit
@@ -68,8 +69,23 @@ class Locking:
     locked: bool
 
 
+class Replanning(StrEnum):
+    """What is done with a better plan."""
+
+    ASK = "ask"  # people are told
+    AUTO = "auto"  # and it is taken when it gains enough
+    NEVER = "never"  # nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """An entry that says what is done with a better plan."""
+
+    replanning: Replanning
+
+
 Removal = Gone | TookOver
-Change = Joined | Rejoined | Removal | Locking
+Change = Joined | Rejoined | Removal | Locking | Ruling
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +95,7 @@ class Membership:
     members: Mapping[str, Member] = field(default_factory=lambda: MappingProxyType({}))  # in the order of joining
     host: str = ""  # the host's name: the founder, or the latest successor
     locked: bool = False
+    replanning: Replanning | None = None  # None: as the terms say
     key_number: int = 1  # of the session's key
     takeovers: int = 0  # how often somebody began to be the host anew: each succession, and each return of the host
 
@@ -101,6 +118,8 @@ class Membership:
                 return self._with_again(member)
             case Locking(locked):
                 return replace(self, locked=locked)
+            case Ruling(replanning):
+                return replace(self, replanning=replanning)
             case Gone(member):
                 return self._without(member)
             case TookOver(member, successor=successor):

@@ -9,6 +9,7 @@ import pytest
 from kafila_sidecar.errors import Denied, InvalidInput, NotFound, Refused, Unavailable
 from kafila_sidecar.session.admission.host import MOST_GUESSES
 from kafila_sidecar.session.channel.events import HostChanged, MemberJoined, MemberRemoved, MessageFrom
+from kafila_sidecar.session.membership.members import Replanning
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress
 from kafila_sidecar.session.rendezvous.code import Code
 from tests.sidecar.session.channel_world import ChannelPerson, Company, knock, rendezvous
@@ -60,6 +61,21 @@ async def test_kick_when_done_then_old_code_and_old_member_are_out_and_the_other
         await company.join(host.channel.code, "ben")
         await anna.hear(MemberJoined)
         assert eve.heard == []
+        await company.end()
+
+
+async def test_host_when_it_stands_still_then_nobody_comes_in_or_is_put_out_until_it_goes_on(company: Company) -> None:
+    async with rendezvous(tls=True) as address:
+        people = await village(company, address, "anna", "eve")
+        host, _, eve = people.values()
+        host.channel.stand_still(True)
+        with pytest.raises(Unavailable, match="host, the host, hears too few of the members now"):
+            await company.join(host.channel.code, "ben")
+        host.channel.remove("eve", "removed")
+        assert [member.name for member in host.channel.members] == ["host", "anna", "eve"]
+        host.channel.stand_still(False)
+        assert await eve.hear(MemberRemoved) == MemberRemoved("eve", "removed")
+        await company.join(host.channel.code, "ben")
         await company.end()
 
 
@@ -164,6 +180,23 @@ async def test_approach_when_all_members_are_gone_then_no_host(company: Company)
             await person.channel.leave()
         with pytest.raises(NotFound):
             await knock(code, "ben")
+        await company.end()
+
+
+async def test_rule_when_the_host_leaves_then_it_holds_under_the_successor_and_no_other_member_makes_it(
+    company: Company,
+) -> None:
+    async with rendezvous(tls=False) as address:
+        people = await village(company, address, "anna", "ben")
+        host, anna, ben = people.values()
+        assert host.channel.replanning is Replanning.AUTO
+        with pytest.raises(Refused, match="only the host"):
+            ben.channel.rule(Replanning.NEVER)
+        host.channel.rule(Replanning.ASK)
+        host.channel.rule(Replanning.ASK)
+        await host.channel.leave()
+        await ben.hear(HostChanged)
+        assert anna.channel.replanning is ben.channel.replanning is Replanning.ASK
         await company.end()
 
 

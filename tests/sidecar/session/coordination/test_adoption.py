@@ -2,8 +2,9 @@
 
 import pytest
 
-from kafila_sidecar.session.coordination.adoption import IDLE_AFTER_S, PAUSE_S, Adoption, Replanning
+from kafila_sidecar.session.coordination.adoption import IDLE_AFTER_S, PAUSE_S, Adoption
 from kafila_sidecar.session.coordination.effects import LookForBetter
+from kafila_sidecar.session.membership.members import Replanning
 from tests.sidecar.session.party import formed
 
 
@@ -81,3 +82,33 @@ def test_newcomer_when_the_session_is_ready_then_it_is_an_entry_point_before_it_
     assert "dan" not in party.loads
     looks = party.coordinator.measured("dan", {"memory_bytes": 1}, party.now)
     assert [one for one in looks if isinstance(one, LookForBetter)]
+
+
+def test_session_when_somebody_wants_the_better_plan_then_it_is_taken_whatever_the_rule_says() -> None:
+    party = formed()
+    before, coordinator = party.serving["ada"], party.coordinator
+    coordinator.adoption.mode = Replanning.ASK
+    assert coordinator.replan(party.now) == []  # there is none
+    coordinator.found_better(party.proposals[-1].epoch, 0.06)
+    assert coordinator.next_timer() is None
+    party.obey(coordinator.replan(party.now))
+    party.pump()
+    assert party.serving["ada"] > before
+    assert coordinator.replan(party.now) == []
+
+
+def test_newcomer_when_answers_run_then_its_plan_is_taken_once_they_have_ended() -> None:
+    party = formed(wanted=3)
+    party.join("dan")
+    coordinator = party.coordinator
+    looks = coordinator.measured("dan", {"memory_bytes": 1}, party.now)
+    (look,) = [one for one in looks if isinstance(one, LookForBetter)]
+    assert {member["name"] for member in look.problem["members"]} == {"ada", "bob", "cyd", "dan"}
+    for _ in range(4):  # answers, one after another
+        coordinator.adoption.active(party.now)
+        coordinator.found_better(look.proposal.epoch, 0.2)
+        party.advance(IDLE_AFTER_S - 1.0)
+        assert "dan" not in party.loads
+    party.advance(1.0)
+    assert "dan" in party.loads
+    assert set(party.serving.values()) == {party.proposals[-1].epoch}

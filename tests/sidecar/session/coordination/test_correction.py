@@ -9,9 +9,11 @@ from kafila_sidecar.session.coordination.correction import (
     REQUESTS,
     SHORTEST_ANSWER_TOKENS,
     Served,
-    look_for_better,
+    look_anew,
+    slower_entry,
 )
 from kafila_sidecar.session.coordination.effects import Proposal
+from kafila_sidecar.session.driving.capability import MOST_SLOWNESS
 from tests.sidecar.session.driver_world import MODEL
 
 
@@ -25,10 +27,13 @@ def member(name: str, block_s: float) -> Any:
     return {"name": name, "memory_bytes": 1e9, **times, **place}
 
 
+def problem(**slowness: float) -> Any:
+    members = [slower_entry(member(name, 0.01), slowness.get(name, 1.0)) for name in ("ada", "bob")]
+    return {"model": MODEL, "context_tokens": 64, "concurrency": 1, "require": ["all"], "members": members}
+
+
 def proposal() -> Proposal:
-    members = [member("ada", 0.01), member("bob", 0.01)]
-    problem = {"model": MODEL, "context_tokens": 64, "concurrency": 1, "require": ["all"], "members": members}
-    read = kafila_planner.problem_from_json(problem)
+    read = kafila_planner.problem_from_json(problem())
     plan = kafila_planner.make_plan(read)
     assert isinstance(plan, kafila_planner.Plan)
     return Proposal(1, read, plan)
@@ -56,9 +61,10 @@ def test_served_when_a_trace_names_others_then_they_are_not_kept() -> None:
 
 
 async def test_better_plan_when_a_stage_serves_far_slower_then_proposed_in_one_sentence() -> None:
-    sentence = await look_for_better(proposal(), {"ada": 0.3, "bob": 0.01})
+    gain, sentence = await look_anew(proposal(), problem(ada=30.0))
     assert "another division" in sentence
-    assert await look_for_better(proposal(), {}) == ""
+    assert gain > 0.05
+    assert await look_anew(proposal(), problem()) == (0.0, "")
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1e-9, 600.0])
@@ -66,4 +72,5 @@ async def test_better_plan_when_a_stage_serves_far_slower_then_proposed_in_one_s
 async def test_better_plan_when_times_are_at_the_edge_of_what_is_believed_then_no_error(
     seconds: float, name: str
 ) -> None:
-    await look_for_better(proposal(), {name: seconds})
+    slowness = min(max(seconds / 0.01, 1 / MOST_SLOWNESS), MOST_SLOWNESS)
+    await look_anew(proposal(), problem(**{name: slowness}))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from kafila_sidecar.session.coordination.effects import Fault, FollowerOutput
+from kafila_sidecar.session.coordination.effects import Fault, FollowerOutput, StopServing
 from kafila_sidecar.session.coordination.follower import REPLAN_DEADLINE_S, Follower
 from kafila_sidecar.session.coordination.liveness import TAKEOVER_DEADLINE_S
 from kafila_sidecar.session.coordination.states import Ending, State
@@ -49,3 +49,14 @@ def test_member_when_the_session_ends_for_it_then_it_knows_how_and_a_second_end_
 
 def test_member_when_the_session_goes_on_then_it_has_no_ending() -> None:
     assert {follower.ending for follower in formed().machines.values()} == {None}
+
+
+@pytest.mark.parametrize("state", [State.LINKING, State.FETCHING, State.READY, State.REPLANNING])
+def test_member_when_the_model_does_not_fit_any_more_then_it_waits_without_a_deadline(state: State) -> None:
+    cyd = Follower(name="cyd", host="ada", members=("ada", "bob", "cyd"))
+    cyd.state = state
+    stopped = cyd.awaits_memory("208 MB short; lost and not back yet: bob")
+    assert [type(output) for output in stopped] == ([] if state is State.REPLANNING else [StopServing])
+    assert (cyd.state, cyd.ending) == (State.REPLANNING, None)
+    assert cyd.shortage == "208 MB short; lost and not back yet: bob"
+    assert cyd.next_timer(0.0, {}) is None

@@ -4,13 +4,10 @@ from random import Random
 
 import pytest
 
-from kafila_sidecar.session.coordination.coordinator import (
-    FETCH_SILENCE_S,
-    LINK_DEADLINE_S,
-    MEASURE_DEADLINE_S,
-)
+from kafila_planner import Refusal
 from kafila_sidecar.session.coordination.effects import (
     Accuse,
+    AwaitMemory,
     ComputePlan,
     CoordinatorOutput,
     Dissolve,
@@ -21,6 +18,11 @@ from kafila_sidecar.session.coordination.effects import (
 )
 from kafila_sidecar.session.coordination.liveness import LINK_SILENT_S
 from kafila_sidecar.session.coordination.states import Decision, Phase, State, Step, decide, follow
+from kafila_sidecar.session.coordination.waits import (
+    FETCH_SILENCE_S,
+    LINK_DEADLINE_S,
+    MEASURE_DEADLINE_S,
+)
 from tests.sidecar.session.party import NAMES, CoreParty, formed, plan_for
 
 
@@ -217,3 +219,29 @@ def test_coordinator_when_it_fetches_then_its_timer_is_the_silence_of_whoever_sp
     assert party.coordinator.next_timer() == 50.0 + FETCH_SILENCE_S
     assert party.coordinator.handle_timer(50.0 + FETCH_SILENCE_S - 0.1) == []
     assert [type(output) for output in party.coordinator.handle_timer(50.0 + FETCH_SILENCE_S)] == [Dissolve]
+
+
+def test_session_that_was_ready_when_the_rest_cant_hold_the_model_then_it_waits_for_who_was_lost_and_goes_on() -> None:
+    party = formed()
+    host, now = party.coordinator, party.now
+    asked = [one for one in host.members_changed(("ada", "bob"), now) if isinstance(one, ComputePlan)][-1]
+    short = host.planned(asked.epoch, Refusal("208 MB short", "", 1, ()), now)
+    assert [(type(one), one.fault.sentence) for one in short if isinstance(one, AwaitMemory)] == [
+        (AwaitMemory, "208 MB short; lost and not back yet: cyd")
+    ]
+    assert host.next_timer() is None
+    host.members_changed(("ada", "bob", "cyd"), now)
+    entry = next(member for member in asked.problem["members"] if member["name"] == "bob")
+    assert [one for one in host.measured("cyd", {**entry, "name": "cyd"}, now) if isinstance(one, ComputePlan)]
+
+
+@pytest.mark.parametrize("how", ["left", "removed"])
+def test_session_that_was_ready_when_who_is_gone_cant_come_back_then_it_is_not_named(how: str) -> None:
+    party = formed()
+    host, now = party.coordinator, party.now
+    if how == "left":
+        host.lost("cyd", "left", now)
+    changed = host.members_changed(("ada", "bob"), now, anew=how == "removed")
+    asked = [one for one in changed if isinstance(one, ComputePlan)][-1]
+    short = host.planned(asked.epoch, Refusal("208 MB short", "", 1, ()), now)
+    assert [one.fault.sentence for one in short if isinstance(one, AwaitMemory)] == ["208 MB short"]

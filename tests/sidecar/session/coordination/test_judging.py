@@ -2,8 +2,8 @@
 
 import pytest
 
-from kafila_sidecar.session.coordination.coordinator import ROLL_CALL_S, Coordinator
-from kafila_sidecar.session.coordination.effects import Ask, ComputePlan, GiveWay, Proposal, Remove, StandStill
+from kafila_sidecar.session.coordination.coordinator import Coordinator
+from kafila_sidecar.session.coordination.effects import Ask, ComputePlan, GiveWay, GoOn, Proposal, Remove, StandStill
 from kafila_sidecar.session.coordination.knowledge import Knowledge
 from kafila_sidecar.session.coordination.liveness import HEARING_S, LINK_SILENT_S, LISTEN_S, MOST_FALSE_ALARMS
 from kafila_sidecar.session.coordination.losses import ALONE_DEADLINE_S, BeginAnew, Goes, Losses
@@ -11,6 +11,7 @@ from kafila_sidecar.session.coordination.losses import ROLL_CALL_S as CALL_OUT_S
 from kafila_sidecar.session.coordination.mesh import Mesh
 from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
 from kafila_sidecar.session.coordination.states import Ending, State
+from kafila_sidecar.session.coordination.waits import ROLL_CALL_S
 from tests.sidecar.session.party import CoreParty
 
 FOUR = ("ada", "bob", "cyd", "dan")
@@ -120,7 +121,7 @@ def test_complaint_when_two_members_have_it_of_one_then_that_one_goes_by_name() 
 
 def test_complaint_when_one_member_has_it_of_several_then_it_goes_itself() -> None:
     losses = Losses("ada", Mesh())
-    losses.receive_members(FOUR)
+    losses.receive_members(FOUR, 0.0)
     judged = [losses.receive_complaint(accused, "bob") for accused in ("cyd", "dan")]
     assert judged == [[BeginAnew()], [Goes("bob", "removed")]]
 
@@ -176,6 +177,7 @@ def test_host_when_it_hears_more_than_half_again_then_it_waits_a_little_for_the_
     coordinator.heard("dan", now + 1.0)
     outputs = coordinator.handle_timer(now + HEARING_S, dict.fromkeys(("bob", "cyd", "dan"), 0.5))
     assert {one.member for one in outputs if isinstance(one, Remove)} == {"eve"}
+    assert outputs[0] == GoOn()
     assert [one for one in outputs if isinstance(one, ComputePlan)]
 
 

@@ -10,6 +10,7 @@ from kafila_sidecar.session.coordination.liveness import (
     HEARING_S,
     LINK_SILENT_AND_GONE_S,
     LINK_SILENT_S,
+    ONE_OUTAGE_S,
     TAKEOVER_DEADLINE_S,
     Died,
     Hearings,
@@ -92,6 +93,24 @@ def test_rendezvous_when_lost_then_whoever_embeds_it_is_missed(at: str) -> None:
     assert liveness.next_timer(0.0, {}) is None
 
 
+@pytest.mark.parametrize(
+    ("silent_s", "heard", "is_gone"), [({}, False, True), ({}, True, False), ({"ada": 0.4}, False, False)]
+)
+def test_host_when_others_miss_it_then_it_is_asked_for_and_judged_by_what_comes(
+    silent_s: dict[str, float], heard: bool, is_gone: bool
+) -> None:
+    liveness = judged_by_cyd()
+    liveness.receive_doubt(10.0)
+    if not silent_s:
+        assert liveness.handle_timer(10.0 + ASK_AFTER_S, {}) == [Suspected("ada")]
+    if heard:
+        liveness.receive_message("ada", 11.0)
+    liveness.handle_timer(10.0 + GONE_WITHOUT_LINK_S, silent_s)
+    assert liveness.is_gone("ada") is is_gone
+    if not is_gone:
+        assert liveness.next_timer(13.0, {}) is None  # the doubt is over
+
+
 @given(
     st.lists(
         st.one_of(
@@ -142,4 +161,24 @@ def test_hearing_when_it_is_over_then_the_silent_one_died_and_the_timer_is_gone(
     assert hearings.handle_timer(10.0 + HEARING_S - 0.1) == []
     assert hearings.handle_timer(10.0 + HEARING_S) == [Died("bob")]
     assert hearings.next_timer() is None
-    assert hearings.receive_message("bob") is None
+    assert hearings.receive_message("bob", 13.0) is None
+
+
+def test_hearing_when_one_outage_hides_several_then_it_is_one_false_alarm_and_the_same_one_again_is_another() -> None:
+    hearings = Hearings("ada")
+    hearings.receive_members(NAMES)
+    alarms = []
+    for accused, at in (("cyd", 10.0), ("dan", 10.0), ("cyd", 11.0), ("dan", 11.0 + ONE_OUTAGE_S)):
+        hearings.receive_accusation(accused, "bob", at)
+        alarms.append(hearings.receive_message(accused, at))
+    told = [(alarm.counts, alarm.is_one_too_many) for alarm in alarms if alarm]
+    assert told == [(True, False), (False, False), (True, False), (True, True)]
+
+
+def test_member_when_the_room_moved_then_who_keeps_the_new_one_is_missed_with_it() -> None:
+    liveness = Liveness(me="ada", host="ada", members=NAMES, rendezvous_at="bob")
+    liveness.receive_move("cyd")
+    liveness.receive_rendezvous_lost(10.0)
+    assert liveness.handle_timer(10.0 + ASK_AFTER_S, {}) == [Suspected("cyd")]
+    liveness.receive_rendezvous_back()
+    assert liveness.next_timer(11.0, {}) is None

@@ -2,7 +2,6 @@
 
 import pytest
 
-from kafila_sidecar.session.coordination.coordinator import MEASURE_DEADLINE_S
 from kafila_sidecar.session.coordination.effects import Accuse, Ask, Remove, StopServing, Vote
 from kafila_sidecar.session.coordination.follower import Follower
 from kafila_sidecar.session.coordination.liveness import (
@@ -14,6 +13,7 @@ from kafila_sidecar.session.coordination.liveness import (
     TAKEOVER_DEADLINE_S,
 )
 from kafila_sidecar.session.coordination.states import State
+from kafila_sidecar.session.coordination.waits import MEASURE_DEADLINE_S
 from tests.sidecar.session.party import CoreParty, formed
 
 

@@ -42,12 +42,44 @@ def test_running_time_when_whatever_passes_then_it_never_goes_back_and_is_never_
 
 def test_majority_when_who_was_heard_falls_silent_then_it_is_gone_until_enough_are_heard() -> None:
     majority = Majority("ada")
-    majority.receive_members(("ada", "bob", "cyd", "dan"))
+    majority.receive_members(("ada", "bob", "cyd", "dan"), 0.0)
     for name in ("bob", "cyd"):
         majority.receive_message(name, 10.0)
     assert majority.is_here(10.0 + FRESH_S)
     assert not majority.is_here(10.1 + FRESH_S)
     majority.receive_silence({"bob": 0.5, "dan": 0.5, "zoe": 0.1}, 20.0)
     assert majority.unheard(20.0) == ["cyd"]
-    majority.receive_members(("ada", "cyd"))
+    majority.receive_members(("ada", "cyd"), 20.0)
+    majority.receive_message("cyd", 20.1)
     assert majority.is_here(99.0)
+
+
+@pytest.mark.parametrize(
+    ("came_or_went", "then"),
+    [
+        (("ada", "bob", "cyd", "dan", "eve"), "a newcomer is heard"),
+        (("ada", "bob", "cyd"), "somebody was removed"),
+    ],
+)
+def test_majority_when_members_changed_after_some_fell_silent_then_those_may_vote_as_it_was(
+    came_or_went: tuple[str, ...], then: str
+) -> None:
+    """Of ada, bob, cyd and dan the first two hear each other, and the others may have gone on with more than half."""
+    majority = Majority("ada")
+    majority.receive_members(("ada", "bob", "cyd", "dan"), 0.0)
+    majority.receive_silence(dict.fromkeys(("bob", "cyd", "dan"), 0.0), 10.0)
+    majority.receive_members(came_or_went, 20.0)
+    majority.receive_silence(dict.fromkeys(set(came_or_went) - {"ada", "cyd", "dan"}, 0.0), 30.0)
+    assert not majority.is_here(30.0)
+    majority.receive_message("cyd", 31.0)
+    assert majority.is_here(31.0)
+
+
+def test_majority_when_those_who_left_are_none_that_vote_then_the_rest_is_enough() -> None:
+    majority = Majority("ada")
+    majority.receive_members(("ada", "bob", "cyd", "dan"), 0.0)
+    majority.receive_members(("ada", "bob", "cyd"), 5.0)  # dan was removed
+    for name in ("cyd", "dan"):
+        majority.receive_goodbye(name)
+    majority.receive_members(("ada", "bob"), 10.0)
+    assert majority.is_here(90.0)

@@ -15,6 +15,7 @@ from kafila_sidecar.session.coordination import speech
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
 from kafila_sidecar.session.coordination.states import Ending, State
 from kafila_sidecar.session.driving.turns import MOST_EVENTS_WAITING
+from kafila_sidecar.session.membership.members import Replanning
 from tests.sidecar.session.driver_world import ENTRY, RunningDriver
 from tests.support.fuzz import INPUTS, mutations
 from tests.support.plans import plan_of, problem_of, stage
@@ -219,11 +220,11 @@ async def test_host_when_two_members_complain_of_one_then_it_goes(start_driver: 
     complaint = speech.fault(Fault("bob", "INTERNAL", "bob sent a state that holds NaN"), "misbehaves")
     coordinator = driven.driver.coordinator
     assert coordinator is not None
-    coordinator.proposal = ring_of("ada", "bob", "cyd", "dan")
+    coordinator._course.proposal = ring_of("ada", "bob", "cyd", "dan")
     driven.channel.says("cyd", complaint)
     await driven.settled()
     assert driven.channel.removals == []
-    coordinator.proposal = ring_of("ada", "cyd", "bob", "dan")
+    coordinator._course.proposal = ring_of("ada", "cyd", "bob", "dan")
     driven.channel.says("dan", complaint)
     await driven.settled()
     assert driven.channel.removals == [("bob", "removed")]
@@ -332,7 +333,7 @@ async def test_driver_when_a_member_says_hostile_things_then_it_stays_as_it_is(s
     assert driven.driver.coordinator is not None
     assert len(driven.driver.coordinator._mesh._up) <= 3
     assert len(driven.driver.roster.edges) <= 3
-    assert set(driven.driver.coordinator._heard) <= {"ada", "bob", "cyd"}
+    assert set(driven.driver.coordinator._course.waits._heard) <= {"ada", "bob", "cyd"}
     epoch = driven.epoch
     driven.channel.remove("cyd", "left")  # whatever it told, the session can be planned again
     await driven.settled()
@@ -437,3 +438,63 @@ async def test_member_when_it_should_succeed_the_host_without_knowing_the_model_
     assert driven.state is State.CLOSED
     assert fault is not None
     assert "before bob had heard what the model consists of" in fault.sentence
+
+
+# ---- Leaving, and what becomes of a better plan
+
+
+async def test_leave_when_nothing_runs_then_it_goes_at_once(start_driver: StartDriver) -> None:
+    driven = await formed(start_driver)
+    driven.driver.leave()
+    await driven.settled()
+    assert (driven.state, driven.driver.follower.ending) == (State.CLOSED, Ending.LEFT)
+
+
+@pytest.mark.parametrize("how", ["asked again", "at once"])
+async def test_leave_when_answers_run_then_it_serves_on_until_it_is_asked_for_again(
+    start_driver: StartDriver, how: str
+) -> None:
+    driven = await formed(start_driver)
+    driven.stage.active_sequences = 1
+    if how == "asked again":
+        driven.driver.leave()
+        await driven.settled()
+        assert driven.state is not State.CLOSED
+        assert "leaving" in driven.channel.bodies()
+    driven.driver.leave(at_once=how == "at once")
+    await driven.settled()
+    assert driven.driver.follower.ending is Ending.LEFT
+
+
+async def test_leave_when_the_host_cant_do_without_then_it_is_said_and_nobody_leaves(start_driver: StartDriver) -> None:
+    driven = await start_driver("bob", "ada", "bob", "cyd")
+    driven.stage.answers_here = 1
+    driven.driver.leave()
+    await driven.settled()
+    needed = Fault("bob", "FAILED_PRECONDITION", "2.0 GB too little without bob")
+    driven.channel.says("cyd", speech.fault(Fault("bob", "FAILED_PRECONDITION", "so says who is no host"), "needed"))
+    await driven.settled()
+    assert driven.driver.leaving.has_begun
+    driven.channel.says("ada", speech.fault(needed, "needed"))
+    await driven.settled()
+    assert driven.state is not State.CLOSED
+    assert driven.driver.leaving.kept_back == needed.sentence
+
+
+async def test_leave_when_the_host_is_another_one_meanwhile_then_that_hears_of_it(start_driver: StartDriver) -> None:
+    driven = await start_driver("cyd", "ada", "bob", "cyd")
+    driven.stage.answers_here = 1
+    driven.driver.leave()
+    await driven.settled()
+    driven.channel.succeeds("bob")
+    await driven.settled()
+    assert driven.channel.bodies().count("leaving") == 2
+
+
+async def test_better_plan_when_nobody_wants_to_hear_of_it_then_it_is_not_told(start_driver: StartDriver) -> None:
+    driven = await formed(start_driver)
+    driven.driver._advised("another division is better")
+    driven.driver.rule(Replanning.NEVER)
+    assert driven.driver.better_plan == ""
+    driven.driver.rule(Replanning.ASK)
+    assert driven.driver.better_plan == "another division is better"

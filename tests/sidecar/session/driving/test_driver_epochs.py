@@ -22,7 +22,7 @@ NAMES = ("ada", "bob", "cyd")
 class Diary:
     """A stage that writes down what is asked of it; loading lasts until it is let go, or fails."""
 
-    active_sequences = weight_bytes = 0
+    active_sequences = answers_here = weight_bytes = 0
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -30,6 +30,8 @@ class Diary:
         self.may_stop = asyncio.Event()
         self.may_stop.set()
         self.fails: Refused | None = None
+
+    async def answered(self) -> None: ...
 
     async def load(self, proposal: Proposal, progress: Progress) -> None:
         self.lines.append(f"load {proposal.epoch}")

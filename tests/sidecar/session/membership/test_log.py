@@ -6,10 +6,10 @@ import pytest
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import Denied, InvalidInput, KafilaError, Refused
-from kafila_sidecar.session.membership.entries import admit, found_log, lock, remove, take_back
+from kafila_sidecar.session.membership.entries import admit, found_log, lock, remove, rule, take_back
 from kafila_sidecar.session.membership.identity import Identity, make_identity
 from kafila_sidecar.session.membership.log import LARGEST_LOG_BYTES, LONGEST_LOG, Gap, Log, replay
-from kafila_sidecar.session.membership.members import Gone, Joined, Locking, Rejoined
+from kafila_sidecar.session.membership.members import Gone, Joined, Locking, Rejoined, Replanning, Ruling
 from kafila_sidecar.session.membership.rivals import Forked
 
 SESSION = bytes(range(16))
@@ -164,6 +164,16 @@ def test_admit_when_certificate_was_removed_before_then_it_does_not_come_back() 
     with pytest.raises(InvalidInput, match="admitted before"):
         admit(log, HOST, name="anna", **keys(ANNA), mailbox=4)
     admit(log, HOST, name="anna", **keys(make_identity()), mailbox=4)
+
+
+def test_rule_when_written_then_everybody_knows_it_and_nothing_else_is_taken_for_one() -> None:
+    log = founded()
+    rule(log, HOST, replanning=Replanning.ASK)
+    copy = replay(SESSION, log.entries)
+    assert (copy.now.replanning, copy.last_change) == (Replanning.ASK, Ruling(Replanning.ASK))
+    with pytest.raises(InvalidInput, match="better plan"):
+        rule(log, HOST, replanning="sometimes")  # type: ignore[arg-type]
+    assert len(log) == 2
 
 
 def test_lock_when_written_then_everybody_knows_and_members_stay() -> None:

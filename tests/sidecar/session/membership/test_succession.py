@@ -4,7 +4,7 @@ import pytest
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import Denied
-from kafila_sidecar.session.channel.events import Doubted, HostChanged, MemberRemoved, MessageFrom
+from kafila_sidecar.session.channel.events import Doubted, HostChanged, HostMissed, MemberRemoved, MessageFrom
 from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.membership import rekey
 from kafila_sidecar.session.membership.entries import admit, take_over
@@ -291,3 +291,55 @@ def test_ballots_when_flooded_then_bounded_by_the_members() -> None:
         miss(village, ("ben",), successor=("anna", "ben", "carl")[number % 3])
     assert len(village["carl"].replica.ballots._votes) == 1
     assert len(village["carl"].replica._early) == 0
+
+
+def test_votes_when_the_heir_does_not_miss_the_host_itself_then_it_hears_that_others_do_and_waits() -> None:
+    village = Village(*NAMES)
+    miss(village, ("ben", "carl", "dora"))
+    assert hosts(village, "host", *NAMES) == {"host"}
+    assert told(village["anna"], HostMissed) == [HostMissed(name) for name in ("ben", "carl", "dora")]
+    village = Village(*NAMES)
+    village.deaf.add("host")
+    miss(village, ("ben", "carl", "dora"))
+    assert hosts(village, *NAMES) == {"host"}
+    assert told(village["anna"], HostMissed) == [HostMissed(name) for name in ("ben", "carl", "dora")]
+    miss(village, ("anna",))
+    assert hosts(village, *NAMES) == {"anna"}
+
+
+def test_votes_when_old_mail_comes_then_nobody_takes_over_before_all_of_it_was_read() -> None:
+    village = Village(*NAMES)
+    anna, host = village["anna"], village["host"]
+    village.deaf |= {"host"}
+    anna.upkeep.listen(True)
+    miss(village, NAMES)
+    assert hosts(village, *NAMES) == {"host"}
+    host.replica.ballots.stood(1)
+    village.deaf.clear()
+    village.do("host", host.upkeep.settle([Doubted("ben")]))
+    anna.upkeep.listen(False)
+    village.do("anna", anna.upkeep.settle([]))
+    assert hosts(village, "host", *NAMES) == {"host"}
+
+
+def test_votes_when_old_mail_was_read_and_the_host_said_nothing_then_the_heir_takes_over() -> None:
+    village = Village(*NAMES)
+    anna = village["anna"]
+    village.deaf.add("host")
+    anna.upkeep.listen(True)
+    miss(village, NAMES)
+    anna.upkeep.listen(False)
+    village.do("anna", anna.upkeep.settle([]))
+    assert hosts(village, *NAMES) == {"anna"}
+
+
+def test_vote_when_the_voter_hears_the_host_again_then_it_is_repeated_to_nobody() -> None:
+    village = Village(*NAMES)
+    village.deaf |= {"anna", "host"}
+    miss(village, ("ben",))
+    village.deaf.discard("host")
+    village.say("host", go(1))
+    village.say("ben", go(2))
+    village.returns("anna")
+    assert MessageFrom("ben", go(2)) in village["anna"].told
+    assert told(village["anna"], HostMissed) == []

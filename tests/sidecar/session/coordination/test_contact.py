@@ -1,0 +1,44 @@
+"""A member that hears nothing of its host by any way finds out by itself."""
+
+import pytest
+
+from kafila_sidecar.session.coordination.effects import Ask, Closed
+from kafila_sidecar.session.coordination.follower import Follower
+from kafila_sidecar.session.coordination.states import Ending, State
+from kafila_sidecar.session.judging.contact import ASK_AFTER_S, CUT_OFF_S
+
+NAMES = ("ada", "bob", "cyd")
+
+
+def member(name: str = "cyd") -> Follower:
+    follower = Follower(name=name, host="ada", members=NAMES)
+    follower.rendezvous_lost(0.0)
+    return follower
+
+
+def test_member_when_it_hears_nothing_of_the_host_then_it_asks_and_leaves_to_come_back() -> None:
+    cyd = member()
+    assert cyd.next_timer(0.0, {}) == ASK_AFTER_S
+    assert cyd.handle_timer(ASK_AFTER_S, {}) == [Ask("ada")]
+    assert cyd.next_timer(ASK_AFTER_S, {}) == CUT_OFF_S
+    assert Closed in map(type, cyd.handle_timer(CUT_OFF_S, {}))
+    assert cyd.ending is Ending.LOST
+    assert cyd.fault is not None
+    assert "heard nothing of ada, the host, for 60 s" in cyd.fault.sentence
+
+
+@pytest.mark.parametrize("what", ["the host answers", "its link stands", "the rendezvous is back"])
+def test_member_when_there_is_any_sign_of_the_host_then_it_stays(what: str) -> None:
+    cyd, silent_s = member(), {"ada": 0.5} if what == "its link stands" else {}
+    cyd.handle_timer(ASK_AFTER_S, silent_s)
+    if what == "the host answers":
+        cyd.heard("ada", ASK_AFTER_S + 1.0)
+    elif what == "the rendezvous is back":
+        cyd.rendezvous_back()
+    cyd.heard("bob", CUT_OFF_S)
+    cyd.handle_timer(CUT_OFF_S, silent_s)
+    assert cyd.state is State.FORMING
+
+
+def test_host_when_the_rendezvous_is_away_then_it_misses_nobody_for_that() -> None:
+    assert member("ada").next_timer(0.0, {}) is None

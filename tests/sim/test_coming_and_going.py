@@ -1,0 +1,70 @@
+"""Somebody joins, or leaves, while four answers run."""
+
+import re
+from collections.abc import Sequence
+
+import pytest
+
+from kafila_sidecar.session.coordination.adoption import IDLE_AFTER_S
+from tests.sim.play import play_schedule
+from tests.sim.schedule import NAMES, Asking, Happening, Schedule, What
+
+ANSWERS = 4
+GAINS_SOME = 13  # seeds in which the newcomer's machine makes the ring faster by over 10 %, and by over 30 %
+GAINS_MUCH = 21
+MEASURED_S = 25.0  # the newcomer has, and is linked
+LOOK_S = 1.0  # how exact the timeline is
+
+
+def schedule(what: What, who: str, *, members: int, tokens: int, seed: int = 1) -> Schedule:
+    """Four answers begin at 20 s, and half a second later it happens."""
+    askings = [Asking(20.0, NAMES[number % 3], (5, 6 + number), tokens) for number in range(ANSWERS)]
+    return Schedule(
+        seed=seed,
+        members=NAMES[:members],
+        happenings=(Happening(20.5, what, (who,)),),
+        askings=tuple(askings),
+        memory_bytes=(700_000_000,) * len(NAMES),
+        calm_at_s=90.0,
+    )
+
+
+def ended_s(told: Sequence[str]) -> list[float]:
+    """When the four ended, with all that is right: see the laws."""
+    return [float(line.split()[0]) for line in told if re.search(r"answer of \d+ tokens ends", line)][:ANSWERS]
+
+
+def planned_s(told: Sequence[str]) -> list[float]:
+    """When each plan that served was first seen."""
+    found = [re.match(r"\s*([\d.]+)\s+ada\s+(?:linking|fetching|ready) epoch (\d+)", line) for line in told]
+    first = {one[2]: float(one[1]) for one in reversed(found) if one}
+    return sorted(first.values())
+
+
+def test_newcomer_when_it_joins_while_four_answers_run_then_they_end_right_and_it_has_a_part_once_idle() -> None:
+    told: list[str] = []
+    outcome = play_schedule(schedule(What.JOIN, "new", members=3, tokens=80, seed=GAINS_SOME), say=told.append)
+    assert outcome.broken == []
+    _, again_s, *_ = planned_s(told)  # in rounds, with links measured between them
+    idle_s = max(ended_s(told)) + IDLE_AFTER_S
+    assert idle_s <= again_s <= idle_s + 2 * LOOK_S
+
+
+def test_newcomer_when_it_gains_much_then_four_answers_go_on_through_the_change() -> None:
+    told: list[str] = []
+    outcome = play_schedule(schedule(What.JOIN, "new", members=3, tokens=80, seed=GAINS_MUCH), say=told.append)
+    assert outcome.broken == []
+    _, again_s, *_ = planned_s(told)  # in rounds, with links measured between them
+    assert again_s < MEASURED_S < min(ended_s(told))
+
+
+@pytest.mark.parametrize("who", ["ada", "bob", "cyd", "dan"])
+def test_member_when_it_leaves_while_four_answers_run_then_they_end_right_and_it_goes_once_it_is_not_needed(
+    who: str,
+) -> None:
+    told: list[str] = []
+    outcome = play_schedule(schedule(What.LEAVE, who, members=4, tokens=20), say=told.append)
+    assert outcome.broken == []
+    assert len(ended_s(told)) == ANSWERS
+    (gone,) = [place for place, line in enumerate(told) if f" {who} " in line and "its session is over: left" in line]
+    assert any(" ready epoch" in line for line in told[:gone] if f" {who} " in line)
