@@ -9,7 +9,6 @@ from kafila_sidecar.errors import InvalidInput, KafilaError
 from kafila_sidecar.net.candidates import Candidate
 from kafila_sidecar.session.coordination import effects as ev
 from kafila_sidecar.session.coordination import messages, speech
-from kafila_sidecar.session.coordination.coordinator import Coordinator
 from kafila_sidecar.session.coordination.edges import FormedLink
 from kafila_sidecar.session.coordination.follower import Follower
 from kafila_sidecar.session.coordination.knowledge import Knowledge
@@ -21,6 +20,7 @@ from kafila_sidecar.session.driving.links import Links
 from kafila_sidecar.session.driving.roster import Roster
 from kafila_sidecar.session.driving.shares import Shares
 from kafila_sidecar.session.driving.turns import Turns
+from kafila_sidecar.session.hosting.coordinator import Coordinator
 
 log = logging.getLogger(__name__)
 

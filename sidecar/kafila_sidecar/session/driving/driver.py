@@ -15,7 +15,6 @@ from kafila_sidecar.session.channel import events
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.coordination import effects as ev
 from kafila_sidecar.session.coordination import speech
-from kafila_sidecar.session.coordination.coordinator import Coordinator
 from kafila_sidecar.session.coordination.edges import predicted_path
 from kafila_sidecar.session.coordination.follower import Follower
 from kafila_sidecar.session.coordination.leaving import Leaving
@@ -40,6 +39,7 @@ from kafila_sidecar.session.driving.turns import (
     StageMisled,
     Turns,
 )
+from kafila_sidecar.session.hosting.coordinator import Coordinator
 from kafila_sidecar.session.membership.members import Replanning
 from kafila_sidecar.session.rendezvous.attendance import RendezvousBack, RendezvousLost
 

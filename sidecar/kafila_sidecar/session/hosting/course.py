@@ -6,7 +6,6 @@ No I/O and no clock: calls carry `now` in seconds of the driver's monotonic cloc
 from collections.abc import Collection, Mapping, Sequence
 
 from kafila_planner import Plan, Refusal
-from kafila_sidecar.session.coordination.adoption import Adoption
 from kafila_sidecar.session.coordination.effects import (
     TOO_SMALL,
     AwaitMemory,
@@ -29,14 +28,15 @@ from kafila_sidecar.session.coordination.effects import (
 from kafila_sidecar.session.coordination.knowledge import Knowledge
 from kafila_sidecar.session.coordination.mesh import Edge
 from kafila_sidecar.session.coordination.planning_terms import ALL, PlanningTerms
-from kafila_sidecar.session.coordination.standby import Standby
 from kafila_sidecar.session.coordination.states import Decision, Phase, decide
-from kafila_sidecar.session.coordination.waits import (
+from kafila_sidecar.session.hosting.adoption import Adoption
+from kafila_sidecar.session.hosting.standby import Standby
+from kafila_sidecar.session.hosting.waits import (
     LINK_DEADLINE_S,
     MEASURE_DEADLINE_S,
     RETELL_DEADLINE_S,
     ROLL_CALL_S,
-    RollCall,
+    SuccessionCall,
     Waits,
 )
 from kafila_sidecar.session.membership.members import Replanning
@@ -69,7 +69,7 @@ class Course:
         self.mesh = knowledge.mesh
         self.standby = Standby(terms.require, knowledge.aside)
         self.waits = Waits()
-        self.roll_call = RollCall(calls=is_successor)
+        self.roll_call = SuccessionCall(calls=is_successor)
         self.adoption = Adoption(replanning)
         self.started = started or knowledge.has_begun
         self.epoch = takeovers * EPOCHS_PER_HOST
@@ -101,6 +101,9 @@ class Course:
     def plan(self, now: float, *, first_round: bool = True) -> list[CoordinatorOutput]:
         """Anew; not for the first time with what the last plan's links turned out to take."""
         self.standby.begin()
+        if not self._planned_members():  # who is leaving is all that is left
+            for name in self.members:
+                self.standby.take_back(name)
         self._round = 1 if first_round else self._round + 1
         self.proposal = None if first_round else self.proposal
         return self._ask_planner(now)
