@@ -4,8 +4,8 @@ Pure functions over frozen values, standard library only: no clock, log, random 
 apart by names, so every member that computes the plan gets the same one. For the same reason floats are added by
 `math.fsum` or one by one, never by `sum`, whose rounding differs between versions of Python.
 
-Imports go down: correction, rows and plan, moving and report, settle, search, division and ring side by side, admission,
-model. `json` knows only the model and the errors, and nothing but `__main__` and this file knows `json`.
+Imports go down: correction, rows and plan, moving and report, settle, search, division and ring side by side,
+admission, model. `json` knows only the model and the errors, and nothing but `__main__` and this file knows `json`.
 """
 
 from kafila_planner.errors import BadInput, BadPlan, BadProblem

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from kafila_proto import ring_pb2
+from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.machine.participation import Participation
 from kafila_sidecar.machine.reaching import Reaching
 from kafila_sidecar.machine.taking_part import StreamRouter
@@ -101,6 +102,13 @@ class DiskKeeper(Keeper):
 
     def forget(self) -> None:
         self._disk.files.pop(KEPT, None)
+
+
+class NoOutlook:
+    """Of members whose disks are not played."""
+
+    async def run(self) -> None: ...
+    def show(self, session: pb.Session) -> None: ...
 
 
 def new_keeper(folder: Path, disk: Disk, process: Process, mailbox: SimMailbox, replica: Replica) -> Keeper:
@@ -249,6 +257,7 @@ def take_part(
         weights=cast(Any, weights),
         stage=stage,
         driver=driver,
+        outlook=NoOutlook(),
         changes=changes,
         typed="",
         note="",

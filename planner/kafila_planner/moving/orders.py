@@ -30,7 +30,7 @@ def _rings(case: Case, best: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def _headed(case: Case, ring: tuple[int, ...], head: int) -> Iterator[tuple[int, ...]]:
-    """The ring as it is, and with another head before the rest: the best plan's, or one that holds a head's matrices."""
+    """The ring as it is, and with another head before the rest: the best plan's, or one that holds head matrices."""
     yield ring
     for member in ring:
         held = case.members[member].holds

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from typing import Protocol
 
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import KafilaError, from_code
@@ -25,6 +26,13 @@ log = logging.getLogger(__name__)
 END_DEADLINE_S = 10.0  # for the driver, once the channel has ended
 
 
+class ShownBeside(Protocol):
+    """Runs beside a session and adds to what people see of it; `outlook.Outlook`."""
+
+    async def run(self) -> None: ...
+    def show(self, session: pb.Session) -> None: ...
+
+
 class Participation:
     """Runs channel and driver together, and shows the session. `taking_part` builds it."""
 
@@ -35,6 +43,7 @@ class Participation:
         weights: SessionWeights,
         stage: Stage,
         driver: SessionDriver,
+        outlook: ShownBeside,
         changes: Changes,
         typed: str,
         note: str,
@@ -47,6 +56,7 @@ class Participation:
         self.weights = weights
         self.stage = stage
         self.driver = driver
+        self._outlook = outlook
         self._changes = changes
         self._snapshots = Snapshots(changes, self.snapshot)
         self._typed = typed
@@ -69,6 +79,7 @@ class Participation:
     async def _run(self) -> None:
         running = asyncio.create_task(self.channel.run(), name=f"channel {self.id}")
         driving = asyncio.create_task(self.driver.run(), name=f"driver {self.id}")
+        outlooking = asyncio.create_task(self._outlook.run(), name=f"outlook {self.id}")
         try:
             await asyncio.wait((running, driving), return_when=asyncio.FIRST_COMPLETED)
             self._close_by((running if running.done() else driving).exception())
@@ -77,7 +88,8 @@ class Participation:
         finally:
             running.cancel()
             driving.cancel()
-            await asyncio.wait((running, driving))
+            outlooking.cancel()
+            await asyncio.wait((running, driving, outlooking))
 
     async def _end_channel(self) -> None:
         """Who comes back says no goodbye."""
@@ -172,6 +184,7 @@ class Participation:
         session.better_plan = self.driver.advice.sentence
         session.active_sequences = self.stage.active_sequences
         session.reserved_memory_bytes = self.stage.weight_bytes
+        self._outlook.show(session)
         return session
 
     def told(self) -> pb.Session:

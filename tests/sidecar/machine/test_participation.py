@@ -59,6 +59,13 @@ class EndingChannel(PlayedChannel):
         self._ended.set()
 
 
+class NoOutlook:
+    """Of a session that is never ready."""
+
+    async def run(self) -> None: ...
+    def show(self, session: pb.Session) -> None: ...
+
+
 def participation(channel: EndingChannel, typed: str = "") -> Participation:
     async def measure() -> tuple[dict[str, Any], str]:
         await asyncio.Event().wait()
@@ -86,6 +93,7 @@ def participation(channel: EndingChannel, typed: str = "") -> Participation:
         weights=cast(Any, SimpleNamespace(checkpoint=CHECKPOINT, in_use=nullcontext)),
         stage=cast(Stage, stage),
         driver=driver,
+        outlook=NoOutlook(),
         changes=changes,
         typed=typed,
         note="at the host",

@@ -40,7 +40,7 @@ from kafila_sidecar.session.coordination.losses import (
     Losses,
 )
 from kafila_sidecar.session.coordination.mesh import Edge
-from kafila_sidecar.session.coordination.planning_terms import ALL, PlanningTerms
+from kafila_sidecar.session.coordination.planning_terms import ALL, PlanningTerms, is_alike
 from kafila_sidecar.session.coordination.standby import Standby
 from kafila_sidecar.session.coordination.states import Decision, Phase, decide
 from kafila_sidecar.session.judging.sources import SOURCE_DEADLINE_S, SourceWaits
@@ -420,7 +420,7 @@ class Coordinator:
         if self.proposal is None:
             return []
         if self._phase is Phase.LINKING and not self._missing_links():
-            if replan and self._round < MAX_ROUNDS and self._problem() != self._asked:
+            if replan and self._round < MAX_ROUNDS and not is_alike(self._problem(), self._asked):
                 return self._plan(now, first_round=False)
             self._decide(Decision.FETCH, now)
             self._heard = dict.fromkeys(self.members, now)
@@ -437,7 +437,7 @@ class Coordinator:
         if self._phase is not Phase.READY or self.proposal is None:
             return []
         problem = self._problem()
-        if problem in (self._asked, self._looked_at):
+        if is_alike(problem, self._asked) or is_alike(problem, self._looked_at):
             return []
         self._looked_at = problem
         return [LookForBetter(self.proposal, problem)]
@@ -498,13 +498,7 @@ class Coordinator:
 
     def _problem(self) -> Json:
         """The planner's input, from what everybody measured; the same bytes whoever builds it."""
-        names = self._planned_members()
-        return {
-            **self.terms.fields(names),
-            "anchor": self.name if self.name in names else names[0],
-            "members": [{**self._knows.capabilities[n], "name": n} for n in names],
-            "edges": self._mesh.entries(names),
-        }
+        return self._knows.problem(self.terms, self._planned_members(), host=self.name)
 
 
 def _refusal(refusal: Refusal) -> str:

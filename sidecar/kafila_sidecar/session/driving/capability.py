@@ -1,4 +1,5 @@
-"""What this member tells of itself for the planner: its measured costs once, its network whenever that changes."""
+"""What this member tells of itself for the planner: its measured costs once, its network and what it holds whenever
+that changes."""
 
 import json
 from collections import deque
@@ -31,9 +32,9 @@ class Capabilities:
         """entry: the planner's "members" entry, with its name."""
         self._told.append(ring_pb2.Capability(member_json=json.dumps(entry), device=device))
 
-    def moved(self, network: Json) -> bool:
-        """Takes other network fields; false when nothing was measured yet, or nothing is new."""
-        if self.latest is None or self.entries[-1] == (entry := {**self.entries[-1], **network}):
+    def moved(self, fields: Json) -> bool:
+        """Takes other fields; false when nothing was measured yet, or nothing is new."""
+        if self.latest is None or self.entries[-1] == (entry := {**self.entries[-1], **fields}):
             return False
         self.measured(entry, self.latest.device)
         return True
