@@ -29,7 +29,7 @@ from typing import Any
 
 import psutil
 
-from tests.e2e.conftest import SMOLLM2, form
+from tests.e2e.conftest import SMOLLM2, create, start, until
 from tests.support.cluster import Cluster, ClusterMember, kill, make_cluster
 from tests.support.smollm2 import smollm2_folder
 
@@ -40,12 +40,13 @@ CALM_S = (8.0, 20.0)  # between two faults
 STOPS_S = (2.0, 10.0, 25.0, 40.0)
 CUTS_S = (3.0, 10.0, 20.0)
 CLIENT_DEADLINE_S = 300.0
+FORM_DEADLINE_S = 180.0
 IN_OWN_NETWORK = "KAFILA_CHAOS_NETWORK"
 TABLE = "kafila_chaos"
 
 
 @dataclass(slots=True)
-class Heard:
+class Outcomes:
     """All that clients saw. `errors`: their sentences."""
 
     right: int = 0
@@ -74,7 +75,7 @@ def main() -> None:
     count = asked.members or chance.choice((3, 4, 5))
     print(f"seed {asked.seed}, {count} members, {asked.minutes:g} minutes", flush=True)
     with make_cluster(*NAMES[:count], folders=(smollm2_folder(),), below=Path(tempfile.mkdtemp())) as cluster:
-        form(cluster, SMOLLM2)
+        form(cluster)
         Chaos(cluster, chance).run(60 * asked.minutes)
 
 
@@ -97,7 +98,7 @@ class Chaos:
         self._chance = chance
         self._members = {member.name: member for member in cluster.members}
         self._stopping = threading.Event()
-        self._heard = Heard()
+        self._heard = Outcomes()
         self._right: dict[str, str] = {}
         self._weights: dict[str, list[Weight]] = {name: [] for name in self._members}
 
@@ -226,6 +227,17 @@ class Chaos:
                     f"{name}: RSS {first.rss_bytes >> 20} to {last.rss_bytes >> 20} MiB,"
                     f" descriptors {first.descriptors} to {last.descriptors}"
                 )
+
+
+def form(cluster: Cluster) -> None:
+    """A session of all members, none of whom it requires."""
+    first, *others = cluster.members
+    wanted = ("--members", str(len(cluster.members)), "--context", "1024", "--concurrency", "2")
+    code, creating = create(first, SMOLLM2, *wanted)
+    joining = [start(member, "session", "join", code, "--yes") for member in others]
+    for command in (creating, *joining):
+        command.communicate(timeout=FORM_DEADLINE_S)
+    until(lambda: all(member.session().get("state") == "ready" for member in cluster.members), FORM_DEADLINE_S)
 
 
 def ask(member: ClusterMember, prompt: str) -> Iterator[tuple[str, float]]:

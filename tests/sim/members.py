@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from kafila_proto import ring_pb2
-from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.machine.participation import Participation
 from kafila_sidecar.machine.reaching import Reaching
 from kafila_sidecar.machine.taking_part import StreamRouter
@@ -36,7 +35,7 @@ from kafila_sidecar.session.membership.log import replay
 from kafila_sidecar.session.rendezvous.code import Code
 from kafila_sidecar.session.rendezvous.elsewhere import nowhere
 from tests.sidecar.session.trust_world import MemoryStore, entropy
-from tests.sim.clock import Life, Process
+from tests.sim.clock import Life, SimProcess
 from tests.sim.links import SimEndpoint
 from tests.sim.model import (
     CHUNK_TOKENS,
@@ -50,6 +49,7 @@ from tests.sim.model import (
     load_shard,
 )
 from tests.sim.rendezvous import SimMailbox
+from tests.support.no_outlook import NoOutlook
 
 VERSIONS = Versions("1.0", planner=1, mlx_lm="2.0")
 KEY = bytes(32)
@@ -90,7 +90,7 @@ def replicas(names: Sequence[str], mailboxes: Sequence[int], seed: int) -> list[
 class DiskKeeper(Keeper):
     """Writes to a machine's played disk, at once. The count of guesses at a code is a file in `folder`."""
 
-    def __init__(self, folder: Path, disk: Disk, kept: KeptSession, process: Process) -> None:
+    def __init__(self, folder: Path, disk: Disk, kept: KeptSession, process: SimProcess) -> None:
         super().__init__(folder, kept)
         self._disk = disk
         self._process = process
@@ -104,14 +104,7 @@ class DiskKeeper(Keeper):
         self._disk.files.pop(KEPT, None)
 
 
-class NoOutlook:
-    """Of members whose disks are not played."""
-
-    async def run(self) -> None: ...
-    def show(self, session: pb.Session) -> None: ...
-
-
-def new_keeper(folder: Path, disk: Disk, process: Process, mailbox: SimMailbox, replica: Replica) -> Keeper:
+def new_keeper(folder: Path, disk: Disk, process: SimProcess, mailbox: SimMailbox, replica: Replica) -> Keeper:
     """Of a member that is new."""
     kept = KeptSession(
         identity=replica.identity,
@@ -123,7 +116,7 @@ def new_keeper(folder: Path, disk: Disk, process: Process, mailbox: SimMailbox, 
     return DiskKeeper(folder, disk, kept, process)
 
 
-def old_keeper(folder: Path, disk: Disk, process: Process) -> Keeper | None:
+def old_keeper(folder: Path, disk: Disk, process: SimProcess) -> Keeper | None:
     """Of a member whose process was started again, if its disk has what that takes."""
     data = disk.files.get(KEPT)
     return None if data is None else DiskKeeper(folder, disk, kept_from(data), process)
@@ -198,7 +191,7 @@ class Hardware:
 def take_part(
     channel: Channel,
     *,
-    process: Process,
+    process: SimProcess,
     endpoint: SimEndpoint,
     weights: SimWeights,
     thread: SimThread,

@@ -20,6 +20,7 @@ from kafila_sidecar.session.driving.links import StandingLinks
 from kafila_sidecar.session.driving.turns import Turns
 from kafila_sidecar.session.rendezvous.code import Code
 from tests.sidecar.session.driver_world import TERMS, NoNetwork, PlayedChannel, PlayedShares, PlayedStage
+from tests.support.no_outlook import NoOutlook
 
 CHECKPOINT = SimpleNamespace(
     anatomy=SimpleNamespace(notices=("its window ends",)),
@@ -59,14 +60,7 @@ class EndingChannel(PlayedChannel):
         self._ended.set()
 
 
-class NoOutlook:
-    """Of a session that is never ready."""
-
-    async def run(self) -> None: ...
-    def show(self, session: pb.Session) -> None: ...
-
-
-def participation(channel: EndingChannel, typed: str = "") -> Participation:
+def participation(channel: EndingChannel, typed: str = "", changes: Changes | None = None) -> Participation:
     async def measure() -> tuple[dict[str, Any], str]:
         await asyncio.Event().wait()
         raise AssertionError
@@ -74,7 +68,7 @@ def participation(channel: EndingChannel, typed: str = "") -> Participation:
     async def packings() -> dict[int, dict[str, Any]]:
         return {}
 
-    changes, stage = Changes(), PlayedStage()
+    changes, stage = changes or Changes(), PlayedStage()
     driver = SessionDriver(
         channel=cast(Any, channel),
         network=NoNetwork(),
@@ -236,14 +230,17 @@ async def test_watcher_when_much_happens_before_it_looks_then_one_snapshot_names
 
 
 async def test_watch_when_the_session_changes_and_closes_then_each_change_has_its_name(channel: EndingChannel) -> None:
-    session = participation(channel)
+    changed = Changes()
+    session = participation(channel, changes=changed)
     running = asyncio.create_task(session.run())
     seen: list[Shown] = []
 
     async def watch() -> None:
-        async with aclosing(session.watch()) as watching:
+        async with aclosing(Snapshots(changed, session.snapshot).watch()) as watching:
             async for one in watching:
                 seen.append(one)
+                if one.session.state == "closed":
+                    return
 
     watching = asyncio.create_task(watch())
     await settled()

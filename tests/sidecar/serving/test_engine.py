@@ -96,6 +96,24 @@ async def test_generate_when_two_at_once_then_both_as_if_alone(ring: StageParty)
     await ring.until_free()
 
 
+async def test_generate_when_many_at_once_then_runs_of_several_rows_and_each_as_if_alone(
+    tiny: Path, tmp_path: Path
+) -> None:
+    prompts = ("once upon a time", "the capital of France", "a", "one, two, three, four, five, six")
+    async with party(tiny, tmp_path, *NAMES[:3]) as made:
+        await made.serve(RINGS["three"], NAMES[:3], concurrency=4)
+        alone = [(await answer(made["ada"], ask(prompt, num_predict=40, **VARIED)))[0] for prompt in prompts]
+        assert {stage["rows"] for trace in made["ada"].traces for stage in trace["stages"]} == {1}
+        asked = [
+            answer(made[name], ask(prompt, num_predict=40, **VARIED))
+            for name, prompt in zip(["ada", "bob", "cyd", "ada"], prompts, strict=True)
+        ]
+        together = await asyncio.gather(*asked)
+        assert [text for text, _ in together] == alone
+        assert max(stage["rows"] for trace in made["ada"].traces[-4:] for stage in trace["stages"]) > 1
+        await made.until_free()
+
+
 async def test_generate_when_the_prompt_is_long_then_its_chunks_give_the_same_text(tiny: Path, tmp_path: Path) -> None:
     prompt = "a long story " * 12
     async with serving(tiny, tmp_path, EngineLimits(prefill_chunk_tokens=16)) as three:

@@ -1,4 +1,4 @@
-"""Spares: fetched of members and the model host while nobody waits, within bounds, and paused as soon as somebody does."""
+"""Spares: fetched of members and the model host while nobody waits, within bounds, and paused once somebody does."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
