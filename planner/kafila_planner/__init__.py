@@ -13,7 +13,7 @@ from kafila_planner.json.decode_plan import plan_from_json
 from kafila_planner.json.decode_problem import member_from_json, problem_from_json
 from kafila_planner.json.encode import plan_to_json, problem_to_json
 from kafila_planner.model.types import (
-    Holdings,
+    HeldParts,
     Idle,
     MeasuredEdge,
     Model,
@@ -35,7 +35,7 @@ __all__ = [
     "BadInput",
     "BadPlan",
     "BadProblem",
-    "Holdings",
+    "HeldParts",
     "Idle",
     "MeasuredEdge",
     "Model",

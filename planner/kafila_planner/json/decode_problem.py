@@ -22,7 +22,7 @@ from kafila_planner.json.fields import (
 from kafila_planner.model.types import (
     BlockRanges,
     Filtering,
-    Holdings,
+    HeldParts,
     Mapping,
     MeasuredEdge,
     Model,
@@ -235,9 +235,9 @@ def _member(place: int, value: object) -> Node:
     )
 
 
-def _holds(fields: Fields, name: str, value: object) -> Holdings:
+def _holds(fields: Fields, name: str, value: object) -> HeldParts:
     held = Fields(f"{fields.owner}: {name}", value, HOLDS_FIELDS)
-    return Holdings(
+    return HeldParts(
         disk_blocks=held.get("disk_blocks", _block_ranges, ()),
         memory_blocks=held.get("memory_blocks", _block_ranges, ()),
         disk_head=held.get("disk_head", truth, False),

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from kafila_planner.model.types import (
-    Holdings,
+    HeldParts,
     MeasuredEdge,
     Model,
     Node,
@@ -94,7 +94,7 @@ def _member(member: Node) -> dict[str, Any]:
     }
 
 
-def _holds(held: Holdings) -> dict[str, Any]:
+def _holds(held: HeldParts) -> dict[str, Any]:
     return {
         **asdict(held),
         "disk_blocks": [list(bounds) for bounds in held.disk_blocks],

@@ -107,7 +107,7 @@ BlockRanges = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Holdings:
+class HeldParts:
     """What a member has of the model already, and how quickly the rest comes.
 
     `*_head`: embedding, norm and unembedding. Rates are in bytes as `Model` counts them; None means not measured.
@@ -141,7 +141,7 @@ class Node:
     memory_bytes: int | None = None
     block_s: StepTimes = ()
     head_s: StepTimes = ()
-    holds: Holdings | None = None
+    holds: HeldParts | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from kafila_planner.model.case import Case
-from kafila_planner.model.types import Holdings
+from kafila_planner.model.types import HeldParts
 
 
 def orders_near(case: Case, best: Sequence[int]) -> Iterator[tuple[int, ...]]:
@@ -40,6 +40,6 @@ def _headed(case: Case, ring: tuple[int, ...], head: int) -> Iterator[tuple[int,
 
 def _first(case: Case, member: int) -> int | None:
     """The first block that a member has in memory, else on its disk; None if it has none."""
-    held = case.members[member].holds or Holdings()
+    held = case.members[member].holds or HeldParts()
     ranges = held.memory_blocks or held.disk_blocks
     return ranges[0][0] if ranges else None

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from kafila_planner.model.types import BlockRanges, Holdings, Model, Node
+from kafila_planner.model.types import BlockRanges, HeldParts, Model, Node
 
 FETCH_BYTES_PER_S = 12.5e6
 """Where it was not measured: a line of 100 Mbit/s."""
@@ -56,7 +56,7 @@ class Gate:
 
 def gate_of(model: Model, member: Node) -> Gate:
     """A member's tolls for all stages that it might have."""
-    held = member.holds or Holdings()
+    held = member.holds or HeldParts()
     in_memory, here = _blocks(held.memory_blocks), _blocks((*held.disk_blocks, *held.memory_blocks))
     head_bytes = model.head_held_bytes
     return Gate(

@@ -30,7 +30,7 @@ def host(folder: Path) -> Iterator[ModelHost]:
         yield host
 
 
-class LabWeights:
+class GatedWeights:
     """A lab member's weights. `gate`: what fetching waits for, once it has begun."""
 
     def __init__(self, member: LabMember) -> None:
@@ -64,7 +64,7 @@ def room(folder: Path, bound_bytes: int | None = None, left_bytes: int | None = 
     return SpareRoom(folder, bound_bytes=bound_bytes, left_bytes=lambda: left_bytes)
 
 
-def made(weights: LabWeights, where: SpareRoom, rest: Activity | None = None) -> Spares:
+def made(weights: GatedWeights, where: SpareRoom, rest: Activity | None = None) -> Spares:
     return Spares(weights=weights, room=where, rest=rest or Activity(), quiet_s=0.0)
 
 
@@ -78,19 +78,19 @@ async def test_spares_when_idle_then_blocks_that_another_holds_come_from_there(
         before = host.sent_bytes(WEIGHTS)
         wanted = [bob.blocks(0, 1), bob.blocks(1, 2)]
         own = bob.blocks(2, 4)
-        assert await made(LabWeights(bob), room(tmp_path)).fetch(wanted, own, bob.everything)
+        assert await made(GatedWeights(bob), room(tmp_path)).fetch(wanted, own, bob.everything)
         assert true_to(folder, bob, bob.blocks(0, 4))
         assert ada.lender.lent_bytes == ada.checkpoint.shard_bytes(ada.blocks(0, 2))
         assert host.sent_bytes(WEIGHTS) - before == bob.sources.borrower.checked_bytes
         assert bob.checkpoint.download_bytes(bob.everything) > 0  # the head is nobody's wish
-        assert not await made(LabWeights(bob), room(tmp_path)).fetch(wanted, own, bob.everything)
+        assert not await made(GatedWeights(bob), room(tmp_path)).fetch(wanted, own, bob.everything)
 
 
 async def test_spares_when_an_answer_begins_then_fetching_breaks_off_at_once_and_goes_on_after_it(
     host: ModelHost, folder: Path, tmp_path: Path
 ) -> None:
     async with lab(host, tmp_path, "ada") as (ada,):
-        weights, rest = LabWeights(ada), Activity()
+        weights, rest = GatedWeights(ada), Activity()
         weights.gate.clear()
         fetching = asyncio.create_task(
             made(weights, room(tmp_path), rest).fetch([ada.blocks(0, 1)], frozenset(), ada.everything)
@@ -112,7 +112,7 @@ async def test_spares_when_they_are_wanted_no_more_then_cancelling_leaves_nothin
     host: ModelHost, tmp_path: Path
 ) -> None:
     async with lab(host, tmp_path, "ada") as (ada,):
-        weights = LabWeights(ada)
+        weights = GatedWeights(ada)
         weights.gate.clear()
         fetching = asyncio.create_task(
             made(weights, room(tmp_path)).fetch([ada.blocks(0, 1)], frozenset(), ada.everything)
@@ -129,7 +129,7 @@ async def test_spares_when_a_source_is_away_then_they_are_tried_again(
 ) -> None:
     monkeypatch.setattr(spares, "AGAIN_S", 0.0)
     async with lab(host, tmp_path, "ada") as (ada,):
-        weights = LabWeights(ada)
+        weights = GatedWeights(ada)
         weights.fails = 2
         assert await made(weights, room(tmp_path)).fetch([ada.blocks(0, 1)], frozenset(), ada.everything)
         assert ada.checkpoint.download_bytes(ada.blocks(0, 1)) == 0
@@ -152,7 +152,7 @@ async def test_spares_when_the_bound_is_reached_then_whole_blocks_that_fit_are_t
                 return 2 * one + one // 2 - (here - had)
 
             where = SpareRoom(tmp_path, bound_bytes=1 << 60, left_bytes=left)
-        await made(LabWeights(ada), where).fetch([ada.blocks(at, at + 1) for at in range(3)], own, ada.everything)
+        await made(GatedWeights(ada), where).fetch([ada.blocks(at, at + 1) for at in range(3)], own, ada.everything)
         assert [ada.checkpoint.download_bytes(ada.blocks(at, at + 1)) for at in range(4)] == [0, 0, one, 0]
 
 
