@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.conftest import NAMES, SMOLLM2, form, until
+from tests.e2e.conftest import NAMES, SMOLLM2, create, start, until
 from tests.support.cluster import Cluster, kill, make_cluster
 from tests.support.smollm2 import smollm2_folder
 
@@ -29,7 +29,11 @@ def expected(cluster: Cluster) -> list[str]:
 
 
 def test_session_when_it_was_idle_and_a_member_is_lost_then_nothing_is_fetched_for_that(cluster: Cluster) -> None:
-    form(cluster, SMOLLM2)
+    code, creating = create(cluster.members[0], SMOLLM2, "--members", "3", "--require", "all", "--spare", "2GB")
+    joining = [start(one, "session", "join", code, "--yes", "--spare", "2GB") for one in cluster.members[1:]]
+    for command in (creating, *joining):
+        out, _ = command.communicate(timeout=100)
+        assert command.returncode == 0, out
     first, lost = cluster.members[0], cluster.members[1]
     until(lambda: all(told.startswith("goes on after about ") for told in expected(cluster)), 60)
     assert "IF LOST" in first.ollama("session", "status", check=True).stdout

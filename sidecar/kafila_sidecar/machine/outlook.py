@@ -18,7 +18,7 @@ from kafila_sidecar.session.driving.driver import SessionDriver
 from kafila_sidecar.session.loss.aftermath import Aftermath, aftermath, planned
 from kafila_sidecar.sharing.inventory import Inventory
 from kafila_sidecar.sharing.session import SessionWeights
-from kafila_sidecar.sharing.spares import Rest, SpareRoom, Spares
+from kafila_sidecar.sharing.spares import Rest, Spares
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class Outlook:
         stage: Stage,
         weights: SessionWeights,
         terms: Callable[[], PlanningTerms | None],
-        room: SpareRoom,
+        spares: Spares,
         rest: Rest,
         changes: Changes,
         quiet_s: float = QUIET_S,
@@ -45,11 +45,10 @@ class Outlook:
         self._stage = stage
         self._weights = weights
         self._terms = terms
-        self._room = room
+        self._spares = spares
         self._rest = rest
         self._changes = changes
         self._quiet_s = quiet_s
-        self._spares = Spares(weights=weights, room=room, rest=rest)
         self._fetching: asyncio.Task[None] | None = None
         self._inventory: Inventory | None = None
         self._aftermaths: dict[str, Aftermath] = {}
@@ -92,7 +91,7 @@ class Outlook:
         await self._rest.until_quiet(self._quiet_s)
         await self._tell_holdings()
         self._say(await self._expected(proposal, terms))
-        if self._sight == seen and not self._room.is_off:
+        if self._sight == seen and not self._spares.is_off:
             self._fetching = asyncio.create_task(self._fetch(proposal), name="fetch spares")
 
     @property

@@ -36,6 +36,7 @@ from kafila_sidecar.session.rendezvous.code import Code
 from kafila_sidecar.session.terms import planning_terms
 from kafila_sidecar.sharing.inventory import Inventory
 from kafila_sidecar.sharing.session import SessionWeights
+from kafila_sidecar.sharing.spares import Spares
 from kafila_sidecar.weights.checkpoint import Checkpoint
 
 log = logging.getLogger(__name__)
@@ -134,7 +135,7 @@ def take_part(
         stage=stage,
         weights=weights,
         terms=terms,
-        room=models.room_for_spares(spare_bytes),
+        spares=Spares(weights=weights, room=models.room_for_spares(spare_bytes), rest=equipment.activity),
         rest=equipment.activity,
         changes=changes,
     )

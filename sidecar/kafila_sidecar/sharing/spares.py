@@ -67,6 +67,11 @@ class Spares:
         self._rest = rest
         self._quiet_s = quiet_s
 
+    @property
+    def is_off(self) -> bool:
+        """Nothing may be fetched."""
+        return self._room.is_off
+
     async def fetch(self, wanted: Sequence[frozenset[str]], own: frozenset[str], everything: frozenset[str]) -> bool:
         """Brings the tensors of each block or head, the most urgent first, as long as there is room; whether anything
         came. `own`: of this machine's stage, which are no spares. To be cancelled when they are wanted no more."""
