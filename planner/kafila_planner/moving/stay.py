@@ -1,41 +1,29 @@
 """The division of a ring that is best with its toll: a program over all cuts, exact for one user."""
 
+import math
+from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from kafila_planner.model.case import Case
+from kafila_planner.model.device import Device
 from kafila_planner.model.rates import Layout
 from kafila_planner.moving.toll import NANOSECONDS, Gate, Toll
 
 AHEAD_TOKENS = 4096
 """What a move is weighed against: a user's next tokens, some ten answers. Slower ones cost that many times the gap."""
 
-
-@dataclass(frozen=True, slots=True)
-class Paid:
-    """So far along the ring: the price in nanoseconds, the longest toll in it, and where the stages end (in atoms)."""
-
-    price_ns: int
-    longest_ns: int
-    ends: tuple[int, ...]
-
-    @property
-    def key(self) -> tuple[int, int, tuple[int, ...]]:
-        return self.price_ns, self.longest_ns, self.ends
+NEVER = 1 << 100
+"""Nanoseconds: a price that nothing has."""
 
 
 def divided(case: Case, gates: Sequence[Gate], order: tuple[int, ...], slowest_s: float) -> Layout | None:
     """The cheapest by toll and `AHEAD_TOKENS` steps at batch 1, no stage slower than that; None if nothing fits."""
-    atoms = case.chain.atoms
-    paid = {0: Paid(0, 0, ())}
+    paid, chosen = [0, *[NEVER] * case.chain.atoms], list[list[int]]()
     for place, member in enumerate(order):
-        left = len(order) - place - 1
-        paid = _one_more(case, gates[member], member, paid, place == 0, atoms - left, slowest_s)
-    whole = paid.get(atoms)
-    if whole is None:
-        return None
-    counts = [end - start for start, end in zip((0, *whole.ends[:-1]), whole.ends, strict=True)]
-    return Layout(order, tuple(counts))
+        device = case.device(member, place == 0, case.prices[0])
+        paid, starts = _one_more(case, gates[member], device, paid, place == 0, slowest_s)
+        chosen.append(starts)
+    return None if paid[-1] >= NEVER else Layout(order, _counts(chosen))
 
 
 def toll_of(case: Case, gates: Sequence[Gate], layout: Layout) -> tuple[Toll, int]:
@@ -48,19 +36,39 @@ def toll_of(case: Case, gates: Sequence[Gate], layout: Layout) -> tuple[Toll, in
 
 
 def _one_more(
-    case: Case, gate: Gate, member: int, paid: dict[int, Paid], is_head: bool, last_end: int, slowest_s: float
-) -> dict[int, Paid]:
-    """The best way to each cut with one more stage, which has at least one atom."""
-    device, chain = case.device(member, is_head, case.prices[0]), case.chain
-    best: dict[int, Paid] = {}
-    for start, before in sorted(paid.items()):
-        for end in range(start + 1, min(last_end, chain.reach(start, device.room_bytes)) + 1):
-            cost_s = device.cost_s(chain.read[end] - chain.read[start])
-            if cost_s > slowest_s:
-                break
-            toll = gate.toll(chain.cuts[start], chain.cuts[end], is_head)
-            price_ns = before.price_ns + toll.ns + round(cost_s * AHEAD_TOKENS * NANOSECONDS)
-            found = Paid(price_ns, max(before.longest_ns, toll.ns), (*before.ends, end))
-            if end not in best or found.key < best[end].key:
-                best[end] = found
-    return best
+    case: Case, gate: Gate, device: Device, paid: Sequence[int], is_head: bool, slowest_s: float
+) -> tuple[list[int], list[int]]:
+    """The least price up to each cut with one more stage, of at least one atom, and where that stage starts."""
+    chain = case.chain
+    tokens_ns = AHEAD_TOKENS * NANOSECONDS
+    blocks = [gate.ns[cut] for cut in chain.cuts]
+    sums = [toll + round(read * device.per_byte_s * tokens_ns) for toll, read in zip(blocks, chain.read, strict=True)]
+    fixed = round(device.fixed_s * tokens_ns) + (gate.head_ns if is_head else 0)
+    least_before = [before - sum_ for before, sum_ in zip(paid, sums, strict=True)]
+    prices, starts = [NEVER], [0]
+    for end in range(1, chain.atoms + 1):
+        first = _first_start(case, device, end, slowest_s)
+        window = least_before[first:end]
+        least = min(window, default=NEVER)
+        prices.append(min(NEVER, least + sums[end] + fixed))
+        starts.append(first + window.index(least) if window else 0)
+    return [price if price < NEVER >> 1 else NEVER for price in prices], starts
+
+
+def _first_start(case: Case, device: Device, end: int, slowest_s: float) -> int:
+    """The first atom from which a stage up to `end` fits in the device's room and time."""
+    chain = case.chain
+    first = bisect_left(chain.held, chain.held[end] - device.room_bytes)
+    if slowest_s == math.inf or not device.per_byte_s:
+        return first
+    most_bytes = (slowest_s - device.fixed_s) / device.per_byte_s
+    return max(first, bisect_left(chain.read, chain.read[end] - most_bytes))
+
+
+def _counts(chosen: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """Atoms of each stage, from where the stages start that end at each cut."""
+    counts, end = list[int](), len(chosen[-1]) - 1
+    for starts in reversed(chosen):
+        counts.append(end - starts[end])
+        end = starts[end]
+    return tuple(reversed(counts))

@@ -34,7 +34,8 @@ class Toll:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """One member's tolls. `fetch` and `load` are running sums over blocks of what is missing here; the head's beside.
+    """One member's tolls. `fetch` and `load` are running sums over blocks of the bytes that are missing here, `ns` of
+    the time that these take; the head's are beside.
 
     Without holdings nothing is here, and rates are the assumed ones.
     """
@@ -43,30 +44,37 @@ class Gate:
     load: tuple[int, ...]
     head_fetch: int
     head_load: int
-    fetch_bytes_per_s: float
-    load_bytes_per_s: float
+    ns: tuple[int, ...]
+    head_ns: int
 
     def toll(self, start: int, end: int, is_head: bool) -> Toll:
         """Of blocks [start, end), with what the head holds."""
         fetch = self.fetch[end] - self.fetch[start] + (self.head_fetch if is_head else 0)
         load = self.load[end] - self.load[start] + (self.head_load if is_head else 0)
-        seconds = fetch / self.fetch_bytes_per_s + load / self.load_bytes_per_s
-        return Toll(fetch, load, round(seconds * NANOSECONDS))
+        return Toll(fetch, load, self.ns[end] - self.ns[start] + (self.head_ns if is_head else 0))
 
 
 def gate_of(model: Model, member: Node) -> Gate:
     """A member's tolls for all stages that it might have."""
     held = member.holds or HeldParts()
     in_memory, here = _blocks(held.memory_blocks), _blocks((*held.disk_blocks, *held.memory_blocks))
-    head_bytes = model.head_held_bytes
+    load, fetch = _missing(model.block_bytes, in_memory), _missing(model.block_bytes, here)
+    head_load = 0 if held.memory_head else model.head_held_bytes
+    head_fetch = 0 if held.disk_head else head_load
     return Gate(
-        fetch=_missing(model.block_bytes, here),
-        load=_missing(model.block_bytes, in_memory),
-        head_fetch=0 if held.disk_head or held.memory_head else head_bytes,
-        head_load=0 if held.memory_head else head_bytes,
-        fetch_bytes_per_s=held.fetch_bytes_per_s or FETCH_BYTES_PER_S,
-        load_bytes_per_s=held.load_bytes_per_s or LOAD_BYTES_PER_S,
+        fetch=fetch,
+        load=load,
+        head_fetch=head_fetch,
+        head_load=head_load,
+        ns=tuple(_ns(held, *missing) for missing in zip(fetch, load, strict=True)),
+        head_ns=_ns(held, head_fetch, head_load),
     )
+
+
+def _ns(held: HeldParts, fetch_bytes: int, load_bytes: int) -> int:
+    fetch_s = fetch_bytes / (held.fetch_bytes_per_s or FETCH_BYTES_PER_S)
+    load_s = load_bytes / (held.load_bytes_per_s or LOAD_BYTES_PER_S)
+    return round((fetch_s + load_s) * NANOSECONDS)
 
 
 def _blocks(ranges: BlockRanges) -> frozenset[int]:

@@ -17,8 +17,8 @@ from kafila_planner.settle import Settled, takes_all
 UNNOTICED = 0.10
 """Of a token's time: what one user would not notice."""
 
-MOST_STATES = 400_000
-"""Stages looked at, about a second's."""
+MOST_STATES = 50_000
+"""Cuts looked at, a fraction of a second's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def _others(pool: Pool, gates: Sequence[Gate], best: Weighed) -> Iterator[Weighe
     if pool.users > 1:
         slowest_s = max(stage_costs(case, layout, case.prices[0])) * (1 + UNNOTICED)
     for order in orders_near(case, layout.order):
-        if not budget.spend(len(order) * case.chain.atoms**2 // 2 + 1):
+        if not budget.spend(len(order) * case.chain.atoms):
             return
         other = divided(case, gates, order, slowest_s)
         if other is not None:
