@@ -47,6 +47,7 @@ def session_view(
             joining=channel.joining,
             shortage=follower.shortage,
             ending=follower.ending,
+            repair=roster.repair,
         ),
         failure=follower.fault.sentence if follower.fault else "",
         failure_code=follower.fault.code if follower.fault else "",

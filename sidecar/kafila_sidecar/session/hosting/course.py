@@ -27,7 +27,7 @@ from kafila_sidecar.session.coordination.effects import (
 )
 from kafila_sidecar.session.coordination.knowledge import Knowledge
 from kafila_sidecar.session.coordination.mesh import Edge
-from kafila_sidecar.session.coordination.planning_terms import ALL, PlanningTerms
+from kafila_sidecar.session.coordination.planning_terms import ALL, PlanningTerms, is_alike
 from kafila_sidecar.session.coordination.states import Decision, Phase, decide
 from kafila_sidecar.session.hosting.adoption import Adoption
 from kafila_sidecar.session.hosting.standby import Standby
@@ -137,7 +137,7 @@ class Course:
         if self.proposal is None:
             return []
         if self.phase is Phase.LINKING and not self.missing_links():
-            if replan and self._round < MAX_ROUNDS and self._problem() != self._asked:
+            if replan and self._round < MAX_ROUNDS and not is_alike(self._problem(), self._asked):
                 return self.plan(now, first_round=False)
             self._decide(Decision.FETCH, now)
             self.waits.fetch(self.members, now)
@@ -153,7 +153,7 @@ class Course:
         if self.phase is not Phase.READY or self.proposal is None:
             return []
         problem = self._problem()
-        if problem in (self._asked, self._looked_at):
+        if is_alike(problem, self._asked) or is_alike(problem, self._looked_at):
             return []
         self._looked_at = problem
         return [LookForBetter(self.proposal, problem)]
@@ -286,7 +286,7 @@ class Course:
                 del self._leaving[member]
                 outputs.append(self._keep_back(member, f"this session can't be without {member}"))
             else:
-                outputs.append(LookWithout(member, self._problem_of(names)))
+                outputs.append(LookWithout(member, self.knows.problem(self.terms, names, host=self.name)))
         return outputs
 
     def _keep_back(self, member: str, why: str) -> CoordinatorOutput:
@@ -330,12 +330,4 @@ class Course:
 
     def _problem(self) -> Json:
         """The planner's input, from what everybody measured; the same bytes whoever builds it."""
-        return self._problem_of(self._planned_members())
-
-    def _problem_of(self, names: Sequence[str]) -> Json:
-        return {
-            **self.terms.fields(names),
-            "anchor": self.name if self.name in names else names[0],
-            "members": [{**self.knows.capabilities[n], "name": n} for n in names],
-            "edges": self.mesh.entries(names),
-        }
+        return self.knows.problem(self.terms, self._planned_members(), host=self.name)
