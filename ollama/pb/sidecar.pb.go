@@ -192,8 +192,10 @@ type CreateSessionRequest struct {
 	Exclude       []string               `protobuf:"bytes,9,rep,name=exclude,proto3" json:"exclude,omitempty"`                                   // member names that the plan may not use
 	Rendezvous    string                 `protobuf:"bytes,10,opt,name=rendezvous,proto3" json:"rendezvous,omitempty"`                            // host:port, grpc+insecure://host:port; empty means KAFILA_RENDEZVOUS, else embed one
 	Name          string                 `protobuf:"bytes,11,opt,name=name,proto3" json:"name,omitempty"`                                        // this member's name; empty means the host name
-	QuantizeBits  uint32                 `protobuf:"varint,30,opt,name=quantize_bits,json=quantizeBits,proto3" json:"quantize_bits,omitempty"`   // 4 or 8: each member packs its own blocks of a 16-bit checkpoint while loading; 0: as they are
-	Replanning    string                 `protobuf:"bytes,31,opt,name=replanning,proto3" json:"replanning,omitempty"`                            // what is done with a better plan: "auto" (default), "ask", "never"
+	SpareBytes    *uint64                `protobuf:"varint,31,opt,name=spare_bytes,json=spareBytes,proto3,oneof" json:"spare_bytes,omitempty"`   // the most this machine fetches beyond its part, for the loss of others; 0: nothing;
+	// absent: KAFILA_SPARE, else a tenth of the free disk
+	QuantizeBits  uint32 `protobuf:"varint,30,opt,name=quantize_bits,json=quantizeBits,proto3" json:"quantize_bits,omitempty"` // 4 or 8: each member packs its own blocks of a 16-bit checkpoint while loading; 0: as they are
+	Replanning    string `protobuf:"bytes,32,opt,name=replanning,proto3" json:"replanning,omitempty"`                          // what is done with a better plan: "auto" (default), "ask", "never"
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -305,6 +307,13 @@ func (x *CreateSessionRequest) GetName() string {
 	return ""
 }
 
+func (x *CreateSessionRequest) GetSpareBytes() uint64 {
+	if x != nil && x.SpareBytes != nil {
+		return *x.SpareBytes
+	}
+	return 0
+}
+
 func (x *CreateSessionRequest) GetQuantizeBits() uint32 {
 	if x != nil {
 		return x.QuantizeBits
@@ -325,6 +334,7 @@ type OpenSessionRequest struct {
 	Rendezvous    string                 `protobuf:"bytes,2,opt,name=rendezvous,proto3" json:"rendezvous,omitempty"`
 	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	MemoryBytes   uint64                 `protobuf:"varint,4,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	SpareBytes    *uint64                `protobuf:"varint,5,opt,name=spare_bytes,json=spareBytes,proto3,oneof" json:"spare_bytes,omitempty"` // as in CreateSessionRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -387,6 +397,13 @@ func (x *OpenSessionRequest) GetMemoryBytes() uint64 {
 	return 0
 }
 
+func (x *OpenSessionRequest) GetSpareBytes() uint64 {
+	if x != nil && x.SpareBytes != nil {
+		return *x.SpareBytes
+	}
+	return 0
+}
+
 // What joining a session would mean for this machine.
 type Offer struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
@@ -401,8 +418,9 @@ type Offer struct {
 	FreeDiskBytes   uint64                 `protobuf:"varint,9,opt,name=free_disk_bytes,json=freeDiskBytes,proto3" json:"free_disk_bytes,omitempty"`
 	Folder          string                 `protobuf:"bytes,10,opt,name=folder,proto3" json:"folder,omitempty"` // where downloads go
 	OfferTtlS       float64                `protobuf:"fixed64,11,opt,name=offer_ttl_s,json=offerTtlS,proto3" json:"offer_ttl_s,omitempty"`
-	Notices         []string               `protobuf:"bytes,30,rep,name=notices,proto3" json:"notices,omitempty"`           // what to know of this model, in sentences without their full stop
-	Quantization    string                 `protobuf:"bytes,31,opt,name=quantization,proto3" json:"quantization,omitempty"` // as in StubModel
+	SpareBytes      uint64                 `protobuf:"varint,12,opt,name=spare_bytes,json=spareBytes,proto3" json:"spare_bytes,omitempty"` // fetched while idle beyond that, at most, for the loss of others
+	Notices         []string               `protobuf:"bytes,30,rep,name=notices,proto3" json:"notices,omitempty"`                          // what to know of this model, in sentences without their full stop
+	Quantization    string                 `protobuf:"bytes,31,opt,name=quantization,proto3" json:"quantization,omitempty"`                // as in StubModel
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -510,6 +528,13 @@ func (x *Offer) GetFolder() string {
 func (x *Offer) GetOfferTtlS() float64 {
 	if x != nil {
 		return x.OfferTtlS
+	}
+	return 0
+}
+
+func (x *Offer) GetSpareBytes() uint64 {
+	if x != nil {
+		return x.SpareBytes
 	}
 	return 0
 }
@@ -1221,6 +1246,9 @@ type Member struct {
 	Device             string                 `protobuf:"bytes,8,opt,name=device,proto3" json:"device,omitempty"`
 	FetchRateBytesPerS float64                `protobuf:"fixed64,9,opt,name=fetch_rate_bytes_per_s,json=fetchRateBytesPerS,proto3" json:"fetch_rate_bytes_per_s,omitempty"` // of the last seconds; 0 when not known, or when nothing is fetched
 	WaitsFor           string                 `protobuf:"bytes,10,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`                                      // a sentence, while nothing comes: for what, and when it is tried again
+	IfLost             string                 `protobuf:"bytes,11,opt,name=if_lost,json=ifLost,proto3" json:"if_lost,omitempty"`                                            // "goes on after about 12 s", "can't go on: 3.1 GB too little"; empty while not known
+	IfLostWaitS        *float64               `protobuf:"fixed64,12,opt,name=if_lost_wait_s,json=ifLostWaitS,proto3,oneof" json:"if_lost_wait_s,omitempty"`                 // until the others answer again; absent where they can't, or while not known
+	IfLostMissingBytes uint64                 `protobuf:"varint,13,opt,name=if_lost_missing_bytes,json=ifLostMissingBytes,proto3" json:"if_lost_missing_bytes,omitempty"`   // how much too little memory would be left
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -1323,6 +1351,27 @@ func (x *Member) GetWaitsFor() string {
 		return x.WaitsFor
 	}
 	return ""
+}
+
+func (x *Member) GetIfLost() string {
+	if x != nil {
+		return x.IfLost
+	}
+	return ""
+}
+
+func (x *Member) GetIfLostWaitS() float64 {
+	if x != nil && x.IfLostWaitS != nil {
+		return *x.IfLostWaitS
+	}
+	return 0
+}
+
+func (x *Member) GetIfLostMissingBytes() uint64 {
+	if x != nil {
+		return x.IfLostMissingBytes
+	}
+	return 0
 }
 
 type Stage struct {
@@ -2898,7 +2947,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\rR\x03pid\x12\x16\n" +
 	"\x06device\x18\x03 \x01(\tR\x06device\x12.\n" +
-	"\x13usable_memory_bytes\x18\x04 \x01(\x04R\x11usableMemoryBytes\"\x99\x03\n" +
+	"\x13usable_memory_bytes\x18\x04 \x01(\x04R\x11usableMemoryBytes\"\xcf\x03\n" +
 	"\x14CreateSessionRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x18\n" +
 	"\amembers\x18\x02 \x01(\rR\amembers\x12%\n" +
@@ -2913,18 +2962,24 @@ const file_sidecar_proto_rawDesc = "" +
 	"rendezvous\x18\n" +
 	" \x01(\tR\n" +
 	"rendezvous\x12\x12\n" +
-	"\x04name\x18\v \x01(\tR\x04name\x12#\n" +
+	"\x04name\x18\v \x01(\tR\x04name\x12$\n" +
+	"\vspare_bytes\x18\x1f \x01(\x04H\x00R\n" +
+	"spareBytes\x88\x01\x01\x12#\n" +
 	"\rquantize_bits\x18\x1e \x01(\rR\fquantizeBits\x12\x1e\n" +
 	"\n" +
-	"replanning\x18\x1f \x01(\tR\n" +
-	"replanning\"\x7f\n" +
+	"replanning\x18  \x01(\tR\n" +
+	"replanningB\x0e\n" +
+	"\f_spare_bytes\"\xb5\x01\n" +
 	"\x12OpenSessionRequest\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x1e\n" +
 	"\n" +
 	"rendezvous\x18\x02 \x01(\tR\n" +
 	"rendezvous\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12!\n" +
-	"\fmemory_bytes\x18\x04 \x01(\x04R\vmemoryBytes\"\xa4\x03\n" +
+	"\fmemory_bytes\x18\x04 \x01(\x04R\vmemoryBytes\x12$\n" +
+	"\vspare_bytes\x18\x05 \x01(\x04H\x00R\n" +
+	"spareBytes\x88\x01\x01B\x0e\n" +
+	"\f_spare_bytes\"\xc5\x03\n" +
 	"\x05Offer\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x16\n" +
 	"\x06joined\x18\x02 \x01(\bR\x06joined\x12\x14\n" +
@@ -2937,7 +2992,9 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x0ffree_disk_bytes\x18\t \x01(\x04R\rfreeDiskBytes\x12\x16\n" +
 	"\x06folder\x18\n" +
 	" \x01(\tR\x06folder\x12\x1e\n" +
-	"\voffer_ttl_s\x18\v \x01(\x01R\tofferTtlS\x12\x18\n" +
+	"\voffer_ttl_s\x18\v \x01(\x01R\tofferTtlS\x12\x1f\n" +
+	"\vspare_bytes\x18\f \x01(\x04R\n" +
+	"spareBytes\x12\x18\n" +
 	"\anotices\x18\x1e \x03(\tR\anotices\x12\"\n" +
 	"\fquantization\x18\x1f \x01(\tR\fquantization\".\n" +
 	"\x12JoinSessionRequest\x12\x18\n" +
@@ -2996,7 +3053,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"\anotices\x18\x1e \x03(\tR\anotices\x12\x1e\n" +
 	"\n" +
 	"replanning\x18\x1f \x01(\tR\n" +
-	"replanning\"\xca\x02\n" +
+	"replanning\"\xd3\x03\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x18\n" +
@@ -3008,7 +3065,11 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x06device\x18\b \x01(\tR\x06device\x122\n" +
 	"\x16fetch_rate_bytes_per_s\x18\t \x01(\x01R\x12fetchRateBytesPerS\x12\x1b\n" +
 	"\twaits_for\x18\n" +
-	" \x01(\tR\bwaitsFor\"\xc2\x01\n" +
+	" \x01(\tR\bwaitsFor\x12\x17\n" +
+	"\aif_lost\x18\v \x01(\tR\x06ifLost\x12(\n" +
+	"\x0eif_lost_wait_s\x18\f \x01(\x01H\x00R\vifLostWaitS\x88\x01\x01\x121\n" +
+	"\x15if_lost_missing_bytes\x18\r \x01(\x04R\x12ifLostMissingBytesB\x11\n" +
+	"\x0f_if_lost_wait_s\"\xc2\x01\n" +
 	"\x05Stage\x12\x16\n" +
 	"\x06member\x18\x01 \x01(\tR\x06member\x12\x14\n" +
 	"\x05start\x18\x02 \x01(\rR\x05start\x12\x10\n" +
@@ -3328,7 +3389,10 @@ func file_sidecar_proto_init() {
 	if File_sidecar_proto != nil {
 		return
 	}
+	file_sidecar_proto_msgTypes[2].OneofWrappers = []any{}
+	file_sidecar_proto_msgTypes[3].OneofWrappers = []any{}
 	file_sidecar_proto_msgTypes[7].OneofWrappers = []any{}
+	file_sidecar_proto_msgTypes[15].OneofWrappers = []any{}
 	file_sidecar_proto_msgTypes[22].OneofWrappers = []any{}
 	file_sidecar_proto_msgTypes[34].OneofWrappers = []any{}
 	type x struct{}

@@ -4,8 +4,8 @@ Pure functions over frozen values, standard library only: no clock, log, random 
 apart by names, so every member that computes the plan gets the same one. For the same reason floats are added by
 `math.fsum` or one by one, never by `sum`, whose rounding differs between versions of Python.
 
-Imports go down: correction, rows and plan, report, settle, search, division and ring side by side, admission, model.
-`json` knows only the model and the errors, and nothing but `__main__` and this file knows `json`.
+Imports go down: correction, rows and plan, moving and report, settle, search, division and ring side by side,
+admission, model. `json` knows only the model and the errors, and nothing but `__main__` and this file knows `json`.
 """
 
 from kafila_planner.errors import BadInput, BadPlan, BadProblem
@@ -13,6 +13,7 @@ from kafila_planner.json.decode_plan import plan_from_json
 from kafila_planner.json.decode_problem import member_from_json, problem_from_json
 from kafila_planner.json.encode import member_to_json, plan_to_json, problem_to_json
 from kafila_planner.model.types import (
+    HeldParts,
     Idle,
     MeasuredEdge,
     Model,
@@ -23,6 +24,8 @@ from kafila_planner.model.types import (
     Problem,
     Refusal,
 )
+from kafila_planner.moving.toll import Toll
+from kafila_planner.moving.tolls import StageToll, tolls_of, wait_s
 from kafila_planner.plan import make_plan
 from kafila_planner.rows import RowsPace, paces, rows_for
 from kafila_planner.version import PLANNER_VERSION
@@ -32,6 +35,7 @@ __all__ = [
     "BadInput",
     "BadPlan",
     "BadProblem",
+    "HeldParts",
     "Idle",
     "MeasuredEdge",
     "Model",
@@ -42,6 +46,8 @@ __all__ = [
     "Problem",
     "Refusal",
     "RowsPace",
+    "StageToll",
+    "Toll",
     "make_plan",
     "member_from_json",
     "member_to_json",
@@ -51,4 +57,6 @@ __all__ = [
     "problem_from_json",
     "problem_to_json",
     "rows_for",
+    "tolls_of",
+    "wait_s",
 ]

@@ -1,7 +1,10 @@
 """The one public call."""
 
+from dataclasses import replace
+
 from kafila_planner.admission import Shortage
 from kafila_planner.model.types import Plan, Problem, Refusal
+from kafila_planner.moving.weigh import weighed
 from kafila_planner.report.idle import idle_of
 from kafila_planner.report.report import plan_of
 from kafila_planner.report.suggest import suggestions
@@ -14,5 +17,7 @@ def make_plan(problem: Problem) -> Plan | Refusal:
     if isinstance(settled, Shortage):
         suggested = suggestions(problem, settled)
         return Refusal(settled.reason, settled.undersized, settled.missing_bytes, suggested)
+    settled, notes = weighed(settled)
     idle = idle_of(settled)
-    return plan_of(settled.case, settled.layout, settled.search, settled.ordered_by, idle)
+    plan = plan_of(settled.case, settled.layout, settled.search, settled.ordered_by, idle)
+    return replace(plan, notes=(*plan.notes, *notes))

@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class KeptSession(_message.Message):
-    __slots__ = ("session", "name", "signing_key", "certificate", "agreement_key", "log", "key", "words", "places", "lend_bytes", "typed", "stub_model", "formed", "seen_at", "note", "model", "reach")
+    __slots__ = ("session", "name", "signing_key", "certificate", "agreement_key", "log", "key", "words", "places", "lend_bytes", "typed", "stub_model", "formed", "seen_at", "note", "spare_bytes", "model", "reach")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SIGNING_KEY_FIELD_NUMBER: _ClassVar[int]
@@ -24,6 +24,7 @@ class KeptSession(_message.Message):
     FORMED_FIELD_NUMBER: _ClassVar[int]
     SEEN_AT_FIELD_NUMBER: _ClassVar[int]
     NOTE_FIELD_NUMBER: _ClassVar[int]
+    SPARE_BYTES_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     REACH_FIELD_NUMBER: _ClassVar[int]
     session: bytes
@@ -41,9 +42,10 @@ class KeptSession(_message.Message):
     formed: bool
     seen_at: float
     note: str
+    spare_bytes: int
     model: str
     reach: _containers.RepeatedCompositeFieldContainer[KeptReach]
-    def __init__(self, session: _Optional[bytes] = ..., name: _Optional[str] = ..., signing_key: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., agreement_key: _Optional[bytes] = ..., log: _Optional[_Iterable[_Union[_ring_pb2.SignedEntry, _Mapping]]] = ..., key: _Optional[bytes] = ..., words: _Optional[_Iterable[str]] = ..., places: _Optional[_Iterable[_Union[KeptPlace, _Mapping]]] = ..., lend_bytes: _Optional[int] = ..., typed: _Optional[str] = ..., stub_model: _Optional[bytes] = ..., formed: _Optional[bool] = ..., seen_at: _Optional[float] = ..., note: _Optional[str] = ..., model: _Optional[str] = ..., reach: _Optional[_Iterable[_Union[KeptReach, _Mapping]]] = ...) -> None: ...
+    def __init__(self, session: _Optional[bytes] = ..., name: _Optional[str] = ..., signing_key: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., agreement_key: _Optional[bytes] = ..., log: _Optional[_Iterable[_Union[_ring_pb2.SignedEntry, _Mapping]]] = ..., key: _Optional[bytes] = ..., words: _Optional[_Iterable[str]] = ..., places: _Optional[_Iterable[_Union[KeptPlace, _Mapping]]] = ..., lend_bytes: _Optional[int] = ..., typed: _Optional[str] = ..., stub_model: _Optional[bytes] = ..., formed: _Optional[bool] = ..., seen_at: _Optional[float] = ..., note: _Optional[str] = ..., spare_bytes: _Optional[int] = ..., model: _Optional[str] = ..., reach: _Optional[_Iterable[_Union[KeptReach, _Mapping]]] = ...) -> None: ...
 
 class KeptReach(_message.Message):
     __slots__ = ("fingerprint", "candidates")

@@ -33,7 +33,7 @@ class HelloReply(_message.Message):
     def __init__(self, version: _Optional[str] = ..., pid: _Optional[int] = ..., device: _Optional[str] = ..., usable_memory_bytes: _Optional[int] = ...) -> None: ...
 
 class CreateSessionRequest(_message.Message):
-    __slots__ = ("model", "members", "context_tokens", "concurrency", "memory_bytes", "strategy", "objective", "require", "exclude", "rendezvous", "name", "quantize_bits", "replanning")
+    __slots__ = ("model", "members", "context_tokens", "concurrency", "memory_bytes", "strategy", "objective", "require", "exclude", "rendezvous", "name", "spare_bytes", "quantize_bits", "replanning")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -45,6 +45,7 @@ class CreateSessionRequest(_message.Message):
     EXCLUDE_FIELD_NUMBER: _ClassVar[int]
     RENDEZVOUS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    SPARE_BYTES_FIELD_NUMBER: _ClassVar[int]
     QUANTIZE_BITS_FIELD_NUMBER: _ClassVar[int]
     REPLANNING_FIELD_NUMBER: _ClassVar[int]
     model: str
@@ -58,24 +59,27 @@ class CreateSessionRequest(_message.Message):
     exclude: _containers.RepeatedScalarFieldContainer[str]
     rendezvous: str
     name: str
+    spare_bytes: int
     quantize_bits: int
     replanning: str
-    def __init__(self, model: _Optional[str] = ..., members: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., strategy: _Optional[str] = ..., objective: _Optional[str] = ..., require: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., rendezvous: _Optional[str] = ..., name: _Optional[str] = ..., quantize_bits: _Optional[int] = ..., replanning: _Optional[str] = ...) -> None: ...
+    def __init__(self, model: _Optional[str] = ..., members: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., strategy: _Optional[str] = ..., objective: _Optional[str] = ..., require: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., rendezvous: _Optional[str] = ..., name: _Optional[str] = ..., spare_bytes: _Optional[int] = ..., quantize_bits: _Optional[int] = ..., replanning: _Optional[str] = ...) -> None: ...
 
 class OpenSessionRequest(_message.Message):
-    __slots__ = ("code", "rendezvous", "name", "memory_bytes")
+    __slots__ = ("code", "rendezvous", "name", "memory_bytes", "spare_bytes")
     CODE_FIELD_NUMBER: _ClassVar[int]
     RENDEZVOUS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SPARE_BYTES_FIELD_NUMBER: _ClassVar[int]
     code: str
     rendezvous: str
     name: str
     memory_bytes: int
-    def __init__(self, code: _Optional[str] = ..., rendezvous: _Optional[str] = ..., name: _Optional[str] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
+    spare_bytes: int
+    def __init__(self, code: _Optional[str] = ..., rendezvous: _Optional[str] = ..., name: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., spare_bytes: _Optional[int] = ...) -> None: ...
 
 class Offer(_message.Message):
-    __slots__ = ("session", "joined", "model", "host", "members_present", "members_wanted", "lend_memory_bytes", "download_bytes", "free_disk_bytes", "folder", "offer_ttl_s", "notices", "quantization")
+    __slots__ = ("session", "joined", "model", "host", "members_present", "members_wanted", "lend_memory_bytes", "download_bytes", "free_disk_bytes", "folder", "offer_ttl_s", "spare_bytes", "notices", "quantization")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     JOINED_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -87,6 +91,7 @@ class Offer(_message.Message):
     FREE_DISK_BYTES_FIELD_NUMBER: _ClassVar[int]
     FOLDER_FIELD_NUMBER: _ClassVar[int]
     OFFER_TTL_S_FIELD_NUMBER: _ClassVar[int]
+    SPARE_BYTES_FIELD_NUMBER: _ClassVar[int]
     NOTICES_FIELD_NUMBER: _ClassVar[int]
     QUANTIZATION_FIELD_NUMBER: _ClassVar[int]
     session: str
@@ -100,9 +105,10 @@ class Offer(_message.Message):
     free_disk_bytes: int
     folder: str
     offer_ttl_s: float
+    spare_bytes: int
     notices: _containers.RepeatedScalarFieldContainer[str]
     quantization: str
-    def __init__(self, session: _Optional[str] = ..., joined: _Optional[bool] = ..., model: _Optional[str] = ..., host: _Optional[str] = ..., members_present: _Optional[int] = ..., members_wanted: _Optional[int] = ..., lend_memory_bytes: _Optional[int] = ..., download_bytes: _Optional[int] = ..., free_disk_bytes: _Optional[int] = ..., folder: _Optional[str] = ..., offer_ttl_s: _Optional[float] = ..., notices: _Optional[_Iterable[str]] = ..., quantization: _Optional[str] = ...) -> None: ...
+    def __init__(self, session: _Optional[str] = ..., joined: _Optional[bool] = ..., model: _Optional[str] = ..., host: _Optional[str] = ..., members_present: _Optional[int] = ..., members_wanted: _Optional[int] = ..., lend_memory_bytes: _Optional[int] = ..., download_bytes: _Optional[int] = ..., free_disk_bytes: _Optional[int] = ..., folder: _Optional[str] = ..., offer_ttl_s: _Optional[float] = ..., spare_bytes: _Optional[int] = ..., notices: _Optional[_Iterable[str]] = ..., quantization: _Optional[str] = ...) -> None: ...
 
 class JoinSessionRequest(_message.Message):
     __slots__ = ("session",)
@@ -225,7 +231,7 @@ class Session(_message.Message):
     def __init__(self_, id: _Optional[str] = ..., code: _Optional[str] = ..., state: _Optional[str] = ..., doing: _Optional[str] = ..., failure: _Optional[str] = ..., failure_code: _Optional[str] = ..., model: _Optional[str] = ..., revision: _Optional[str] = ..., self: _Optional[str] = ..., host: _Optional[str] = ..., members_wanted: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., stages: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., hops: _Optional[_Iterable[_Union[Hop, _Mapping]]] = ..., expected_tokens_per_s: _Optional[float] = ..., plan_json: _Optional[str] = ..., vehicle: _Optional[_Union[StubModel, _Mapping]] = ..., rendezvous_note: _Optional[str] = ..., reserved_memory_bytes: _Optional[int] = ..., active_sequences: _Optional[int] = ..., last_trace_json: _Optional[str] = ..., better_plan: _Optional[str] = ..., joining: _Optional[str] = ..., notices: _Optional[_Iterable[str]] = ..., replanning: _Optional[str] = ...) -> None: ...
 
 class Member(_message.Message):
-    __slots__ = ("name", "role", "present", "doing", "usable_memory_bytes", "fetched_bytes", "fetch_total_bytes", "device", "fetch_rate_bytes_per_s", "waits_for")
+    __slots__ = ("name", "role", "present", "doing", "usable_memory_bytes", "fetched_bytes", "fetch_total_bytes", "device", "fetch_rate_bytes_per_s", "waits_for", "if_lost", "if_lost_wait_s", "if_lost_missing_bytes")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     PRESENT_FIELD_NUMBER: _ClassVar[int]
@@ -236,6 +242,9 @@ class Member(_message.Message):
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     FETCH_RATE_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
     WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
+    IF_LOST_FIELD_NUMBER: _ClassVar[int]
+    IF_LOST_WAIT_S_FIELD_NUMBER: _ClassVar[int]
+    IF_LOST_MISSING_BYTES_FIELD_NUMBER: _ClassVar[int]
     name: str
     role: str
     present: bool
@@ -246,7 +255,10 @@ class Member(_message.Message):
     device: str
     fetch_rate_bytes_per_s: float
     waits_for: str
-    def __init__(self, name: _Optional[str] = ..., role: _Optional[str] = ..., present: _Optional[bool] = ..., doing: _Optional[str] = ..., usable_memory_bytes: _Optional[int] = ..., fetched_bytes: _Optional[int] = ..., fetch_total_bytes: _Optional[int] = ..., device: _Optional[str] = ..., fetch_rate_bytes_per_s: _Optional[float] = ..., waits_for: _Optional[str] = ...) -> None: ...
+    if_lost: str
+    if_lost_wait_s: float
+    if_lost_missing_bytes: int
+    def __init__(self, name: _Optional[str] = ..., role: _Optional[str] = ..., present: _Optional[bool] = ..., doing: _Optional[str] = ..., usable_memory_bytes: _Optional[int] = ..., fetched_bytes: _Optional[int] = ..., fetch_total_bytes: _Optional[int] = ..., device: _Optional[str] = ..., fetch_rate_bytes_per_s: _Optional[float] = ..., waits_for: _Optional[str] = ..., if_lost: _Optional[str] = ..., if_lost_wait_s: _Optional[float] = ..., if_lost_missing_bytes: _Optional[int] = ...) -> None: ...
 
 class Stage(_message.Message):
     __slots__ = ("member", "start", "end", "head", "resident_bytes", "predicted_s", "measured_s")

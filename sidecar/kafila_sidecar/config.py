@@ -26,6 +26,7 @@ class Config:
     hub: HubSettings  # the model host
     folders: tuple[Path, ...]  # KAFILA_FOLDERS: where other members' folders may lie on this machine too
     weights_limit_bytes: int  # KAFILA_WEIGHTS_LIMIT, the most that weights should take on this disk; 0: no limit
+    spare_bytes: int | None  # KAFILA_SPARE, the most that is fetched for others' loss; None: a tenth of the free disk
     rendezvous: str  # KAFILA_RENDEZVOUS; empty: the host of a session embeds one
     stun: str  # KAFILA_STUN: further STUN servers, host:port,...
     port_mapping: bool  # whether routers are asked to forward ports; KAFILA_PORT_MAPPING
@@ -40,7 +41,8 @@ class Config:
             data=data,
             hub=read_settings(environment),
             folders=tuple(Path(one) for one in environment.get("KAFILA_FOLDERS", "").split(os.pathsep) if one),
-            weights_limit_bytes=size_bytes(environment.get("KAFILA_WEIGHTS_LIMIT", "")),
+            weights_limit_bytes=size_bytes("KAFILA_WEIGHTS_LIMIT", environment.get("KAFILA_WEIGHTS_LIMIT", "")),
+            spare_bytes=size_bytes("KAFILA_SPARE", spare) if (spare := environment.get("KAFILA_SPARE", "")) else None,
             rendezvous=environment.get("KAFILA_RENDEZVOUS", ""),
             stun=environment.get("KAFILA_STUN", ""),
             port_mapping=environment.get("KAFILA_PORT_MAPPING", "1") != "0",
@@ -54,13 +56,13 @@ class Config:
         return self.data / "models"
 
 
-def size_bytes(text: str) -> int:
+def size_bytes(variable: str, text: str) -> int:
     """A size as people write it, "200GB" or "1.5 TiB"; 0 for nothing. Raises InvalidInput for anything else."""
     found = _SIZE.fullmatch(text.strip())
     if not text.strip():
         return 0
     if found is None:
-        raise InvalidInput(f"{text[:40]!r} in KAFILA_WEIGHTS_LIMIT is no size: write it as 200GB")
+        raise InvalidInput(f"{text[:40]!r} in {variable} is no size: write it as 200GB")
     return int(float(found["number"]) * _UNITS[found["unit"].upper()])
 
 

@@ -23,6 +23,8 @@ ROUTES: list[tuple[str, dict[str, Any] | None]] = [
     ("/api/session/code", {"session": "s1"}),
     ("/api/session/lock", {"session": "s1", "locked": True}),
     ("/api/session/kick", {"session": "s1", "member": "guest2"}),
+    ("/api/session/replan", {"session": "s1"}),
+    ("/api/session/replanning", {"session": "s1", "replanning": "never"}),
     ("/api/session/leave", {"session": "s1"}),
     ("/api/session/start", {"session": "s1"}),
     ("/api/session/open", {"code": "9-ocean-velvet-lamp"}),

@@ -6,7 +6,6 @@ import pytest
 
 from kafila_planner import make_plan, problem_from_json
 from kafila_planner.model.types import Plan
-from kafila_sidecar.session.coordination.coordinator import Coordinator
 from kafila_sidecar.session.coordination.effects import (
     ComputePlan,
     CoordinatorOutput,
@@ -19,7 +18,8 @@ from kafila_sidecar.session.coordination.effects import (
 from kafila_sidecar.session.coordination.follower import REPLAN_DEADLINE_S
 from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
 from kafila_sidecar.session.coordination.states import State
-from kafila_sidecar.session.coordination.waits import (
+from kafila_sidecar.session.hosting.coordinator import Coordinator
+from kafila_sidecar.session.hosting.waits import (
     FETCH_SILENCE_S,
     LINK_DEADLINE_S,
     MEASURE_DEADLINE_S,

@@ -49,6 +49,7 @@ from tests.sim.model import (
     load_shard,
 )
 from tests.sim.rendezvous import SimMailbox
+from tests.support.no_outlook import NoOutlook
 
 VERSIONS = Versions("1.0", planner=1, mlx_lm="2.0")
 KEY = bytes(32)
@@ -249,6 +250,7 @@ def take_part(
         weights=cast(Any, weights),
         stage=stage,
         driver=driver,
+        outlook=NoOutlook(),
         changes=changes,
         typed="",
         note="",

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from kafila_sidecar.session.coordination.adoption import IDLE_AFTER_S
+from kafila_sidecar.session.hosting.adoption import IDLE_AFTER_S
 from tests.sim.play import play_schedule
 from tests.sim.schedule import NAMES, Asking, Happening, Schedule, What
 

@@ -24,7 +24,7 @@ func TestNew_keepsStockCommandsAndFlags(t *testing.T) {
 		}
 	}
 	run, _, _ := root.Find([]string{"run"})
-	for _, flag := range []string{"verbose", "format", "think", "keepalive", "session", "yes", "memory"} {
+	for _, flag := range []string{"verbose", "format", "think", "keepalive", "session", "yes", "memory", "spare"} {
 		if run.Flags().Lookup(flag) == nil {
 			t.Errorf("run has no --%s", flag)
 		}
@@ -75,14 +75,14 @@ func TestHelp_ofSessionCommands_tellsExamplesAndVariables(t *testing.T) {
 	for path, words := range map[string][]string{
 		"run":            {"Examples:", "run --session 7-ocean-velvet-lamp", "OLLAMA_HOST", "KAFILA_RENDEZVOUS"},
 		"session":        {"Examples:", "session create", "run --session"},
-		"session create": {"Examples:", "--members N", "--quantize BITS", "Environment Variables:", "OLLAMA_HOST", "KAFILA_RENDEZVOUS"},
-		"session join":   {"Examples:", "--memory SIZE", "OLLAMA_HOST"},
+		"session create": {"Examples:", "--members N", "--quantize BITS", "--spare SIZE", "Environment Variables:", "OLLAMA_HOST", "KAFILA_RENDEZVOUS"},
+		"session join":   {"Examples:", "--memory SIZE", "--spare SIZE", "OLLAMA_HOST"},
 		"session doctor": {"Examples:", "--rendezvous ADDRESS"},
 
 		"session weights":       {"Examples:", "--json", "OLLAMA_HOST", "prune"},
 		"session weights rm":    {"Examples:", "rm MODEL[@REVISION]", "--yes", "OLLAMA_HOST"},
 		"session weights prune": {"--unused-for TIME", "30d", "OLLAMA_HOST"},
-		"serve":                 {"OLLAMA_MODELS", "KAFILA_HOME", "KAFILA_WEIGHTS_LIMIT"},
+		"serve":                 {"OLLAMA_MODELS", "KAFILA_HOME", "KAFILA_WEIGHTS_LIMIT", "KAFILA_SPARE"},
 	} {
 		command, _, err := root.Find(strings.Fields(path))
 		if err != nil {

@@ -38,7 +38,7 @@ const createExamples = `  # wait for two more machines, then run
 
 func createCommand() *cobra.Command {
 	var request pb.CreateSessionRequest
-	var memory string
+	var memory, spare string
 	cmd := &cobra.Command{
 		Use:     "create MODEL",
 		Short:   "Open a session, print its code, and wait for the members",
@@ -48,6 +48,9 @@ func createCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
 			if request.MemoryBytes, err = text.ParseBytes(memory); err != nil {
+				return err
+			}
+			if request.SpareBytes, err = spareBytes(spare); err != nil {
 				return err
 			}
 			if request.Model, err = modelArgument(args[0]); err != nil {
@@ -61,6 +64,7 @@ func createCommand() *cobra.Command {
 	flags.Uint32Var(&request.ContextTokens, "context", 0, "`TOKENS` of context for each sequence (default 4096, or the model's own if smaller)")
 	flags.Uint32Var(&request.Concurrency, "concurrency", 0, "Room for `N` sequences at once (default 1)")
 	flags.StringVar(&memory, "memory", "", "Lend at most `SIZE` of this machine's memory, such as 12GB (default: what is usable)")
+	addSpare(cmd, &spare, "")
 	addQuantize(cmd, &request.QuantizeBits, "")
 	flags.StringVar(&request.Strategy, "strategy", "", "Divide the blocks by `STRATEGY`: kafila, memory, uniform (default kafila)")
 	flags.StringVar(&request.Objective, "objective", "", "Make the plan best at `OBJECTIVE`: paper, latency, throughput (default: latency for one sequence, else throughput)")

@@ -18,6 +18,7 @@ import (
 type joining struct {
 	yes        bool
 	memory     string
+	spare      string
 	name       string
 	rendezvous string
 }
@@ -25,6 +26,7 @@ type joining struct {
 func (j *joining) addFlags(cmd *cobra.Command, prefix string) {
 	cmd.Flags().BoolVar(&j.yes, "yes", false, prefix+"Join without asking")
 	cmd.Flags().StringVar(&j.memory, "memory", "", prefix+"Lend at most `SIZE` of this machine's memory, such as 12GB (default: what is usable)")
+	addSpare(cmd, &j.spare, prefix)
 	cmd.Flags().StringVar(&j.name, "name", "", prefix+"This machine's `NAME` in the session (default: its host name)")
 	cmd.Flags().StringVar(&j.rendezvous, "rendezvous", "", prefix+"The rendezvous' `ADDRESS`, if the code doesn't carry it (default $KAFILA_RENDEZVOUS)")
 }
@@ -56,9 +58,27 @@ func joinCommand() *cobra.Command {
 	return cmd
 }
 
+// addSpare adds the flag for what a machine fetches beyond its part.
+func addSpare(cmd *cobra.Command, spare *string, prefix string) {
+	cmd.Flags().StringVar(spare, "spare", "", prefix+"Fetch at most `SIZE` beyond this machine's part while idle, for the loss of others; 0 for nothing (default $KAFILA_SPARE, else a tenth of the free disk)")
+}
+
+// spareBytes is what was said with --spare, or nil if nothing was.
+func spareBytes(said string) (*uint64, error) {
+	if said == "" {
+		return nil, nil
+	}
+	bytes, err := text.ParseBytes(said)
+	return &bytes, err
+}
+
 // join takes part in a session, unless this machine does already, and returns when its model can be asked.
 func join(ctx context.Context, c *control.Client, code string, with joining, s screen) (*pb.Session, error) {
 	memory, err := text.ParseBytes(with.memory)
+	if err != nil {
+		return nil, err
+	}
+	spare, err := spareBytes(with.spare)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +90,7 @@ func join(ctx context.Context, c *control.Client, code string, with joining, s s
 	var offer pb.Offer
 	stop := s.spin("proving the code to the session's host")
 	err = c.Post(ctx, "open", &pb.OpenSessionRequest{
-		Code: code, Rendezvous: with.rendezvous, Name: with.name, MemoryBytes: memory,
+		Code: code, Rendezvous: with.rendezvous, Name: with.name, MemoryBytes: memory, SpareBytes: spare,
 	}, &offer)
 	stop()
 	if err != nil {

@@ -24,10 +24,28 @@ func TestAgree_withoutTerminal_wantsYes(t *testing.T) {
 	if err := agree(offer, true, nobody, io.Discard); err != nil {
 		t.Error(err)
 	}
-	for _, word := range []string{"laptop", "org/model", "4 GB", "300 MB", "2 of 3"} {
+	if strings.Contains(text.Terms(offer), "spares") {
+		t.Errorf("the terms tell of spares that nobody fetches: %s", text.Terms(offer))
+	}
+	offer.SpareBytes = 12e9
+	for _, word := range []string{"laptop", "org/model", "4 GB", "300 MB", "2 of 3", "up to 12 GB more while idle"} {
 		if !strings.Contains(text.Terms(offer), word) {
 			t.Errorf("the terms don't tell %s: %s", word, text.Terms(offer))
 		}
+	}
+}
+
+func TestSpareBytes_whenSaid_areSentAndElseLeftToTheServer(t *testing.T) {
+	for said, want := range map[string]uint64{"0": 0, "20GB": 20e9} {
+		if got, err := spareBytes(said); err != nil || got == nil || *got != want {
+			t.Errorf("--spare %s: %v, %v", said, got, err)
+		}
+	}
+	if got, err := spareBytes(""); err != nil || got != nil {
+		t.Errorf("without --spare: %v, %v", got, err)
+	}
+	if _, err := spareBytes("much"); err == nil {
+		t.Error("nonsense was taken for a size")
 	}
 }
 

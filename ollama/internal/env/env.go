@@ -11,6 +11,7 @@ const (
 	PortMapping = "KAFILA_PORT_MAPPING"
 	Token       = "KAFILA_TOKEN"
 	Limit       = "KAFILA_WEIGHTS_LIMIT"
+	Spare       = "KAFILA_SPARE"
 )
 
 // What serve sets for the runners that it starts.

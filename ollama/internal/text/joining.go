@@ -14,6 +14,10 @@ func Terms(offer *pb.Offer) string {
 		"  downloads %s\n",
 		offer.Host, ofWanted(offer.MembersPresent, offer.MembersWanted), modelIn(offer.Model, offer.Quantization),
 		size(float64(offer.LendMemoryBytes)), downloads(offer))
+	if offer.SpareBytes > 0 {
+		text += fmt.Sprintf("  spares    up to %s more while idle, to go on when another machine is lost (--spare 0: none)\n",
+			size(float64(offer.SpareBytes)))
+	}
 	for _, line := range Notices(offer.Notices) {
 		text += line + "\n"
 	}

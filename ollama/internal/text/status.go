@@ -3,6 +3,7 @@ package text
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"kafila/ollama/pb"
@@ -104,6 +105,10 @@ func doing(s *pb.Session) string {
 
 func memberRows(s *pb.Session) []string {
 	rows := []string{"MEMBER\tROLE\tDEVICE\tUSABLE\tDOING"}
+	foresees := slices.ContainsFunc(s.Members, func(m *pb.Member) bool { return m.IfLost != "" })
+	if foresees {
+		rows[0] += "\tIF LOST"
+	}
 	for _, m := range s.Members {
 		name, what := m.Name, m.Doing
 		if name == s.Self {
@@ -118,9 +123,11 @@ func memberRows(s *pb.Session) []string {
 		if m.WaitsFor != "" {
 			what += ": " + m.WaitsFor
 		}
-		rows = append(rows, strings.Join([]string{
-			name, m.Role, orDash(m.Device), size(float64(m.UsableMemoryBytes)), orDash(what),
-		}, "\t"))
+		row := []string{name, m.Role, orDash(m.Device), size(float64(m.UsableMemoryBytes)), orDash(what)}
+		if foresees {
+			row = append(row, orDash(m.IfLost))
+		}
+		rows = append(rows, strings.Join(row, "\t"))
 	}
 	return rows
 }

@@ -42,6 +42,27 @@ func TestStatus_showsTheRing(t *testing.T) {
 	}
 }
 
+func TestStatus_whenItIsKnownWhatALossWouldMean_saysSoOfEachMember(t *testing.T) {
+	session := fake.ReadySession()
+	session.Members = []*pb.Member{
+		{Name: "laptop", Role: "host", Present: true, Doing: "ready", IfLost: "goes on after about 12 s"},
+		{Name: "mini", Role: "member", Present: true, Doing: "ready", IfLost: "can't go on: 3.1 GB too little"},
+		{Name: "new", Role: "member", Present: true, Doing: "measuring"},
+	}
+	text := Status(session)
+	for _, line := range [][]string{
+		{"DOING", "IF LOST"}, {"laptop", "goes on after about 12 s"}, {"mini", "can't go on: 3.1 GB too little"}, {"new", "–"},
+	} {
+		if !hasLineWith(text, line) {
+			t.Errorf("no line with %q in\n%s", line, text)
+		}
+	}
+	session.Members[0].IfLost, session.Members[1].IfLost = "", ""
+	if strings.Contains(Status(session), "IF LOST") {
+		t.Error("what is not known is told")
+	}
+}
+
 func TestStatus_whileForming_leavesOutWhatIsNotKnown(t *testing.T) {
 	text := Status(&pb.Session{
 		Id: "s1", State: "forming", Doing: "waiting for 2 more members", Host: "laptop", Self: "mini",

@@ -1,5 +1,7 @@
 """The JSON interface, in: problems. Sizes of blocks may be one number for all blocks or a list, an entry a block."""
 
+from itertools import pairwise
+
 from kafila_planner.errors import BadProblem
 from kafila_planner.json.fields import (
     MOST_BLOCKS,
@@ -18,7 +20,9 @@ from kafila_planner.json.fields import (
     whole,
 )
 from kafila_planner.model.types import (
+    BlockRanges,
     Filtering,
+    HeldParts,
     Mapping,
     MeasuredEdge,
     Model,
@@ -71,10 +75,21 @@ MEMBER_FIELDS = [
     "memory_bytes",
     "block_s",
     "head_s",
+    "holds",
+]
+HOLDS_FIELDS = [
+    "disk_blocks",
+    "memory_blocks",
+    "disk_head",
+    "memory_head",
+    "fetch_bytes_per_s",
+    "load_bytes_per_s",
 ]
 EDGE_FIELDS = ("between", "rtt_s", "path")
 
 DEFAULT_CONTEXT_TOKENS = 4096
+MOST_RANGES = 256
+"""That a member may hold blocks in; a checkpoint has far fewer gaps."""
 MOST_EDGES = MOST_MEMBERS * (MOST_MEMBERS - 1) // 2
 
 NAT: dict[str, tuple[Mapping, Filtering]] = {
@@ -216,7 +231,29 @@ def _member(place: int, value: object) -> Node:
         memory_bytes=fields.get("memory_bytes", _bytes, None),
         block_s=fields.get("block_s", _step_times, ()),
         head_s=fields.get("head_s", _step_times, ()),
+        holds=fields.get("holds", _holds, None),
     )
+
+
+def _holds(fields: Fields, name: str, value: object) -> HeldParts:
+    held = Fields(f"{fields.owner}: {name}", value, HOLDS_FIELDS)
+    return HeldParts(
+        disk_blocks=held.get("disk_blocks", _block_ranges, ()),
+        memory_blocks=held.get("memory_blocks", _block_ranges, ()),
+        disk_head=held.get("disk_head", truth, False),
+        memory_head=held.get("memory_head", truth, False),
+        fetch_bytes_per_s=held.get("fetch_bytes_per_s", positive, None),
+        load_bytes_per_s=held.get("load_bytes_per_s", positive, None),
+    )
+
+
+def _block_ranges(fields: Fields, name: str, value: object) -> BlockRanges:
+    bounds = listed(listed(whole(0, MOST_BLOCKS), 2), MOST_RANGES)(fields, name, value)
+    flat = [bound for pair in bounds for bound in pair]
+    is_ascending = all(one < other for one, other in pairwise(flat))
+    if any(len(pair) != 2 for pair in bounds) or not is_ascending:
+        raise fields.fault(name, "pairs of a first block and the one after the last, ascending and apart", value)
+    return tuple((pair[0], pair[1]) for pair in bounds)
 
 
 def _behaviour(fields: Fields) -> tuple[Mapping, Filtering]:

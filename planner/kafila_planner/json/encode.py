@@ -4,6 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from kafila_planner.model.types import (
+    HeldParts,
     MeasuredEdge,
     Model,
     Node,
@@ -90,6 +91,15 @@ def member_to_json(member: Node) -> dict[str, Any]:
         "memory_bytes": member.memory_bytes,
         "block_s": _step_times(member.block_s),
         "head_s": _step_times(member.head_s),
+        "holds": None if member.holds is None else _holds(member.holds),
+    }
+
+
+def _holds(held: HeldParts) -> dict[str, Any]:
+    return {
+        **asdict(held),
+        "disk_blocks": [list(bounds) for bounds in held.disk_blocks],
+        "memory_blocks": [list(bounds) for bounds in held.memory_blocks],
     }
 
 

@@ -102,13 +102,32 @@ class Model:
         return unembed + self.norm_bytes
 
 
+BlockRanges = tuple[tuple[int, int], ...]
+"""Blocks [start, end), ascending and apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldParts:
+    """What a member has of the model already, and how quickly the rest comes.
+
+    `*_head`: embedding, norm and unembedding. Rates are in bytes as `Model` counts them; None means not measured.
+    """
+
+    disk_blocks: BlockRanges = ()
+    memory_blocks: BlockRanges = ()
+    disk_head: bool = False
+    memory_head: bool = False
+    fetch_bytes_per_s: float | None = None
+    load_bytes_per_s: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """A member as the planner sees it. None means not measured.
 
     `memory_bytes` is what it lends at most, the runtime's reserve included. `rtt_s` is its round trip to the
     rendezvous. `block_s` and `head_s` are measured seconds of one block and of norm plus unembedding by batch size;
-    where given they stand above `bandwidth_bytes_per_s`.
+    where given they stand above `bandwidth_bytes_per_s`. `holds`: None where it was not told.
     """
 
     name: str
@@ -122,6 +141,7 @@ class Node:
     memory_bytes: int | None = None
     block_s: StepTimes = ()
     head_s: StepTimes = ()
+    holds: HeldParts | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from kafila_sidecar.errors import NotFound, Refused
 from kafila_sidecar.models.quantisation import MADE_HERE_BITS, check_bits
 from kafila_sidecar.session.coordination.effects import Json
 from kafila_sidecar.session.terms import beside_weights
+from kafila_sidecar.sharing.spares import SpareRoom
 from kafila_sidecar.weights.checkpoint import Checkpoint, Examine, open_checkpoint, open_source
 from kafila_sidecar.weights.providers.folder import described_source, folder_source, named, shelf
 from kafila_sidecar.weights.providers.names import TABLE, also_known_as, known_as
@@ -115,6 +116,11 @@ class OpenedModels:
                 packed = await self._packed(checkpoint.model, checkpoint, bits)
                 made[bits] = {"model": packed.sizes, **beside_weights(packed, context_tokens)}
         return made
+
+    def room_for_spares(self, bound_bytes: int | None) -> SpareRoom:
+        """On this disk. `bound_bytes`: as this machine's owner said for a session; None: as for all."""
+        bound = self._config.spare_bytes if bound_bytes is None else bound_bytes
+        return SpareRoom(self._config.data, bound_bytes=bound, left_bytes=self._library.left_bytes)
 
     def _found(self, terms: ring_pb2.SessionTerms) -> Source | None:
         """The folder itself below one of those that KAFILA_FOLDERS names, else as far as it came here before."""

@@ -169,7 +169,8 @@ class LocalNode:
             name = request.name or self._config.name
             channel = await joining.found(rendezvous=address, terms=terms, name=name, local=self._local())
             model = request.model if terms.folder else ""
-            channel.keeper.note(lend_bytes=request.memory_bytes, note=note, model=model)
+            spare = _said(request)
+            channel.keeper.note(lend_bytes=request.memory_bytes, spare_bytes=spare, note=note, model=model)
             return self._take_part(channel, checkpoint)
 
     async def open(self, request: pb.OpenSessionRequest) -> pb.Offer:
@@ -199,7 +200,7 @@ class LocalNode:
         except BaseException:
             await approach.abandon()
             raise
-        await self._pending.keep(PendingJoin(approach, checkpoint, request.memory_bytes, spoken))
+        await self._pending.keep(PendingJoin(approach, checkpoint, request.memory_bytes, spoken, _said(request)))
         download_bytes, folder = _download(approach.terms, checkpoint, lend, folder)
         return pb.Offer(
             session=approach.session.hex(),
@@ -212,6 +213,7 @@ class LocalNode:
             free_disk_bytes=shutil.disk_usage(self._config.data).free,
             folder=str(folder),
             offer_ttl_s=self._pending.ttl_s,
+            spare_bytes=await asyncio.to_thread(self._models.room_for_spares(_said(request)).left, 0),
             notices=checkpoint.anatomy.notices if checkpoint else (),
             quantization=checkpoint.quantization if checkpoint else line(approach.terms.quantization, LONGEST_DEVICE),
         )
@@ -228,7 +230,7 @@ class LocalNode:
                 return seat.snapshot()
             offer = self._pending.take(request.session)
             channel = await offer.approach.enrol()
-            channel.keeper.note(lend_bytes=offer.memory_bytes, typed=offer.code)
+            channel.keeper.note(lend_bytes=offer.memory_bytes, spare_bytes=offer.spare_bytes, typed=offer.code)
             return self._take_part(channel, offer.checkpoint)
 
     async def start(self, request: pb.SessionRequest) -> pb.Session:
@@ -434,6 +436,7 @@ class LocalNode:
             checkpoint=checkpoint,
             models=self._models,
             lend_bytes=kept.lend_bytes,
+            spare_bytes=kept.spare_bytes,
             typed=kept.typed,
             note=kept.note,
             spoken=self._spoken,
@@ -444,6 +447,11 @@ class LocalNode:
         """The code as it is passed on: without the address where everybody is configured with it."""
         configured = bool(self._config.rendezvous) and parse_address(self._config.rendezvous) == code.address
         return code.short if configured else str(code)
+
+
+def _said(request: pb.CreateSessionRequest | pb.OpenSessionRequest) -> int | None:
+    """The most that may be fetched for the loss of others, where its owner said so."""
+    return request.spare_bytes if request.HasField("spare_bytes") else None
 
 
 def _already(seat: Seat) -> pb.Offer:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Protocol
 
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import KafilaError, from_code
@@ -24,6 +25,13 @@ log = logging.getLogger(__name__)
 END_DEADLINE_S = 10.0  # for the driver, once the channel has ended
 
 
+class ShownBeside(Protocol):
+    """Runs beside a session and adds to what people see of it; `outlook.Outlook`."""
+
+    async def run(self) -> None: ...
+    def show(self, session: pb.Session) -> None: ...
+
+
 class Participation:
     """Runs channel and driver together, and shows the session. `taking_part` builds it."""
 
@@ -34,6 +42,7 @@ class Participation:
         weights: SessionWeights,
         stage: Stage,
         driver: SessionDriver,
+        outlook: ShownBeside,
         changes: Changes,
         typed: str,
         note: str,
@@ -46,6 +55,7 @@ class Participation:
         self.weights = weights
         self.stage = stage
         self.driver = driver
+        self._outlook = outlook
         self._changes = changes
         self._typed = typed
         self._typed_for = self._what_codes_are_for
@@ -67,6 +77,7 @@ class Participation:
     async def _run(self) -> None:
         running = asyncio.create_task(self.channel.run(), name=f"channel {self.id}")
         driving = asyncio.create_task(self.driver.run(), name=f"driver {self.id}")
+        outlooking = asyncio.create_task(self._outlook.run(), name=f"outlook {self.id}")
         try:
             await asyncio.wait((running, driving), return_when=asyncio.FIRST_COMPLETED)
             self._close_by((running if running.done() else driving).exception())
@@ -75,7 +86,8 @@ class Participation:
         finally:
             running.cancel()
             driving.cancel()
-            await asyncio.wait((running, driving))
+            outlooking.cancel()
+            await asyncio.wait((running, driving, outlooking))
 
     async def _end_channel(self) -> None:
         """Who comes back says no goodbye."""
@@ -167,6 +179,7 @@ class Participation:
             session.doing = "leaving: answers run, and the others take over this machine's part first"
         session.active_sequences = self.stage.active_sequences
         session.reserved_memory_bytes = self.stage.weight_bytes
+        self._outlook.show(session)
         return session
 
     def told(self) -> pb.Session:

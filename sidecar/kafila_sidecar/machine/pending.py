@@ -18,6 +18,7 @@ class PendingJoin:
     checkpoint: Checkpoint | None  # None: the host has to describe it first
     memory_bytes: int  # the most that its owner lends; 0: what is usable
     code: str
+    spare_bytes: int | None = None  # the most that may be fetched for the loss of others, where its owner said so
 
 
 class PendingJoins:

@@ -4,13 +4,14 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.machine.measuring import Measuring
 from kafila_sidecar.machine.models import OpenedModels
+from kafila_sidecar.machine.outlook import Outlook
 from kafila_sidecar.machine.participation import Participation
 from kafila_sidecar.machine.reaching import Reaching
 from kafila_sidecar.machine.watching import Changes
@@ -18,19 +19,24 @@ from kafila_sidecar.net.candidates import Address
 from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.link.stream import Stream, StreamKind
 from kafila_sidecar.net.nat.monitor import NetworkMonitor
+from kafila_sidecar.runtime.activity import Activity
 from kafila_sidecar.runtime.mlx_thread import MlxThread
+from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.text.apart.text_process import TextProcess
 from kafila_sidecar.serving.stage import Stage
 from kafila_sidecar.serving.trace import TraceFile
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.coordination.effects import Json
+from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
 from kafila_sidecar.session.driving.driver import SessionDriver
 from kafila_sidecar.session.driving.links import StandingLinks
 from kafila_sidecar.session.driving.turns import Turns
 from kafila_sidecar.session.membership.seal import LARGEST_SEALED_BYTES
 from kafila_sidecar.session.rendezvous.code import Code
 from kafila_sidecar.session.terms import planning_terms
+from kafila_sidecar.sharing.inventory import Inventory
 from kafila_sidecar.sharing.session import SessionWeights
+from kafila_sidecar.sharing.spares import Spares
 from kafila_sidecar.weights.checkpoint import Checkpoint
 
 log = logging.getLogger(__name__)
@@ -46,6 +52,7 @@ class Equipment:
     further: Sequence[Address]
     measuring: Measuring
     traces: Path
+    activity: Activity = field(default_factory=Activity)
 
 
 def take_part(
@@ -55,13 +62,15 @@ def take_part(
     checkpoint: Checkpoint | None,
     models: OpenedModels,
     lend_bytes: int,
+    spare_bytes: int | None,
     typed: str = "",
     note: str = "",
     spoken: Callable[[Code], str],
     changes: Changes,
 ) -> Participation:
     """`checkpoint`: None for a folder that the host has to describe first. `lend_bytes`: the most that is lent, 0 for
-    what is usable; `typed`, `note`, `spoken`: see `Participation`; `changes` outlive it."""
+    what is usable; `spare_bytes`: see `OpenedModels.room_for_spares`; `typed`, `note`, `spoken`: see `Participation`;
+    `changes` outlive it."""
     turns, standing = Turns(), StandingLinks()
     weights = SessionWeights(
         channel=channel,
@@ -82,6 +91,8 @@ def take_part(
         traced=traces.tell,
         broken=turns.stage_broke,
         misled=turns.stage_misled,
+        load_shard=weights.rates.loading(Shard.load),
+        activity=equipment.activity,
     )
     reaching = Reaching(
         channel=channel,
@@ -95,12 +106,17 @@ def take_part(
         """This machine and its network, side by side."""
         measured = equipment.measuring.member(await weights.described(), lend_bytes=lend_bytes)
         (entry, device), network = await asyncio.gather(measured, reaching.entry())
-        return {**entry, **network}, device
+        held = await Inventory(await weights.described()).entry(weights.rates)
+        return {**entry, **network, **held}, device
 
     async def packings() -> Mapping[int, Json]:
         """Of what the session runs, as soon as that is known."""
         known = weights.checkpoint
         return {} if known is None else await models.packings(known, channel.terms.context_tokens)
+
+    def terms() -> PlanningTerms | None:
+        known = weights.checkpoint
+        return None if known is None else planning_terms(channel.terms, known)
 
     driver = SessionDriver(
         channel=channel,
@@ -108,17 +124,27 @@ def take_part(
         standing=standing,
         stage=stage,
         turns=turns,
-        terms=lambda: planning_terms(channel.terms, known) if (known := weights.checkpoint) else None,
+        terms=terms,
         shares=weights,
         measure=measure,
         packings=packings,
         changed=changes.note,
+    )
+    outlook = Outlook(
+        driver=driver,
+        stage=stage,
+        weights=weights,
+        terms=terms,
+        spares=Spares(weights=weights, room=models.room_for_spares(spare_bytes), rest=equipment.activity),
+        rest=equipment.activity,
+        changes=changes,
     )
     return Participation(
         channel=channel,
         weights=weights,
         stage=stage,
         driver=driver,
+        outlook=outlook,
         changes=changes,
         typed=typed,
         note=note,

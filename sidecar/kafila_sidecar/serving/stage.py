@@ -1,6 +1,7 @@
 """This machine's part in a session, one epoch after another."""
 
 import asyncio
+import sys
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -13,6 +14,7 @@ from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import KafilaError, TimedOut, Unavailable
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream
+from kafila_sidecar.runtime.activity import Activity, NotedThread
 from kafila_sidecar.runtime.footprint import PREFILL_CHUNK_TOKENS
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.shard import Shard
@@ -93,8 +95,9 @@ class Stage:
         misled: Callable[[str, str], None],
         limits: StageLimits | None = None,
         load_shard: LoadShard = Shard.load,
+        activity: Activity | None = None,
     ) -> None:
-        """`text`: for the checkpoint whose small files lie in a folder."""
+        """`text`: for the checkpoint whose small files lie in a folder. `activity`: of this machine, all sessions."""
         self._name = name
         self._weights = weights
         self._mlx = mlx
@@ -104,6 +107,7 @@ class Stage:
         self._broken = broken
         self._misled = misled
         self._limits = limits or StageLimits()
+        self._activity = activity or Activity()
         self._holding = Holding(mlx, bits=bits, load=load_shard)
         self._text: SessionText | None = None
         self._requests: RequestTable | None = None
@@ -123,14 +127,8 @@ class Stage:
         Raises:
             KafilaError: they can't be had, or don't fit.
         """
-        stage = proposal.stage_of(self._name)
-        if stage is None:
-            return
-        part = Part(stage.start, stage.end, proposal.head == self._name)
-        if part.head and self._requests is None:
-            self._requests = await self._beside(partial(self._take, part, progress), proposal.problem.context_tokens)
-        else:
-            await self._take(part, progress)
+        with self._activity.at_work():
+            await self._load(proposal, progress)
 
     def serve(self, proposal: Proposal) -> None:
         """Every stage is loaded."""
@@ -239,11 +237,26 @@ class Stage:
             await self._one_ended.wait()
 
     @property
+    def part(self) -> Part:
+        """What is in memory; no blocks when nothing is."""
+        return self._holding.keeps(Part(0, sys.maxsize, True))
+
+    @property
     def weight_bytes(self) -> int:
         shard = self._holding.shard
         return shard.weight_bytes if shard is not None else 0
 
     # ---- Private
+
+    async def _load(self, proposal: Proposal, progress: Progress) -> None:
+        stage = proposal.stage_of(self._name)
+        if stage is None:
+            return
+        part = Part(stage.start, stage.end, proposal.head == self._name)
+        if part.head and self._requests is None:
+            self._requests = await self._beside(partial(self._take, part, progress), proposal.problem.context_tokens)
+        else:
+            await self._take(part, progress)
 
     async def _take(self, part: Part, progress: Progress) -> None:
         names = self._weights.shard(**part._asdict())
@@ -318,7 +331,8 @@ class Stage:
 
         stage = proposal.stage_of(self._name)
         chunk_s = 2 * PREFILL_CHUNK_TOKENS * ((stage.cost_s if stage else None) or 0.0)
-        return WatchedThread(self._mlx, stalled=stalled, floor_s=max(self._limits.step_floor_s, chunk_s))
+        mlx = NotedThread(self._mlx, self._activity)
+        return WatchedThread(mlx, stalled=stalled, floor_s=max(self._limits.step_floor_s, chunk_s))
 
     def _request_ended(self, proposal: Proposal, trace: RequestTrace, reason: str) -> None:
         rtt_s = {frozenset((self._name, peer)): link.rtt_s for peer, link in self._links().up.items()}

@@ -29,9 +29,11 @@ def doing(
     joining: str,
     shortage: str = "",
     ending: Ending | None = None,
+    repair: str = "",
 ) -> str:
     """`waiting`: who has to act; `progress`: what each member said last that it does; `joining`: see `Channel`;
-    `shortage`: why the session can't be planned yet, if it can't; `ending`: how it closed here."""
+    `shortage`: why the session can't be planned yet, if it can't; `ending`: how it closed here; `repair`: who
+    takes over what by the plan that is on its way."""
     match state:
         case State.FORMING if shortage:
             return f"{shortage}: waiting for another member, {_DOOR[joining]}"
@@ -45,12 +47,13 @@ def doing(
         case State.FORMING | State.PLANNING | State.REPLANNING:
             return f"measuring: {_names(waiting)}" if waiting else "planning"
         case State.LINKING:
-            return f"linking: {_names(waiting)}" if waiting else "linking the members"
+            links = f"linking: {_names(waiting)}" if waiting else "linking the members"
+            return "; ".join(part for part in (repair, links) if part)
         case State.FETCHING:
             busy = [
                 f"{name} is {what}" for name, what in sorted(progress.items()) if what not in ("", "waiting", "ready")
             ]
-            return ", ".join(busy) or "fetching and loading"
+            return "; ".join(part for part in (repair, ", ".join(busy) or "fetching and loading") if part)
         case State.READY:
             return "ready"
         case State.CLOSED:

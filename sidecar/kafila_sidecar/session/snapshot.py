@@ -10,12 +10,12 @@ from kafila_sidecar.models.family import text_of
 from kafila_sidecar.runtime.text.options import resolve
 from kafila_sidecar.session import sentences
 from kafila_sidecar.session.channel.channel import Channel
-from kafila_sidecar.session.coordination.coordinator import Coordinator
 from kafila_sidecar.session.coordination.edges import predicted_path
 from kafila_sidecar.session.coordination.effects import Json
 from kafila_sidecar.session.coordination.follower import Follower
 from kafila_sidecar.session.coordination.states import State
 from kafila_sidecar.session.driving.roster import MemberView, Roster
+from kafila_sidecar.session.hosting.coordinator import Coordinator
 from kafila_sidecar.session.keeping.kept import KeptSession
 from kafila_sidecar.weights.checkpoint import Checkpoint
 
@@ -47,6 +47,7 @@ def session_view(
             joining=channel.joining,
             shortage=follower.shortage,
             ending=follower.ending,
+            repair=roster.repair,
         ),
         failure=follower.fault.sentence if follower.fault else "",
         failure_code=follower.fault.code if follower.fault else "",

@@ -17,6 +17,7 @@ from kafila_sidecar.sharing.courtesy import Courtesy
 from kafila_sidecar.sharing.describing import take_down
 from kafila_sidecar.sharing.holdings import tell
 from kafila_sidecar.sharing.lending import Lender
+from kafila_sidecar.sharing.rates import Rates
 from kafila_sidecar.sharing.sources import Sources
 from kafila_sidecar.sharing.vouching import Vouchers
 from kafila_sidecar.weights.checkpoint import Checkpoint
@@ -54,6 +55,7 @@ class SessionWeights:
         self._say = say
         self._folder = folder
         self._opened = opened
+        self.rates = Rates()
         vouchers = Vouchers(
             identity=channel.identity,
             name=channel.self_name,
@@ -110,12 +112,18 @@ class SessionWeights:
         self, names: Iterable[str], *, progress: Progress | None = None, waiting: Waiting | None = None
     ) -> None:
         """See `Checkpoint.fetch`; of members first."""
-        await self._known.fetch(names, progress=progress, waiting=waiting, members=self._sources)
+        wanted = frozenset(names)
+        with self.rates.fetching(lambda: self._known.download_bytes(wanted)):
+            await self._known.fetch(wanted, progress=progress, waiting=waiting, members=self._sources)
         self._tell_holds()
 
     def download_bytes(self, names: Iterable[str]) -> int:
         """See `Checkpoint.download_bytes`."""
         return self._known.download_bytes(names)
+
+    def shard_bytes(self, names: Iterable[str]) -> int:
+        """See `Checkpoint.shard_bytes`."""
+        return self._known.shard_bytes(names)
 
     def files_for(self, names: Iterable[str]) -> dict[Path, frozenset[str]]:
         """See `Checkpoint.files_for`."""

@@ -100,13 +100,13 @@ SIZES = {"": 0, "0": 0, "200GB": 200 * 10**9, "1.5 TiB": 3 << 39, "12 mb": 12 * 
 
 @pytest.mark.parametrize("text", SIZES)
 def test_size_when_written_as_people_do_then_read(text: str) -> None:
-    assert size_bytes(text) == SIZES[text]
+    assert size_bytes("KAFILA_WEIGHTS_LIMIT", text) == SIZES[text]
 
 
 @pytest.mark.parametrize("text", ["much", "-1GB", "1e9", "5 apples", "1" * 30])
 def test_size_when_it_is_none_then_refused_by_name(text: str) -> None:
     with pytest.raises(InvalidInput, match="KAFILA_WEIGHTS_LIMIT"):
-        size_bytes(text)
+        size_bytes("KAFILA_WEIGHTS_LIMIT", text)
 
 
 async def test_model_when_asked_for_in_another_form_then_of_the_same_files_and_opened_once(

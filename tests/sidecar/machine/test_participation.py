@@ -20,6 +20,7 @@ from kafila_sidecar.session.driving.links import StandingLinks
 from kafila_sidecar.session.driving.turns import Turns
 from kafila_sidecar.session.rendezvous.code import Code
 from tests.sidecar.session.driver_world import TERMS, NoNetwork, PlayedChannel, PlayedShares, PlayedStage
+from tests.support.no_outlook import NoOutlook
 
 CHECKPOINT = SimpleNamespace(
     anatomy=SimpleNamespace(notices=("its window ends",)),
@@ -86,6 +87,7 @@ def participation(channel: EndingChannel, typed: str = "", changes: Changes | No
         weights=cast(Any, SimpleNamespace(checkpoint=CHECKPOINT, in_use=nullcontext)),
         stage=cast(Stage, stage),
         driver=driver,
+        outlook=NoOutlook(),
         changes=changes,
         typed=typed,
         note="at the host",

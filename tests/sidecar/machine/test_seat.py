@@ -16,6 +16,7 @@ from kafila_sidecar.machine.seat import Seat
 from kafila_sidecar.machine.watching import Changes
 from kafila_sidecar.serving.intake.question import Question
 from kafila_sidecar.session.coordination.effects import Fault
+from kafila_sidecar.session.coordination.leaving import Leaving
 from kafila_sidecar.session.coordination.states import Ending
 from kafila_sidecar.session.driving.changes import Change
 from kafila_sidecar.session.keeping.keeper import Keeper
@@ -40,6 +41,8 @@ class PlayedPart:
         self.proposal = None
         self.stage = self
         self.code = "7-ocean-velvet-lamp"
+        self.leaving = Leaving()
+        self.answers_run = False
         self._ended = asyncio.Event()
 
     async def run(self) -> None:
@@ -50,7 +53,10 @@ class PlayedPart:
         self._ended.set()
 
     def leave(self, *, at_once: bool = False) -> None:
-        self.end(Ending.LEFT)
+        if self.answers_run and not at_once:
+            self.leaving.begin(0.0)
+        else:
+            self.end(Ending.LEFT)
 
     def abort(self, fault: Fault, ending: Ending) -> None:
         self.fault = fault
@@ -257,3 +263,18 @@ async def test_watch_when_a_session_sleeps_and_is_back_then_it_goes_on_until_it_
     assert list(dict.fromkeys(states)) == ["ready", "sleeping", "closed"]
     assert states[0] == states[-2] == "ready"
     await chair.running
+
+
+async def test_seat_when_the_others_cant_do_without_it_then_it_is_kept_until_it_leaves_at_once(tmp_path: Path) -> None:
+    chair = Chair(tmp_path, present=True)
+    await soon()
+    part = chair.parts[0]
+    part.answers_run = True
+    chair.seat.leave()
+    assert chair.seat.kept_back == ""
+    part.leaving.receive_refusal("2.0 GB too little")
+    assert (chair.seat.kept_back, chair.seat.is_open) == ("2.0 GB too little", True)
+    chair.seat.stay()
+    chair.seat.leave(at_once=True)
+    await chair.running
+    assert (chair.seat.is_open, chair.seat.kept_back) == (False, "")

@@ -6,7 +6,6 @@ from random import Random
 from typing import Any
 
 from kafila_planner import Refusal, problem_from_json
-from kafila_sidecar.session.coordination.coordinator import Coordinator
 from kafila_sidecar.session.coordination.effects import (
     Accuse,
     AwaitMemory,
@@ -38,6 +37,7 @@ from kafila_sidecar.session.coordination.effects import (
 from kafila_sidecar.session.coordination.follower import Follower
 from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
 from kafila_sidecar.session.coordination.states import Ending, State
+from kafila_sidecar.session.hosting.coordinator import Coordinator
 from tests.support.plans import MODEL, plan_of, stage
 
 NAMES = ("ada", "bob", "cyd")

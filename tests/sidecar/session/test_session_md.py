@@ -29,10 +29,10 @@ from kafila_sidecar.session.admission.pake import Guesses
 from kafila_sidecar.session.admission.proving import answerers_keys, public_of, returners_keys
 from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.coordination import messages, speech
-from kafila_sidecar.session.coordination.coordinator import Coordinator
 from kafila_sidecar.session.coordination.effects import ComputePlan, Json, Proposal
 from kafila_sidecar.session.coordination.planning import check_proposal, propose
 from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
+from kafila_sidecar.session.hosting.coordinator import Coordinator
 from kafila_sidecar.session.membership import rekey
 from kafila_sidecar.session.membership.agreement import pair_keys
 from kafila_sidecar.session.membership.entries import found_log

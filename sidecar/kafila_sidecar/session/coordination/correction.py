@@ -34,7 +34,7 @@ class Served:
         if trace.get("epoch") != self._epoch:
             self._epoch, self._requests = int(trace.get("epoch", 0)), 0
             self._seconds.clear()
-        for stage in (stage for stage in trace.get("stages", []) if stage["member"] in members):
+        for stage in (one for one in trace.get("stages", []) if one["member"] in members and one["measured_s"]):
             self._seconds[stage["member"]].append(float(stage["measured_s"]))
         self._requests += 1
         if self._requests % REQUESTS:

@@ -4,11 +4,12 @@ Every member keeps it of what it hears, so that a successor begins with all that
 again. No I/O, no clock.
 """
 
-from collections.abc import Collection, MutableMapping
+from collections.abc import Collection, MutableMapping, Sequence
 from typing import Any
 
 from kafila_sidecar.session.coordination.effects import Json
 from kafila_sidecar.session.coordination.mesh import Mesh
+from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
 
 
 class Knowledge:
@@ -35,6 +36,16 @@ class Knowledge:
         is_first = member not in self.capabilities
         self.capabilities[member] = entry
         return is_first
+
+    def problem(self, terms: PlanningTerms, names: Sequence[str], *, host: str) -> Json:
+        """The planner's input with these members, all of whom were measured; the same bytes whoever builds it. The host
+        is the anchor, if it is among them."""
+        return {
+            **terms.fields(names),
+            "anchor": host if host in names else names[0],
+            "members": [{**self.capabilities[name], "name": name} for name in names],
+            "edges": self.mesh.entries(names),
+        }
 
     def planned(self) -> None:
         """There is a new plan: the host says anew who has no part in it."""

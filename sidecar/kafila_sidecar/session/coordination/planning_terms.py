@@ -7,6 +7,7 @@ from typing import Any
 from kafila_sidecar.session.coordination.effects import Json
 
 ALL = "all"  # in `require`: everybody
+HOLDS = "holds"  # of a member's entry: what it has of the model already
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +37,14 @@ class PlanningTerms:
             **self.extra,
             **objective,
         }
+
+
+def is_alike(one: Json, other: Json) -> bool:
+    """Whether two problems differ in nothing but what members hold: no reason to plan again, since that alone makes no
+    plan better than one that stands."""
+    return _bare(one) == _bare(other)
+
+
+def _bare(problem: Json) -> Json:
+    members = [{key: value for key, value in one.items() if key != HOLDS} for one in problem.get("members", ())]
+    return {**problem, "members": members}

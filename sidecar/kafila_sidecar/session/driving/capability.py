@@ -1,5 +1,5 @@
-"""What this member tells of itself for the planner: its measured costs, its network whenever that changes, and what its
-stage really takes, until it is measured anew.
+"""What this member tells of itself for the planner: its measured costs, its network and what it holds whenever that
+changes, and what its stage really takes, until it is measured anew.
 """
 
 import json
@@ -56,12 +56,12 @@ class Capabilities:
         """entry: the planner's "members" entry, with its name."""
         self._tell(entry, device, 1.0)
 
-    def moved(self, network: Json) -> bool:
-        """Takes other network fields; false when nothing was measured yet, or nothing is new."""
-        if not self._told or self._told[-1].json == {**self._told[-1].json, **network}:
+    def moved(self, fields: Json) -> bool:
+        """Takes other fields; false when nothing was measured yet, or nothing is new."""
+        if not self._told or self._told[-1].json == {**self._told[-1].json, **fields}:
             return False
         latest = self._told[-1]
-        self._tell({**latest.measured, **network}, latest.told.device, latest.slowness)
+        self._tell({**latest.measured, **fields}, latest.told.device, latest.slowness)
         return True
 
     def served(self, proposal: Proposal, trace: Mapping[str, Any]) -> bool:

@@ -10,13 +10,13 @@ from kafila_sidecar.errors import Refused
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.coordination import effects as ev
 from kafila_sidecar.session.coordination import speech
-from kafila_sidecar.session.coordination.coordinator import Coordinator
 from kafila_sidecar.session.coordination.follower import Follower
 from kafila_sidecar.session.coordination.knowledge import Knowledge
 from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
 from kafila_sidecar.session.coordination.states import Ending, State
 from kafila_sidecar.session.driving.jobs import Jobs, StageDriver
 from kafila_sidecar.session.driving.turns import Turns
+from kafila_sidecar.session.hosting.coordinator import Coordinator
 
 log = logging.getLogger(__name__)
 

@@ -9,18 +9,20 @@ from kafila_sidecar.errors import InvalidInput, KafilaError
 from kafila_sidecar.net.candidates import Candidate
 from kafila_sidecar.session.coordination import effects as ev
 from kafila_sidecar.session.coordination import messages, speech
-from kafila_sidecar.session.coordination.coordinator import Coordinator
 from kafila_sidecar.session.coordination.edges import FormedLink
 from kafila_sidecar.session.coordination.follower import Follower
 from kafila_sidecar.session.coordination.knowledge import Knowledge
 from kafila_sidecar.session.coordination.leaving import Leaving
 from kafila_sidecar.session.coordination.planning import check_proposal
+from kafila_sidecar.session.coordination.states import State
 from kafila_sidecar.session.driving.capability import Capabilities
 from kafila_sidecar.session.driving.cores import Cores, Terms
 from kafila_sidecar.session.driving.links import Links
 from kafila_sidecar.session.driving.roster import Roster
 from kafila_sidecar.session.driving.shares import Shares
 from kafila_sidecar.session.driving.turns import Turns
+from kafila_sidecar.session.hosting.coordinator import Coordinator
+from kafila_sidecar.session.loss import repair
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +55,7 @@ class Dispatcher:
         self._leaving = leaving
         self._introduce = introduce
         self._now = now
+        self._served_by: ev.Proposal | None = None  # the latest plan that stages were loaded for
 
     async def hear(self, sender: str, control: ring_pb2.Control) -> None:
         """Whatever another member says shows that it is there."""
@@ -122,6 +125,8 @@ class Dispatcher:
                 await self._cores.do(self._follower.may_fetch(epoch))
             case messages.MayServe(epoch) if from_host:
                 await self._cores.do(self._follower.may_serve(epoch))
+                if self._follower.state is State.READY:
+                    self._served_by = self._follower.proposal
 
     def _heard_trace(self, proposal: ev.Proposal, trace: Mapping[str, Any]) -> None:
         """What this member's stage took is told to the planner, once it is another time than the plan reckons with."""
@@ -194,10 +199,16 @@ class Dispatcher:
         except KafilaError as error:
             await self._cores.failed_here(error.code, str(error))
             return
+        self._say_what_moves(proposal)
         self._roster.planned()
         if not self._coordinator:
             self._knows.planned()
         await self._cores.do(self._follower.proposed(proposal))
+
+    def _say_what_moves(self, proposal: ev.Proposal) -> None:
+        self._roster.repair = repair.in_words(self._served_by, proposal, self._follower.members)
+        if self._roster.repair:
+            log.info("plan_changed epoch=%d moves=%r", proposal.epoch, self._roster.repair)
 
     async def _heard_lost(self, sender: str, member: str) -> None:
         """One member's word alone removes nobody: the accused may show that it is there."""

@@ -15,9 +15,9 @@ from kafila_sidecar.session.channel import events
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.coordination import effects as ev
 from kafila_sidecar.session.coordination import speech
-from kafila_sidecar.session.coordination.coordinator import Coordinator
 from kafila_sidecar.session.coordination.edges import predicted_path
 from kafila_sidecar.session.coordination.follower import Follower
+from kafila_sidecar.session.coordination.knowledge import Knowledge
 from kafila_sidecar.session.coordination.leaving import Leaving
 from kafila_sidecar.session.coordination.planning import Packings
 from kafila_sidecar.session.coordination.states import Ending, State
@@ -40,6 +40,7 @@ from kafila_sidecar.session.driving.turns import (
     StageMisled,
     Turns,
 )
+from kafila_sidecar.session.hosting.coordinator import Coordinator
 from kafila_sidecar.session.membership.members import Replanning
 from kafila_sidecar.session.rendezvous.attendance import RendezvousBack, RendezvousLost, RoomGone
 
@@ -111,6 +112,11 @@ class SessionDriver:
         return self._cores.follower
 
     @property
+    def knowledge(self) -> Knowledge:
+        """What this member keeps of what it heard."""
+        return self._cores.knowledge
+
+    @property
     def coordinator(self) -> Coordinator | None:
         """Only the host's."""
         return self._cores.coordinator
@@ -165,6 +171,14 @@ class SessionDriver:
         """Closes the session here by what went wrong around the driver, or in it."""
         self.follower.close(fault, ending)
         self._turns.soon(self._nothing)
+
+    def tell(self, fields: ev.Json) -> None:
+        """This machine's entry for the planner has other fields now; everybody hears it, once it was measured."""
+
+        async def told() -> None:
+            await self._looked(fields)
+
+        self._turns.soon(told)
 
     def look(self) -> None:
         """Tells what people see otherwise than when it was looked last."""
@@ -320,9 +334,9 @@ class SessionDriver:
         if self._told.latest:
             self._jobs.look(self._network.entry, self._looked)
 
-    async def _looked(self, network: ev.Json) -> None:
+    async def _looked(self, fields: ev.Json) -> None:
         """The next plan reckons with it; this one's links find their way by themselves."""
-        if self._told.moved(network):
+        if self._told.moved(fields):
             self._tell_capability()
 
     async def _not_measured(self, code: str, sentence: str) -> None:

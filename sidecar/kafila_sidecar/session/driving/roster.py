@@ -21,6 +21,7 @@ class MemberView:
     aside: str = ""  # why it takes no part in the plan, if it is set aside
     rate_bytes_per_s: float = 0.0
     waits_for: str = ""
+    entries: int = 0  # how often it told what it measured, and holds
 
     @property
     def shown(self) -> tuple[str | int | float, ...]:
@@ -38,6 +39,7 @@ class Roster:
         self._seen: dict[str, MemberView] = {name: MemberView() for name in names}
         self.trace: Mapping[str, Any] = {}
         self.edges: dict[frozenset[str], FormedLink] = {}  # the links that stand
+        self.repair = ""  # who takes over what by the latest plan, in a sentence; empty where nothing moved
 
     @property
     def seen(self) -> Mapping[str, MemberView]:
@@ -52,6 +54,7 @@ class Roster:
         """A member measured itself."""
         seen = self._seen.setdefault(name, MemberView())
         seen.device, seen.usable_memory_bytes = device, usable_memory_bytes
+        seen.entries += 1
         if seen.doing == "measuring":
             seen.doing = "waiting"
 

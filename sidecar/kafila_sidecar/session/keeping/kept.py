@@ -39,6 +39,7 @@ class KeptSession:
     places: tuple[KeptPlace, ...]  # the newest first
     words: tuple[str, ...] = field(default=(), repr=False)  # of the code, on the host
     lend_bytes: int = 0
+    spare_bytes: int | None = None  # the most that is fetched for others' loss, if its owner said so
     typed: str = field(default="", repr=False)
     stub_model: bytes = b""
     formed: bool = False
@@ -96,6 +97,7 @@ class KeptSession:
             words=self.words,
             places=places,
             lend_bytes=self.lend_bytes,
+            spare_bytes=self.spare_bytes,
             typed=self.typed,
             stub_model=self.stub_model,
             formed=self.formed,
@@ -127,6 +129,7 @@ def kept_from(data: bytes) -> KeptSession:
         places=tuple(places),
         words=tuple(message.words),
         lend_bytes=message.lend_bytes,
+        spare_bytes=message.spare_bytes if message.HasField("spare_bytes") else None,
         typed=message.typed,
         stub_model=message.stub_model,
         formed=message.formed,

@@ -101,6 +101,12 @@ class Library:
                 f" for {self._folder}: raise KAFILA_WEIGHTS_LIMIT, or leave a session that uses others"
             )
 
+    def left_bytes(self) -> int | None:
+        """How many more bytes keep within the limit while everything stays; None without a limit."""
+        if not self._limit_bytes:
+            return None
+        return max(0, self._limit_bytes - sum(one.disk_bytes for one in self.models()))
+
     # ---- Private
 
     def _described(self, folder: Path) -> HeldModel:

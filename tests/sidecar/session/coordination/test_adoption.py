@@ -2,8 +2,8 @@
 
 import pytest
 
-from kafila_sidecar.session.coordination.adoption import IDLE_AFTER_S, PAUSE_S, Adoption
 from kafila_sidecar.session.coordination.effects import LookForBetter
+from kafila_sidecar.session.hosting.adoption import IDLE_AFTER_S, PAUSE_S, Adoption
 from kafila_sidecar.session.membership.members import Replanning
 from tests.sidecar.session.party import formed
 

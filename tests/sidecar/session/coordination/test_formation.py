@@ -18,7 +18,7 @@ from kafila_sidecar.session.coordination.effects import (
 )
 from kafila_sidecar.session.coordination.liveness import LINK_SILENT_S
 from kafila_sidecar.session.coordination.states import Decision, Phase, State, Step, decide, follow
-from kafila_sidecar.session.coordination.waits import (
+from kafila_sidecar.session.hosting.waits import (
     FETCH_SILENCE_S,
     LINK_DEADLINE_S,
     MEASURE_DEADLINE_S,

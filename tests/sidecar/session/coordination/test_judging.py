@@ -2,16 +2,16 @@
 
 import pytest
 
-from kafila_sidecar.session.coordination.coordinator import Coordinator
 from kafila_sidecar.session.coordination.effects import Ask, ComputePlan, GiveWay, GoOn, Proposal, Remove, StandStill
 from kafila_sidecar.session.coordination.knowledge import Knowledge
 from kafila_sidecar.session.coordination.liveness import HEARING_S, LINK_SILENT_S, LISTEN_S, MOST_FALSE_ALARMS
-from kafila_sidecar.session.coordination.losses import ALONE_DEADLINE_S, BeginAnew, Goes, Losses
-from kafila_sidecar.session.coordination.losses import ROLL_CALL_S as CALL_OUT_S
 from kafila_sidecar.session.coordination.mesh import Mesh
 from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
 from kafila_sidecar.session.coordination.states import Ending, State
-from kafila_sidecar.session.coordination.waits import ROLL_CALL_S
+from kafila_sidecar.session.hosting.coordinator import Coordinator
+from kafila_sidecar.session.hosting.losses import ALONE_DEADLINE_S, BeginAnew, Goes, Losses
+from kafila_sidecar.session.hosting.losses import ROLL_CALL_S as CALL_OUT_S
+from kafila_sidecar.session.hosting.waits import ROLL_CALL_S
 from tests.sidecar.session.party import CoreParty
 
 FOUR = ("ada", "bob", "cyd", "dan")

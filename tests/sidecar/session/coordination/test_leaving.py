@@ -91,3 +91,13 @@ def test_session_when_who_is_to_leave_has_no_stage_then_nothing_is_planned() -> 
     party.join("dan")
     assert party.coordinator.leaves("dan") == []
     assert party.coordinator.leaves("nobody") == []
+
+
+def test_session_when_all_others_go_too_then_who_is_leaving_still_has_a_plan() -> None:
+    party = formed()
+    party.obey(party.coordinator.leaves("ada"))
+    party.pump()
+    party.leave("bob")
+    party.leave("cyd")
+    assert party.proposals[-1].plan.order == ("ada",)
+    assert party.serving["ada"] == party.proposals[-1].epoch

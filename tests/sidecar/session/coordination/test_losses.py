@@ -13,7 +13,7 @@ from kafila_sidecar.session.coordination.liveness import (
     TAKEOVER_DEADLINE_S,
 )
 from kafila_sidecar.session.coordination.states import State
-from kafila_sidecar.session.coordination.waits import MEASURE_DEADLINE_S
+from kafila_sidecar.session.hosting.waits import MEASURE_DEADLINE_S
 from tests.sidecar.session.party import CoreParty, formed
 
 

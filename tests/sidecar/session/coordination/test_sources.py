@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafila_sidecar.session.coordination.waits import FETCH_SILENCE_S
+from kafila_sidecar.session.hosting.waits import FETCH_SILENCE_S
 from kafila_sidecar.session.judging.sources import SOURCE_DEADLINE_S
 from tests.sidecar.session.party import NAMES, CoreParty
 

@@ -6,7 +6,6 @@ No I/O and no clock: calls carry `now` in seconds of the driver's monotonic cloc
 from collections.abc import Collection, Mapping, Sequence
 
 from kafila_planner import Plan, Refusal
-from kafila_sidecar.session.coordination.adoption import Adoption
 from kafila_sidecar.session.coordination.effects import (
     TOO_SMALL,
     AwaitMemory,
@@ -28,15 +27,16 @@ from kafila_sidecar.session.coordination.effects import (
 )
 from kafila_sidecar.session.coordination.knowledge import Knowledge
 from kafila_sidecar.session.coordination.mesh import Edge
-from kafila_sidecar.session.coordination.planning_terms import ALL, PlanningTerms
-from kafila_sidecar.session.coordination.standby import Standby
+from kafila_sidecar.session.coordination.planning_terms import ALL, PlanningTerms, is_alike
 from kafila_sidecar.session.coordination.states import Decision, Phase, decide
-from kafila_sidecar.session.coordination.waits import (
+from kafila_sidecar.session.hosting.adoption import Adoption
+from kafila_sidecar.session.hosting.standby import Standby
+from kafila_sidecar.session.hosting.waits import (
     LINK_DEADLINE_S,
     MEASURE_DEADLINE_S,
     RETELL_DEADLINE_S,
     ROLL_CALL_S,
-    RollCall,
+    SuccessionCall,
     Waits,
 )
 from kafila_sidecar.session.membership.members import Replanning
@@ -69,7 +69,7 @@ class Course:
         self.mesh = knowledge.mesh
         self.standby = Standby(terms.require, knowledge.aside)
         self.waits = Waits()
-        self.roll_call = RollCall(calls=is_successor)
+        self.roll_call = SuccessionCall(calls=is_successor)
         self.adoption = Adoption(replanning)
         self.started = started or knowledge.has_begun
         self.epoch = takeovers * EPOCHS_PER_HOST
@@ -103,6 +103,9 @@ class Course:
     def plan(self, now: float, *, first_round: bool = True) -> list[CoordinatorOutput]:
         """Anew; not for the first time with what the last plan's links turned out to take."""
         self.standby.begin()
+        if not self._planned_members():  # who is leaving is all that is left
+            for name in self.members:
+                self.standby.take_back(name)
         self._round = 1 if first_round else self._round + 1
         self.proposal = None if first_round else self.proposal
         return self._ask_planner(now)
@@ -140,7 +143,7 @@ class Course:
         if self.proposal is None:
             return []
         if self.phase is Phase.LINKING and not self.missing_links():
-            if replan and self._round < MAX_ROUNDS and self._problem() != self._asked:
+            if replan and self._round < MAX_ROUNDS and not is_alike(self._problem(), self._asked):
                 return self.plan(now, first_round=False)
             self._decide(Decision.FETCH, now)
             self.waits.fetch(self.members, now)
@@ -156,7 +159,7 @@ class Course:
         if self.phase is not Phase.READY or self.proposal is None:
             return []
         problem = self._problem()
-        if problem in (self._asked, self._looked_at):
+        if is_alike(problem, self._asked) or is_alike(problem, self._looked_at):
             return []
         self._looked_at = problem
         return [LookForBetter(self.proposal, problem)]
@@ -295,7 +298,7 @@ class Course:
                 del self._leaving[member]
                 outputs.append(self._keep_back(member, f"this session can't be without {member}"))
             else:
-                outputs.append(LookWithout(member, self._problem_of(names)))
+                outputs.append(LookWithout(member, self.knows.problem(self.terms, names, host=self.name)))
         return outputs
 
     def _keep_back(self, member: str, why: str) -> CoordinatorOutput:
@@ -343,12 +346,4 @@ class Course:
 
     def _problem(self) -> Json:
         """The planner's input, from what everybody measured; the same bytes whoever builds it."""
-        return self._problem_of(self._planned_members())
-
-    def _problem_of(self, names: Sequence[str]) -> Json:
-        return {
-            **self.terms.fields(names),
-            "anchor": self.name if self.name in names else names[0],
-            "members": [{**self.knows.capabilities[n], "name": n} for n in names],
-            "edges": self.mesh.entries(names),
-        }
+        return self.knows.problem(self.terms, self._planned_members(), host=self.name)

@@ -3,9 +3,9 @@ were waited for. No I/O, no clock."""
 
 from collections.abc import Callable, Mapping, Sequence
 
-from kafila_sidecar.session.coordination.course import Course
 from kafila_sidecar.session.coordination.effects import CoordinatorOutput, Fault
 from kafila_sidecar.session.coordination.states import Phase
+from kafila_sidecar.session.hosting.course import Course
 from kafila_sidecar.session.judging.sources import SOURCE_DEADLINE_S
 
 GiveUp = Callable[[Course, float], list[CoordinatorOutput]]

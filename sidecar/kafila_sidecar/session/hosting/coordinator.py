@@ -6,8 +6,6 @@ No I/O and no clock: calls carry `now` in seconds of the driver's monotonic cloc
 from collections.abc import Mapping, Sequence
 
 from kafila_planner import Refusal
-from kafila_sidecar.session.coordination.adoption import Adoption
-from kafila_sidecar.session.coordination.course import HAS_PLAN, Course
 from kafila_sidecar.session.coordination.effects import (
     Ask,
     CoordinatorOutput,
@@ -21,10 +19,15 @@ from kafila_sidecar.session.coordination.effects import (
     StepDown,
     TellBegun,
 )
-from kafila_sidecar.session.coordination.giving_up import give_up_waiting
 from kafila_sidecar.session.coordination.knowledge import Knowledge
 from kafila_sidecar.session.coordination.liveness import Hearings
-from kafila_sidecar.session.coordination.losses import (
+from kafila_sidecar.session.coordination.mesh import Edge
+from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
+from kafila_sidecar.session.coordination.states import Phase
+from kafila_sidecar.session.hosting.adoption import Adoption
+from kafila_sidecar.session.hosting.course import HAS_PLAN, Course
+from kafila_sidecar.session.hosting.giving_up import give_up_waiting
+from kafila_sidecar.session.hosting.losses import (
     Alone,
     BeginAnew,
     CallOut,
@@ -34,10 +37,7 @@ from kafila_sidecar.session.coordination.losses import (
     Losses,
     Together,
 )
-from kafila_sidecar.session.coordination.mesh import Edge
-from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
-from kafila_sidecar.session.coordination.states import Phase
-from kafila_sidecar.session.coordination.waits import LINK_DEADLINE_S
+from kafila_sidecar.session.hosting.waits import LINK_DEADLINE_S
 from kafila_sidecar.session.membership.members import Replanning
 
 _NO_LINKS: Mapping[str, float] = {}

@@ -12,7 +12,7 @@ LINK_DEADLINE_S = 45.0
 FETCH_SILENCE_S = 120.0  # a member that neither fetches nor loads anything for so long is stuck
 
 
-class RollCall:
+class SuccessionCall:
     """Who has answered a successor; a host that is none calls nobody."""
 
     def __init__(self, *, calls: bool) -> None:

@@ -1,0 +1,1 @@
+"""What it takes to bring a plan about, from what members hold already, and plans that take less."""

@@ -1,0 +1,1 @@
+"""What only the host has: whom it believes, when it plans, with whom, and for how long it waits."""
