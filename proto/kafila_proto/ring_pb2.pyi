@@ -61,14 +61,16 @@ class Challenge(_message.Message):
     def __init__(self, ephemeral: _Optional[bytes] = ..., sealed: _Optional[_Union[Sealed, _Mapping]] = ...) -> None: ...
 
 class ChallengeBody(_message.Message):
-    __slots__ = ("log_length", "log_head", "name")
+    __slots__ = ("log_length", "log_head", "name", "signature")
     LOG_LENGTH_FIELD_NUMBER: _ClassVar[int]
     LOG_HEAD_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     log_length: int
     log_head: bytes
     name: str
-    def __init__(self, log_length: _Optional[int] = ..., log_head: _Optional[bytes] = ..., name: _Optional[str] = ...) -> None: ...
+    signature: bytes
+    def __init__(self, log_length: _Optional[int] = ..., log_head: _Optional[bytes] = ..., name: _Optional[str] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class ProofBody(_message.Message):
     __slots__ = ("signature", "version", "planner", "mlx_lm_version", "protocol", "oldest_protocol", "entries", "vote")
@@ -107,6 +109,16 @@ class WaitBody(_message.Message):
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     signature: bytes
     def __init__(self, signature: _Optional[bytes] = ...) -> None: ...
+
+class RefusedBody(_message.Message):
+    __slots__ = ("refusal", "log", "signature")
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    refusal: Refusal
+    log: _containers.RepeatedCompositeFieldContainer[SignedEntry]
+    signature: bytes
+    def __init__(self, refusal: _Optional[_Union[Refusal, _Mapping]] = ..., log: _Optional[_Iterable[_Union[SignedEntry, _Mapping]]] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class PakeStart(_message.Message):
     __slots__ = ("protocol", "message", "oldest_protocol")

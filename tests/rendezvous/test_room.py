@@ -140,6 +140,8 @@ def test_room_when_everybody_was_lost_then_who_had_a_mailbox_opens_it_again_unde
     assert join(rooms, host.room, 900.0).mailbox == 3
     rooms.leave(guest, guest_secret, 901.0)
     rooms.leave(Key(host.room, 3), rooms.secret(Key(host.room, 3)), 901.0)
+    with pytest.raises(Unknown):  # it was lost, and is given up now
+        rooms.leave(host, host_secret, 901.0)
     with pytest.raises(Unknown):  # the last one has given it up
         rooms.attend(host, host_secret, address=ADDRESS, now=902.0)
 

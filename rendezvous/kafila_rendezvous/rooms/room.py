@@ -42,6 +42,19 @@ class Room:
     numbers: Iterator[int]
     mailboxes: dict[int, RoomMailbox] = field(default_factory=dict)
     is_recalled: bool = False
+    missed: set[int] = field(
+        default_factory=set
+    )  # mailboxes that ended without being given up, as far as it has places
+
+    def lose(self, mailbox: int) -> None:
+        """Nobody attended it for too long."""
+        if len(self.missed) < self.capacity:
+            self.missed.add(mailbox)
+
+    def find(self, mailbox: int) -> None:
+        """Its owner is there again, or gives it up. Where too many were lost to know them all, some stay lost."""
+        if len(self.missed) < self.capacity:
+            self.missed.discard(mailbox)
 
     def attended_beside(self, mailbox: int) -> tuple[int, ...]:
         return tuple(number for number, box in self.mailboxes.items() if box.attended and number != mailbox)
@@ -191,9 +204,21 @@ class Rooms:
         return room.serial
 
     def leave(self, key: Key, secret: bytes, now: float) -> None:
-        """Gives the mailbox up; the room goes with its last one."""
+        """Gives the mailbox up; the room goes with its last one. Who stays longest does not decide for those who may
+        come back: one that was lost is missed until it is given up too, though that raises Unknown."""
+        self._give_up_lost(key, secret, now)
         self._proved(key, secret)
         self._drop(key, now)
+
+    def _give_up_lost(self, key: Key, secret: bytes, now: float) -> None:
+        resting = self._resting.get(key.room)
+        room = resting.room if resting else self._rooms.get(key.room)
+        if room is None or self._secrets.serial_in(secret, room=key.room, mailbox=key.mailbox) != room.serial:
+            return
+        room.find(key.mailbox)
+        if resting and not room.missed:
+            self._end_rest(key.room)
+            self._room_numbers.give_back(key.room, now)
 
     def next_timer(self) -> float | None:
         """When `handle_timer` is due, in the time of `now`."""
@@ -228,6 +253,7 @@ class Rooms:
     def _put_mailbox(self, key: Key, address: str, now: float) -> None:
         room = self._rooms[key.room]
         secret = self._secrets.make(serial=room.serial, room=key.room, mailbox=key.mailbox)
+        room.find(key.mailbox)
         room.mailboxes[key.mailbox] = RoomMailbox(secret, address, self._limits, self._budget)
         self._idle_since[key] = now
         self._mailbox_places.take(address)
@@ -255,12 +281,12 @@ class Rooms:
             self._put_mailbox(key, address, now)
 
     def _open_again(self, key: Key, resting: RestingRoom, address: str, now: float) -> None:
-        self._mailbox_places.check(address)
-        self._room_places.check(address)
-        self._end_rest(key.room)
         room = resting.room
-        self._rooms[key.room] = Room(room.serial, address, room.capacity, room.numbers)
-        self._room_places.take(address)
+        self._mailbox_places.check(address)
+        self._room_places.check(room.address)  # it counts as before, whoever wakes it
+        self._end_rest(key.room)
+        self._rooms[key.room] = Room(room.serial, room.address, room.capacity, room.numbers, missed=room.missed)
+        self._room_places.take(room.address)
         self._put_mailbox(key, address, now)
 
     def _end_rest(self, number: int) -> None:
@@ -304,6 +330,8 @@ class Rooms:
     def _drop(self, key: Key, now: float, *, rests: bool = False) -> None:
         """`rests`: nobody gave it up, so that it may be missed."""
         room = self._rooms[key.room]
+        if rests:
+            room.lose(key.mailbox)
         box = room.mailboxes.pop(key.mailbox)
         box.close()
         self._mailbox_places.give_back(box.opener)
@@ -313,12 +341,12 @@ class Rooms:
         if box.attended:
             self._tell_others(key, Departed(key.mailbox))
         if not room.mailboxes:
-            self._close(key.room, now, rests=rests)
+            self._close(key.room, now)
 
-    def _close(self, number: int, now: float, *, rests: bool) -> None:
+    def _close(self, number: int, now: float) -> None:
         room = self._rooms.pop(number)
         self._room_places.give_back(room.address)
-        if not (rests and self._lay_to_rest(number, room, now)):
+        if not (room.missed and self._lay_to_rest(number, room, now)):
             self._room_numbers.give_back(number, now)
 
     def _lay_to_rest(self, number: int, room: Room, now: float) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from google.protobuf.message import DecodeError
 
 from kafila_proto import ring_pb2
-from kafila_sidecar.errors import Denied, KafilaError, NotFound, Unavailable
+from kafila_sidecar.errors import Denied, Exhausted, KafilaError, NotFound, Unavailable
 from kafila_sidecar.session.admission.gathering import Homecoming, Lead, Output
 from kafila_sidecar.session.admission.host import AdmissionAnswer
 from kafila_sidecar.session.admission.knocker import TurnedAway, Welcomed
@@ -168,12 +168,13 @@ class Stay:
     async def _follow(self, output: Output) -> CameBack | None:
         match output:
             case AdmissionAnswer(mailbox, admission):
-                await self._mailbox.post([mailbox], ring_pb2.Parcel(admission=admission).SerializeToString())
+                with contextlib.suppress(Exhausted):  # too many are here, or strangers come and go: it is said again
+                    await self._mailbox.post([mailbox], ring_pb2.Parcel(admission=admission).SerializeToString())
             case Welcomed():
                 return CameBack(await self._welcomed(output), leads=False)
             case Lead():
                 return CameBack(await self._lead(output), leads=True)
-            case TurnedAway(error) if isinstance(error, Denied | NotFound):
+            case TurnedAway(error, for_good=True):
                 raise Outside(str(error))
         return None
 

@@ -5,7 +5,8 @@ is succeeded by votes, as in a live session. No I/O, no clock.
 Half of the others with the host leave too few for a successor, and a successor's majority too few for the host.
 """
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kafila_proto import ring_pb2
@@ -17,7 +18,8 @@ from kafila_sidecar.session.admission.pake import Entropy
 from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.membership.identity import Identity
 from kafila_sidecar.session.membership.log import Log
-from kafila_sidecar.session.membership.succession import check_succession, is_majority, vote
+from kafila_sidecar.session.membership.members import Member
+from kafila_sidecar.session.membership.succession import check_succession, check_vote, is_majority, vote
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,7 @@ class Homecoming:
         self._began = now
         self._knocked_at = now
         self._attending: set[int] = set()
+        self._met: set[int] = set()  # who was knocked at since all were
         self._knockers: dict[int, Knocker] = {}
         self._proved: dict[str, ProvedMember] = {}  # by name
         self._heard: dict[int, str] = {}  # mailbox -> who comes back there too
@@ -78,7 +81,8 @@ class Homecoming:
 
     @property
     def is_alone(self) -> bool:
-        """Nobody else is in this room, or members of the session are: so it is the right one, as far as is known."""
+        """Nobody else is in this room, or members of the session are: so it is the right one, as far as is known. Who
+        answers by a name that is not known may be anybody."""
         return not self._attending or bool(self._here) or self._was_challenged
 
     @property
@@ -88,11 +92,11 @@ class Homecoming:
         return [member.name for member in self._log.members if member.name not in here]
 
     def attending(self, mailboxes: Iterable[int], now: float) -> list[Output]:
-        """Who is in the room besides: whoever is new is knocked at."""
+        """Who is in the room besides: whoever is new is knocked at; who comes again and again, only in its turn."""
         before, self._attending = self._attending, set(mailboxes)
         for mailbox in before - self._attending:
             self._departed(mailbox)
-        return [*self._knock(sorted(self._attending - before)), *self._lead(now)]
+        return [*self._knock(sorted(self._attending - before - self._met)), *self._lead(now)]
 
     def receive(self, mailbox: int, admission: ring_pb2.Admission, now: float) -> list[Output]:
         """A step of somebody else's, as a knocker's or as an answerer's."""
@@ -117,6 +121,7 @@ class Homecoming:
         outputs = self._lead(now)
         if now >= self._knocks_at:
             self._knocked_at = now
+            self._met.clear()
             outputs += self._knock(sorted(self._attending))
         return outputs
 
@@ -140,7 +145,8 @@ class Homecoming:
         self._heard.pop(mailbox, None)
         self._proved = {name: proved for name, proved in self._proved.items() if proved.mailbox != mailbox}
 
-    def _knock(self, mailboxes: Iterable[int]) -> list[Output]:
+    def _knock(self, mailboxes: Sequence[int]) -> list[Output]:
+        self._met |= set(mailboxes)
         return [AdmissionAnswer(mailbox, self._knocker(mailbox).knock()) for mailbox in mailboxes]
 
     def _knocker(self, mailbox: int) -> Knocker:
@@ -156,12 +162,12 @@ class Homecoming:
     def _follow(self, mailbox: int, outcome: ring_pb2.Admission | Welcomed | AlsoWaits | TurnedAway) -> list[Output]:
         match outcome:
             case ring_pb2.Admission():
-                self._was_challenged = True
+                self._was_challenged |= self._knockers[mailbox].knows_answerer
                 return [AdmissionAnswer(mailbox, outcome)]
             case AlsoWaits(name):
                 self._heard[mailbox] = name
                 return []
-            case TurnedAway(error):
+            case TurnedAway(error, _):
                 self.refusal = str(error)
         return [outcome]
 
@@ -208,6 +214,14 @@ class Homecoming:
         here = {*self._here, self._name, besides}
         return next((member.name for member in self._log.now.heirs if member.name in here), "")
 
+    def _votes_for(self, me: Member) -> Iterator[tuple[str, bytes]]:
+        """What is no vote of this member's, here and now, spoils none of the others."""
+        for name, proved in self._proved.items():
+            signature = proved.body.vote
+            with contextlib.suppress(Denied):
+                check_vote(self._log.place, voter=proved.member, successor=me, standing=0, signature=signature)
+                yield name, signature
+
     def _proof(self, now: float) -> ring_pb2.TakenOver | None:
         """That this member is the successor, if it is."""
         me, log = self._log.now.members[self._name], self._log
@@ -215,7 +229,7 @@ class Homecoming:
         is_one_of_two = len(log.now.heirs) == 1  # each may be cut off from the other: only the host goes on
         if not is_missed or is_one_of_two or self._heir(self._name) != self._name:
             return None
-        votes = {name: proved.body.vote for name, proved in self._proved.items() if proved.body.vote}
+        votes = dict(self._votes_for(me))
         votes[me.name] = vote(self._identity, log.place, successor=me, standing=0)
         if not is_majority(len(votes), log.now):
             return None

@@ -300,7 +300,7 @@ class Channel:
 
     def take_back(self, proved: ProvedMember) -> None:
         """A member that came back while this one did, which is the host now, is one again."""
-        self._perform(self._reception.take_back(proved))
+        self._perform(self._reception.take_back(proved, self._loop.time()))
 
     # ---- Moving to another room, for `Mover`
 
