@@ -93,7 +93,7 @@ class PlayedDriver:
             self._changes.note(Change.PROGRESS)
 
 
-class PlayedPart:
+class LoadedPart:
     """What ada's stage has in memory."""
 
     part = Part(0, 2, True)
@@ -120,7 +120,7 @@ class Watched:
         room = PlayedRoom(folder, bound_bytes=spare_bytes, left_bytes=lambda: None)
         self.outlook = Outlook(
             driver=cast(Any, self.driver),
-            stage=cast(Any, PlayedPart()),
+            stage=cast(Any, LoadedPart()),
             weights=cast(Any, self.disk),
             terms=lambda: TERMS,
             spares=Spares(weights=self.disk, room=room, rest=self.rest, quiet_s=0.0),
