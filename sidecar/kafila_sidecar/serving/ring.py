@@ -34,7 +34,7 @@ class Returned:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class OnItsWay:
     """A state that is on its way round, and what will be its return."""
 
     state: HiddenState
@@ -64,7 +64,7 @@ class Ring:
         self._last = last
         self._most_bytes = most_bytes(chunk_tokens, last.width)
         self._back: Stream | None = None  # from the last stage
-        self._waiting: dict[int, Sent] = {}
+        self._waiting: dict[int, OnItsWay] = {}
         self._ended: dict[int, NotFinite] = {}  # sequences that a stage can't go on with
         self._running: set[int] = set()  # sequences that the other stages know
         self._lost: set[int] = set()  # sequences that they knew before the ring broke
@@ -111,7 +111,7 @@ class Ring:
         if self._hop is None:
             self.check()
             return Returned(state, ())
-        sent = self._waiting[sequence] = Sent(state)
+        sent = self._waiting[sequence] = OnItsWay(state)
         deadline_s = PROMPT_DEADLINE_S if is_prompt else self._decode_deadline_s
         try:
             async with asyncio.timeout(deadline_s):
@@ -182,7 +182,7 @@ class Ring:
             raise InvalidInput(f"a frame has the times of {stages} stages, in a ring of {len(self._order)}")
         check_state(came, self._last)
 
-    def _end(self, frame: Frame, sent: Sent | None) -> None:
+    def _end(self, frame: Frame, sent: OnItsWay | None) -> None:
         """A stage made NaN or infinity of a sequence."""
         if not 0 < frame.position < len(self._order):
             raise InvalidInput(f"place {frame.position} is no stage's, in a ring of {len(self._order)}")

@@ -24,7 +24,7 @@ from kafila_sidecar.session.coordination.effects import (
 )
 from kafila_sidecar.session.coordination.liveness import Died, Liveness, NoSuccessor, Suspected
 from kafila_sidecar.session.coordination.states import Ending, State, Step, follow
-from kafila_sidecar.session.judging.contact import CUT_OFF_S, Contact, Finding
+from kafila_sidecar.session.judging.contact import CUT_OFF_S, Contact, ContactLost
 
 REPLAN_DEADLINE_S = 60.0  # how long a member waits for the host to plan again
 
@@ -240,9 +240,9 @@ class Follower:
             fault = Fault(self.host, "UNAVAILABLE", f"{self.host} did not plan again in time")
             return self.close(fault, Ending.LOST)
         finding = self._contact.handle_timer(now, silent_s.get(self.host))
-        if finding is Finding.IS_CUT_OFF:
+        if finding is ContactLost.IS_CUT_OFF:
             return self.close(self._cut_off(), Ending.LOST)
-        outputs: list[FollowerOutput] = [Ask(self.host)] if finding is Finding.ASKS else []
+        outputs: list[FollowerOutput] = [Ask(self.host)] if finding is ContactLost.ASKS else []
         for verdict in verdicts:
             match verdict:
                 case Suspected(member):

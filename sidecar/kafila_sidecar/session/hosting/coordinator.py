@@ -32,10 +32,10 @@ from kafila_sidecar.session.hosting.losses import (
     BeginAnew,
     CallOut,
     Goes,
+    HeardAgain,
     HostAtFault,
     Judgement,
     Losses,
-    Together,
 )
 from kafila_sidecar.session.hosting.waits import LINK_DEADLINE_S
 from kafila_sidecar.session.membership.members import Replanning
@@ -239,7 +239,7 @@ class Coordinator:
                     outputs += [Ask(member) for member in members]
                 case Alone(unheard, too_long):
                     outputs.append((GiveWay if too_long else StandStill)(self._alone(unheard)))
-                case Together():
+                case HeardAgain():
                     outputs.append(GoOn())
                 case HostAtFault():
                     outputs.append(StepDown(Fault(self.name, "INTERNAL", f"{self.name} sends frames that are wrong")))

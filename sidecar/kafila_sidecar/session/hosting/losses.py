@@ -47,7 +47,7 @@ class Alone:
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class HeardAgain:
     """The host was alone, and hears enough of them again."""
 
 
@@ -56,7 +56,7 @@ class HostAtFault:
     """Several members say that the host itself breaks the rules."""
 
 
-Judgement = Goes | BeginAnew | CallOut | Alone | Together | HostAtFault
+Judgement = Goes | BeginAnew | CallOut | Alone | HeardAgain | HostAtFault
 
 
 class Losses:
@@ -208,7 +208,7 @@ class Losses:
     def _let_go(self) -> list[Judgement]:
         gone, was_alone = [Goes(name, "lost") for name in self._missing], self.is_alone
         self._missing, self._waits_until, self._back_by, self.is_alone = {}, None, None, False
-        return [Together(), *gone, BeginAnew()] if was_alone else [*gone]
+        return [HeardAgain(), *gone, BeginAnew()] if was_alone else [*gone]
 
     def _part(self, edge: Edge, now: float) -> list[Judgement]:
         """Both ends say that they can't reach each other."""

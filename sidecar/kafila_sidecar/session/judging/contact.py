@@ -8,7 +8,7 @@ ASK_AFTER_S = 45.0  # of silence; the host may have had nothing to say
 CUT_OFF_S = 60.0  # so long a host waits for the rendezvous before it opens a room elsewhere
 
 
-class Finding(StrEnum):
+class ContactLost(StrEnum):
     """What a member does about a silent host."""
 
     ASKS = "asks"
@@ -43,15 +43,15 @@ class Contact:
             return None
         return self._heard_at(now, silent_s) + (CUT_OFF_S if self._has_asked else ASK_AFTER_S)
 
-    def handle_timer(self, now: float, silent_s: float | None) -> Finding | None:
+    def handle_timer(self, now: float, silent_s: float | None) -> ContactLost | None:
         """What has become due."""
         due = self.next_timer(now, silent_s)
         if due is None or now < due:
             return None
         if self._has_asked:
-            return Finding.IS_CUT_OFF
+            return ContactLost.IS_CUT_OFF
         self._has_asked = True
-        return Finding.ASKS
+        return ContactLost.ASKS
 
     def _heard_at(self, now: float, silent_s: float | None) -> float:
         assert self._alone_since is not None
