@@ -107,6 +107,7 @@ bench: setup ## this machine: ring beside one process, forming, links, planner, 
 	@$(PY) bench/link.py $(RECORDING)
 	@$(PY) bench/planner.py $(RECORDING)
 	@$(PY) -m bench.cost_model $(RECORDING)
+	@$(PY) -m bench.serving $(RECORDING)
 
 .PHONY: lock
 lock: ## writes requirements/ anew from pyproject.toml (UPGRADE=1: the newest versions that it allows)

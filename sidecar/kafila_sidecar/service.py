@@ -18,7 +18,7 @@ from kafila_sidecar.foreign import line
 from kafila_sidecar.lack import as_typed
 from kafila_sidecar.machine.node import LocalNode
 from kafila_sidecar.said import check_said
-from kafila_sidecar.serving.limits import MOST_REQUEST_BYTES
+from kafila_sidecar.serving.intake.limits import MOST_REQUEST_BYTES
 
 log = logging.getLogger(__name__)
 

@@ -61,6 +61,24 @@ class Client(threading.Thread):
         self.tokens = int(str(line.get("eval_count", 0)))
 
 
+class EventClient(threading.Thread):
+    """Streams one answer of another API and keeps its events."""
+
+    def __init__(self, member: ClusterMember, path: str, model: str) -> None:
+        super().__init__(daemon=True)
+        body = {"model": model, "messages": QUESTION, "stream": True, "max_tokens": 900, "temperature": 0}
+        self._call = urllib.request.Request(
+            member.url + path, json.dumps(body).encode(), headers={"Content-Type": "application/json"}
+        )
+        self.events: list[str] = []
+
+    def run(self) -> None:
+        with urllib.request.urlopen(self._call, timeout=120) as answer:
+            for line in answer:
+                if line.strip():
+                    self.events.append(line.decode().strip())
+
+
 def asked(members: list[ClusterMember], model: str) -> list[Client]:
     clients = [Client(member, model) for member in members]
     for client in clients:
@@ -70,7 +88,7 @@ def asked(members: list[ClusterMember], model: str) -> list[Client]:
 
 @pytest.mark.parametrize("role", ["head", "stage"])
 def test_answer_when_a_sidecar_is_killed_then_those_typed_elsewhere_go_on(role: str, cluster: Cluster) -> None:
-    session = form(cluster, SMOLLM2, "--concurrency", "3")
+    session = form(cluster, SMOLLM2, "--concurrency", "5")
     model = session["vehicle"]["name"]
     (alone,) = asked(cluster.members[:1], model)
     alone.join(120)
@@ -78,7 +96,10 @@ def test_answer_when_a_sidecar_is_killed_then_those_typed_elsewhere_go_on(role: 
     names = [stage["member"] for stage in session["stages"]]
     victim = next(member for member in cluster.members if member.name == names[0 if role == "head" else -1])
     clients = asked(cluster.members, model)
-    until(lambda: all(client.chunks > 10 for client in clients), 60, 0.01)
+    others = [EventClient(victim, path, model) for path in ("/v1/chat/completions", "/v1/messages")]
+    for other in others:
+        other.start()
+    until(lambda: all(client.chunks > 10 for client in clients) and all(len(one.events) > 10 for one in others), 60)
     kill(victim.sidecar_pid())
     for client in clients:
         client.join(120)
@@ -88,6 +109,10 @@ def test_answer_when_a_sidecar_is_killed_then_those_typed_elsewhere_go_on(role: 
             heard = f"{client.member.name} after {client.chunks} chunks and {client.longest_pause_s:.1f} s"
             assert (client.error, client.text, client.tokens) == ("", alone.text, 160), heard
             print(f"{role} lost: {client.member.name} paused for {client.longest_pause_s:.1f} s")
+    for other in others:  # a clean end would look like a whole answer
+        other.join(20)
+        error = json.loads(other.events[-1].removeprefix("data: "))["error"]
+        assert "this machine" in error["message"]
     for one in cluster.members:
         assert one.request("/api/version", timeout_s=5)[0] == 200
     until(lambda: victim.request("/api/session/list", timeout_s=5)[0] == 200, 20)

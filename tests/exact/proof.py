@@ -19,6 +19,7 @@ from kafila_sidecar.models.reading import Reading
 from kafila_sidecar.runtime.shard.building import Built, built_from, flat
 from kafila_sidecar.runtime.shard.loading import absent, filled
 from kafila_sidecar.runtime.shard.shard import Shard
+from kafila_sidecar.runtime.shard.state import HiddenState
 from tests.exact.candidates import RULES
 from tests.exact.shapes import VOCAB, tiny_config
 from tests.support.checkpoint import write_json
@@ -117,7 +118,8 @@ def run_of_rows(shards: Sequence[Shard], run: Sequence[int], tokens: Sequence[Se
     """The logits after the tokens of each sequence, all in one run of each stage."""
     states = shards[0].embed_rows(list(zip(run, tokens, strict=True)))
     for one in shards[1:]:
-        states = one.run_rows(list(zip(run, states, strict=True)))
+        made = one.run_rows(list(zip(run, states, strict=True)))
+        states = [state for state in made if isinstance(state, HiddenState)]
     return list(shards[0].logits_of(list(zip(run, states, strict=True))))
 
 

@@ -27,9 +27,11 @@ def tensors_for(folder: Path, start: int, end: int, head: bool) -> dict[Path, li
     return files
 
 
-def load_shard(folder: Path, start: int, end: int, head: bool, *, bits: int = 0, before: Shard | None = None) -> Shard:
-    files = tensors_for(folder, start, end, head)
-    return Shard.load(folder=folder, files=files, start=start, end=end, head=head, bits=bits, before=before)
+def load_shard(folder: Path, start: int, end: int, head: bool, **more: Any) -> Shard:
+    """`more`: bits, before, quick as in `Shard.load`."""
+    return Shard.load(
+        folder=folder, files=tensors_for(folder, start, end, head), start=start, end=end, head=head, **more
+    )
 
 
 def over_the_wire(state: HiddenState) -> HiddenState:
@@ -39,9 +41,9 @@ def over_the_wire(state: HiddenState) -> HiddenState:
 class RingOfShards:
     """Shards with the blocks between neighbouring `cuts`, the head first."""
 
-    def __init__(self, folder: Path, cuts: Sequence[int]) -> None:
+    def __init__(self, folder: Path, cuts: Sequence[int], *, quick: bool = False) -> None:
         pairs = list(pairwise(cuts))
-        self.shards = [load_shard(folder, start, end, head=i == 0) for i, (start, end) in enumerate(pairs)]
+        self.shards = [load_shard(folder, start, end, i == 0, quick=quick) for i, (start, end) in enumerate(pairs)]
 
     def prefill(self, sequence: int, tokens: Sequence[int]) -> None:
         """A chunk of the prompt after which more of it comes: nobody wants the last stage's output."""

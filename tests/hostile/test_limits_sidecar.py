@@ -70,7 +70,7 @@ class LackingSidecar:
         return refused.value.details() or ""
 
 
-class Machine:
+class BareMachine:
     """Starts sidecars before which there is something: a limit, another user, a mount."""
 
     def __init__(self, folder: Path, stack: AsyncExitStack) -> None:
@@ -109,9 +109,9 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 @pytest.fixture
-async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
+async def machine(tmp_path: Path) -> AsyncIterator[BareMachine]:
     async with AsyncExitStack() as stack:
-        yield Machine(tmp_path, stack)
+        yield BareMachine(tmp_path, stack)
 
 
 @pytest.fixture(scope="module")
@@ -125,14 +125,14 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @linux
-async def test_sidecar_when_it_may_open_too_few_files_then_one_sentence(machine: Machine) -> None:
+async def test_sidecar_when_it_may_open_too_few_files_then_one_sentence(machine: BareMachine) -> None:
     said = await (await machine.start("prlimit", "--nofile=20")).last_words()
     assert said.startswith("kafila-sidecar: this process may open 20 files at once and needs 64: raise the limit")
     assert said.count("\n") == 1
 
 
 @needs_root
-async def test_sidecar_when_it_may_start_no_threads_then_one_sentence(machine: Machine) -> None:
+async def test_sidecar_when_it_may_start_no_threads_then_one_sentence(machine: BareMachine) -> None:
     machine.socket = machine.folder / "other/s.sock"
     said = await (await machine.start(*AS_STRANGER, "prlimit", "--nproc=1")).last_words()
     assert said.startswith("kafila-sidecar: this process can start 0 more threads and needs ")
@@ -141,7 +141,7 @@ async def test_sidecar_when_it_may_start_no_threads_then_one_sentence(machine: M
 
 @pytest.mark.parametrize("package", ["psutil", "requests", "spake2"])
 async def test_sidecar_when_installed_without_what_a_member_needs_then_it_names_that(
-    machine: Machine, package: str
+    machine: BareMachine, package: str
 ) -> None:
     environment = machine.without(package, f"ModuleNotFoundError(\"No module named '{package}'\", name='{package}')")
     said = await (await machine.start(environment=environment)).last_words()
@@ -156,7 +156,7 @@ async def test_sidecar_when_installed_without_what_a_member_needs_then_it_names_
 
 @needs_root
 async def test_sidecar_when_threads_suffice_for_calls_only_then_hello_says_so_and_sessions_are_refused(
-    machine: Machine, tiny: Path
+    machine: BareMachine, tiny: Path
 ) -> None:
     os.chown(machine.folder, STRANGER, STRANGER)
     sidecar = await machine.start(*AS_STRANGER, "prlimit", "--nproc=12")
@@ -167,7 +167,9 @@ async def test_sidecar_when_threads_suffice_for_calls_only_then_hello_says_so_an
 
 
 @linux
-async def test_sidecar_when_memory_hardly_suffices_then_hello_answers_and_the_limit_counts(machine: Machine) -> None:
+async def test_sidecar_when_memory_hardly_suffices_then_hello_answers_and_the_limit_counts(
+    machine: BareMachine,
+) -> None:
     """Whether MLX fits in beside the rest depends on the machine; the limit counts in either case."""
     limit_bytes = 900_000_000
     sidecar = await machine.start("prlimit", f"--as={limit_bytes}")
@@ -178,7 +180,7 @@ async def test_sidecar_when_memory_hardly_suffices_then_hello_answers_and_the_li
         assert "ulimit -v" in reply.device
 
 
-async def test_sidecar_when_mlx_is_broken_then_hello_says_so(machine: Machine) -> None:
+async def test_sidecar_when_mlx_is_broken_then_hello_says_so(machine: BareMachine) -> None:
     environment = machine.without("mlx", "ImportError('libmlx.so: undefined symbol: x')")
     reply = await (await machine.start(environment=environment)).hello()
     assert reply.device == (
@@ -192,7 +194,7 @@ async def test_sidecar_when_mlx_is_broken_then_hello_says_so(machine: Machine) -
 
 @needs_root
 async def test_sidecar_when_its_home_is_read_only_then_it_answers_and_opens_no_session(
-    machine: Machine, tiny: Path
+    machine: BareMachine, tiny: Path
 ) -> None:
     machine.home.mkdir()
     sidecar = await machine.start(
@@ -206,7 +208,7 @@ async def test_sidecar_when_its_home_is_read_only_then_it_answers_and_opens_no_s
 
 
 @needs_root
-async def test_sidecar_when_its_disk_is_full_then_it_answers_and_says_where(machine: Machine, tiny: Path) -> None:
+async def test_sidecar_when_its_disk_is_full_then_it_answers_and_says_where(machine: BareMachine, tiny: Path) -> None:
     machine.home.mkdir()
     fill = f'mount -t tmpfs -o size=64k none "{machine.home}" && cat /dev/zero >"{machine.home}/all" 2>/dev/null'
     sidecar = await machine.start("unshare", "-m", "sh", "-c", f'{fill}; exec "$@"', "sh")
@@ -218,7 +220,9 @@ async def test_sidecar_when_its_disk_is_full_then_it_answers_and_says_where(mach
 
 
 @needs_root
-async def test_sidecar_when_nothing_can_be_written_to_tmp_then_a_session_serves(machine: Machine, tiny: Path) -> None:
+async def test_sidecar_when_nothing_can_be_written_to_tmp_then_a_session_serves(
+    machine: BareMachine, tiny: Path
+) -> None:
     sidecar = await machine.start(environment={"TMPDIR": "/proc"})
     await sidecar.is_ready_with(tiny)
 
@@ -227,7 +231,7 @@ async def test_sidecar_when_nothing_can_be_written_to_tmp_then_a_session_serves(
 
 
 @linux
-async def test_sidecar_when_it_may_open_1024_files_then_a_session_serves(machine: Machine, tiny: Path) -> None:
+async def test_sidecar_when_it_may_open_1024_files_then_a_session_serves(machine: BareMachine, tiny: Path) -> None:
     """mlx-lm asks for 2,048 when it is imported, whatever is allowed."""
     sidecar = await machine.start("prlimit", "--nofile=256:1024")
     await sidecar.is_ready_with(tiny)
@@ -235,7 +239,7 @@ async def test_sidecar_when_it_may_open_1024_files_then_a_session_serves(machine
 
 
 @linux
-async def test_sidecar_when_strangers_use_up_its_files_then_it_outlives_them(machine: Machine) -> None:
+async def test_sidecar_when_strangers_use_up_its_files_then_it_outlives_them(machine: BareMachine) -> None:
     sidecar = await machine.start("prlimit", "--nofile=64")
     await sidecar.hello()
     with ExitStack() as crowd:
@@ -250,7 +254,7 @@ async def test_sidecar_when_strangers_use_up_its_files_then_it_outlives_them(mac
 # ---- Names
 
 
-async def test_sidecar_when_its_paths_hold_odd_characters_then_it_serves_there(machine: Machine) -> None:
+async def test_sidecar_when_its_paths_hold_odd_characters_then_it_serves_there(machine: BareMachine) -> None:
     machine.socket = machine.folder / "50%41 #s?ü/%25.sock"
     assert (await (await machine.start()).hello()).version
     assert machine.socket.is_socket()

@@ -18,8 +18,8 @@ from kafila_sidecar.net.link.stream import MAX_MESSAGE_BYTES, Stream, StreamKind
 from kafila_sidecar.runtime.footprint import PREFILL_CHUNK_TOKENS
 from kafila_sidecar.runtime.shard.finite import NotFinite
 from kafila_sidecar.runtime.shard.state import HiddenState
-from kafila_sidecar.serving.hop import frame_of
-from kafila_sidecar.serving.wire import Frame, encode, most_bytes
+from kafila_sidecar.serving.frames.hop import frame_of
+from kafila_sidecar.serving.frames.wire import Frame, encode, most_bytes
 from tests.sidecar.serving.stages import CONTEXT, STOP, StageParty, answer, ask, party, refusal, spoil
 from tests.support.tiny import tiny_folder
 

@@ -25,9 +25,15 @@ from kafila_sidecar.runtime.text.templates import find_templates
 from kafila_sidecar.runtime.text.tokenizer import Tokenizer
 from kafila_sidecar.runtime.text.vocabulary import Vocabulary
 from kafila_sidecar.serving import remote
-from kafila_sidecar.serving.intake import Intake
-from kafila_sidecar.serving.limits import MOST_REQUEST_BYTES, refuse_unsupported
-from kafila_sidecar.serving.shares import MOST_BYTES, MOST_BYTES_OF_ONE, MOST_WAITING_OF_ONE, SMALL_BYTES, Shares
+from kafila_sidecar.serving.intake.intake import Intake
+from kafila_sidecar.serving.intake.limits import MOST_REQUEST_BYTES, refuse_unsupported
+from kafila_sidecar.serving.intake.shares import (
+    MOST_BYTES,
+    MOST_BYTES_OF_ONE,
+    MOST_WAITING_OF_ONE,
+    SMALL_BYTES,
+    HeadShares,
+)
 from tests.sidecar.serving.rings import settle
 from tests.sidecar.serving.streams import StreamWire
 from tests.support.vocabularies import vocabulary
@@ -223,7 +229,7 @@ async def test_request_of_a_member_when_it_is_too_large_then_none_of_it_is_kept(
 
 
 def test_share_when_one_member_asks_without_end_then_others_still_can() -> None:
-    shares, held = Shares(), []
+    shares, held = HeadShares(), []
     for _ in range(MOST_WAITING_OF_ONE + 2):
         held.append(shares.held("mallory", 10, concurrency=2))
         held[-1].__enter__()
@@ -237,7 +243,7 @@ def test_share_when_one_member_asks_without_end_then_others_still_can() -> None:
 
 
 def test_share_when_members_bring_large_prompts_then_bounded_for_each_and_in_all_and_small_ones_go_in() -> None:
-    shares, held = Shares(), []
+    shares, held = HeadShares(), []
     for number in range(MOST_BYTES // MOST_BYTES_OF_ONE):
         held.append(shares.held(f"m{number}", MOST_BYTES_OF_ONE, concurrency=1))
         held[-1].__enter__()
@@ -251,7 +257,7 @@ def test_share_when_members_bring_large_prompts_then_bounded_for_each_and_in_all
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, MOST_REQUEST_BYTES)), max_size=40))
 def test_share_when_all_is_given_back_then_nothing_stands_here(asked: list[tuple[str, int]]) -> None:
-    shares, held = Shares(), []
+    shares, held = HeadShares(), []
     for member, size_bytes in asked:
         one = shares.held(member, size_bytes, concurrency=1)
         try:

@@ -12,8 +12,8 @@ from kafila_sidecar.errors import Exhausted, InvalidInput
 from kafila_sidecar.runtime.mlx_thread import prefer_openblas
 from kafila_sidecar.runtime.text.apart.text_process import TextProcess
 from kafila_sidecar.serving.engine import EngineLimits
-from kafila_sidecar.serving.limits import MOST_REQUEST_BYTES
-from kafila_sidecar.serving.shares import MOST_WAITING_OF_ONE
+from kafila_sidecar.serving.intake.limits import MOST_REQUEST_BYTES
+from kafila_sidecar.serving.intake.shares import MOST_WAITING_OF_ONE
 from tests.sidecar.serving.stages import LIMITS, StageParty, TextHere, answer, ask, party, refusal
 
 pytestmark = pytest.mark.mlx

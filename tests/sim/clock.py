@@ -29,7 +29,7 @@ class Life(StrEnum):
     DEAD = "dead"
 
 
-class Process:
+class SimProcess:
     """One machine's sidecar from its start to its end."""
 
     def __init__(self, name: str, loop: "SimLoop") -> None:
@@ -72,10 +72,10 @@ class Process:
         self.parked, self.mail = [], []
 
 
-PROCESS: ContextVar[Process | None] = ContextVar("process", default=None)
+PROCESS: ContextVar[SimProcess | None] = ContextVar("process", default=None)
 
 
-def _brought(process: Process, call: Callable[..., object], *arguments: object) -> None:
+def _brought(process: SimProcess, call: Callable[..., object], *arguments: object) -> None:
     call(*arguments)
 
 
@@ -107,7 +107,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self.now
 
-    def waiting_timers(self) -> list[tuple[Process | None, str]]:
+    def waiting_timers(self) -> list[tuple[SimProcess | None, str]]:
         """Whose they are, and what they call."""
         waiting = [handle for _, _, handle in sorted(self._due) if not handle.cancelled()]
         return [(h._context.get(PROCESS), str(h._callback)) for h in waiting]  # type: ignore[attr-defined]
@@ -182,7 +182,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.steps += 1
         handle._run()
 
-    def _enqueue(self, handle: asyncio.Handle, process: Process | None, callback: Any) -> None:
+    def _enqueue(self, handle: asyncio.Handle, process: SimProcess | None, callback: Any) -> None:
         if process is None or process.life is Life.RUNS:
             self.ready.append(handle)
         elif process.life is Life.HANGS:

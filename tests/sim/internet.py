@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 RELAY_EXTRA_S = 0.02
 
 
-class Internet:
+class SimInternet:
     """`changed` listeners hear of every change, at once."""
 
     def __init__(self, chance: random.Random) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from kafila_sidecar.session.coordination.states import State
 from tests.sim.clock import Life
-from tests.sim.machines import Machine
+from tests.sim.machines import SimMachine
 from tests.sim.world import SETTLE_S, Answer, World
 
 Law = Callable[[World], Iterator[str]]
@@ -62,8 +62,11 @@ def _unavoidable(world: World, answer: Answer) -> bool:
 
 def ready_again(world: World) -> Iterator[str]:
     """Whoever can be in a ready session is, at most SETTLE_S after the last fault. A session that ended for want of
-    memory can't be, nor one whose room the only rendezvous forgot while nobody reached it for a minute."""
-    if _is_short(world) or _has_no_room(world):
+    memory can't be, nor one whose room the only rendezvous forgot while nobody reached it for a minute, nor one of
+    which most members died without a word."""
+    running = sum(machine.runs and not machine.is_out for machine in world.machines.values())
+    dead = sum(m.process is not None and m.process.life is Life.DEAD for m in world.machines.values())
+    if _is_short(world) or _has_no_room(world) or running <= dead:
         return
     for machine in world.machines.values():
         if machine.runs and not machine.is_out and machine.state is not State.READY:
@@ -124,7 +127,7 @@ def one_session(world: World) -> None:
     _since(world, key, apart, TWO_SESSIONS_S)
 
 
-def _since(world: World, key: str, wrong: list[tuple[Machine, Machine]], most_s: float) -> None:
+def _since(world: World, key: str, wrong: list[tuple[SimMachine, SimMachine]], most_s: float) -> None:
     if not wrong:
         world.now_wrong_s.pop(key, None)
         return
@@ -135,7 +138,7 @@ def _since(world: World, key: str, wrong: list[tuple[Machine, Machine]], most_s:
         world.now_wrong_s[key] = float("inf")
 
 
-def _host(machine: Machine) -> str:
+def _host(machine: SimMachine) -> str:
     assert machine.participation is not None
     return machine.participation.channel.host
 
@@ -157,8 +160,8 @@ def healthy_members_stay(world: World) -> None:
         gone, machine.known_as = machine.known_as - members, members
         for name in sorted(gone):
             who = by_name.get(name)
-            if who is None or who.is_out or who.reached_since_s is None:
-                continue
+            if who is None or who.is_out or who.reached_since_s is None or who.participation is None:
+                continue  # it is on its way back
             host = by_name.get(session.channel.host)
             met_since_s = who.met_since_s.get(host.name) if host else None
             if met_since_s is None:

@@ -16,8 +16,8 @@ from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.net.link.streams import OnStream, Streams
 from kafila_sidecar.net.quic.connection import IDLE_TIMEOUT_S
 from kafila_sidecar.net.quic.neighbour import Neighbour, StreamData, StreamGone
-from tests.sim.clock import Life, Process, SimLoop
-from tests.sim.internet import Internet
+from tests.sim.clock import Life, SimLoop, SimProcess
+from tests.sim.internet import SimInternet
 
 TO_RELAY_S = 3.0  # from a path's death to the relay's stream in its place
 TO_DIRECT_S = 1.0
@@ -71,7 +71,7 @@ class SimCore:
 
 
 @dataclass(slots=True)
-class Way:
+class SimDirection:
     """One direction of a pair's link: nothing overtakes on it."""
 
     last_at: float = 0.0
@@ -81,7 +81,7 @@ class SimLink:
     """One end of a link that stands; as `Link` to those who use it."""
 
     def __init__(
-        self, *, net: "Links", me: Process, peer: str, on_stream: OnStream, dials: bool, began_at: float
+        self, *, net: "SimLinks", me: SimProcess, peer: str, on_stream: OnStream, dials: bool, began_at: float
     ) -> None:
         self.me = me
         self.peer = peer
@@ -102,7 +102,7 @@ class SimLink:
         self._held: list[Sequence[StreamData | StreamGone]] = []  # what no path carries now
         self.held_bytes = 0
         self._flush_is_due = False
-        self._way = Way()
+        self._way = SimDirection()
         self._hears = True
         self._heard_at = self._loop.now
         self._idle: asyncio.TimerHandle | None = None
@@ -279,17 +279,17 @@ class SimLink:
 class Dial:
     """One end that wants a link."""
 
-    me: Process
+    me: SimProcess
     peer: str
     on_stream: OnStream
     began_at: float
     outcome: "asyncio.Future[SimLink]"
 
 
-class Links:
+class SimLinks:
     """All links and dials of a world."""
 
-    def __init__(self, internet: Internet, loop: SimLoop) -> None:
+    def __init__(self, internet: SimInternet, loop: SimLoop) -> None:
         self.internet = internet
         self.loop = loop
         self.carried = 0  # batches
@@ -376,7 +376,7 @@ class Links:
 class SimEndpoint:
     """What `Reaching` needs of a machine's socket."""
 
-    def __init__(self, links: Links, process: Process, number: int) -> None:
+    def __init__(self, links: SimLinks, process: SimProcess, number: int) -> None:
         self._links = links
         self._process = process
         self._number = number

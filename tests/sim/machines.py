@@ -20,12 +20,12 @@ from kafila_sidecar.session.keeping.keeper import Keeper
 from kafila_sidecar.session.opening import Local
 from kafila_sidecar.session.rendezvous.code import Code
 from kafila_sidecar.session.rendezvous.mailbox import MailboxPlace
-from tests.sim.clock import Life, Process, SimLoop
-from tests.sim.internet import Internet
-from tests.sim.links import Links, SimEndpoint
+from tests.sim.clock import Life, SimLoop, SimProcess
+from tests.sim.internet import SimInternet
+from tests.sim.links import SimEndpoint, SimLinks
 from tests.sim.members import VERSIONS, Hardware, channel_of, join_by_code, new_keeper, old_keeper, take_part
-from tests.sim.model import Disk, ModelHost, SimThread, SimWeights
-from tests.sim.rendezvous import SimMailbox, SimRendezvous, enter, enter_again
+from tests.sim.model import Disk, SimModelHost, SimThread, SimWeights
+from tests.sim.rendezvous import SimMailbox, SimServer, enter, enter_again
 
 JOIN_TRIES = 3
 TYPES_AGAIN_S = 5.0
@@ -36,17 +36,17 @@ class Surroundings:
     """What all machines stand in. `folder`: for the few real files. `codes`: what people could pass on now."""
 
     loop: SimLoop
-    internet: Internet
-    rendezvous: SimRendezvous
-    links: Links
-    host: ModelHost
+    internet: SimInternet
+    rendezvous: SimServer
+    links: SimLinks
+    host: SimModelHost
     folder: Path
     note: Callable[[str, str], None]
     codes: Callable[[], Iterator[Code]]
 
 
 @dataclass(eq=False, slots=True)
-class Machine:
+class SimMachine:
     """`is_out`: why its person wants, or gets, no place any more."""
 
     name: str
@@ -54,7 +54,7 @@ class Machine:
     hardware: Hardware
     around: Surroundings
     disk: Disk = field(default_factory=Disk)
-    process: Process | None = None
+    process: SimProcess | None = None
     seat: Seat | None = None
     participation: Participation | None = None  # the latest
     running: "asyncio.Task[Any] | None" = None
@@ -90,8 +90,8 @@ class Machine:
 
     # ---- Private
 
-    def _new_process(self) -> Process:
-        self.process = Process(self.name, self.around.loop)
+    def _new_process(self) -> SimProcess:
+        self.process = SimProcess(self.name, self.around.loop)
         self.seat = self.participation = None
         return self.process
 
@@ -99,13 +99,13 @@ class Machine:
         assert self.process is not None
         self.running = self.process.start(life, f"machine {self.name}")
 
-    async def _live(self, process: Process, place: MailboxPlace, replica: Replica) -> None:
+    async def _live(self, process: SimProcess, place: MailboxPlace, replica: Replica) -> None:
         mailbox = SimMailbox(self.around.rendezvous, process, place)
         await mailbox.attend()
         keeper = new_keeper(self.around.folder, self.disk, process, mailbox, replica)
         await self._sit(process, keeper, channel_of(mailbox, replica, keeper))
 
-    async def _join(self, process: Process) -> None:
+    async def _join(self, process: SimProcess) -> None:
         """A person types the code, and again when that failed."""
         for _ in range(JOIN_TRIES):
             if (code := next(self.around.codes(), None)) is not None:
@@ -122,7 +122,7 @@ class Machine:
             await asyncio.sleep(TYPES_AGAIN_S)
         self.is_out = self.is_out or "it never came in"
 
-    async def _sit(self, process: Process, keeper: Keeper, channel: Channel | None) -> None:
+    async def _sit(self, process: SimProcess, keeper: Keeper, channel: Channel | None) -> None:
         """As the node does for each session; `channel`: None for one that this machine was in before."""
         changes = Changes()
         present = None if channel is None else self._take_part(process, channel, changes)
@@ -144,13 +144,13 @@ class Machine:
         fault = self.participation.driver.follower.fault if self.participation else None
         self.around.note(self.name, f"its session is over: {fault.sentence if fault else 'left'}")
 
-    def _ways_in(self, process: Process, keeper: Keeper) -> Iterator[Entering]:
+    def _ways_in(self, process: SimProcess, keeper: Keeper) -> Iterator[Entering]:
         server = self.around.rendezvous
         for place in keeper.kept.places:
             yield cast(Entering, partial(enter, server, process, place.mailbox.room))
             yield cast(Entering, partial(enter_again, server, process, place.mailbox))
 
-    def _take_part(self, process: Process, channel: Channel, changes: Changes) -> Participation:
+    def _take_part(self, process: SimProcess, channel: Channel, changes: Changes) -> Participation:
         around, hardware = self.around, self.hardware
         self.member_name, self.known_as = channel.self_name, set()
         self.participation = take_part(

@@ -35,7 +35,7 @@ from kafila_sidecar.session.membership.log import replay
 from kafila_sidecar.session.rendezvous.code import Code
 from kafila_sidecar.session.rendezvous.elsewhere import nowhere
 from tests.sidecar.session.trust_world import MemoryStore, entropy
-from tests.sim.clock import Life, Process
+from tests.sim.clock import Life, SimProcess
 from tests.sim.links import SimEndpoint
 from tests.sim.model import (
     CHUNK_TOKENS,
@@ -89,7 +89,7 @@ def replicas(names: Sequence[str], mailboxes: Sequence[int], seed: int) -> list[
 class DiskKeeper(Keeper):
     """Writes to a machine's played disk, at once. The count of guesses at a code is a file in `folder`."""
 
-    def __init__(self, folder: Path, disk: Disk, kept: KeptSession, process: Process) -> None:
+    def __init__(self, folder: Path, disk: Disk, kept: KeptSession, process: SimProcess) -> None:
         super().__init__(folder, kept)
         self._disk = disk
         self._process = process
@@ -103,7 +103,7 @@ class DiskKeeper(Keeper):
         self._disk.files.pop(KEPT, None)
 
 
-def new_keeper(folder: Path, disk: Disk, process: Process, mailbox: SimMailbox, replica: Replica) -> Keeper:
+def new_keeper(folder: Path, disk: Disk, process: SimProcess, mailbox: SimMailbox, replica: Replica) -> Keeper:
     """Of a member that is new."""
     kept = KeptSession(
         identity=replica.identity,
@@ -115,7 +115,7 @@ def new_keeper(folder: Path, disk: Disk, process: Process, mailbox: SimMailbox, 
     return DiskKeeper(folder, disk, kept, process)
 
 
-def old_keeper(folder: Path, disk: Disk, process: Process) -> Keeper | None:
+def old_keeper(folder: Path, disk: Disk, process: SimProcess) -> Keeper | None:
     """Of a member whose process was started again, if its disk has what that takes."""
     data = disk.files.get(KEPT)
     return None if data is None else DiskKeeper(folder, disk, kept_from(data), process)
@@ -190,7 +190,7 @@ class Hardware:
 def take_part(
     channel: Channel,
     *,
-    process: Process,
+    process: SimProcess,
     endpoint: SimEndpoint,
     weights: SimWeights,
     thread: SimThread,

@@ -17,6 +17,7 @@ from typing import Any, cast
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import InvalidInput, NotFound, Unavailable
 from kafila_sidecar.runtime.shard.finite import TokenLayout, check_state
+from kafila_sidecar.runtime.shard.picking import Pick, Picked
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
 from kafila_sidecar.runtime.text.sample import Sampler
@@ -84,7 +85,8 @@ class HashShard:
     """The blocks [start, end); as `Shard`."""
 
     entry = last = TokenLayout(WIDTH, WIDTH)
-    takes_rows = can_rewind = False
+    takes_rows = True
+    can_rewind = False
 
     def __init__(self, start: int, end: int) -> None:
         self.start, self.end = start, end
@@ -112,8 +114,17 @@ class HashShard:
     def absorb(self, sequence: int, state: HiddenState) -> None:
         self.run_blocks(sequence, state)
 
-    def next_token(self, sequence: int, state: HiddenState, sampler: Any) -> int:
-        return _mix(_read(state.payload)[-1]) % VOCABULARY
+    def run_rows(self, rows: Sequence[tuple[int, HiddenState]]) -> list[HiddenState]:
+        return [self.run_blocks(*row) for row in rows]
+
+    def pick(self, rows: Sequence[Pick]) -> list[Picked]:
+        picked = []
+        for row in rows:
+            token = _mix(_read(row.state.payload)[-1]) % VOCABULARY
+            row.sampler.take(token)
+            state = self.embed_and_blocks(row.sequence, [token]) if row.goes_on else None
+            picked.append(Picked(token, state))
+        return picked
 
     def position(self, sequence: int) -> int:
         return self._at[sequence][0] if sequence in self._at else 0
@@ -235,7 +246,7 @@ class Disk:
         self.files: dict[str, bytes] = {}
 
 
-class ModelHost:
+class SimModelHost:
     """Where weights come from."""
 
     def __init__(self, loop: SimLoop) -> None:
@@ -262,7 +273,7 @@ class SimWeights:
     )
     small_files = Path("model")
 
-    def __init__(self, disk: Disk, host: ModelHost, bytes_per_s: float) -> None:
+    def __init__(self, disk: Disk, host: SimModelHost, bytes_per_s: float) -> None:
         self._disk = disk
         self._host = host
         self._bytes_per_s = bytes_per_s

@@ -21,8 +21,8 @@ from kafila_sidecar.errors import KafilaError, Unavailable, from_code
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress
 from kafila_sidecar.session.rendezvous.dial import CALL_DEADLINE_S
 from kafila_sidecar.session.rendezvous.mailbox import MailboxPlace
-from tests.sim.clock import Life, Process, SimLoop
-from tests.sim.internet import Internet
+from tests.sim.clock import Life, SimLoop, SimProcess
+from tests.sim.internet import SimInternet
 
 ADDRESS = RendezvousAddress("10.0.0.200", 7770, insecure=True)
 REFUSED_S = 0.05  # until a connection to a machine without the server is refused
@@ -51,10 +51,10 @@ class Attended:
     mute_since_s: float | None = None  # as its client sees it
 
 
-class SimRendezvous:
+class SimServer:
     """The server."""
 
-    def __init__(self, internet: Internet, loop: SimLoop, chance: random.Random) -> None:
+    def __init__(self, internet: SimInternet, loop: SimLoop, chance: random.Random) -> None:
         self.internet = internet
         self.loop = loop
         self.rooms = Rooms(RendezvousLimits(), Secrets(b"key"))
@@ -158,7 +158,7 @@ class SimRendezvous:
 class SimMailbox:
     """As `Mailbox`, at one machine."""
 
-    def __init__(self, server: SimRendezvous, me: Process, place: MailboxPlace) -> None:
+    def __init__(self, server: SimServer, me: SimProcess, place: MailboxPlace) -> None:
         self.address = ADDRESS
         self.place = place
         self.attending: set[int] = set()
@@ -305,13 +305,13 @@ class SimMailbox:
                 self._loop.outside(DELAY_S, self._server.detach, stream)
 
 
-async def enter(server: SimRendezvous, me: Process, room: int) -> SimMailbox:
+async def enter(server: SimServer, me: SimProcess, room: int) -> SimMailbox:
     """As `enter_room`."""
     place = await SimMailbox(server, me, NOWHERE)._call(lambda: server.join(me.name, room))
     return await enter_again(server, me, place)
 
 
-async def enter_again(server: SimRendezvous, me: Process, place: MailboxPlace) -> SimMailbox:
+async def enter_again(server: SimServer, me: SimProcess, place: MailboxPlace) -> SimMailbox:
     """As `enter_again`."""
     mailbox = SimMailbox(server, me, place)
     await mailbox.attend()

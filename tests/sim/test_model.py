@@ -6,7 +6,10 @@ from itertools import pairwise
 import pytest
 
 from kafila_sidecar.errors import InvalidInput
+from kafila_sidecar.runtime.shard.picking import Pick
 from kafila_sidecar.runtime.shard.state import HiddenState
+from kafila_sidecar.runtime.text.options import SamplingOptions
+from kafila_sidecar.runtime.text.sample import Sampler
 from tests.sim.model import BLOCKS, HashShard, right_answer
 
 PROMPT = (5, 9, 11)
@@ -19,7 +22,8 @@ def said(shards: list[HashShard], *fed: tuple[int, ...]) -> int:
         state = shards[0].embed_and_blocks(1, chunk)
         for shard in shards[1:]:
             state = shard.run_blocks(1, state)
-        token = shards[0].next_token(1, state, None)
+        [picked] = shards[0].pick([Pick(1, state, Sampler(SamplingOptions()), goes_on=False)])
+        token = picked.token
     return token
 
 

@@ -12,13 +12,13 @@ from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import KafilaError
 from kafila_sidecar.session.coordination.states import State
 from kafila_sidecar.session.rendezvous.code import Code
-from tests.sim.clock import START_S, Life, Process, SimLoop
-from tests.sim.internet import Internet
-from tests.sim.links import Links
-from tests.sim.machines import Machine, Surroundings, hardware_of
+from tests.sim.clock import START_S, Life, SimLoop, SimProcess
+from tests.sim.internet import SimInternet
+from tests.sim.links import SimLinks
+from tests.sim.machines import SimMachine, Surroundings, hardware_of
 from tests.sim.members import replicas
-from tests.sim.model import ModelHost, right_answer
-from tests.sim.rendezvous import SimRendezvous
+from tests.sim.model import SimModelHost, right_answer
+from tests.sim.rendezvous import SimServer
 from tests.sim.schedule import Asking, Happening, Schedule, What
 
 LOOK_EVERY_S = 1.0
@@ -42,7 +42,7 @@ class Answer:
     text: str = ""
     is_complete: bool = False
     error: str = ""
-    process: Process | None = None  # its client's own machine's
+    process: SimProcess | None = None  # its client's own machine's
     longest_pause_s: float = 0.0
 
     @property
@@ -65,14 +65,14 @@ class World:
         self.schedule = schedule
         self.loop = loop
         self.chance = random.Random(f"world {schedule.seed}")
-        self.internet = Internet(self.chance)
-        self.rendezvous = SimRendezvous(self.internet, loop, self.chance)
-        self.links = Links(self.internet, loop)
-        self.host = ModelHost(loop)
+        self.internet = SimInternet(self.chance)
+        self.rendezvous = SimServer(self.internet, loop, self.chance)
+        self.links = SimLinks(self.internet, loop)
+        self.host = SimModelHost(loop)
         self._around = Surroundings(
             loop, self.internet, self.rendezvous, self.links, self.host, folder, self.note, self._codes
         )
-        self.machines: dict[str, Machine] = {}
+        self.machines: dict[str, SimMachine] = {}
         self.answers: list[Answer] = []
         self.broken: list[str] = []  # laws that were broken on the way
         self.now_wrong_s: dict[str, float] = {}  # since when something is as it must not stay
@@ -138,14 +138,14 @@ class World:
 
     # ---- What laws ask
 
-    def members_ready(self) -> list[Machine]:
+    def members_ready(self) -> list[SimMachine]:
         return [m for m in self.machines.values() if m.runs and m.state is State.READY]
 
     def is_open(self, answer: Answer) -> bool:
         """Whether its client still waits for it."""
         return answer.ended_s is None and answer.process is not None and answer.process.life is Life.RUNS
 
-    def can_meet(self, one: Machine, other: Machine) -> bool:
+    def can_meet(self, one: SimMachine, other: SimMachine) -> bool:
         return one.runs and other.runs and self.internet.is_joined(one.name, other.name)
 
     def _is_settled(self) -> bool:
@@ -155,11 +155,11 @@ class World:
 
     # ---- Machines
 
-    def _machine(self, name: str) -> Machine:
+    def _machine(self, name: str) -> SimMachine:
         number = len(self.machines)
         memory = self.schedule.memory_bytes[number % len(self.schedule.memory_bytes)] + RESERVE_BYTES
         hardware = hardware_of(name, self.schedule.seed, memory)
-        machine = self.machines[name] = Machine(name, number, hardware, self._around)
+        machine = self.machines[name] = SimMachine(name, number, hardware, self._around)
         return machine
 
     def _form(self, names: Sequence[str]) -> None:
@@ -316,7 +316,7 @@ class World:
 
         return over
 
-    def _leave(self, machine: Machine) -> None:
+    def _leave(self, machine: SimMachine) -> None:
         machine.is_out = machine.is_out or "left"
         if machine.seat is not None:
             machine.command(machine.seat.leave)
@@ -344,7 +344,7 @@ class World:
         self.answers.append(answer)
         machine.process.start(self._answer(machine, answer), f"client at {machine.name}")
 
-    async def _answer(self, machine: Machine, answer: Answer) -> None:
+    async def _answer(self, machine: SimMachine, answer: Answer) -> None:
         """A client that waits for the session to be ready, and then reads what comes."""
         while machine.state is not State.READY:
             if machine.state is State.CLOSED and machine.is_out:

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// requestLimitBytes is what the sidecar takes: MOST_REQUEST_BYTES in serving/limits.py.
+	// requestLimitBytes is what the sidecar takes: MOST_REQUEST_BYTES in serving/intake/limits.py.
 	requestLimitBytes = 16 << 20
 	// bodyLimitBytes has room for as much with every byte escaped, as in \u003c.
 	bodyLimitBytes = 6*requestLimitBytes + 64<<10

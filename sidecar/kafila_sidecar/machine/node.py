@@ -280,7 +280,7 @@ class LocalNode:
         return pb.ListSessionsReply(sessions=[session.snapshot() for session in self._sessions])
 
     async def watch(self, request: pb.SessionRequest) -> AsyncGenerator[pb.Session, None]:
-        """Snapshots of one session, see `Participation.watch`."""
+        """Snapshots of one session, see `Seat.watch`."""
         async with aclosing(self._sessions.find(request.session).watch()) as snapshots:
             async for shown in snapshots:
                 yield shown.session

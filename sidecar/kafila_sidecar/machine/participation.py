@@ -2,13 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from collections.abc import Callable
 
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import KafilaError, from_code
 from kafila_sidecar.lack import as_typed
-from kafila_sidecar.machine.watching import Changes, Shown, Snapshots
+from kafila_sidecar.machine.watching import Changes
 from kafila_sidecar.serving.stage import Stage
 from kafila_sidecar.session import snapshot
 from kafila_sidecar.session.channel.channel import Channel
@@ -48,7 +47,6 @@ class Participation:
         self.stage = stage
         self.driver = driver
         self._changes = changes
-        self._snapshots = Snapshots(changes, self.snapshot)
         self._typed = typed
         self._typed_for = self._what_codes_are_for
         self._note = note
@@ -119,11 +117,6 @@ class Participation:
         """Of the rendezvous where the session is now."""
         return self._note if self.channel.note is None else self.channel.note
 
-    def is_opened_by(self, code: Code) -> bool:
-        """Whether a code, old or new, leads to this session."""
-        short = self.code.partition("@")[0]
-        return self.channel.is_at(code) or (bool(short) and short == code.short)
-
     @property
     def is_open(self) -> bool:
         return self.driver.follower.state is not State.CLOSED
@@ -178,16 +171,3 @@ class Participation:
         """The session after a change that was made from here; those who watch hear of it."""
         self.driver.look()
         return self.snapshot()
-
-    async def watch(self) -> AsyncGenerator[Shown, None]:
-        """The snapshot now and after each change, with what changed, until the session is closed.
-
-        Raises:
-            KafilaError: the fault that closed it.
-        """
-        async with aclosing(self._snapshots.watch()) as snapshots:
-            async for shown in snapshots:
-                yield shown
-                if shown.session.state == State.CLOSED:
-                    self.check_open()
-                    return

@@ -11,7 +11,7 @@ from kafila_sidecar.errors import KafilaError, TimedOut, Unavailable, from_code
 from kafila_sidecar.lack import in_words
 from kafila_sidecar.machine.participation import Participation
 from kafila_sidecar.machine.watching import Changes, Shown, Snapshots
-from kafila_sidecar.serving.question import Question
+from kafila_sidecar.serving.intake.question import Question
 from kafila_sidecar.session import snapshot
 from kafila_sidecar.session.comeback import CameBack, Outside, Told
 from kafila_sidecar.session.coordination.effects import Fault

@@ -1,14 +1,17 @@
 """Candidates: the addresses at which this node may be reached, with their priorities (RFC 8445 section 5.1)."""
 
 import ipaddress
+import logging
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import psutil
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import InvalidInput
+
+log = logging.getLogger(__name__)
 
 Address = tuple[str, int]
 """IP address in its plain textual form (never IPv4-mapped, no zone) and UDP port."""
@@ -75,6 +78,21 @@ def system_interfaces() -> list[Interface]:
         )
         for name, entries in psutil.net_if_addrs().items()
     ]
+
+
+class LatestLook:
+    """The machine's interfaces; those of the look before where the system does not tell."""
+
+    def __init__(self, look: Callable[[], Iterable[Interface]]) -> None:
+        self._look = look
+        self._seen: tuple[Interface, ...] = ()
+
+    def __call__(self) -> tuple[Interface, ...]:
+        try:
+            self._seen = tuple(self._look())
+        except OSError as error:
+            log.warning("network_not_seen error=%s", error)
+        return self._seen
 
 
 def host_candidates(port: int, interfaces: Iterable[Interface], *, ipv6: bool) -> list[Candidate]:

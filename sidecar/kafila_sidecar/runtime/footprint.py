@@ -9,6 +9,9 @@ PREFILL_CHUNK_TOKENS = 512  # 8 MB a hop at D = 8192 in 16 bits; no stage takes 
 
 RESERVE_BYTES = 128 << 20  # MLX's buffers between steps, which it keeps for the next
 
+SLICE_WEIGHTS = 8 << 20  # of a matrix that are in f32 at once where a processor computes 16 bits and less through it
+_SLICE_BYTES = 6  # of each: in f32, and unpacked in 16 bits
+
 _HIDDEN_COPIES = 8  # of [T, D] alive at once in one block: residual, norm, q, k, v, attention's output, and its copies
 _INNER_COPIES = 3  # of [T, intermediate]: gate, up, and their product
 _SCORE_BYTES = 4  # attention scores are float32 where the back end has no fused attention
@@ -26,7 +29,8 @@ def prefill_peak_bytes(config: Mapping[str, Any], *, context_tokens: int, item_b
     inner = _most(text, "intermediate_size", "ffn_hidden_size", "n_inner") or 4 * hidden
     heads = _most(text, "num_attention_heads", "n_head", "n_heads", "num_query_heads") or 1
     linear = tokens * (_HIDDEN_COPIES * hidden + _INNER_COPIES * inner) * item_bytes
-    return linear + heads * tokens * context_tokens * _SCORE_BYTES
+    slices = min(hidden * inner, SLICE_WEIGHTS) * _SLICE_BYTES if item_bytes < _SCORE_BYTES else 0
+    return linear + heads * tokens * context_tokens * _SCORE_BYTES + slices
 
 
 def _most(config: Mapping[str, Any], *keys: str) -> int:

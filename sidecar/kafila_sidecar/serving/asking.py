@@ -11,7 +11,7 @@ from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import Exhausted, KafilaError, Unavailable
 from kafila_sidecar.net.errors import LinkLost, PeerReset
 from kafila_sidecar.serving.epoch import Epoch
-from kafila_sidecar.serving.question import Question, Told
+from kafila_sidecar.serving.intake.question import Question, Told
 from kafila_sidecar.serving.ring import Interrupted
 from kafila_sidecar.serving.succession import Succession
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class AnswerPatience:
     """How long an answer waits for what it takes to go on."""
 
     epoch_s: float = 900.0  # for the next epoch: others plan, fetch and load meanwhile
@@ -30,10 +30,10 @@ class Patience:
     give_way_s: float = 0.5  # what waited for its turn when it was interrupted lets go first what had begun, anywhere
 
 
-class Attempts:
+class Tries:
     """Tries in one epoch without a token of the answer. Reads no clock."""
 
-    def __init__(self, patience: Patience) -> None:
+    def __init__(self, patience: AnswerPatience) -> None:
         self._patience = patience
         self._epoch: Epoch | None = None
         self._tokens = 0  # that there were at the latest failure
@@ -50,13 +50,15 @@ class Attempts:
         return min(self._patience.first_pause_s * 2.0 ** (self._count - 1), self._patience.longest_pause_s)
 
 
-async def answer(question: Question, epochs: Succession, patience: Patience) -> AsyncGenerator[pb.GenerateReply, None]:
+async def answer(
+    question: Question, epochs: Succession, patience: AnswerPatience
+) -> AsyncGenerator[pb.GenerateReply, None]:
     """The replies of one answer from where it stands, the last one with `done`. Closing the iterator gives it up.
 
     Raises:
         KafilaError: what a head refused with; the fault of a session that is over; nothing went on for too long.
     """
-    attempts, was_asked = Attempts(patience), False
+    tries, was_asked = Tries(patience), False
     while True:
         epoch = await epochs.present(patience.epoch_s)
         if was_asked and not question.has_begun:
@@ -77,7 +79,7 @@ async def answer(question: Question, epochs: Succession, patience: Patience) -> 
         question.interrupted()
         was_asked = True
         tokens = len(question.replay.answer)
-        pause_s = attempts.failed(epoch, tokens, monotonic())
+        pause_s = tries.failed(epoch, tokens, monotonic())
         if pause_s is None and epochs.epoch is epoch:
             raise Unavailable(f"this answer can't go on, it was tried for {patience.ring_s:.0f} s and more: {fault}")
         log.info("answer_interrupted tokens=%d epoch=%d", tokens, epoch.proposal.epoch)

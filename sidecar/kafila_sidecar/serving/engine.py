@@ -11,17 +11,18 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any
 
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import KafilaError, TimedOut
 from kafila_sidecar.runtime.footprint import PREFILL_CHUNK_TOKENS
+from kafila_sidecar.runtime.shard.picking import Pick, Picked
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
-from kafila_sidecar.serving.question import Question, Replies
-from kafila_sidecar.serving.requests import Generation, RequestTable
+from kafila_sidecar.serving.headwork import HeadWork, Spent
+from kafila_sidecar.serving.intake.question import Question, Replies
+from kafila_sidecar.serving.intake.requests import Generation, RequestTable
 from kafila_sidecar.serving.ring import Interrupted, Returned, Ring
-from kafila_sidecar.serving.scheduler import MOST_WAITING, Scheduler
+from kafila_sidecar.serving.scheduler import MOST_WAITING, ChunkPace, Scheduler
 from kafila_sidecar.serving.standstill import ModelThread
 from kafila_sidecar.serving.trace import Circuit, RequestTrace
 from kafila_sidecar.session.coordination.effects import Proposal
@@ -55,14 +56,16 @@ class Engine:
         requests: RequestTable,
         ended: Ended,
         limits: EngineLimits,
+        rows: Callable[[int], int],
     ) -> None:
-        self._shard = shard
-        self._mlx = mlx
+        """rows: how many sequences a run of this stage has, of so many that are there."""
         self._ring = ring
         self._proposal = proposal
         self._requests = requests
         self._ended = ended
         self._limits = limits
+        self._work = HeadWork(shard=shard, mlx=mlx, rows=rows)
+        self._pace = ChunkPace(limits.prefill_chunk_tokens)
         self._scheduler = Scheduler(most_running=proposal.problem.concurrency, most_waiting=limits.most_waiting)
         self._turns: dict[int, asyncio.Future[None]] = {}  # of those who wait
         self._runs: dict[int, asyncio.Task[str]] = {}
@@ -137,7 +140,7 @@ class Engine:
         error = self._fault if run.cancelled() else run.exception()
         try:
             if trace.has_begun:
-                await self._mlx.run(self._shard.release, number)
+                await self._work.release(number)
                 await self._ring.release(number)
                 self._tell(trace, _how(run, error))
         finally:
@@ -168,11 +171,12 @@ class Engine:
         """From waiting to the last reply; "stop" or "length"."""
         await self._turn(generation)
         trace.admitted(monotonic())
+        self._work.enter()
         generation.begin()
         if not generation.is_over:  # all of it may have been told but the end
-            token = await self._prefill(generation, trace)
-            while generation.take(token):
-                token = await self._circuit(generation, trace, (token,), is_prompt=False)
+            picked = await self._prefill(generation, trace)
+            while generation.take(picked.token) and picked.state is not None:
+                picked = await self._circuit(generation, trace, picked.state, began=monotonic())
         return generation.finish(_done(generation, trace))
 
     async def _turn(self, generation: Generation) -> None:
@@ -183,53 +187,47 @@ class Engine:
             waited = f"no sequence came free within {self._limits.wait_deadline_s:.0f} s: try again later"
             raise (Interrupted if generation.answer else TimedOut)(waited) from None
 
-    async def _prefill(self, generation: Generation, trace: RequestTrace) -> int:
+    async def _prefill(self, generation: Generation, trace: RequestTrace) -> Picked:
         """All tokens so far through the ring in chunks; only the last one's hidden state comes back."""
-        *early, last = chunks(generation.tokens, self._limits.prefill_chunk_tokens)
-        for chunk in early:
-            state, _, _ = await self._timed(self._shard.embed_and_blocks, generation.number, chunk)
+        number, left = generation.number, list(generation.tokens)
+        while True:
+            began, size = monotonic(), self._pace.tokens(among=self._work.running)
+            chunk, left = left[:size], left[size:]
+            state, spent = await self._work.chunk(number, chunk)
+            self._pace.ran_chunk(len(chunk), spent.compute_s)
+            if not left:
+                return await self._circuit(generation, trace, state, began=began, before=spent)
             with _resumable():
-                await self._ring.send(generation.number, state, wants_output=False)
+                await self._ring.send(number, state, wants_output=False)
             trace.absorbed(state.nbytes)
-        return await self._circuit(generation, trace, last, is_prompt=True)
 
     async def _circuit(
-        self, generation: Generation, trace: RequestTrace, tokens: Sequence[int], *, is_prompt: bool
-    ) -> int:
-        """Tokens once round the ring; the next token."""
-        began, number = monotonic(), generation.number
-        state, embed_s, embed_stay_s = await self._timed(self._shard.embed_and_blocks, number, tokens)
+        self,
+        generation: Generation,
+        trace: RequestTrace,
+        state: HiddenState,
+        *,
+        began: float,
+        before: Spent | None = None,
+    ) -> Picked:
+        """A state once round the ring, and the token that follows it. began: seconds on this clock. before: what the
+        head took to make the state, where no circuit has counted it yet."""
         with _resumable():
-            back = await self._ring.go_round(number, state, is_prompt=is_prompt)
-        token: int
-        token, head_s, head_stay_s = await self._timed(
-            self._shard.next_token, number, back.state, generation.asked.sampler
-        )
+            back = await self._ring.go_round(generation.number, state, is_prompt=before is not None)
+        pick = Pick(generation.number, back.state, generation.asked.sampler, goes_on=not generation.is_last)
+        picked, spent = await self._work.pick(pick)
+        if before is None:
+            self._pace.ran_step(spent.compute_s)
         ended = monotonic()
-        trace.token(_circuit(state, back, embed_s + head_s, embed_stay_s + head_stay_s, ended - began), ended)
-        return token
-
-    async def _timed(self, call: Callable[..., Any], *arguments: Any) -> tuple[Any, float, float]:
-        """The call's result on the MLX thread, its own seconds, and those with the wait for the thread."""
-        asked = monotonic()
-
-        def timed() -> tuple[Any, float]:
-            began = monotonic()
-            return call(*arguments), monotonic() - began
-
-        result, compute_s = await self._mlx.run(timed)
-        return result, compute_s, monotonic() - asked
+        trace.token(_circuit(state, back, [spent] if before is None else [before, spent], ended - began), ended)
+        return picked
 
 
-def chunks(tokens: Sequence[int], size: int) -> list[Sequence[int]]:
-    """The prompt in pieces of at most `size` tokens; at least one, since a prompt is not empty."""
-    return [tokens[i : i + size] for i in range(0, len(tokens), size)]
-
-
-def _circuit(sent: HiddenState, back: Returned, compute_s: float, stay_s: float, circuit_s: float) -> Circuit:
+def _circuit(sent: HiddenState, back: Returned, spent: Sequence[Spent], circuit_s: float) -> Circuit:
     return Circuit(
-        compute_s=(compute_s, *(stage.compute_s for stage in back.stages)),
-        residence_s=(stay_s, *(stage.residence_s for stage in back.stages)),
+        compute_s=(sum(part.compute_s for part in spent), *(stage.compute_s for stage in back.stages)),
+        residence_s=(sum(part.stay_s for part in spent), *(stage.residence_s for stage in back.stages)),
+        rows=(spent[-1].rows, *(stage.rows for stage in back.stages)),
         circuit_s=circuit_s,
         sent_bytes=sent.nbytes,
         received_bytes=back.state.nbytes,

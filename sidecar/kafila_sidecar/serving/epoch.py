@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
+from kafila_planner import paces, rows_for
 from kafila_sidecar.errors import Denied, Unavailable
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream, StreamKind
@@ -12,10 +14,11 @@ from kafila_sidecar.runtime.footprint import PREFILL_CHUNK_TOKENS
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.serving import remote
 from kafila_sidecar.serving.engine import Ended, Engine, EngineLimits
-from kafila_sidecar.serving.hop import HopSender
-from kafila_sidecar.serving.question import Question, Replies
-from kafila_sidecar.serving.requests import RequestTable
+from kafila_sidecar.serving.frames.hop import HopSender
+from kafila_sidecar.serving.intake.question import Question, Replies
+from kafila_sidecar.serving.intake.requests import RequestTable
 from kafila_sidecar.serving.ring import Interrupted, Ring
+from kafila_sidecar.serving.scheduler import MOST_ROWS_A_RUN
 from kafila_sidecar.serving.standstill import WatchedThread
 from kafila_sidecar.serving.worker import Bounds, Worker
 from kafila_sidecar.session.coordination.effects import Proposal
@@ -120,6 +123,7 @@ def begin(
     peer, problem = proposal.next_after(name), proposal.problem
     chunk_tokens = min(PREFILL_CHUNK_TOKENS, problem.context_tokens)
     hop = HopSender(peer=peer, open_stream=lambda: link_to(peer).open(StreamKind.ACTIVATIONS))
+    rows = _rows_of(proposal, shard)
     if proposal.head == name and requests is not None:
         ring = Ring(
             epoch=proposal.epoch,
@@ -136,6 +140,7 @@ def begin(
             requests=requests,
             ended=ended,
             limits=limits,
+            rows=rows,
         )
         return Epoch(name, proposal, link_to, mlx, engine=engine, ring=ring)
     worker = Worker(
@@ -150,5 +155,12 @@ def begin(
             tokens=problem.context_tokens,
             chunk_tokens=chunk_tokens,
         ),
+        rows=rows,
     )
     return Epoch(name, proposal, link_to, mlx, worker=worker)
+
+
+def _rows_of(proposal: Proposal, shard: Shard) -> Callable[[int], int]:
+    """How many sequences a run of this stage has, of so many that are there; every stage finds its own."""
+    known = [pace for pace in paces(proposal.problem, proposal.plan) if pace.rows <= MOST_ROWS_A_RUN]
+    return partial(rows_for, known=known) if shard.takes_rows else lambda _: 1

@@ -65,7 +65,7 @@ class Holding:
     def _take_over(self, folder: Path, files: Mapping[Path, Collection[str]], start: int, end: int, head: bool) -> None:
         before, self.shard = self.shard, None
         self.shard = self._load(
-            folder=folder, files=files, start=start, end=end, head=head, bits=self._bits, before=before
+            folder=folder, files=files, start=start, end=end, head=head, bits=self._bits, before=before, quick=True
         )
         self._part = Part(start, end, head)
 

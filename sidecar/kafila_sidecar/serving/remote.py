@@ -19,8 +19,8 @@ from kafila_sidecar.foreign import line
 from kafila_sidecar.lack import as_typed
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream, StreamKind
-from kafila_sidecar.serving.limits import MOST_REQUEST_BYTES
-from kafila_sidecar.serving.question import ID_BYTES, Question, Replies, Told
+from kafila_sidecar.serving.intake.limits import MOST_REQUEST_BYTES
+from kafila_sidecar.serving.intake.question import ID_BYTES, Question, Replies, Told
 from kafila_sidecar.serving.ring import Interrupted
 
 REQUEST_DEADLINE_S = 30.0  # from the stream's opening to the request

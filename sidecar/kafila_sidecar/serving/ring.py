@@ -12,8 +12,8 @@ from kafila_sidecar.errors import InvalidInput, KafilaError, TimedOut, Unavailab
 from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.runtime.shard.finite import NotFinite, TokenLayout, check_state
 from kafila_sidecar.runtime.shard.state import HiddenState
-from kafila_sidecar.serving.hop import HopSender, frame_of, state_of
-from kafila_sidecar.serving.wire import Frame, FrameKind, Timing, decode, most_bytes, sent_by
+from kafila_sidecar.serving.frames.hop import HopSender, frame_of, state_of
+from kafila_sidecar.serving.frames.wire import Frame, FrameKind, Timing, decode, most_bytes, sent_by
 
 DECODE_DEADLINE_S = 60.0  # one token through all stages
 PROMPT_DEADLINE_S = 600.0  # the last chunk of a prompt, with all earlier ones before it in every stage's queue

@@ -5,9 +5,9 @@ A bounded number of sequences run at once, a bounded queue waits behind them, fi
 
 from kafila_sidecar.errors import Exhausted
 
-# Sequences that one run of a shard computes. What a member tells of its speed, and so what a plan reckons with, is for
-# no more than that.
-MOST_ROWS_A_RUN = 1
+MOST_ROWS_A_RUN = 8  # sequences in one run of a shard; speed is measured, and so planned, for no more
+SHORTEST_CHUNK_TOKENS = 16
+STEPS_A_CHUNK = 4.0  # while others decode, a chunk of a prompt takes as long as so many of their steps
 MOST_WAITING = 512  # as many as Ollama's own OLLAMA_MAX_QUEUE allows by default
 
 
@@ -48,3 +48,26 @@ class Scheduler:
         """The request is over, or nobody wants it any more: it neither runs nor waits."""
         self._waiting.pop(request, None)
         self._running.discard(request)
+
+
+class ChunkPace:
+    """How long a prompt's chunks are: as long as they may be, unless others would wait for them. Reads no clock."""
+
+    def __init__(self, most_tokens: int) -> None:
+        self._most_tokens = most_tokens
+        self._token_s: float | None = None  # of the latest chunk
+        self._step_s: float | None = None  # of the latest decode step
+
+    def ran_chunk(self, tokens: int, seconds: float) -> None:
+        if tokens >= min(SHORTEST_CHUNK_TOKENS, self._most_tokens):
+            self._token_s = seconds / tokens
+
+    def ran_step(self, seconds: float) -> None:
+        self._step_s = seconds
+
+    def tokens(self, *, among: int) -> int:
+        """Of the next chunk, with so many requests that run."""
+        if among < 2 or not self._token_s or not self._step_s:
+            return self._most_tokens
+        wanted = int(STEPS_A_CHUNK * self._step_s / self._token_s)
+        return min(max(wanted, SHORTEST_CHUNK_TOKENS), self._most_tokens)

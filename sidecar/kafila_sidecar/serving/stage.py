@@ -18,21 +18,21 @@ from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.serving import asking, remote
 from kafila_sidecar.serving import epoch as epochs
-from kafila_sidecar.serving.asking import Patience
+from kafila_sidecar.serving.asking import AnswerPatience
 from kafila_sidecar.serving.engine import EngineLimits
 from kafila_sidecar.serving.epoch import Epoch
+from kafila_sidecar.serving.frames.wire import RulesBroken
 from kafila_sidecar.serving.holding import Holding, LoadShard, Part
-from kafila_sidecar.serving.intake import Intake, SessionText
-from kafila_sidecar.serving.limits import refuse_unsupported
-from kafila_sidecar.serving.question import Question, Replies
-from kafila_sidecar.serving.requests import RequestTable
+from kafila_sidecar.serving.intake.intake import Intake, SessionText
+from kafila_sidecar.serving.intake.limits import refuse_unsupported
+from kafila_sidecar.serving.intake.question import Question, Replies
+from kafila_sidecar.serving.intake.requests import RequestTable
+from kafila_sidecar.serving.intake.shares import HeadShares
 from kafila_sidecar.serving.ring import Interrupted
-from kafila_sidecar.serving.shares import Shares
 from kafila_sidecar.serving.standstill import FLOOR_S, WatchedThread
 from kafila_sidecar.serving.succession import Succession
 from kafila_sidecar.serving.telling import FetchTelling
 from kafila_sidecar.serving.trace import RequestTrace
-from kafila_sidecar.serving.wire import RulesBroken
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
 from kafila_sidecar.session.driving.jobs import Progress
 from kafila_sidecar.weights.fetching import landing
@@ -69,7 +69,7 @@ class StageLimits:
     serve_deadline_s: float = SERVE_DEADLINE_S
     clear_deadline_s: float = CLEAR_DEADLINE_S
     step_floor_s: float = FLOOR_S
-    patience: Patience = field(default_factory=Patience)
+    patience: AnswerPatience = field(default_factory=AnswerPatience)
     engine: EngineLimits = field(default_factory=EngineLimits)
 
 
@@ -107,7 +107,7 @@ class Stage:
         self._holding = Holding(mlx, bits=bits, load=load_shard)
         self._text: SessionText | None = None
         self._requests: RequestTable | None = None
-        self._shares = Shares()
+        self._shares = HeadShares()
         self._concurrency = 1  # of the latest plan
         self._receiving: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # a request, by who asks
         self._epochs = Succession()

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any, BinaryIO
 
 from kafila_proto import ring_pb2
@@ -23,8 +23,8 @@ LARGEST_FILE_BYTES = 16 * 1024 * 1024  # then the file starts anew, the old one 
 class Circuit:
     """One turn round the ring.
 
-    compute_s, residence_s: per stage in ring order, the head's two parts summed; circuit_s: from the head's first
-    computation to its token.
+    compute_s, residence_s: per stage in ring order, of the whole runs that it was in; rows: sequences in each of them;
+    circuit_s: from the head's first computation to its token, or from one token to the next.
     """
 
     compute_s: tuple[float, ...]
@@ -32,6 +32,15 @@ class Circuit:
     circuit_s: float
     sent_bytes: int
     received_bytes: int
+    rows: tuple[int, ...] = ()
+
+    def was_alone(self, stage: int) -> bool:
+        """Whether a stage ran for this sequence alone: only then is its time what the plan predicts."""
+        return stage < len(self.compute_s) and self.rows_at(stage) == 1
+
+    def rows_at(self, stage: int) -> int:
+        """Sequences in the stage's run."""
+        return self.rows[stage] if stage < len(self.rows) else 1
 
     @property
     def network_s(self) -> float:
@@ -110,7 +119,7 @@ class RequestTrace:
         network_s = _median(step.network_s for step in steps)
         stages = self._stages(steps)
         busiest = max((stage["measured_s"] for stage in stages), default=0.0)
-        mean = sum(stage["measured_s"] for stage in stages) / len(stages) if stages else 0.0
+        average = mean(stage["measured_s"] for stage in stages) if stages else 0.0
         return {
             "request": self._request,
             "epoch": self._proposal.epoch,
@@ -127,7 +136,7 @@ class RequestTrace:
             "circuit_s": circuit_s,
             "network_s": network_s,
             "network_share": network_s / circuit_s if circuit_s else 0.0,
-            "utilisation": mean / busiest if busiest else 0.0,
+            "utilisation": average / busiest if busiest else 0.0,
             "predicted_circuit_s": self._proposal.plan.circuit_s,
             "stages": stages,
             "hops": self._hops(steps, network_s, link_rtt_s),
@@ -138,7 +147,8 @@ class RequestTrace:
             {
                 "member": stage.member,
                 "predicted_s": stage.cost_s or 0.0,
-                "measured_s": _median(step.compute_s[i] for step in steps if i < len(step.compute_s)),
+                "measured_s": _median(step.compute_s[i] for step in steps if step.was_alone(i)),
+                "rows": mean(step.rows_at(i) for step in steps) if steps else 0.0,
             }
             for i, stage in enumerate(self._proposal.plan.stages)
         ]

@@ -1,6 +1,10 @@
-"""Every stage but the head: a frame in, its blocks, a frame out."""
+"""Every stage but the head: frames in, its blocks over those of several sequences at once, frames out.
+
+What comes is put in line as soon as it is there; meanwhile the runs go on, each with what is due next (`gathering`).
+"""
 
 import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from kafila_sidecar.errors import InvalidInput, KafilaError
@@ -8,10 +12,16 @@ from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.runtime.shard.finite import NotFinite
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
-from kafila_sidecar.serving.hop import HopSender, frame_of, state_of
-from kafila_sidecar.serving.scheduler import MOST_ROWS_A_RUN
+from kafila_sidecar.serving.frames.hop import HopSender, frame_of, state_of
+from kafila_sidecar.serving.frames.wire import Frame, FrameKind, RulesBroken, Timing, decode, most_bytes, sent_by
+from kafila_sidecar.serving.gathering import Gathering, InLine
 from kafila_sidecar.serving.standstill import ModelThread
-from kafila_sidecar.serving.wire import Frame, FrameKind, RulesBroken, Timing, decode, most_bytes, sent_by
+
+CHUNKS_IN_LINE = 8  # prompt chunks that wait here; more stay in the stream, and so with who sent them
+STEP_TOKENS = 8  # up to so many are a decode step with guesses; more, or a last piece that wants no output, a chunk
+
+Rows = Callable[[int], int]
+"""How many sequences a run has, of so many that are there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,19 +34,45 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
+class Came:
+    """A frame that waits for its run."""
+
+    frame: Frame
+    state: HiddenState
+    arrived: float  # seconds on the loop's clock
+
+
+@dataclass(slots=True)
 class Incoming:
     """The stream from the stage before, the sequences that came over it, and those of them that go no further."""
 
     stream: Stream
     sequences: set[int] = field(default_factory=set)
     ended: set[int] = field(default_factory=set)
+    line: Gathering[Came] = field(default_factory=Gathering)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    is_over: bool = False  # nothing more comes
+
+    def change(self) -> None:
+        """Wakes who waits for work, or for room."""
+        self.changed.set()
+        self.changed = asyncio.Event()
 
 
 class Worker:
     """Serves one stage for one epoch. `place`: in the ring's order, where the head has 0."""
 
     def __init__(
-        self, *, epoch: int, place: int, shard: Shard, mlx: ModelThread, hop: HopSender, is_last: bool, bounds: Bounds
+        self,
+        *,
+        epoch: int,
+        place: int,
+        shard: Shard,
+        mlx: ModelThread,
+        hop: HopSender,
+        is_last: bool,
+        bounds: Bounds,
+        rows: Rows,
     ) -> None:
         self._epoch = epoch
         self._place = place
@@ -45,6 +81,7 @@ class Worker:
         self._hop = hop
         self._is_last = is_last
         self._bounds = bounds
+        self._rows = rows
         self._clock = asyncio.get_running_loop().time
         self._turn = asyncio.Lock()  # a new stream waits until what came over the old one is forgotten
         self._incoming: Incoming | None = None
@@ -60,10 +97,15 @@ class Worker:
         """
         async with self._turn:
             incoming = self._incoming = Incoming(stream)
+            tasks = [asyncio.create_task(part(incoming)) for part in (self._read_all, self._run_all)]
             try:
-                while (frame := await self._next_frame(stream)) is not None:
-                    await self._take(frame, incoming)
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+                for task in done:
+                    task.result()
             finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks)
                 self._incoming = None
                 self._hop.drop()
                 await asyncio.shield(self._mlx.run(self._forget, incoming.sequences))
@@ -76,6 +118,16 @@ class Worker:
         """Returns once what came over streams that are over is forgotten."""
         async with self._turn:
             return
+
+    # ---- In
+
+    async def _read_all(self, incoming: Incoming) -> None:
+        try:
+            while (frame := await self._next_frame(incoming.stream)) is not None:
+                await self._take(frame, incoming)
+        finally:
+            incoming.is_over = True
+            incoming.change()
 
     async def _next_frame(self, stream: Stream) -> Frame | None:
         with sent_by(stream.peer):
@@ -92,47 +144,77 @@ class Worker:
             case FrameKind.NOT_FINITE:
                 await self._pass_on(frame, incoming)
             case FrameKind.ACTIVATION if frame.sequence not in incoming.ended:
-                await self._run(frame, arrived, incoming)
+                await self._put_in_line(frame, arrived, incoming)
 
-    async def _run(self, frame: Frame, arrived: float, incoming: Incoming) -> None:
+    async def _put_in_line(self, frame: Frame, arrived: float, incoming: Incoming) -> None:
         with sent_by(incoming.stream.peer):
             state = state_of(frame)
             self._check(frame, state, incoming.sequences)
         incoming.sequences.add(frame.sequence)
-        try:
-            await self._run_blocks(frame, state, arrived, incoming.stream.peer)
-        except NotFinite:
-            incoming.ended.add(frame.sequence)
-            told = Frame(FrameKind.NOT_FINITE, epoch=self._epoch, sequence=frame.sequence, position=self._place)
-            await self._hop.send(told)
-
-    async def _run_blocks(self, frame: Frame, state: HiddenState, arrived: float, peer: str) -> None:
-        if self._is_last and not frame.needs_output:
-            await self._mlx.run(self._absorb, peer, frame.sequence, state)
-            return
-        after, compute_s = await self._mlx.run(self._timed, peer, frame.sequence, state)
-        timing = Timing(compute_s=compute_s, residence_s=self._clock() - arrived)
-        out = frame_of(after, epoch=self._epoch, sequence=frame.sequence, needs_output=frame.needs_output)
-        await self._hop.send(replace(out, timings=(*frame.timings, timing)))
-
-    def _timed(self, peer: str, sequence: int, state: HiddenState) -> tuple[HiddenState, float]:
-        began = self._clock()
-        with sent_by(peer):
-            self._shard.check_next(sequence, state)
-        after = self._shard.run_blocks(sequence, state)
-        return after, self._clock() - began
-
-    def _absorb(self, peer: str, sequence: int, state: HiddenState) -> None:
-        with sent_by(peer):
-            self._shard.check_next(sequence, state)
-        self._shard.absorb(sequence, state)
+        is_chunk = state.tokens > STEP_TOKENS or not frame.needs_output
+        incoming.line.add(InLine(frame.sequence, state.tokens, is_chunk, Came(frame, state, arrived)))
+        incoming.change()
+        while incoming.line.tokens > CHUNKS_IN_LINE * self._bounds.chunk_tokens:
+            await incoming.changed.wait()
 
     async def _release(self, frame: Frame, incoming: Incoming) -> None:
+        incoming.line.drop(frame.sequence)
         incoming.sequences.discard(frame.sequence)
         incoming.ended.discard(frame.sequence)
         await self._mlx.run(self._shard.release, frame.sequence)
         if not self._is_last:
             await self._hop.send(frame)
+
+    # ---- Through
+
+    async def _run_all(self, incoming: Incoming) -> None:
+        while True:
+            run = incoming.line.next(self._rows(len(incoming.sequences)))
+            if not run:
+                if incoming.is_over:
+                    return
+                await incoming.changed.wait()
+                continue
+            incoming.change()
+            await self._run(run, incoming)
+
+    async def _run(self, run: Sequence[InLine[Came]], incoming: Incoming) -> None:
+        peer, wants = incoming.stream.peer, [one.work.frame.needs_output for one in run]
+        if self._is_last and not any(wants):
+            await self._mlx.run(self._absorb, peer, run[0].sequence, run[0].work.state)
+            return
+        made, compute_s = await self._mlx.run(self._timed, peer, run)
+        for one, state in zip(run, made, strict=True):
+            if one.sequence in incoming.sequences:  # it may have been released meanwhile
+                await self._send_on(one, state, compute_s, len(run), incoming)
+
+    async def _send_on(
+        self, one: InLine[Came], made: HiddenState | NotFinite, compute_s: float, rows: int, incoming: Incoming
+    ) -> None:
+        frame = one.work.frame
+        if isinstance(made, NotFinite):
+            incoming.ended.add(frame.sequence)
+            incoming.line.drop(frame.sequence)
+            told = Frame(FrameKind.NOT_FINITE, epoch=self._epoch, sequence=frame.sequence, position=self._place)
+            await self._hop.send(told)
+            return
+        timing = Timing(compute_s=compute_s, residence_s=self._clock() - one.work.arrived, rows=rows)
+        out = frame_of(made, epoch=self._epoch, sequence=frame.sequence, needs_output=frame.needs_output)
+        await self._hop.send(replace(out, timings=(*frame.timings, timing)))
+
+    def _timed(self, peer: str, run: Sequence[InLine[Came]]) -> tuple[list[HiddenState | NotFinite], float]:
+        """What is made of each row, and the seconds of the run."""
+        began = self._clock()
+        rows = [(one.sequence, one.work.state) for one in run]
+        with sent_by(peer):
+            for sequence, state in rows:
+                self._shard.check_next(sequence, state)
+        return self._shard.run_rows(rows), self._clock() - began
+
+    def _absorb(self, peer: str, sequence: int, state: HiddenState) -> None:
+        with sent_by(peer):
+            self._shard.check_next(sequence, state)
+        self._shard.absorb(sequence, state)
 
     async def _pass_on(self, frame: Frame, incoming: Incoming) -> None:
         """A stage before this one can't go on with a sequence; the head hears it, and releases it everywhere."""
@@ -149,7 +231,7 @@ class Worker:
         bounds = self._bounds
         if frame.sequence not in sequences and len(sequences) >= bounds.sequences:
             raise InvalidInput(f"more than {bounds.sequences} sequences came at once")
-        if state.shape[0] > MOST_ROWS_A_RUN or state.position + state.tokens > bounds.tokens:
+        if state.shape[0] != 1 or state.position + state.tokens > bounds.tokens:
             raise InvalidInput(f"a sequence is longer than the session's {bounds.tokens} tokens")
         if state.tokens > bounds.chunk_tokens:
             raise InvalidInput(f"a frame has {state.tokens} tokens, and {bounds.chunk_tokens} were agreed on")

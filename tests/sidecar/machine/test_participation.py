@@ -59,7 +59,7 @@ class EndingChannel(PlayedChannel):
         self._ended.set()
 
 
-def participation(channel: EndingChannel, typed: str = "") -> Participation:
+def participation(channel: EndingChannel, typed: str = "", changes: Changes | None = None) -> Participation:
     async def measure() -> tuple[dict[str, Any], str]:
         await asyncio.Event().wait()
         raise AssertionError
@@ -67,7 +67,7 @@ def participation(channel: EndingChannel, typed: str = "") -> Participation:
     async def packings() -> dict[int, dict[str, Any]]:
         return {}
 
-    changes, stage = Changes(), PlayedStage()
+    changes, stage = changes or Changes(), PlayedStage()
     driver = SessionDriver(
         channel=cast(Any, channel),
         network=NoNetwork(),
@@ -228,14 +228,17 @@ async def test_watcher_when_much_happens_before_it_looks_then_one_snapshot_names
 
 
 async def test_watch_when_the_session_changes_and_closes_then_each_change_has_its_name(channel: EndingChannel) -> None:
-    session = participation(channel)
+    changed = Changes()
+    session = participation(channel, changes=changed)
     running = asyncio.create_task(session.run())
     seen: list[Shown] = []
 
     async def watch() -> None:
-        async with aclosing(session.watch()) as watching:
+        async with aclosing(Snapshots(changed, session.snapshot).watch()) as watching:
             async for one in watching:
                 seen.append(one)
+                if one.session.state == "closed":
+                    return
 
     watching = asyncio.create_task(watch())
     await settled()

@@ -14,6 +14,7 @@ from kafila_sidecar.errors import KafilaError, Unavailable
 from kafila_sidecar.machine.participation import Participation
 from kafila_sidecar.machine.seat import Seat
 from kafila_sidecar.machine.watching import Changes
+from kafila_sidecar.serving.intake.question import Question
 from kafila_sidecar.session.comeback import CameBack, Outside, Told
 from kafila_sidecar.session.coordination.effects import Fault
 from kafila_sidecar.session.coordination.states import Ending
@@ -31,6 +32,7 @@ class PlayedPart:
         self.ending: Ending | None = None
         self.fault: Fault | None = None
         self.started = 0
+        self.asked: list[Question] = []
         self.weights = SimpleNamespace(checkpoint=None)
         self.channel = SimpleNamespace(self_name="hal", joining="open")
         self.driver = self
@@ -67,8 +69,12 @@ class PlayedPart:
     def snapshot(self) -> pb.Session:
         return pb.Session(state="ready" if self.is_open else "closed")
 
-    async def generate(self, request: pb.GenerateRequest) -> AsyncIterator[pb.GenerateReply]:
-        yield pb.GenerateReply(text=request.prompt, done=True)
+    async def go_on(self, question: Question) -> AsyncIterator[pb.GenerateReply]:
+        """Says one word, and nothing more until this part is over."""
+        self.asked.append(question)
+        yield pb.GenerateReply(text=question.request.prompt)
+        await self._ended.wait()
+        raise Unavailable("this machine has no part in the session any more")
 
 
 class Chair:
@@ -143,6 +149,24 @@ async def test_seat_when_lost_then_asleep_until_it_is_back_and_requests_wait(tmp
     chair.seat.leave()
     await asyncio.wait_for(chair.running, 5)
     assert left(tmp_path) == []
+
+
+async def test_answer_when_this_machine_is_lost_then_the_same_question_goes_on_once_it_is_back(tmp_path: Path) -> None:
+    chair = Chair(tmp_path, present=True)
+    chair.parts[0].serve()
+    async with aclosing(chair.seat.generate(pb.GenerateRequest(prompt="hello"))) as replies:
+        await anext(replies)
+        chair.parts[0].end(Ending.LOST)
+        chair.way.put_nowait(None)
+        await soon()
+        chair.parts[1].serve()
+        async with asyncio.timeout(5):
+            await anext(replies)
+        assert chair.parts[0].asked[0] is chair.parts[1].asked[0]
+        chair.parts[1].end(Ending.OVER)
+        with pytest.raises(Unavailable, match="no part"):
+            await asyncio.wait_for(anext(replies), 5)
+    await asyncio.wait_for(chair.running, 5)
 
 
 async def first(seat: Seat) -> pb.GenerateReply:

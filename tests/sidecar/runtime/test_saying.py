@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kafila_sidecar.runtime.shard.picking import Pick, Picked
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.text.options import SamplingOptions, resolve
 from kafila_sidecar.runtime.text.sample import Sampler
@@ -51,7 +52,9 @@ def answer(
         state = ring[0].embed_and_blocks(1, tokens)
         for shard in ring[1:]:
             state = shard.run_blocks(1, state)
-        token = ring[0].next_token(1, state, sampler)
+        [picked] = ring[0].pick([Pick(1, state, sampler, goes_on=False)])
+        assert isinstance(picked, Picked)
+        token = picked.token
         if token in tokenizer.eos_ids:
             break
         ids.append(token)

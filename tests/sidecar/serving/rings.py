@@ -1,18 +1,18 @@
 """A ring of stages without a model: each adds one to every byte of the state, and keeps who is where."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 from kafila_sidecar.errors import InvalidInput, KafilaError, NotFound
 from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.runtime.mlx_thread import MlxThread
-from kafila_sidecar.runtime.shard.finite import TokenLayout, check_state
+from kafila_sidecar.runtime.shard.finite import NotFinite, TokenLayout, check_state
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
-from kafila_sidecar.serving.hop import SEND_DEADLINE_S, HopSender
+from kafila_sidecar.serving.frames.hop import SEND_DEADLINE_S, HopSender
 from kafila_sidecar.serving.ring import DECODE_DEADLINE_S, Ring
-from kafila_sidecar.serving.worker import Bounds, Worker
+from kafila_sidecar.serving.worker import Bounds, Rows, Worker
 from tests.sidecar.serving.streams import OnStream, StreamWire
 
 T = TypeVar("T")
@@ -43,7 +43,6 @@ class PlainShard:
     def run_blocks(self, sequence: int, state: HiddenState) -> HiddenState:
         if self.fails is not None:
             raise self.fails
-        self.most_rows = max(self.most_rows, state.shape[0])
         known = self.at.setdefault(sequence, 0) if state.position == 0 else self.at.get(sequence)
         if known is None:
             raise NotFound(f"sequence {sequence} is not known here")
@@ -51,6 +50,16 @@ class PlainShard:
             raise InvalidInput("a frame is missing")
         self.at[sequence] += state.tokens
         return HiddenState(bytes((byte + 1) % 256 for byte in state.payload), state.dtype, state.shape, state.position)
+
+    def run_rows(self, rows: Sequence[tuple[int, HiddenState]]) -> list[HiddenState | NotFinite]:
+        self.most_rows = max(self.most_rows, len(rows))
+        return [self._row(*row) for row in rows]
+
+    def _row(self, sequence: int, state: HiddenState) -> HiddenState | NotFinite:
+        try:
+            return self.run_blocks(sequence, state)
+        except NotFinite as error:
+            return error
 
     def absorb(self, sequence: int, state: HiddenState) -> None:
         self.run_blocks(sequence, state)
@@ -68,7 +77,13 @@ class PlainThread:
         return call(*arguments, **named)
 
 
-def worker(shard: PlainShard, hop: HopSender, *, place: int, is_last: bool, bounds: Bounds = BOUNDS) -> Worker:
+def at_most_three(users: int) -> int:
+    return min(users, 3)
+
+
+def worker(
+    shard: PlainShard, hop: HopSender, *, place: int, is_last: bool, bounds: Bounds = BOUNDS, rows: Rows = at_most_three
+) -> Worker:
     return Worker(
         epoch=EPOCH,
         place=place,
@@ -77,6 +92,7 @@ def worker(shard: PlainShard, hop: HopSender, *, place: int, is_last: bool, boun
         hop=hop,
         is_last=is_last,
         bounds=bounds,
+        rows=rows,
     )
 
 
@@ -90,6 +106,7 @@ class Round:
         *,
         decode_deadline_s: float = DECODE_DEADLINE_S,
         send_deadline_s: float = SEND_DEADLINE_S,
+        rows: Rows = at_most_three,
     ) -> None:
         names = [HEAD, *(f"w{i}" for i in range(1, workers + 1))]
         self.errors: list[BaseException] = []
@@ -103,7 +120,7 @@ class Round:
         ]
         self.shards = [PlainShard() for _ in range(workers)]
         self.workers = [
-            worker(shard, hops[i + 1], place=i + 1, is_last=i == workers - 1, bounds=bounds)
+            worker(shard, hops[i + 1], place=i + 1, is_last=i == workers - 1, bounds=bounds, rows=rows)
             for i, shard in enumerate(self.shards)
         ]
         self.ring = Ring(

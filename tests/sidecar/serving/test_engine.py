@@ -1,7 +1,9 @@
 """The head's engine with a tiny real model, on one to three stages that are joined by real links."""
 
 import asyncio
+import contextlib
 import json
+import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -94,6 +96,24 @@ async def test_generate_when_two_at_once_then_both_as_if_alone(ring: StageParty)
     both = await asyncio.gather(*(answer(ring["ada"], ask(prompt, num_predict=25, **VARIED)) for prompt in prompts))
     assert [text for text, _ in both] == alone
     await ring.until_free()
+
+
+async def test_generate_when_many_at_once_then_runs_of_several_rows_and_each_as_if_alone(
+    tiny: Path, tmp_path: Path
+) -> None:
+    prompts = ("once upon a time", "the capital of France", "a", "one, two, three, four, five, six")
+    async with party(tiny, tmp_path, *NAMES[:3]) as made:
+        await made.serve(RINGS["three"], NAMES[:3], concurrency=4)
+        alone = [(await answer(made["ada"], ask(prompt, num_predict=40, **VARIED)))[0] for prompt in prompts]
+        assert {stage["rows"] for trace in made["ada"].traces for stage in trace["stages"]} == {1}
+        asked = [
+            answer(made[name], ask(prompt, num_predict=40, **VARIED))
+            for name, prompt in zip(["ada", "bob", "cyd", "ada"], prompts, strict=True)
+        ]
+        together = await asyncio.gather(*asked)
+        assert [text for text, _ in together] == alone
+        assert max(stage["rows"] for trace in made["ada"].traces[-4:] for stage in trace["stages"]) > 1
+        await made.until_free()
 
 
 async def test_generate_when_the_prompt_is_long_then_its_chunks_give_the_same_text(tiny: Path, tmp_path: Path) -> None:
@@ -254,3 +274,35 @@ async def test_trace_when_cancelled_or_refused_then_it_says_so(three: StageParty
     await three.until_free()
     assert three["ada"].traces[-1]["ended"] == "cancelled"
     json.dumps(three["ada"].traces)
+
+
+async def test_generate_when_many_come_and_go_at_random_then_each_has_its_own_text_and_nothing_is_left(
+    tiny: Path, tmp_path: Path
+) -> None:
+    rng = random.Random(5)
+    prompts = [f"{number} {'word ' * rng.randint(0, 30)}" for number in range(4)]
+    varied: list[dict[str, Any]] = [
+        VARIED,
+        {"temperature": 0.9, "seed": 3},
+        {"temperature": 1.2, "top_k": 8, "seed": 4},
+    ]
+    kinds = [(prompt, options) for prompt in prompts for options in varied]
+    limits = replace(LIMITS, engine=EngineLimits(prefill_chunk_tokens=32))
+    async with party(tiny, tmp_path, *NAMES, limits=limits) as made:
+        await made.serve(RINGS["three"], NAMES[:3], concurrency=6)
+        texts = [(await answer(made["ada"], ask(prompt, num_predict=24, **options)))[0] for prompt, options in kinds]
+
+        async def one(kind: int) -> None:
+            await asyncio.sleep(rng.random())
+            prompt, options = kinds[kind]
+            answering = asyncio.ensure_future(answer(made[rng.choice(NAMES)], ask(prompt, num_predict=24, **options)))
+            if rng.random() < 0.3:
+                await asyncio.sleep(rng.random() / 2)
+                answering.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                text, last = await answering
+                assert (text, last.output_tokens) == (texts[kind], 24)
+
+        await asyncio.gather(*(one(rng.randrange(len(kinds))) for _ in range(40)))
+        await made.until_free()
+        assert not any(member.broken or member.misled for member in made.members)

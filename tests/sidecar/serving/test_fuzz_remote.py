@@ -12,8 +12,8 @@ from kafila_sidecar.runtime.text.options import resolve
 from kafila_sidecar.runtime.text.prompt import ChatPrompt, PlainPrompt, parse_prompt
 from kafila_sidecar.runtime.text.stop import StopStrings
 from kafila_sidecar.serving import remote
-from kafila_sidecar.serving.limits import check_replay, given_options, limits_of, refuse_unsupported
-from kafila_sidecar.serving.question import Question, Told
+from kafila_sidecar.serving.intake.limits import check_replay, given_options, limits_of, refuse_unsupported
+from kafila_sidecar.serving.intake.question import Question, Told
 from tests.support.fuzz import INPUTS, fuzz
 
 pytestmark = pytest.mark.fuzz

@@ -4,8 +4,7 @@ import pytest
 
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import InvalidInput
-from kafila_sidecar.serving.engine import chunks
-from kafila_sidecar.serving.limits import AnswerLimits, given_options, limits_of, refuse_unsupported
+from kafila_sidecar.serving.intake.limits import AnswerLimits, given_options, limits_of, refuse_unsupported
 
 
 @pytest.mark.parametrize(
@@ -45,10 +44,3 @@ def test_refuse_when_unsupported_then_it_is_named(field: dict[str, int]) -> None
 def test_given_options_when_some_are_set_then_those_and_no_others() -> None:
     given = given_options(pb.Options(temperature=0.0, top_k=0, stop=["x"]))
     assert given == {"temperature": 0.0, "top_k": 0, "stop": ["x"]}
-
-
-@pytest.mark.parametrize("length", [1, 4, 5, 8, 11])
-def test_chunks_when_cut_then_all_tokens_in_order(length: int) -> None:
-    cut = chunks(range(length), 4)
-    assert [token for chunk in cut for token in chunk] == list(range(length))
-    assert all(0 < len(chunk) <= 4 for chunk in cut)

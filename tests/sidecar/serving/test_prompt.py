@@ -6,7 +6,7 @@ import pytest
 
 from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.runtime.text.prompt import ChatPrompt, PlainPrompt, parse_prompt
-from kafila_sidecar.serving.prompt import Framer
+from kafila_sidecar.serving.intake.prompt import Framer
 
 
 def envelope(**fields: object) -> str:

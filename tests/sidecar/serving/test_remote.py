@@ -15,7 +15,7 @@ from kafila_sidecar.net.errors import LinkLost, PeerReset
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.serving import remote
-from kafila_sidecar.serving.question import Question, Told
+from kafila_sidecar.serving.intake.question import Question, Told
 from kafila_sidecar.serving.ring import Interrupted
 from tests.sidecar.serving.rings import settle
 from tests.sidecar.serving.streams import StreamWire

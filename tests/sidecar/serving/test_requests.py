@@ -10,11 +10,11 @@ from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import Exhausted, InvalidInput, Unavailable
 from kafila_sidecar.runtime.text.stop import StopStrings
-from kafila_sidecar.serving.intake import Intake, PreparedRequest
-from kafila_sidecar.serving.limits import AnswerLimits
-from kafila_sidecar.serving.prompt import Framer
-from kafila_sidecar.serving.question import Question
-from kafila_sidecar.serving.requests import Generation, RequestTable
+from kafila_sidecar.serving.intake.intake import Intake, PreparedRequest
+from kafila_sidecar.serving.intake.limits import AnswerLimits
+from kafila_sidecar.serving.intake.prompt import Framer
+from kafila_sidecar.serving.intake.question import Question
+from kafila_sidecar.serving.intake.requests import Generation, RequestTable
 
 END = 0
 PROMPT = (7, 8, 9)
@@ -115,7 +115,8 @@ class Desk:
 async def test_table_when_full_then_refused_before_any_work_and_later_taken() -> None:
     desk = Desk()
     table = RequestTable(cast(Intake, desk), most=2)
-    opening = [asyncio.ensure_future(table.open(Question(pb.GenerateRequest()))) for _ in range(2)]
+    askers = [Question(pb.GenerateRequest(), asker=name) for name in ("ada", "bob")]  # one's own take turns
+    opening = [asyncio.ensure_future(table.open(question)) for question in askers]
     await asyncio.sleep(0)
     for _ in range(2):  # while they are prepared, and when they stand in it
         with pytest.raises(Exhausted, match="2 requests"):

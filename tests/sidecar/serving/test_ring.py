@@ -13,9 +13,9 @@ from kafila_sidecar.errors import InvalidInput, KafilaError, NotFound, TimedOut,
 from kafila_sidecar.net.errors import LinkLost
 from kafila_sidecar.runtime.shard.finite import NotFinite
 from kafila_sidecar.runtime.shard.state import HiddenState
-from kafila_sidecar.serving.hop import HopSender, frame_of, state_of
+from kafila_sidecar.serving.frames.hop import HopSender, frame_of, state_of
+from kafila_sidecar.serving.frames.wire import Frame, FrameKind, RulesBroken, Timing, encode, most_bytes
 from kafila_sidecar.serving.ring import Ring
-from kafila_sidecar.serving.wire import Frame, FrameKind, RulesBroken, Timing, encode, most_bytes
 from kafila_sidecar.serving.worker import Bounds
 from tests.sidecar.serving.rings import EPOCH, HEAD, LAYOUT, WIDTH, Round, settle, state
 

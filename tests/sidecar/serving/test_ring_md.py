@@ -6,8 +6,8 @@ from kafila_sidecar.net import stun
 from kafila_sidecar.net.candidates import LARGEST_LOCAL, PEER_REFLEXIVE, priority
 from kafila_sidecar.net.link.stream import Inbox, StreamKind
 from kafila_sidecar.net.quic.neighbour import WELCOME
-from kafila_sidecar.serving import wire
-from kafila_sidecar.serving.wire import Frame, FrameKind, Timing
+from kafila_sidecar.serving.frames import wire
+from kafila_sidecar.serving.frames.wire import Frame, FrameKind, Timing
 from tests.support.docs import Document
 
 example = Document("proto/RING.md").hex
@@ -23,7 +23,7 @@ ACTIVATION = Frame(
     shape=(1, 2, 3),
     payload=memoryview(bytes.fromhex("803f0040404080bf00c04000")),
     needs_output=False,
-    timings=(Timing(compute_s=0.25, residence_s=0.5),),
+    timings=(Timing(compute_s=0.25, residence_s=0.5, rows=2),),
 )
 RELEASE = Frame(kind=FrameKind.RELEASE, epoch=3, sequence=258)
 

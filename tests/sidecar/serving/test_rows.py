@@ -9,6 +9,7 @@ import pytest
 from kafila_planner import Plan, make_plan, problem_from_json
 from kafila_sidecar.machine.measuring import Measuring
 from kafila_sidecar.runtime.mlx_thread import MlxThread
+from kafila_sidecar.serving.scheduler import MOST_ROWS_A_RUN
 from kafila_sidecar.serving.worker import Bounds
 from kafila_sidecar.weights.checkpoint import Checkpoint, open_checkpoint
 from kafila_sidecar.weights.providers.hub import Hub
@@ -21,7 +22,11 @@ USERS = 8
 
 async def rows_in_a_run() -> int:
     """The most rows that a stage runs at once when all users' frames wait for it."""
-    made = Round(workers=1, bounds=Bounds(sequences=USERS, tokens=64, chunk_tokens=64))
+    made = Round(
+        workers=1,
+        rows=lambda users: min(users, MOST_ROWS_A_RUN),
+        bounds=Bounds(sequences=USERS, tokens=64, chunk_tokens=64),
+    )
     await asyncio.gather(*(made.token(sequence, 0) for sequence in range(USERS)))
     for position in range(1, 5):
         await asyncio.gather(*(made.token(sequence, position) for sequence in range(USERS)))

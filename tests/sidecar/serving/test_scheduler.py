@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafila_sidecar.errors import Exhausted
-from kafila_sidecar.serving.scheduler import Scheduler
+from kafila_sidecar.serving.scheduler import ChunkPace, Scheduler
 
 
 def waiting(*requests: int, most_running: int = 1, most_waiting: int = 512) -> Scheduler:
@@ -98,3 +98,42 @@ def test_scheduler_when_anything_comes_and_goes_then_bounds_and_order_hold(
         assert len(running) == most_running or not queue
         assert len(running) <= most_running
     assert began == sorted(began)
+
+
+def test_turn_when_a_request_had_begun_before_then_it_comes_before_those_that_had_not() -> None:
+    scheduler = Scheduler(most_running=1)
+    for request, has_begun in ((1, False), (2, False), (3, True), (4, False), (5, True)):
+        scheduler.add(request, has_begun=has_begun)
+    turns = []
+    while due := scheduler.due():
+        turns += due
+        scheduler.remove(due[0])
+    assert turns == [3, 5, 1, 2, 4]
+
+
+@given(
+    most=st.integers(1, 512),
+    ran=st.lists(st.tuples(st.booleans(), st.integers(1, 512), st.floats(1e-6, 10.0)), max_size=20),
+    among=st.integers(1, 8),
+)
+def test_chunk_when_anything_ran_then_at_least_one_token_and_at_most_the_agreed(
+    most: int, ran: list[tuple[bool, int, float]], among: int
+) -> None:
+    pace = ChunkPace(most)
+    for is_chunk, tokens, seconds in ran:
+        if is_chunk:
+            pace.ran_chunk(tokens, seconds)
+        else:
+            pace.ran_step(seconds)
+    assert 1 <= pace.tokens(among=among) <= most
+    assert pace.tokens(among=1) == most
+
+
+def test_chunk_when_others_decode_then_as_long_as_four_of_their_steps() -> None:
+    pace = ChunkPace(512)
+    pace.ran_chunk(100, 1.0)
+    pace.ran_step(0.1)
+    assert pace.tokens(among=2) == 40
+    pace.ran_step(0.001)
+    assert pace.tokens(among=2) == 16
+    assert pace.tokens(among=1) == 512

@@ -14,8 +14,8 @@ from kafila_sidecar.errors import KafilaError, TimedOut, Unavailable
 from kafila_sidecar.net.errors import PeerReset
 from kafila_sidecar.net.link.stream import StreamKind
 from kafila_sidecar.serving.engine import EngineLimits
-from kafila_sidecar.serving.hop import frame_of
-from kafila_sidecar.serving.wire import encode
+from kafila_sidecar.serving.frames.hop import frame_of
+from kafila_sidecar.serving.frames.wire import encode
 from kafila_sidecar.session.coordination.effects import Fault
 from tests.sidecar.serving.rings import state
 from tests.sidecar.serving.stages import LIMITS, NAMES, StageParty, answer, ask, party, plan, refusal, spoil

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafila_sidecar.net.errors import BadFrame
-from kafila_sidecar.serving.wire import ITEM_BYTES, Frame, FrameKind, Timing, decode, encode
+from kafila_sidecar.serving.frames.wire import ITEM_BYTES, Frame, FrameKind, Timing, decode, encode
 from tests.sidecar.serving.test_ring_md import ACTIVATION, RELEASE, example
 from tests.support import fuzz
 
@@ -76,7 +76,7 @@ def test_encode_when_the_frame_makes_no_sense_then_bad_frame(frame: Frame) -> No
 
 @pytest.mark.parametrize(
     ("offset", "value"),
-    [(0, 2), (1, 0), (1, 9), (2, 2), (3, 4), (24, 5), (25, 65), (27, 1), (20, 0xFF)],
+    [(0, 3), (1, 0), (1, 9), (2, 2), (3, 4), (24, 5), (25, 65), (27, 1), (20, 0xFF)],
     ids=["version", "kind-0", "kind-9", "flag", "dtype", "dimensions", "stages", "zero", "tokens"],
 )
 def test_decode_when_one_header_byte_is_wrong_then_bad_frame(offset: int, value: int) -> None:

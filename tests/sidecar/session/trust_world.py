@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError, Message
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.session.channel.replica import Replica
-from kafila_sidecar.session.channel.upkeep import Upkeep
+from kafila_sidecar.session.channel.upkeep import Acts, Upkeep
 from kafila_sidecar.session.membership.entries import found_log
 from kafila_sidecar.session.membership.identity import Identity, make_identity
 from kafila_sidecar.session.membership.log import replay
@@ -58,10 +58,15 @@ def wish(name: str, identity: Identity) -> ring_pb2.EnrolBody:
 
 def newcomer(host: Replica, name: str) -> Replica:
     """Admits a member; the other members know nothing of it yet."""
+    return admitted(host, name)[0]
+
+
+def admitted(host: Replica, name: str) -> tuple[Replica, Acts]:
+    """Admits a member, and what its host does then."""
     identity = make_identity()
-    body, _ = Upkeep(host).admit(wish(name, identity), len(host.log) + 1)
+    body, acts = Upkeep(host).admit(wish(name, identity), len(host.log) + 1)
     log = replay(SESSION, body.log)
-    return Replica(identity=identity, self_name=body.name, log=log, key=body.key, entropy=entropy(name))
+    return Replica(identity=identity, self_name=body.name, log=log, key=body.key, entropy=entropy(name)), acts
 
 
 def go(epoch: int) -> ring_pb2.Control:

@@ -10,7 +10,7 @@ from kafila_sidecar.session.channel.events import Event
 from kafila_sidecar.session.channel.replica import HostForked, Replica
 from kafila_sidecar.session.channel.upkeep import Acts, Letter, Upkeep
 from kafila_sidecar.session.membership.rivals import Forked
-from tests.sidecar.session.trust_world import new_host, newcomer
+from tests.sidecar.session.trust_world import admitted, new_host
 
 
 class Villager:
@@ -46,9 +46,9 @@ class Village:
 
     def join(self, name: str, by: str = "host") -> Villager:
         """Admits a newcomer, and tells the others."""
-        host, others = self[by], self[by].replica.others
-        self.people[name] = Villager(newcomer(host.replica, name))
-        self.do(by, Acts([Letter(others, host.replica.write_entries())]))
+        replica, acts = admitted(self[by].replica, name)
+        self.people[name] = Villager(replica)
+        self.do(by, acts)
         return self.people[name]
 
     def say(self, name: str, control: ring_pb2.Control) -> None:

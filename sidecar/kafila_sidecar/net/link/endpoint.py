@@ -16,6 +16,7 @@ from kafila_sidecar.net.candidates import (
     Address,
     Candidate,
     Interface,
+    LatestLook,
     address_candidate,
     host_candidates,
     system_interfaces,
@@ -55,8 +56,7 @@ class Endpoint:
         self.on_path_died: Callable[[], None] = lambda: None  # nothing comes back on a path that was in use
         self._udp = open_udp(self.deliver)
         self._host = host
-        self._interfaces = interfaces
-        self._last_seen: tuple[Interface, ...] = ()
+        self._interfaces = LatestLook(interfaces)
         self._links: dict[str, Link] = {}  # by the pair's name, in hex
         self._relay_paths: dict[str, Address] = {}  # by the pair's name, too
         self._relaying = Relaying(self._udp.send, lambda datagram, source: self.deliver([(datagram, source)]))
@@ -76,16 +76,8 @@ class Endpoint:
         """Where this node may be reached, best first, as things are now."""
         if self._host is not None:
             return [address_candidate(self.address), *self.further]
-        local = host_candidates(self.address[1], self._seen(), ipv6=self._udp.takes_ipv6)
+        local = host_candidates(self.address[1], self._interfaces(), ipv6=self._udp.takes_ipv6)
         return [*local[: MAX_CANDIDATES - len(self.further)], *self.further]
-
-    def _seen(self) -> tuple[Interface, ...]:
-        """The machine's interfaces; those of the time before where the system does not tell."""
-        try:
-            self._last_seen = tuple(self._interfaces())
-        except OSError as error:
-            log.warning("network_not_seen error=%s", error)
-        return self._last_seen
 
     async def connect(
         self,

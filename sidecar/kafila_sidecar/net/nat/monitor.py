@@ -10,7 +10,7 @@ from typing import Protocol
 
 from kafila_sidecar.errors import KafilaError
 from kafila_sidecar.lack import in_words
-from kafila_sidecar.net.candidates import Address, Candidate, Interface, system_interfaces
+from kafila_sidecar.net.candidates import Address, Candidate, Interface, LatestLook, system_interfaces
 from kafila_sidecar.net.errors import BadDatagram
 from kafila_sidecar.net.nat.behaviour import Nat, StunServer
 from kafila_sidecar.net.nat.classify import OwnSocket, Strays, classify
@@ -59,7 +59,7 @@ class NetworkMonitor:
     ) -> None:
         self._own = own
         own.on_path_died = self._look_at_mapping
-        self._interfaces = interfaces
+        self._interfaces = LatestLook(interfaces)
         self._ask = ask
         self._map_port = map_port
         self._mapping: asyncio.Task[None] | None = None
@@ -70,7 +70,6 @@ class NetworkMonitor:
         self._kept: MappedAddress | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._listeners: list[Listener] = []
-        self._last_seen: tuple[Interface, ...] = ()
         self._doubted = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
@@ -94,26 +93,18 @@ class NetworkMonitor:
 
     async def run(self) -> None:
         """Watches the machine's addresses, and what the NAT makes of them."""
-        watch = NetworkWatch(self._seen())
+        watch = NetworkWatch(self._interfaces())
         try:
             while True:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._doubted.wait(), LOOK_EVERY_S)
-                if watch.look(self._seen()) or self._doubted.is_set():
+                if watch.look(self._interfaces()) or self._doubted.is_set():
                     await self._changed()
         finally:
             self._stop_keeping()
             await self._stop_mapping()
 
     # ---- Private
-
-    def _seen(self) -> tuple[Interface, ...]:
-        """The interfaces; those of the look before where the system does not tell."""
-        try:
-            self._last_seen = tuple(self._interfaces())
-        except OSError as error:
-            log.warning("network_not_seen error=%s", error)
-        return self._last_seen
 
     async def _changed(self) -> None:
         """Everything that was known belongs to the network before: links search, peers hear, servers are asked."""

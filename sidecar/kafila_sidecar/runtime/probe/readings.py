@@ -25,7 +25,7 @@ WARM_UPS = 2
 ROUNDS = (4, 40)  # at least, at most
 ROUNDS_S = 0.4  # for one batch size, once there are enough rounds; and for warming up
 ROUND_S = 0.4  # for the blocks of one round: as many as that allows
-LATE_S = 4.0  # batch sizes that would take longer than this, all in all, are left out
+LATE_S = 6.0  # batch sizes that would take longer than this, all in all, are left out
 PREFILL_TOKENS = (32, 64, 128, 256, 512)
 PREFILL_S = 0.1  # a prefill that takes this long tells enough
 SEQUENCE = 1
@@ -97,9 +97,9 @@ def _by_batch(rounds: Callable[[int], Iterator[T]], batches: Sequence[int], late
     """Rounds for each batch size that will be done in time even where batching gains nothing; for 1 in any case."""
     began = clock()
     done = {1: tuple(rounds(1))}
-    alone_s = clock() - began
+    round_s = (clock() - began) / (len(done[1]) + WARM_UPS)
     for batch in batches[1:]:
-        if clock() + batch * alone_s > late_at:
+        if clock() + batch * round_s * (ROUNDS[0] + WARM_UPS) > late_at:
             break
         done[batch] = tuple(rounds(batch))
     return done

@@ -42,7 +42,7 @@ class CheckpointShape:
         self._form(built)
         strip_absent(built, start=start, end=end)
         _make_up(built, start, end, head=head)
-        return Shard.of(built, start, end, head=head)
+        return Shard.of(built, start, end, head=head, quick=True)
 
     def state(self, *, batch: int, tokens: int) -> HiddenState:
         """Random hidden states [batch, tokens, W] at position 0, with what travels beside them."""

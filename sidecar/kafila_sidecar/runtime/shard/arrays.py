@@ -22,10 +22,14 @@ def pack(hidden: mx.array, position: int) -> HiddenState:
 
 def raw_of(array: mx.array) -> tuple[memoryview, str]:
     """The evaluated bytes of an array and the name of its element type; the view keeps the array alive."""
-    name = _NAMES[array.dtype]
-    raw = mx.contiguous(array if name == "float32" else array.view(mx.uint16))
+    raw = as_raw(array)
     mx.eval(raw)
-    return memoryview(raw).cast("B"), name  # type: ignore[arg-type]
+    return memoryview(raw).cast("B"), _NAMES[array.dtype]  # type: ignore[arg-type]
+
+
+def as_raw(array: mx.array) -> mx.array:
+    """The same elements as they lie in a payload, lazy."""
+    return mx.contiguous(array if array.dtype == mx.float32 else array.view(mx.uint16))
 
 
 def unpack(state: HiddenState) -> mx.array:
@@ -37,13 +41,24 @@ def unpack(state: HiddenState) -> mx.array:
 
 def pack_rows(hidden: mx.array, positions: Sequence[int]) -> list[HiddenState]:
     """The evaluated rows of `hidden` [B, T, D], each a state of its own at its sequence's position."""
-    whole = pack(hidden, 0)
-    size, shape = whole.nbytes // whole.shape[0], (1, *whole.shape[1:])
-    payload = memoryview(whole.payload)
+    raw = as_raw(hidden)
+    mx.eval(raw)
+    return parted_rows(raw, _NAMES[hidden.dtype], positions)
+
+
+def parted_rows(raw: mx.array, dtype: str, positions: Sequence[int]) -> list[HiddenState]:
+    """The same of an array that is evaluated and as it lies in a payload."""
+    payload = memoryview(raw).cast("B")  # type: ignore[arg-type]
+    size, shape = len(payload) // raw.shape[0], (1, raw.shape[1], raw.shape[2])
     return [
-        HiddenState(payload[row * size : (row + 1) * size], whole.dtype, shape, position)
+        HiddenState(payload[row * size : (row + 1) * size], dtype, shape, position)
         for row, position in enumerate(positions)
     ]
+
+
+def dtype_name(array: mx.array) -> str:
+    """The name of its element type in a `HiddenState`."""
+    return _NAMES[array.dtype]
 
 
 def unpack_rows(states: Sequence[HiddenState]) -> mx.array:

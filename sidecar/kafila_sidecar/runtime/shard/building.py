@@ -131,7 +131,7 @@ def built_from(reading: Reading) -> Built:
     architecture = importlib.import_module(f"mlx_lm.models.{reading.family.module}")
     try:
         model = architecture.Model(architecture.ModelArgs.from_dict(reading.canonical()))
-    except (TypeError, ValueError, KeyError, AssertionError, AttributeError, IndexError, ZeroDivisionError) as error:
+    except (TypeError, ValueError, KeyError, AssertionError, AttributeError, IndexError, ArithmeticError) as error:
         raise Refused(f"config.json doesn't describe a {reading.family.module} model: {error}") from error
     roll = call_roll(model, reading.family, make_prompt_cache(model))
     return Built(reading, model, tuple(blocks_of(model, reading.family)), roll)

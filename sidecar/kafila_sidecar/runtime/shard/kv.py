@@ -82,6 +82,11 @@ class Sequences:
             raise InvalidInput(f"sequence {sequence} stands at {cache.position} tokens, its frame at {position}")
         return cache
 
+    def next(self, sequence: int) -> SequenceCache:
+        """The caches of a sequence where it stands; raises as `check`."""
+        self.check(sequence)
+        return self._caches[sequence]
+
     def check(self, sequence: int) -> None:
         """Raises: NotFound for a sequence that was released or never began."""
         if sequence not in self._caches:

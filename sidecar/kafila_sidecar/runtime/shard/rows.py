@@ -87,7 +87,10 @@ class JoinedList:
 
 
 def joined_slots(rows: Sequence[SequenceCache]) -> list[Any]:
-    """What the model's code gets as its caches: a view for each slot, one for slots that share their caches."""
+    """What the model's code gets as its caches: a view for each slot, one for slots that share their caches. For one
+    row its own caches."""
+    if len(rows) == 1:
+        return rows[0].slots
     views: dict[tuple[int, ...], Any] = {}
     slots = []
     for caches in zip(*(row.slots for row in rows), strict=True):

@@ -4,7 +4,8 @@ Every method runs on the MLX thread (`MlxThread.run`). This file imports without
 its types; MLX comes in with `Shard.load`, on its thread.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.models.anatomy import Headers
 from kafila_sidecar.models.family import Together
 from kafila_sidecar.runtime.shard.finite import NotFinite, check_state, flaw_of_logits, flaw_of_state
+from kafila_sidecar.runtime.shard.picking import Pick, Picked
 from kafila_sidecar.runtime.shard.state import HiddenState
 
 if TYPE_CHECKING:
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from kafila_sidecar.runtime.shard.carried import Carried, Packing
     from kafila_sidecar.runtime.shard.kv import SequenceCache, Sequences
     from kafila_sidecar.runtime.shard.partial import PartialModel
-    from kafila_sidecar.runtime.text.sample import Sampler
 
 LARGE_CHUNK_TOKENS = 32  # from here on a chunk's temporaries are worth giving back at once
 
@@ -68,6 +69,7 @@ class Shard:
         headers: Headers | None = None,
         bits: int = 0,
         before: "Shard | None" = None,
+        quick: bool = False,
     ) -> "Shard":
         """Loads our part of a checkpoint, taking no more memory than it and a tenth.
 
@@ -75,7 +77,7 @@ class Shard:
         .partial. headers: of all tensors, where `files` aren't all files. bits: 4 or 8 packs a 16-bit checkpoint's
         matrices while loading, the same on every member; 0: as they are. before: another part of the same checkpoint,
         in the same form, which is closed: what both parts have is taken over as it is in memory, the rest of it freed
-        before anything is read.
+        before anything is read. quick: prompts may be computed in f32, see `quick.py`.
 
         Raises: Refused for a family that isn't offered, or weights that are missing or don't fit.
         """
@@ -85,16 +87,19 @@ class Shard:
         built = load_part(
             read_config(folder), files, start=start, end=end, head=head, headers=headers, bits=bits, kept=kept
         )
-        return cls.of(built, start, end, head=head)
+        return cls.of(built, start, end, head=head, quick=quick)
 
     @classmethod
-    def of(cls, built: "Built", start: int, end: int, *, head: bool) -> "Shard":
-        """The stage [start, end) of a Model whose weights are in place."""
+    def of(cls, built: "Built", start: int, end: int, *, head: bool, quick: bool = False) -> "Shard":
+        """The stage [start, end) of a Model whose weights are in place; `quick` as in `load`."""
         from kafila_sidecar.runtime.shard.building import flat
         from kafila_sidecar.runtime.shard.kv import Sequences, can_rewind
         from kafila_sidecar.runtime.shard.partial import PartialModel
+        from kafila_sidecar.runtime.shard.quick import quicken_prompts
         from kafila_sidecar.runtime.shard.rows import let_take_rows
 
+        if quick:
+            quicken_prompts(built.blocks[start:end])
         let_take_rows(built.model, built.blocks[start:end], built.family.together)
         size = built.weight_bytes(start, end, head=head)
         own = built.roll.slots_of(start, end, head=head)
@@ -135,21 +140,23 @@ class Shard:
         tokens = mx.array([list(tokens) for _, tokens in rows], dtype=mx.int32)
         return self._leave_rows(self._passage.of_tokens(tokens, joined_slots(caches)), caches)
 
-    def run_rows(self, rows: Sequence[tuple[int, HiddenState]]) -> list[HiddenState]:
-        """Received states of several sequences, equally many tokens of each, through our blocks in one run. Of several
-        rows what was made is not checked here, since one row's fault is not the others': see `check_made`.
+    def run_rows(self, rows: Sequence[tuple[int, HiddenState]]) -> list[HiddenState | NotFinite]:
+        """Received states of several sequences, equally many tokens of each, through our blocks in one run; in a row's
+        place why there is none.
 
-        Raises: as `run_blocks`, before anything is run; InvalidInput for several rows of a family whose code takes one.
+        Raises: NotFound or InvalidInput as `run_blocks`, before anything is run, and InvalidInput for several rows of a
+        family whose code takes one.
         """
         from kafila_sidecar.runtime.shard.arrays import unpack_rows
         from kafila_sidecar.runtime.shard.rows import joined_slots
 
         if len(rows) == 1:
-            return [self.run_blocks(*rows[0])]
+            return [_or_not_finite(partial(self.run_blocks, *rows[0]))]
         self._check_rows([state.tokens for _, state in rows])
         caches = [self._entered(sequence, state) for sequence, state in rows]
         received = self._entry.parted(unpack_rows([state for _, state in rows]))
-        return self._leave_rows(self._passage.of_state(received, joined_slots(caches)), caches)
+        made = self._leave_rows(self._passage.of_state(received, joined_slots(caches)), caches)
+        return [_or_not_finite(partial(self._checked, state)) for state in made]
 
     def check_next(self, sequence: int, state: HiddenState) -> None:
         """Whether a received state may be run; what is looked at is its bytes alone.
@@ -197,6 +204,11 @@ class Shard:
         """The logits [B, V] that follow the last token of each sequence's state, evaluated."""
         import mlx.core as mx
 
+        logits = self._logits(rows)
+        mx.eval(logits)
+        return logits
+
+    def _logits(self, rows: Sequence[tuple[int, HiddenState]]) -> "mx.array":
         from kafila_sidecar.runtime.shard.arrays import unpack
         from kafila_sidecar.runtime.shard.carried import stacked
 
@@ -204,20 +216,47 @@ class Shard:
             self._sequences.check(sequence)
         last = [self._last.parted(unpack(state)).last_token() for _, state in rows]
         logits: mx.array = self._passage.of_head(last[0] if len(last) == 1 else stacked(last))[:, -1]
-        mx.eval(logits)
         return logits
 
-    def next_token(self, sequence: int, state: HiddenState, sampler: "Sampler") -> int:
-        """The token that `sampler` picks after the last one of `state`.
+    def pick(self, rows: Sequence[Pick]) -> list[Picked | NotFinite]:
+        """The token that each row's sampler picks after the last one of its state, and where the answer goes on the
+        token's state after our blocks, all in one evaluation; in a row's place why there is none.
 
-        Raises: NotFinite for logits among which there is no choice.
+        Raises: NotFound for a sequence that was released or never began.
         """
-        from kafila_sidecar.runtime.shard.arrays import raw_of
+        import mlx.core as mx
 
-        logits = self.norm_and_head(sequence, state)
-        if wrong := flaw_of_logits(*raw_of(logits)):
-            raise NotFinite(f"the model's scores for the next token hold {wrong}: {_WHY}")
-        return sampler.pick(logits)
+        from kafila_sidecar.runtime.shard.arrays import as_raw, dtype_name, parted_rows, raw_of
+        from kafila_sidecar.runtime.shard.rows import joined_slots
+
+        logits = self._logits([(row.sequence, row.state) for row in rows])
+        tokens = [row.sampler.choose(logits[at]) for at, row in enumerate(rows)]
+        is_choice = mx.isfinite(mx.max(logits, axis=-1)) & ~mx.any(mx.isnan(logits), axis=-1)
+        going = [at for at, row in enumerate(rows) if row.goes_on]
+        states: list[HiddenState] = []
+        if going:
+            caches = [self._sequences.next(rows[at].sequence) for at in going]
+            ids = mx.stack([tokens[at] for at in going])[:, None].astype(mx.int32)
+            hidden = self._exit.joined(self._passage.of_tokens(ids, joined_slots(caches)))
+            raw = as_raw(hidden)
+            mx.eval(raw, is_choice, *tokens)
+            states = parted_rows(raw, dtype_name(hidden), [cache.position for cache in caches])
+            for cache in caches:
+                cache.advance(1)
+        mx.eval(is_choice, *tokens)
+        after: dict[int, HiddenState] = dict(zip(going, states, strict=True))
+        picked: list[Picked | NotFinite] = []
+        for at, (row, chosen) in enumerate(zip(rows, tokens, strict=True)):
+            if not is_choice[at].item():
+                wrong = flaw_of_logits(*raw_of(logits[at]))
+                picked.append(NotFinite(f"the model's scores for the next token hold {wrong}: {_WHY}"))
+                continue
+            token = int(chosen)
+            row.sampler.take(token)
+            state = after.get(at)
+            made = None if state is None else _or_not_finite(partial(self._checked, state))
+            picked.append(made if isinstance(made, NotFinite) else Picked(token, made))
+        return picked
 
     def position(self, sequence: int) -> int:
         """Tokens of the sequence that our blocks have taken in; 0 for one that hasn't begun."""
@@ -277,19 +316,26 @@ class Shard:
             cache.advance(state.tokens)
         return states
 
-    def check_made(self, state: HiddenState) -> None:
+    def _checked(self, state: HiddenState) -> HiddenState:
         """Raises: NotFinite when our blocks made NaN or infinity."""
         if wrong := flaw_of_state(state, self._exit.layout):
             raise NotFinite(f"the model's blocks made {wrong} of this request: {_WHY}")
+        return state
 
     def _leave(self, carried: "Carried", cache: "SequenceCache") -> HiddenState:
         import mlx.core as mx
 
         from kafila_sidecar.runtime.shard.arrays import pack
 
-        state = pack(self._exit.joined(carried), cache.position)
-        self.check_made(state)
+        state = self._checked(pack(self._exit.joined(carried), cache.position))
         cache.advance(state.tokens)
         if state.tokens >= LARGE_CHUNK_TOKENS:
             mx.clear_cache()
         return state
+
+
+def _or_not_finite(make: Callable[[], HiddenState]) -> HiddenState | NotFinite:
+    try:
+        return make()
+    except NotFinite as error:
+        return error

@@ -43,12 +43,16 @@ class Sampler:
 
     def pick(self, logits: "mx.array") -> int:
         """The next token after logits [V]; the penalties count it as seen from then on."""
+        token = int(self.choose(logits))
+        self.take(token)
+        return token
+
+    def choose(self, logits: "mx.array") -> "mx.array":
+        """The next token after logits [V] as an array of one id, lazy; `take` has to follow before the next one."""
         import mlx.core as mx
 
         scores = self._penalised(self._of_tokens(logits))
-        token = int(mx.argmax(scores)) if self._options.temperature < COLDEST else self._draw(scores)
-        self.take(token)
-        return token
+        return mx.argmax(scores) if self._options.temperature < COLDEST else self._draw(scores)
 
     def take(self, token: int) -> None:
         """A token that was picked, here or before."""
@@ -90,7 +94,7 @@ class Sampler:
             rows = penalise(seen, rows)
         return rows[0]
 
-    def _draw(self, scores: "mx.array") -> int:
+    def _draw(self, scores: "mx.array") -> "mx.array":
         """A random token: top_k, temperature, top_p, min_p, one after another."""
         import mlx.core as mx
         from mlx_lm.sample_utils import apply_min_p, apply_top_p
@@ -108,4 +112,4 @@ class Sampler:
             scores = apply_min_p(scores, options.min_p)
         key = mx.random.key((self.seed + _STRIDE * (self._picked + 1)) % (1 << 64))
         choice = mx.random.categorical(scores[0], key=key)
-        return int(choice if ids is None else ids[choice])
+        return choice if ids is None else ids[choice]

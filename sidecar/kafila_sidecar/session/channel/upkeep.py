@@ -63,7 +63,7 @@ class Upkeep:
         keys = {"certificate": enrol.certificate, "agreement": enrol.agreement}
         entries.admit(replica.log, replica.identity, name=name, mailbox=mailbox, **keys)
         body = ring_pb2.AdmittedBody(name=name, key=replica.keys.key, log=replica.log.bare)
-        return body, self._tell_entries(others)
+        return body, self._tell_entries(others) + self._stand()
 
     def take_back(self, member: Member, mailbox: int) -> Acts:
         """A member that was lost, or was started again, is there. Raises Refused while another one has its name, for
@@ -75,7 +75,7 @@ class Upkeep:
             entries.take_back(replica.log, replica.identity, admitted=member.first_index, mailbox=mailbox)
         except InvalidInput as error:
             raise Refused(f"{member.name} can't come back: {error}") from error
-        return self._tell_entries(others)
+        return self._tell_entries(others) + self._stand()
 
     def remove(self, name: str, reason: str) -> Acts:
         """Removes a member, which is told too; the others get a new key. Raises InvalidInput for no member."""
@@ -155,6 +155,10 @@ class Upkeep:
         log, more = self._replica.log, 1 + removals
         if len(log) + more > LONGEST_LOG or log.size_bytes + more * REMOVAL_BYTES > LARGEST_LOG_BYTES:
             raise Refused("so many have come and gone that this session's log is full: create a new session")
+
+    def _stand(self) -> Acts:
+        """To who has just come: votes under another number than the others' would count for nothing."""
+        return self.write(self._replica.standing) if self._replica.ballots.standing else Acts()
 
     def _vote(self, heir: Member) -> Letter:
         replica, place, standing = self._replica, self._replica.log.place, self._replica.ballots.standing

@@ -34,7 +34,7 @@ ONE, TWO = ("192.0.2.1",), ("192.0.2.1", "192.0.2.2")
 OUTSIDE = "203.0.113.9"
 
 
-class Internet:
+class StunInternet:
     """A simulated internet with a clock of its own."""
 
     def __init__(self, *, delay_s: float = 0.01, jitter_s: float = 0.0, loss: float = 0.0, seed: int = 1) -> None:
@@ -48,7 +48,7 @@ class Internet:
         return StunHost(self.clock, self.public, *hosts, dead=dead)
 
 
-def classified(net: Internet, realm: Realm, *servers: StunServer, host: str = INSIDE) -> Nat:
+def classified(net: StunInternet, realm: Realm, *servers: StunServer, host: str = INSIDE) -> Nat:
     asker = Asker(net.clock, realm, servers, host)
     assert net.clock.run(10, until=lambda: asker.core.nat is not None), "it never came to an end"
     assert asker.core.next_timer() is None
@@ -61,7 +61,7 @@ def classified(net: Internet, realm: Realm, *servers: StunServer, host: str = IN
 def test_nat_when_the_server_has_two_addresses_then_both_values_are_exact(
     mapping: Mapping, filtering: Filtering, delay_s: float
 ) -> None:
-    net = Internet(delay_s=delay_s)
+    net = StunInternet(delay_s=delay_s)
     server = net.server(*TWO)
     started_at = net.clock.now
     nat = classified(net, net.box(mapping=mapping, filtering=filtering).inner, server.told)
@@ -76,7 +76,7 @@ def test_nat_when_the_server_has_two_addresses_then_both_values_are_exact(
 def test_nat_when_the_server_has_one_address_then_what_it_can_not_see_is_assumed(
     mapping: Mapping, filtering: Filtering
 ) -> None:
-    net = Internet()
+    net = StunInternet()
     nat = classified(net, net.box(mapping=mapping, filtering=filtering).inner, net.server(*ONE).told)
     assert (nat.mapping, nat.mapping_is_assumed) == ((APD, False) if mapping is APD else (EI, True))
     assert (nat.filtering, nat.filtering_is_assumed) == ((F_APD, False) if filtering is F_APD else (F_AD, True))
@@ -84,7 +84,7 @@ def test_nat_when_the_server_has_one_address_then_what_it_can_not_see_is_assumed
 
 @pytest.mark.parametrize("mapping", [EI, AD, APD])
 def test_nat_when_a_further_server_is_asked_then_the_mapping_is_settled(mapping: Mapping) -> None:
-    net = Internet()
+    net = StunInternet()
     servers = (net.server(*ONE).told, PlainStunHost(net.public, "198.51.100.3").named)
     nat = classified(net, net.box(mapping=mapping).inner, *servers)
     assert (nat.mapping, nat.mapping_is_assumed) == (mapping, False)
@@ -94,7 +94,7 @@ def test_nat_when_a_further_server_is_asked_then_the_mapping_is_settled(mapping:
 def test_nat_when_a_foreign_server_says_its_other_address_then_it_alone_suffices(
     mapping: Mapping, filtering: Filtering
 ) -> None:
-    net = Internet()
+    net = StunInternet()
     nat = classified(net, net.box(mapping=mapping, filtering=filtering).inner, net.server(*TWO).named)
     assert (nat.mapping, nat.filtering) == (mapping, filtering)
 
@@ -104,20 +104,20 @@ def test_nat_when_a_foreign_server_says_its_other_address_then_it_alone_suffices
 def test_nat_when_datagrams_are_lost_and_overtake_each_other_then_never_more_than_is_true(
     mapping: Mapping, filtering: Filtering, seed: int
 ) -> None:
-    net = Internet(delay_s=0.03, jitter_s=0.04, loss=0.1, seed=seed)
+    net = StunInternet(delay_s=0.03, jitter_s=0.04, loss=0.1, seed=seed)
     nat = classified(net, net.box(mapping=mapping, filtering=filtering).inner, net.server(*TWO).told)
     assert (nat.mapping, nat.filtering) == (mapping, filtering)
 
 
 def test_nat_when_only_one_place_of_a_server_answers_then_the_mapping_is_unknown() -> None:
-    net = Internet()
+    net = StunInternet()
     server = net.server(*TWO, dead=[SocketPlace(0, 1), SocketPlace(1, 0), SocketPlace(1, 1)])
     nat = classified(net, net.box().inner, server.told)
     assert (nat.udp, nat.mapping, nat.filtering) == (True, Mapping.UNKNOWN, Filtering.UNKNOWN)
 
 
 def test_nat_when_the_second_address_is_silent_then_it_is_not_taken_for_fine() -> None:
-    net = Internet()
+    net = StunInternet()
     server = net.server(*TWO, dead=[SocketPlace(1, 0), SocketPlace(1, 1)])
     nat = classified(net, net.box(filtering=F_EI).inner, server.told)
     assert nat.mapping is Mapping.UNKNOWN
@@ -125,7 +125,7 @@ def test_nat_when_the_second_address_is_silent_then_it_is_not_taken_for_fine() -
 
 
 def test_nat_when_udp_is_blocked_then_says_so_within_three_seconds() -> None:
-    net = Internet()
+    net = StunInternet()
     started_at = net.clock.now
     box = net.box()
     box.blocks_udp = True
@@ -139,7 +139,7 @@ def test_nat_when_nobody_can_be_asked_then_nothing_is_known() -> None:
 
 
 def test_nat_when_one_further_server_is_dead_then_it_delays_nothing_that_is_settled() -> None:
-    net = Internet()
+    net = StunInternet()
     started_at = net.clock.now
     nat = classified(net, net.box().inner, net.server(*TWO).told, StunServer("192.0.2.99", 3478))
     assert (nat.mapping, nat.silent) == (EI, (("192.0.2.99", 3478),))
@@ -147,14 +147,14 @@ def test_nat_when_one_further_server_is_dead_then_it_delays_nothing_that_is_sett
 
 
 def test_nat_when_a_further_server_knows_no_change_request_then_its_answers_open_nothing() -> None:
-    net = Internet()
+    net = StunInternet()
     nat = classified(net, net.box(filtering=F_EI).inner, PlainStunHost(net.public, "198.51.100.3").named)
     assert (nat.mapping, nat.filtering) == (Mapping.UNKNOWN, Filtering.UNKNOWN)
     assert nat.mapped is not None
 
 
 def test_nat_when_the_rendezvous_is_inside_too_then_the_servers_outside_decide() -> None:
-    net = Internet()
+    net = StunInternet()
     home = net.box(mapping=APD).inner
     inner = StunHost(net.clock, home, "10.0.0.9")
     outer = [PlainStunHost(net.public, host).named for host in ("198.51.100.3", "198.51.100.4")]
@@ -165,14 +165,14 @@ def test_nat_when_the_rendezvous_is_inside_too_then_the_servers_outside_decide()
 
 
 def test_nat_when_there_is_no_router_then_open_and_not_translated() -> None:
-    net = Internet()
+    net = StunInternet()
     nat = classified(net, net.public, net.server(*TWO).told, host=OUTSIDE)
     assert (nat.mapping, nat.filtering, nat.is_translated) == (EI, F_EI, False)
     assert nat.candidate() is None
 
 
 def test_candidate_when_translated_then_it_is_the_address_of_the_own_socket() -> None:
-    net = Internet()
+    net = StunInternet()
     home = net.box().inner
     nat = classified(net, home, net.server(*TWO).told)
     assert nat.mapped is not None
@@ -186,7 +186,7 @@ def test_candidate_when_translated_then_it_is_the_address_of_the_own_socket() ->
 
 
 def test_nat_when_behind_two_routers_then_the_stricter_of_each_counts() -> None:
-    net = Internet()
+    net = StunInternet()
     outer = net.box(mapping=AD, filtering=F_EI)
     inner = Box(outer.inner, "100.64.0.7", mapping=EI, filtering=F_APD)
     nat = classified(net, inner.inner, net.server(*TWO).told)
@@ -194,7 +194,7 @@ def test_nat_when_behind_two_routers_then_the_stricter_of_each_counts() -> None:
 
 
 def test_nat_when_ipv6_only_with_a_firewall_then_no_translation_is_seen() -> None:
-    net = Internet()
+    net = StunInternet()
     nat = classified(net, net.public, net.server("2001:db8::1", "2001:db8::2").told, host="2001:db8:5::5")
     assert (nat.mapping, nat.is_translated, nat.udp) == (EI, False, True)
 
@@ -285,7 +285,7 @@ def test_check_when_answers_to_its_questions_are_hostile_then_typed_and_no_place
 
 @pytest.mark.fuzz
 def test_check_when_bytes_from_strangers_come_then_typed_errors_and_the_same_result() -> None:
-    net = Internet()
+    net = StunInternet()
     server = net.server(*TWO)
     asker = Asker(net.clock, net.box().inner, [server.told])
     held = len(asker.core._probes)

@@ -107,6 +107,19 @@ def test_member_when_it_was_removed_while_it_hung_then_whatever_it_does_next_cha
     assert victim.names == village["host"].names
 
 
+def test_newcomer_when_the_host_had_answered_a_doubt_before_then_its_vote_counts_all_the_same() -> None:
+    """Of three, the two that are left are more than half of those without the host only together."""
+    village = Village("anna")
+    village.do("anna", village["anna"].upkeep.vote("anna"))
+    village.join("ben")
+    assert {village[name].replica.ballots.standing for name in village.people} == {1}
+    village.deaf.add("host")
+    for name in ("anna", "ben"):
+        village.do(name, village[name].upkeep.vote("anna"))
+    assert village["anna"].replica.is_host
+    assert village["ben"].replica.log.host == "anna"
+
+
 def test_host_when_it_slept_while_the_others_went_on_then_its_first_word_is_answered_by_how_the_log_went_on() -> None:
     village = Village(*NAMES)
     _succeed(village)

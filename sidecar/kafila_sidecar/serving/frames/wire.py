@@ -14,14 +14,14 @@ from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.net.errors import BadFrame
 from kafila_sidecar.net.link.stream import MAX_MESSAGE_BYTES
 
-VERSION = 1
+VERSION = 2
 MAX_DIMENSIONS = 4
 MAX_TIMINGS = 64  # stages of a ring
 
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 _DTYPES = (None, "float32", "float16", "bfloat16")  # by code
 _HEADER = struct.Struct("!BBBBIQIIBBH")
-_TIMING = struct.Struct("!ff")
+_TIMING = struct.Struct("!ffHxx")
 _NO_OUTPUT = 0x01
 _ALIGNMENT = 8  # the payload starts at a multiple, so that an array can be laid over it
 _EMPTY = memoryview(b"")
@@ -46,11 +46,13 @@ class Timing:
     """One stage's part in a frame's way, in ring order.
 
     `compute_s` is spent in the model; `residence_s` runs from the frame's arrival to its sending on, and so holds
-    compute_s. A circuit less the residences of all stages is what the hops took, with no clock shared.
+    compute_s. A circuit less the residences of all stages is what the hops took, with no clock shared. `rows`: how many
+    sequences were in the run, whose time it is.
     """
 
     compute_s: float
     residence_s: float
+    rows: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,7 @@ def _head(frame: Frame, flags: int) -> Iterator[bytes]:
     )
     yield struct.pack(f"!{len(frame.shape)}I", *frame.shape)
     for timing in frame.timings:
-        yield _TIMING.pack(timing.compute_s, timing.residence_s)
+        yield _TIMING.pack(timing.compute_s, timing.residence_s, timing.rows)
 
 
 def _decoded(view: memoryview) -> Frame:
@@ -166,6 +168,8 @@ def _check(frame: Frame) -> None:
     _check_payload(frame)
     if not _are_durations([s for t in frame.timings for s in (t.compute_s, t.residence_s)]):
         raise BadFrame("a frame with a stage time that is no duration")
+    if not all(timing.rows for timing in frame.timings):
+        raise BadFrame("a frame with a stage time of no rows")
     if frame.kind is FrameKind.ACTIVATION and (frame.tokens == 0 or frame.dtype is None):
         raise BadFrame("an activation frame without tokens or dtype")
     if len(frame.shape) == 3 and frame.shape[1] != frame.tokens:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from kafila_sidecar.errors import KafilaError, TimedOut, Unavailable
 from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.runtime.shard.state import HiddenState
-from kafila_sidecar.serving.wire import Frame, FrameKind, encode
+from kafila_sidecar.serving.frames.wire import Frame, FrameKind, encode
 
 SEND_DEADLINE_S = 120.0  # for a prefill chunk on a slow uplink
 SMALL_BYTES = 128 << 10  # a frame up to this size enters its stream whole or not at all

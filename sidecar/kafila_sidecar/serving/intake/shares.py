@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kafila_sidecar.errors import Exhausted
-from kafila_sidecar.serving.limits import MOST_REQUEST_BYTES
+from kafila_sidecar.serving.intake.limits import MOST_REQUEST_BYTES
 
 MOST_WAITING_OF_ONE = 64  # beside as many as a session runs at once
 MOST_BYTES_OF_ONE = 2 * MOST_REQUEST_BYTES
@@ -17,7 +17,7 @@ SMALL_BYTES = 64 << 10
 """Who has no more than that here is never refused for what others have."""
 
 
-class Shares:
+class HeadShares:
     """What stands here of each member."""
 
     def __init__(self) -> None:

@@ -14,8 +14,14 @@ from kafila_sidecar.runtime.text.prompt import is_chat
 from kafila_sidecar.runtime.text.sample import Sampler
 from kafila_sidecar.runtime.text.stop import StopStrings
 from kafila_sidecar.runtime.text.vocabulary import Vocabulary
-from kafila_sidecar.serving.limits import AnswerLimits, check_replay, given_options, limits_of, refuse_unsupported
-from kafila_sidecar.serving.prompt import Framer
+from kafila_sidecar.serving.intake.limits import (
+    AnswerLimits,
+    check_replay,
+    given_options,
+    limits_of,
+    refuse_unsupported,
+)
+from kafila_sidecar.serving.intake.prompt import Framer
 
 DEFAULT_KEEP_TOKENS = 4  # Ollama's num_keep
 

@@ -9,8 +9,8 @@ from itertools import count
 from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import Exhausted
-from kafila_sidecar.serving.intake import Intake, PreparedRequest
-from kafila_sidecar.serving.question import Question, Told
+from kafila_sidecar.serving.intake.intake import Intake, PreparedRequest
+from kafila_sidecar.serving.intake.question import Question, Told
 
 MOST_REQUESTS = 1024  # running, waiting, and answered but not read to the end yet
 
@@ -59,6 +59,12 @@ class Generation:
     def tokens(self) -> Sequence[int]:
         """All that the caches of a ring have to have seen before the next token."""
         return [*self.asked.prompt, *self.answer]
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the next token is the last one, whatever it is."""
+        length = len(self.answer) + 1
+        return bool(self.asked.limits.reason_to_stop(len(self.asked.prompt) + length, length))
 
     def replay(self, answer: Sequence[int]) -> None:
         """Takes in what was told before: sampler, text and stop strings are then as if it had been picked here."""
