@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from bench.chaos_report import Answer, Blow, Report, Weight
+from bench.chaos_report import Blow, ChaosReport, ReadAnswer, Weight
 from tests.e2e.conftest import form
 from tests.support.cluster import Cluster, ClusterMember, kill, kill_all
 from tests.support.machines import machines
@@ -65,7 +65,7 @@ class Chaos:
         self._model = model
         self._chance = chance
         self._stopping = threading.Event()
-        self._report = Report()
+        self._report = ChaosReport()
 
     def run(self, seconds: float) -> None:
         self._report.right = self._undisturbed()
@@ -99,7 +99,9 @@ class Chaos:
             began = time.monotonic()
             reader = Reader(self._members[name], self._model, prompts.choice(PROMPTS), TOKENS)
             reader.run()
-            told = Answer(name, reader.prompt, reader.text, reader.error, began, time.monotonic(), reader.longest_pause)
+            told = ReadAnswer(
+                name, reader.prompt, reader.text, reader.error, began, time.monotonic(), reader.longest_pause
+            )
             self._report.answers.append(told)
             if reader.error:
                 time.sleep(1.0)

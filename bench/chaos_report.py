@@ -27,7 +27,7 @@ class Blow:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ReadAnswer:
     """What a client got. error: empty if the answer came to its end."""
 
     member: str
@@ -48,11 +48,11 @@ class Weight:
 
 
 @dataclass(slots=True)
-class Report:
+class ChaosReport:
     """`ready_s`: by kind, from a blow's end until all were ready; None where the next one did not wait for it."""
 
     right: dict[str, str] = field(default_factory=dict)
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[ReadAnswer] = field(default_factory=list)
     blows: list[Blow] = field(default_factory=list)
     ready_s: dict[str, list[float | None]] = field(default_factory=dict)
     weights: dict[str, list[Weight]] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Report:
 
     def show(self, folder: Path) -> None:
         """`folder`: of the checkpoint, where texts that differ are looked into."""
-        by_blow: dict[str, list[Answer]] = {}
+        by_blow: dict[str, list[ReadAnswer]] = {}
         for answer in self.answers:
             by_blow.setdefault(self._blow_of(answer), []).append(answer)
         times = Counter(blow.what for blow in self.blows)
@@ -72,14 +72,14 @@ class Report:
         )
         self._show_rest(folder)
 
-    def _blow_of(self, answer: Answer) -> str:
+    def _blow_of(self, answer: ReadAnswer) -> str:
         """The latest one that may have held it up."""
         until = answer.pause.ended or answer.ended
         earlier = (blow for blow in self.blows if blow.began <= until and answer.began <= blow.ended + AFTERMATH_S)
         last = max(earlier, key=lambda blow: blow.began, default=None)
         return CALM if last is None or answer.ended < last.began else last.what
 
-    def _row(self, what: str, times: int, answers: Sequence[Answer], folder: Path) -> None:
+    def _row(self, what: str, times: int, answers: Sequence[ReadAnswer], folder: Path) -> None:
         judged = Counter(self._judged(answer, folder) for answer in answers)
         pauses = sorted(answer.pause.seconds for answer in answers if not answer.error)
         known = (
@@ -96,7 +96,7 @@ class Report:
         )
         print(HEAD.format(what, times, len(answers), *counts, *(f"{one:.2f} s" for one in seconds_each)))
 
-    def _judged(self, answer: Answer, folder: Path) -> str:
+    def _judged(self, answer: ReadAnswer, folder: Path) -> str:
         if answer.error:
             return "own" if self._was_own(answer) else "error"
         right = self.right[answer.prompt]
@@ -104,7 +104,7 @@ class Report:
             return "right"
         return "tied" if is_same_or_tie(folder, answer.prompt, right, answer.text) else "wrong"
 
-    def _was_own(self, answer: Answer) -> bool:
+    def _was_own(self, answer: ReadAnswer) -> bool:
         """Whether the machine where it was typed lost its processes meanwhile, or shortly before."""
         return any(
             answer.member in blow.dead and blow.began <= answer.ended and answer.began <= blow.ended + AFTERMATH_S
@@ -124,5 +124,5 @@ class Report:
             rss = f"RSS {first.rss_bytes >> 20} to {last.rss_bytes >> 20} MiB"
             print(f"{name}: {rss}, descriptors {first.descriptors} to {last.descriptors}")
 
-    def _wrong(self, folder: Path) -> Iterable[Answer]:
+    def _wrong(self, folder: Path) -> Iterable[ReadAnswer]:
         return [answer for answer in self.answers if self._judged(answer, folder) == "wrong"][:SHOWN]

@@ -27,7 +27,7 @@ needs_cables = pytest.mark.skipif(bool(missing()), reason=missing() or "none")
 
 
 @dataclass
-class Scene:
+class Stricken:
     """A session of everybody that is ready, and what each prompt is answered with."""
 
     cluster: Cluster
@@ -43,7 +43,7 @@ class Scene:
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stricken]:
     names = (*NAMES, "dan")
     with machines(*names, folder=smollm2_folder(), below=tmp_path_factory.mktemp("scene")) as (cluster, spaces):
         model = form(cluster, str(smollm2_folder()), "--concurrency", str(len(names)))["vehicle"]["name"]
@@ -51,41 +51,41 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         for reader in readers:
             reader.join()
             assert reader.error == ""
-        yield Scene(cluster, spaces, model, {reader.prompt: reader.text for reader in readers})
+        yield Stricken(cluster, spaces, model, {reader.prompt: reader.text for reader in readers})
 
 
 # ---- The blows: each returns the machines whose processes it ended
 
-Blow = Callable[[Scene, Cast], set[str]]
+Blow = Callable[[Stricken, Cast], set[str]]
 
 
-def killed(scene: Scene, *names: str) -> set[str]:
+def killed(scene: Stricken, *names: str) -> set[str]:
     """Their sidecars are gone at once; their servers start them again."""
     for pid in [scene.member(name).sidecar_pid() for name in names]:
         kill(pid)
     return set(names)
 
 
-def restarted(scene: Scene, name: str) -> set[str]:
+def restarted(scene: Stricken, name: str) -> set[str]:
     """The machine loses power, and comes up again."""
     kill_all([scene.member(name)])
     scene.cluster.start_again(scene.member(name))
     return {name}
 
 
-def stopped(scene: Scene, name: str, seconds: float) -> set[str]:
+def stopped(scene: Stricken, name: str, seconds: float) -> set[str]:
     with standing_still(scene.member(name)):
         time.sleep(seconds)
     return set()
 
 
-def cut_off(scene: Scene, name: str, cut: Cut, seconds: float) -> set[str]:
+def cut_off(scene: Stricken, name: str, cut: Cut, seconds: float) -> set[str]:
     with scene.spaces[name].cut(cut):
         time.sleep(seconds)
     return set()
 
 
-def parted(scene: Scene, one: str, other: str, seconds: float) -> set[str]:
+def parted(scene: Stricken, one: str, other: str, seconds: float) -> set[str]:
     with scene.spaces[one].cut_from(scene.spaces[other]):
         time.sleep(seconds)
     return set()
@@ -116,7 +116,7 @@ CUTS: dict[str, Blow] = {
 )
 @pytest.mark.timeout(240)
 def test_answers_when_a_machine_is_struck_then_they_go_on_and_all_are_back(
-    blow: Blow, scene: Scene, request: pytest.FixtureRequest
+    blow: Blow, scene: Stricken, request: pytest.FixtureRequest
 ) -> None:
     members = scene.cluster.members
     until(lambda: are_all_ready(members), BACK_S, 0.1)
