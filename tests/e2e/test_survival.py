@@ -20,7 +20,7 @@ from tests.support.ties import is_same_or_tie
 from tests.support.trouble import Cast, Reader, are_all_ready, cast, read_at, standing_still, until_read
 
 PROMPTS = ("Once upon a time", "The sea was calm and", "In the year 1900", "A recipe for bread begins")
-TOKENS = 48
+TOKENS = 36
 BACK_S = 75.0  # from the blow's end until all are ready again, on a busy machine
 
 needs_cables = pytest.mark.skipif(bool(missing()), reason=missing() or "none")
