@@ -31,7 +31,7 @@ WARM_UP_TOKENS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class AnswerTimes:
     """When each token of an answer came, in seconds since it was asked for."""
 
     times: Sequence[float]
@@ -70,13 +70,13 @@ def keep_apart(cluster: Cluster) -> None:
         os.sched_setaffinity(member.sidecar_pid(), {place % (os.cpu_count() or 1)})
 
 
-def ask_all(cluster: Cluster, session: dict[str, Any], users: int, tokens: int) -> list[Heard]:
+def ask_all(cluster: Cluster, session: dict[str, Any], users: int, tokens: int) -> list[AnswerTimes]:
     """Answers to so many users at once, one each."""
     with ThreadPoolExecutor(users) as pool:
         return list(pool.map(lambda user: ask(cluster, session, user, tokens), range(users)))
 
 
-def ask(cluster: Cluster, session: dict[str, Any], user: int, tokens: int) -> Heard:
+def ask(cluster: Cluster, session: dict[str, Any], user: int, tokens: int) -> AnswerTimes:
     member = cluster.members[user % len(cluster.members)]
     body = {
         "model": session["vehicle"]["name"],
@@ -85,7 +85,7 @@ def ask(cluster: Cluster, session: dict[str, Any], user: int, tokens: int) -> He
     }
     began = time.perf_counter()
     lines = member.lines("/api/chat", body, timeout_s=600)
-    return Heard([time.perf_counter() - began for line in lines if line["message"]["content"]])
+    return AnswerTimes([time.perf_counter() - began for line in lines if line["message"]["content"]])
 
 
 def plan_of(cluster: Cluster) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def plan_of(cluster: Cluster) -> dict[str, Any]:
     return planned
 
 
-def report(rounds: Sequence[dict[int, list[Heard]]], promised: dict[str, Any]) -> dict[str, float]:
+def report(rounds: Sequence[dict[int, list[AnswerTimes]]], promised: dict[str, Any]) -> dict[str, float]:
     """Prints a line for each number of users; returns what is worth keeping."""
     print(f"machine: {os.cpu_count()} cores; rounds: {len(rounds)}; medians over the rounds")
     print("users   tokens/s   gain   TTFT s   between tokens p50 ms / p99 ms")
@@ -116,7 +116,7 @@ def report(rounds: Sequence[dict[int, list[Heard]]], promised: dict[str, Any]) -
     return figures
 
 
-def rate(answers: Sequence[Heard]) -> float:
+def rate(answers: Sequence[AnswerTimes]) -> float:
     """Tokens a second of all users together, while at least one answer goes on: first tokens are left out."""
     tokens = sum(len(one.times) - 1 for one in answers)
     return tokens / (max(one.times[-1] for one in answers) - min(one.times[0] for one in answers))

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from kafila_proto import ring_pb2 as kafila__proto_dot_ring__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17kafila_proto/kept.proto\x12\x0ekafila.kept.v1\x1a\x17kafila_proto/ring.proto\"\xd3\x02\n\x0bKeptSession\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x13\n\x0bsigning_key\x18\x03 \x01(\x0c\x12\x13\n\x0b\x63\x65rtificate\x18\x04 \x01(\x0c\x12\x15\n\ragreement_key\x18\x05 \x01(\x0c\x12(\n\x03log\x18\x06 \x03(\x0b\x32\x1b.kafila.ring.v1.SignedEntry\x12\x0b\n\x03key\x18\x07 \x01(\x0c\x12\r\n\x05words\x18\x08 \x03(\t\x12)\n\x06places\x18\t \x03(\x0b\x32\x19.kafila.kept.v1.KeptPlace\x12\x12\n\nlend_bytes\x18\n \x01(\x04\x12\r\n\x05typed\x18\x0b \x01(\t\x12\x12\n\nstub_model\x18\x0c \x01(\x0c\x12\x0e\n\x06\x66ormed\x18\r \x01(\x08\x12\x0f\n\x07seen_at\x18\x0e \x01(\x01\x12\x0c\n\x04note\x18\x0f \x01(\t\x12\r\n\x05model\x18\x10 \x01(\t\"Y\n\tKeptPlace\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x0c\n\x04room\x18\x02 \x01(\r\x12\x0f\n\x07mailbox\x18\x03 \x01(\r\x12\x0c\n\x04host\x18\x04 \x01(\r\x12\x0e\n\x06secret\x18\x05 \x01(\x0c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17kafila_proto/kept.proto\x12\x0ekafila.kept.v1\x1a\x17kafila_proto/ring.proto\"\xfd\x02\n\x0bKeptSession\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x13\n\x0bsigning_key\x18\x03 \x01(\x0c\x12\x13\n\x0b\x63\x65rtificate\x18\x04 \x01(\x0c\x12\x15\n\ragreement_key\x18\x05 \x01(\x0c\x12(\n\x03log\x18\x06 \x03(\x0b\x32\x1b.kafila.ring.v1.SignedEntry\x12\x0b\n\x03key\x18\x07 \x01(\x0c\x12\r\n\x05words\x18\x08 \x03(\t\x12)\n\x06places\x18\t \x03(\x0b\x32\x19.kafila.kept.v1.KeptPlace\x12\x12\n\nlend_bytes\x18\n \x01(\x04\x12\r\n\x05typed\x18\x0b \x01(\t\x12\x12\n\nstub_model\x18\x0c \x01(\x0c\x12\x0e\n\x06\x66ormed\x18\r \x01(\x08\x12\x0f\n\x07seen_at\x18\x0e \x01(\x01\x12\x0c\n\x04note\x18\x0f \x01(\t\x12\r\n\x05model\x18\x10 \x01(\t\x12(\n\x05reach\x18\x11 \x03(\x0b\x32\x19.kafila.kept.v1.KeptReach\"P\n\tKeptReach\x12\x13\n\x0b\x66ingerprint\x18\x01 \x01(\x0c\x12.\n\ncandidates\x18\x02 \x01(\x0b\x32\x1a.kafila.ring.v1.Candidates\"Y\n\tKeptPlace\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x0c\n\x04room\x18\x02 \x01(\r\x12\x0f\n\x07mailbox\x18\x03 \x01(\r\x12\x0c\n\x04host\x18\x04 \x01(\r\x12\x0e\n\x06secret\x18\x05 \x01(\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,7 +33,9 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kafila_proto.kept_pb2', _gl
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_KEPTSESSION']._serialized_start=69
-  _globals['_KEPTSESSION']._serialized_end=408
-  _globals['_KEPTPLACE']._serialized_start=410
-  _globals['_KEPTPLACE']._serialized_end=499
+  _globals['_KEPTSESSION']._serialized_end=450
+  _globals['_KEPTREACH']._serialized_start=452
+  _globals['_KEPTREACH']._serialized_end=532
+  _globals['_KEPTPLACE']._serialized_start=534
+  _globals['_KEPTPLACE']._serialized_end=623
 # @@protoc_insertion_point(module_scope)

@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class KeptSession(_message.Message):
-    __slots__ = ("session", "name", "signing_key", "certificate", "agreement_key", "log", "key", "words", "places", "lend_bytes", "typed", "stub_model", "formed", "seen_at", "note", "model")
+    __slots__ = ("session", "name", "signing_key", "certificate", "agreement_key", "log", "key", "words", "places", "lend_bytes", "typed", "stub_model", "formed", "seen_at", "note", "model", "reach")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SIGNING_KEY_FIELD_NUMBER: _ClassVar[int]
@@ -25,6 +25,7 @@ class KeptSession(_message.Message):
     SEEN_AT_FIELD_NUMBER: _ClassVar[int]
     NOTE_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
+    REACH_FIELD_NUMBER: _ClassVar[int]
     session: bytes
     name: str
     signing_key: bytes
@@ -41,7 +42,16 @@ class KeptSession(_message.Message):
     seen_at: float
     note: str
     model: str
-    def __init__(self, session: _Optional[bytes] = ..., name: _Optional[str] = ..., signing_key: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., agreement_key: _Optional[bytes] = ..., log: _Optional[_Iterable[_Union[_ring_pb2.SignedEntry, _Mapping]]] = ..., key: _Optional[bytes] = ..., words: _Optional[_Iterable[str]] = ..., places: _Optional[_Iterable[_Union[KeptPlace, _Mapping]]] = ..., lend_bytes: _Optional[int] = ..., typed: _Optional[str] = ..., stub_model: _Optional[bytes] = ..., formed: _Optional[bool] = ..., seen_at: _Optional[float] = ..., note: _Optional[str] = ..., model: _Optional[str] = ...) -> None: ...
+    reach: _containers.RepeatedCompositeFieldContainer[KeptReach]
+    def __init__(self, session: _Optional[bytes] = ..., name: _Optional[str] = ..., signing_key: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., agreement_key: _Optional[bytes] = ..., log: _Optional[_Iterable[_Union[_ring_pb2.SignedEntry, _Mapping]]] = ..., key: _Optional[bytes] = ..., words: _Optional[_Iterable[str]] = ..., places: _Optional[_Iterable[_Union[KeptPlace, _Mapping]]] = ..., lend_bytes: _Optional[int] = ..., typed: _Optional[str] = ..., stub_model: _Optional[bytes] = ..., formed: _Optional[bool] = ..., seen_at: _Optional[float] = ..., note: _Optional[str] = ..., model: _Optional[str] = ..., reach: _Optional[_Iterable[_Union[KeptReach, _Mapping]]] = ...) -> None: ...
+
+class KeptReach(_message.Message):
+    __slots__ = ("fingerprint", "candidates")
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    CANDIDATES_FIELD_NUMBER: _ClassVar[int]
+    fingerprint: bytes
+    candidates: _ring_pb2.Candidates
+    def __init__(self, fingerprint: _Optional[bytes] = ..., candidates: _Optional[_Union[_ring_pb2.Candidates, _Mapping]] = ...) -> None: ...
 
 class KeptPlace(_message.Message):
     __slots__ = ("address", "room", "mailbox", "host", "secret")

@@ -15,7 +15,7 @@ class Parcel(_message.Message):
     def __init__(self, admission: _Optional[_Union[Admission, _Mapping]] = ..., envelope: _Optional[_Union[Sealed, _Mapping]] = ...) -> None: ...
 
 class Admission(_message.Message):
-    __slots__ = ("start", "reply", "confirm", "offer", "enrol", "admitted", "refusal", "refused", "knock", "challenge", "proof", "welcome", "wait")
+    __slots__ = ("start", "reply", "confirm", "offer", "enrol", "admitted", "refusal", "refused", "knock", "challenge", "proof", "welcome", "wait", "moved_to")
     START_FIELD_NUMBER: _ClassVar[int]
     REPLY_FIELD_NUMBER: _ClassVar[int]
     CONFIRM_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +29,7 @@ class Admission(_message.Message):
     PROOF_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     WAIT_FIELD_NUMBER: _ClassVar[int]
+    MOVED_TO_FIELD_NUMBER: _ClassVar[int]
     start: PakeStart
     reply: PakeReply
     confirm: PakeConfirm
@@ -42,7 +43,8 @@ class Admission(_message.Message):
     proof: Sealed
     welcome: Sealed
     wait: Sealed
-    def __init__(self, start: _Optional[_Union[PakeStart, _Mapping]] = ..., reply: _Optional[_Union[PakeReply, _Mapping]] = ..., confirm: _Optional[_Union[PakeConfirm, _Mapping]] = ..., offer: _Optional[_Union[Sealed, _Mapping]] = ..., enrol: _Optional[_Union[Sealed, _Mapping]] = ..., admitted: _Optional[_Union[Sealed, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., refused: _Optional[_Union[Sealed, _Mapping]] = ..., knock: _Optional[_Union[Knock, _Mapping]] = ..., challenge: _Optional[_Union[Challenge, _Mapping]] = ..., proof: _Optional[_Union[Sealed, _Mapping]] = ..., welcome: _Optional[_Union[Sealed, _Mapping]] = ..., wait: _Optional[_Union[Sealed, _Mapping]] = ...) -> None: ...
+    moved_to: Sealed
+    def __init__(self, start: _Optional[_Union[PakeStart, _Mapping]] = ..., reply: _Optional[_Union[PakeReply, _Mapping]] = ..., confirm: _Optional[_Union[PakeConfirm, _Mapping]] = ..., offer: _Optional[_Union[Sealed, _Mapping]] = ..., enrol: _Optional[_Union[Sealed, _Mapping]] = ..., admitted: _Optional[_Union[Sealed, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., refused: _Optional[_Union[Sealed, _Mapping]] = ..., knock: _Optional[_Union[Knock, _Mapping]] = ..., challenge: _Optional[_Union[Challenge, _Mapping]] = ..., proof: _Optional[_Union[Sealed, _Mapping]] = ..., welcome: _Optional[_Union[Sealed, _Mapping]] = ..., wait: _Optional[_Union[Sealed, _Mapping]] = ..., moved_to: _Optional[_Union[Sealed, _Mapping]] = ...) -> None: ...
 
 class Knock(_message.Message):
     __slots__ = ("ephemeral", "token")
@@ -61,17 +63,19 @@ class Challenge(_message.Message):
     def __init__(self, ephemeral: _Optional[bytes] = ..., sealed: _Optional[_Union[Sealed, _Mapping]] = ...) -> None: ...
 
 class ChallengeBody(_message.Message):
-    __slots__ = ("log_length", "log_head", "name")
+    __slots__ = ("log_length", "log_head", "name", "signature")
     LOG_LENGTH_FIELD_NUMBER: _ClassVar[int]
     LOG_HEAD_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     log_length: int
     log_head: bytes
     name: str
-    def __init__(self, log_length: _Optional[int] = ..., log_head: _Optional[bytes] = ..., name: _Optional[str] = ...) -> None: ...
+    signature: bytes
+    def __init__(self, log_length: _Optional[int] = ..., log_head: _Optional[bytes] = ..., name: _Optional[str] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class ProofBody(_message.Message):
-    __slots__ = ("signature", "version", "planner", "mlx_lm_version", "protocol", "oldest_protocol", "entries", "vote")
+    __slots__ = ("signature", "version", "planner", "mlx_lm_version", "protocol", "oldest_protocol", "entries", "vote", "leaves")
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PLANNER_FIELD_NUMBER: _ClassVar[int]
@@ -80,6 +84,7 @@ class ProofBody(_message.Message):
     OLDEST_PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     VOTE_FIELD_NUMBER: _ClassVar[int]
+    LEAVES_FIELD_NUMBER: _ClassVar[int]
     signature: bytes
     version: str
     planner: int
@@ -88,7 +93,8 @@ class ProofBody(_message.Message):
     oldest_protocol: int
     entries: _containers.RepeatedCompositeFieldContainer[SignedEntry]
     vote: bytes
-    def __init__(self, signature: _Optional[bytes] = ..., version: _Optional[str] = ..., planner: _Optional[int] = ..., mlx_lm_version: _Optional[str] = ..., protocol: _Optional[int] = ..., oldest_protocol: _Optional[int] = ..., entries: _Optional[_Iterable[_Union[SignedEntry, _Mapping]]] = ..., vote: _Optional[bytes] = ...) -> None: ...
+    leaves: bool
+    def __init__(self, signature: _Optional[bytes] = ..., version: _Optional[str] = ..., planner: _Optional[int] = ..., mlx_lm_version: _Optional[str] = ..., protocol: _Optional[int] = ..., oldest_protocol: _Optional[int] = ..., entries: _Optional[_Iterable[_Union[SignedEntry, _Mapping]]] = ..., vote: _Optional[bytes] = ..., leaves: _Optional[bool] = ...) -> None: ...
 
 class WelcomeBody(_message.Message):
     __slots__ = ("name", "key", "log", "signature")
@@ -107,6 +113,38 @@ class WaitBody(_message.Message):
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     signature: bytes
     def __init__(self, signature: _Optional[bytes] = ...) -> None: ...
+
+class RefusedBody(_message.Message):
+    __slots__ = ("refusal", "log", "signature")
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    refusal: Refusal
+    log: _containers.RepeatedCompositeFieldContainer[SignedEntry]
+    signature: bytes
+    def __init__(self, refusal: _Optional[_Union[Refusal, _Mapping]] = ..., log: _Optional[_Iterable[_Union[SignedEntry, _Mapping]]] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class CallBody(_message.Message):
+    __slots__ = ("number", "is_answer", "rooms", "padding", "is_in")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    IS_ANSWER_FIELD_NUMBER: _ClassVar[int]
+    ROOMS_FIELD_NUMBER: _ClassVar[int]
+    PADDING_FIELD_NUMBER: _ClassVar[int]
+    IS_IN_FIELD_NUMBER: _ClassVar[int]
+    number: bytes
+    is_answer: bool
+    rooms: _containers.RepeatedCompositeFieldContainer[SessionRoom]
+    padding: bytes
+    is_in: bool
+    def __init__(self, number: _Optional[bytes] = ..., is_answer: _Optional[bool] = ..., rooms: _Optional[_Iterable[_Union[SessionRoom, _Mapping]]] = ..., padding: _Optional[bytes] = ..., is_in: _Optional[bool] = ...) -> None: ...
+
+class SessionRoom(_message.Message):
+    __slots__ = ("address", "room")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    ROOM_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    room: int
+    def __init__(self, address: _Optional[str] = ..., room: _Optional[int] = ...) -> None: ...
 
 class PakeStart(_message.Message):
     __slots__ = ("protocol", "message", "oldest_protocol")

@@ -94,13 +94,17 @@ def _servicer(
 ) -> Servicer:
     """Who had a mailbox here before a restart is known again by the key that goes with the certificate."""
     limits = config.limits
-    notes = Notes(config.notes, most=limits.mailboxes) if config.notes and config.key_pair else None
+    notes, now = None, asyncio.get_running_loop().time()
+    if config.notes and config.key_pair:
+        notes = Notes(config.notes, most=limits.mailboxes, most_resting=limits.resting_rooms)
     rooms = Rooms(
         limits,
         Secrets(key_from(config.key_pair.key_pem) if config.key_pair else secrets.token_bytes(32)),
         run=1 + secrets.randbelow((1 << 32 - RUN_BITS) - 1),
-        recall_until=asyncio.get_running_loop().time() + limits.idle_ttl_s,
+        recall_until=now + limits.idle_ttl_s,
         living=notes.before if notes else (),
+        resting=notes.resting(limits.rest_ttl_s) if notes else (),
+        now=now,
     )
     return Servicer(limits, front=front, rooms=rooms, notes=notes, tokens=tokens, datagrams=datagrams, udp=udp)
 

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import faulthandler
 import logging
 import os
 import signal
@@ -52,6 +53,7 @@ def _serve(argv: list[str] | None) -> None:
     parser.add_argument("--log-level", default=os.environ.get("KAFILA_LOG_LEVEL", "INFO"))
     options = parser.parse_args(argv)
     leave_no_core()
+    faulthandler.enable()  # what a library ends in native code says where, since there is no core
     start_in_time()
     told = logging.StreamHandler(sys.stderr)
     told.setFormatter(HarmlessFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))

@@ -13,6 +13,22 @@ from pathlib import Path
 import pytest
 
 from kafila_rendezvous.front.folder import PREFIX, HeldFolder, clear_stale
+from kafila_sidecar.errors import Refused
+from kafila_sidecar.machine.home import held
+
+RENDERS = """
+import asyncio, sys
+from pathlib import Path
+from kafila_sidecar.runtime.text.apart.text_process import TextProcess
+from tests.hostile.test_prompts_process import folder_with
+
+async def main():
+    await TextProcess(folder_with(Path(sys.argv[1])), model="m").vocabulary()
+    print("ready", flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
 
 HANG = """
 import threading
@@ -125,3 +141,28 @@ def test_sidecar_when_its_start_hangs_then_it_ends_in_words() -> None:
     assert ended.returncode == 1
     assert ended.stderr.startswith("kafila-sidecar: it did not start within 1 s: ")
     assert ended.stderr.count("\n") == 1
+
+
+def test_text_process_when_its_sidecar_is_killed_then_its_folder_goes_with_the_next_start(
+    parent: Path, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", RENDERS, str(tmp_path / "model")]
+    path = os.pathsep.join(sys.path)
+    here = {**os.environ, "TMPDIR": str(parent), "PYTHONPATH": path}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=here) as sidecar:
+        assert sidecar.stdout is not None
+        assert sidecar.stdout.readline() == b"ready\n"
+        assert len(list(parent.iterdir())) == 1
+        sidecar.kill()
+    clear_stale(parent)
+    assert list(parent.iterdir()) == []
+
+
+async def test_owner_file_when_it_is_a_link_then_refused_and_what_it_leads_to_stays(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "owner").symlink_to(tmp_path / "mine")
+    with pytest.raises(Refused, match="can't open"):
+        async with held(tmp_path / "home"):
+            pass
+    assert (tmp_path / "mine").read_text() == "mine"

@@ -14,8 +14,9 @@ from kafila_rendezvous.address import limited
 from kafila_rendezvous.certificate import make_key_pair
 from kafila_rendezvous.config import RendezvousConfig, RendezvousLimits
 from kafila_rendezvous.errors import LimitReached, Unknown
+from kafila_rendezvous.notes import Notes
 from kafila_rendezvous.rooms.events import Present
-from kafila_rendezvous.rooms.living import LifeChange, LivingMailbox, living_in
+from kafila_rendezvous.rooms.living import LifeChange, LivingMailbox, RestChange, living_in
 from kafila_rendezvous.rooms.room import Key, Rooms
 from kafila_rendezvous.rooms.secret import Secrets
 from kafila_rendezvous.server import serve
@@ -276,12 +277,27 @@ def test_numbers_when_their_owners_do_not_come_back_then_others_get_them_after_a
     before = Server()
     owner = before.create("192.0.2.1")
     after = Server(living=before.living())
+    rested = 60.0 + RendezvousLimits().rest_ttl_s
     assert after.create("198.51.100.1", 1.0).room == 2
     assert after.rooms.next_timer() == 60.0
     after.rooms.handle_timer(60.0)
     assert after.create("198.51.100.1", 61.0).room == 3
-    assert after.create("198.51.100.1", 661.0).room == owner.room
-    assert LivingMailbox(1, 2**40, 1) in {one.mailbox for one in after.rooms.take_changes() if not one.begins}
+    assert after.create("198.51.100.1", rested).room == 4
+    assert after.create("198.51.100.1", rested + 600.0).room == owner.room
+    changes = after.rooms.take_changes()
+    ended = {one.mailbox for one in changes if isinstance(one, LifeChange) and not one.begins}
+    assert LivingMailbox(1, 2**40, 1) in ended
+
+
+def test_notes_when_a_room_rests_then_the_next_run_reads_for_how_long_by_any_clock(tmp_path: Path) -> None:
+    path = tmp_path / "mailboxes"
+    notes = Notes(path, most=10, most_resting=2, clock=lambda: 1000.0)
+    notes.note([RestChange(room, 7, 500.0) for room in range(1, 5)])
+    notes.note([RestChange(2, 7, 0.0)])
+    for now, left_s in ((1100.0, 400.0), (0.0, 450.0)):  # a clock that was set back leaves no more than the limit
+        read = Notes(path, most=10, most_resting=2, clock=lambda now=now: now).resting(450.0)  # type: ignore[misc]
+        assert read == [RestChange(1, 7, left_s)]
+    assert Notes(path, most=10, most_resting=2, clock=lambda: 1500.0).resting(450.0) == []
 
 
 async def test_server_when_started_again_then_it_remembers_who_lived_and_not_who_left(tmp_path: Path) -> None:

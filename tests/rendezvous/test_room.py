@@ -1,8 +1,10 @@
 """Rooms with a hand-moved clock: who gets what, what is refused, what expires."""
 
+import contextlib
 import itertools
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,7 +21,7 @@ from kafila_rendezvous.errors import (
     WrongSecret,
 )
 from kafila_rendezvous.rooms.events import Arrived, Departed, Event, Mail, Present
-from kafila_rendezvous.rooms.living import LivingMailbox, living_in
+from kafila_rendezvous.rooms.living import LivingMailbox, RestChange, living_in
 from kafila_rendezvous.rooms.room import RUN_BITS, Key, Rooms
 from kafila_rendezvous.rooms.secret import Secrets
 
@@ -140,6 +142,8 @@ def test_room_when_everybody_was_lost_then_who_had_a_mailbox_opens_it_again_unde
     assert join(rooms, host.room, 900.0).mailbox == 3
     rooms.leave(guest, guest_secret, 901.0)
     rooms.leave(Key(host.room, 3), rooms.secret(Key(host.room, 3)), 901.0)
+    with pytest.raises(Unknown):  # it was lost, and is given up now
+        rooms.leave(host, host_secret, 901.0)
     with pytest.raises(Unknown):  # the last one has given it up
         rooms.attend(host, host_secret, address=ADDRESS, now=902.0)
 
@@ -215,6 +219,60 @@ def test_restart_when_a_secret_is_late_or_anothers_then_nothing_comes_back() -> 
         with pytest.raises(Unknown):
             after.attend(host, shown, address=ADDRESS, now=now)
         assert len(after) == 0
+
+
+BRIEF_REST = RendezvousLimits(idle_ttl_s=60.0, rest_ttl_s=1000.0, cool_down_s=10.0, resting_rooms=2)
+
+
+def rests(rooms: Rooms, passed_s: float = 0.0) -> list[RestChange]:
+    """What the next run of the server would read, so long after."""
+    changes = {one.room: one for one in rooms.take_changes() if isinstance(one, RestChange)}
+    return [replace(one, for_s=one.for_s - passed_s) for one in changes.values() if one.for_s > passed_s]
+
+
+def test_restart_when_nobody_was_quick_then_the_room_rests_and_its_member_opens_it_under_its_number() -> None:
+    before = fresh(BRIEF_REST)
+    host = create(before)
+    secret = before.secret(host)
+    after = fresh(BRIEF_REST, run=3, recall_until=60.0, living=living(before))
+    after.handle_timer(60.0)
+    assert create(after, 900.0).room != host.room
+    after.attend(host, secret, address=ADDRESS, now=1059.0)
+    assert join(after, host.room, 1059.0).mailbox == 3 << RUN_BITS
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["in time", "late"])
+def test_restart_when_a_room_rested_then_it_rests_on_and_no_longer_than_it_would_have(late: bool) -> None:
+    before = fresh(BRIEF_REST)
+    host = create(before)
+    secret = before.secret(host)
+    before.handle_timer(60.0)
+    after = fresh(BRIEF_REST, run=3, recall_until=60.0, resting=rests(before, passed_s=800.0))
+    assert create(after, 1.0).room != host.room
+    with pytest.raises(Unknown) if late else contextlib.nullcontext():
+        after.attend(host, secret, address=ADDRESS, now=200.0 if late else 199.0)
+    if not late:
+        assert rests(after) == []  # it was opened, and the run after that hears it
+
+
+def test_restart_when_a_room_was_given_up_then_its_secrets_open_nothing() -> None:
+    before = fresh(BRIEF_REST)
+    host = create(before)
+    secret = before.secret(host)
+    before.leave(host, secret, 1.0)
+    after = fresh(BRIEF_REST, run=3, recall_until=60.0, living=living(before), resting=rests(before))
+    after.handle_timer(60.0)
+    with pytest.raises(Unknown):
+        after.attend(host, secret, address=ADDRESS, now=61.0)
+
+
+def test_restart_when_too_many_rooms_did_not_come_back_then_no_more_rest_than_may() -> None:
+    before = fresh(BRIEF_REST)
+    for _ in range(3):
+        create(before)
+    after = fresh(BRIEF_REST, run=3, recall_until=60.0, living=living(before))
+    after.handle_timer(60.0)
+    assert len(rests(after)) == 2
 
 
 def test_restart_when_a_room_number_was_given_away_meanwhile_then_its_new_owners_keep_it() -> None:

@@ -24,12 +24,13 @@ END_DEADLINE_S = 5.0  # `ollama serve` kills what has not ended by then
 class Sidecar:
     """A running sidecar, and a stub that is connected with it."""
 
-    def __init__(self, process: asyncio.subprocess.Process, socket: Path, stub: rpc.SidecarStub) -> None:
-        self.process, self.socket, self.stub = process, socket, stub
+    def __init__(self, process: asyncio.subprocess.Process, socket: Path, stub: rpc.SidecarStub, log: Path) -> None:
+        self.process, self.socket, self.stub, self._log = process, socket, stub, log
 
-    async def ended(self) -> int:
+    async def ends_well(self) -> None:
         async with asyncio.timeout(END_DEADLINE_S):
-            return await self.process.wait()
+            status = await self.process.wait()
+        assert status == 0, self._log.read_text()[-4000:]
 
     async def until(self, session: str, holds: Callable[[pb.Session], bool]) -> pb.Session:
         """The first snapshot for which it holds."""
@@ -51,7 +52,8 @@ class Machines:
 
     async def start(self, name: str, **environment: str) -> Sidecar:
         socket = self._folder / name / "s.sock"
-        with (self._folder / f"{name}.log").open("wb") as log:
+        said = self._folder / f"{name}.log"
+        with said.open("wb") as log:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "kafila_sidecar", "--socket", str(socket), "--data", str(self._folder / name)),
                 cwd=ROOT,
@@ -64,7 +66,7 @@ class Machines:
         stub = rpc.SidecarStub(channel)  # type: ignore[no-untyped-call]
         reply = await stub.Hello(pb.HelloRequest(), wait_for_ready=True, timeout=60)
         assert reply.pid == process.pid
-        return Sidecar(process, socket, stub)
+        return Sidecar(process, socket, stub, said)
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
@@ -92,7 +94,7 @@ async def test_sidecar_when_its_parent_is_gone_then_it_ends_and_takes_its_socket
     assert stat.S_IMODE(ada.socket.parent.stat().st_mode) & 0o077 == 0
     assert ada.process.stdin is not None
     ada.process.stdin.close()
-    assert await ada.ended() == 0
+    await ada.ends_well()
     assert not ada.socket.exists()
 
 
@@ -111,7 +113,7 @@ async def test_sidecar_when_told_to_end_then_the_other_member_hears_it_and_those
     alone = asyncio.ensure_future(other.until(session.id, lambda s: [m.name for m in s.members if m.present] == [left]))
     await asyncio.sleep(0.1)
     first.process.send_signal(ending)
-    assert await first.ended() == 0
+    await first.ends_well()
     assert (await asyncio.wait_for(watching, 5)).state == "closed"
     await asyncio.wait_for(alone, 5)
 
@@ -120,7 +122,7 @@ async def test_sidecar_when_it_measures_then_it_ends_in_time_all_the_same(machin
     ada = await machines.start("ada")
     await ada.stub.CreateSession(pb.CreateSessionRequest(model=str(tiny), members=3))
     ada.process.send_signal(signal.SIGTERM)
-    assert await ada.ended() == 0
+    await ada.ends_well()
 
 
 @pytest.mark.parametrize("where", ["/proc/nowhere/s.sock", "/tmp/" + "x" * 150])

@@ -14,12 +14,13 @@ from kafila_sidecar.machine.seat import Seat
 from kafila_sidecar.machine.watching import Changes
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.channel.replica import Replica
-from kafila_sidecar.session.comeback import CameBack, Entering, Told, come_back
+from kafila_sidecar.session.comeback import Entering, come_back, take_leave
 from kafila_sidecar.session.coordination.states import State
 from kafila_sidecar.session.keeping.keeper import Keeper
 from kafila_sidecar.session.opening import Local
 from kafila_sidecar.session.rendezvous.code import Code
 from kafila_sidecar.session.rendezvous.mailbox import MailboxPlace
+from kafila_sidecar.session.stay import CameBack, Told
 from tests.sim.clock import Life, SimLoop, SimProcess
 from tests.sim.internet import SimInternet
 from tests.sim.links import SimEndpoint, SimLinks
@@ -137,8 +138,18 @@ class SimMachine:
             self.around.note(self.name, "is back" + (" and leads" if came.leads else ""))
             return self._take_part(process, came.channel, noted)
 
+        async def leave_from_afar(known: Keeper) -> None:
+            local, ways_in = Local(self.around.folder, VERSIONS), partial(self._ways_in, process)
+            await take_leave(keeper=known, local=local, ways_in=ways_in)
+
         self.seat = Seat(
-            keeper=keeper, changes=changes, present=present, come_back=back, take_part=take_part_again, spoken=str
+            keeper=keeper,
+            changes=changes,
+            present=present,
+            come_back=back,
+            take_part=take_part_again,
+            take_leave=leave_from_afar,
+            spoken=str,
         )
         await self.seat.run()
         fault = self.participation.driver.follower.fault if self.participation else None

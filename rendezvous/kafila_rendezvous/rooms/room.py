@@ -8,19 +8,21 @@ import hmac
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from kafila_rendezvous.config import PROTOCOL, RendezvousLimits
 from kafila_rendezvous.errors import Full, LimitReached, Malformed, Unknown, WrongProtocol, WrongSecret
 from kafila_rendezvous.places import Places
 from kafila_rendezvous.rooms.budget import MailBudget, PostedMail
 from kafila_rendezvous.rooms.events import Arrived, Departed, Event, Mail
-from kafila_rendezvous.rooms.living import LifeChange, LivingMailbox
+from kafila_rendezvous.rooms.living import LifeChange, LivingMailbox, RestChange
 from kafila_rendezvous.rooms.mailbox import RoomMailbox
 from kafila_rendezvous.rooms.meter import Meter
 from kafila_rendezvous.rooms.numbers import RoomNumbers
 from kafila_rendezvous.rooms.secret import Secrets
 
 FIRST_MAILBOX = 1  # the creator's, who answers newcomers
+NOBODY = ""  # who opened what was there before a restart
 RUN_BITS = 20  # of a mailbox' number are below those of the run, so that nobody gets one that may yet come back
 
 
@@ -42,6 +44,19 @@ class Room:
     numbers: Iterator[int]
     mailboxes: dict[int, RoomMailbox] = field(default_factory=dict)
     is_recalled: bool = False
+    missed: set[int] = field(
+        default_factory=set
+    )  # mailboxes that ended without being given up, as far as it has places
+
+    def lose(self, mailbox: int) -> None:
+        """Nobody attended it for too long."""
+        if len(self.missed) < self.capacity:
+            self.missed.add(mailbox)
+
+    def find(self, mailbox: int) -> None:
+        """Its owner is there again, or gives it up. Where too many were lost to know them all, some stay lost."""
+        if len(self.missed) < self.capacity:
+            self.missed.discard(mailbox)
 
     def attended_beside(self, mailbox: int) -> tuple[int, ...]:
         return tuple(number for number, box in self.mailboxes.items() if box.attended and number != mailbox)
@@ -58,7 +73,8 @@ class RestingRoom:
 class Rooms:
     """All rooms of one run of a server. `run`, 1 to 4095, is another one each time.
 
-    Until `recall_until` come back those who had a mailbox at the end of the run before, `living`.
+    Until `recall_until` come back those who had a mailbox at the end of the run before, `living`; their rooms rest from
+    then on, as those do that rested then, `resting`.
     """
 
     def __init__(
@@ -69,6 +85,8 @@ class Rooms:
         run: int = 1,
         recall_until: float = 0.0,
         living: Iterable[LivingMailbox] = (),
+        resting: Iterable[RestChange] = (),
+        now: float = 0.0,
     ) -> None:
         self._limits = limits
         self._secrets = secrets
@@ -78,10 +96,12 @@ class Rooms:
         self._room_places = Places(limits.rooms, limits.rooms_per_address, "rooms")
         self._mailbox_places = Places(limits.mailboxes, limits.mailboxes_per_address, "mailboxes")
         self._recallable = set(living)
-        self._changes = [LifeChange(one, begins=True) for one in self._recallable]
+        self._changes: list[LifeChange | RestChange] = [LifeChange(one, begins=True) for one in self._recallable]
         self._room_numbers = RoomNumbers(limits.cool_down_s, {one.room for one in self._recallable})
         self._resting: dict[int, RestingRoom] = {}  # by number, who rests longest first
         self._resting_places = Places(limits.resting_rooms, limits.rooms_per_address, "resting rooms")
+        for one in sorted(resting, key=attrgetter("for_s")):
+            self._rest_since_before(one.room, one.serial, now + one.for_s)
         self._streams = itertools.count(1)
         self._idle_since: dict[Key, float] = {}  # mailboxes that nobody attends, the longest idle first
         self._woken: set[int] = set()
@@ -191,9 +211,21 @@ class Rooms:
         return room.serial
 
     def leave(self, key: Key, secret: bytes, now: float) -> None:
-        """Gives the mailbox up; the room goes with its last one."""
+        """Gives the mailbox up; the room goes with its last one. Who stays longest does not decide for those who may
+        come back: one that was lost is missed until it is given up too, though that raises Unknown."""
+        self._give_up_lost(key, secret, now)
         self._proved(key, secret)
         self._drop(key, now)
+
+    def _give_up_lost(self, key: Key, secret: bytes, now: float) -> None:
+        resting = self._resting.get(key.room)
+        room = resting.room if resting else self._rooms.get(key.room)
+        if room is None or self._secrets.serial_in(secret, room=key.room, mailbox=key.mailbox) != room.serial:
+            return
+        room.find(key.mailbox)
+        if resting and not room.missed:
+            self._end_rest(key.room)
+            self._room_numbers.give_back(key.room, now)
 
     def next_timer(self) -> float | None:
         """When `handle_timer` is due, in the time of `now`."""
@@ -210,8 +242,8 @@ class Rooms:
                 return
             self._drop(next(iter(self._idle_since)), now, rests=True)
 
-    def take_changes(self) -> list[LifeChange]:
-        """Which mailboxes began and ended, for the next run of the server to know."""
+    def take_changes(self) -> list[LifeChange | RestChange]:
+        """Which mailboxes began and ended, and which rooms rest, for the next run of the server to know."""
         changes, self._changes = self._changes, []
         return changes
 
@@ -228,6 +260,7 @@ class Rooms:
     def _put_mailbox(self, key: Key, address: str, now: float) -> None:
         room = self._rooms[key.room]
         secret = self._secrets.make(serial=room.serial, room=key.room, mailbox=key.mailbox)
+        room.find(key.mailbox)
         room.mailboxes[key.mailbox] = RoomMailbox(secret, address, self._limits, self._budget)
         self._idle_since[key] = now
         self._mailbox_places.take(address)
@@ -255,16 +288,18 @@ class Rooms:
             self._put_mailbox(key, address, now)
 
     def _open_again(self, key: Key, resting: RestingRoom, address: str, now: float) -> None:
-        self._mailbox_places.check(address)
-        self._room_places.check(address)
-        self._end_rest(key.room)
         room = resting.room
-        self._rooms[key.room] = Room(room.serial, address, room.capacity, room.numbers)
-        self._room_places.take(address)
+        self._mailbox_places.check(address)
+        self._room_places.check(room.address)  # it counts as before, whoever wakes it
+        self._end_rest(key.room)
+        self._rooms[key.room] = Room(room.serial, room.address, room.capacity, room.numbers, missed=room.missed)
+        self._room_places.take(room.address)
         self._put_mailbox(key, address, now)
 
     def _end_rest(self, number: int) -> None:
-        self._resting_places.give_back(self._resting.pop(number).room.address)
+        room = self._resting.pop(number).room
+        self._resting_places.give_back(room.address)
+        self._changes.append(RestChange(number, room.serial, 0.0))
 
     def _wake_up(self, now: float) -> None:
         """Nobody came back to these: their numbers are given again once they have cooled down."""
@@ -275,12 +310,28 @@ class Rooms:
     def _recall_room(self, number: int, serial: int, address: str) -> None:
         self._room_places.check(address)
         if self._room_numbers.claim(number):
-            numbers = itertools.count(self._run << RUN_BITS)
-            self._rooms[number] = Room(serial, address, self._limits.mailboxes_per_room, numbers, is_recalled=True)
+            self._rooms[number] = self._room_before(serial, address)
             self._room_places.take(address)
+
+    def _room_before(self, serial: int, address: str) -> Room:
+        """One of the run before."""
+        numbers = itertools.count(self._run << RUN_BITS)
+        return Room(serial, address, self._limits.mailboxes_per_room, numbers, is_recalled=True)
+
+    def _rest_since_before(self, number: int, serial: int, until: float) -> None:
+        """A room that nobody has come back to yet; who opened it is not known any more. The limits of all count."""
+        if self._resting_places.taken >= self._limits.resting_rooms or not self._room_numbers.claim(number):
+            return
+        self._resting_places.take(NOBODY)
+        self._resting[number] = RestingRoom(self._room_before(serial, NOBODY), until)
 
     def _give_up_recalling(self, now: float) -> None:
         self._changes += [LifeChange(one, begins=False) for one in self._recallable]
+        for number, serial in sorted({(one.room, one.serial) for one in self._recallable}):
+            if number not in self._rooms and number not in self._resting:
+                self._rest_since_before(number, serial, now + self._limits.rest_ttl_s)
+                if number in self._resting:
+                    self._changes.append(RestChange(number, serial, self._limits.rest_ttl_s))
         self._recallable.clear()
         self._room_numbers.let_go(now)
 
@@ -304,6 +355,8 @@ class Rooms:
     def _drop(self, key: Key, now: float, *, rests: bool = False) -> None:
         """`rests`: nobody gave it up, so that it may be missed."""
         room = self._rooms[key.room]
+        if rests:
+            room.lose(key.mailbox)
         box = room.mailboxes.pop(key.mailbox)
         box.close()
         self._mailbox_places.give_back(box.opener)
@@ -313,12 +366,12 @@ class Rooms:
         if box.attended:
             self._tell_others(key, Departed(key.mailbox))
         if not room.mailboxes:
-            self._close(key.room, now, rests=rests)
+            self._close(key.room, now)
 
-    def _close(self, number: int, now: float, *, rests: bool) -> None:
+    def _close(self, number: int, now: float) -> None:
         room = self._rooms.pop(number)
         self._room_places.give_back(room.address)
-        if not (rests and self._lay_to_rest(number, room, now)):
+        if not (room.missed and self._lay_to_rest(number, room, now)):
             self._room_numbers.give_back(number, now)
 
     def _lay_to_rest(self, number: int, room: Room, now: float) -> bool:
@@ -329,6 +382,7 @@ class Rooms:
             return False
         self._resting_places.take(room.address)
         self._resting[number] = RestingRoom(room, now + self._limits.rest_ttl_s)
+        self._changes.append(RestChange(number, room.serial, self._limits.rest_ttl_s))
         return True
 
     def _mailbox(self, key: Key) -> RoomMailbox:

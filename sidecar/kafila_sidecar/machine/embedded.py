@@ -3,11 +3,13 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from ipaddress import ip_address
 from pathlib import Path
 
+from kafila_rendezvous.certificate import read_key_pair
+from kafila_rendezvous.errors import CannotServe
 from kafila_sidecar.errors import KafilaError
 from kafila_sidecar.lack import in_words
 from kafila_sidecar.machine.rendezvous_process import RendezvousProcess, ServedPorts
@@ -38,7 +40,7 @@ def best_address() -> str:
 
 
 class EmbeddedRendezvous:
-    """Started with the first session that needs it; serves until `stack` is closed."""
+    """Started with the first session that needs it; serves until `stack` is closed, or nobody needed it after all."""
 
     def __init__(
         self,
@@ -46,14 +48,19 @@ class EmbeddedRendezvous:
         folder: Path,
         stack: AsyncExitStack,
         map_port: MapPort | None,
+        is_needed: Callable[[RendezvousAddress], bool] = lambda _: True,
         own_address: Callable[[], str] = best_address,
         patience_s: float = MAPPING_PATIENCE_S,
     ) -> None:
-        """`map_port` None: the router is not asked. `own_address`: where others would reach this machine."""
+        """`map_port` None: the router is not asked. `is_needed`: a session may be found there. `own_address`: where
+        others would reach this machine."""
+        self._is_needed = is_needed
         self._own_address = own_address
         self._patience_s = patience_s
         self._folder = folder
-        self._stack = stack
+        self._serving = AsyncExitStack()
+        stack.push_async_callback(self._serving.aclose)
+        self._borrowers = 0  # who may need it in a moment
         self._map_port = map_port
         self._address: RendezvousAddress | None = None
         self._outside: Mapped | None = None  # what the router forwards to it
@@ -72,10 +79,37 @@ class EmbeddedRendezvous:
                 self._address = await self._serve()
         return self._address, rendezvous_note(self._address, self._outside.outside if self._outside else None)
 
+    def is_own(self, address: RendezvousAddress) -> bool:
+        """Whether it is, or was, this machine's, by its certificate."""
+        try:
+            pair = read_key_pair(self._folder / "certificate.pem", self._folder / "key.pem")
+        except CannotServe:
+            return False
+        return address.fingerprint == pair.fingerprint
+
+    @contextlib.asynccontextmanager
+    async def lent(self) -> AsyncIterator[tuple[RendezvousAddress, str]]:
+        """The same, for somebody who may find no use for it: it ends then, unless a session needs it. Raises as `start`
+        does."""
+        self._borrowers += 1
+        try:
+            yield await self.start()
+        finally:
+            self._borrowers -= 1
+            await self._end_if_idle()
+
+    async def _end_if_idle(self) -> None:
+        async with self._starting:
+            if self._borrowers or self._address is None or self._is_needed(self._address):
+                return
+            log.info("rendezvous_not_needed")
+            self._address = self._outside = None
+            await self._serving.aclose()
+
     async def _serve(self) -> RendezvousAddress:
         process = RendezvousProcess(self._folder)
         served = await process.start()
-        self._stack.push_async_callback(process.stop)
+        self._serving.push_async_callback(process.stop)
         address = RendezvousAddress(self._own_address(), served.port, served.fingerprint)
         is_behind_a_router = ip_address(address.host).is_private and not ip_address(address.host).is_loopback
         if is_behind_a_router and self._map_port is not None:
@@ -94,7 +128,7 @@ class EmbeddedRendezvous:
         tcp.add_done_callback(lambda _: answered.set())
         udp = [_keep(map_port(Transport.UDP, port, lambda _: None)) for port in served.udp_ports]
         self._mapping = [tcp, *(asyncio.create_task(keeping) for keeping in udp)]
-        self._stack.push_async_callback(self._stop_mapping)
+        self._serving.push_async_callback(self._stop_mapping)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(answered.wait(), self._patience_s)
 

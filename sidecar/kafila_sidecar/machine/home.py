@@ -22,13 +22,14 @@ async def held(folder: Path) -> AsyncIterator[None]:
     Raises Refused, in words that say who has it, or that it can't be had.
     """
     try:
-        descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise Refused(f"can't open {folder / FILE}: {error.strerror}") from error
     try:
         await _lock(descriptor, folder)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        with contextlib.suppress(OSError):  # on a full disk nobody can read whose it is; the lock holds
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield
     finally:
         os.close(descriptor)

@@ -24,9 +24,9 @@ from kafila_sidecar.machine.participation import Participation
 from kafila_sidecar.machine.pending import PendingJoin, PendingJoins
 from kafila_sidecar.machine.seat import Seat
 from kafila_sidecar.machine.sessions import Sessions
+from kafila_sidecar.machine.socket_place import open_where_it_was
 from kafila_sidecar.machine.taking_part import Equipment, take_part
 from kafila_sidecar.machine.watching import Changes
-from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.nat.monitor import Listener, NetworkMonitor
 from kafila_sidecar.net.nat.stun_servers import parse_servers
 from kafila_sidecar.net.portmap.codec import Transport
@@ -35,14 +35,16 @@ from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.text.apart.text_process import try_text
 from kafila_sidecar.session import join as joining
 from kafila_sidecar.session import opening, plans
+from kafila_sidecar.session.calling.calling import Calling
 from kafila_sidecar.session.channel.channel import Channel
-from kafila_sidecar.session.comeback import CameBack, Told, come_back
+from kafila_sidecar.session.comeback import come_back, take_leave
 from kafila_sidecar.session.coordination.messages import LONGEST_DEVICE
 from kafila_sidecar.session.keeping.keeper import Keeper, kept_sessions
 from kafila_sidecar.session.membership.members import LARGEST_SESSION
 from kafila_sidecar.session.rendezvous.address import parse_address
 from kafila_sidecar.session.rendezvous.code import Code, parse_code
 from kafila_sidecar.session.rendezvous.elsewhere import OfferedRendezvous
+from kafila_sidecar.session.stay import CameBack, Told
 from kafila_sidecar.session.terms import check_terms, context_for, make_terms
 from kafila_sidecar.versions import own_versions
 from kafila_sidecar.weights.checkpoint import Checkpoint
@@ -72,15 +74,16 @@ async def _build(config: Config, stack: AsyncExitStack) -> "LocalNode":
     further = parse_servers(config.stun)
     mlx = MlxThread(openblas=config.openblas)
     stack.callback(mlx.close)
-    endpoint = Endpoint.open()
+    endpoint = open_where_it_was(config.data)
     stack.push_async_callback(endpoint.close)
     monitor = NetworkMonitor(endpoint, map_port=partial(keep_mapped, Transport.UDP) if config.port_mapping else None)
+    sessions, pending = Sessions(), PendingJoins()
     embedded = EmbeddedRendezvous(
         folder=config.data / "rendezvous",
         stack=await stack.enter_async_context(AsyncExitStack()),  # outlives sessions, which say goodbye through it
         map_port=keep_mapped if config.port_mapping else None,
+        is_needed=sessions.may_be_at,
     )
-    sessions, pending = Sessions(), PendingJoins()
     measuring = Measuring(mlx=mlx, folder=config.data / "measurements", reserved=sessions.promised_bytes)
     equipment = Equipment(
         mlx=mlx,
@@ -95,6 +98,7 @@ async def _build(config: Config, stack: AsyncExitStack) -> "LocalNode":
     stack.callback(tasks.create_task(monitor.run(), name="network monitor").cancel)
     stack.callback(sessions.stop_all)
     monitor.listen(Listener((), sessions.moved))
+    endpoint.answer(sessions.called)
     node = LocalNode(config, equipment, embedded, sessions, pending, tasks)
     await node.recall()
     return node
@@ -156,13 +160,17 @@ class LocalNode:
         checkpoint = await self._models.open(request.model, bits=request.quantize_bits)
         await try_text(checkpoint.small_files, model=request.model)
         rendezvous = request.rendezvous or self._config.rendezvous
-        address, note = (parse_address(rendezvous), "") if rendezvous else await self._embedded.start()
-        terms = make_terms(request, checkpoint, rendezvous_at_host=not rendezvous)
-        name = request.name or self._config.name
-        channel = await joining.found(rendezvous=address, terms=terms, name=name, local=self._local())
-        model = request.model if terms.folder else ""
-        channel.keeper.note(lend_bytes=request.memory_bytes, note=note, model=model)
-        return self._take_part(channel, checkpoint)
+        async with AsyncExitStack() as stack:
+            if rendezvous:
+                address, note = parse_address(rendezvous), ""
+            else:
+                address, note = await stack.enter_async_context(self._embedded.lent())
+            terms = make_terms(request, checkpoint, rendezvous_at_host=not rendezvous)
+            name = request.name or self._config.name
+            channel = await joining.found(rendezvous=address, terms=terms, name=name, local=self._local())
+            model = request.model if terms.folder else ""
+            channel.keeper.note(lend_bytes=request.memory_bytes, note=note, model=model)
+            return self._take_part(channel, checkpoint)
 
     async def open(self, request: pb.OpenSessionRequest) -> pb.Offer:
         """Proves a code and says what joining would mean.
@@ -341,8 +349,8 @@ class LocalNode:
         """Where this machine would open another room for a session whose rendezvous is gone."""
         if self._config.rendezvous:
             yield OfferedRendezvous(parse_address(self._config.rendezvous), at_host=False)
-        address, note = await self._embedded.start()
-        yield OfferedRendezvous(address, at_host=True, note=note)
+        async with self._embedded.lent() as (address, note):
+            yield OfferedRendezvous(address, at_host=True, note=note)
 
     async def _lend(self, most_bytes: int) -> int:
         """What this machine lends to one more session: what is usable, less what its sessions hold or wait for."""
@@ -356,22 +364,28 @@ class LocalNode:
         return self._sit_down(channel.keeper, participation, changes).snapshot()
 
     def _sit_down(self, keeper: Keeper, present: Participation | None, changes: Changes) -> Seat:
+        calling = Calling(keeper, self._equipment.endpoint.send)
         seat = Seat(
             keeper=keeper,
             changes=changes,
             present=present,
-            come_back=self._come_back,
+            come_back=partial(self._come_back, calling),
             take_part=self._take_part_again,
+            take_leave=self._take_leave,
             spoken=self._spoken,
         )
-        self._sessions.run(seat, self._tasks)
+        self._sessions.run(seat, calling, self._tasks)
         return seat
 
-    async def _come_back(self, keeper: Keeper, told: Told, moved: asyncio.Event) -> CameBack:
+    async def _come_back(self, calling: Calling, keeper: Keeper, told: Told, moved: asyncio.Event) -> CameBack:
         kept = keeper.kept
-        if kept.log.terms.rendezvous_at_host and kept.log.founder == kept.name:
-            await self._embedded.start()  # the one where the others look
-        return await come_back(keeper=keeper, local=self._local(), told=told, moved=moved)
+        if any(self._embedded.is_own(place.address) for place in kept.places):
+            address, note = await self._embedded.start()  # where the others look, or hear that they have to
+            keeper.note(places=kept.known_as(address).places, note=note)
+        return await come_back(keeper=keeper, local=self._local(), told=told, moved=moved, calling=calling)
+
+    async def _take_leave(self, keeper: Keeper) -> None:
+        await take_leave(keeper=keeper, local=self._local())
 
     async def _take_part_again(self, back: CameBack, keeper: Keeper, changes: Changes) -> Participation:
         terms, model = keeper.kept.log.terms, keeper.kept.model

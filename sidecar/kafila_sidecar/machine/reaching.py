@@ -82,6 +82,7 @@ class Reaching:
     def announced(self, peer: str, candidates: Sequence[Candidate]) -> None:
         """A member's candidates are these now; a link that stands or is being made takes note."""
         if member := self._member(peer):
+            self._channel.keeper.reached(member, [candidate.target for candidate in candidates])
             self._endpoint.announced(
                 session=self._channel.session,
                 key=self._channel.link_key(member),

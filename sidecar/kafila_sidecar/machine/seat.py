@@ -1,6 +1,7 @@
 """This machine's seat in one session: taken while it takes part, kept while it is away and comes back by itself."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
@@ -13,12 +14,12 @@ from kafila_sidecar.machine.participation import Participation
 from kafila_sidecar.machine.watching import Changes, Shown, Snapshots
 from kafila_sidecar.serving.intake.question import Question
 from kafila_sidecar.session import snapshot
-from kafila_sidecar.session.comeback import CameBack, Outside, Told
 from kafila_sidecar.session.coordination.effects import Fault
 from kafila_sidecar.session.coordination.states import Ending, State
 from kafila_sidecar.session.driving.changes import Change
 from kafila_sidecar.session.keeping.keeper import Keeper
 from kafila_sidecar.session.rendezvous.code import Code
+from kafila_sidecar.session.stay import CameBack, Outside, Told
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +29,7 @@ RETRY_S = 10.0  # before a model that could not be opened is opened again
 TRIED_S = 3600.0  # a wrong clock is right by then: a session that was left alone for too long is given up
 
 ComeBack = Callable[[Keeper, Told, asyncio.Event], Awaitable[CameBack]]
+TakeLeave = Callable[[Keeper], Awaitable[None]]
 TakePart = Callable[[CameBack, Keeper, Changes], Awaitable[Participation]]
 """Raises KafilaError while the model can't be opened."""
 
@@ -43,6 +45,7 @@ class Seat:
         present: Participation | None,
         come_back: ComeBack,
         take_part: TakePart,
+        take_leave: TakeLeave,
         spoken: Callable[[Code], str],
     ) -> None:
         """`present`: None where it is away at first. `spoken`: a code as people pass it on here."""
@@ -53,6 +56,7 @@ class Seat:
         self._present = present
         self._come_back = come_back
         self._take_part = take_part
+        self._take_leave = take_leave
         self._spoken = spoken
         self._snapshots = Snapshots(changes, self.snapshot)
         self._waits = "comes back"
@@ -141,6 +145,9 @@ class Seat:
             await asyncio.wait([self._coming])
             self._note_bug(self._coming)
             self._is_over = self._coming.cancelled() or self._fault is not None
+            if self._is_leaving:
+                with contextlib.suppress(KafilaError):
+                    await self._take_leave(self.keeper)
         finally:
             giving_up.cancel()
             self._coming.cancel()

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,27 @@ async def test_start_when_it_ran_before_then_it_is_where_it_was_and_rooms_are_fo
             assert after == before
         again = await enter_again(after, place)
         await again.aclose()
+
+
+@pytest.mark.parametrize("needed", [False, True])
+async def test_lent_when_it_is_given_back_then_it_serves_only_where_a_session_needs_it(
+    tmp_path: Path, needed: bool
+) -> None:
+    async with AsyncExitStack() as stack:
+        embedded = EmbeddedRendezvous(
+            folder=tmp_path / "rendezvous", stack=stack, map_port=no_router, is_needed=lambda _: needed
+        )
+        async with embedded.lent() as (address, _):
+            async with embedded.lent():
+                pass
+            await (await open_room(address)).aclose()  # somebody else still has it
+        if needed:
+            await (await open_room(address)).aclose()
+        else:
+            with pytest.raises(Unavailable):
+                await open_room(address)
+            assert (await embedded.start())[0] == address
+            await (await open_room(address)).aclose()
 
 
 async def test_start_when_its_key_can_not_be_kept_then_a_typed_error(tmp_path: Path) -> None:
@@ -154,3 +176,13 @@ async def test_start_when_the_router_offers_nothing_then_it_goes_on_soon(silent:
             patience_s=0.1,
         )
         assert "this network only" in (await embedded.start())[1]
+
+
+async def test_own_when_it_is_asked_for_then_it_is_known_by_its_certificate_wherever_it_serves(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        embedded = EmbeddedRendezvous(folder=tmp_path / "rendezvous", stack=stack, map_port=no_router)
+        assert not embedded.is_own(RendezvousAddress("192.0.2.1", 7770, "jlyz4dfazcnx7dpb4mdg"))
+        address, _ = await embedded.start()
+    beside = EmbeddedRendezvous(folder=tmp_path / "rendezvous", stack=AsyncExitStack(), map_port=no_router)
+    assert beside.is_own(replace(address, host="192.0.2.99", port=1))
+    assert not beside.is_own(replace(address, fingerprint=None, insecure=True))

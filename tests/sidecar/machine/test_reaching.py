@@ -1,7 +1,7 @@
 """Two members of a real session at a real rendezvous, linked over loopback: by every kind of path."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -193,7 +193,7 @@ async def test_relay_when_the_session_has_another_rendezvous_then_links_use_the_
     def passes(port: int) -> Passes:
         return lambda target: direct or target[1] in ports
 
-    async def elsewhere() -> AsyncIterator[OfferedRendezvous]:
+    async def elsewhere() -> AsyncGenerator[OfferedRendezvous, None]:
         yield OfferedRendezvous(Place(HOST, serving.port, serving.fingerprint), at_host=False)
 
     serving = await new.start()

@@ -15,11 +15,11 @@ from kafila_sidecar.machine.participation import Participation
 from kafila_sidecar.machine.seat import Seat
 from kafila_sidecar.machine.watching import Changes
 from kafila_sidecar.serving.intake.question import Question
-from kafila_sidecar.session.comeback import CameBack, Outside, Told
 from kafila_sidecar.session.coordination.effects import Fault
 from kafila_sidecar.session.coordination.states import Ending
 from kafila_sidecar.session.driving.changes import Change
 from kafila_sidecar.session.keeping.keeper import Keeper
+from kafila_sidecar.session.stay import CameBack, Outside, Told
 from tests.sidecar.session.keeping.test_keeping import kept
 
 
@@ -88,12 +88,14 @@ class Chair:
         self.way: asyncio.Queue[Exception | None] = asyncio.Queue()
         self.tried = 0
         self.closed = 0
+        self.goodbyes = 0
         self.seat = Seat(
             keeper=self.keeper,
             changes=self.changes,
             present=self._part() if present else None,
             come_back=self._come_back,
             take_part=self._take_part,
+            take_leave=self._take_leave,
             spoken=str,
         )
         self.running = asyncio.create_task(self.seat.run())
@@ -115,6 +117,9 @@ class Chair:
 
     async def _take_part(self, back: CameBack, keeper: Keeper, changes: Changes) -> Participation:
         return self._part()
+
+    async def _take_leave(self, keeper: Keeper) -> None:
+        self.goodbyes += 1
 
     async def aclose(self) -> None:
         self.closed += 1
@@ -192,6 +197,15 @@ async def test_seat_when_left_while_it_sleeps_then_it_is_over_at_once(tmp_path: 
     chair.seat.leave()
     await asyncio.wait_for(chair.running, 5)
     assert (chair.states, chair.seat.is_open, left(tmp_path)) == ("closed", False, [])
+    assert chair.goodbyes == 1
+
+
+async def test_seat_when_the_service_stops_while_it_sleeps_then_nobody_hears_a_goodbye(tmp_path: Path) -> None:
+    chair = Chair(tmp_path, present=False)
+    await soon()
+    chair.seat.stop()
+    await asyncio.wait_for(chair.running, 5)
+    assert chair.goodbyes == 0
 
 
 @pytest.mark.parametrize("present", [True, False])

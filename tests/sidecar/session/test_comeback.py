@@ -2,22 +2,28 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from kafila_proto import ring_pb2
 from kafila_sidecar.errors import KafilaError
+from kafila_sidecar.net.candidates import Address
 from kafila_sidecar.session.admission.gathering import GatheringPace
+from kafila_sidecar.session.calling.calling import Calling
 from kafila_sidecar.session.channel.channel import Channel
-from kafila_sidecar.session.channel.events import MemberJoined, MemberRemoved, MessageFrom
-from kafila_sidecar.session.comeback import CameBack, Outside, come_back
+from kafila_sidecar.session.channel.events import HostChanged, MemberJoined, MemberRemoved, MessageFrom
+from kafila_sidecar.session.comeback import come_back, take_leave
 from kafila_sidecar.session.join import approach, found
 from kafila_sidecar.session.keeping.keeper import Keeper, kept_sessions
+from kafila_sidecar.session.keeping.kept import KeptPlace
 from kafila_sidecar.session.opening import JoinDeadlines, Local
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress
 from kafila_sidecar.session.rendezvous.code import Code
+from kafila_sidecar.session.rendezvous.mailbox import open_room
+from kafila_sidecar.session.stay import CameBack, Outside
 from tests.sidecar.session.channel_world import TERMS, VERSIONS, rendezvous
 from tests.sidecar.session.trust_world import go
 
@@ -31,6 +37,7 @@ class Home:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.channel: Channel | None = None
+        self.calling: Calling | None = None  # answers, once somebody may call
         self.heard: list[object] = []
         self.waits: list[str] = []
         self._news = asyncio.Event()
@@ -61,9 +68,10 @@ class Home:
 
     async def restart(self) -> CameBack:
         keeper = self.kept()
-        back = await asyncio.wait_for(
-            come_back(keeper=keeper, local=self.local, told=self.waits.append, moved=asyncio.Event()), PATIENCE_S
+        coming = come_back(
+            keeper=keeper, local=self.local, told=self.waits.append, moved=asyncio.Event(), calling=self.calling
         )
+        back = await asyncio.wait_for(coming, PATIENCE_S)
         self._run(back.channel)
         return back
 
@@ -208,3 +216,129 @@ async def test_member_when_nobody_is_there_then_it_says_for_whom_it_waits(homes:
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(homes[1].restart(), 1.0)
     assert homes[1].waits[-1] == "waits for hal, bob"
+
+
+async def test_leave_when_this_machine_was_on_its_way_back_then_the_host_hears_it_and_nobody_waits_for_it(
+    homes: list[Home],
+) -> None:
+    host, ada, bob = homes
+    await ada.crash()
+    await take_leave(keeper=ada.kept(), local=ada.local)
+    await host.hears(MemberRemoved, "left")
+    await bob.hears(MemberRemoved, "left")
+    with pytest.raises(Outside, match="ask for its code"):
+        await ada.restart()
+
+
+async def test_leave_when_all_were_on_their_way_back_then_the_host_goes_on_without_who_left(homes: list[Home]) -> None:
+    host, ada, bob = homes
+    for one in homes:
+        await one.crash()
+    back = asyncio.create_task(host.restart())
+    await asyncio.sleep(0.2)
+    await take_leave(keeper=ada.kept(), local=ada.local)
+    assert (await back).leads
+    assert names(host) == ["bob", "hal"]
+    await bob.restart()
+    assert names(bob) == ["bob", "hal"]
+
+
+async def test_leave_when_nobody_hears_it_then_it_ends_in_a_few_seconds(homes: list[Home]) -> None:
+    for one in homes:
+        await one.crash()
+    await asyncio.wait_for(take_leave(keeper=homes[1].kept(), local=homes[1].local), 10.0)
+
+
+class Wire:
+    """Carries calls to whoever has that address now."""
+
+    def __init__(self) -> None:
+        self.at: dict[Address, Home] = {}
+
+    def plug(self, home: Home, address: Address) -> None:
+        self.at = {one: other for one, other in self.at.items() if other is not home}
+        self.at[address] = home
+        keeper = home.here.keeper if home.channel is not None else home.kept()
+        home.calling = Calling(keeper, lambda datagrams, target: self._carry(datagrams, address, target))
+
+    def _carry(self, datagrams: Sequence[bytes], source: Address, target: Address) -> None:
+        home = self.at.get(target)
+        if home is not None and home.calling is not None:
+            for datagram in datagrams:
+                asyncio.get_running_loop().call_soon(home.calling.receive, datagram, source)
+
+
+def at(number: int) -> Address:
+    return f"192.0.2.{number}", 4000
+
+
+def say_where(homes: list[Home]) -> None:
+    """Everybody keeps where the others are, `at` 1, 2, …"""
+    for one in homes:
+        for number, other in enumerate(homes, 1):
+            if other is not one:
+                one.here.keeper.reached(other.here.residence.me, [at(number)])
+        one.here.keeper.note()
+
+
+@pytest.mark.parametrize("by", ["a call", "the host in the old room"])
+async def test_host_when_the_others_moved_while_it_was_away_then_it_hears_where_and_is_a_member(
+    tmp_path: Path, by: str
+) -> None:
+    """Its own old rendezvous is there, where it finds nobody who takes it back."""
+    homes = [Home(tmp_path / name) for name in ("hal", "ada", "bob")]
+    host, ada, bob = homes
+    wire = Wire()
+    async with rendezvous(tls=True) as old, rendezvous(tls=True) as new:
+        await host.found(old)
+        for one in (ada, bob):
+            await one.join(host.here.code)
+        await ada.hears(MemberJoined, "bob")
+        say_where(homes)
+        await host.crash()
+        for one in (ada, bob):
+            one.here.vote("ada")
+        await ada.hears(HostChanged)
+        await bob.hears(HostChanged)
+        moved = await open_room(new)
+        ada.here.residence.settle(moved, ring_pb2.Moved(number=1, address=str(new), room=moved.place.room, since=9), "")
+        if by == "a call":
+            ada.here.keeper.note(places=ada.here.keeper.kept.places[:1])  # it knows of no old room
+            for number, one in ((7, host), (2, ada), (3, bob)):
+                wire.plug(one, at(number))
+        await host.restart()
+        assert host.here.rendezvous.address == new
+        assert host.here.host == ada.here.host == "ada"
+        assert names(host) == ["ada", "bob", "hal"]
+        for one in homes:
+            with contextlib.suppress(KafilaError):
+                await one.crash()
+
+
+async def test_session_when_its_rendezvous_has_another_address_after_a_power_cut_then_all_meet_there(
+    tmp_path: Path,
+) -> None:
+    """The host's machine has another address, and its rendezvous with it: the others hear so at theirs."""
+    homes = [Home(tmp_path / name) for name in ("hal", "ada")]
+    host, ada = homes
+    wire = Wire()
+    async with rendezvous(tls=True) as old:
+        await host.found(old)
+        await ada.join(host.here.code)
+        say_where(homes)
+        for one in homes:
+            await one.crash()
+    async with rendezvous(tls=True) as new:
+        room = await open_room(new)
+        keeper = host.kept()
+        keeper.note(places=(KeptPlace(new, room.place),))
+        await room.aclose()
+        for number, one in ((7, host), (2, ada)):
+            wire.plug(one, at(number))
+        backs = await asyncio.gather(host.restart(), ada.restart())
+        assert [back.leads for back in backs] == [True, False]
+        assert ada.here.rendezvous.address == new
+        assert names(host) == names(ada) == ["ada", "hal"]
+        for one in homes:
+            with contextlib.suppress(KafilaError):
+                await one.crash()

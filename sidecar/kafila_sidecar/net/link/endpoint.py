@@ -2,7 +2,8 @@
 
 A datagram is told apart by its first byte (RFC 9443): 0–3 is STUN, 8–15 the relay's, 64 and up is QUIC. STUN finds its
 link by the name in USERNAME or by its transaction, QUIC by its destination connection id; addresses may change
-underneath. What the relay carries is unwrapped here and then treated alike, with the channel's path as its source.
+underneath. 4 is the call of a member that looks for its session. What the relay carries is unwrapped here and then
+treated alike, with the channel's path as its source.
 """
 
 import asyncio
@@ -36,6 +37,7 @@ log = logging.getLogger(__name__)
 
 SMALLEST_KEY_BYTES = 16
 _STUN_LAST = 3
+_CALL = 4
 _QUIC_FIRST = 64
 _LONG_HEADER = 0x80
 _LONG_HEADER_CID = 6  # first byte, version, length of the destination connection id
@@ -43,6 +45,10 @@ _LONG_HEADER_CID = 6  # first byte, version, length of the destination connectio
 
 Strays = Callable[[bytes, Address], bool]
 """Takes a STUN message that belongs to no link; true when it was waited for."""
+
+
+Calls = Callable[[bytes, Address], bool]
+"""Takes a call; true when a member made it."""
 
 
 class Endpoint:
@@ -61,6 +67,7 @@ class Endpoint:
         self._relay_paths: dict[str, Address] = {}  # by the pair's name, too
         self._relaying = Relaying(self._udp.send, lambda datagram, source: self.deliver([(datagram, source)]))
         self._strays: Strays | None = None
+        self._calls: Calls = lambda _, __: False
 
     @classmethod
     def open(cls, *, host: str | None = None, port: int = 0) -> "Endpoint":
@@ -165,6 +172,10 @@ class Endpoint:
         """From now on `strays` gets each STUN response that belongs to no link; None: nobody does."""
         self._strays = strays
 
+    def answer(self, calls: Calls) -> None:
+        """From now on `calls` gets each call."""
+        self._calls = calls
+
     # ---- Private.
 
     async def _until_ready(
@@ -241,6 +252,8 @@ class Endpoint:
 
     def _is_awaited(self, datagram: bytes, source: Address) -> bool:
         """Whether it answers a question of the node's own, and was given to who asked."""
+        if datagram and datagram[0] == _CALL:
+            return self._calls(datagram, source)
         is_stun = bool(datagram) and datagram[0] <= _STUN_LAST
         return is_stun and self._strays is not None and self._strays(datagram, source)
 

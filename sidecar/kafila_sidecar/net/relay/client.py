@@ -122,6 +122,11 @@ class RelayClient:
         """All channels, when this node's network has changed."""
         return [Send(datagram, end.server) for end in self._ends.values() for datagram in end.bind_again(now)]
 
+    def bind_anew(self, server: Address, now: float) -> list[Output]:
+        """All channels at this address of a relay, which knows nothing of what was asked before."""
+        ends = [end for end in self._ends.values() if end.server == server]
+        return [Send(datagram, server) for end in ends for datagram in end.bind_anew(now)]
+
     def wrap(self, datagrams: Sequence[bytes], path: Address) -> tuple[list[bytes], Address] | None:
         """Datagrams for the relay and its address; None while the path is not bound: they are lost."""
         end = self._ends.get(path)

@@ -212,15 +212,15 @@ class Relaying:
         server = stream_server(number)
         stream = access.open_stream(
             lambda datagram: self._deliver(datagram, server),
-            lambda: self._opened_stream(),
+            lambda: self._opened_stream(server),
         )
         self._stream_of[access.server] = server
         self._streams[server] = stream, self._loop.create_task(stream.run(), name="relay stream")
         return server
 
-    def _opened_stream(self) -> None:
+    def _opened_stream(self, server: Address) -> None:
         """The relay knows nothing of those who came by an earlier stream."""
-        self._act(self._client.bind_again(self._loop.time()))
+        self._act(self._client.bind_anew(server, self._loop.time()))
 
     def _close_unused_streams(self) -> None:
         wanted = {channel.access.server for channel in self._channels.values() if channel.carriage.by_stream}

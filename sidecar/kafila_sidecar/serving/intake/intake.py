@@ -23,6 +23,7 @@ from kafila_sidecar.serving.intake.limits import (
 )
 from kafila_sidecar.serving.intake.prompt import Framer
 
+NOTHING_TOLD = ring_pb2.Replay()
 DEFAULT_KEEP_TOKENS = 4  # Ollama's num_keep
 
 
@@ -77,7 +78,7 @@ class Intake:
         vocabulary = self._vocabulary
         options = resolve(given_options(request.options), vocabulary.generation_config)
         stops = StopStrings(request.options.stop)
-        if replay.beginning.prompt:
+        if replay != NOTHING_TOLD:
             check_replay(replay, limits, vocabulary.size)
             tokens: Sequence[int] = list(replay.beginning.prompt)
             options = replace(options, seed=replay.beginning.seed)

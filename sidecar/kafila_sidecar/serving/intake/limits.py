@@ -1,5 +1,6 @@
 """Within which limits a request is answered, and what is refused before anything is computed. Pure."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,9 +53,13 @@ def refuse_unsupported(request: pb.GenerateRequest) -> None:
 
 def check_replay(replay: ring_pb2.Replay, limits: AnswerLimits, vocabulary_size: int) -> None:
     """Raises InvalidInput for an answer so far that no run of this session can have told."""
+    if not replay.beginning.prompt:
+        raise InvalidInput("an answer so far without the prompt that it began with")
     ids = (*replay.beginning.prompt, *replay.answer)
     if len(ids) > limits.context_tokens:
         raise InvalidInput(f"an answer of {len(ids)} tokens with its prompt, in a context of {limits.context_tokens}")
+    if not all(0.0 <= seconds < math.inf for seconds in (replay.prompt_s, replay.output_s)):
+        raise InvalidInput("an answer so far took a time that is none")
     if max(ids) >= vocabulary_size:
         raise InvalidInput(f"token {max(ids)} in an answer so far, of a model that has {vocabulary_size}")
 

@@ -12,6 +12,7 @@ from kafila_sidecar.errors import Exhausted
 from kafila_sidecar.serving.intake.intake import Intake, PreparedRequest
 from kafila_sidecar.serving.intake.question import Question, Told
 
+TOKENS_AT_ONCE = 64  # of an answer that goes on: each may cost as many steps as there are stop strings
 MOST_REQUESTS = 1024  # running, waiting, and answered but not read to the end yet
 
 
@@ -66,9 +67,12 @@ class Generation:
         length = len(self.answer) + 1
         return bool(self.asked.limits.reason_to_stop(len(self.asked.prompt) + length, length))
 
-    def replay(self, answer: Sequence[int]) -> None:
-        """Takes in what was told before: sampler, text and stop strings are then as if it had been picked here."""
-        for token in answer:
+    async def replay(self, answer: Sequence[int]) -> None:
+        """Takes in what was told before: sampler, text and stop strings are then as if it had been picked here. Others
+        have their turns meanwhile."""
+        for at, token in enumerate(answer, 1):
+            if at % TOKENS_AT_ONCE == 0:
+                await asyncio.sleep(0)
             self.asked.sampler.take(token)
             self._framed(self._text_of(token))
 
@@ -141,10 +145,10 @@ class RequestTable:
         try:
             async with self._entering[question.asker]:
                 asked = await self._intake.prepare(question.request, question.replay)
+                generation = Generation(next(self._numbers), asked, question.key)
+                await generation.replay(question.replay.answer)
         finally:
             self._opening -= 1
-        generation = Generation(next(self._numbers), asked, question.key)
-        generation.replay(question.replay.answer)
         self._generations[generation.number] = self._latest[question.key] = generation
         return generation
 

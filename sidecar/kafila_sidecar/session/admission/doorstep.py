@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from google.protobuf.message import DecodeError, Message
 
 from kafila_proto import ring_pb2
-from kafila_sidecar.errors import InvalidInput, KafilaError
+from kafila_sidecar.errors import Denied, InvalidInput, KafilaError, NotFound
 from kafila_sidecar.session.admission.host import AdmissionAnswer
 from kafila_sidecar.session.admission.pake import Entropy
 from kafila_sidecar.session.admission.proving import (
     ANSWERER_CONTEXT,
+    CHALLENGE,
     PROOF,
+    REFUSAL,
     RETURNER_CONTEXT,
     WAIT,
     WELCOME,
@@ -32,14 +34,15 @@ from kafila_sidecar.session.membership.members import Member
 from kafila_sidecar.session.membership.seal import Sealer
 
 KNOCK_TTL_S = 60.0
-MOST_KNOCKS = 64
+MOST_KNOCKS = 128  # one for each place in a room, or who was put out could take those of others by their names
 
 STEPS = frozenset({"knock", "proof"})  # that come to this side
 
 
 @dataclass(frozen=True, slots=True)
 class ProvedMember:
-    """A member that was in the session stands at the door of this mailbox; answer by `welcome`, `wait` or `refuse`."""
+    """A member that was in the session stands at the door of this mailbox; answer by `welcome`, `wait`, `direct` or
+    `refuse`."""
 
     mailbox: int
     member: Member  # as it was admitted first
@@ -93,10 +96,18 @@ class Doorstep:
         body = ring_pb2.WaitBody(signature=self._identity.sign(WAIT, proved.keys.transcript))
         return AdmissionAnswer(proved.mailbox, ring_pb2.Admission(wait=self._seal(proved.keys, body)))
 
+    def direct(self, proved: ProvedMember, room: ring_pb2.SessionRoom) -> AdmissionAnswer:
+        """The session is in another room, whose host takes it back."""
+        return AdmissionAnswer(proved.mailbox, ring_pb2.Admission(moved_to=self._seal(proved.keys, room)))
+
     def refuse(self, proved: ProvedMember, error: KafilaError) -> AdmissionAnswer:
-        """In words for its owner. By PERMISSION_DENIED and NOT_FOUND it knows that it can't ever come back."""
-        refusal = ring_pb2.Refusal(code=error.code, sentence=str(error))
-        return AdmissionAnswer(proved.mailbox, ring_pb2.Admission(refused=self._seal(proved.keys, refusal)))
+        """In words for its owner. By PERMISSION_DENIED and NOT_FOUND, with the log, it knows that it can't ever come
+        back."""
+        body = ring_pb2.RefusedBody(refusal=ring_pb2.Refusal(code=error.code, sentence=str(error)))
+        if isinstance(error, Denied | NotFound):
+            body.log.extend(self._log().until_gone(proved.member))
+            body.signature = self._identity.sign(REFUSAL, proved.keys.transcript)
+        return AdmissionAnswer(proved.mailbox, ring_pb2.Admission(refused=self._seal(proved.keys, body)))
 
     def check_versions(self, proved: ProvedMember) -> None:
         """Raises Refused when the two can't work together any more."""
@@ -111,7 +122,8 @@ class Doorstep:
         ephemeral = draw_ephemeral(self._entropy)
         keys = answerers_keys(log.session, member, ephemeral=ephemeral, theirs=knock.ephemeral)
         self._knocks[mailbox] = _Knock(member, keys, now + KNOCK_TTL_S)
-        body = ring_pb2.ChallengeBody(log_length=len(log), log_head=log.head, name=self._name)
+        signature = self._identity.sign(CHALLENGE, keys.transcript)
+        body = ring_pb2.ChallengeBody(log_length=len(log), log_head=log.head, name=self._name, signature=signature)
         challenge = ring_pb2.Challenge(ephemeral=public_of(ephemeral), sealed=self._seal(keys, body))
         return AdmissionAnswer(mailbox, ring_pb2.Admission(challenge=challenge))
 

@@ -7,11 +7,13 @@ from typing import TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from kafila_proto import ring_pb2
-from kafila_sidecar.errors import Denied, InvalidInput, KafilaError, from_code
+from kafila_sidecar.errors import Denied, InvalidInput, KafilaError, Refused, from_code
 from kafila_sidecar.session.admission.pake import Entropy
 from kafila_sidecar.session.admission.proving import (
     ANSWERER_CONTEXT,
+    CHALLENGE,
     PROOF,
+    REFUSAL,
     RETURNER_CONTEXT,
     WAIT,
     WELCOME,
@@ -37,6 +39,7 @@ KNOCKER = {
     ("knocked", "challenge"): "proved",
     ("proved", "welcome"): "welcomed",
     ("proved", "wait"): "waits",
+    ("proved", "moved_to"): "directed",
     ("proved", "refused"): "refused",
 }
 
@@ -59,26 +62,52 @@ class AlsoWaits:
 
 @dataclass(frozen=True, slots=True)
 class TurnedAway:
-    """The host's word, whoever it is, in its own sentence."""
+    """Somebody's word, in its own sentence; `for_good`: the host's, or the log says it."""
 
     error: KafilaError
+    for_good: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MovedTo:
+    """The session's room is this one now, somebody says who knows its members."""
+
+    address: str
+    room: int
+
+
+KnockOutcome = ring_pb2.Admission | Welcomed | AlsoWaits | MovedTo | TurnedAway
 
 
 class Knocker:
     """`log` is this member's own, which is not changed."""
 
     def __init__(
-        self, *, log: Log, identity: Identity, versions: Versions, entropy: Entropy, vote_for: VoteFor
+        self,
+        *,
+        log: Log,
+        identity: Identity,
+        versions: Versions,
+        entropy: Entropy,
+        vote_for: VoteFor,
+        leaves: bool = False,
     ) -> None:
+        """`leaves`: this is its goodbye."""
         self.state = "knocked"
         self._log = log
         self._identity = identity
         self._versions = versions
         self._entropy = entropy
         self._vote_for = vote_for
+        self._leaves = leaves
         self._ephemeral = draw_ephemeral(entropy)
         self._answerer: Member | None = None
         self._keys: ExchangeKeys | None = None
+
+    @property
+    def knows_answerer(self) -> bool:
+        """Whether it signed as a member by this one's log."""
+        return self._answerer is not None
 
     def knock(self) -> ring_pb2.Admission:
         """The first step."""
@@ -86,21 +115,23 @@ class Knocker:
         said = token(self._log.session, self._identity.fingerprint, ephemeral)
         return ring_pb2.Admission(knock=ring_pb2.Knock(ephemeral=ephemeral, token=said))
 
-    def receive(self, admission: ring_pb2.Admission) -> ring_pb2.Admission | Welcomed | AlsoWaits | TurnedAway:
+    def receive(self, admission: ring_pb2.Admission) -> KnockOutcome:
         """Takes the other side's step. Raises InvalidInput or Denied for what is none."""
         step = admission.WhichOneof("step") or "nothing"
         if (self.state, step) not in KNOCKER:
             raise InvalidInput(f"{step} does not belong to the state {self.state} of coming back")
         match step:
             case "challenge":
-                outcome: ring_pb2.Admission | Welcomed | AlsoWaits | TurnedAway = self._prove(admission.challenge)
+                outcome: KnockOutcome = self._prove(admission.challenge)
             case "welcome":
                 outcome = self._welcomed(self._open(ring_pb2.WelcomeBody(), admission.welcome))
             case "wait":
                 outcome = self._waits(self._open(ring_pb2.WaitBody(), admission.wait))
+            case "moved_to":
+                room = self._open(ring_pb2.SessionRoom(), admission.moved_to)
+                outcome = MovedTo(room.address, room.room)
             case _:
-                refusal = self._open(ring_pb2.Refusal(), admission.refused)
-                outcome = TurnedAway(from_code(refusal.code, refusal.sentence))
+                outcome = self._refused(self._open(ring_pb2.RefusedBody(), admission.refused))
         self.state = KNOCKER[self.state, step]
         return outcome
 
@@ -114,9 +145,10 @@ class Knocker:
             theirs=challenge.ephemeral,
         )
         said = self._open(ring_pb2.ChallengeBody(), challenge.sealed)
-        self._answerer = log.member(said.name)
-        knows_less = said.log_length < len(log) and log.head_at(said.log_length) == said.log_head
-        is_level = knows_less or (said.log_length, said.log_head) == (len(log), log.head)
+        self._answerer = self._named(said)
+        is_member = self._answerer is not None  # only members learn what is known here, and get votes
+        knows_less = is_member and said.log_length < len(log) and log.head_at(said.log_length) == said.log_head
+        is_level = knows_less or (is_member and (said.log_length, said.log_head) == (len(log), log.head))
         versions = self._versions
         body = ring_pb2.ProofBody(
             signature=identity.sign(PROOF, self._keys.transcript),
@@ -127,9 +159,29 @@ class Knocker:
             oldest_protocol=versions.protocols.oldest,
             entries=log.entries[said.log_length :] if knows_less else (),
             vote=self._vote_for(said.name) if is_level else b"",
+            leaves=self._leaves,
         )
         sealer = Sealer(self._keys.returner_seal, RETURNER_CONTEXT, self._entropy)
         return ring_pb2.Admission(proof=sealer.seal(body.SerializeToString()))
+
+    def _named(self, said: ring_pb2.ChallengeBody) -> Member | None:
+        """Who answers; None for who is no member as far as is known here. Raises Denied for another one's name."""
+        member = self._log.member(said.name)
+        if member is not None:
+            verify(public_key_of(member.certificate), CHALLENGE, self._transcript, said.signature)
+        return member
+
+    def _refused(self, body: ring_pb2.RefusedBody) -> TurnedAway:
+        """Whoever knows this member's keys can say that it is out; it believes the log, or the host by the log."""
+        error = from_code(body.refusal.code, body.refusal.sentence)
+        if not body.log:
+            return TurnedAway(Refused(str(error)), for_good=False)
+        log = replay(self._log.session, body.log)
+        check_goes_on(self._log, log, self._identity)
+        if log.is_out(self._identity.fingerprint):
+            return TurnedAway(Denied(str(error)), for_good=True)
+        verify(public_key_of(log.now.host_member.certificate), REFUSAL, self._transcript, body.signature)
+        return TurnedAway(error, for_good=True)
 
     def _welcomed(self, body: ring_pb2.WelcomeBody) -> Welcomed:
         log = replay(self._log.session, body.log)

@@ -17,7 +17,14 @@ from kafila_sidecar.session.membership.members import Member
 
 EPHEMERAL_BYTES = 32
 
-PROOF, WELCOME, WAIT = b"coming back", b"welcome back", b"coming back too"  # what is signed, by purpose
+# What is signed, by purpose.
+CHALLENGE, PROOF, WELCOME, WAIT, REFUSAL = (
+    b"who comes back",
+    b"coming back",
+    b"welcome back",
+    b"coming back too",
+    b"not coming back",
+)
 RETURNER_CONTEXT, ANSWERER_CONTEXT = b"kafila return, member", b"kafila return, host"
 
 

@@ -8,7 +8,7 @@ return get the latest ones again.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable
 
 from google.protobuf.message import DecodeError
 
@@ -27,16 +27,17 @@ from kafila_sidecar.session.channel.events import (
     MessageFrom,
     Outvoted,
     RoomMoved,
-    WentAstray,
 )
+from kafila_sidecar.session.channel.following import Following
 from kafila_sidecar.session.channel.gossip import Forward
-from kafila_sidecar.session.channel.moving import TRIAL_S, Mover
+from kafila_sidecar.session.channel.moving import TRIAL_S
+from kafila_sidecar.session.channel.old_rooms import OldRooms
 from kafila_sidecar.session.channel.presence import Presence
 from kafila_sidecar.session.channel.queue import EventQueue
 from kafila_sidecar.session.channel.reception import Reception
 from kafila_sidecar.session.channel.replica import HostForked, Replica
+from kafila_sidecar.session.channel.residence import Residence
 from kafila_sidecar.session.channel.upkeep import Acts, Upkeep
-from kafila_sidecar.session.channel.whereabouts import Whereabouts
 from kafila_sidecar.session.keeping.keeper import Keeper
 from kafila_sidecar.session.keeping.kept import KeptPlace
 from kafila_sidecar.session.membership.identity import Identity
@@ -57,8 +58,6 @@ from kafila_sidecar.session.rendezvous.mailbox import Mailbox
 logger = logging.getLogger(__name__)
 
 GOODBYE_DEADLINE_S = 2.0
-OLD_MAIL_S = 2.0  # until what was written before has come
-ROLL_CALL_S = 3.0  # how long members have to say that they are with a host which was voted out
 LONGEST_ABSENCE_S = LONGEST_PAUSE_S + 3.0  # a member's next try to attend, and the call itself
 
 
@@ -79,23 +78,27 @@ class Channel:
     ) -> None:
         """`guesses`, `versions` and `elsewhere` are for the host, at once or as a successor; `keeper` writes down what
         coming back needs."""
-        self.note: str | None = None  # who can reach the rendezvous, once this member has moved the session to one
-        self._mailbox = mailbox
         self._replica = replica
         self._upkeep = Upkeep(replica)
-        self._where = Whereabouts(self.founder if self.terms.rendezvous_at_host else "")
-        self._mover = Mover(self, self._where, elsewhere, trial_s)
+        self.residence = Residence(
+            replica=replica,
+            mailbox=mailbox,
+            elsewhere=elsewhere,
+            trial_s=trial_s,
+            say=lambda control: self._perform(self._upkeep.write(control)),
+            arrived=self._arrived,
+        )
+        self._mover, self._where = self.residence.mover, self.residence.where
+        self._old_rooms = OldRooms(replica=replica, versions=versions, places=lambda: self.keeper.kept.places)
         self._delivery = Delivery(mailbox, self._where)
         self._events = EventQueue()
         self._presence = Presence(absence_s)
         self._loop = asyncio.get_running_loop()
-        self._has_room = True  # the rendezvous knows it
         self._runs = False
         self._group: asyncio.TaskGroup | None = None
         self._attending: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
-        self._removals: dict[str, str] = {}  # put off meanwhile, with their reasons
-        self._outvoted: asyncio.TimerHandle | None = None  # until the others have said with whom they are
+        self._following = Following(replica=replica, upkeep=self._upkeep, perform=self._perform, fail=self._fail)
         self._fault: KafilaError | None = None
         self._reception = Reception(
             replica=replica,
@@ -150,7 +153,12 @@ class Channel:
     @property
     def rendezvous(self) -> Mailbox:
         """This member's mailbox there, through which it reaches the relay too."""
-        return self._mailbox
+        return self.residence.mailbox
+
+    @property
+    def note(self) -> str | None:
+        """Who can reach the rendezvous, once this member has moved the session to one."""
+        return self.residence.note
 
     def mailbox_of(self, member: Member) -> int | None:
         """Its number in the present room; None while it is not known to be there."""
@@ -164,7 +172,7 @@ class Channel:
     @property
     def has_room(self) -> bool:
         """Whether the rendezvous knows this session, as far as is known."""
-        return self._has_room
+        return self.residence.is_known
 
     def link_key(self, member: Member) -> bytes:
         """What this member and that one share, for `Endpoint.connect`; 32 bytes that nobody else knows."""
@@ -177,18 +185,18 @@ class Channel:
     @property
     def code(self) -> Code | None:
         """By which newcomers join now; the host's only, and only while the room exists."""
-        return self._reception.code if self._has_room else None
+        return self._reception.code if self.has_room else None
 
     def is_at(self, code: Code) -> bool:
         """Whether a code's number and address are those of this session's room."""
-        return self._has_room and (code.room, code.address) == (self._mailbox.place.room, self._mailbox.address)
+        return self.residence.is_at(code)
 
     @property
     def joining(self) -> str:
         """ "open", "locked", "unreachable" while the rendezvous does not answer or knows the room no more, or on the
         host "paused": the code was guessed wrongly too often."""
         state = self._reception.state
-        is_unreachable = not (self._presence.attended and self._has_room)
+        is_unreachable = not (self._presence.attended and self.has_room)
         return "unreachable" if is_unreachable and state != "locked" else state
 
     async def run(self) -> None:
@@ -198,14 +206,16 @@ class Channel:
             async with asyncio.TaskGroup() as self._group:
                 serving = [self._group.create_task(part) for part in (self._delivery.run(), self._mover.run())]
                 self._attending = self._group.create_task(self._attend())
+                self._old_rooms.look(self._group)
                 await self._closing.wait()
                 self._mover.stop()
+                self._old_rooms.stop()
                 for task in (*serving, self._attending):
                     task.cancel()
         finally:
             self._runs, self._group, self._attending = False, None, None
             self._events.end()
-            await self._mailbox.aclose()
+            await self.rendezvous.aclose()
         if self._fault:
             raise self._fault
 
@@ -265,11 +275,10 @@ class Channel:
     async def aclose(self) -> None:
         """Ends `run`. Others see a departure, not a goodbye."""
         self._closing.set()
-        if self._outvoted is not None:
-            self._outvoted.cancel()
+        self._following.end()
         if not self._runs:
             self._events.end()
-            await self._mailbox.aclose()
+            await self.rendezvous.aclose()
 
     # ---- What the host decides; each raises Refused on any other member
 
@@ -278,10 +287,10 @@ class Channel:
 
         Who is "removed" is out for good: there is a new code too. Raises InvalidInput for no member, or for the host.
         """
-        if self._outvoted is None:
-            self._perform(self._upkeep.remove(name, reason))
+        if self._following.is_under_way:
+            self._following.put_off(name, reason)
         else:
-            self._removals[name] = reason  # a host with whom nobody may be puts nobody out
+            self._perform(self._upkeep.remove(name, reason))
 
     def new_code(self) -> Code:
         """A new code in place of the old one; joining goes on if it was paused."""
@@ -300,54 +309,33 @@ class Channel:
 
     def take_back(self, proved: ProvedMember) -> None:
         """A member that came back while this one did, which is the host now, is one again."""
-        self._perform(self._reception.take_back(proved))
+        self._perform(self._reception.take_back(proved, self._loop.time()))
 
-    # ---- Moving to another room, for `Mover`
+    # ---- Moving
 
-    @property
-    def me(self) -> Member:
-        """This member, as it came or came back."""
-        return self._replica.log.member(self.self_name) or self._replica.me
-
-    @property
-    def others(self) -> tuple[Member, ...]:
-        return self._replica.others
-
-    @property
-    def log_length(self) -> int:
-        return len(self._replica.log)
-
-    @property
-    def mailbox(self) -> Mailbox:
-        return self._mailbox
-
-    def say(self, control: ring_pb2.Control) -> None:
-        """To all others."""
-        self._perform(self._upkeep.write(control))
-
-    def settle(self, mailbox: Mailbox, move: ring_pb2.Moved, note: str) -> None:
-        """This member's mailbox is another one, in another room, from now on."""
+    def _arrived(self, before: Mailbox) -> None:
+        """In another room: this is where mail goes and comes from now on."""
         assert self._group is not None
-        logger.info("room_moved move=%d", move.number)
-        old, self._mailbox, self._has_room, self.note = self._mailbox, mailbox, True, note
-        self._where.moved(move, self.host)
+        mailbox = self.rendezvous
         self._delivery.outbox.move(mailbox)
         self._reception.move(Code(mailbox.place.room, (), mailbox.address))
         if self._attending is not None:
             self._attending.cancel()
         self._attending = self._group.create_task(self._attend())
-        self._group.create_task(old.aclose())
+        self._group.create_task(before.aclose())
         self._back()
-        for member in self._where.settled(self.others):
+        for member in self.residence.settled():
             self._repeat_for(member)
         self._tell([RendezvousBack(), RoomMoved()])
+        self._old_rooms.look(self._group)
 
     # ---- Out
 
     def _keep(self) -> None:
         """Before anybody hears of it, or a host that crashed would sign another entry for the same place."""
-        log, place, code = self._replica.log, self._mailbox.place, self._reception.code
-        changing = (len(log), log.head, place, self._mailbox.address, code)
+        log, code = self._replica.log, self._reception.code
+        place = KeptPlace(self.rendezvous.address, self.rendezvous.place)
+        changing = (len(log), log.head, place, code)
         if changing == self._kept:
             return
         self._kept = changing
@@ -355,7 +343,7 @@ class Channel:
             log=log,
             key=self._replica.keys.key,
             words=code.words if code else (),
-            places=self.keeper.kept.at(KeptPlace(self._mailbox.address, place)).places,
+            places=self.keeper.kept.at(place).places,
         )
 
     def _perform(self, acts: Acts) -> None:
@@ -368,7 +356,7 @@ class Channel:
         self._delivery.spread(self._replica.write_goodbye(), self._replica.others)
         await self._delivery.emptied()
         self._events.end()  # the end of our own stream is no event
-        await self._mailbox.leave()
+        await self.rendezvous.leave()
 
     def _tell(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -382,56 +370,29 @@ class Channel:
                     if reason == "removed" and self.is_host:
                         self._reception.new_code()
                 case Outvoted():
-                    self._call_the_roll(event)
-                case HostChanged() if self.is_host:
-                    self._reception.open()
+                    self._following.begin(event)
+                case HostChanged():
+                    self._new_host()
             if isinstance(event, MemberJoined | MemberRemoved | HostChanged):
                 self._mover.look_again()
         self._note_joining()
+
+    def _new_host(self) -> None:
+        if self.is_host:
+            self._reception.open()
+        if self._group is not None:
+            self._old_rooms.look(self._group)
 
     def _take_moves(self, event: Event) -> Event:
         """What is said of moves is for this channel; its listener hears that the sender is there."""
         if not isinstance(event, MessageFrom) or self._group is None:
             return event
-        sender, control = self._replica.log.member(event.sender), event.control
-        before = self._where.settled(self.others)
-        match control.WhichOneof("body"):
-            case "moved" if sender is not None and sender.name == self.host:
-                with _dropping():
-                    self._mover.told(control.moved, sender, self._group)
-            case "moved_in" if sender is not None:
-                self._mover.came(sender, control.moved_in)
-            case "moved" | "moved_in":
-                pass
-            case _:
-                return event
-        for member in self._where.settled(self.others):
-            if member not in before:
-                self._repeat_for(member)
+        came = self.residence.hear(event, self._group)
+        if came is None:
+            return event
+        for member in came:
+            self._repeat_for(member)
         return MessageFrom(event.sender, ring_pb2.Control())
-
-    def _call_the_roll(self, outvoted: Outvoted) -> None:
-        """Whoever is with this host still says so when it is asked."""
-        if self._outvoted is None:
-            self._outvoted = self._loop.call_later(OLD_MAIL_S, self._ask_all, outvoted)
-
-    def _ask_all(self, outvoted: Outvoted) -> None:
-        self._replica.heard.clear()
-        for member in self._replica.others:
-            self.say(ring_pb2.Control(ask=ring_pb2.Ask(member=member.name)))
-        self._outvoted = self._loop.call_later(ROLL_CALL_S, self._yield_or_stay, outvoted)
-
-    def _yield_or_stay(self, outvoted: Outvoted) -> None:
-        """A host with whom few are is none; with most of them, it removes who took over in a history of its own."""
-        self._outvoted = None
-        others = {member.name for member in self._replica.others} - {outvoted.name}
-        if 2 * len(others & self._replica.heard) > len(others):
-            self._perform(self._upkeep.settle([WentAstray(outvoted.name, outvoted.proof)]))
-            for name in sorted(self._removals.keys() & {member.name for member in self._replica.others}):
-                self._perform(self._upkeep.remove(name, self._removals[name]))
-            self._removals.clear()
-        else:
-            self._fail(Forked(f"the others went on with {outvoted.name} as their host"))
 
     def _note_joining(self) -> None:
         """Whether and how newcomers get in depends on much; it is told when it changes."""
@@ -443,8 +404,8 @@ class Channel:
     def _look_round(self) -> None:
         """Tells who attends, and who does not any more."""
         if not self._closing.is_set():
-            others = self._where.settled(self._replica.others)
-            self._events.tell(self._presence.look(others, self._mailbox.attending, self._loop.time()))
+            attending = self.rendezvous.attending
+            self._events.tell(self._presence.look(self.residence.settled(), attending, self._loop.time()))
 
     def _back(self) -> None:
         """The rendezvous answers: the others come back to it in their own time."""
@@ -468,7 +429,7 @@ class Channel:
 
     async def _attend(self) -> None:
         self._look_round()
-        async for sighting in sightings(self._mailbox):
+        async for sighting in sightings(self.rendezvous):
             match sighting:
                 case rendezvous_pb2.Event():
                     await self._on_event(sighting)
@@ -480,19 +441,20 @@ class Channel:
                 case RendezvousBack():
                     self._delivery.outbox.go_on()
                     self._back()
-                    self.say(ring_pb2.Control())  # whoever went on without this member tells it now
+                    self._perform(
+                        self._upkeep.write(ring_pb2.Control())
+                    )  # whoever went on without this member tells it now
                 case RoomGone():
                     self._delivery.outbox.go_on()
                     self._presence.lose_rendezvous()
-                    self._has_room = False
-                    self._mover.lost(forgotten=True)
+                    self.residence.lose()
             self._tell([sighting])
             self._look_round()
 
     async def _on_event(self, event: rendezvous_pb2.Event) -> None:
         match event.WhichOneof("event"):
             case "arrived":
-                for member in self._where.settled(self.others):
+                for member in self.residence.settled():
                     if member.mailbox == event.arrived:
                         self._repeat_for(member)
                 self._look_round()
@@ -516,14 +478,7 @@ class Channel:
             return
         if parcel.HasField("envelope"):
             await self.receive(parcel.envelope.SerializeToString())
-        elif parcel.HasField("admission") and self._outvoted is None:  # else whoever asks is not the others' member
+        elif (
+            parcel.HasField("admission") and not self._following.is_under_way
+        ):  # else whoever asks is not the others' member
             self._perform(self._reception.receive(mail.sender, parcel.admission, self._loop.time()))
-
-
-@contextlib.contextmanager
-def _dropping() -> Iterator[None]:
-    """What makes no sense is dropped."""
-    try:
-        yield
-    except InvalidInput as error:
-        logger.info("message_dropped code=%s", error.code)

@@ -6,6 +6,7 @@ as anybody does who knows a room's number, and tell their new mailbox.
 
 import asyncio
 import logging
+from contextlib import aclosing
 from typing import Any, Protocol
 
 from kafila_proto import ring_pb2
@@ -84,7 +85,7 @@ class Mover:
         if self._dwelling.is_host or move.number <= self._where.number:
             return
         here = self._dwelling.mailbox
-        if here.place.room == move.room and _is_same(here.address, address):
+        if here.place.room == move.room and here.address.is_same(address):
             self._where.moved(move, host.name)
             return
         self._stop_following()
@@ -153,11 +154,10 @@ class Mover:
     async def _move(self) -> bool:
         """Whether the room is elsewhere now, or is not wanted elsewhere any more."""
         try:
-            async for offered in self._elsewhere():
-                if self._wait_s() is None:
-                    return True
-                if await self._try(offered):
-                    return True
+            async with aclosing(self._elsewhere()) as places:
+                async for offered in places:
+                    if self._wait_s() is None or await self._try(offered):
+                        return True
         except KafilaError as error:
             logger.info("no_other_rendezvous code=%s", error.code)
         return False
@@ -247,8 +247,3 @@ def _checked(move: ring_pb2.Moved) -> RendezvousAddress:
             f"the host moved the session to room {move.room} for the {move.number}th time: there is none"
         )
     return parse_address(move.address)
-
-
-def _is_same(one: RendezvousAddress, other: RendezvousAddress) -> bool:
-    """A server may be known by several addresses, but has one certificate."""
-    return one == other or (one.fingerprint is not None and one.fingerprint == other.fingerprint)

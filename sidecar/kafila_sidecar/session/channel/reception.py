@@ -9,6 +9,7 @@ from kafila_sidecar.errors import Denied, KafilaError, NotFound, Refused, Unavai
 from kafila_sidecar.session.admission.doorstep import STEPS, Doorstep, ProvedMember
 from kafila_sidecar.session.admission.host import AdmissionAnswer, Enrol, HostAdmission
 from kafila_sidecar.session.admission.pake import Guesses, GuessStore
+from kafila_sidecar.session.admission.returns import Returns
 from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.channel.presence import Presence
 from kafila_sidecar.session.channel.replica import Replica
@@ -45,6 +46,7 @@ class Reception:
         self._where = where
         self._presence = presence
         self._admits = True
+        self._returns = Returns()
         self._admission: HostAdmission | None = None
         self._doorstep = Doorstep(
             log=lambda: replica.log,
@@ -125,7 +127,7 @@ class Reception:
     def receive(self, mailbox: int, step: ring_pb2.Admission, now: float) -> Acts:
         """Takes a newcomer's step and answers it; what follows when that admitted it."""
         if self._admission is not None and step.WhichOneof("step") in STEPS:
-            return self._knocked(self._doorstep.receive(mailbox, step, now))
+            return self._knocked(self._doorstep.receive(mailbox, step, now), now)
         if self._admission is None or mailbox in {one.mailbox for one in self._where.settled(self._replica.members)}:
             return Acts()
         outcome = self._admission.receive(mailbox, step, now)
@@ -134,22 +136,34 @@ class Reception:
         self._answer(outcome)
         return Acts()
 
-    def take_back(self, proved: ProvedMember) -> Acts:
+    def take_back(self, proved: ProvedMember, now: float) -> Acts:
         """A member that proved itself is one again, or hears why not. A session is locked to newcomers only."""
         member, log = proved.member, self._replica.log
         try:
             self._check_may_return(proved)
+            if proved.body.leaves:
+                return self._let_go(proved)
+            self._returns.check(member, now)
             acts = self._upkeep.take_back(member, proved.mailbox)
         except KafilaError as error:
             self._answer(self._doorstep.refuse(proved, error))
             return Acts()
+        self._returns.note(member, now)
         self._answer(self._doorstep.welcome(proved, name=member.name, key=self._replica.keys.key, log=log))
         return acts
 
-    def _knocked(self, outcome: AdmissionAnswer | ProvedMember | None) -> Acts:
+    def _let_go(self, proved: ProvedMember) -> Acts:
+        """It came to say goodbye. Who was lost already is a member no more, and just does not come back."""
+        member = self._replica.log.member(proved.member.name)
+        is_in = member is not None and member.fingerprint == proved.member.fingerprint
+        acts = self._upkeep.remove(proved.member.name, "left") if is_in else Acts()
+        self._answer(self._doorstep.refuse(proved, Denied(f"{proved.member.name} has left this session")))
+        return acts
+
+    def _knocked(self, outcome: AdmissionAnswer | ProvedMember | None, now: float) -> Acts:
         match outcome:
             case ProvedMember():
-                return self.take_back(outcome)
+                return self.take_back(outcome, now)
             case AdmissionAnswer():
                 self._answer(outcome)
         return Acts()

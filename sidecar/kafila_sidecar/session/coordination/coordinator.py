@@ -196,7 +196,9 @@ class Coordinator:
         return self._do(self._losses.receive_accusation(member, by, now), now)
 
     def misbehaved(self, member: str, by: str, now: float) -> list[CoordinatorOutput]:
-        """A member found frames of another one that break the rules."""
+        """A member found frames of another one that break the rules; only who gets them in this plan can have."""
+        if self.proposal is None or self.proposal.before(by) != member:
+            return []
         return self._do(self._losses.receive_complaint(member, by), now)
 
     def heard(self, member: str, now: float) -> list[CoordinatorOutput]:

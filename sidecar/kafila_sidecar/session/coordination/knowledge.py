@@ -19,18 +19,16 @@ class Knowledge:
         self.mesh = Mesh()
         self.aside: dict[str, str] = {}  # who failed at something that the others waited for, and at what
         self.has_begun = False  # somebody said start: whoever is missing is not waited for any more
-        self._loaded: set[str] = set()
-        self._loaded_epoch = 0
+        self._loaded: dict[str, int] = {}  # the epoch whose stage each member holds, by its own word
 
     def keep(self, members: Collection[str]) -> None:
         """The membership log's members now."""
         kept = set(members)
-        by_member: tuple[MutableMapping[str, Any], ...] = (self.capabilities, self.aside)
+        by_member: tuple[MutableMapping[str, Any], ...] = (self.capabilities, self.aside, self._loaded)
         for told in by_member:
             for gone in told.keys() - kept:
                 del told[gone]
         self.mesh.keep(members)
-        self._loaded &= kept
 
     def measured(self, member: str, entry: Json) -> bool:
         """A member's entry for the planner came; true for its first."""
@@ -44,11 +42,8 @@ class Knowledge:
 
     def loaded(self, member: str, epoch: int) -> None:
         """A member holds its stage of this epoch."""
-        if epoch > self._loaded_epoch:
-            self._loaded, self._loaded_epoch = set(), epoch
-        if epoch == self._loaded_epoch:
-            self._loaded.add(member)
+        self._loaded[member] = epoch
 
     def who_loaded(self, epoch: int) -> Collection[str]:
         """Who holds its stage of this epoch."""
-        return frozenset(self._loaded) if epoch == self._loaded_epoch else frozenset()
+        return frozenset(member for member, held in self._loaded.items() if held == epoch)

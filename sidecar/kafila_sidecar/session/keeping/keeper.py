@@ -3,18 +3,21 @@
 import logging
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from kafila_sidecar.errors import KafilaError
+from kafila_sidecar.net.candidates import Address
 from kafila_sidecar.session.keeping.file import read_whole, set_aside, write_whole
 from kafila_sidecar.session.keeping.kept import KEPT_FOR_S, KeptSession, kept_from
+from kafila_sidecar.session.membership.members import Member
 
 log = logging.getLogger(__name__)
 
 FILE = "kept"
+REACHED_EVERY_S = 5.0  # so often is written where the others are, if they are elsewhere; with all else at once
 SEEN_EVERY_S = 3600.0  # how exactly it is noted when this machine was in the session last
 
 
@@ -29,6 +32,7 @@ class Keeper:
         self._clock = clock
         self._written = b""
         self._forgotten = False
+        self._reached_at = 0.0
 
     @property
     def is_too_old(self) -> bool:
@@ -54,6 +58,14 @@ class Keeper:
         now = self._clock()
         if abs(now - self.kept.seen_at) >= SEEN_EVERY_S:
             self.note(seen_at=now)
+
+    def reached(self, member: Member, addresses: Sequence[Address]) -> None:
+        """A member said where it can be reached now. Who says so often makes this disk write no more often."""
+        self.kept = self.kept.reached(member, addresses)
+        now = self._clock()
+        if abs(now - self._reached_at) >= REACHED_EVERY_S:
+            self._reached_at = now
+            self.note()
 
     def forget(self) -> None:
         """The session is over for this machine."""

@@ -1,18 +1,22 @@
 """What is kept of one session, as values, and as bytes."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from google.protobuf.message import DecodeError
 
-from kafila_proto import kept_pb2
+from kafila_proto import kept_pb2, ring_pb2
 from kafila_sidecar.errors import InvalidInput
+from kafila_sidecar.net.candidates import Address, is_port, unusable
 from kafila_sidecar.session.membership.identity import Identity, identity_from
 from kafila_sidecar.session.membership.log import Log, replay
+from kafila_sidecar.session.membership.members import Member
 from kafila_sidecar.session.membership.seal import KEY_BYTES
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress, parse_address
 from kafila_sidecar.session.rendezvous.mailbox import MailboxPlace
 
 MOST_PLACES = 8
+MOST_REACHED = 8  # addresses of one member
 KEPT_FOR_S = 7 * 86_400.0  # so long after it was in the session last a machine comes back by itself
 
 
@@ -41,6 +45,8 @@ class KeptSession:
     seen_at: float = 0.0  # seconds since 1970
     note: str = ""
     model: str = ""  # what the founder opened: a folder's path, which others never hear
+    reach: Mapping[bytes, tuple[Address, ...]] = field(default_factory=dict)  # where the others could be reached last,
+    # by their certificates' fingerprints
 
     @property
     def id(self) -> str:
@@ -52,6 +58,21 @@ class KeptSession:
             return self
         others = tuple(one for one in self.places if one.address != place.address)
         return replace(self, places=(place, *others)[:MOST_PLACES])
+
+    def known_as(self, address: RendezvousAddress) -> "KeptSession":
+        """A rendezvous has another address than before."""
+        places = (replace(one, address=address) if one.address.is_same(address) else one for one in self.places)
+        return replace(self, places=tuple(places))
+
+    def was_at(self, address: RendezvousAddress) -> bool:
+        """Whether the room is or was at this rendezvous, by whatever address it was known."""
+        return any(place.address.is_same(address) for place in self.places)
+
+    def reached(self, member: Member, addresses: Sequence[Address]) -> "KeptSession":
+        """A member said where it can be reached now; who can't return is forgotten."""
+        may = {one.fingerprint for one in self.log.known if self.log.may_return(one)}
+        known = {**self.reach, member.fingerprint: tuple(addresses[:MOST_REACHED])}
+        return replace(self, reach={one: known[one] for one in known if one in may})
 
     def to_bytes(self) -> bytes:
         places = [
@@ -81,6 +102,7 @@ class KeptSession:
             seen_at=self.seen_at,
             note=self.note,
             model=self.model,
+            reach=[_reach(one, addresses) for one, addresses in sorted(self.reach.items())],
         )
         return message.SerializeToString(deterministic=True)
 
@@ -111,4 +133,15 @@ def kept_from(data: bytes) -> KeptSession:
         seen_at=message.seen_at,
         note=message.note,
         model=message.model,
+        reach={one.fingerprint: _addresses(one) for one in message.reach},
     )
+
+
+def _reach(fingerprint: bytes, addresses: Sequence[Address]) -> kept_pb2.KeptReach:
+    candidates = [ring_pb2.Candidate(address=host, port=port) for host, port in addresses]
+    return kept_pb2.KeptReach(fingerprint=fingerprint, candidates=ring_pb2.Candidates(candidates=candidates))
+
+
+def _addresses(reach: kept_pb2.KeptReach) -> tuple[Address, ...]:
+    kept = reach.candidates.candidates[:MOST_REACHED]
+    return tuple((one.address, one.port) for one in kept if is_port(one.port) and not unusable(one.address))

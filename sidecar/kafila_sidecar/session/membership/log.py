@@ -95,6 +95,15 @@ class Log:
         """Whether somebody who was admitted once may be a member again: nobody who left, or was put out."""
         return member.fingerprint in self._lost or self._is_member(member)
 
+    def is_out(self, fingerprint: bytes) -> bool:
+        """Whether this certificate was a member's who left, or was put out."""
+        return any(one.fingerprint == fingerprint and not self.may_return(one) for one in self.known)
+
+    def until_gone(self, member: Member) -> list[ring_pb2.SignedEntry]:
+        """All entries up to the one by which a member went last, or all; without the keys that went with them."""
+        was = [any(one.fingerprint == member.fingerprint for one in at.members.values()) for at in self._history]
+        return self.bare[: max((index + 1 for index, is_in in enumerate(was) if is_in), default=0)]
+
     def head_at(self, length: int) -> bytes:
         """SHA-256 of the last of the first `length` entries; empty for none."""
         return self._place(length).previous

@@ -34,6 +34,10 @@ class RendezvousAddress:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
+    def is_same(self, other: "RendezvousAddress") -> bool:
+        """A server may be known by several addresses, but has one certificate."""
+        return self == other or (self.fingerprint is not None and self.fingerprint == other.fingerprint)
+
     def __str__(self) -> str:
         scheme = INSECURE_SCHEME if self.insecure else ""
         pin = f"#{self.fingerprint}" if self.fingerprint else ""

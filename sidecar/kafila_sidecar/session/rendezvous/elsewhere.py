@@ -1,6 +1,6 @@
 """Where else this machine could open a room for a session whose rendezvous is gone."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress
@@ -15,11 +15,12 @@ class OfferedRendezvous:
     note: str = ""
 
 
-Elsewhere = Callable[[], AsyncIterator[OfferedRendezvous]]
-"""Gives them one after the other, the best first, each only when it is wanted; raises KafilaError where one fails."""
+Elsewhere = Callable[[], AsyncGenerator[OfferedRendezvous, None]]
+"""Gives them one after the other, the best first, each only when it is wanted; closed once one is taken or none is
+wanted. Raises KafilaError where one fails."""
 
 
-async def nowhere() -> AsyncIterator[OfferedRendezvous]:
+async def nowhere() -> AsyncGenerator[OfferedRendezvous, None]:
     """None is to be had."""
     return
     yield

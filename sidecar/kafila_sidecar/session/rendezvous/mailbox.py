@@ -113,7 +113,7 @@ class Mailbox:
 
     def relay_stream(self, deliver: Callable[[bytes], None], opened: Callable[[], None]) -> RelayStream:
         """The relay over this connection, for networks that carry no UDP."""
-        return RelayStream(self._channel, deliver=deliver, opened=opened)
+        return RelayStream(self._channel, redial=lambda: dial(self.address), deliver=deliver, opened=opened)
 
     async def leave(self) -> None:
         """Gives the mailbox up."""

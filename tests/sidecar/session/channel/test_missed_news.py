@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from kafila_sidecar.errors import KafilaError
 from kafila_sidecar.session.channel.events import HostChanged, MemberRemoved
+from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.channel.upkeep import Letter
-from tests.sidecar.session.trust_world import go
-from tests.sidecar.session.village import Village, told
+from kafila_sidecar.session.membership.log import replay
+from tests.sidecar.session.trust_world import SESSION, entropy, go
+from tests.sidecar.session.village import Village, Villager, told
 
 NAMES = ("anna", "ben", "carl", "dora")
 VICTIM = "ben"
@@ -107,17 +109,35 @@ def test_member_when_it_was_removed_while_it_hung_then_whatever_it_does_next_cha
     assert victim.names == village["host"].names
 
 
-def test_newcomer_when_the_host_had_answered_a_doubt_before_then_its_vote_counts_all_the_same() -> None:
+def _come_back(village: Village, name: str) -> None:
+    """Who was lost is there again, with what the host tells it at its door."""
+    host, before = village["host"], village[name].replica
+    former = host.replica.log.former(name)
+    assert former is not None
+    acts = host.upkeep.take_back(former.member, 9)
+    log, key = replay(SESSION, host.replica.log.bare), host.replica.keys.key
+    replica = Replica(identity=before.identity, self_name=name, log=log, key=key, entropy=entropy(name))
+    village.people[name] = Villager(replica)
+    village.do("host", acts)
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_who_came_when_the_host_had_answered_a_doubt_before_then_its_vote_counts_all_the_same(comes_back: bool) -> None:
     """Of three, the two that are left are more than half of those without the host only together."""
-    village = Village("anna")
+    village = Village("anna", *([VICTIM] if comes_back else []))
+    if comes_back:
+        village.do("host", village["host"].upkeep.remove(VICTIM, "lost"))
     village.do("anna", village["anna"].upkeep.vote("anna"))
-    village.join("ben")
+    if comes_back:
+        _come_back(village, VICTIM)
+    else:
+        village.join(VICTIM)
     assert {village[name].replica.ballots.standing for name in village.people} == {1}
     village.deaf.add("host")
-    for name in ("anna", "ben"):
+    for name in ("anna", VICTIM):
         village.do(name, village[name].upkeep.vote("anna"))
     assert village["anna"].replica.is_host
-    assert village["ben"].replica.log.host == "anna"
+    assert village[VICTIM].replica.log.host == "anna"
 
 
 def test_host_when_it_slept_while_the_others_went_on_then_its_first_word_is_answered_by_how_the_log_went_on() -> None:

@@ -1,7 +1,7 @@
 """A session's room at another rendezvous: opened by the host, followed by the others, good for newcomers."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -26,7 +26,7 @@ class OfferedPlaces:
         self.looked_at = 0
         self._addresses = addresses
 
-    async def __call__(self) -> AsyncIterator[OfferedRendezvous]:
+    async def __call__(self) -> AsyncGenerator[OfferedRendezvous, None]:
         for address in self._addresses:
             self.looked_at += 1
             yield OfferedRendezvous(address, at_host=True, note="it runs on this machine")

@@ -6,8 +6,9 @@ from kafila_sidecar.session.coordination.coordinator import ROLL_CALL_S, Coordin
 from kafila_sidecar.session.coordination.effects import Ask, ComputePlan, GiveWay, Proposal, Remove, StandStill
 from kafila_sidecar.session.coordination.knowledge import Knowledge
 from kafila_sidecar.session.coordination.liveness import HEARING_S, LINK_SILENT_S, LISTEN_S, MOST_FALSE_ALARMS
-from kafila_sidecar.session.coordination.losses import ALONE_DEADLINE_S
+from kafila_sidecar.session.coordination.losses import ALONE_DEADLINE_S, BeginAnew, Goes, Losses
 from kafila_sidecar.session.coordination.losses import ROLL_CALL_S as CALL_OUT_S
+from kafila_sidecar.session.coordination.mesh import Mesh
 from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
 from kafila_sidecar.session.coordination.states import Ending, State
 from tests.sidecar.session.party import CoreParty
@@ -103,25 +104,32 @@ def test_link_when_it_breaks_then_its_two_ends_do_not_both_leave(host_knows: boo
 
 def test_complaint_when_one_member_has_it_then_the_two_are_no_neighbours_and_nobody_goes() -> None:
     party = party_of(*FOUR)
-    party.obey(party.coordinator.misbehaved("cyd", "bob", party.now))
+    party.obey(party.coordinator.misbehaved("bob", "cyd", party.now))
     assert party.removed == []
     assert frozenset(("bob", "cyd")) not in party.proposals[-1].ring
-    party.obey(party.coordinator.misbehaved("cyd", "bob", party.now))
+    party.obey(party.coordinator.misbehaved("bob", "cyd", party.now))
     assert party.removed == []
 
 
 def test_complaint_when_two_members_have_it_of_one_then_that_one_goes_by_name() -> None:
     party = party_of(*FOUR)
-    for by in ("bob", "dan"):
-        party.obey(party.coordinator.misbehaved("cyd", by, party.now))
+    for _ in range(2):
+        party.obey(party.coordinator.misbehaved("cyd", party.proposals[-1].next_after("cyd"), party.now))
     assert party.removed == [("cyd", "removed")]
 
 
 def test_complaint_when_one_member_has_it_of_several_then_it_goes_itself() -> None:
+    losses = Losses("ada", Mesh())
+    losses.receive_members(FOUR)
+    judged = [losses.receive_complaint(accused, "bob") for accused in ("cyd", "dan")]
+    assert judged == [[BeginAnew()], [Goes("bob", "removed")]]
+
+
+@pytest.mark.parametrize(("accused", "by"), [("cyd", "bob"), ("dan", "bob"), ("ada", "dan"), ("ada", "cyd")])
+def test_complaint_when_its_author_gets_no_frames_from_the_accused_then_nothing_follows(accused: str, by: str) -> None:
     party = party_of(*FOUR)
-    for accused in ("cyd", "dan"):
-        party.obey(party.coordinator.misbehaved(accused, "bob", party.now))
-    assert party.removed == [("bob", "removed")]
+    assert party.coordinator.misbehaved(accused, by, party.now) == []
+    assert party.proposals[-1].next_after(accused) != by
 
 
 @pytest.mark.parametrize(("accused", "by"), [("bob", "bob"), ("zoe", "bob"), ("bob", "zoe")])

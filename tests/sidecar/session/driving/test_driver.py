@@ -12,11 +12,12 @@ from kafila_sidecar.net import candidates as reach
 from kafila_sidecar.net.candidates import HOST, Candidate
 from kafila_sidecar.session.channel.events import Doubted, MemberDeparted, MemberReturned
 from kafila_sidecar.session.coordination import speech
-from kafila_sidecar.session.coordination.effects import Fault
+from kafila_sidecar.session.coordination.effects import Fault, Proposal
 from kafila_sidecar.session.coordination.states import Ending, State
 from kafila_sidecar.session.driving.turns import MOST_EVENTS_WAITING
 from tests.sidecar.session.driver_world import ENTRY, RunningDriver
 from tests.support.fuzz import INPUTS, mutations
+from tests.support.plans import plan_of, problem_of, stage
 
 StartDriver = Callable[..., Awaitable[RunningDriver]]
 
@@ -51,6 +52,12 @@ async def hosting(start_driver: StartDriver, *names: str) -> RunningDriver:
         driven.channel.joins(name)
     await driven.settled()
     return driven
+
+
+def ring_of(*names: str) -> Proposal:
+    """A plan with one block a member."""
+    stages = [stage(name, block, block + 1) for block, name in enumerate(names)]
+    return Proposal(1, problem_of(*names), plan_of(stages))
 
 
 async def formed(start_driver: StartDriver) -> RunningDriver:
@@ -210,9 +217,13 @@ async def test_member_when_its_stage_finds_wrong_frames_then_everybody_hears_who
 async def test_host_when_two_members_complain_of_one_then_it_goes(start_driver: StartDriver) -> None:
     driven = await hosting(start_driver, "bob", "cyd", "dan")
     complaint = speech.fault(Fault("bob", "INTERNAL", "bob sent a state that holds NaN"), "misbehaves")
+    coordinator = driven.driver.coordinator
+    assert coordinator is not None
+    coordinator.proposal = ring_of("ada", "bob", "cyd", "dan")
     driven.channel.says("cyd", complaint)
     await driven.settled()
     assert driven.channel.removals == []
+    coordinator.proposal = ring_of("ada", "cyd", "bob", "dan")
     driven.channel.says("dan", complaint)
     await driven.settled()
     assert driven.channel.removals == [("bob", "removed")]

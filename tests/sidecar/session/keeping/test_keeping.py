@@ -11,10 +11,11 @@ import pytest
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import KafilaError
 from kafila_sidecar.session.keeping.file import HEADER, read_whole, write_whole
-from kafila_sidecar.session.keeping.keeper import FILE, Keeper, kept_sessions
+from kafila_sidecar.session.keeping.keeper import FILE, REACHED_EVERY_S, Keeper, kept_sessions
 from kafila_sidecar.session.keeping.kept import KEPT_FOR_S, KeptPlace, KeptSession, kept_from
-from kafila_sidecar.session.membership.entries import admit, found_log
+from kafila_sidecar.session.membership.entries import admit, found_log, remove
 from kafila_sidecar.session.membership.identity import make_identity
+from kafila_sidecar.session.membership.keyring import Keyring
 from kafila_sidecar.session.rendezvous.address import parse_address
 from kafila_sidecar.session.rendezvous.mailbox import MailboxPlace
 from tests.sidecar.session.channel_world import TERMS
@@ -54,6 +55,38 @@ def test_session_when_read_again_then_it_is_the_same() -> None:
     )  # fmt: skip
     message = b"signed by the same key"
     assert after.identity.sign(b"control", message) == HOST.sign(b"control", message)
+
+
+def test_reach_when_members_say_where_they_are_then_kept_for_those_who_may_be_again() -> None:
+    before = kept()
+    hal, ada = before.log.members
+    before = before.reached(ada, [(f"192.0.2.{number}", 4000) for number in range(1, 20)])
+    after = kept_from(before.to_bytes())
+    assert after.reach == before.reach == {ada.fingerprint: tuple((f"192.0.2.{n}", 4000) for n in range(1, 9))}
+    _, new_key = Keyring(identity=HOST, session=bytes(16), number=1, key=bytes(32), entropy=os.urandom).draw([hal])
+    remove(before.log, HOST, name="ada", reason="removed", new_key=new_key)
+    assert before.reached(hal, []).reach == {hal.fingerprint: ()}
+
+
+def test_reach_when_somebody_says_so_all_the_time_then_the_disk_is_written_now_and_then(tmp_path: Path) -> None:
+    now = [100.0]
+    keeper = Keeper(tmp_path / "one", kept(), clock=lambda: now[0])
+    ada = keeper.kept.log.members[1]
+    for port in range(1, 50):
+        now[0] += 0.2
+        keeper.reached(ada, [("192.0.2.1", port)])
+        on_disk = next(kept_sessions(tmp_path)).kept.reach[ada.fingerprint][0][1]
+        assert port - on_disk <= REACHED_EVERY_S / 0.2
+    keeper.note()
+    assert next(kept_sessions(tmp_path)).kept.reach == keeper.kept.reach
+
+
+def test_places_when_a_rendezvous_has_another_address_then_its_rooms_are_there() -> None:
+    other = replace(PLACE, address=parse_address("192.0.2.8:7770#jlyz4dfazcnx7dpb4mdh"))
+    before = replace(kept(), places=(PLACE, other))
+    moved = parse_address("198.51.100.1:7000#jlyz4dfazcnx7dpb4mdg")
+    assert before.known_as(moved).places == (replace(PLACE, address=moved), other)
+    assert before.was_at(moved)
 
 
 def test_file_when_written_then_only_its_owner_can_read_it(tmp_path: Path) -> None:

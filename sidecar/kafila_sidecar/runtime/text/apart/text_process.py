@@ -5,7 +5,6 @@ Prompts take turns. A job whose asker is gone runs on to its end, or its deadlin
 
 import asyncio
 import logging
-import shutil
 import tempfile
 from array import array
 from collections.abc import AsyncIterator, Sequence
@@ -13,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from kafila_rendezvous.front.folder import HeldFolder
 from kafila_sidecar.errors import KafilaError, TimedOut, Unavailable
 from kafila_sidecar.lack import in_words
 from kafila_sidecar.runtime.text.apart.child_process import ChildProcess, TextLimits
@@ -33,7 +33,7 @@ class TextProcess:
         self._model = model
         self._limits = limits or TextLimits()
         self._turn = asyncio.Lock()
-        self._place: Path | None = None
+        self._place: HeldFolder | None = None  # for what the process writes
         self._child: ChildProcess | None = None
         self._running: asyncio.Task[bytes] | None = None
         self._vocabulary: Vocabulary | None = None
@@ -84,7 +84,7 @@ class TextProcess:
         if self._child is not None:
             await self._child.end()
         if self._place is not None:
-            await asyncio.to_thread(shutil.rmtree, self._place, ignore_errors=True)
+            await asyncio.to_thread(self._place.close)
 
     # ---- One job after another
 
@@ -134,8 +134,8 @@ class TextProcess:
     async def _started(self) -> ChildProcess:
         if self._place is None:
             with in_words():
-                self._place = Path(tempfile.mkdtemp(prefix="kafila-text-"))
-        child = await ChildProcess.start(self._place, model=self._model, limits=self._limits)
+                self._place = await asyncio.to_thread(HeldFolder, Path(tempfile.gettempdir()))
+        child = await ChildProcess.start(self._place.path, model=self._model, limits=self._limits)
         is_ready = False
         try:
             limits = self._limits

@@ -1,0 +1,63 @@
+"""A host that others may have replaced asks who is with it still, and gives way unless most are."""
+
+import asyncio
+from collections.abc import Callable
+
+from kafila_proto import ring_pb2
+from kafila_sidecar.session.channel.events import Outvoted, WentAstray
+from kafila_sidecar.session.channel.replica import Replica
+from kafila_sidecar.session.channel.upkeep import Acts, Upkeep
+from kafila_sidecar.session.membership.rivals import Forked
+
+OLD_MAIL_S = 2.0  # until what was written before has come
+ROLL_CALL_S = 3.0  # how long members have to say that they are with a host which was voted out
+
+
+class Following:
+    """One member's. `perform` carries out what it does, `fail` ends the channel."""
+
+    def __init__(
+        self, *, replica: Replica, upkeep: Upkeep, perform: Callable[[Acts], None], fail: Callable[[Forked], None]
+    ) -> None:
+        self._replica = replica
+        self._upkeep = upkeep
+        self._perform = perform
+        self._fail = fail
+        self._timer: asyncio.TimerHandle | None = None
+        self._removals: dict[str, str] = {}  # put off meanwhile, with their reasons
+
+    @property
+    def is_under_way(self) -> bool:
+        """Until the others have said with whom they are."""
+        return self._timer is not None
+
+    def begin(self, outvoted: Outvoted) -> None:
+        """Whoever is with this host still says so when it is asked."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(OLD_MAIL_S, self._ask_all, outvoted)
+
+    def put_off(self, name: str, reason: str) -> None:
+        """A host with whom nobody may be removes nobody."""
+        self._removals[name] = reason
+
+    def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _ask_all(self, outvoted: Outvoted) -> None:
+        self._replica.heard.clear()
+        for member in self._replica.others:
+            self._perform(self._upkeep.write(ring_pb2.Control(ask=ring_pb2.Ask(member=member.name))))
+        self._timer = asyncio.get_running_loop().call_later(ROLL_CALL_S, self._yield_or_stay, outvoted)
+
+    def _yield_or_stay(self, outvoted: Outvoted) -> None:
+        """A host with whom few are is none; with most of them, it removes who took over in a history of its own."""
+        self._timer = None
+        others = {member.name for member in self._replica.others} - {outvoted.name}
+        if 2 * len(others & self._replica.heard) > len(others):
+            self._perform(self._upkeep.settle([WentAstray(outvoted.name, outvoted.proof)]))
+            for name in sorted(self._removals.keys() & {member.name for member in self._replica.others}):
+                self._perform(self._upkeep.remove(name, self._removals[name]))
+            self._removals.clear()
+        else:
+            self._fail(Forked(f"the others went on with {outvoted.name} as their host"))
