@@ -95,8 +95,8 @@ sim: $(BUILD)/python.done ## whole sessions under 20,000 random schedules (N=…
 	@PYTHONPATH=.:sidecar:planner:rendezvous:proto $(PY) -m tests.sim $(if $(SEED),--seed $(SEED) --verbose,--count $(or $(N),20000))
 
 .PHONY: chaos
-chaos: setup ## 15 minutes of random kills, stops, restarts and cuts on real processes (MINUTES=…)
-	@$(PY) -m bench.chaos --minutes $(or $(MINUTES),15)
+chaos: setup ## 15 minutes of random kills, stops, restarts and cuts on real processes (MINUTES=…; SEED=… chooses them again)
+	@PYTHONPATH=.:sidecar:planner:rendezvous:proto $(PY) -m bench.chaos --minutes $(or $(MINUTES),15) $(if $(SEED),--seed $(SEED))
 
 fuzz: setup ## every decoder of bytes from outside, a million hostile inputs each
 	@KAFILA_FUZZ_INPUTS=1000000 $(PYTEST) -m fuzz --timeout 0

@@ -1,67 +1,43 @@
-"""`make chaos`: real members that answer all the time, while their processes are killed, stopped, restarted and cut.
+"""`make chaos`: real members that answer all the time, while their processes are killed, stopped and started again, and
+their cables cut.
 
-Every answer is compared with the one that the undisturbed ring gave. Reported are how many answers were right, ended
-with an error or were wrong, the pauses that their readers saw, and what the processes' memory and descriptors did. Runs
-in a network of its own where that can be made (Linux, root); elsewhere nothing is cut.
+Every answer is compared with the one that the undisturbed ring gave. What comes of it is one table: `chaos_report.py`.
+Each member has a network of its own where that can be made (Linux, root); elsewhere nothing is cut.
 
     python -m bench.chaos --minutes 2 --members 3 --seed 7
 """
 
 import argparse
-import json
-import os
 import random
-import shutil
-import signal
-import statistics
-import subprocess
-import sys
 import tempfile
 import threading
 import time
-import urllib.error
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 
-from tests.e2e.conftest import SMOLLM2, create, start, until
-from tests.support.cluster import Cluster, ClusterMember, kill, make_cluster
+from bench.chaos_report import Blow, ChaosReport, ReadAnswer, Weight
+from tests.e2e.conftest import form
+from tests.support.cluster import Cluster, ClusterMember, kill, kill_all
+from tests.support.machines import machines
+from tests.support.natlab import Cut, Space
 from tests.support.smollm2 import smollm2_folder
+from tests.support.trouble import Reader, are_all_ready, cast, read_at, standing_still
 
 NAMES = ("ada", "bob", "cyd", "dan", "eve")
 PROMPTS = ("Once upon a time", "The sea was calm and", "A recipe for bread begins", "In the year 1900", "My cat")
 TOKENS = 40
-CALM_S = (8.0, 20.0)  # between two faults
+CALM_S = (1.0, 8.0)  # from everybody ready to the next blow
+HASTE = 0.2  # how often the next blow does not wait until everybody is ready
 STOPS_S = (2.0, 10.0, 25.0, 40.0)
 CUTS_S = (3.0, 10.0, 20.0)
-CLIENT_DEADLINE_S = 300.0
-FORM_DEADLINE_S = 180.0
-IN_OWN_NETWORK = "KAFILA_CHAOS_NETWORK"
-TABLE = "kafila_chaos"
+OFF_S = (0.0, 3.0, 10.0)
+READY_DEADLINE_S = 150.0
+LOOK_S = 0.1
 
-
-@dataclass(slots=True)
-class Outcomes:
-    """All that clients saw. `errors`: their sentences."""
-
-    right: int = 0
-    wrong: list[str] = field(default_factory=list)
-    errors: Counter[str] = field(default_factory=Counter)
-    pauses_s: list[float] = field(default_factory=list)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-
-@dataclass(frozen=True, slots=True)
-class Weight:
-    """What one member's sidecar takes."""
-
-    rss_bytes: int
-    descriptors: int
+Strike = Callable[[str], tuple[str, tuple[str, ...]]]
 
 
 def main() -> None:
@@ -70,225 +46,149 @@ def main() -> None:
     parser.add_argument("--members", type=int, default=0, help="3 to 5; drawn from the seed unless given")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     asked = parser.parse_args()
-    _enter_own_network()
     chance = random.Random(asked.seed)
     count = asked.members or chance.choice((3, 4, 5))
-    print(f"seed {asked.seed}, {count} members, {asked.minutes:g} minutes", flush=True)
-    with make_cluster(*NAMES[:count], folders=(smollm2_folder(),), below=Path(tempfile.mkdtemp())) as cluster:
-        form(cluster)
-        Chaos(cluster, chance).run(60 * asked.minutes)
-
-
-def _enter_own_network() -> None:
-    """Begins anew in a network namespace of its own, where loopback may be cut."""
-    if IN_OWN_NETWORK in os.environ or sys.platform != "linux" or os.geteuid() != 0:
-        return
-    if shutil.which("unshare") is None or shutil.which("nft") is None:
-        print("nothing will be cut: unshare and nft are not here", flush=True)
-        return
-    again = f"ip link set lo up && exec {sys.executable} -m bench.chaos {' '.join(sys.argv[1:])}"
-    os.execvpe("unshare", ["unshare", "-n", "sh", "-c", again], {**os.environ, IN_OWN_NETWORK: "1"})
+    folder = Path(tempfile.mkdtemp(prefix="kafila-chaos-"))
+    print(f"seed {asked.seed}, {count} members, {asked.minutes:g} minutes, logs in {folder}", flush=True)
+    with machines(*NAMES[:count], folder=smollm2_folder(), below=folder) as (cluster, spaces):
+        model = form(cluster, str(smollm2_folder()), "--concurrency", str(count))["vehicle"]["name"]
+        Chaos(cluster, spaces, model, chance).run(60 * asked.minutes)
 
 
 class Chaos:
-    """Clients at every member, and one fault after another."""
+    """Clients at every member, and one blow after another."""
 
-    def __init__(self, cluster: Cluster, chance: random.Random) -> None:
+    def __init__(self, cluster: Cluster, spaces: dict[str, Space], model: str, chance: random.Random) -> None:
         self._cluster = cluster
-        self._chance = chance
         self._members = {member.name: member for member in cluster.members}
+        self._spaces = spaces
+        self._model = model
+        self._chance = chance
         self._stopping = threading.Event()
-        self._heard = Outcomes()
-        self._right: dict[str, str] = {}
-        self._weights: dict[str, list[Weight]] = {name: [] for name in self._members}
+        self._report = ChaosReport()
 
     def run(self, seconds: float) -> None:
-        first = next(iter(self._members.values()))
-        self._right = {prompt: "".join(text for text, _ in ask(first, prompt)) for prompt in PROMPTS}
+        self._report.right = self._undisturbed()
         clients = [threading.Thread(target=self._client, args=(name,), daemon=True) for name in self._members]
         for client in clients:
             client.start()
-        end = time.monotonic() + seconds
         self._weigh()
-        while (left := end - time.monotonic()) > 0:
-            time.sleep(min(left, self._chance.uniform(*CALM_S)))
-            if time.monotonic() < end:
-                self._fault()
-            self._weigh()
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self._strike()
         self._stopping.set()
         for client in clients:
-            client.join(30)
-        self._report()
+            client.join()
+        self._weigh()
+        self._report.show(smollm2_folder())
 
-    # ---- Clients
+    def _undisturbed(self) -> dict[str, str]:
+        """What each prompt is answered with."""
+        answers = {}
+        for prompt in PROMPTS:
+            (reader,) = read_at(self._cluster.members[:1], [prompt], self._model, TOKENS)
+            reader.join()
+            if reader.error:
+                raise SystemExit(f"the undisturbed ring did not answer: {reader.error}")
+            answers[prompt] = reader.text
+        return answers
 
     def _client(self, name: str) -> None:
         prompts = random.Random(name)
         while not self._stopping.is_set():
-            prompt = prompts.choice(PROMPTS)
-            try:
-                self._hear(prompt, ask(self._members[name], prompt))
-            except (OSError, ValueError, LookupError, urllib.error.URLError) as error:
-                with self._heard.lock:
-                    self._heard.errors[_sentence(error)] += 1
+            began = time.monotonic()
+            reader = Reader(self._members[name], self._model, prompts.choice(PROMPTS), TOKENS)
+            reader.run()
+            told = ReadAnswer(
+                name, reader.prompt, reader.text, reader.error, began, time.monotonic(), reader.longest_pause
+            )
+            self._report.answers.append(told)
+            if reader.error:
                 time.sleep(1.0)
 
-    def _hear(self, prompt: str, pieces: Iterator[tuple[str, float]]) -> None:
-        text, longest_s = "", 0.0
-        for piece, waited_s in pieces:
-            text, longest_s = text + piece, max(longest_s, waited_s)
-        with self._heard.lock:
-            self._heard.pauses_s.append(longest_s)
-            if text == self._right[prompt]:
-                self._heard.right += 1
-            else:
-                self._heard.wrong.append(f"{prompt!r}: {text!r}")
+    # ---- Blows
 
-    # ---- Faults
-
-    def _fault(self) -> None:
+    def _strike(self) -> None:
+        time.sleep(self._chance.uniform(*CALM_S))
         name = self._chance.choice(list(self._members))
-        kinds: list[Callable[[str], str]] = [self._stop, self._stop, self._kill_sidecar, self._restart]
-        if IN_OWN_NETWORK in os.environ:
-            kinds += [self._cut_udp, self._cut_all]
         began = time.monotonic()
-        what = self._chance.choice(kinds)(name)
-        print(f"{time.strftime('%H:%M:%S')}  {what}; {time.monotonic() - began:.0f} s", flush=True)
+        what, dead = self._chance.choice(self._kinds())(name)
+        blow = Blow(what, began, time.monotonic(), dead)
+        self._report.blows.append(blow)
+        ready_s = None if self._chance.random() < HASTE else self._until_ready()
+        self._report.ready_s.setdefault(what, []).append(ready_s)
+        said = "" if ready_s is None else f"; ready again {ready_s:.1f} s later"
+        print(f"{time.strftime('%H:%M:%S')}  {what}: {name}, {blow.ended - began:.1f} s{said}", flush=True)
 
-    def _stop(self, name: str) -> str:
+    def _until_ready(self) -> float:
+        began = time.monotonic()
+        while not are_all_ready(self._members.values()):
+            if time.monotonic() - began > READY_DEADLINE_S:
+                states = {name: self._state(member) for name, member in self._members.items()}
+                self._report.faults.append(f"not ready within {READY_DEADLINE_S:.0f} s: {states}")
+                break
+            time.sleep(LOOK_S)
+        return time.monotonic() - began
+
+    def _state(self, member: ClusterMember) -> str:
+        try:
+            return str(member.session().get("state"))
+        except OSError as error:
+            return str(error)
+
+    def _kinds(self) -> list[Strike]:
+        """What may happen to a machine; each says what it was, and whose processes it ended."""
+        kinds: list[Strike] = [self._kill, self._kill, self._stop, self._stop, self._restart]
+        return [*kinds, self._cut_udp, self._cut_all, self._part] if self._spaces else kinds
+
+    def _kill(self, name: str) -> tuple[str, tuple[str, ...]]:
+        session = self._members[name].session()
+        decides = "stages" in session and name in cast(session)[:2]
+        with suppress(StopIteration, OSError):
+            kill(self._members[name].sidecar_pid())
+        return ("host or head killed" if decides else "stage killed"), (name,)
+
+    def _restart(self, name: str) -> tuple[str, tuple[str, ...]]:
+        kill_all([self._members[name]])
+        time.sleep(self._chance.choice(OFF_S))
+        self._cluster.start_again(self._members[name])
+        return "started again", (name,)
+
+    def _stop(self, name: str) -> tuple[str, tuple[str, ...]]:
         seconds = self._chance.choice(STOPS_S)
-        pid = self._sidecar(name)
-        if pid is None:
-            return f"{name} has no sidecar to stop"
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGSTOP)
+        with standing_still(self._members[name]):
             time.sleep(seconds)
-            os.kill(pid, signal.SIGCONT)
-        return f"{name} stood still for {seconds:g} s"
+        return f"stood still {seconds:.0f} s", ()
 
-    def _kill_sidecar(self, name: str) -> str:
-        if (pid := self._sidecar(name)) is not None:
-            kill(pid)
-        return f"{name}'s sidecar was killed"
+    def _cut_udp(self, name: str) -> tuple[str, tuple[str, ...]]:
+        with self._spaces[name].cut(Cut.UDP):
+            time.sleep(self._chance.choice(CUTS_S))
+        return "no UDP", ()
 
-    def _restart(self, name: str) -> str:
-        """Server and sidecar die; the server is started again after a while."""
-        pid, member = self._sidecar(name), self._members[name]
-        for victim in (pid, member.process.popen.pid):
-            if victim is not None:
-                kill(victim)
-        member.process.popen.wait()
-        time.sleep(self._chance.choice((0.5, 3.0, 10.0)))
-        self._members[name] = self._cluster.start_member(name)
-        return f"{name} was killed and started again"
-
-    def _cut_udp(self, name: str) -> str:
-        return self._cut(name, "udp", tcp=False)
-
-    def _cut_all(self, name: str) -> str:
-        return self._cut(name, "network", tcp=True)
-
-    def _cut(self, name: str, what: str, *, tcp: bool) -> str:
-        pid, seconds = self._sidecar(name), self._chance.choice(CUTS_S)
-        if pid is None:
-            return f"{name} has no sidecar to cut off"
-        with dropped(ports_of(pid, tcp=tcp)):
+    def _cut_all(self, name: str) -> tuple[str, tuple[str, ...]]:
+        seconds = self._chance.choice(CUTS_S)
+        with self._spaces[name].cut(Cut.ALL):
             time.sleep(seconds)
-        return f"{name} had no {what} for {seconds:g} s"
+        return f"no network {seconds:.0f} s", ()
 
-    def _sidecar(self, name: str) -> int | None:
-        with suppress(OSError, StopIteration):
-            return self._members[name].sidecar_pid()
-        return None
+    def _part(self, name: str) -> tuple[str, tuple[str, ...]]:
+        other = self._chance.choice([one for one in self._spaces if one != name])
+        with self._spaces[name].cut_from(self._spaces[other]):
+            time.sleep(self._chance.choice(CUTS_S))
+        return "a pair parted", ()
 
-    # ---- What comes of it
+    # ---- What it takes
 
     def _weigh(self) -> None:
-        for name in self._members:
-            if (pid := self._sidecar(name)) is not None:
+        """The processes of each member, all together."""
+        for name, member in self._members.items():
+            rss_bytes = descriptors = 0
+            for pid in member.pids():
                 with suppress(psutil.Error):
                     process = psutil.Process(pid)
-                    self._weights[name].append(Weight(process.memory_info().rss, process.num_fds()))
-
-    def _report(self) -> None:
-        heard, pauses = self._heard, sorted(self._heard.pauses_s)
-        print(f"answers: {heard.right} right, {len(heard.wrong)} wrong, {heard.errors.total()} ended with an error")
-        for sentence, count in heard.errors.most_common(12):
-            print(f"  {count} x {sentence}")
-        for wrong in heard.wrong[:5]:
-            print(f"  wrong: {wrong}")
-        if pauses:
-            late = pauses[min(len(pauses) - 1, int(0.99 * len(pauses)))]
-            print(f"longest pause in an answer: median {statistics.median(pauses):.2f} s, 99th percentile {late:.2f} s")
-        for name, weights in self._weights.items():
-            if weights:
-                first, last = weights[0], weights[-1]
-                print(
-                    f"{name}: RSS {first.rss_bytes >> 20} to {last.rss_bytes >> 20} MiB,"
-                    f" descriptors {first.descriptors} to {last.descriptors}"
-                )
-
-
-def form(cluster: Cluster) -> None:
-    """A session of all members, none of whom it requires."""
-    first, *others = cluster.members
-    wanted = ("--members", str(len(cluster.members)), "--context", "1024", "--concurrency", "2")
-    code, creating = create(first, SMOLLM2, *wanted)
-    joining = [start(member, "session", "join", code, "--yes") for member in others]
-    for command in (creating, *joining):
-        command.communicate(timeout=FORM_DEADLINE_S)
-    until(lambda: all(member.session().get("state") == "ready" for member in cluster.members), FORM_DEADLINE_S)
-
-
-def ask(member: ClusterMember, prompt: str) -> Iterator[tuple[str, float]]:
-    """The pieces of an answer, each with the seconds that its reader waited for it.
-
-    Raises LookupError for an answer that ends with an error, or for want of a session.
-    """
-    session = member.session()
-    if "vehicle" not in session:
-        raise LookupError("this member is in no session")
-    options = {"temperature": 0, "num_predict": TOKENS}
-    body = {"model": session["vehicle"]["name"], "prompt": prompt, "raw": True, "options": options}
-    before, is_done = time.monotonic(), False
-    for line in member.lines("/api/generate", body, timeout_s=CLIENT_DEADLINE_S):
-        if "error" in line:
-            raise LookupError(line["error"])
-        is_done = line.get("done", False)
-        now = time.monotonic()
-        yield line.get("response", ""), now - before
-        before = now
-    if not is_done:
-        raise LookupError("the answer ended without a word")
-
-
-def _sentence(error: Exception) -> str:
-    if isinstance(error, urllib.error.HTTPError):
-        with error:
-            read: Any = error.read().decode(errors="replace")
-        with suppress(ValueError):
-            read = json.loads(read).get("error", read)
-        return f"HTTP {error.code}: {read}"[:160]
-    return (str(error) or type(error).__name__)[:160]
-
-
-def ports_of(pid: int, *, tcp: bool) -> list[str]:
-    """This process' own ports, as nft's matches."""
-    kinds = ("udp", "tcp") if tcp else ("udp",)
-    found = {(kind, one.laddr.port) for kind in kinds for one in psutil.Process(pid).net_connections(kind) if one.laddr}
-    return [f"{kind} {side} {port}" for kind, port in sorted(found) for side in ("sport", "dport")]
-
-
-@contextmanager
-def dropped(matches: list[str]) -> Iterator[None]:
-    """Nothing to or from these ports passes meanwhile."""
-    rules = "".join(f"    {match} drop\n" for match in matches)
-    chain = f"table inet {TABLE} {{\n  chain cut {{\n    type filter hook output priority 0;\n{rules}  }}\n}}\n"
-    subprocess.run(["nft", "-f", "-"], input=chain, text=True, check=True)
-    try:
-        yield
-    finally:
-        subprocess.run(["nft", "delete", "table", "inet", TABLE], check=True)
+                    rss_bytes += process.memory_info().rss
+                    descriptors += process.num_fds()
+            self._report.weights.setdefault(name, []).append(Weight(rss_bytes, descriptors))
 
 
 if __name__ == "__main__":

@@ -49,14 +49,15 @@ def create(member: ClusterMember, model: str, *options: str) -> tuple[str, "subp
 
 def start(member: ClusterMember, *arguments: str) -> "subprocess.Popen[str]":
     """The member's command line, running."""
-    return subprocess.Popen(
-        [str(OLLAMA), *arguments],
-        env=dict(member.environment),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        stdin=subprocess.DEVNULL,
-        text=True,
-    )
+    with member.inside():
+        return subprocess.Popen(
+            [str(OLLAMA), *arguments],
+            env=dict(member.environment),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
+        )
 
 
 def form(cluster: Cluster, model: str, *options: str) -> dict[str, Any]:

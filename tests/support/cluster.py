@@ -14,8 +14,8 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,9 @@ ROOT = Path(__file__).parents[2]
 OLLAMA = ROOT / ".build" / "ollama"
 START_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 15.0
+
+Inside = Callable[[], AbstractContextManager[None]]
+"""Makes a block whose sockets and processes are in some network."""
 
 
 def free_port() -> int:
@@ -62,13 +65,14 @@ class Process:
 
 @dataclass(slots=True)
 class ClusterMember:
-    """One `ollama serve` with its sidecar."""
+    """One `ollama serve` with its sidecar. `inside`: entered by who talks to it, where it has a network of its own."""
 
     name: str
     host: str  # 127.0.0.1:PORT
     environment: Mapping[str, str]
     home: Path
     process: Process
+    inside: Inside = nullcontext
 
     @property
     def url(self) -> str:
@@ -78,15 +82,16 @@ class ClusterMember:
         self, *arguments: str, timeout_s: float = 120.0, check: bool = False
     ) -> subprocess.CompletedProcess[str]:
         """Runs the command line as this member's owner would."""
-        return subprocess.run(
-            [str(OLLAMA), *arguments],
-            env=dict(self.environment),
-            text=True,
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            timeout=timeout_s,
-            check=check,
-        )
+        with self.inside():
+            return subprocess.run(
+                [str(OLLAMA), *arguments],
+                env=dict(self.environment),
+                text=True,
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                timeout=timeout_s,
+                check=check,
+            )
 
     def request(self, path: str, body: Any = None, *, timeout_s: float = 60.0) -> tuple[int, Any]:
         """Status and JSON of one HTTP call; NDJSON answers come as a list."""
@@ -94,7 +99,7 @@ class ClusterMember:
         headers = {"Content-Type": "application/json"} | owner_headers(self.environment["KAFILA_HOME"])
         call = urllib.request.Request(self.url + path, data=data, headers=headers)
         try:
-            with urllib.request.urlopen(call, timeout=timeout_s) as answer:
+            with self._open(call, timeout_s) as answer:
                 return answer.status, _json_of(answer.read(), answer.headers.get("Content-Type", ""))
         except urllib.error.HTTPError as error:
             with error:
@@ -104,10 +109,14 @@ class ClusterMember:
         """The lines of a streamed answer, as they come."""
         data = None if body is None else json.dumps(body).encode()
         call = urllib.request.Request(self.url + path, data=data, headers={"Content-Type": "application/json"})
-        with urllib.request.urlopen(call, timeout=timeout_s) as answer:
+        with self._open(call, timeout_s) as answer:
             for line in answer:
                 if line.strip():
                     yield json.loads(line)
+
+    def _open(self, call: urllib.request.Request, timeout_s: float) -> Any:
+        with self.inside():
+            return urllib.request.urlopen(call, timeout=timeout_s)
 
     def session(self) -> dict[str, Any]:
         """This member's only open session, as `session list` knows it, else one that is over."""
@@ -147,16 +156,16 @@ class Cluster:
         """Ends every process, the latest first."""
         self._stack.close()
 
-    def start_rendezvous(self) -> None:
+    def start_rendezvous(self, host: str = "127.0.0.1") -> None:
         port = free_port()
-        address = f"127.0.0.1:{port}"
+        address = f"{host}:{port}"
         self.spawn(
             "rendezvous",
             [sys.executable, "-m", "kafila_rendezvous", "--listen", address, "--insecure"],
             dict(os.environ),
         )
         self.rendezvous = f"grpc+insecure://{address}"
-        _wait_for_port(port)
+        _wait_for_port(port, host)
 
     def start_model_host(self, *folders: Path) -> None:
         port = free_port()
@@ -165,8 +174,9 @@ class Cluster:
         self.hub = f"http://127.0.0.1:{port}"
         _wait_for_port(port)
 
-    def start_member(self, name: str) -> ClusterMember:
-        """Starts `ollama serve` with its own home and port; returns once it answers."""
+    def start_member(self, name: str, inside: Inside = nullcontext, **variables: str) -> ClusterMember:
+        """Starts `ollama serve` with its own home and port, in its own network; returns once it answers. `variables`:
+        of its environment."""
         home = self.folder / name
         home.mkdir(parents=True, exist_ok=True)
         port = free_port()
@@ -182,16 +192,19 @@ class Cluster:
             "HF_ENDPOINT": self.hub,
             "KAFILA_SPARE": "0",  # what a test counts does not depend on how long it was idle
             "OMP_NUM_THREADS": "2",
+            **variables,
         }
-        process = self.spawn(name, [str(OLLAMA), "serve"], environment)
-        member = ClusterMember(name, f"127.0.0.1:{port}", environment, home, process)
+        with inside():
+            process = self.spawn(name, [str(OLLAMA), "serve"], environment)
+        member = ClusterMember(name, f"127.0.0.1:{port}", environment, home, process, inside)
         self.members.append(member)
         _wait_for_member(member)
         return member
 
     def start_again(self, member: ClusterMember) -> None:
         """Starts `ollama serve` of a member whose processes are gone, as it was started first."""
-        member.process = self.spawn(member.name, [str(OLLAMA), "serve"], dict(member.environment))
+        with member.inside():
+            member.process = self.spawn(member.name, [str(OLLAMA), "serve"], dict(member.environment))
 
     def spawn(self, name: str, command: list[str], environment: dict[str, str]) -> Process:
         log = self.folder / f"{name}.log"
@@ -244,11 +257,11 @@ def _family(pid: int) -> list[int]:
     return [pid, *(one for child in children for one in _family(child))]
 
 
-def _wait_for_port(port: int) -> None:
+def _wait_for_port(port: int, host: str = "127.0.0.1") -> None:
     deadline = time.monotonic() + START_DEADLINE_S
     while time.monotonic() < deadline:
         try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
+            socket.create_connection((host, port), 1).close()
             return
         except OSError:
             time.sleep(0.05)

@@ -70,6 +70,24 @@ table ip cut {
 }
 """
 
+_CUT = """
+table inet %(name)s {
+ chain out { type filter hook output priority 0; policy accept;
+  oifname "eth0" %(out)s drop
+ }
+ chain in { type filter hook input priority 0; policy accept;
+  iifname "eth0" %(inn)s drop
+ }
+}
+"""
+
+
+class Cut(Enum):
+    """What a cable does not carry any more, as an nftables match."""
+
+    ALL = ""
+    UDP = "meta l4proto udp"
+
 
 class Behaviour(Enum):
     """What a router does, as nftables rules: firewall, learnt ways in, how ports are chosen."""
@@ -113,6 +131,23 @@ class Space:
     def prefix(self) -> list[str]:
         """Before a command that runs inside."""
         return ["ip", "netns", "exec", self.name]
+
+    def cut(self, cut: Cut) -> contextlib.AbstractContextManager[None]:
+        """Its cable carries so much less meanwhile."""
+        return self._without(cut.value, cut.value)
+
+    def cut_from(self, other: "Space") -> contextlib.AbstractContextManager[None]:
+        """The two can't reach each other meanwhile, and all others can."""
+        return self._without(f"ip daddr {other.address}", f"ip saddr {other.address}")
+
+    @contextlib.contextmanager
+    def _without(self, out: str, inn: str) -> Iterator[None]:
+        table = f"cut{os.urandom(4).hex()}"
+        self.run("nft", "-f", "-", feed=_CUT % {"name": table, "out": out, "inn": inn})
+        try:
+            yield
+        finally:
+            self.run("nft", "delete", "table", "inet", table)
 
     @contextlib.contextmanager
     def inside(self) -> Iterator[None]:

@@ -116,6 +116,8 @@ class CuttableWire:
     def __init__(self, target: RendezvousAddress) -> None:
         self._target = target
         self._open: set[asyncio.StreamWriter] = set()
+        self._near: set[asyncio.StreamWriter] = set()
+        self._tells_the_server = True
         self.intact = True
 
     @contextlib.asynccontextmanager
@@ -134,19 +136,29 @@ class CuttableWire:
         for writer in self._open:
             writer.transport.abort()
 
+    def go_dead(self) -> None:
+        """The same, but the server takes what is open for good, as where a cable was pulled."""
+        self.intact = self._tells_the_server = False
+        for writer in self._near:
+            writer.transport.abort()
+
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if not self.intact:
             writer.transport.abort()
             return
         far_reader, far_writer = await asyncio.open_connection(self._target.host, self._target.port)
         self._open |= {writer, far_writer}
+        self._near.add(writer)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._pipe(reader, far_writer))
             group.create_task(self._pipe(far_reader, writer))
-        self._open -= {writer, far_writer}
+        self._near.discard(writer)
+        if self._tells_the_server:
+            self._open -= {writer, far_writer}
 
     async def _pipe(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(65536):
                 writer.write(data)
-        writer.transport.abort()
+        if self._tells_the_server or writer in self._near:
+            writer.transport.abort()

@@ -465,11 +465,17 @@ class Channel:
                     await self._on_event(sighting)
                     continue
                 case RendezvousLost():
+                    self._delivery.outbox.hold()
                     self._presence.lose_rendezvous()
                     self._mover.lost()
                 case RendezvousBack():
+                    self._delivery.outbox.go_on()
                     self._back()
+                    self._perform(
+                        self._upkeep.write(ring_pb2.Control())
+                    )  # whoever went on without this member tells it now
                 case RoomGone():
+                    self._delivery.outbox.go_on()
                     self._presence.lose_rendezvous()
                     self.residence.lose()
             self._tell([sighting])

@@ -23,6 +23,16 @@ class Outbox:
         self._filled = asyncio.Event()
         self._emptied = asyncio.Event()
         self._emptied.set()
+        self._is_open = asyncio.Event()
+        self._is_open.set()
+
+    def hold(self) -> None:
+        """Posts nothing for now: while this member's mailbox is not attended, an answer would be lost."""
+        self._is_open.clear()
+
+    def go_on(self) -> None:
+        """The mailbox is attended again."""
+        self._is_open.set()
 
     def put(self, to: Iterable[int], body: bytes) -> None:
         """Mail for these mailboxes; for none, nothing happens."""
@@ -36,6 +46,7 @@ class Outbox:
         """From now on through another one; what waits was for mailboxes of the room before."""
         self._mailbox = mailbox
         self._waiting.clear()
+        self.go_on()
 
     async def emptied(self) -> None:
         """Returns when nothing waits any more."""
@@ -45,6 +56,7 @@ class Outbox:
         """Posts for ever."""
         while True:
             await self._filled.wait()
+            await self._is_open.wait()
             if self._waiting:
                 await self._post_first()
             if not self._waiting:

@@ -16,6 +16,7 @@ from kafila_rendezvous.server import serve
 from kafila_sidecar.errors import Denied, InvalidInput, NotFound, Refused, Unavailable
 from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.channel.events import (
+    HostChanged,
     MemberDeparted,
     MemberJoined,
     MemberRemoved,
@@ -293,6 +294,31 @@ async def test_channel_when_its_wire_breaks_then_lost_back_and_nothing_is_missed
             await company.end()
 
 
+@pytest.mark.parametrize("says", [0, 4])
+async def test_host_when_its_cable_was_pulled_and_the_others_went_on_then_it_hears_that_once_it_is_back(
+    company: Company, says: int
+) -> None:
+    async with rendezvous(tls=False) as address:
+        wire = CuttableWire(address)
+        async with wire.listening() as through_wire:
+            host = await company.host(through_wire)
+            code = host.channel.code
+            assert code is not None
+            others = [await company.join(replace(code, address=address), name) for name in ("anna", "bert", "cleo")]
+            for other in others[:-1]:
+                await other.hear(MemberJoined, lambda event: event.member.name == "cleo")
+            wire.go_dead()
+            await host.hear(RendezvousLost)
+            for other in others:
+                other.channel.vote("anna")
+            for other in others:
+                await other.hear(HostChanged)
+            for number in range(says):
+                await host.channel.send(go(number))
+            wire.intact = True
+            await host.hear(MemberRemoved, lambda event: event == MemberRemoved("host", "lost"))
+
+
 async def test_channel_when_the_rendezvous_forgets_the_room_then_it_says_so_and_links_carry_on(
     company: Company,
 ) -> None:
@@ -340,7 +366,7 @@ async def test_rendezvous_when_it_is_started_again_then_the_same_code_and_mailbo
         for person in (host, anna):
             await person.hear(RendezvousBack)
         await host.channel.send(go(1))
-        assert (await anna.hear(MessageFrom)).control == go(1)
+        assert (await anna.hear(MessageFrom, _tells)).control == go(1)
         assert (host.channel.joining, host.channel.code) == ("open", code)
         ben = await company.join(code, "ben")
         assert (await anna.hear(MemberJoined)).member.name == "ben"
@@ -422,6 +448,11 @@ async def test_receive_when_bytes_are_hostile_then_dropped(company: Company) -> 
 def _code(person: ChannelPerson) -> Code:
     assert person.channel.code is not None
     return person.channel.code
+
+
+def _tells(event: MessageFrom) -> bool:
+    """Not only that its sender is there."""
+    return event.control != ring_pb2.Control()
 
 
 def _from(sender: str) -> Callable[[MessageFrom], bool]:
