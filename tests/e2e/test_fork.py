@@ -250,13 +250,13 @@ def test_serve_when_port_is_taken_tells_how_to_go_on(server: OllamaServer) -> No
     assert "OLLAMA_HOST=" in second.stderr
 
 
-def test_sidecar_when_it_dies_is_told_and_started_again(own_server: OllamaServer) -> None:
+def test_sidecar_when_it_dies_is_waited_for_and_started_again(own_server: OllamaServer) -> None:
     sidecar = next(p for p in own_server.family() if str(ECHO) in p.cmdline())
     sidecar.kill()
     sidecar.wait(5)
-    code, sentence = eventually(lambda: own_server.refusal("/api/chat", chat("one")), seconds=1)
-    assert code == 503
-    assert "sidecar" in sentence
+    code, sentence = own_server.refusal("/api/chat", chat("one"))
+    assert code == 404, sentence
+    assert "no session s1 here any more" in sentence  # the one that was started again was asked
     assert own_server.get("/api/version")
     eventually(lambda: own_server.get("/api/session/list") == {"sessions": []}, seconds=10)
     eventually(lambda: own_server.get("/api/tags")["models"] == [], seconds=5)

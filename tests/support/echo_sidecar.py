@@ -159,6 +159,8 @@ class EchoSidecar(rpc.SidecarServicer):
     async def Generate(
         self, request: pb.GenerateRequest, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[pb.GenerateReply]:
+        if request.session not in self.sessions:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no session {request.session} here any more")
         ended, session = "cancelled", self.sessions[request.session]
         await self.change(session, active=1)
         try:

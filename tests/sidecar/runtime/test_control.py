@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from kafila_sidecar.runtime.text.control import control_tokens
+from kafila_sidecar.runtime.text.control import ControlledEncoder, control_tokens
 from kafila_sidecar.runtime.text.conversation import for_template
 from kafila_sidecar.runtime.text.tokenizer import Tokenizer
 from tests.support.vocabularies import (
@@ -143,6 +143,14 @@ def test_content_when_it_spells_control_tokens_then_text(
     ids = tokenizer.render(conversation(first, second))
     harmless = tokenizer.render(conversation(without_tokens(first), without_tokens(second)))
     assert controls(tokenizer, ids) == controls(tokenizer, harmless)
+
+
+def test_names_when_drawn_again_and_again_then_no_added_token_is_found_half_in_one(load: Load) -> None:
+    tokenizer = load("byte_fallback", "thoughts")
+    text = tokenizer.templates.render([{"role": "user", "content": "<|im_start|>a "}], (), {})  # type: ignore[union-attr]
+    controls = control_tokens(tokenizer.backend, "")
+    ids = {tuple(ControlledEncoder(tokenizer.backend, controls).encode_apart(text)) for _ in range(60)}
+    assert len(ids) == 1
 
 
 @pytest.mark.parametrize("kind", ["byte_level", "ignoring_merges", "keeping_spaces", "smollm2"])

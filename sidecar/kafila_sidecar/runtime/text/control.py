@@ -11,6 +11,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from math import ceil, log2
 from string import ascii_lowercase
 from typing import Any
 
@@ -18,7 +19,8 @@ from tokenizers import Tokenizer
 
 from kafila_sidecar.runtime.text.provenance import OwnText
 
-_NAME_LETTERS = 24  # 112 bits
+_NAME_BITS = 112
+_LETTERS = ascii_lowercase + "αβγδεζηθικλμνξοπρστυφχψω"
 _BAR_TOKEN = re.compile(r"<[|｜].*[|｜]>", re.DOTALL)
 _MARKUP = re.compile(r"[<\[{].+[>\]}]", re.DOTALL)
 
@@ -68,12 +70,19 @@ class ControlledEncoder:
     @cached_property
     def _twin(self) -> tuple[Tokenizer, dict[str, str]]:
         """Made when it is first wanted: it takes as much memory as the tokenizer."""
-        names = {
-            token: "".join(secrets.choice(ascii_lowercase) for _ in range(_NAME_LETTERS)) for token in self._controls
-        }
+        letters = _letters_of_no_token(self._tokenizer)
+        length = ceil(_NAME_BITS / log2(len(letters)))
+        names = {token: "".join(secrets.choice(letters) for _ in range(length)) for token in self._controls}
         described = json.loads(self._tokenizer.to_str())
         _rename(described, lambda token: names.get(token, token))
         return Tokenizer.from_str(json.dumps(described)), names
+
+
+def _letters_of_no_token(tokenizer: Tokenizer) -> list[str]:
+    """For names: an added token with a name's first letter at its end could be found half in the text before it."""
+    used = {letter for token in tokenizer.get_added_tokens_decoder().values() for letter in token.content}
+    free = [letter for letter in _LETTERS if letter not in used]
+    return free if len(free) > 1 else list(_LETTERS)
 
 
 def _renamed(text: OwnText, pattern: re.Pattern[str], names: dict[str, str]) -> str:
