@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.conftest import NAMES, create, start, until
+from tests.e2e.test_back import present
 from tests.e2e.test_moving import TINY, address_in, power_off
 from tests.support.cluster import Cluster, ClusterMember
 
@@ -26,9 +27,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def sees_all(member: ClusterMember) -> bool:
-    """Whether all three are in the session that is ready, as this member knows it."""
-    session = member.session()
-    return session.get("state") == "ready" and len(session["members"]) == len(NAMES)
+    """Whether all three are there in the session that is ready, as this member knows it, once its server answers."""
+    return len(present(member)) == len(NAMES)
 
 
 @pytest.mark.timeout(300)
