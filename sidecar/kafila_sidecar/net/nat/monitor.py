@@ -114,11 +114,17 @@ class NetworkMonitor:
         self._own.network_changed()
         self._tell()
         await self._stop_mapping()
-        for servers in {listener.servers for listener in self._listeners}:
+        wanted = {listener.servers for listener in self._listeners if listener.servers}
+        if not wanted:
+            self._reflexive = None  # nobody can tell it here
+            self._announce()
+        for servers in wanted:
             with contextlib.suppress(KafilaError), in_words():  # asked again by whoever needs it
                 await self.about(servers)
 
     async def _classify(self, servers: tuple[StunServer, ...]) -> Nat:
+        if not servers:
+            return Nat(udp=None)  # what other servers told stays, and is kept true
         self._stop_keeping()
         nat = await self._ask(self._own, servers)
         log.info("nat_classified mapping=%s filtering=%s udp=%s", nat.mapping, nat.filtering, nat.udp)
@@ -126,9 +132,8 @@ class NetworkMonitor:
         self._announce()
         if nat.is_translated:
             self._start_mapping()
-        if servers:
-            now = self._loop.time()
-            self._keep(MappedAddress(servers[0].place, blocked=not nat.udp, entropy=lambda: os.urandom(12), now=now))
+        now = self._loop.time()
+        self._keep(MappedAddress(servers[0].place, blocked=not nat.udp, entropy=lambda: os.urandom(12), now=now))
         return nat
 
     def _announce(self) -> None:

@@ -138,6 +138,33 @@ def test_mapping_when_it_is_another_then_links_search_and_the_network_is_classif
     play(Scene(), act)
 
 
+def test_mapping_when_somebody_listens_without_servers_then_it_is_kept_through_one_change_after_another() -> None:
+    async def act(scene: Scene) -> None:
+        scene.monitor.listen(Listener((), lambda: None))
+        await scene.monitor.about([SERVER])
+        assert (await scene.monitor.about([])).udp is None
+        await asyncio.sleep(1)
+        for number, seen in enumerate((MOVED, OUTSIDE, MOVED), 1):
+            scene.own.seen = seen
+            scene.nat = Nat(udp=True, mapped=seen, is_translated=True)
+            await asyncio.sleep(12)
+            assert (scene.own.searches, scene.addresses()) == (number, [seen])
+
+    play(Scene(), act)
+
+
+def test_mapping_when_the_network_is_another_and_nobody_has_servers_then_it_is_forgotten() -> None:
+    async def act(scene: Scene) -> None:
+        scene.monitor.listen(Listener((), lambda: None))
+        await scene.monitor.about([SERVER])
+        scene.monitor.unlisten(Listener((SERVER,), scene.hear))
+        scene.interfaces = CAFE
+        await asyncio.sleep(5)
+        assert scene.addresses() == []
+
+    play(Scene(), act)
+
+
 def test_mapping_when_a_direct_path_has_died_then_it_is_looked_at_at_once() -> None:
     async def act(scene: Scene) -> None:
         await scene.monitor.about([SERVER])
