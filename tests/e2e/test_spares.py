@@ -28,6 +28,8 @@ def expected(cluster: Cluster) -> list[str]:
     return [member.get("if_lost", "") for member in cluster.members[0].session()["members"]]
 
 
+@pytest.mark.long
+@pytest.mark.timeout(400)
 def test_session_when_it_was_idle_and_a_member_is_lost_then_nothing_is_fetched_for_that(cluster: Cluster) -> None:
     code, creating = create(cluster.members[0], SMOLLM2, "--members", "3", "--require", "all", "--spare", "2GB")
     joining = [start(one, "session", "join", code, "--yes", "--spare", "2GB") for one in cluster.members[1:]]
@@ -39,7 +41,7 @@ def test_session_when_it_was_idle_and_a_member_is_lost_then_nothing_is_fetched_f
     assert "IF LOST" in first.ollama("session", "status", check=True).stdout
     for member in cluster.members:
         until(lambda log=member.process.log: "missing_bytes=0" in log.read_text(errors="replace"), 120)  # type: ignore[misc]
-    until(lambda: expected(cluster) == ["goes on after about 3 s"] * 3, 120)
+    until(lambda: all(told.startswith("goes on after about ") for told in expected(cluster)), 30)
     before = sent_bytes(cluster)
     kill(lost.sidecar_pid())
     until(lambda: "was lost: " in first.process.log.read_text(errors="replace"), 60)
