@@ -47,11 +47,6 @@ class Gathering(Generic[Work]):
         """Nobody wants a sequence any more: what of it waited."""
         return list(self._lines.pop(sequence, ()))
 
-    def drop_all(self) -> Sequence[InLine[Work]]:
-        dropped = [one for line in self._lines.values() for one in line]
-        self._lines.clear()
-        return dropped
-
     @property
     def tokens(self) -> int:
         """How many wait."""

@@ -7,7 +7,7 @@ its types; MLX comes in with `Shard.load`, on its thread.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.models.anatomy import Headers
@@ -246,8 +246,9 @@ class Shard:
         mx.eval(is_choice, *tokens)
         after: dict[int, HiddenState] = dict(zip(going, states, strict=True))
         picked: list[Picked | NotFinite] = []
+        choices: Any = is_choice.tolist()
         for at, (row, chosen) in enumerate(zip(rows, tokens, strict=True)):
-            if not is_choice[at].item():
+            if not choices[at]:
                 wrong = flaw_of_logits(*raw_of(logits[at]))
                 picked.append(NotFinite(f"the model's scores for the next token hold {wrong}: {_WHY}"))
                 continue
