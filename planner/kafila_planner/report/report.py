@@ -77,7 +77,9 @@ def _stages(case: Case, layout: Layout, costs: list[float] | None) -> tuple[Plan
 
 
 def _handling_s(case: Case, layout: Layout) -> tuple[float, ...]:
-    return tuple(handling_s(case.members[member], place == 0) for place, member in enumerate(layout.order))
+    """Of each stage; nothing where nobody's was measured."""
+    each = tuple(handling_s(case.members[member], place == 0) for place, member in enumerate(layout.order))
+    return each if any(each) else ()
 
 
 def _resident_bytes(case: Case, is_head: bool, start: int, end: int) -> int:

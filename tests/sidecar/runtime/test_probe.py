@@ -6,16 +6,16 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from math import inf, nan
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kafila_sidecar.errors import Refused
 from kafila_sidecar.runtime.mlx_thread import MlxThread
+from kafila_sidecar.runtime.probe.cost import Cost
 from kafila_sidecar.runtime.probe.host_lock import HostLock
-from kafila_sidecar.runtime.probe.probe import Cost, Measurement, cost_of, doubts_of, line, probe, spread
-from kafila_sidecar.runtime.probe.rounds import HEAD
+from kafila_sidecar.runtime.probe.probe import Measurement, cost_of, doubts_of, line, probe, spread
+from kafila_sidecar.runtime.probe.rounds import HEAD, Readings
 from tests.support.tiny import SHAPE
 
 pytestmark = pytest.mark.mlx
@@ -42,7 +42,7 @@ async def thread() -> AsyncIterator[MlxThread]:
 
 def reading(*rounds: Mapping[int, float], head: float = 0.002) -> Any:
     rounds_s = {1: tuple({HEAD: head, **blocks} for blocks in rounds)}
-    return SimpleNamespace(block_bytes=10**6, rounds_s=rounds_s, flops_per_s=1e10)
+    return Readings(block_bytes=10**6, rounds_s=rounds_s, flops_per_s=1e10)
 
 
 def remembered(cache: Path) -> list[Path]:
