@@ -1,9 +1,12 @@
 """What a token takes beside the model, over a real link on this machine."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 from kafila_sidecar.machine.handling import DEADLINE_S, Handling
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class CountingThread:
@@ -12,9 +15,14 @@ class CountingThread:
     def __init__(self) -> None:
         self.turns = 0
 
-    async def run(self, call: Callable[..., Any], *arguments: Any) -> Any:
+    async def run(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         self.turns += 1
-        return call(*arguments)
+        return fn(*args, **kwargs)
+
+
+class FailingThread:
+    async def run(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        raise TimeoutError
 
 
 async def test_handling_when_asked_then_measured_once_for_each_width() -> None:
@@ -31,8 +39,4 @@ async def test_handling_when_asked_then_measured_once_for_each_width() -> None:
 
 
 async def test_handling_when_it_cant_be_measured_then_the_plan_leaves_it_out() -> None:
-    class Failing:
-        async def run(self, call: Callable[..., Any], *arguments: Any) -> Any:
-            raise TimeoutError
-
-    assert await Handling(Failing()).entry({"hidden_size": 64}) == {}
+    assert await Handling(FailingThread()).entry({"hidden_size": 64}) == {}
