@@ -112,7 +112,7 @@ class RingOfProcesses:
 
     def _ask(self, place: int, what: Callable[..., Any], *arguments: Any) -> Any:
         self._pipes[place].send((what.__name__, arguments))
-        return _received(self._pipes[place])
+        return received(self._pipes[place])
 
 
 @contextmanager
@@ -128,11 +128,11 @@ def ring_of_processes(shape: RingShape) -> Iterator[RingOfProcesses]:
             processes[-1].start()
             there.close()
             pipes.append(here)
-        cards = [_received(pipe) for pipe in pipes]
+        cards = [received(pipe) for pipe in pipes]
         for pipe in pipes:
             pipe.send(cards)
         for pipe in pipes:
-            _received(pipe)
+            received(pipe)
         yield RingOfProcesses(pipes)
     finally:
         for pipe in pipes:
@@ -142,7 +142,7 @@ def ring_of_processes(shape: RingShape) -> Iterator[RingOfProcesses]:
             process.kill()
 
 
-def _received(pipe: Connection) -> Any:
+def received(pipe: Connection) -> Any:
     if not pipe.poll(DEADLINE_S):
         raise TimeoutError(f"a member said nothing for {DEADLINE_S:.0f} s")
     answer = pipe.recv()
