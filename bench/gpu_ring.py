@@ -104,7 +104,7 @@ def main() -> None:
             for users in options.users:
                 system.answer(prompts[users], WARM_UP_TOKENS)
             print(f"{name}: warm", flush=True)
-        rounds = []
+        rounds: list[Round] = []
         while not rounds or time.monotonic() < until:
             rounds.append(one_round(systems, prompts, options.tokens))
     figures = report(rounds)
@@ -175,7 +175,8 @@ def fill(model: Any, names: Sequence[str]) -> None:
     import mlx.core as mx
     from mlx.utils import tree_flatten
 
-    shapes = {name: array.shape for name, array in tree_flatten(model.parameters())}
+    flat: Any = tree_flatten(model.parameters())
+    shapes = {name: array.shape for name, array in flat}
     for name in names:
         array = mx.random.normal(shapes[name], dtype=mx.bfloat16, key=mx.random.key(crc32(name.encode())))
         array = 1 + 0.1 * array if array.ndim == 1 else SPREAD * array
@@ -240,7 +241,8 @@ def whole_model(config: Mapping[str, Any], device: str) -> Any:
     from mlx_lm.models import qwen3
 
     choose(device)
-    model = qwen3.Model(qwen3.ModelArgs.from_dict(dict(config)))
+    arguments: Any = qwen3.ModelArgs
+    model = qwen3.Model(arguments.from_dict(dict(config)))
     flat: Any = tree_flatten(model.parameters())
     fill(model, [name for name, _ in flat])
     model.eval()
@@ -262,15 +264,16 @@ def by_batch(model: Any, prompts: Sequence[Sequence[int]], tokens: int) -> Seque
     from mlx_lm.generate import BatchGenerator
 
     began = time.perf_counter()
-    batch = BatchGenerator(model, completion_batch_size=len(prompts), prefill_batch_size=len(prompts))
+    batch: Any = BatchGenerator(model, completion_batch_size=len(prompts), prefill_batch_size=len(prompts))
     numbers = batch.insert([list(prompt) for prompt in prompts], [tokens] * len(prompts))
-    answers: dict[int, Answered] = {number: Answered([], []) for number in numbers}
+    ids: dict[int, list[int]] = {number: [] for number in numbers}
+    times: dict[int, list[float]] = {number: [] for number in numbers}
     while replies := batch.next_generated():
         for reply in replies:
-            answers[reply.uid].tokens.append(reply.token)  # type: ignore[attr-defined]
-            answers[reply.uid].times.append(time.perf_counter() - began)  # type: ignore[attr-defined]
+            ids[reply.uid].append(reply.token)
+            times[reply.uid].append(time.perf_counter() - began)
     batch.close()
-    return list(answers.values())
+    return [Answered(ids[number], times[number]) for number in numbers]
 
 
 # ---- Rounds
