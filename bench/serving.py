@@ -42,7 +42,7 @@ TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class UsersRound:
     """Of so many users at once: when each token of each answer came, in seconds since it was asked for. idle: the share
     of the cores' time that nobody computed in."""
 
@@ -73,8 +73,8 @@ def main() -> None:
     ):
         session = form(cluster, f"kafila/{folder.name}", "--concurrency", str(max(options.users)))
         ask_all(cluster, session, 1, WARM_UP_TOKENS)
-        served: dict[int, list[Round]] = {users: [] for users in options.users}
-        by_itself: dict[int, list[Round]] = {users: [] for users in options.users}
+        served: dict[int, list[UsersRound]] = {users: [] for users in options.users}
+        by_itself: dict[int, list[UsersRound]] = {users: [] for users in options.users}
         for _ in range(options.rounds):
             for users in options.users:
                 served[users].append(ask_all(cluster, session, users, options.tokens))
@@ -124,22 +124,22 @@ def mlx_lm_alone(folder: Path, tokens: int) -> "Iterator[subprocess.Popen[str]]"
         process.stdin.close()
 
 
-def ask_alone(process: "subprocess.Popen[str]", users: int) -> Round:
+def ask_alone(process: "subprocess.Popen[str]", users: int) -> UsersRound:
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(f"{users}\n")
     process.stdin.flush()
-    return Round(json.loads(process.stdout.readline()), 0.0)
+    return UsersRound(json.loads(process.stdout.readline()), 0.0)
 
 
-def ask_all(cluster: Cluster, session: dict[str, Any], users: int, tokens: int) -> Round:
+def ask_all(cluster: Cluster, session: dict[str, Any], users: int, tokens: int) -> UsersRound:
     """Answers to so many users at once, one each."""
     name, prompts = session["vehicle"]["name"], story_prompts(users)
     before_s, began = busy_s(cluster), time.perf_counter()
     with ThreadPoolExecutor(users) as pool:
         heard = list(pool.map(lambda user: ask(cluster, name, user, prompts[user], tokens), range(users)))
     there_s = (time.perf_counter() - began) * len(cluster.members)
-    return Round(heard, max(0.0, 1 - (busy_s(cluster) - before_s) / there_s))
+    return UsersRound(heard, max(0.0, 1 - (busy_s(cluster) - before_s) / there_s))
 
 
 def ask(cluster: Cluster, model: str, user: int, prompt: str, tokens: int) -> list[float]:
@@ -174,7 +174,7 @@ def promises(cluster: Cluster, users: Sequence[int]) -> dict[int, float]:
     return {number: tokens_per_s(number, known) for number in users} if known else {}
 
 
-def report(who: str, rounds: dict[int, list[Round]], promised: dict[int, float]) -> dict[str, float]:
+def report(who: str, rounds: dict[int, list[UsersRound]], promised: dict[int, float]) -> dict[str, float]:
     """Prints a line for each number of users; returns what is worth keeping."""
     print(f"{who}\nusers  tokens/s   gain  planned  planned/served  TTFT s  between tokens p50 / p99 ms  idle")
     figures: dict[str, float] = {}
