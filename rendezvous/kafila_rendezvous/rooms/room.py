@@ -167,15 +167,16 @@ class Rooms:
         return self._mailbox(key).secret
 
     def attend(self, key: Key, secret: bytes, *, address: str, now: float) -> int:
-        """A stream takes the mailbox over; returns the stream's number for `take` and `detach`."""
+        """A stream takes the mailbox over; returns the stream's number for `take` and `detach`. The others hear of it,
+        whether or not they knew that the one before had ended: what that one was sent last may have reached nobody, and
+        they say it again."""
         self._recall(key, secret, address, now)
         box = self._proved(key, secret)
         superseded, stream = box.stream, next(self._streams)
         box.attend(stream, address, self._rooms[key.room].attended_beside(key.mailbox))
         self._idle_since.pop(key, None)
-        if superseded is None:
-            self._tell_others(key, Arrived(key.mailbox))
-        else:
+        self._tell_others(key, Arrived(key.mailbox))
+        if superseded is not None:
             self._woken.add(superseded)
         return stream
 
