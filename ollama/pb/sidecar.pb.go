@@ -2573,6 +2573,190 @@ func (x *Finding) GetAdvice() string {
 	return ""
 }
 
+type MetricsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MetricsRequest) Reset() {
+	*x = MetricsRequest{}
+	mi := &file_sidecar_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MetricsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MetricsRequest) ProtoMessage() {}
+
+func (x *MetricsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sidecar_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MetricsRequest.ProtoReflect.Descriptor instead.
+func (*MetricsRequest) Descriptor() ([]byte, []int) {
+	return file_sidecar_proto_rawDescGZIP(), []int{29}
+}
+
+type MetricsReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Text          string                 `protobuf:"bytes,110,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MetricsReply) Reset() {
+	*x = MetricsReply{}
+	mi := &file_sidecar_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MetricsReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MetricsReply) ProtoMessage() {}
+
+func (x *MetricsReply) ProtoReflect() protoreflect.Message {
+	mi := &file_sidecar_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MetricsReply.ProtoReflect.Descriptor instead.
+func (*MetricsReply) Descriptor() ([]byte, []int) {
+	return file_sidecar_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *MetricsReply) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+type TracesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Session       string                 `protobuf:"bytes,110,opt,name=session,proto3" json:"session,omitempty"` // as in SessionRequest
+	Request       string                 `protobuf:"bytes,111,opt,name=request,proto3" json:"request,omitempty"` // its number, as records have it; empty: the latest
+	Most          uint32                 `protobuf:"varint,112,opt,name=most,proto3" json:"most,omitempty"`      // records, at most 100; 0 means 1
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TracesRequest) Reset() {
+	*x = TracesRequest{}
+	mi := &file_sidecar_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TracesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TracesRequest) ProtoMessage() {}
+
+func (x *TracesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sidecar_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TracesRequest.ProtoReflect.Descriptor instead.
+func (*TracesRequest) Descriptor() ([]byte, []int) {
+	return file_sidecar_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *TracesRequest) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *TracesRequest) GetRequest() string {
+	if x != nil {
+		return x.Request
+	}
+	return ""
+}
+
+func (x *TracesRequest) GetMost() uint32 {
+	if x != nil {
+		return x.Most
+	}
+	return 0
+}
+
+type TracesReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RecordsJson   []string               `protobuf:"bytes,110,rep,name=records_json,json=recordsJson,proto3" json:"records_json,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TracesReply) Reset() {
+	*x = TracesReply{}
+	mi := &file_sidecar_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TracesReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TracesReply) ProtoMessage() {}
+
+func (x *TracesReply) ProtoReflect() protoreflect.Message {
+	mi := &file_sidecar_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TracesReply.ProtoReflect.Descriptor instead.
+func (*TracesReply) Descriptor() ([]byte, []int) {
+	return file_sidecar_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *TracesReply) GetRecordsJson() []string {
+	if x != nil {
+		return x.RecordsJson
+	}
+	return nil
+}
+
 type ListModelsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2581,7 +2765,7 @@ type ListModelsRequest struct {
 
 func (x *ListModelsRequest) Reset() {
 	*x = ListModelsRequest{}
-	mi := &file_sidecar_proto_msgTypes[29]
+	mi := &file_sidecar_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2593,7 +2777,7 @@ func (x *ListModelsRequest) String() string {
 func (*ListModelsRequest) ProtoMessage() {}
 
 func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[29]
+	mi := &file_sidecar_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2606,7 +2790,7 @@ func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsRequest.ProtoReflect.Descriptor instead.
 func (*ListModelsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{29}
+	return file_sidecar_proto_rawDescGZIP(), []int{33}
 }
 
 type ListModelsReply struct {
@@ -2618,7 +2802,7 @@ type ListModelsReply struct {
 
 func (x *ListModelsReply) Reset() {
 	*x = ListModelsReply{}
-	mi := &file_sidecar_proto_msgTypes[30]
+	mi := &file_sidecar_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2630,7 +2814,7 @@ func (x *ListModelsReply) String() string {
 func (*ListModelsReply) ProtoMessage() {}
 
 func (x *ListModelsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[30]
+	mi := &file_sidecar_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2643,7 +2827,7 @@ func (x *ListModelsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsReply.ProtoReflect.Descriptor instead.
 func (*ListModelsReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{30}
+	return file_sidecar_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListModelsReply) GetModels() []*NamedModel {
@@ -2668,7 +2852,7 @@ type NamedModel struct {
 
 func (x *NamedModel) Reset() {
 	*x = NamedModel{}
-	mi := &file_sidecar_proto_msgTypes[31]
+	mi := &file_sidecar_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2680,7 +2864,7 @@ func (x *NamedModel) String() string {
 func (*NamedModel) ProtoMessage() {}
 
 func (x *NamedModel) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[31]
+	mi := &file_sidecar_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2693,7 +2877,7 @@ func (x *NamedModel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedModel.ProtoReflect.Descriptor instead.
 func (*NamedModel) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{31}
+	return file_sidecar_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *NamedModel) GetName() string {
@@ -2753,7 +2937,7 @@ type ListWeightsRequest struct {
 
 func (x *ListWeightsRequest) Reset() {
 	*x = ListWeightsRequest{}
-	mi := &file_sidecar_proto_msgTypes[32]
+	mi := &file_sidecar_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2765,7 +2949,7 @@ func (x *ListWeightsRequest) String() string {
 func (*ListWeightsRequest) ProtoMessage() {}
 
 func (x *ListWeightsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[32]
+	mi := &file_sidecar_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2778,7 +2962,7 @@ func (x *ListWeightsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWeightsRequest.ProtoReflect.Descriptor instead.
 func (*ListWeightsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{32}
+	return file_sidecar_proto_rawDescGZIP(), []int{36}
 }
 
 type ListWeightsReply struct {
@@ -2793,7 +2977,7 @@ type ListWeightsReply struct {
 
 func (x *ListWeightsReply) Reset() {
 	*x = ListWeightsReply{}
-	mi := &file_sidecar_proto_msgTypes[33]
+	mi := &file_sidecar_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2805,7 +2989,7 @@ func (x *ListWeightsReply) String() string {
 func (*ListWeightsReply) ProtoMessage() {}
 
 func (x *ListWeightsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[33]
+	mi := &file_sidecar_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2818,7 +3002,7 @@ func (x *ListWeightsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWeightsReply.ProtoReflect.Descriptor instead.
 func (*ListWeightsReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{33}
+	return file_sidecar_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListWeightsReply) GetWeights() []*KeptWeights {
@@ -2863,7 +3047,7 @@ type KeptWeights struct {
 
 func (x *KeptWeights) Reset() {
 	*x = KeptWeights{}
-	mi := &file_sidecar_proto_msgTypes[34]
+	mi := &file_sidecar_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2875,7 +3059,7 @@ func (x *KeptWeights) String() string {
 func (*KeptWeights) ProtoMessage() {}
 
 func (x *KeptWeights) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[34]
+	mi := &file_sidecar_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2888,7 +3072,7 @@ func (x *KeptWeights) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptWeights.ProtoReflect.Descriptor instead.
 func (*KeptWeights) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{34}
+	return file_sidecar_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *KeptWeights) GetModel() string {
@@ -2943,7 +3127,7 @@ type RemoveWeightsRequest struct {
 
 func (x *RemoveWeightsRequest) Reset() {
 	*x = RemoveWeightsRequest{}
-	mi := &file_sidecar_proto_msgTypes[35]
+	mi := &file_sidecar_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2955,7 +3139,7 @@ func (x *RemoveWeightsRequest) String() string {
 func (*RemoveWeightsRequest) ProtoMessage() {}
 
 func (x *RemoveWeightsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[35]
+	mi := &file_sidecar_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2968,7 +3152,7 @@ func (x *RemoveWeightsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveWeightsRequest.ProtoReflect.Descriptor instead.
 func (*RemoveWeightsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{35}
+	return file_sidecar_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RemoveWeightsRequest) GetModel() string {
@@ -2994,7 +3178,7 @@ type PruneWeightsRequest struct {
 
 func (x *PruneWeightsRequest) Reset() {
 	*x = PruneWeightsRequest{}
-	mi := &file_sidecar_proto_msgTypes[36]
+	mi := &file_sidecar_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3006,7 +3190,7 @@ func (x *PruneWeightsRequest) String() string {
 func (*PruneWeightsRequest) ProtoMessage() {}
 
 func (x *PruneWeightsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[36]
+	mi := &file_sidecar_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3019,7 +3203,7 @@ func (x *PruneWeightsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PruneWeightsRequest.ProtoReflect.Descriptor instead.
 func (*PruneWeightsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{36}
+	return file_sidecar_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PruneWeightsRequest) GetUnusedForS() float64 {
@@ -3038,7 +3222,7 @@ type FreedReply struct {
 
 func (x *FreedReply) Reset() {
 	*x = FreedReply{}
-	mi := &file_sidecar_proto_msgTypes[37]
+	mi := &file_sidecar_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3050,7 +3234,7 @@ func (x *FreedReply) String() string {
 func (*FreedReply) ProtoMessage() {}
 
 func (x *FreedReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[37]
+	mi := &file_sidecar_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3063,7 +3247,7 @@ func (x *FreedReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FreedReply.ProtoReflect.Descriptor instead.
 func (*FreedReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{37}
+	return file_sidecar_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *FreedReply) GetBytes() uint64 {
@@ -3347,7 +3531,16 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\tR\x05level\x12\x1a\n" +
 	"\bsentence\x18\x03 \x01(\tR\bsentence\x12\x16\n" +
-	"\x06advice\x18\x04 \x01(\tR\x06advice\"\x13\n" +
+	"\x06advice\x18\x04 \x01(\tR\x06advice\"\x10\n" +
+	"\x0eMetricsRequest\"\"\n" +
+	"\fMetricsReply\x12\x12\n" +
+	"\x04text\x18n \x01(\tR\x04text\"W\n" +
+	"\rTracesRequest\x12\x18\n" +
+	"\asession\x18n \x01(\tR\asession\x12\x18\n" +
+	"\arequest\x18o \x01(\tR\arequest\x12\x12\n" +
+	"\x04most\x18p \x01(\rR\x04most\"0\n" +
+	"\vTracesReply\x12!\n" +
+	"\frecords_json\x18n \x03(\tR\vrecordsJson\"\x13\n" +
 	"\x11ListModelsRequest\"H\n" +
 	"\x0fListModelsReply\x125\n" +
 	"\x06models\x18\x01 \x03(\v2\x1d.kafila.sidecar.v1.NamedModelR\x06models\"\xc2\x01\n" +
@@ -3391,7 +3584,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"DoneReason\x12\x14\n" +
 	"\x10DONE_REASON_STOP\x10\x00\x12\x16\n" +
 	"\x12DONE_REASON_LENGTH\x10\x01\x12\x16\n" +
-	"\x12DONE_REASON_CLOSED\x10\x022\xd6\f\n" +
+	"\x12DONE_REASON_CLOSED\x10\x022\xf1\r\n" +
 	"\aSidecar\x12G\n" +
 	"\x05Hello\x12\x1f.kafila.sidecar.v1.HelloRequest\x1a\x1d.kafila.sidecar.v1.HelloReply\x12T\n" +
 	"\rCreateSession\x12'.kafila.sidecar.v1.CreateSessionRequest\x1a\x1a.kafila.sidecar.v1.Session\x12N\n" +
@@ -3412,7 +3605,9 @@ const file_sidecar_proto_rawDesc = "" +
 	"\vListWeights\x12%.kafila.sidecar.v1.ListWeightsRequest\x1a#.kafila.sidecar.v1.ListWeightsReply\x12W\n" +
 	"\rRemoveWeights\x12'.kafila.sidecar.v1.RemoveWeightsRequest\x1a\x1d.kafila.sidecar.v1.FreedReply\x12U\n" +
 	"\fPruneWeights\x12&.kafila.sidecar.v1.PruneWeightsRequest\x1a\x1d.kafila.sidecar.v1.FreedReply\x12J\n" +
-	"\x06Doctor\x12 .kafila.sidecar.v1.DoctorRequest\x1a\x1e.kafila.sidecar.v1.DoctorReply\x12R\n" +
+	"\x06Doctor\x12 .kafila.sidecar.v1.DoctorRequest\x1a\x1e.kafila.sidecar.v1.DoctorReply\x12M\n" +
+	"\aMetrics\x12!.kafila.sidecar.v1.MetricsRequest\x1a\x1f.kafila.sidecar.v1.MetricsReply\x12J\n" +
+	"\x06Traces\x12 .kafila.sidecar.v1.TracesRequest\x1a\x1e.kafila.sidecar.v1.TracesReply\x12R\n" +
 	"\bGenerate\x12\".kafila.sidecar.v1.GenerateRequest\x1a .kafila.sidecar.v1.GenerateReply0\x01B\x12Z\x10kafila/ollama/pbb\x06proto3"
 
 var (
@@ -3428,7 +3623,7 @@ func file_sidecar_proto_rawDescGZIP() []byte {
 }
 
 var file_sidecar_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sidecar_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_sidecar_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_sidecar_proto_goTypes = []any{
 	(DoneReason)(0),              // 0: kafila.sidecar.v1.DoneReason
 	(*HelloRequest)(nil),         // 1: kafila.sidecar.v1.HelloRequest
@@ -3460,18 +3655,22 @@ var file_sidecar_proto_goTypes = []any{
 	(*DoctorRequest)(nil),        // 27: kafila.sidecar.v1.DoctorRequest
 	(*DoctorReply)(nil),          // 28: kafila.sidecar.v1.DoctorReply
 	(*Finding)(nil),              // 29: kafila.sidecar.v1.Finding
-	(*ListModelsRequest)(nil),    // 30: kafila.sidecar.v1.ListModelsRequest
-	(*ListModelsReply)(nil),      // 31: kafila.sidecar.v1.ListModelsReply
-	(*NamedModel)(nil),           // 32: kafila.sidecar.v1.NamedModel
-	(*ListWeightsRequest)(nil),   // 33: kafila.sidecar.v1.ListWeightsRequest
-	(*ListWeightsReply)(nil),     // 34: kafila.sidecar.v1.ListWeightsReply
-	(*KeptWeights)(nil),          // 35: kafila.sidecar.v1.KeptWeights
-	(*RemoveWeightsRequest)(nil), // 36: kafila.sidecar.v1.RemoveWeightsRequest
-	(*PruneWeightsRequest)(nil),  // 37: kafila.sidecar.v1.PruneWeightsRequest
-	(*FreedReply)(nil),           // 38: kafila.sidecar.v1.FreedReply
-	nil,                          // 39: kafila.sidecar.v1.StubModel.ParametersEntry
-	nil,                          // 40: kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
-	nil,                          // 41: kafila.sidecar.v1.PlanReply.DownloadBytesEntry
+	(*MetricsRequest)(nil),       // 30: kafila.sidecar.v1.MetricsRequest
+	(*MetricsReply)(nil),         // 31: kafila.sidecar.v1.MetricsReply
+	(*TracesRequest)(nil),        // 32: kafila.sidecar.v1.TracesRequest
+	(*TracesReply)(nil),          // 33: kafila.sidecar.v1.TracesReply
+	(*ListModelsRequest)(nil),    // 34: kafila.sidecar.v1.ListModelsRequest
+	(*ListModelsReply)(nil),      // 35: kafila.sidecar.v1.ListModelsReply
+	(*NamedModel)(nil),           // 36: kafila.sidecar.v1.NamedModel
+	(*ListWeightsRequest)(nil),   // 37: kafila.sidecar.v1.ListWeightsRequest
+	(*ListWeightsReply)(nil),     // 38: kafila.sidecar.v1.ListWeightsReply
+	(*KeptWeights)(nil),          // 39: kafila.sidecar.v1.KeptWeights
+	(*RemoveWeightsRequest)(nil), // 40: kafila.sidecar.v1.RemoveWeightsRequest
+	(*PruneWeightsRequest)(nil),  // 41: kafila.sidecar.v1.PruneWeightsRequest
+	(*FreedReply)(nil),           // 42: kafila.sidecar.v1.FreedReply
+	nil,                          // 43: kafila.sidecar.v1.StubModel.ParametersEntry
+	nil,                          // 44: kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
+	nil,                          // 45: kafila.sidecar.v1.PlanReply.DownloadBytesEntry
 }
 var file_sidecar_proto_depIdxs = []int32{
 	15, // 0: kafila.sidecar.v1.ListSessionsReply.sessions:type_name -> kafila.sidecar.v1.Session
@@ -3481,14 +3680,14 @@ var file_sidecar_proto_depIdxs = []int32{
 	21, // 4: kafila.sidecar.v1.Session.vehicle:type_name -> kafila.sidecar.v1.StubModel
 	16, // 5: kafila.sidecar.v1.Session.activity:type_name -> kafila.sidecar.v1.Activity
 	17, // 6: kafila.sidecar.v1.Activity.answering:type_name -> kafila.sidecar.v1.Answering
-	39, // 7: kafila.sidecar.v1.StubModel.parameters:type_name -> kafila.sidecar.v1.StubModel.ParametersEntry
-	40, // 8: kafila.sidecar.v1.PlanReply.alternatives_json:type_name -> kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
-	41, // 9: kafila.sidecar.v1.PlanReply.download_bytes:type_name -> kafila.sidecar.v1.PlanReply.DownloadBytesEntry
+	43, // 7: kafila.sidecar.v1.StubModel.parameters:type_name -> kafila.sidecar.v1.StubModel.ParametersEntry
+	44, // 8: kafila.sidecar.v1.PlanReply.alternatives_json:type_name -> kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
+	45, // 9: kafila.sidecar.v1.PlanReply.download_bytes:type_name -> kafila.sidecar.v1.PlanReply.DownloadBytesEntry
 	25, // 10: kafila.sidecar.v1.GenerateRequest.options:type_name -> kafila.sidecar.v1.Options
 	0,  // 11: kafila.sidecar.v1.GenerateReply.done_reason:type_name -> kafila.sidecar.v1.DoneReason
 	29, // 12: kafila.sidecar.v1.DoctorReply.findings:type_name -> kafila.sidecar.v1.Finding
-	32, // 13: kafila.sidecar.v1.ListModelsReply.models:type_name -> kafila.sidecar.v1.NamedModel
-	35, // 14: kafila.sidecar.v1.ListWeightsReply.weights:type_name -> kafila.sidecar.v1.KeptWeights
+	36, // 13: kafila.sidecar.v1.ListModelsReply.models:type_name -> kafila.sidecar.v1.NamedModel
+	39, // 14: kafila.sidecar.v1.ListWeightsReply.weights:type_name -> kafila.sidecar.v1.KeptWeights
 	1,  // 15: kafila.sidecar.v1.Sidecar.Hello:input_type -> kafila.sidecar.v1.HelloRequest
 	3,  // 16: kafila.sidecar.v1.Sidecar.CreateSession:input_type -> kafila.sidecar.v1.CreateSessionRequest
 	4,  // 17: kafila.sidecar.v1.Sidecar.OpenSession:input_type -> kafila.sidecar.v1.OpenSessionRequest
@@ -3503,34 +3702,38 @@ var file_sidecar_proto_depIdxs = []int32{
 	7,  // 26: kafila.sidecar.v1.Sidecar.Replan:input_type -> kafila.sidecar.v1.SessionRequest
 	12, // 27: kafila.sidecar.v1.Sidecar.SetReplanning:input_type -> kafila.sidecar.v1.ReplanningRequest
 	22, // 28: kafila.sidecar.v1.Sidecar.Plan:input_type -> kafila.sidecar.v1.PlanRequest
-	30, // 29: kafila.sidecar.v1.Sidecar.ListModels:input_type -> kafila.sidecar.v1.ListModelsRequest
-	33, // 30: kafila.sidecar.v1.Sidecar.ListWeights:input_type -> kafila.sidecar.v1.ListWeightsRequest
-	36, // 31: kafila.sidecar.v1.Sidecar.RemoveWeights:input_type -> kafila.sidecar.v1.RemoveWeightsRequest
-	37, // 32: kafila.sidecar.v1.Sidecar.PruneWeights:input_type -> kafila.sidecar.v1.PruneWeightsRequest
+	34, // 29: kafila.sidecar.v1.Sidecar.ListModels:input_type -> kafila.sidecar.v1.ListModelsRequest
+	37, // 30: kafila.sidecar.v1.Sidecar.ListWeights:input_type -> kafila.sidecar.v1.ListWeightsRequest
+	40, // 31: kafila.sidecar.v1.Sidecar.RemoveWeights:input_type -> kafila.sidecar.v1.RemoveWeightsRequest
+	41, // 32: kafila.sidecar.v1.Sidecar.PruneWeights:input_type -> kafila.sidecar.v1.PruneWeightsRequest
 	27, // 33: kafila.sidecar.v1.Sidecar.Doctor:input_type -> kafila.sidecar.v1.DoctorRequest
-	24, // 34: kafila.sidecar.v1.Sidecar.Generate:input_type -> kafila.sidecar.v1.GenerateRequest
-	2,  // 35: kafila.sidecar.v1.Sidecar.Hello:output_type -> kafila.sidecar.v1.HelloReply
-	15, // 36: kafila.sidecar.v1.Sidecar.CreateSession:output_type -> kafila.sidecar.v1.Session
-	5,  // 37: kafila.sidecar.v1.Sidecar.OpenSession:output_type -> kafila.sidecar.v1.Offer
-	15, // 38: kafila.sidecar.v1.Sidecar.JoinSession:output_type -> kafila.sidecar.v1.Session
-	15, // 39: kafila.sidecar.v1.Sidecar.StartSession:output_type -> kafila.sidecar.v1.Session
-	11, // 40: kafila.sidecar.v1.Sidecar.LeaveSession:output_type -> kafila.sidecar.v1.LeaveSessionReply
-	14, // 41: kafila.sidecar.v1.Sidecar.ListSessions:output_type -> kafila.sidecar.v1.ListSessionsReply
-	15, // 42: kafila.sidecar.v1.Sidecar.WatchSession:output_type -> kafila.sidecar.v1.Session
-	15, // 43: kafila.sidecar.v1.Sidecar.NewCode:output_type -> kafila.sidecar.v1.Session
-	15, // 44: kafila.sidecar.v1.Sidecar.Lock:output_type -> kafila.sidecar.v1.Session
-	15, // 45: kafila.sidecar.v1.Sidecar.Kick:output_type -> kafila.sidecar.v1.Session
-	15, // 46: kafila.sidecar.v1.Sidecar.Replan:output_type -> kafila.sidecar.v1.Session
-	15, // 47: kafila.sidecar.v1.Sidecar.SetReplanning:output_type -> kafila.sidecar.v1.Session
-	23, // 48: kafila.sidecar.v1.Sidecar.Plan:output_type -> kafila.sidecar.v1.PlanReply
-	31, // 49: kafila.sidecar.v1.Sidecar.ListModels:output_type -> kafila.sidecar.v1.ListModelsReply
-	34, // 50: kafila.sidecar.v1.Sidecar.ListWeights:output_type -> kafila.sidecar.v1.ListWeightsReply
-	38, // 51: kafila.sidecar.v1.Sidecar.RemoveWeights:output_type -> kafila.sidecar.v1.FreedReply
-	38, // 52: kafila.sidecar.v1.Sidecar.PruneWeights:output_type -> kafila.sidecar.v1.FreedReply
-	28, // 53: kafila.sidecar.v1.Sidecar.Doctor:output_type -> kafila.sidecar.v1.DoctorReply
-	26, // 54: kafila.sidecar.v1.Sidecar.Generate:output_type -> kafila.sidecar.v1.GenerateReply
-	35, // [35:55] is the sub-list for method output_type
-	15, // [15:35] is the sub-list for method input_type
+	30, // 34: kafila.sidecar.v1.Sidecar.Metrics:input_type -> kafila.sidecar.v1.MetricsRequest
+	32, // 35: kafila.sidecar.v1.Sidecar.Traces:input_type -> kafila.sidecar.v1.TracesRequest
+	24, // 36: kafila.sidecar.v1.Sidecar.Generate:input_type -> kafila.sidecar.v1.GenerateRequest
+	2,  // 37: kafila.sidecar.v1.Sidecar.Hello:output_type -> kafila.sidecar.v1.HelloReply
+	15, // 38: kafila.sidecar.v1.Sidecar.CreateSession:output_type -> kafila.sidecar.v1.Session
+	5,  // 39: kafila.sidecar.v1.Sidecar.OpenSession:output_type -> kafila.sidecar.v1.Offer
+	15, // 40: kafila.sidecar.v1.Sidecar.JoinSession:output_type -> kafila.sidecar.v1.Session
+	15, // 41: kafila.sidecar.v1.Sidecar.StartSession:output_type -> kafila.sidecar.v1.Session
+	11, // 42: kafila.sidecar.v1.Sidecar.LeaveSession:output_type -> kafila.sidecar.v1.LeaveSessionReply
+	14, // 43: kafila.sidecar.v1.Sidecar.ListSessions:output_type -> kafila.sidecar.v1.ListSessionsReply
+	15, // 44: kafila.sidecar.v1.Sidecar.WatchSession:output_type -> kafila.sidecar.v1.Session
+	15, // 45: kafila.sidecar.v1.Sidecar.NewCode:output_type -> kafila.sidecar.v1.Session
+	15, // 46: kafila.sidecar.v1.Sidecar.Lock:output_type -> kafila.sidecar.v1.Session
+	15, // 47: kafila.sidecar.v1.Sidecar.Kick:output_type -> kafila.sidecar.v1.Session
+	15, // 48: kafila.sidecar.v1.Sidecar.Replan:output_type -> kafila.sidecar.v1.Session
+	15, // 49: kafila.sidecar.v1.Sidecar.SetReplanning:output_type -> kafila.sidecar.v1.Session
+	23, // 50: kafila.sidecar.v1.Sidecar.Plan:output_type -> kafila.sidecar.v1.PlanReply
+	35, // 51: kafila.sidecar.v1.Sidecar.ListModels:output_type -> kafila.sidecar.v1.ListModelsReply
+	38, // 52: kafila.sidecar.v1.Sidecar.ListWeights:output_type -> kafila.sidecar.v1.ListWeightsReply
+	42, // 53: kafila.sidecar.v1.Sidecar.RemoveWeights:output_type -> kafila.sidecar.v1.FreedReply
+	42, // 54: kafila.sidecar.v1.Sidecar.PruneWeights:output_type -> kafila.sidecar.v1.FreedReply
+	28, // 55: kafila.sidecar.v1.Sidecar.Doctor:output_type -> kafila.sidecar.v1.DoctorReply
+	31, // 56: kafila.sidecar.v1.Sidecar.Metrics:output_type -> kafila.sidecar.v1.MetricsReply
+	33, // 57: kafila.sidecar.v1.Sidecar.Traces:output_type -> kafila.sidecar.v1.TracesReply
+	26, // 58: kafila.sidecar.v1.Sidecar.Generate:output_type -> kafila.sidecar.v1.GenerateReply
+	37, // [37:59] is the sub-list for method output_type
+	15, // [15:37] is the sub-list for method input_type
 	15, // [15:15] is the sub-list for extension type_name
 	15, // [15:15] is the sub-list for extension extendee
 	0,  // [0:15] is the sub-list for field type_name
@@ -3546,14 +3749,14 @@ func file_sidecar_proto_init() {
 	file_sidecar_proto_msgTypes[7].OneofWrappers = []any{}
 	file_sidecar_proto_msgTypes[17].OneofWrappers = []any{}
 	file_sidecar_proto_msgTypes[24].OneofWrappers = []any{}
-	file_sidecar_proto_msgTypes[36].OneofWrappers = []any{}
+	file_sidecar_proto_msgTypes[40].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sidecar_proto_rawDesc), len(file_sidecar_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   41,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -94,6 +94,7 @@ func leaveNoCore() error {
 // patterns are all other paths: stock undoes escapes such as %2F that a narrower pattern would miss.
 func standBefore(mux *http.ServeMux, sessions http.Handler, models *SessionModels, key seal.Key) {
 	mux.Handle("/api/session/", sessions)
+	mux.Handle("/metrics", sessions)
 	mux.Handle("/session", page.Handler())
 	mux.Handle("/session/", page.Handler())
 	stock := func(w http.ResponseWriter, r *http.Request) {
