@@ -6,11 +6,8 @@ kept until it wakes, a dead one's never run again, not even its `finally`.
 
 import asyncio
 import heapq
-import sys
-import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from enum import StrEnum
 from functools import partial
@@ -123,22 +120,6 @@ class SimLoop(asyncio.BaseEventLoop):
     def monotonic(self) -> float:
         """As the one of `time`, which the product reads where it has no loop at hand."""
         return self.now + self.ahead_s
-
-    @contextmanager
-    def is_the_clock(self) -> Iterator[None]:
-        """Meanwhile nobody in the product reads a clock that goes by itself: a seed would not replay."""
-        readers = [
-            module
-            for name, module in sys.modules.items()
-            if name.startswith("kafila_sidecar.") and vars(module).get("monotonic") is time.monotonic
-        ]
-        for module in readers:
-            vars(module)["monotonic"] = self.monotonic
-        try:
-            yield
-        finally:
-            for module in readers:
-                vars(module)["monotonic"] = time.monotonic
 
     def waiting_timers(self) -> list[tuple[SimProcess | None, str]]:
         """Whose they are, and what they call."""

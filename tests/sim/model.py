@@ -210,7 +210,7 @@ class SimThread:
     def __init__(self, loop: SimLoop, slowness: float) -> None:
         self._loop = loop
         self._slowness = slowness
-        self._waiting = deque[tuple[asyncio.Future[Any], Callable[[], Any]]]()
+        self._waiting = deque[tuple[asyncio.Future[Any], partial[Any]]]()
 
     async def run(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         outcome = self._loop.create_future()

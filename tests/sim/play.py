@@ -16,6 +16,7 @@ from typing import Any
 from tests.sim import laws
 from tests.sim.clock import SimLoop
 from tests.sim.schedule import Schedule, draw
+from tests.sim.stand_ins import standing_in
 from tests.sim.world import World
 
 MOST_WAITS = 20  # of one that is being closed
@@ -45,7 +46,7 @@ def play_schedule(schedule: Schedule, *, say: Callable[[str], None] | None = Non
     gc.disable()
     random.seed(schedule.seed)
     try:
-        with loop.is_the_clock():
+        with standing_in(loop):
             return loop.run_until_complete(_played(schedule, loop, say))
     finally:
         asyncio.set_event_loop(None)

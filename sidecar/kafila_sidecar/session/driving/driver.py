@@ -104,6 +104,7 @@ class SessionDriver:
             introduce=self._introduce,
             now=self._clock.now,
         )
+        self._without_rendezvous = False
         self._shunned: dict[str, int] = {}  # who broke the ring's rules, and in which epoch
         self._shown = self._glance()
 
@@ -243,8 +244,10 @@ class SessionDriver:
                 self.follower.liveness.receive_return(name)
             case RendezvousLost() | RoomGone():
                 self.follower.rendezvous_lost(self._clock.now())
+                self._reach_out(without_rendezvous=True)
             case RendezvousBack():
                 self.follower.rendezvous_back()
+                self._reach_out(without_rendezvous=False)
             case events.HostMissed():
                 self.follower.liveness.receive_doubt(self._clock.now())
             case events.RoomMoved():
@@ -272,12 +275,20 @@ class SessionDriver:
             return  # why, is told next
         self.roster.members(members)
         self._links.forget(members)
+        self._reach_out(without_rendezvous=self._without_rendezvous)
         self._shares.members(members)
         await self._cores.do(self.follower.members_changed(members, self.channel.host, self._clock.now()))
         if self.coordinator:
             await self._cores.obey(self.coordinator.members_changed(members, self._clock.now(), anew=anew))
         else:
             self._cores.knowledge.keep(members)
+
+    def _reach_out(self, *, without_rendezvous: bool) -> None:
+        """Whoever the rendezvous does not answer holds a link to everybody: the plan's few may lead to those alone who are
+        lost next, and nobody would hear then that this member is there."""
+        self._without_rendezvous = without_rendezvous
+        others = (member.name for member in self.channel.members if member.name != self.follower.name)
+        self._links.reach(frozenset(others if without_rendezvous else ()))
 
     async def _host_changed(self) -> None:
         """Everybody tells the successor what it needs; it starts to decide when it is this member."""
