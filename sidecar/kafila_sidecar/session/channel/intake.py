@@ -118,8 +118,8 @@ class LogIntake:
         return [HostConvicted(self._log.host, str(error), (self._log.entries[index], signed))]
 
     def _left_behind(self, error: Forked, signed: ring_pb2.SignedEntry) -> list[Event]:
-        """Raises LeftBehind unless this member was admitted there or later, so that it is none of theirs, or the host has
-        answered those votes. Who only came back there is one of theirs, and comes back to them."""
+        """Raises LeftBehind unless this member was admitted there or later, so that it is none of theirs, or the host
+        has answered those votes. Who only came back there is one of theirs, and comes back to them."""
         entry = ring_pb2.LogEntry.FromString(signed.entry)
         is_same_host = self._log.before(entry.index).host_member == self._log.now.host_member
         if entry.index <= self._me.first_index or (

@@ -117,8 +117,8 @@ class Upkeep:
         return Acts([Letter(replica.others, replica.write_entries()), letter]) + self.settle([])
 
     def give_way(self, fault: LeftBehind) -> Acts:
-        """Tells those who are with this member, as it is with nobody any more: who came back to a host that was voted out
-        may hear of it from nobody else."""
+        """Tells those who are with this member why it stops: who came back to a host that was voted out may hear of it
+        from nobody else."""
         return self.write(ring_pb2.Control(entries=ring_pb2.LogEntries(entries=[fault.proof])))
 
     def listen(self, listens: bool) -> None:

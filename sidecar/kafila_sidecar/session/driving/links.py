@@ -78,8 +78,8 @@ class StandingLinks:
 class Links:
     """Keeps one session's links up; `told(peer, link, error)` hears of every change of those that the plan needs.
 
-    Others are there as long as weights are drawn over them (`also`), or nothing else leads to a member (`reach`), and it is
-    nobody's fault if one can't be made.
+    Others are there as long as weights are drawn over them (`also`), or nothing else leads to a member (`reach`), and
+    it is nobody's fault if one can't be made.
     """
 
     def __init__(self, *, network: LinkMaker, standing: StandingLinks, told: Told, tasks: asyncio.TaskGroup) -> None:
