@@ -21,13 +21,17 @@ class Newest:
 
     def is_old(self, sender: str, said: messages.Said, number: int) -> bool:
         """Whether the sender has said otherwise since. `number` as in `MessageFrom`."""
+        latest = self._latest.setdefault(sender, {})
+        if isinstance(said, messages.Lost):
+            return 0 < number < latest.get(f"reached {said.member}", 0)
         thing = _thing(said)
         if not thing or not number:
             return False
-        latest = self._latest.setdefault(sender, {})
         if number < latest.get(thing, 0):
             return True
         latest[thing] = number
+        if isinstance(said, messages.Linked):
+            latest[f"reached {said.peer}"] = number
         return False
 
 
