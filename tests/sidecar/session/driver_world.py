@@ -113,6 +113,7 @@ class NoNetwork:
 
     def __init__(self) -> None:
         self.network: dict[str, Any] = {}
+        self.dialled: set[str] = set()  # at present
 
     def start(self, changed: Callable[[], None]) -> None: ...
 
@@ -128,7 +129,11 @@ class NoNetwork:
         return dict(self.network)
 
     async def dial(self, peer: str, candidates: Sequence[Candidate]) -> Link:
-        await asyncio.Event().wait()
+        self.dialled.add(peer)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.dialled.discard(peer)
         raise AssertionError
 
 
