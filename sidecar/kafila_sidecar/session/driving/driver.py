@@ -393,9 +393,15 @@ class SessionDriver:
 
     @property
     def _serves(self) -> bool:
-        """Whether answers run through this member's stage, or were asked here; between two epochs they wait."""
-        under_way = self._stage.active_sequences or self._stage.answers_here
-        return bool(under_way) or (self.leaving.has_begun and self.follower.state is not State.READY)
+        """Whether answers run through this member's stage, or were asked here; between two epochs they wait, unless
+        everybody else has gone."""
+        is_needed = self._stage.active_sequences or (self.leaving.has_begun and self.follower.state is not State.READY)
+        return bool(self._stage.answers_here or (is_needed and self._others_are_here))
+
+    @property
+    def _others_are_here(self) -> bool:
+        others = (name for name in self.follower.members if name != self.follower.name)
+        return not all(map(self.follower.liveness.is_gone, others))
 
     async def _drain(self) -> None:
         self.leaving.begin(self._clock.now())

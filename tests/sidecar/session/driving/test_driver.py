@@ -513,3 +513,16 @@ async def test_member_when_the_rendezvous_is_away_or_misses_another_then_it_reac
         await driven.settled()
         dialled.append(set(driven.network.dialled))
     assert dialled == [{"cyd"}, {"ada", "cyd"}, {"cyd"}, set()]
+
+
+async def test_member_when_it_leaves_and_everybody_else_has_gone_then_it_serves_nobody_any_more(
+    start_driver: StartDriver,
+) -> None:
+    driven = await start_driver("bob", "ada", "bob")
+    driven.stage.active_sequences = 1
+    driven.driver.leave()
+    await driven.settled()
+    assert driven.state is not State.CLOSED
+    driven.channel.says("ada", ring_pb2.Control(goodbye=ring_pb2.Goodbye()))
+    await driven.settled()
+    assert driven.state is State.CLOSED
