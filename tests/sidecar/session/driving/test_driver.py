@@ -522,7 +522,7 @@ async def test_member_when_it_leaves_and_everybody_else_has_gone_then_it_serves_
     driven.stage.active_sequences = 1
     driven.driver.leave()
     await driven.settled()
-    assert driven.state is not State.CLOSED
+    assert driven.driver.follower.ending is None
     driven.channel.says("ada", ring_pb2.Control(goodbye=ring_pb2.Goodbye()))
     await driven.settled()
-    assert driven.state is State.CLOSED
+    assert driven.driver.follower.ending is Ending.LEFT
