@@ -175,7 +175,7 @@ class Engine:
         generation.begin()
         if not generation.is_over:  # all of it may have been told but the end
             picked = await self._prefill(generation, trace)
-            while generation.take(picked.token) and picked.state is not None:
+            while generation.take(picked.token, picked.score) and picked.state is not None:
                 picked = await self._circuit(generation, trace, picked.state, began=monotonic())
         return generation.finish(_done(generation, trace))
 
@@ -212,9 +212,15 @@ class Engine:
     ) -> Picked:
         """A state once round the ring, and the token that follows it. began: seconds on this clock. before: what the
         head took to make the state, where no circuit has counted it yet."""
+        asked = generation.asked
+        going = self._ring.go_round(generation.number, state, is_prompt=before is not None)
         with _resumable():
-            back = await self._ring.go_round(generation.number, state, is_prompt=before is not None)
-        pick = Pick(generation.number, back.state, generation.asked.sampler, goes_on=not generation.is_last)
+            if asked.held is None:
+                back, allowed = await going, None
+            else:
+                back, allowed = await asyncio.gather(going, generation.allowed())
+        goes_on = not generation.is_last
+        pick = Pick(generation.number, back.state, asked.sampler, goes_on=goes_on, allowed=allowed, top=asked.top)
         picked, spent = await self._work.pick(pick)
         if before is None:
             self._pace.ran_step(spent.compute_s)

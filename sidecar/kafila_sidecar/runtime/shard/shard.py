@@ -228,9 +228,14 @@ class Shard:
 
         from kafila_sidecar.runtime.shard.arrays import as_raw, dtype_name, parted_rows, raw_of
         from kafila_sidecar.runtime.shard.rows import joined_slots
+        from kafila_sidecar.runtime.shard.scores import Scores
 
         logits = self._logits([(row.sequence, row.state) for row in rows])
-        tokens = [row.sampler.choose(logits[at]) for at, row in enumerate(rows)]
+        tokens = [row.sampler.choose(logits[at], row.allowed) for at, row in enumerate(rows)]
+        scores = [
+            None if row.top is None else Scores(row.sampler.of_tokens(logits[at]), tokens[at], row.top)
+            for at, row in enumerate(rows)
+        ]
         is_choice = mx.isfinite(mx.max(logits, axis=-1)) & ~mx.any(mx.isnan(logits), axis=-1)
         going = [at for at, row in enumerate(rows) if row.goes_on]
         states: list[HiddenState] = []
@@ -239,11 +244,11 @@ class Shard:
             ids = mx.stack([tokens[at] for at in going])[:, None].astype(mx.int32)
             hidden = self._exit.joined(self._passage.of_tokens(ids, joined_slots(caches)))
             raw = as_raw(hidden)
-            mx.eval(raw, is_choice, *tokens)
+            mx.eval(raw, is_choice, *tokens, *(part for one in scores if one for part in one.arrays))
             states = parted_rows(raw, dtype_name(hidden), [cache.position for cache in caches])
             for cache in caches:
                 cache.advance(1)
-        mx.eval(is_choice, *tokens)
+        mx.eval(is_choice, *tokens, *(part for one in scores if one for part in one.arrays))
         after: dict[int, HiddenState] = dict(zip(going, states, strict=True))
         picked: list[Picked | NotFinite] = []
         choices: Any = is_choice.tolist()
@@ -256,7 +261,9 @@ class Shard:
             row.sampler.take(token)
             state = after.get(at)
             made = None if state is None else _or_not_finite(partial(self._checked, state))
-            picked.append(made if isinstance(made, NotFinite) else Picked(token, made))
+            score = scores[at]
+            told = score.told() if score else None
+            picked.append(made if isinstance(made, NotFinite) else Picked(token, made, told))
         return picked
 
     def position(self, sequence: int) -> int:

@@ -47,11 +47,15 @@ class Sampler:
         self.take(token)
         return token
 
-    def choose(self, logits: "mx.array") -> "mx.array":
-        """The next token after logits [V] as an array of one id, lazy; `take` has to follow before the next one."""
+    def choose(self, logits: "mx.array", allowed: bytes | None = None) -> "mx.array":
+        """The next token after logits [V] as an array of one id, lazy; `take` has to follow before the next one.
+        allowed: a bit for each id, the lowest first; None: all."""
         import mlx.core as mx
 
-        scores = self._penalised(self._of_tokens(logits))
+        scores = self.of_tokens(logits)
+        if allowed is not None:
+            scores = mx.where(_flags(allowed, scores.size), scores, mx.array(-mx.inf, scores.dtype))
+        scores = self._penalised(scores)
         return mx.argmax(scores) if self._options.temperature < COLDEST else self._draw(scores)
 
     def take(self, token: int) -> None:
@@ -59,7 +63,7 @@ class Sampler:
         self._seen.append(token)
         self._picked += 1
 
-    def _of_tokens(self, logits: "mx.array") -> "mx.array":
+    def of_tokens(self, logits: "mx.array") -> "mx.array":
         """Logits [V] as far as they are those of tokens; gaps among them are -inf."""
         import mlx.core as mx
 
@@ -113,3 +117,11 @@ class Sampler:
         key = mx.random.key((self.seed + _STRIDE * (self._picked + 1)) % (1 << 64))
         choice = mx.random.categorical(scores[0], key=key)
         return choice if ids is None else ids[choice]
+
+
+def _flags(bits: bytes, size: int) -> "mx.array":
+    """The first `size` bits as truth values [V]; what is beyond the last one is false."""
+    import mlx.core as mx
+    import numpy as np
+
+    return mx.array(np.unpackbits(np.frombuffer(bits, np.uint8), count=size, bitorder="little").astype(np.bool_))
