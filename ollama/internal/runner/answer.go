@@ -87,15 +87,31 @@ func (a *answer) done(reply *pb.GenerateReply) {
 	})
 }
 
+// context tells our own server the ids of prompt and answer, where it asked for them. Stock reads over it.
+func (a *answer) context(ids []uint32) {
+	if len(ids) == 0 {
+		return
+	}
+	a.flush()
+	a.begin()
+	if _, err := a.w.Write(envelope.ContextLines(ids)); err != nil {
+		slog.Debug("runner_context_not_sent", "error", err)
+	}
+}
+
 func seconds(s float64) time.Duration {
 	return time.Duration(s * float64(time.Second))
 }
 
-func (a *answer) line(response llm.CompletionResponse) {
+func (a *answer) begin() {
 	if !a.begun {
 		a.begun = true
 		a.w.Header().Set("Content-Type", "application/x-ndjson")
 	}
+}
+
+func (a *answer) line(response llm.CompletionResponse) {
+	a.begin()
 	if err := json.NewEncoder(a.w).Encode(response); err != nil {
 		slog.Debug("runner_line_not_sent", "error", err)
 		return

@@ -6,11 +6,18 @@ import (
 
 	"github.com/ollama/ollama/llm"
 
+	"kafila/ollama/internal/envelope"
 	"kafila/ollama/pb"
 )
 
+// A completionRequest is stock's, with what our server put before it.
+type completionRequest struct {
+	llm.CompletionRequest
+	Wishes envelope.Wishes `json:"kafila"` // envelope.WishesKey
+}
+
 // generateRequest translates stock's request; what stock leaves at its "not set" stays unset.
-func generateRequest(session, prompt string, r *llm.CompletionRequest) *pb.GenerateRequest {
+func generateRequest(session, prompt string, r *completionRequest) *pb.GenerateRequest {
 	return &pb.GenerateRequest{
 		Session:     session,
 		Prompt:      prompt,
@@ -21,10 +28,14 @@ func generateRequest(session, prompt string, r *llm.CompletionRequest) *pb.Gener
 		Logprobs:    r.Logprobs,
 		TopLogprobs: uint32(r.TopLogprobs),
 		Images:      uint32(len(r.Images)),
+
+		Context:      r.Wishes.Context,
+		TellsContext: r.Wishes.TellsContext,
+		Suffix:       r.Wishes.Suffix,
 	}
 }
 
-func options(r *llm.CompletionRequest) *pb.Options {
+func options(r *completionRequest) *pb.Options {
 	if r.Options == nil {
 		return &pb.Options{}
 	}
@@ -42,6 +53,9 @@ func options(r *llm.CompletionRequest) *pb.Options {
 		PresencePenalty:  &o.PresencePenalty,
 		FrequencyPenalty: &o.FrequencyPenalty,
 		Stop:             o.Stop,
+	}
+	if r.Wishes.NumCtx > 0 {
+		translated.NumCtx = int32Of(r.Wishes.NumCtx)
 	}
 	if o.Seed >= 0 { // -1 is stock's "draw one"
 		seed := int64(o.Seed)

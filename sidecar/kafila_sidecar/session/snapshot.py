@@ -116,6 +116,8 @@ def stub_model(channel: Channel, checkpoint: Checkpoint) -> pb.StubModel:
         quantization=checkpoint.quantization,
         parser=PARSER,
         parameters=_parameters(checkpoint),
+        weight_bytes=checkpoint.weight_bytes,
+        insert=checkpoint.gap is not None,
     )
 
 

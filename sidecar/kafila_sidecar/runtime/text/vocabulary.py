@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
     """size: all ids are below it. gaps: those below it that are no token. eos_ids: those that end an answer.
-    generation_config: the checkpoint's, {} where it has none."""
+    generation_config: the checkpoint's, {} where it has none. first: the id that the tokenizer puts in front of every
+    text, None for none."""
 
     size: int
     gaps: Sequence[int]
     eos_ids: frozenset[int]
     generation_config: Mapping[str, Any]
     decoding: Decoding
+    first: int | None = None
 
     def stream(self, *, after_raw_prompt: bool = False) -> TextStream:
         """See `Tokenizer.stream`."""
@@ -36,6 +38,7 @@ def to_json(tokenizer: "Tokenizer") -> bytes:
         "decoder": described(tokenizer.backend),
         "eos_ids": sorted(tokenizer.eos_ids),
         "generation_config": tokenizer.generation_config,
+        "first": tokenizer.first_id,
     }
     return json.dumps(told, ensure_ascii=False).encode()
 
@@ -54,4 +57,5 @@ def from_json(told: bytes) -> Vocabulary:
         eos_ids=frozenset(fields["eos_ids"]),
         generation_config=fields["generation_config"],
         decoding=Decoding.read(fields["decoder"], token),
+        first=fields["first"],
     )

@@ -8,6 +8,7 @@ from typing import Protocol
 from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import InvalidInput
+from kafila_sidecar.runtime.text.conversation import TOO_LONG, fit_tokens
 from kafila_sidecar.runtime.text.decoding import TextStream
 from kafila_sidecar.runtime.text.options import resolve
 from kafila_sidecar.runtime.text.prompt import is_chat
@@ -50,7 +51,15 @@ class SessionText(Protocol):
 
     async def vocabulary(self) -> Vocabulary: ...
     async def ids(
-        self, prompt: str, *, limit: int, keep: int, truncate: bool, cut_to: int | None = None
+        self,
+        prompt: str,
+        *,
+        limit: int,
+        keep: int,
+        truncate: bool,
+        cut_to: int | None = None,
+        plain: bool = False,
+        suffix: str = "",
     ) -> Sequence[int]: ...
     def kill(self) -> None: ...
     async def close(self) -> None: ...
@@ -84,13 +93,13 @@ class Intake:
             options = replace(options, seed=replay.beginning.seed)
         else:
             tokens = await self._encode(request, limits)
-        framed = is_chat(request.prompt)
+        framed = not request.plain and is_chat(request.prompt)
         return PreparedRequest(
             request=request,
             prompt=tokens,
             limits=limits,
             sampler=Sampler(options, tokens, vocabulary.size, vocabulary.gaps),
-            text=vocabulary.stream(after_raw_prompt=not framed),
+            text=vocabulary.stream(after_raw_prompt=not framed or bool(request.suffix)),
             stops=stops,
             framer=Framer(framed=framed),
             ends=vocabulary.eos_ids,
@@ -113,7 +122,27 @@ class Intake:
             keep=keep,
             truncate=request.truncate,
             cut_to=limits.context_tokens - room,
+            plain=request.plain,
+            suffix=request.suffix,
         )
         if not tokens:
             raise InvalidInput("the prompt is empty: there is nothing to answer")
-        return tokens
+        if not request.context:
+            return tokens
+        return self._after(
+            request, tokens, limit=limits.context_tokens - 1, keep=keep, cut_to=limits.context_tokens - room
+        )
+
+    def _after(
+        self, request: pb.GenerateRequest, tokens: Sequence[int], *, limit: int, keep: int, cut_to: int
+    ) -> Sequence[int]:
+        """The prompt's ids behind those of the conversation before, which begin the text."""
+        before, vocabulary = request.context, self._vocabulary
+        if not all(0 <= token < vocabulary.size for token in before):
+            raise InvalidInput("the context holds a number that is no token of this session's model: leave it out")
+        joined = [*before, *(tokens[1:] if tokens[0] == vocabulary.first else tokens)]
+        if len(joined) <= limit:
+            return joined
+        if not request.truncate:
+            raise InvalidInput(TOO_LONG)
+        return fit_tokens(joined, limit=cut_to, keep=keep)

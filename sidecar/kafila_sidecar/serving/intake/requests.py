@@ -94,6 +94,9 @@ class Generation:
         asked = self.asked
         done.text = self._framed(asked.stops.feed(asked.text.finish()) + asked.stops.finish())
         is_stopped = self.answer[-1] in asked.ends or asked.stops.stopped
+        if asked.request.tells_context:
+            done.context.extend(asked.prompt)
+            done.context.extend(token for token in self.answer if token not in asked.ends)
         done.done, done.done_reason = True, pb.DONE_REASON_STOP if is_stopped else pb.DONE_REASON_LENGTH
         self._tell(done)
         return "stop" if is_stopped else "length"
