@@ -1004,6 +1004,7 @@ type Session struct {
 	// code was guessed wrongly too often
 	Notices       []string `protobuf:"bytes,30,rep,name=notices,proto3" json:"notices,omitempty"`       // as in Offer
 	Replanning    string   `protobuf:"bytes,31,opt,name=replanning,proto3" json:"replanning,omitempty"` // what is done with a better plan: "ask", "auto", "never"
+	Limited       []string `protobuf:"bytes,60,rep,name=limited,proto3" json:"limited,omitempty"`       // what clients asked for here and got less of, in sentences; only `status` tells it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1232,6 +1233,13 @@ func (x *Session) GetReplanning() string {
 		return x.Replanning
 	}
 	return ""
+}
+
+func (x *Session) GetLimited() []string {
+	if x != nil {
+		return x.Limited
+	}
+	return nil
 }
 
 type Member struct {
@@ -1577,6 +1585,8 @@ type StubModel struct {
 	Quantization    string                 `protobuf:"bytes,6,opt,name=quantization,proto3" json:"quantization,omitempty"`                                                                         // "F32", "BF16", "4-bit", "4-bit, made here from BF16", ...
 	Parser          string                 `protobuf:"bytes,7,opt,name=parser,proto3" json:"parser,omitempty"`                                                                                     // pair of renderer and parser that the model can honour: "kafila", "kafila-tools", ...
 	Parameters      map[string]float64     `protobuf:"bytes,8,rep,name=parameters,proto3" json:"parameters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"` // sampling defaults from the checkpoint's generation_config, by Ollama's names
+	WeightBytes     uint64                 `protobuf:"varint,60,opt,name=weight_bytes,json=weightBytes,proto3" json:"weight_bytes,omitempty"`                                                      // of the whole model, as its files lie at the host's
+	Insert          bool                   `protobuf:"varint,61,opt,name=insert,proto3" json:"insert,omitempty"`                                                                                   // the tokenizer has what marks a gap to fill in
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1667,6 +1677,81 @@ func (x *StubModel) GetParameters() map[string]float64 {
 	return nil
 }
 
+func (x *StubModel) GetWeightBytes() uint64 {
+	if x != nil {
+		return x.WeightBytes
+	}
+	return 0
+}
+
+func (x *StubModel) GetInsert() bool {
+	if x != nil {
+		return x.Insert
+	}
+	return false
+}
+
+// What `show` tells of a session's model beyond its stub model.
+type ModelCard struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Template      string                 `protobuf:"bytes,1,opt,name=template,proto3" json:"template,omitempty"`                                                                    // the checkpoint's own chat template; empty where it has none
+	License       string                 `protobuf:"bytes,2,opt,name=license,proto3" json:"license,omitempty"`                                                                      // the text of its licence, or its name, as the files beside the weights have it
+	Info          map[string]uint64      `protobuf:"bytes,3,rep,name=info,proto3" json:"info,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // figures of its configuration, by the names that model files have below the architecture
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ModelCard) Reset() {
+	*x = ModelCard{}
+	mi := &file_sidecar_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ModelCard) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ModelCard) ProtoMessage() {}
+
+func (x *ModelCard) ProtoReflect() protoreflect.Message {
+	mi := &file_sidecar_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ModelCard.ProtoReflect.Descriptor instead.
+func (*ModelCard) Descriptor() ([]byte, []int) {
+	return file_sidecar_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ModelCard) GetTemplate() string {
+	if x != nil {
+		return x.Template
+	}
+	return ""
+}
+
+func (x *ModelCard) GetLicense() string {
+	if x != nil {
+		return x.License
+	}
+	return ""
+}
+
+func (x *ModelCard) GetInfo() map[string]uint64 {
+	if x != nil {
+		return x.Info
+	}
+	return nil
+}
+
 type PlanRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Session       string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"` // of a formed session; or
@@ -1680,7 +1765,7 @@ type PlanRequest struct {
 
 func (x *PlanRequest) Reset() {
 	*x = PlanRequest{}
-	mi := &file_sidecar_proto_msgTypes[19]
+	mi := &file_sidecar_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1692,7 +1777,7 @@ func (x *PlanRequest) String() string {
 func (*PlanRequest) ProtoMessage() {}
 
 func (x *PlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[19]
+	mi := &file_sidecar_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1705,7 +1790,7 @@ func (x *PlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
 func (*PlanRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{19}
+	return file_sidecar_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PlanRequest) GetSession() string {
@@ -1757,7 +1842,7 @@ type PlanReply struct {
 
 func (x *PlanReply) Reset() {
 	*x = PlanReply{}
-	mi := &file_sidecar_proto_msgTypes[20]
+	mi := &file_sidecar_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1769,7 +1854,7 @@ func (x *PlanReply) String() string {
 func (*PlanReply) ProtoMessage() {}
 
 func (x *PlanReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[20]
+	mi := &file_sidecar_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1782,7 +1867,7 @@ func (x *PlanReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanReply.ProtoReflect.Descriptor instead.
 func (*PlanReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{20}
+	return file_sidecar_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PlanReply) GetPlanJson() string {
@@ -1834,19 +1919,23 @@ type GenerateRequest struct {
 	Options       *Options               `protobuf:"bytes,3,opt,name=options,proto3" json:"options,omitempty"`
 	Truncate      bool                   `protobuf:"varint,4,opt,name=truncate,proto3" json:"truncate,omitempty"` // false: refuse a prompt longer than the context
 	Shift         bool                   `protobuf:"varint,5,opt,name=shift,proto3" json:"shift,omitempty"`
-	Format        string                 `protobuf:"bytes,6,opt,name=format,proto3" json:"format,omitempty"`                               // "json", or a JSON schema as the client sent it; empty: the answer is free
-	Logprobs      bool                   `protobuf:"varint,7,opt,name=logprobs,proto3" json:"logprobs,omitempty"`                          // of each token that is shown
-	TopLogprobs   uint32                 `protobuf:"varint,8,opt,name=top_logprobs,json=topLogprobs,proto3" json:"top_logprobs,omitempty"` // and of so many of the likeliest in its place, at most 20
-	Images        uint32                 `protobuf:"varint,9,opt,name=images,proto3" json:"images,omitempty"`                              // how many came with the prompt; refused unless 0
-	Strict        bool                   `protobuf:"varint,50,opt,name=strict,proto3" json:"strict,omitempty"`                             // refuse a schema of which something could not be held to; else that is passed over
-	Tools         bool                   `protobuf:"varint,51,opt,name=tools,proto3" json:"tools,omitempty"`                               // the envelope has tools: calls in the answer are told as such
+	Format        string                 `protobuf:"bytes,6,opt,name=format,proto3" json:"format,omitempty"`                                   // "json", or a JSON schema as the client sent it; empty: the answer is free
+	Logprobs      bool                   `protobuf:"varint,7,opt,name=logprobs,proto3" json:"logprobs,omitempty"`                              // of each token that is shown
+	TopLogprobs   uint32                 `protobuf:"varint,8,opt,name=top_logprobs,json=topLogprobs,proto3" json:"top_logprobs,omitempty"`     // and of so many of the likeliest in its place, at most 20
+	Images        uint32                 `protobuf:"varint,9,opt,name=images,proto3" json:"images,omitempty"`                                  // how many came with the prompt; refused unless 0
+	Strict        bool                   `protobuf:"varint,50,opt,name=strict,proto3" json:"strict,omitempty"`                                 // refuse a schema of which something could not be held to; else that is passed over
+	Tools         bool                   `protobuf:"varint,51,opt,name=tools,proto3" json:"tools,omitempty"`                                   // the envelope has tools: calls in the answer are told as such
+	Plain         bool                   `protobuf:"varint,60,opt,name=plain,proto3" json:"plain,omitempty"`                                   // the prompt is text as it stands, even if it looks like an envelope
+	Context       []int32                `protobuf:"varint,61,rep,packed,name=context,proto3" json:"context,omitempty"`                        // token ids that the prompt goes on from
+	TellsContext  bool                   `protobuf:"varint,62,opt,name=tells_context,json=tellsContext,proto3" json:"tells_context,omitempty"` // the last reply has `context`
+	Suffix        string                 `protobuf:"bytes,63,opt,name=suffix,proto3" json:"suffix,omitempty"`                                  // the answer goes between the prompt and this; empty: it follows the prompt
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GenerateRequest) Reset() {
 	*x = GenerateRequest{}
-	mi := &file_sidecar_proto_msgTypes[21]
+	mi := &file_sidecar_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1858,7 +1947,7 @@ func (x *GenerateRequest) String() string {
 func (*GenerateRequest) ProtoMessage() {}
 
 func (x *GenerateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[21]
+	mi := &file_sidecar_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1871,7 +1960,7 @@ func (x *GenerateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateRequest.ProtoReflect.Descriptor instead.
 func (*GenerateRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{21}
+	return file_sidecar_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GenerateRequest) GetSession() string {
@@ -1951,6 +2040,34 @@ func (x *GenerateRequest) GetTools() bool {
 	return false
 }
 
+func (x *GenerateRequest) GetPlain() bool {
+	if x != nil {
+		return x.Plain
+	}
+	return false
+}
+
+func (x *GenerateRequest) GetContext() []int32 {
+	if x != nil {
+		return x.Context
+	}
+	return nil
+}
+
+func (x *GenerateRequest) GetTellsContext() bool {
+	if x != nil {
+		return x.TellsContext
+	}
+	return false
+}
+
+func (x *GenerateRequest) GetSuffix() string {
+	if x != nil {
+		return x.Suffix
+	}
+	return ""
+}
+
 // Ollama's options; unset fields mean the checkpoint's own default.
 type Options struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
@@ -1973,7 +2090,7 @@ type Options struct {
 
 func (x *Options) Reset() {
 	*x = Options{}
-	mi := &file_sidecar_proto_msgTypes[22]
+	mi := &file_sidecar_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1985,7 +2102,7 @@ func (x *Options) String() string {
 func (*Options) ProtoMessage() {}
 
 func (x *Options) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[22]
+	mi := &file_sidecar_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1998,7 +2115,7 @@ func (x *Options) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Options.ProtoReflect.Descriptor instead.
 func (*Options) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{22}
+	return file_sidecar_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Options) GetNumCtx() int32 {
@@ -2101,14 +2218,15 @@ type GenerateReply struct {
 	PromptS       float64                `protobuf:"fixed64,5,opt,name=prompt_s,json=promptS,proto3" json:"prompt_s,omitempty"`
 	OutputTokens  uint32                 `protobuf:"varint,6,opt,name=output_tokens,json=outputTokens,proto3" json:"output_tokens,omitempty"`
 	OutputS       float64                `protobuf:"fixed64,7,opt,name=output_s,json=outputS,proto3" json:"output_s,omitempty"`
-	Logprobs      []*TokenLogprob        `protobuf:"bytes,50,rep,name=logprobs,proto3" json:"logprobs,omitempty"` // of the tokens that `text` is made of
+	Logprobs      []*TokenLogprob        `protobuf:"bytes,50,rep,name=logprobs,proto3" json:"logprobs,omitempty"`       // of the tokens that `text` is made of
+	Context       []uint32               `protobuf:"varint,60,rep,packed,name=context,proto3" json:"context,omitempty"` // the ids of prompt and answer, less the one that ended it; only where asked for
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GenerateReply) Reset() {
 	*x = GenerateReply{}
-	mi := &file_sidecar_proto_msgTypes[23]
+	mi := &file_sidecar_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2120,7 +2238,7 @@ func (x *GenerateReply) String() string {
 func (*GenerateReply) ProtoMessage() {}
 
 func (x *GenerateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[23]
+	mi := &file_sidecar_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2133,7 +2251,7 @@ func (x *GenerateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateReply.ProtoReflect.Descriptor instead.
 func (*GenerateReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{23}
+	return file_sidecar_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GenerateReply) GetText() string {
@@ -2192,6 +2310,13 @@ func (x *GenerateReply) GetLogprobs() []*TokenLogprob {
 	return nil
 }
 
+func (x *GenerateReply) GetContext() []uint32 {
+	if x != nil {
+		return x.Context
+	}
+	return nil
+}
+
 // The natural logarithm of a token's probability, before temperature, penalties and all else that picking goes by.
 type TokenLogprob struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2204,7 +2329,7 @@ type TokenLogprob struct {
 
 func (x *TokenLogprob) Reset() {
 	*x = TokenLogprob{}
-	mi := &file_sidecar_proto_msgTypes[24]
+	mi := &file_sidecar_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2216,7 +2341,7 @@ func (x *TokenLogprob) String() string {
 func (*TokenLogprob) ProtoMessage() {}
 
 func (x *TokenLogprob) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[24]
+	mi := &file_sidecar_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2229,7 +2354,7 @@ func (x *TokenLogprob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenLogprob.ProtoReflect.Descriptor instead.
 func (*TokenLogprob) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{24}
+	return file_sidecar_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TokenLogprob) GetToken() []byte {
@@ -2262,7 +2387,7 @@ type DoctorRequest struct {
 
 func (x *DoctorRequest) Reset() {
 	*x = DoctorRequest{}
-	mi := &file_sidecar_proto_msgTypes[25]
+	mi := &file_sidecar_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2274,7 +2399,7 @@ func (x *DoctorRequest) String() string {
 func (*DoctorRequest) ProtoMessage() {}
 
 func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[25]
+	mi := &file_sidecar_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2287,7 +2412,7 @@ func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorRequest.ProtoReflect.Descriptor instead.
 func (*DoctorRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{25}
+	return file_sidecar_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DoctorRequest) GetRendezvous() string {
@@ -2320,7 +2445,7 @@ type DoctorReply struct {
 
 func (x *DoctorReply) Reset() {
 	*x = DoctorReply{}
-	mi := &file_sidecar_proto_msgTypes[26]
+	mi := &file_sidecar_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2332,7 +2457,7 @@ func (x *DoctorReply) String() string {
 func (*DoctorReply) ProtoMessage() {}
 
 func (x *DoctorReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[26]
+	mi := &file_sidecar_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2345,7 +2470,7 @@ func (x *DoctorReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorReply.ProtoReflect.Descriptor instead.
 func (*DoctorReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{26}
+	return file_sidecar_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DoctorReply) GetText() string {
@@ -2465,7 +2590,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_sidecar_proto_msgTypes[27]
+	mi := &file_sidecar_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2477,7 +2602,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[27]
+	mi := &file_sidecar_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2490,7 +2615,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{27}
+	return file_sidecar_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Finding) GetTopic() string {
@@ -2529,7 +2654,7 @@ type ListModelsRequest struct {
 
 func (x *ListModelsRequest) Reset() {
 	*x = ListModelsRequest{}
-	mi := &file_sidecar_proto_msgTypes[28]
+	mi := &file_sidecar_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2541,7 +2666,7 @@ func (x *ListModelsRequest) String() string {
 func (*ListModelsRequest) ProtoMessage() {}
 
 func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[28]
+	mi := &file_sidecar_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2554,7 +2679,7 @@ func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsRequest.ProtoReflect.Descriptor instead.
 func (*ListModelsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{28}
+	return file_sidecar_proto_rawDescGZIP(), []int{29}
 }
 
 type ListModelsReply struct {
@@ -2566,7 +2691,7 @@ type ListModelsReply struct {
 
 func (x *ListModelsReply) Reset() {
 	*x = ListModelsReply{}
-	mi := &file_sidecar_proto_msgTypes[29]
+	mi := &file_sidecar_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2578,7 +2703,7 @@ func (x *ListModelsReply) String() string {
 func (*ListModelsReply) ProtoMessage() {}
 
 func (x *ListModelsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[29]
+	mi := &file_sidecar_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2591,7 +2716,7 @@ func (x *ListModelsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsReply.ProtoReflect.Descriptor instead.
 func (*ListModelsReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{29}
+	return file_sidecar_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListModelsReply) GetModels() []*NamedModel {
@@ -2616,7 +2741,7 @@ type NamedModel struct {
 
 func (x *NamedModel) Reset() {
 	*x = NamedModel{}
-	mi := &file_sidecar_proto_msgTypes[30]
+	mi := &file_sidecar_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2628,7 +2753,7 @@ func (x *NamedModel) String() string {
 func (*NamedModel) ProtoMessage() {}
 
 func (x *NamedModel) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[30]
+	mi := &file_sidecar_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2641,7 +2766,7 @@ func (x *NamedModel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedModel.ProtoReflect.Descriptor instead.
 func (*NamedModel) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{30}
+	return file_sidecar_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *NamedModel) GetName() string {
@@ -2701,7 +2826,7 @@ type ListWeightsRequest struct {
 
 func (x *ListWeightsRequest) Reset() {
 	*x = ListWeightsRequest{}
-	mi := &file_sidecar_proto_msgTypes[31]
+	mi := &file_sidecar_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2713,7 +2838,7 @@ func (x *ListWeightsRequest) String() string {
 func (*ListWeightsRequest) ProtoMessage() {}
 
 func (x *ListWeightsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[31]
+	mi := &file_sidecar_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2726,7 +2851,7 @@ func (x *ListWeightsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWeightsRequest.ProtoReflect.Descriptor instead.
 func (*ListWeightsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{31}
+	return file_sidecar_proto_rawDescGZIP(), []int{32}
 }
 
 type ListWeightsReply struct {
@@ -2741,7 +2866,7 @@ type ListWeightsReply struct {
 
 func (x *ListWeightsReply) Reset() {
 	*x = ListWeightsReply{}
-	mi := &file_sidecar_proto_msgTypes[32]
+	mi := &file_sidecar_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2753,7 +2878,7 @@ func (x *ListWeightsReply) String() string {
 func (*ListWeightsReply) ProtoMessage() {}
 
 func (x *ListWeightsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[32]
+	mi := &file_sidecar_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2766,7 +2891,7 @@ func (x *ListWeightsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWeightsReply.ProtoReflect.Descriptor instead.
 func (*ListWeightsReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{32}
+	return file_sidecar_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListWeightsReply) GetWeights() []*KeptWeights {
@@ -2811,7 +2936,7 @@ type KeptWeights struct {
 
 func (x *KeptWeights) Reset() {
 	*x = KeptWeights{}
-	mi := &file_sidecar_proto_msgTypes[33]
+	mi := &file_sidecar_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2823,7 +2948,7 @@ func (x *KeptWeights) String() string {
 func (*KeptWeights) ProtoMessage() {}
 
 func (x *KeptWeights) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[33]
+	mi := &file_sidecar_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2836,7 +2961,7 @@ func (x *KeptWeights) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptWeights.ProtoReflect.Descriptor instead.
 func (*KeptWeights) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{33}
+	return file_sidecar_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *KeptWeights) GetModel() string {
@@ -2891,7 +3016,7 @@ type RemoveWeightsRequest struct {
 
 func (x *RemoveWeightsRequest) Reset() {
 	*x = RemoveWeightsRequest{}
-	mi := &file_sidecar_proto_msgTypes[34]
+	mi := &file_sidecar_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2903,7 +3028,7 @@ func (x *RemoveWeightsRequest) String() string {
 func (*RemoveWeightsRequest) ProtoMessage() {}
 
 func (x *RemoveWeightsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[34]
+	mi := &file_sidecar_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2916,7 +3041,7 @@ func (x *RemoveWeightsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveWeightsRequest.ProtoReflect.Descriptor instead.
 func (*RemoveWeightsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{34}
+	return file_sidecar_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RemoveWeightsRequest) GetModel() string {
@@ -2942,7 +3067,7 @@ type PruneWeightsRequest struct {
 
 func (x *PruneWeightsRequest) Reset() {
 	*x = PruneWeightsRequest{}
-	mi := &file_sidecar_proto_msgTypes[35]
+	mi := &file_sidecar_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2954,7 +3079,7 @@ func (x *PruneWeightsRequest) String() string {
 func (*PruneWeightsRequest) ProtoMessage() {}
 
 func (x *PruneWeightsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[35]
+	mi := &file_sidecar_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2967,7 +3092,7 @@ func (x *PruneWeightsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PruneWeightsRequest.ProtoReflect.Descriptor instead.
 func (*PruneWeightsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{35}
+	return file_sidecar_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PruneWeightsRequest) GetUnusedForS() float64 {
@@ -2986,7 +3111,7 @@ type FreedReply struct {
 
 func (x *FreedReply) Reset() {
 	*x = FreedReply{}
-	mi := &file_sidecar_proto_msgTypes[36]
+	mi := &file_sidecar_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2998,7 +3123,7 @@ func (x *FreedReply) String() string {
 func (*FreedReply) ProtoMessage() {}
 
 func (x *FreedReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[36]
+	mi := &file_sidecar_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3011,7 +3136,7 @@ func (x *FreedReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FreedReply.ProtoReflect.Descriptor instead.
 func (*FreedReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{36}
+	return file_sidecar_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *FreedReply) GetBytes() uint64 {
@@ -3105,7 +3230,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"replanning\"\x15\n" +
 	"\x13ListSessionsRequest\"K\n" +
 	"\x11ListSessionsReply\x126\n" +
-	"\bsessions\x18\x01 \x03(\v2\x1a.kafila.sidecar.v1.SessionR\bsessions\"\xb6\a\n" +
+	"\bsessions\x18\x01 \x03(\v2\x1a.kafila.sidecar.v1.SessionR\bsessions\"\xd0\a\n" +
 	"\aSession\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\tR\x04code\x12\x14\n" +
@@ -3138,7 +3263,8 @@ const file_sidecar_proto_rawDesc = "" +
 	"\anotices\x18\x1e \x03(\tR\anotices\x12\x1e\n" +
 	"\n" +
 	"replanning\x18\x1f \x01(\tR\n" +
-	"replanning\"\xd3\x03\n" +
+	"replanning\x12\x18\n" +
+	"\alimited\x18< \x03(\tR\alimited\"\xd3\x03\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x18\n" +
@@ -3175,7 +3301,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"measured_s\x18\x05 \x01(\x01R\tmeasuredS\x12%\n" +
 	"\x0epredicted_path\x18\x06 \x01(\tR\rpredictedPath\x12\x13\n" +
 	"\x05rtt_s\x18\a \x01(\x01R\x04rttS\x12\x19\n" +
-	"\bformed_s\x18\b \x01(\x01R\aformedS\"\x87\x03\n" +
+	"\bformed_s\x18\b \x01(\x01R\aformedS\"\xc2\x03\n" +
 	"\tStubModel\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\"\n" +
 	"\farchitecture\x18\x02 \x01(\tR\farchitecture\x12%\n" +
@@ -3186,10 +3312,19 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x06parser\x18\a \x01(\tR\x06parser\x12L\n" +
 	"\n" +
 	"parameters\x18\b \x03(\v2,.kafila.sidecar.v1.StubModel.ParametersEntryR\n" +
-	"parameters\x1a=\n" +
+	"parameters\x12!\n" +
+	"\fweight_bytes\x18< \x01(\x04R\vweightBytes\x12\x16\n" +
+	"\x06insert\x18= \x01(\bR\x06insert\x1a=\n" +
 	"\x0fParametersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xab\x01\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xb6\x01\n" +
+	"\tModelCard\x12\x1a\n" +
+	"\btemplate\x18\x01 \x01(\tR\btemplate\x12\x18\n" +
+	"\alicense\x18\x02 \x01(\tR\alicense\x12:\n" +
+	"\x04info\x18\x03 \x03(\v2&.kafila.sidecar.v1.ModelCard.InfoEntryR\x04info\x1a7\n" +
+	"\tInfoEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xab\x01\n" +
 	"\vPlanRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12%\n" +
@@ -3208,7 +3343,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a@\n" +
 	"\x12DownloadBytesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xc8\x02\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xb5\x03\n" +
 	"\x0fGenerateRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x16\n" +
 	"\x06prompt\x18\x02 \x01(\tR\x06prompt\x124\n" +
@@ -3220,7 +3355,11 @@ const file_sidecar_proto_rawDesc = "" +
 	"\ftop_logprobs\x18\b \x01(\rR\vtopLogprobs\x12\x16\n" +
 	"\x06images\x18\t \x01(\rR\x06images\x12\x16\n" +
 	"\x06strict\x182 \x01(\bR\x06strict\x12\x14\n" +
-	"\x05tools\x183 \x01(\bR\x05tools\"\xf6\x04\n" +
+	"\x05tools\x183 \x01(\bR\x05tools\x12\x14\n" +
+	"\x05plain\x18< \x01(\bR\x05plain\x12\x18\n" +
+	"\acontext\x18= \x03(\x05R\acontext\x12#\n" +
+	"\rtells_context\x18> \x01(\bR\ftellsContext\x12\x16\n" +
+	"\x06suffix\x18? \x01(\tR\x06suffix\"\xf6\x04\n" +
 	"\aOptions\x12\x1c\n" +
 	"\anum_ctx\x18\x01 \x01(\x05H\x00R\x06numCtx\x88\x01\x01\x12$\n" +
 	"\vnum_predict\x18\x02 \x01(\x05H\x01R\n" +
@@ -3250,7 +3389,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x0f_repeat_penaltyB\x10\n" +
 	"\x0e_repeat_last_nB\x13\n" +
 	"\x11_presence_penaltyB\x14\n" +
-	"\x12_frequency_penalty\"\xb4\x02\n" +
+	"\x12_frequency_penalty\"\xce\x02\n" +
 	"\rGenerateReply\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x12\n" +
 	"\x04done\x18\x02 \x01(\bR\x04done\x12>\n" +
@@ -3260,7 +3399,8 @@ const file_sidecar_proto_rawDesc = "" +
 	"\bprompt_s\x18\x05 \x01(\x01R\apromptS\x12#\n" +
 	"\routput_tokens\x18\x06 \x01(\rR\foutputTokens\x12\x19\n" +
 	"\boutput_s\x18\a \x01(\x01R\aoutputS\x12;\n" +
-	"\blogprobs\x182 \x03(\v2\x1f.kafila.sidecar.v1.TokenLogprobR\blogprobs\"q\n" +
+	"\blogprobs\x182 \x03(\v2\x1f.kafila.sidecar.v1.TokenLogprobR\blogprobs\x12\x18\n" +
+	"\acontext\x18< \x03(\rR\acontext\"q\n" +
 	"\fTokenLogprob\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\fR\x05token\x12\x18\n" +
 	"\alogprob\x18\x02 \x01(\x01R\alogprob\x121\n" +
@@ -3335,7 +3475,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"DoneReason\x12\x14\n" +
 	"\x10DONE_REASON_STOP\x10\x00\x12\x16\n" +
 	"\x12DONE_REASON_LENGTH\x10\x01\x12\x16\n" +
-	"\x12DONE_REASON_CLOSED\x10\x022\xd6\f\n" +
+	"\x12DONE_REASON_CLOSED\x10\x022\xa4\r\n" +
 	"\aSidecar\x12G\n" +
 	"\x05Hello\x12\x1f.kafila.sidecar.v1.HelloRequest\x1a\x1d.kafila.sidecar.v1.HelloReply\x12T\n" +
 	"\rCreateSession\x12'.kafila.sidecar.v1.CreateSessionRequest\x1a\x1a.kafila.sidecar.v1.Session\x12N\n" +
@@ -3349,7 +3489,8 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x04Lock\x12\x1e.kafila.sidecar.v1.LockRequest\x1a\x1a.kafila.sidecar.v1.Session\x12B\n" +
 	"\x04Kick\x12\x1e.kafila.sidecar.v1.KickRequest\x1a\x1a.kafila.sidecar.v1.Session\x12G\n" +
 	"\x06Replan\x12!.kafila.sidecar.v1.SessionRequest\x1a\x1a.kafila.sidecar.v1.Session\x12Q\n" +
-	"\rSetReplanning\x12$.kafila.sidecar.v1.ReplanningRequest\x1a\x1a.kafila.sidecar.v1.Session\x12D\n" +
+	"\rSetReplanning\x12$.kafila.sidecar.v1.ReplanningRequest\x1a\x1a.kafila.sidecar.v1.Session\x12L\n" +
+	"\tShowModel\x12!.kafila.sidecar.v1.SessionRequest\x1a\x1c.kafila.sidecar.v1.ModelCard\x12D\n" +
 	"\x04Plan\x12\x1e.kafila.sidecar.v1.PlanRequest\x1a\x1c.kafila.sidecar.v1.PlanReply\x12V\n" +
 	"\n" +
 	"ListModels\x12$.kafila.sidecar.v1.ListModelsRequest\x1a\".kafila.sidecar.v1.ListModelsReply\x12Y\n" +
@@ -3372,7 +3513,7 @@ func file_sidecar_proto_rawDescGZIP() []byte {
 }
 
 var file_sidecar_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sidecar_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_sidecar_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_sidecar_proto_goTypes = []any{
 	(DoneReason)(0),              // 0: kafila.sidecar.v1.DoneReason
 	(*HelloRequest)(nil),         // 1: kafila.sidecar.v1.HelloRequest
@@ -3394,27 +3535,29 @@ var file_sidecar_proto_goTypes = []any{
 	(*Stage)(nil),                // 17: kafila.sidecar.v1.Stage
 	(*Hop)(nil),                  // 18: kafila.sidecar.v1.Hop
 	(*StubModel)(nil),            // 19: kafila.sidecar.v1.StubModel
-	(*PlanRequest)(nil),          // 20: kafila.sidecar.v1.PlanRequest
-	(*PlanReply)(nil),            // 21: kafila.sidecar.v1.PlanReply
-	(*GenerateRequest)(nil),      // 22: kafila.sidecar.v1.GenerateRequest
-	(*Options)(nil),              // 23: kafila.sidecar.v1.Options
-	(*GenerateReply)(nil),        // 24: kafila.sidecar.v1.GenerateReply
-	(*TokenLogprob)(nil),         // 25: kafila.sidecar.v1.TokenLogprob
-	(*DoctorRequest)(nil),        // 26: kafila.sidecar.v1.DoctorRequest
-	(*DoctorReply)(nil),          // 27: kafila.sidecar.v1.DoctorReply
-	(*Finding)(nil),              // 28: kafila.sidecar.v1.Finding
-	(*ListModelsRequest)(nil),    // 29: kafila.sidecar.v1.ListModelsRequest
-	(*ListModelsReply)(nil),      // 30: kafila.sidecar.v1.ListModelsReply
-	(*NamedModel)(nil),           // 31: kafila.sidecar.v1.NamedModel
-	(*ListWeightsRequest)(nil),   // 32: kafila.sidecar.v1.ListWeightsRequest
-	(*ListWeightsReply)(nil),     // 33: kafila.sidecar.v1.ListWeightsReply
-	(*KeptWeights)(nil),          // 34: kafila.sidecar.v1.KeptWeights
-	(*RemoveWeightsRequest)(nil), // 35: kafila.sidecar.v1.RemoveWeightsRequest
-	(*PruneWeightsRequest)(nil),  // 36: kafila.sidecar.v1.PruneWeightsRequest
-	(*FreedReply)(nil),           // 37: kafila.sidecar.v1.FreedReply
-	nil,                          // 38: kafila.sidecar.v1.StubModel.ParametersEntry
-	nil,                          // 39: kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
-	nil,                          // 40: kafila.sidecar.v1.PlanReply.DownloadBytesEntry
+	(*ModelCard)(nil),            // 20: kafila.sidecar.v1.ModelCard
+	(*PlanRequest)(nil),          // 21: kafila.sidecar.v1.PlanRequest
+	(*PlanReply)(nil),            // 22: kafila.sidecar.v1.PlanReply
+	(*GenerateRequest)(nil),      // 23: kafila.sidecar.v1.GenerateRequest
+	(*Options)(nil),              // 24: kafila.sidecar.v1.Options
+	(*GenerateReply)(nil),        // 25: kafila.sidecar.v1.GenerateReply
+	(*TokenLogprob)(nil),         // 26: kafila.sidecar.v1.TokenLogprob
+	(*DoctorRequest)(nil),        // 27: kafila.sidecar.v1.DoctorRequest
+	(*DoctorReply)(nil),          // 28: kafila.sidecar.v1.DoctorReply
+	(*Finding)(nil),              // 29: kafila.sidecar.v1.Finding
+	(*ListModelsRequest)(nil),    // 30: kafila.sidecar.v1.ListModelsRequest
+	(*ListModelsReply)(nil),      // 31: kafila.sidecar.v1.ListModelsReply
+	(*NamedModel)(nil),           // 32: kafila.sidecar.v1.NamedModel
+	(*ListWeightsRequest)(nil),   // 33: kafila.sidecar.v1.ListWeightsRequest
+	(*ListWeightsReply)(nil),     // 34: kafila.sidecar.v1.ListWeightsReply
+	(*KeptWeights)(nil),          // 35: kafila.sidecar.v1.KeptWeights
+	(*RemoveWeightsRequest)(nil), // 36: kafila.sidecar.v1.RemoveWeightsRequest
+	(*PruneWeightsRequest)(nil),  // 37: kafila.sidecar.v1.PruneWeightsRequest
+	(*FreedReply)(nil),           // 38: kafila.sidecar.v1.FreedReply
+	nil,                          // 39: kafila.sidecar.v1.StubModel.ParametersEntry
+	nil,                          // 40: kafila.sidecar.v1.ModelCard.InfoEntry
+	nil,                          // 41: kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
+	nil,                          // 42: kafila.sidecar.v1.PlanReply.DownloadBytesEntry
 }
 var file_sidecar_proto_depIdxs = []int32{
 	15, // 0: kafila.sidecar.v1.ListSessionsReply.sessions:type_name -> kafila.sidecar.v1.Session
@@ -3422,61 +3565,64 @@ var file_sidecar_proto_depIdxs = []int32{
 	17, // 2: kafila.sidecar.v1.Session.stages:type_name -> kafila.sidecar.v1.Stage
 	18, // 3: kafila.sidecar.v1.Session.hops:type_name -> kafila.sidecar.v1.Hop
 	19, // 4: kafila.sidecar.v1.Session.vehicle:type_name -> kafila.sidecar.v1.StubModel
-	38, // 5: kafila.sidecar.v1.StubModel.parameters:type_name -> kafila.sidecar.v1.StubModel.ParametersEntry
-	39, // 6: kafila.sidecar.v1.PlanReply.alternatives_json:type_name -> kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
-	40, // 7: kafila.sidecar.v1.PlanReply.download_bytes:type_name -> kafila.sidecar.v1.PlanReply.DownloadBytesEntry
-	23, // 8: kafila.sidecar.v1.GenerateRequest.options:type_name -> kafila.sidecar.v1.Options
-	0,  // 9: kafila.sidecar.v1.GenerateReply.done_reason:type_name -> kafila.sidecar.v1.DoneReason
-	25, // 10: kafila.sidecar.v1.GenerateReply.logprobs:type_name -> kafila.sidecar.v1.TokenLogprob
-	25, // 11: kafila.sidecar.v1.TokenLogprob.top:type_name -> kafila.sidecar.v1.TokenLogprob
-	28, // 12: kafila.sidecar.v1.DoctorReply.findings:type_name -> kafila.sidecar.v1.Finding
-	31, // 13: kafila.sidecar.v1.ListModelsReply.models:type_name -> kafila.sidecar.v1.NamedModel
-	34, // 14: kafila.sidecar.v1.ListWeightsReply.weights:type_name -> kafila.sidecar.v1.KeptWeights
-	1,  // 15: kafila.sidecar.v1.Sidecar.Hello:input_type -> kafila.sidecar.v1.HelloRequest
-	3,  // 16: kafila.sidecar.v1.Sidecar.CreateSession:input_type -> kafila.sidecar.v1.CreateSessionRequest
-	4,  // 17: kafila.sidecar.v1.Sidecar.OpenSession:input_type -> kafila.sidecar.v1.OpenSessionRequest
-	6,  // 18: kafila.sidecar.v1.Sidecar.JoinSession:input_type -> kafila.sidecar.v1.JoinSessionRequest
-	7,  // 19: kafila.sidecar.v1.Sidecar.StartSession:input_type -> kafila.sidecar.v1.SessionRequest
-	10, // 20: kafila.sidecar.v1.Sidecar.LeaveSession:input_type -> kafila.sidecar.v1.LeaveRequest
-	13, // 21: kafila.sidecar.v1.Sidecar.ListSessions:input_type -> kafila.sidecar.v1.ListSessionsRequest
-	7,  // 22: kafila.sidecar.v1.Sidecar.WatchSession:input_type -> kafila.sidecar.v1.SessionRequest
-	7,  // 23: kafila.sidecar.v1.Sidecar.NewCode:input_type -> kafila.sidecar.v1.SessionRequest
-	8,  // 24: kafila.sidecar.v1.Sidecar.Lock:input_type -> kafila.sidecar.v1.LockRequest
-	9,  // 25: kafila.sidecar.v1.Sidecar.Kick:input_type -> kafila.sidecar.v1.KickRequest
-	7,  // 26: kafila.sidecar.v1.Sidecar.Replan:input_type -> kafila.sidecar.v1.SessionRequest
-	12, // 27: kafila.sidecar.v1.Sidecar.SetReplanning:input_type -> kafila.sidecar.v1.ReplanningRequest
-	20, // 28: kafila.sidecar.v1.Sidecar.Plan:input_type -> kafila.sidecar.v1.PlanRequest
-	29, // 29: kafila.sidecar.v1.Sidecar.ListModels:input_type -> kafila.sidecar.v1.ListModelsRequest
-	32, // 30: kafila.sidecar.v1.Sidecar.ListWeights:input_type -> kafila.sidecar.v1.ListWeightsRequest
-	35, // 31: kafila.sidecar.v1.Sidecar.RemoveWeights:input_type -> kafila.sidecar.v1.RemoveWeightsRequest
-	36, // 32: kafila.sidecar.v1.Sidecar.PruneWeights:input_type -> kafila.sidecar.v1.PruneWeightsRequest
-	26, // 33: kafila.sidecar.v1.Sidecar.Doctor:input_type -> kafila.sidecar.v1.DoctorRequest
-	22, // 34: kafila.sidecar.v1.Sidecar.Generate:input_type -> kafila.sidecar.v1.GenerateRequest
-	2,  // 35: kafila.sidecar.v1.Sidecar.Hello:output_type -> kafila.sidecar.v1.HelloReply
-	15, // 36: kafila.sidecar.v1.Sidecar.CreateSession:output_type -> kafila.sidecar.v1.Session
-	5,  // 37: kafila.sidecar.v1.Sidecar.OpenSession:output_type -> kafila.sidecar.v1.Offer
-	15, // 38: kafila.sidecar.v1.Sidecar.JoinSession:output_type -> kafila.sidecar.v1.Session
-	15, // 39: kafila.sidecar.v1.Sidecar.StartSession:output_type -> kafila.sidecar.v1.Session
-	11, // 40: kafila.sidecar.v1.Sidecar.LeaveSession:output_type -> kafila.sidecar.v1.LeaveSessionReply
-	14, // 41: kafila.sidecar.v1.Sidecar.ListSessions:output_type -> kafila.sidecar.v1.ListSessionsReply
-	15, // 42: kafila.sidecar.v1.Sidecar.WatchSession:output_type -> kafila.sidecar.v1.Session
-	15, // 43: kafila.sidecar.v1.Sidecar.NewCode:output_type -> kafila.sidecar.v1.Session
-	15, // 44: kafila.sidecar.v1.Sidecar.Lock:output_type -> kafila.sidecar.v1.Session
-	15, // 45: kafila.sidecar.v1.Sidecar.Kick:output_type -> kafila.sidecar.v1.Session
-	15, // 46: kafila.sidecar.v1.Sidecar.Replan:output_type -> kafila.sidecar.v1.Session
-	15, // 47: kafila.sidecar.v1.Sidecar.SetReplanning:output_type -> kafila.sidecar.v1.Session
-	21, // 48: kafila.sidecar.v1.Sidecar.Plan:output_type -> kafila.sidecar.v1.PlanReply
-	30, // 49: kafila.sidecar.v1.Sidecar.ListModels:output_type -> kafila.sidecar.v1.ListModelsReply
-	33, // 50: kafila.sidecar.v1.Sidecar.ListWeights:output_type -> kafila.sidecar.v1.ListWeightsReply
-	37, // 51: kafila.sidecar.v1.Sidecar.RemoveWeights:output_type -> kafila.sidecar.v1.FreedReply
-	37, // 52: kafila.sidecar.v1.Sidecar.PruneWeights:output_type -> kafila.sidecar.v1.FreedReply
-	27, // 53: kafila.sidecar.v1.Sidecar.Doctor:output_type -> kafila.sidecar.v1.DoctorReply
-	24, // 54: kafila.sidecar.v1.Sidecar.Generate:output_type -> kafila.sidecar.v1.GenerateReply
-	35, // [35:55] is the sub-list for method output_type
-	15, // [15:35] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	39, // 5: kafila.sidecar.v1.StubModel.parameters:type_name -> kafila.sidecar.v1.StubModel.ParametersEntry
+	40, // 6: kafila.sidecar.v1.ModelCard.info:type_name -> kafila.sidecar.v1.ModelCard.InfoEntry
+	41, // 7: kafila.sidecar.v1.PlanReply.alternatives_json:type_name -> kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
+	42, // 8: kafila.sidecar.v1.PlanReply.download_bytes:type_name -> kafila.sidecar.v1.PlanReply.DownloadBytesEntry
+	24, // 9: kafila.sidecar.v1.GenerateRequest.options:type_name -> kafila.sidecar.v1.Options
+	0,  // 10: kafila.sidecar.v1.GenerateReply.done_reason:type_name -> kafila.sidecar.v1.DoneReason
+	26, // 11: kafila.sidecar.v1.GenerateReply.logprobs:type_name -> kafila.sidecar.v1.TokenLogprob
+	26, // 12: kafila.sidecar.v1.TokenLogprob.top:type_name -> kafila.sidecar.v1.TokenLogprob
+	29, // 13: kafila.sidecar.v1.DoctorReply.findings:type_name -> kafila.sidecar.v1.Finding
+	32, // 14: kafila.sidecar.v1.ListModelsReply.models:type_name -> kafila.sidecar.v1.NamedModel
+	35, // 15: kafila.sidecar.v1.ListWeightsReply.weights:type_name -> kafila.sidecar.v1.KeptWeights
+	1,  // 16: kafila.sidecar.v1.Sidecar.Hello:input_type -> kafila.sidecar.v1.HelloRequest
+	3,  // 17: kafila.sidecar.v1.Sidecar.CreateSession:input_type -> kafila.sidecar.v1.CreateSessionRequest
+	4,  // 18: kafila.sidecar.v1.Sidecar.OpenSession:input_type -> kafila.sidecar.v1.OpenSessionRequest
+	6,  // 19: kafila.sidecar.v1.Sidecar.JoinSession:input_type -> kafila.sidecar.v1.JoinSessionRequest
+	7,  // 20: kafila.sidecar.v1.Sidecar.StartSession:input_type -> kafila.sidecar.v1.SessionRequest
+	10, // 21: kafila.sidecar.v1.Sidecar.LeaveSession:input_type -> kafila.sidecar.v1.LeaveRequest
+	13, // 22: kafila.sidecar.v1.Sidecar.ListSessions:input_type -> kafila.sidecar.v1.ListSessionsRequest
+	7,  // 23: kafila.sidecar.v1.Sidecar.WatchSession:input_type -> kafila.sidecar.v1.SessionRequest
+	7,  // 24: kafila.sidecar.v1.Sidecar.NewCode:input_type -> kafila.sidecar.v1.SessionRequest
+	8,  // 25: kafila.sidecar.v1.Sidecar.Lock:input_type -> kafila.sidecar.v1.LockRequest
+	9,  // 26: kafila.sidecar.v1.Sidecar.Kick:input_type -> kafila.sidecar.v1.KickRequest
+	7,  // 27: kafila.sidecar.v1.Sidecar.Replan:input_type -> kafila.sidecar.v1.SessionRequest
+	12, // 28: kafila.sidecar.v1.Sidecar.SetReplanning:input_type -> kafila.sidecar.v1.ReplanningRequest
+	7,  // 29: kafila.sidecar.v1.Sidecar.ShowModel:input_type -> kafila.sidecar.v1.SessionRequest
+	21, // 30: kafila.sidecar.v1.Sidecar.Plan:input_type -> kafila.sidecar.v1.PlanRequest
+	30, // 31: kafila.sidecar.v1.Sidecar.ListModels:input_type -> kafila.sidecar.v1.ListModelsRequest
+	33, // 32: kafila.sidecar.v1.Sidecar.ListWeights:input_type -> kafila.sidecar.v1.ListWeightsRequest
+	36, // 33: kafila.sidecar.v1.Sidecar.RemoveWeights:input_type -> kafila.sidecar.v1.RemoveWeightsRequest
+	37, // 34: kafila.sidecar.v1.Sidecar.PruneWeights:input_type -> kafila.sidecar.v1.PruneWeightsRequest
+	27, // 35: kafila.sidecar.v1.Sidecar.Doctor:input_type -> kafila.sidecar.v1.DoctorRequest
+	23, // 36: kafila.sidecar.v1.Sidecar.Generate:input_type -> kafila.sidecar.v1.GenerateRequest
+	2,  // 37: kafila.sidecar.v1.Sidecar.Hello:output_type -> kafila.sidecar.v1.HelloReply
+	15, // 38: kafila.sidecar.v1.Sidecar.CreateSession:output_type -> kafila.sidecar.v1.Session
+	5,  // 39: kafila.sidecar.v1.Sidecar.OpenSession:output_type -> kafila.sidecar.v1.Offer
+	15, // 40: kafila.sidecar.v1.Sidecar.JoinSession:output_type -> kafila.sidecar.v1.Session
+	15, // 41: kafila.sidecar.v1.Sidecar.StartSession:output_type -> kafila.sidecar.v1.Session
+	11, // 42: kafila.sidecar.v1.Sidecar.LeaveSession:output_type -> kafila.sidecar.v1.LeaveSessionReply
+	14, // 43: kafila.sidecar.v1.Sidecar.ListSessions:output_type -> kafila.sidecar.v1.ListSessionsReply
+	15, // 44: kafila.sidecar.v1.Sidecar.WatchSession:output_type -> kafila.sidecar.v1.Session
+	15, // 45: kafila.sidecar.v1.Sidecar.NewCode:output_type -> kafila.sidecar.v1.Session
+	15, // 46: kafila.sidecar.v1.Sidecar.Lock:output_type -> kafila.sidecar.v1.Session
+	15, // 47: kafila.sidecar.v1.Sidecar.Kick:output_type -> kafila.sidecar.v1.Session
+	15, // 48: kafila.sidecar.v1.Sidecar.Replan:output_type -> kafila.sidecar.v1.Session
+	15, // 49: kafila.sidecar.v1.Sidecar.SetReplanning:output_type -> kafila.sidecar.v1.Session
+	20, // 50: kafila.sidecar.v1.Sidecar.ShowModel:output_type -> kafila.sidecar.v1.ModelCard
+	22, // 51: kafila.sidecar.v1.Sidecar.Plan:output_type -> kafila.sidecar.v1.PlanReply
+	31, // 52: kafila.sidecar.v1.Sidecar.ListModels:output_type -> kafila.sidecar.v1.ListModelsReply
+	34, // 53: kafila.sidecar.v1.Sidecar.ListWeights:output_type -> kafila.sidecar.v1.ListWeightsReply
+	38, // 54: kafila.sidecar.v1.Sidecar.RemoveWeights:output_type -> kafila.sidecar.v1.FreedReply
+	38, // 55: kafila.sidecar.v1.Sidecar.PruneWeights:output_type -> kafila.sidecar.v1.FreedReply
+	28, // 56: kafila.sidecar.v1.Sidecar.Doctor:output_type -> kafila.sidecar.v1.DoctorReply
+	25, // 57: kafila.sidecar.v1.Sidecar.Generate:output_type -> kafila.sidecar.v1.GenerateReply
+	37, // [37:58] is the sub-list for method output_type
+	16, // [16:37] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_sidecar_proto_init() }
@@ -3488,15 +3634,15 @@ func file_sidecar_proto_init() {
 	file_sidecar_proto_msgTypes[3].OneofWrappers = []any{}
 	file_sidecar_proto_msgTypes[7].OneofWrappers = []any{}
 	file_sidecar_proto_msgTypes[15].OneofWrappers = []any{}
-	file_sidecar_proto_msgTypes[22].OneofWrappers = []any{}
-	file_sidecar_proto_msgTypes[35].OneofWrappers = []any{}
+	file_sidecar_proto_msgTypes[23].OneofWrappers = []any{}
+	file_sidecar_proto_msgTypes[36].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sidecar_proto_rawDesc), len(file_sidecar_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   40,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -2,6 +2,8 @@ package envelope
 
 import (
 	"encoding/json"
+	"fmt"
+	"hash/crc32"
 	"strings"
 	"testing"
 
@@ -10,8 +12,12 @@ import (
 	"github.com/ollama/ollama/model/renderers"
 )
 
+func seal(body string) string { return fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(body))) }
+
+func fits(given, body string) bool { return given == seal(body) }
+
 func TestMain(m *testing.M) {
-	Register()
+	Register(seal)
 	m.Run()
 }
 
@@ -33,7 +39,11 @@ func TestRender_whateverIsSaid_comesBackFromTheEnvelope(t *testing.T) {
 		Tools    []api.Tool
 		Think    *bool
 	}
-	body := strings.TrimSuffix(strings.TrimPrefix(prompt, Start), End)
+	opened, framed := Open(prompt, fits)
+	body := strings.TrimSuffix(strings.TrimPrefix(opened, Start), End)
+	if !framed {
+		t.Errorf("our own envelope counts as text: %q", prompt)
+	}
 	if err := json.Unmarshal([]byte(body), &got); err != nil {
 		t.Fatal(err)
 	}
@@ -45,18 +55,19 @@ func TestRender_whateverIsSaid_comesBackFromTheEnvelope(t *testing.T) {
 	}
 }
 
-func TestIn_findsItBehindAContext(t *testing.T) {
-	for _, row := range []struct{ prompt, want string }{
-		{"\x02kafila1 {}\x03", "\x02kafila1 {}\x03"},
-		{" ⁇ \x02kafila1 {\"a\":1}\x03ignored", "\x02kafila1 {\"a\":1}\x03"},
+// Whatever a client writes as a prompt is text, unless it knows the seal.
+func TestOpen_withoutTheSeal_isPlainText(t *testing.T) {
+	body := `{"messages":[],"tools":[],"think":null}`
+	for _, prompt := range []string{
+		"plain text", "", Start, Start + End, Start + body + End, Start + seal("{}") + body + End,
+		Start + seal(body) + body, "a" + Start + seal(body) + body + End, Start + seal(body) + body + End + "a",
 	} {
-		got, framed := In(row.prompt)
-		if !framed || got != row.want {
-			t.Errorf("%q gave %q, %t", row.prompt, got, framed)
+		if got, framed := Open(prompt, fits); framed || got != prompt {
+			t.Errorf("%q gave %q, %t", prompt, got, framed)
 		}
 	}
-	if got, framed := In("plain text"); framed || got != "plain text" {
-		t.Errorf("plain text gave %q, %t", got, framed)
+	if got, framed := Open(Start+seal(body)+body+End, fits); !framed || got != Start+body+End {
+		t.Errorf("an envelope of ours gave %q, %t", got, framed)
 	}
 }
 

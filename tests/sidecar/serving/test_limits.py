@@ -15,6 +15,7 @@ from kafila_sidecar.serving.intake.limits import AnswerLimits, given_options, li
         (pb.Options(num_ctx=50), AnswerLimits(50, None)),
         (pb.Options(num_ctx=1000), AnswerLimits(100, None)),
         (pb.Options(num_ctx=1), AnswerLimits(4, None)),
+        (pb.Options(num_ctx=-5), AnswerLimits(4, None)),
         (pb.Options(num_predict=7), AnswerLimits(100, 7)),
         (pb.Options(num_predict=0), AnswerLimits(100, None)),
         (pb.Options(num_predict=-1), AnswerLimits(100, None)),
@@ -22,11 +23,6 @@ from kafila_sidecar.serving.intake.limits import AnswerLimits, given_options, li
 )
 def test_limits_when_options_are_given_then_never_above_the_sessions(options: pb.Options, wanted: AnswerLimits) -> None:
     assert limits_of(options, 100) == wanted
-
-
-def test_limits_when_the_context_is_negative_then_refused_by_name() -> None:
-    with pytest.raises(InvalidInput, match="num_ctx"):
-        limits_of(pb.Options(num_ctx=-5), 100)
 
 
 @pytest.mark.parametrize(("total", "output", "stops"), [(99, 5, False), (100, 5, True), (50, 6, False), (50, 7, True)])

@@ -1,5 +1,6 @@
 """How a checkpoint writes thoughts and calls of tools, by what its chat template speaks of. Pure."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -48,6 +49,8 @@ _OWN: tuple[tuple[str, str, str, str], ...] = (
 )
 """What a template speaks of, the marks around calls, and our own reader of them, where mlx-lm has none. Without marks a
 call is an answer that begins as JSON."""
+
+_TOOLS = re.compile(r"\btools\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +102,19 @@ PLAIN = AnswerFormat()
 """Of a checkpoint without a chat template: whatever it says is content."""
 
 
+def speaks_in_channels(template: str) -> bool:
+    """Whether a checkpoint with this chat template answers as gpt-oss does."""
+    return all(mark in template for mark in CHANNELS)
+
+
 def thinks(template: str) -> bool:
     """Whether a checkpoint with this chat template thinks before it answers."""
-    return all(mark in template for mark in CHANNELS) or _thought_marks(template) is not None
+    return speaks_in_channels(template) or _thought_marks(template) is not None
+
+
+def uses_tools(template: str) -> bool:
+    """Whether a chat template tells the model of tools."""
+    return _TOOLS.search(template) is not None
 
 
 def answer_format(
@@ -113,7 +126,7 @@ def answer_format(
 ) -> AnswerFormat:
     """`template`: all of a checkpoint's, one after another. named_parser: mlx-lm's that its tokenizer names. marks_of:
     those of such a parser. control_of: the id of a token that is no text."""
-    if all(mark in template for mark in CHANNELS):
+    if speaks_in_channels(template):
         return AnswerFormat(channels=True)
     thought, call = _thought_marks(template), _call_format(template, named_parser, marks_of)
     if call is not None and call.start:
@@ -132,7 +145,8 @@ def _call_format(
     parser = named_parser or next(fitting, None)
     if parser is not None:
         return CallFormat(*marks_of(parser), parser)
-    return next((CallFormat(start, end, reader) for sign, start, end, reader in _OWN if sign in template), None)
+    own = (CallFormat(start, end, reader) for sign, start, end, reader in _OWN if sign in template)
+    return next(own, CallFormat("", "", "json") if uses_tools(template) else None)
 
 
 def _first(mark: str, control_of: Callable[[str], int | None]) -> int | None:

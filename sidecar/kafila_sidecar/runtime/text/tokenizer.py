@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kafila_sidecar.errors import InvalidInput, Refused
+from kafila_sidecar.models.gaps import gap_tokens
 from kafila_sidecar.runtime.answer.calls import marks_of
 from kafila_sidecar.runtime.answer.formats import AnswerFormat, answer_format
 from kafila_sidecar.runtime.text.bounds import TokenLength, check_vocabulary
@@ -18,7 +19,7 @@ from kafila_sidecar.runtime.text.decoding import Decoding, TextStream
 from kafila_sidecar.runtime.text.ends import end_ids
 from kafila_sidecar.runtime.text.loading import TokenizerFiles, load_files
 from kafila_sidecar.runtime.text.options import unusable
-from kafila_sidecar.runtime.text.prompt import ChatPrompt, parse_prompt
+from kafila_sidecar.runtime.text.prompt import ChatPrompt, PlainPrompt, parse_prompt
 from kafila_sidecar.runtime.text.provenance import OwnText, joined, own
 from kafila_sidecar.runtime.text.templates import Templates, find_templates
 
@@ -61,6 +62,7 @@ class Tokenizer:
         self._length = TokenLength.of(vocab, normalizes=files.backend.normalizer is not None)
         self._embedded = _embedded_ids(files.config)
         self._begin = _first_token(files)
+        self._gap = gap_tokens(vocab)
         self._decoding = Decoding.of(files.backend)
         controls = control_tokens(files.backend, "".join(templates.values()))
         self.eos_ids = (
@@ -124,14 +126,27 @@ class Tokenizer:
         return self._checked([*self._put_first, *self._encoder.encode(self._rendered(messages, tools, think))])
 
     def ids(
-        self, raw: str, *, limit: int, keep: int = 4, truncate: bool = True, cut_to: int | None = None
+        self,
+        raw: str,
+        *,
+        limit: int,
+        keep: int = 4,
+        truncate: bool = True,
+        cut_to: int | None = None,
+        plain: bool = False,
+        suffix: str = "",
     ) -> list[int]:
         """What a prompt comes to, in its envelope or plain, in at most `limit` tokens; see `fit`.
 
+        plain: it is text even if it looks like an envelope. suffix: what comes after the answer; the prompt, or the
+        last message of a conversation, then is what comes before it.
+
         Raises: InvalidInput when it can't be read, is too long and `truncate` is false, or the template refuses it.
         """
-        prompt = parse_prompt(raw)
+        prompt = PlainPrompt(raw) if plain else parse_prompt(raw)
         room: dict[str, Any] = {"limit": limit, "keep": keep, "truncate": truncate, "cut_to": cut_to}
+        if suffix:
+            return self.fit_gap(prompt.last_text, suffix, **room)
         if isinstance(prompt, ChatPrompt):
             return self.fit(prompt.messages, prompt.tools, prompt.think, **room)
         return self.fit_text(prompt.text, **room)
@@ -197,6 +212,34 @@ class Tokenizer:
         if not truncate:
             raise InvalidInput(TOO_LONG)
         return fit_tokens(ids, limit=cut_to or limit, keep=keep)
+
+    def fit_gap(
+        self, before: str, after: str, *, limit: int, keep: int = 4, truncate: bool = True, cut_to: int | None = None
+    ) -> list[int]:
+        """Asks for what stands between two texts, in at most `limit` tokens; a longer prompt is cut as in `fit_text`.
+        Control tokens in the texts are text.
+
+        Raises: InvalidInput for a model that does not fill in, or a prompt that is too long and may not be cut.
+        """
+        if self._gap is None:
+            raise InvalidInput("this session's model does not fill in the middle: leave `suffix` out")
+        if not truncate and self._length.exceeds(len(before) + len(after), limit):
+            raise InvalidInput(TOO_LONG)
+        parts = self._gap.around(before, after)
+        marked = [own(part) if at % 2 == 0 else OwnText(part) for at, part in enumerate(parts)]
+        self._doing(TOKENIZER)
+        encode = self._encoder.encode
+        first = () if self._begin is None else (self._begin[1],)
+        made = self._length.encode(OwnText("").join(marked), limit, keep, first=encode, further=encode)
+        ids = self._checked([*first, *made])
+        if len(ids) > limit and not truncate:
+            raise InvalidInput(TOO_LONG)
+        return ids if len(ids) <= limit else fit_tokens(ids, limit=cut_to or limit, keep=keep)
+
+    @property
+    def first_id(self) -> int | None:
+        """The token that the tokenizer puts in front of every text, None where it puts none."""
+        return None if self._begin is None else self._begin[1]
 
     def stream(self, *, after_raw_prompt: bool = False) -> TextStream:
         """A new answer's text. After a raw prompt a leading space belongs to the text; after a template it is none."""

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """size: all ids are below it. gaps: those below it that are no token. eos_ids: those that end an answer. controls:
-    those that are no text. answers: how answers are read. generation_config: the checkpoint's, {} where it has none."""
+    """size: all ids are below it. gaps: those below it that are no token. eos_ids: those that end an answer.
+    generation_config: the checkpoint's, {} where it has none. controls: ids that are no text. answers: how answers are
+    read. first: the id that the tokenizer puts in front of every text, None for none."""
 
     size: int
     gaps: Sequence[int]
@@ -26,6 +27,7 @@ class Vocabulary:
     decoding: Decoding
     controls: frozenset[int] = frozenset()
     answers: AnswerFormat = PLAIN
+    first: int | None = None
 
     def stream(self, *, after_raw_prompt: bool = False) -> TextStream:
         """See `Tokenizer.stream`."""
@@ -53,6 +55,7 @@ def to_json(tokenizer: "Tokenizer") -> bytes:
         "controls": sorted(tokenizer.control_ids),
         "answers": tokenizer.answers.to_json(),
         "generation_config": tokenizer.generation_config,
+        "first": tokenizer.first_id,
     }
     return json.dumps(told, ensure_ascii=False).encode()
 
@@ -73,4 +76,5 @@ def from_json(told: bytes) -> Vocabulary:
         answers=AnswerFormat.from_json(fields["answers"]),
         generation_config=fields["generation_config"],
         decoding=Decoding.read(fields["decoder"], token),
+        first=fields["first"],
     )

@@ -13,6 +13,7 @@ from kafila_sidecar.runtime.answer.calls import Call
 from kafila_sidecar.runtime.answer.reading import AnswerReader, PlainReader
 from kafila_sidecar.runtime.constraint.constraints import Constraints
 from kafila_sidecar.runtime.constraint.held import HeldAnswer
+from kafila_sidecar.runtime.text.conversation import TOO_LONG, fit_tokens
 from kafila_sidecar.runtime.text.decoding import TextStream
 from kafila_sidecar.runtime.text.options import resolve
 from kafila_sidecar.runtime.text.prompt import is_chat
@@ -65,7 +66,15 @@ class SessionText(Protocol):
 
     async def vocabulary(self) -> Vocabulary: ...
     async def ids(
-        self, prompt: str, *, limit: int, keep: int, truncate: bool, cut_to: int | None = None
+        self,
+        prompt: str,
+        *,
+        limit: int,
+        keep: int,
+        truncate: bool,
+        cut_to: int | None = None,
+        plain: bool = False,
+        suffix: str = "",
     ) -> Sequence[int]: ...
     async def calls(self, text: str, *, reader: str, prompt: str) -> Sequence[Call]: ...
     def kill(self) -> None: ...
@@ -103,18 +112,18 @@ class Intake:
             options = replace(options, seed=replay.beginning.seed)
         else:
             tokens = await self._encode(request, limits)
-        framed = is_chat(request.prompt)
+        framed = _is_framed(request)
         return PreparedRequest(
             request=request,
             prompt=tokens,
             limits=limits,
             sampler=Sampler(options, tokens, vocabulary.size, vocabulary.gaps),
-            text=vocabulary.stream(after_raw_prompt=not framed),
+            text=vocabulary.stream(after_raw_prompt=not framed or bool(request.suffix)),
             stops=stops,
             framer=Framer(framed=framed),
             ends=vocabulary.eos_ids,
             began=began,
-            reader=vocabulary.reader(tokens, is_chat=framed, tools=self._reads_calls(request)),
+            reader=vocabulary.reader(tokens, is_chat=framed and not request.suffix, tools=self._reads_calls(request)),
             read_calls=partial(self._text.calls, reader=vocabulary.answers.reads_calls_by, prompt=request.prompt),
             held=held,
             top=request.top_logprobs if request.logprobs else None,
@@ -133,7 +142,7 @@ class Intake:
     async def _held(self, request: pb.GenerateRequest) -> HeldAnswer | None:
         if not request.format:
             return None
-        answers, framed = self._vocabulary.answers, is_chat(request.prompt)
+        answers, framed = self._vocabulary.answers, _is_framed(request) and not request.suffix
         constraint = await self._constraints.make(
             request.format, strict=request.strict, after_thought=framed and answers.thinks
         )
@@ -153,7 +162,32 @@ class Intake:
             keep=keep,
             truncate=request.truncate,
             cut_to=limits.context_tokens - room,
+            plain=request.plain,
+            suffix=request.suffix,
         )
         if not tokens:
             raise InvalidInput("the prompt is empty: there is nothing to answer")
-        return tokens
+        if not request.context:
+            return tokens
+        return self._after(
+            request, tokens, limit=limits.context_tokens - 1, keep=keep, cut_to=limits.context_tokens - room
+        )
+
+    def _after(
+        self, request: pb.GenerateRequest, tokens: Sequence[int], *, limit: int, keep: int, cut_to: int
+    ) -> Sequence[int]:
+        """The prompt's ids behind those of the conversation before, which begin the text."""
+        before, vocabulary = request.context, self._vocabulary
+        if not all(0 <= token < vocabulary.size for token in before):
+            raise InvalidInput("the context holds a number that is no token of this session's model: leave it out")
+        joined = [*before, *(tokens[1:] if tokens[0] == vocabulary.first else tokens)]
+        if len(joined) <= limit:
+            return joined
+        if not request.truncate:
+            raise InvalidInput(TOO_LONG)
+        return fit_tokens(joined, limit=cut_to, keep=keep)
+
+
+def _is_framed(request: pb.GenerateRequest) -> bool:
+    """Whether the prompt is a conversation in an envelope, whose answer comes in frames."""
+    return not request.plain and is_chat(request.prompt)

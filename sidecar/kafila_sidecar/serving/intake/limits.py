@@ -27,15 +27,10 @@ class AnswerLimits:
 
 
 def limits_of(options: pb.Options, session_context_tokens: int) -> AnswerLimits:
-    """The request's own limits, never above the session's. As in Ollama, num_predict limits when it is above 0.
-
-    Raises:
-        InvalidInput: num_ctx makes no sense.
-    """
+    """The request's own limits, never above the session's. As in Ollama, num_predict limits when it is above 0, and
+    a num_ctx that is too small, or none, counts as the smallest; 0 is not set."""
     context = session_context_tokens
     if options.HasField("num_ctx") and options.num_ctx != 0:
-        if options.num_ctx < 1:
-            raise InvalidInput(f"the option num_ctx is {options.num_ctx}: it must be 1 or more")
         context = min(context, max(options.num_ctx, SMALLEST_CONTEXT_TOKENS))
     return AnswerLimits(context, options.num_predict if options.num_predict > 0 else None)
 

@@ -106,6 +106,9 @@ class Generation:
         done.logprobs.extend(self._scores.due(self._shown) if asked.stops.stopped else self._scores.rest())
         is_whole = asked.held is not None and asked.held.is_over
         is_stopped = self.answer[-1] in asked.ends or asked.stops.stopped or is_whole
+        if asked.request.tells_context:
+            done.context.extend(asked.prompt)
+            done.context.extend(token for token in self.answer if token not in asked.ends)
         done.done, done.done_reason = True, pb.DONE_REASON_STOP if is_stopped else pb.DONE_REASON_LENGTH
         self._tell(done, [*asked.reader.feed(last), *asked.reader.finish()])
         return "stop" if is_stopped else "length"

@@ -59,14 +59,22 @@ class TextProcess:
         await self._do("check", b"", self._limits.job_s)
 
     async def ids(
-        self, prompt: str, *, limit: int, keep: int, truncate: bool, cut_to: int | None = None
+        self,
+        prompt: str,
+        *,
+        limit: int,
+        keep: int,
+        truncate: bool,
+        cut_to: int | None = None,
+        plain: bool = False,
+        suffix: str = "",
     ) -> Sequence[int]:
         """See `Tokenizer.ids`.
 
         Raises: InvalidInput for a prompt that makes no sense or is too long, Refused for one on which the checkpoint's
         template or tokenizer overruns its limits, TimedOut when others' prompts took too long before it.
         """
-        fit = {"limit": limit, "keep": keep, "truncate": truncate, "cut_to": cut_to}
+        fit = {"limit": limit, "keep": keep, "truncate": truncate, "cut_to": cut_to, "plain": plain, "suffix": suffix}
         made = array("i")
         made.frombytes(await self._do("ids", prompt.encode(), self._limits.job_s, fit=fit))
         return made
