@@ -49,17 +49,23 @@ class Sampler:
 
     def choose(self, logits: "mx.array", after: Sequence[int] = ()) -> "mx.array":
         """The next token after logits [V] as an array of one id, lazy; `take` has to follow before the next one. after:
-        tokens that are taken for picked already, and may turn out not to be."""
+        tokens that are taken for picked already, and may turn out not to be.
+
+        The most likely one is mlx-lm's: of log-probabilities in the logits' own element type, in which 16 bits make
+        some of them equal that were not, and the first of equals counts.
+        """
         import mlx.core as mx
 
-        scores = self._penalised(self._of_tokens(logits), after)
-        return mx.argmax(scores) if self.is_greedy else self._draw(scores, self._picked + len(after))
+        logits = self._penalised(logits, after)
+        if not self.is_greedy:
+            return self._draw(self._of_tokens(logits), self._picked + len(after))
+        return mx.argmax(self._of_tokens(logits - mx.logsumexp(logits, keepdims=True)))
 
     def lead(self, logits: "mx.array", after: Sequence[int] = ()) -> "mx.array":
         """By how much the most likely token leads, lazy; `after` as in `choose`."""
         import mlx.core as mx
 
-        best = mx.topk(self._penalised(self._of_tokens(logits), after).astype(mx.float32), 2)
+        best = mx.topk(self._of_tokens(self._penalised(logits, after)).astype(mx.float32), 2)
         return mx.max(best) - mx.min(best)
 
     @property

@@ -43,9 +43,7 @@ class FrameKind(IntEnum):
     ACTIVATION = 1  # the hidden state of T tokens of one sequence, for the next stage or back to the head
     RELEASE = 2  # the sequence is over: every stage frees what it holds for it and passes this on
     NOT_FINITE = 3  # the stage at place `position` of the ring made NaN or infinity of the sequence: the answer ends
-    STEPS = (
-        4  # `shape` has limits of steps with several tokens, which each stage lowers to its own, back to the head
-    )
+    STEPS = 4  # `shape` has limits of steps with several tokens, which each stage lowers to its own, back to the head
 
 
 @dataclass(frozen=True, slots=True)
