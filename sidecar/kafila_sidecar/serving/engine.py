@@ -188,11 +188,12 @@ class Engine:
             raise (Interrupted if generation.answer else TimedOut)(waited) from None
 
     async def _prefill(self, generation: Generation, trace: RequestTrace) -> Picked:
-        """All tokens so far through the ring in chunks; only the last one's hidden state comes back."""
+        """All tokens so far through the ring in chunks. The last one goes by itself, as in mlx-lm, and so is the same
+        bits where many at once round otherwise; it alone comes back."""
         number, left = generation.number, list(generation.tokens)
         while True:
             began, size = monotonic(), self._pace.tokens(among=self._work.running)
-            chunk, left = left[:size], left[size:]
+            chunk, left = _divided(left, size)
             state, spent = await self._work.chunk(number, chunk)
             self._pace.ran_chunk(len(chunk), spent.compute_s)
             if not left:
@@ -227,6 +228,12 @@ class Engine:
         ended = monotonic()
         trace.token(_circuit(state, back, [spent] if before is None else [before, spent], ended - began), ended)
         return picked
+
+
+def _divided(tokens: list[int], size: int) -> tuple[list[int], list[int]]:
+    """The next chunk of at most so many, and what is left then: the last token, if nothing else."""
+    size = max(1, min(size, len(tokens) - 1))
+    return tokens[:size], tokens[size:]
 
 
 def _circuit(sent: HiddenState, back: Returned, spent: Sequence[Spent], circuit_s: float) -> Circuit:

@@ -57,8 +57,9 @@ class Generation:
 
     @property
     def takes_guesses(self) -> bool:
-        """Whether several tokens may be picked at once: which one a format allows is known for the next one only."""
-        return self.asked.held is None
+        """Whether several tokens may be picked at once: what a format allows is known for the next one only, and so are
+        log probabilities."""
+        return self.asked.held is None and self.asked.top is None
 
     async def allowed(self) -> bytes | None:
         """A bit for each id that the answer's format allows next; None: all. To be asked once for each token, while the
