@@ -1002,9 +1002,10 @@ type Session struct {
 	BetterPlan          string                 `protobuf:"bytes,25,opt,name=better_plan,json=betterPlan,proto3" json:"better_plan,omitempty"`                               // on the host: one sentence when there is a plan worth changing to
 	Joining             string                 `protobuf:"bytes,26,opt,name=joining,proto3" json:"joining,omitempty"`                                                       // "open", "locked", "unreachable": the rendezvous is gone, or on the host "paused": the
 	// code was guessed wrongly too often
-	Notices       []string `protobuf:"bytes,30,rep,name=notices,proto3" json:"notices,omitempty"`       // as in Offer
-	Replanning    string   `protobuf:"bytes,31,opt,name=replanning,proto3" json:"replanning,omitempty"` // what is done with a better plan: "ask", "auto", "never"
-	Limited       []string `protobuf:"bytes,60,rep,name=limited,proto3" json:"limited,omitempty"`       // what clients asked for here and got less of, in sentences; only `status` tells it
+	Notices       []string  `protobuf:"bytes,30,rep,name=notices,proto3" json:"notices,omitempty"`       // as in Offer
+	Replanning    string    `protobuf:"bytes,31,opt,name=replanning,proto3" json:"replanning,omitempty"` // what is done with a better plan: "ask", "auto", "never"
+	Limited       []string  `protobuf:"bytes,60,rep,name=limited,proto3" json:"limited,omitempty"`       // what clients asked for here and got less of, in sentences; only `status` tells it
+	Activity      *Activity `protobuf:"bytes,100,opt,name=activity,proto3" json:"activity,omitempty"`    // of the last second; absent while nothing was asked
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1242,6 +1243,142 @@ func (x *Session) GetLimited() []string {
 	return nil
 }
 
+func (x *Session) GetActivity() *Activity {
+	if x != nil {
+		return x.Activity
+	}
+	return nil
+}
+
+// What the session does right now, as its head tells it: names and counts, no texts.
+type Activity struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TokensPerS    float64                `protobuf:"fixed64,1,opt,name=tokens_per_s,json=tokensPerS,proto3" json:"tokens_per_s,omitempty"` // of all answers together
+	Waiting       uint32                 `protobuf:"varint,2,opt,name=waiting,proto3" json:"waiting,omitempty"`                            // requests whose turn has not come
+	Answering     []*Answering           `protobuf:"bytes,3,rep,name=answering,proto3" json:"answering,omitempty"`                         // the oldest ones of those that run or wait, at most 16
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Activity) Reset() {
+	*x = Activity{}
+	mi := &file_sidecar_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Activity) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Activity) ProtoMessage() {}
+
+func (x *Activity) ProtoReflect() protoreflect.Message {
+	mi := &file_sidecar_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Activity.ProtoReflect.Descriptor instead.
+func (*Activity) Descriptor() ([]byte, []int) {
+	return file_sidecar_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Activity) GetTokensPerS() float64 {
+	if x != nil {
+		return x.TokensPerS
+	}
+	return 0
+}
+
+func (x *Activity) GetWaiting() uint32 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+func (x *Activity) GetAnswering() []*Answering {
+	if x != nil {
+		return x.Answering
+	}
+	return nil
+}
+
+type Answering struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Member        string                 `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"` // where it was asked
+	Doing         string                 `protobuf:"bytes,2,opt,name=doing,proto3" json:"doing,omitempty"`   // "waiting", "reading" (the prompt), "answering"
+	PromptTokens  uint32                 `protobuf:"varint,3,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
+	AnswerTokens  uint32                 `protobuf:"varint,4,opt,name=answer_tokens,json=answerTokens,proto3" json:"answer_tokens,omitempty"` // so far
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Answering) Reset() {
+	*x = Answering{}
+	mi := &file_sidecar_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Answering) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Answering) ProtoMessage() {}
+
+func (x *Answering) ProtoReflect() protoreflect.Message {
+	mi := &file_sidecar_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Answering.ProtoReflect.Descriptor instead.
+func (*Answering) Descriptor() ([]byte, []int) {
+	return file_sidecar_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Answering) GetMember() string {
+	if x != nil {
+		return x.Member
+	}
+	return ""
+}
+
+func (x *Answering) GetDoing() string {
+	if x != nil {
+		return x.Doing
+	}
+	return ""
+}
+
+func (x *Answering) GetPromptTokens() uint32 {
+	if x != nil {
+		return x.PromptTokens
+	}
+	return 0
+}
+
+func (x *Answering) GetAnswerTokens() uint32 {
+	if x != nil {
+		return x.AnswerTokens
+	}
+	return 0
+}
+
 type Member struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
 	Name               string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1263,7 +1400,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_sidecar_proto_msgTypes[15]
+	mi := &file_sidecar_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1275,7 +1412,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[15]
+	mi := &file_sidecar_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1288,7 +1425,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{15}
+	return file_sidecar_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Member) GetName() string {
@@ -1397,7 +1534,7 @@ type Stage struct {
 
 func (x *Stage) Reset() {
 	*x = Stage{}
-	mi := &file_sidecar_proto_msgTypes[16]
+	mi := &file_sidecar_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1409,7 +1546,7 @@ func (x *Stage) String() string {
 func (*Stage) ProtoMessage() {}
 
 func (x *Stage) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[16]
+	mi := &file_sidecar_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1422,7 +1559,7 @@ func (x *Stage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stage.ProtoReflect.Descriptor instead.
 func (*Stage) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{16}
+	return file_sidecar_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Stage) GetMember() string {
@@ -1490,7 +1627,7 @@ type Hop struct {
 
 func (x *Hop) Reset() {
 	*x = Hop{}
-	mi := &file_sidecar_proto_msgTypes[17]
+	mi := &file_sidecar_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1502,7 +1639,7 @@ func (x *Hop) String() string {
 func (*Hop) ProtoMessage() {}
 
 func (x *Hop) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[17]
+	mi := &file_sidecar_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1515,7 +1652,7 @@ func (x *Hop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hop.ProtoReflect.Descriptor instead.
 func (*Hop) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{17}
+	return file_sidecar_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Hop) GetFrom() string {
@@ -1593,7 +1730,7 @@ type StubModel struct {
 
 func (x *StubModel) Reset() {
 	*x = StubModel{}
-	mi := &file_sidecar_proto_msgTypes[18]
+	mi := &file_sidecar_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1605,7 +1742,7 @@ func (x *StubModel) String() string {
 func (*StubModel) ProtoMessage() {}
 
 func (x *StubModel) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[18]
+	mi := &file_sidecar_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1618,7 +1755,7 @@ func (x *StubModel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StubModel.ProtoReflect.Descriptor instead.
 func (*StubModel) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{18}
+	return file_sidecar_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *StubModel) GetName() string {
@@ -1703,7 +1840,7 @@ type ModelCard struct {
 
 func (x *ModelCard) Reset() {
 	*x = ModelCard{}
-	mi := &file_sidecar_proto_msgTypes[19]
+	mi := &file_sidecar_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1715,7 +1852,7 @@ func (x *ModelCard) String() string {
 func (*ModelCard) ProtoMessage() {}
 
 func (x *ModelCard) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[19]
+	mi := &file_sidecar_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1728,7 +1865,7 @@ func (x *ModelCard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelCard.ProtoReflect.Descriptor instead.
 func (*ModelCard) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{19}
+	return file_sidecar_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ModelCard) GetTemplate() string {
@@ -1765,7 +1902,7 @@ type PlanRequest struct {
 
 func (x *PlanRequest) Reset() {
 	*x = PlanRequest{}
-	mi := &file_sidecar_proto_msgTypes[20]
+	mi := &file_sidecar_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1777,7 +1914,7 @@ func (x *PlanRequest) String() string {
 func (*PlanRequest) ProtoMessage() {}
 
 func (x *PlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[20]
+	mi := &file_sidecar_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1790,7 +1927,7 @@ func (x *PlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
 func (*PlanRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{20}
+	return file_sidecar_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PlanRequest) GetSession() string {
@@ -1842,7 +1979,7 @@ type PlanReply struct {
 
 func (x *PlanReply) Reset() {
 	*x = PlanReply{}
-	mi := &file_sidecar_proto_msgTypes[21]
+	mi := &file_sidecar_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1854,7 +1991,7 @@ func (x *PlanReply) String() string {
 func (*PlanReply) ProtoMessage() {}
 
 func (x *PlanReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[21]
+	mi := &file_sidecar_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1867,7 +2004,7 @@ func (x *PlanReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanReply.ProtoReflect.Descriptor instead.
 func (*PlanReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{21}
+	return file_sidecar_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PlanReply) GetPlanJson() string {
@@ -1935,7 +2072,7 @@ type GenerateRequest struct {
 
 func (x *GenerateRequest) Reset() {
 	*x = GenerateRequest{}
-	mi := &file_sidecar_proto_msgTypes[22]
+	mi := &file_sidecar_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1947,7 +2084,7 @@ func (x *GenerateRequest) String() string {
 func (*GenerateRequest) ProtoMessage() {}
 
 func (x *GenerateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[22]
+	mi := &file_sidecar_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1960,7 +2097,7 @@ func (x *GenerateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateRequest.ProtoReflect.Descriptor instead.
 func (*GenerateRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{22}
+	return file_sidecar_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GenerateRequest) GetSession() string {
@@ -2090,7 +2227,7 @@ type Options struct {
 
 func (x *Options) Reset() {
 	*x = Options{}
-	mi := &file_sidecar_proto_msgTypes[23]
+	mi := &file_sidecar_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2102,7 +2239,7 @@ func (x *Options) String() string {
 func (*Options) ProtoMessage() {}
 
 func (x *Options) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[23]
+	mi := &file_sidecar_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2115,7 +2252,7 @@ func (x *Options) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Options.ProtoReflect.Descriptor instead.
 func (*Options) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{23}
+	return file_sidecar_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Options) GetNumCtx() int32 {
@@ -2226,7 +2363,7 @@ type GenerateReply struct {
 
 func (x *GenerateReply) Reset() {
 	*x = GenerateReply{}
-	mi := &file_sidecar_proto_msgTypes[24]
+	mi := &file_sidecar_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2238,7 +2375,7 @@ func (x *GenerateReply) String() string {
 func (*GenerateReply) ProtoMessage() {}
 
 func (x *GenerateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[24]
+	mi := &file_sidecar_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2251,7 +2388,7 @@ func (x *GenerateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateReply.ProtoReflect.Descriptor instead.
 func (*GenerateReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{24}
+	return file_sidecar_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GenerateReply) GetText() string {
@@ -2329,7 +2466,7 @@ type TokenLogprob struct {
 
 func (x *TokenLogprob) Reset() {
 	*x = TokenLogprob{}
-	mi := &file_sidecar_proto_msgTypes[25]
+	mi := &file_sidecar_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2341,7 +2478,7 @@ func (x *TokenLogprob) String() string {
 func (*TokenLogprob) ProtoMessage() {}
 
 func (x *TokenLogprob) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[25]
+	mi := &file_sidecar_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2354,7 +2491,7 @@ func (x *TokenLogprob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenLogprob.ProtoReflect.Descriptor instead.
 func (*TokenLogprob) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{25}
+	return file_sidecar_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *TokenLogprob) GetToken() []byte {
@@ -2387,7 +2524,7 @@ type DoctorRequest struct {
 
 func (x *DoctorRequest) Reset() {
 	*x = DoctorRequest{}
-	mi := &file_sidecar_proto_msgTypes[26]
+	mi := &file_sidecar_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2399,7 +2536,7 @@ func (x *DoctorRequest) String() string {
 func (*DoctorRequest) ProtoMessage() {}
 
 func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[26]
+	mi := &file_sidecar_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2412,7 +2549,7 @@ func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorRequest.ProtoReflect.Descriptor instead.
 func (*DoctorRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{26}
+	return file_sidecar_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DoctorRequest) GetRendezvous() string {
@@ -2445,7 +2582,7 @@ type DoctorReply struct {
 
 func (x *DoctorReply) Reset() {
 	*x = DoctorReply{}
-	mi := &file_sidecar_proto_msgTypes[27]
+	mi := &file_sidecar_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2457,7 +2594,7 @@ func (x *DoctorReply) String() string {
 func (*DoctorReply) ProtoMessage() {}
 
 func (x *DoctorReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[27]
+	mi := &file_sidecar_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2470,7 +2607,7 @@ func (x *DoctorReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorReply.ProtoReflect.Descriptor instead.
 func (*DoctorReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{27}
+	return file_sidecar_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DoctorReply) GetText() string {
@@ -2590,7 +2727,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_sidecar_proto_msgTypes[28]
+	mi := &file_sidecar_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2602,7 +2739,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[28]
+	mi := &file_sidecar_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2615,7 +2752,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{28}
+	return file_sidecar_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Finding) GetTopic() string {
@@ -2654,7 +2791,7 @@ type ListModelsRequest struct {
 
 func (x *ListModelsRequest) Reset() {
 	*x = ListModelsRequest{}
-	mi := &file_sidecar_proto_msgTypes[29]
+	mi := &file_sidecar_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2666,7 +2803,7 @@ func (x *ListModelsRequest) String() string {
 func (*ListModelsRequest) ProtoMessage() {}
 
 func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[29]
+	mi := &file_sidecar_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2679,7 +2816,7 @@ func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsRequest.ProtoReflect.Descriptor instead.
 func (*ListModelsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{29}
+	return file_sidecar_proto_rawDescGZIP(), []int{31}
 }
 
 type ListModelsReply struct {
@@ -2691,7 +2828,7 @@ type ListModelsReply struct {
 
 func (x *ListModelsReply) Reset() {
 	*x = ListModelsReply{}
-	mi := &file_sidecar_proto_msgTypes[30]
+	mi := &file_sidecar_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2703,7 +2840,7 @@ func (x *ListModelsReply) String() string {
 func (*ListModelsReply) ProtoMessage() {}
 
 func (x *ListModelsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[30]
+	mi := &file_sidecar_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2716,7 +2853,7 @@ func (x *ListModelsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsReply.ProtoReflect.Descriptor instead.
 func (*ListModelsReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{30}
+	return file_sidecar_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListModelsReply) GetModels() []*NamedModel {
@@ -2741,7 +2878,7 @@ type NamedModel struct {
 
 func (x *NamedModel) Reset() {
 	*x = NamedModel{}
-	mi := &file_sidecar_proto_msgTypes[31]
+	mi := &file_sidecar_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2753,7 +2890,7 @@ func (x *NamedModel) String() string {
 func (*NamedModel) ProtoMessage() {}
 
 func (x *NamedModel) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[31]
+	mi := &file_sidecar_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2766,7 +2903,7 @@ func (x *NamedModel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedModel.ProtoReflect.Descriptor instead.
 func (*NamedModel) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{31}
+	return file_sidecar_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *NamedModel) GetName() string {
@@ -2826,7 +2963,7 @@ type ListWeightsRequest struct {
 
 func (x *ListWeightsRequest) Reset() {
 	*x = ListWeightsRequest{}
-	mi := &file_sidecar_proto_msgTypes[32]
+	mi := &file_sidecar_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2838,7 +2975,7 @@ func (x *ListWeightsRequest) String() string {
 func (*ListWeightsRequest) ProtoMessage() {}
 
 func (x *ListWeightsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[32]
+	mi := &file_sidecar_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2851,7 +2988,7 @@ func (x *ListWeightsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWeightsRequest.ProtoReflect.Descriptor instead.
 func (*ListWeightsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{32}
+	return file_sidecar_proto_rawDescGZIP(), []int{34}
 }
 
 type ListWeightsReply struct {
@@ -2866,7 +3003,7 @@ type ListWeightsReply struct {
 
 func (x *ListWeightsReply) Reset() {
 	*x = ListWeightsReply{}
-	mi := &file_sidecar_proto_msgTypes[33]
+	mi := &file_sidecar_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2878,7 +3015,7 @@ func (x *ListWeightsReply) String() string {
 func (*ListWeightsReply) ProtoMessage() {}
 
 func (x *ListWeightsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[33]
+	mi := &file_sidecar_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2891,7 +3028,7 @@ func (x *ListWeightsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWeightsReply.ProtoReflect.Descriptor instead.
 func (*ListWeightsReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{33}
+	return file_sidecar_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListWeightsReply) GetWeights() []*KeptWeights {
@@ -2936,7 +3073,7 @@ type KeptWeights struct {
 
 func (x *KeptWeights) Reset() {
 	*x = KeptWeights{}
-	mi := &file_sidecar_proto_msgTypes[34]
+	mi := &file_sidecar_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2948,7 +3085,7 @@ func (x *KeptWeights) String() string {
 func (*KeptWeights) ProtoMessage() {}
 
 func (x *KeptWeights) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[34]
+	mi := &file_sidecar_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2961,7 +3098,7 @@ func (x *KeptWeights) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptWeights.ProtoReflect.Descriptor instead.
 func (*KeptWeights) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{34}
+	return file_sidecar_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *KeptWeights) GetModel() string {
@@ -3016,7 +3153,7 @@ type RemoveWeightsRequest struct {
 
 func (x *RemoveWeightsRequest) Reset() {
 	*x = RemoveWeightsRequest{}
-	mi := &file_sidecar_proto_msgTypes[35]
+	mi := &file_sidecar_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3028,7 +3165,7 @@ func (x *RemoveWeightsRequest) String() string {
 func (*RemoveWeightsRequest) ProtoMessage() {}
 
 func (x *RemoveWeightsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[35]
+	mi := &file_sidecar_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3041,7 +3178,7 @@ func (x *RemoveWeightsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveWeightsRequest.ProtoReflect.Descriptor instead.
 func (*RemoveWeightsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{35}
+	return file_sidecar_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RemoveWeightsRequest) GetModel() string {
@@ -3067,7 +3204,7 @@ type PruneWeightsRequest struct {
 
 func (x *PruneWeightsRequest) Reset() {
 	*x = PruneWeightsRequest{}
-	mi := &file_sidecar_proto_msgTypes[36]
+	mi := &file_sidecar_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3079,7 +3216,7 @@ func (x *PruneWeightsRequest) String() string {
 func (*PruneWeightsRequest) ProtoMessage() {}
 
 func (x *PruneWeightsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[36]
+	mi := &file_sidecar_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3092,7 +3229,7 @@ func (x *PruneWeightsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PruneWeightsRequest.ProtoReflect.Descriptor instead.
 func (*PruneWeightsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{36}
+	return file_sidecar_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *PruneWeightsRequest) GetUnusedForS() float64 {
@@ -3111,7 +3248,7 @@ type FreedReply struct {
 
 func (x *FreedReply) Reset() {
 	*x = FreedReply{}
-	mi := &file_sidecar_proto_msgTypes[37]
+	mi := &file_sidecar_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3123,7 +3260,7 @@ func (x *FreedReply) String() string {
 func (*FreedReply) ProtoMessage() {}
 
 func (x *FreedReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[37]
+	mi := &file_sidecar_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3136,7 +3273,7 @@ func (x *FreedReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FreedReply.ProtoReflect.Descriptor instead.
 func (*FreedReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{37}
+	return file_sidecar_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *FreedReply) GetBytes() uint64 {
@@ -3230,7 +3367,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"replanning\"\x15\n" +
 	"\x13ListSessionsRequest\"K\n" +
 	"\x11ListSessionsReply\x126\n" +
-	"\bsessions\x18\x01 \x03(\v2\x1a.kafila.sidecar.v1.SessionR\bsessions\"\xd0\a\n" +
+	"\bsessions\x18\x01 \x03(\v2\x1a.kafila.sidecar.v1.SessionR\bsessions\"\x89\b\n" +
 	"\aSession\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\tR\x04code\x12\x14\n" +
@@ -3264,7 +3401,18 @@ const file_sidecar_proto_rawDesc = "" +
 	"\n" +
 	"replanning\x18\x1f \x01(\tR\n" +
 	"replanning\x12\x18\n" +
-	"\alimited\x18< \x03(\tR\alimited\"\xd3\x03\n" +
+	"\alimited\x18< \x03(\tR\alimited\x127\n" +
+	"\bactivity\x18d \x01(\v2\x1b.kafila.sidecar.v1.ActivityR\bactivity\"\x82\x01\n" +
+	"\bActivity\x12 \n" +
+	"\ftokens_per_s\x18\x01 \x01(\x01R\n" +
+	"tokensPerS\x12\x18\n" +
+	"\awaiting\x18\x02 \x01(\rR\awaiting\x12:\n" +
+	"\tanswering\x18\x03 \x03(\v2\x1c.kafila.sidecar.v1.AnsweringR\tanswering\"\x83\x01\n" +
+	"\tAnswering\x12\x16\n" +
+	"\x06member\x18\x01 \x01(\tR\x06member\x12\x14\n" +
+	"\x05doing\x18\x02 \x01(\tR\x05doing\x12#\n" +
+	"\rprompt_tokens\x18\x03 \x01(\rR\fpromptTokens\x12#\n" +
+	"\ranswer_tokens\x18\x04 \x01(\rR\fanswerTokens\"\xd3\x03\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x18\n" +
@@ -3513,7 +3661,7 @@ func file_sidecar_proto_rawDescGZIP() []byte {
 }
 
 var file_sidecar_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sidecar_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_sidecar_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_sidecar_proto_goTypes = []any{
 	(DoneReason)(0),              // 0: kafila.sidecar.v1.DoneReason
 	(*HelloRequest)(nil),         // 1: kafila.sidecar.v1.HelloRequest
@@ -3531,98 +3679,102 @@ var file_sidecar_proto_goTypes = []any{
 	(*ListSessionsRequest)(nil),  // 13: kafila.sidecar.v1.ListSessionsRequest
 	(*ListSessionsReply)(nil),    // 14: kafila.sidecar.v1.ListSessionsReply
 	(*Session)(nil),              // 15: kafila.sidecar.v1.Session
-	(*Member)(nil),               // 16: kafila.sidecar.v1.Member
-	(*Stage)(nil),                // 17: kafila.sidecar.v1.Stage
-	(*Hop)(nil),                  // 18: kafila.sidecar.v1.Hop
-	(*StubModel)(nil),            // 19: kafila.sidecar.v1.StubModel
-	(*ModelCard)(nil),            // 20: kafila.sidecar.v1.ModelCard
-	(*PlanRequest)(nil),          // 21: kafila.sidecar.v1.PlanRequest
-	(*PlanReply)(nil),            // 22: kafila.sidecar.v1.PlanReply
-	(*GenerateRequest)(nil),      // 23: kafila.sidecar.v1.GenerateRequest
-	(*Options)(nil),              // 24: kafila.sidecar.v1.Options
-	(*GenerateReply)(nil),        // 25: kafila.sidecar.v1.GenerateReply
-	(*TokenLogprob)(nil),         // 26: kafila.sidecar.v1.TokenLogprob
-	(*DoctorRequest)(nil),        // 27: kafila.sidecar.v1.DoctorRequest
-	(*DoctorReply)(nil),          // 28: kafila.sidecar.v1.DoctorReply
-	(*Finding)(nil),              // 29: kafila.sidecar.v1.Finding
-	(*ListModelsRequest)(nil),    // 30: kafila.sidecar.v1.ListModelsRequest
-	(*ListModelsReply)(nil),      // 31: kafila.sidecar.v1.ListModelsReply
-	(*NamedModel)(nil),           // 32: kafila.sidecar.v1.NamedModel
-	(*ListWeightsRequest)(nil),   // 33: kafila.sidecar.v1.ListWeightsRequest
-	(*ListWeightsReply)(nil),     // 34: kafila.sidecar.v1.ListWeightsReply
-	(*KeptWeights)(nil),          // 35: kafila.sidecar.v1.KeptWeights
-	(*RemoveWeightsRequest)(nil), // 36: kafila.sidecar.v1.RemoveWeightsRequest
-	(*PruneWeightsRequest)(nil),  // 37: kafila.sidecar.v1.PruneWeightsRequest
-	(*FreedReply)(nil),           // 38: kafila.sidecar.v1.FreedReply
-	nil,                          // 39: kafila.sidecar.v1.StubModel.ParametersEntry
-	nil,                          // 40: kafila.sidecar.v1.ModelCard.InfoEntry
-	nil,                          // 41: kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
-	nil,                          // 42: kafila.sidecar.v1.PlanReply.DownloadBytesEntry
+	(*Activity)(nil),             // 16: kafila.sidecar.v1.Activity
+	(*Answering)(nil),            // 17: kafila.sidecar.v1.Answering
+	(*Member)(nil),               // 18: kafila.sidecar.v1.Member
+	(*Stage)(nil),                // 19: kafila.sidecar.v1.Stage
+	(*Hop)(nil),                  // 20: kafila.sidecar.v1.Hop
+	(*StubModel)(nil),            // 21: kafila.sidecar.v1.StubModel
+	(*ModelCard)(nil),            // 22: kafila.sidecar.v1.ModelCard
+	(*PlanRequest)(nil),          // 23: kafila.sidecar.v1.PlanRequest
+	(*PlanReply)(nil),            // 24: kafila.sidecar.v1.PlanReply
+	(*GenerateRequest)(nil),      // 25: kafila.sidecar.v1.GenerateRequest
+	(*Options)(nil),              // 26: kafila.sidecar.v1.Options
+	(*GenerateReply)(nil),        // 27: kafila.sidecar.v1.GenerateReply
+	(*TokenLogprob)(nil),         // 28: kafila.sidecar.v1.TokenLogprob
+	(*DoctorRequest)(nil),        // 29: kafila.sidecar.v1.DoctorRequest
+	(*DoctorReply)(nil),          // 30: kafila.sidecar.v1.DoctorReply
+	(*Finding)(nil),              // 31: kafila.sidecar.v1.Finding
+	(*ListModelsRequest)(nil),    // 32: kafila.sidecar.v1.ListModelsRequest
+	(*ListModelsReply)(nil),      // 33: kafila.sidecar.v1.ListModelsReply
+	(*NamedModel)(nil),           // 34: kafila.sidecar.v1.NamedModel
+	(*ListWeightsRequest)(nil),   // 35: kafila.sidecar.v1.ListWeightsRequest
+	(*ListWeightsReply)(nil),     // 36: kafila.sidecar.v1.ListWeightsReply
+	(*KeptWeights)(nil),          // 37: kafila.sidecar.v1.KeptWeights
+	(*RemoveWeightsRequest)(nil), // 38: kafila.sidecar.v1.RemoveWeightsRequest
+	(*PruneWeightsRequest)(nil),  // 39: kafila.sidecar.v1.PruneWeightsRequest
+	(*FreedReply)(nil),           // 40: kafila.sidecar.v1.FreedReply
+	nil,                          // 41: kafila.sidecar.v1.StubModel.ParametersEntry
+	nil,                          // 42: kafila.sidecar.v1.ModelCard.InfoEntry
+	nil,                          // 43: kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
+	nil,                          // 44: kafila.sidecar.v1.PlanReply.DownloadBytesEntry
 }
 var file_sidecar_proto_depIdxs = []int32{
 	15, // 0: kafila.sidecar.v1.ListSessionsReply.sessions:type_name -> kafila.sidecar.v1.Session
-	16, // 1: kafila.sidecar.v1.Session.members:type_name -> kafila.sidecar.v1.Member
-	17, // 2: kafila.sidecar.v1.Session.stages:type_name -> kafila.sidecar.v1.Stage
-	18, // 3: kafila.sidecar.v1.Session.hops:type_name -> kafila.sidecar.v1.Hop
-	19, // 4: kafila.sidecar.v1.Session.vehicle:type_name -> kafila.sidecar.v1.StubModel
-	39, // 5: kafila.sidecar.v1.StubModel.parameters:type_name -> kafila.sidecar.v1.StubModel.ParametersEntry
-	40, // 6: kafila.sidecar.v1.ModelCard.info:type_name -> kafila.sidecar.v1.ModelCard.InfoEntry
-	41, // 7: kafila.sidecar.v1.PlanReply.alternatives_json:type_name -> kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
-	42, // 8: kafila.sidecar.v1.PlanReply.download_bytes:type_name -> kafila.sidecar.v1.PlanReply.DownloadBytesEntry
-	24, // 9: kafila.sidecar.v1.GenerateRequest.options:type_name -> kafila.sidecar.v1.Options
-	0,  // 10: kafila.sidecar.v1.GenerateReply.done_reason:type_name -> kafila.sidecar.v1.DoneReason
-	26, // 11: kafila.sidecar.v1.GenerateReply.logprobs:type_name -> kafila.sidecar.v1.TokenLogprob
-	26, // 12: kafila.sidecar.v1.TokenLogprob.top:type_name -> kafila.sidecar.v1.TokenLogprob
-	29, // 13: kafila.sidecar.v1.DoctorReply.findings:type_name -> kafila.sidecar.v1.Finding
-	32, // 14: kafila.sidecar.v1.ListModelsReply.models:type_name -> kafila.sidecar.v1.NamedModel
-	35, // 15: kafila.sidecar.v1.ListWeightsReply.weights:type_name -> kafila.sidecar.v1.KeptWeights
-	1,  // 16: kafila.sidecar.v1.Sidecar.Hello:input_type -> kafila.sidecar.v1.HelloRequest
-	3,  // 17: kafila.sidecar.v1.Sidecar.CreateSession:input_type -> kafila.sidecar.v1.CreateSessionRequest
-	4,  // 18: kafila.sidecar.v1.Sidecar.OpenSession:input_type -> kafila.sidecar.v1.OpenSessionRequest
-	6,  // 19: kafila.sidecar.v1.Sidecar.JoinSession:input_type -> kafila.sidecar.v1.JoinSessionRequest
-	7,  // 20: kafila.sidecar.v1.Sidecar.StartSession:input_type -> kafila.sidecar.v1.SessionRequest
-	10, // 21: kafila.sidecar.v1.Sidecar.LeaveSession:input_type -> kafila.sidecar.v1.LeaveRequest
-	13, // 22: kafila.sidecar.v1.Sidecar.ListSessions:input_type -> kafila.sidecar.v1.ListSessionsRequest
-	7,  // 23: kafila.sidecar.v1.Sidecar.WatchSession:input_type -> kafila.sidecar.v1.SessionRequest
-	7,  // 24: kafila.sidecar.v1.Sidecar.NewCode:input_type -> kafila.sidecar.v1.SessionRequest
-	8,  // 25: kafila.sidecar.v1.Sidecar.Lock:input_type -> kafila.sidecar.v1.LockRequest
-	9,  // 26: kafila.sidecar.v1.Sidecar.Kick:input_type -> kafila.sidecar.v1.KickRequest
-	7,  // 27: kafila.sidecar.v1.Sidecar.Replan:input_type -> kafila.sidecar.v1.SessionRequest
-	12, // 28: kafila.sidecar.v1.Sidecar.SetReplanning:input_type -> kafila.sidecar.v1.ReplanningRequest
-	7,  // 29: kafila.sidecar.v1.Sidecar.ShowModel:input_type -> kafila.sidecar.v1.SessionRequest
-	21, // 30: kafila.sidecar.v1.Sidecar.Plan:input_type -> kafila.sidecar.v1.PlanRequest
-	30, // 31: kafila.sidecar.v1.Sidecar.ListModels:input_type -> kafila.sidecar.v1.ListModelsRequest
-	33, // 32: kafila.sidecar.v1.Sidecar.ListWeights:input_type -> kafila.sidecar.v1.ListWeightsRequest
-	36, // 33: kafila.sidecar.v1.Sidecar.RemoveWeights:input_type -> kafila.sidecar.v1.RemoveWeightsRequest
-	37, // 34: kafila.sidecar.v1.Sidecar.PruneWeights:input_type -> kafila.sidecar.v1.PruneWeightsRequest
-	27, // 35: kafila.sidecar.v1.Sidecar.Doctor:input_type -> kafila.sidecar.v1.DoctorRequest
-	23, // 36: kafila.sidecar.v1.Sidecar.Generate:input_type -> kafila.sidecar.v1.GenerateRequest
-	2,  // 37: kafila.sidecar.v1.Sidecar.Hello:output_type -> kafila.sidecar.v1.HelloReply
-	15, // 38: kafila.sidecar.v1.Sidecar.CreateSession:output_type -> kafila.sidecar.v1.Session
-	5,  // 39: kafila.sidecar.v1.Sidecar.OpenSession:output_type -> kafila.sidecar.v1.Offer
-	15, // 40: kafila.sidecar.v1.Sidecar.JoinSession:output_type -> kafila.sidecar.v1.Session
-	15, // 41: kafila.sidecar.v1.Sidecar.StartSession:output_type -> kafila.sidecar.v1.Session
-	11, // 42: kafila.sidecar.v1.Sidecar.LeaveSession:output_type -> kafila.sidecar.v1.LeaveSessionReply
-	14, // 43: kafila.sidecar.v1.Sidecar.ListSessions:output_type -> kafila.sidecar.v1.ListSessionsReply
-	15, // 44: kafila.sidecar.v1.Sidecar.WatchSession:output_type -> kafila.sidecar.v1.Session
-	15, // 45: kafila.sidecar.v1.Sidecar.NewCode:output_type -> kafila.sidecar.v1.Session
-	15, // 46: kafila.sidecar.v1.Sidecar.Lock:output_type -> kafila.sidecar.v1.Session
-	15, // 47: kafila.sidecar.v1.Sidecar.Kick:output_type -> kafila.sidecar.v1.Session
-	15, // 48: kafila.sidecar.v1.Sidecar.Replan:output_type -> kafila.sidecar.v1.Session
-	15, // 49: kafila.sidecar.v1.Sidecar.SetReplanning:output_type -> kafila.sidecar.v1.Session
-	20, // 50: kafila.sidecar.v1.Sidecar.ShowModel:output_type -> kafila.sidecar.v1.ModelCard
-	22, // 51: kafila.sidecar.v1.Sidecar.Plan:output_type -> kafila.sidecar.v1.PlanReply
-	31, // 52: kafila.sidecar.v1.Sidecar.ListModels:output_type -> kafila.sidecar.v1.ListModelsReply
-	34, // 53: kafila.sidecar.v1.Sidecar.ListWeights:output_type -> kafila.sidecar.v1.ListWeightsReply
-	38, // 54: kafila.sidecar.v1.Sidecar.RemoveWeights:output_type -> kafila.sidecar.v1.FreedReply
-	38, // 55: kafila.sidecar.v1.Sidecar.PruneWeights:output_type -> kafila.sidecar.v1.FreedReply
-	28, // 56: kafila.sidecar.v1.Sidecar.Doctor:output_type -> kafila.sidecar.v1.DoctorReply
-	25, // 57: kafila.sidecar.v1.Sidecar.Generate:output_type -> kafila.sidecar.v1.GenerateReply
-	37, // [37:58] is the sub-list for method output_type
-	16, // [16:37] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	18, // 1: kafila.sidecar.v1.Session.members:type_name -> kafila.sidecar.v1.Member
+	19, // 2: kafila.sidecar.v1.Session.stages:type_name -> kafila.sidecar.v1.Stage
+	20, // 3: kafila.sidecar.v1.Session.hops:type_name -> kafila.sidecar.v1.Hop
+	21, // 4: kafila.sidecar.v1.Session.vehicle:type_name -> kafila.sidecar.v1.StubModel
+	16, // 5: kafila.sidecar.v1.Session.activity:type_name -> kafila.sidecar.v1.Activity
+	17, // 6: kafila.sidecar.v1.Activity.answering:type_name -> kafila.sidecar.v1.Answering
+	41, // 7: kafila.sidecar.v1.StubModel.parameters:type_name -> kafila.sidecar.v1.StubModel.ParametersEntry
+	42, // 8: kafila.sidecar.v1.ModelCard.info:type_name -> kafila.sidecar.v1.ModelCard.InfoEntry
+	43, // 9: kafila.sidecar.v1.PlanReply.alternatives_json:type_name -> kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
+	44, // 10: kafila.sidecar.v1.PlanReply.download_bytes:type_name -> kafila.sidecar.v1.PlanReply.DownloadBytesEntry
+	26, // 11: kafila.sidecar.v1.GenerateRequest.options:type_name -> kafila.sidecar.v1.Options
+	0,  // 12: kafila.sidecar.v1.GenerateReply.done_reason:type_name -> kafila.sidecar.v1.DoneReason
+	28, // 13: kafila.sidecar.v1.GenerateReply.logprobs:type_name -> kafila.sidecar.v1.TokenLogprob
+	28, // 14: kafila.sidecar.v1.TokenLogprob.top:type_name -> kafila.sidecar.v1.TokenLogprob
+	31, // 15: kafila.sidecar.v1.DoctorReply.findings:type_name -> kafila.sidecar.v1.Finding
+	34, // 16: kafila.sidecar.v1.ListModelsReply.models:type_name -> kafila.sidecar.v1.NamedModel
+	37, // 17: kafila.sidecar.v1.ListWeightsReply.weights:type_name -> kafila.sidecar.v1.KeptWeights
+	1,  // 18: kafila.sidecar.v1.Sidecar.Hello:input_type -> kafila.sidecar.v1.HelloRequest
+	3,  // 19: kafila.sidecar.v1.Sidecar.CreateSession:input_type -> kafila.sidecar.v1.CreateSessionRequest
+	4,  // 20: kafila.sidecar.v1.Sidecar.OpenSession:input_type -> kafila.sidecar.v1.OpenSessionRequest
+	6,  // 21: kafila.sidecar.v1.Sidecar.JoinSession:input_type -> kafila.sidecar.v1.JoinSessionRequest
+	7,  // 22: kafila.sidecar.v1.Sidecar.StartSession:input_type -> kafila.sidecar.v1.SessionRequest
+	10, // 23: kafila.sidecar.v1.Sidecar.LeaveSession:input_type -> kafila.sidecar.v1.LeaveRequest
+	13, // 24: kafila.sidecar.v1.Sidecar.ListSessions:input_type -> kafila.sidecar.v1.ListSessionsRequest
+	7,  // 25: kafila.sidecar.v1.Sidecar.WatchSession:input_type -> kafila.sidecar.v1.SessionRequest
+	7,  // 26: kafila.sidecar.v1.Sidecar.NewCode:input_type -> kafila.sidecar.v1.SessionRequest
+	8,  // 27: kafila.sidecar.v1.Sidecar.Lock:input_type -> kafila.sidecar.v1.LockRequest
+	9,  // 28: kafila.sidecar.v1.Sidecar.Kick:input_type -> kafila.sidecar.v1.KickRequest
+	7,  // 29: kafila.sidecar.v1.Sidecar.Replan:input_type -> kafila.sidecar.v1.SessionRequest
+	12, // 30: kafila.sidecar.v1.Sidecar.SetReplanning:input_type -> kafila.sidecar.v1.ReplanningRequest
+	7,  // 31: kafila.sidecar.v1.Sidecar.ShowModel:input_type -> kafila.sidecar.v1.SessionRequest
+	23, // 32: kafila.sidecar.v1.Sidecar.Plan:input_type -> kafila.sidecar.v1.PlanRequest
+	32, // 33: kafila.sidecar.v1.Sidecar.ListModels:input_type -> kafila.sidecar.v1.ListModelsRequest
+	35, // 34: kafila.sidecar.v1.Sidecar.ListWeights:input_type -> kafila.sidecar.v1.ListWeightsRequest
+	38, // 35: kafila.sidecar.v1.Sidecar.RemoveWeights:input_type -> kafila.sidecar.v1.RemoveWeightsRequest
+	39, // 36: kafila.sidecar.v1.Sidecar.PruneWeights:input_type -> kafila.sidecar.v1.PruneWeightsRequest
+	29, // 37: kafila.sidecar.v1.Sidecar.Doctor:input_type -> kafila.sidecar.v1.DoctorRequest
+	25, // 38: kafila.sidecar.v1.Sidecar.Generate:input_type -> kafila.sidecar.v1.GenerateRequest
+	2,  // 39: kafila.sidecar.v1.Sidecar.Hello:output_type -> kafila.sidecar.v1.HelloReply
+	15, // 40: kafila.sidecar.v1.Sidecar.CreateSession:output_type -> kafila.sidecar.v1.Session
+	5,  // 41: kafila.sidecar.v1.Sidecar.OpenSession:output_type -> kafila.sidecar.v1.Offer
+	15, // 42: kafila.sidecar.v1.Sidecar.JoinSession:output_type -> kafila.sidecar.v1.Session
+	15, // 43: kafila.sidecar.v1.Sidecar.StartSession:output_type -> kafila.sidecar.v1.Session
+	11, // 44: kafila.sidecar.v1.Sidecar.LeaveSession:output_type -> kafila.sidecar.v1.LeaveSessionReply
+	14, // 45: kafila.sidecar.v1.Sidecar.ListSessions:output_type -> kafila.sidecar.v1.ListSessionsReply
+	15, // 46: kafila.sidecar.v1.Sidecar.WatchSession:output_type -> kafila.sidecar.v1.Session
+	15, // 47: kafila.sidecar.v1.Sidecar.NewCode:output_type -> kafila.sidecar.v1.Session
+	15, // 48: kafila.sidecar.v1.Sidecar.Lock:output_type -> kafila.sidecar.v1.Session
+	15, // 49: kafila.sidecar.v1.Sidecar.Kick:output_type -> kafila.sidecar.v1.Session
+	15, // 50: kafila.sidecar.v1.Sidecar.Replan:output_type -> kafila.sidecar.v1.Session
+	15, // 51: kafila.sidecar.v1.Sidecar.SetReplanning:output_type -> kafila.sidecar.v1.Session
+	22, // 52: kafila.sidecar.v1.Sidecar.ShowModel:output_type -> kafila.sidecar.v1.ModelCard
+	24, // 53: kafila.sidecar.v1.Sidecar.Plan:output_type -> kafila.sidecar.v1.PlanReply
+	33, // 54: kafila.sidecar.v1.Sidecar.ListModels:output_type -> kafila.sidecar.v1.ListModelsReply
+	36, // 55: kafila.sidecar.v1.Sidecar.ListWeights:output_type -> kafila.sidecar.v1.ListWeightsReply
+	40, // 56: kafila.sidecar.v1.Sidecar.RemoveWeights:output_type -> kafila.sidecar.v1.FreedReply
+	40, // 57: kafila.sidecar.v1.Sidecar.PruneWeights:output_type -> kafila.sidecar.v1.FreedReply
+	30, // 58: kafila.sidecar.v1.Sidecar.Doctor:output_type -> kafila.sidecar.v1.DoctorReply
+	27, // 59: kafila.sidecar.v1.Sidecar.Generate:output_type -> kafila.sidecar.v1.GenerateReply
+	39, // [39:60] is the sub-list for method output_type
+	18, // [18:39] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_sidecar_proto_init() }
@@ -3633,16 +3785,16 @@ func file_sidecar_proto_init() {
 	file_sidecar_proto_msgTypes[2].OneofWrappers = []any{}
 	file_sidecar_proto_msgTypes[3].OneofWrappers = []any{}
 	file_sidecar_proto_msgTypes[7].OneofWrappers = []any{}
-	file_sidecar_proto_msgTypes[15].OneofWrappers = []any{}
-	file_sidecar_proto_msgTypes[23].OneofWrappers = []any{}
-	file_sidecar_proto_msgTypes[36].OneofWrappers = []any{}
+	file_sidecar_proto_msgTypes[17].OneofWrappers = []any{}
+	file_sidecar_proto_msgTypes[25].OneofWrappers = []any{}
+	file_sidecar_proto_msgTypes[38].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sidecar_proto_rawDesc), len(file_sidecar_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   42,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
