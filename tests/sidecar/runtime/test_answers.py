@@ -72,6 +72,7 @@ def test_answer_when_cut_anywhere_then_the_same_is_read(
         assert read(template, parts, prompt_end=prompt_end) == wanted
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.sampled_from(["a", " ", "\n", "<", "<think>", "</think>", "<tool_call>", "</tool_call>", "{", "日"]))
 )
