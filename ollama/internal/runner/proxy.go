@@ -140,7 +140,7 @@ func (p *proxy) read(body io.Reader) (request *pb.GenerateRequest, framed bool, 
 	}
 	prompt, framed := envelope.Open(completion.Prompt, func(given, body string) bool { return p.key.Fits(given, seal.Chat, body) })
 	request = generateRequest(p.session, prompt, &completion)
-	request.Plain = !framed
+	request.Plain, request.Begun = !framed, framed && envelope.IsBegun(prompt)
 	if proto.Size(request) > requestLimitBytes {
 		return nil, false, errTooLarge
 	}

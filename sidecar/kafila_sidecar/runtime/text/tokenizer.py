@@ -130,11 +130,13 @@ class Tokenizer:
         cut_to: int | None = None,
         plain: bool = False,
         suffix: str = "",
+        begun: bool = False,
     ) -> list[int]:
         """What a prompt comes to, in its envelope or plain, in at most `limit` tokens; see `fit`.
 
         plain: it is text even if it looks like an envelope. suffix: what comes after the answer; the prompt, or the
-        last message of a conversation, then is what comes before it.
+        last message of a conversation, then is what comes before it. begun: the last message of a conversation is how
+        the answer begins.
 
         Raises: InvalidInput when it can't be read, is too long and `truncate` is false, or the template refuses it.
         """
@@ -143,7 +145,7 @@ class Tokenizer:
         if suffix:
             return self.fit_gap(prompt.last_text, suffix, **room)
         if isinstance(prompt, ChatPrompt):
-            return self.fit(prompt.messages, prompt.tools, prompt.think, **room)
+            return self.fit(prompt.messages, prompt.tools, prompt.think, begun=begun, **room)
         return self.fit_text(prompt.text, **room)
 
     def fit(
@@ -156,6 +158,7 @@ class Tokenizer:
         keep: int = 4,
         truncate: bool = True,
         cut_to: int | None = None,
+        begun: bool = False,
     ) -> list[int]:
         """As `render`, in at most `limit` tokens: the oldest messages go, as in stock Ollama. Those that can't fit are
         not even rendered.
@@ -167,7 +170,7 @@ class Tokenizer:
         """
 
         def rendered(part: Sequence[Message]) -> list[int]:
-            text = self._rendered(part, tools, think)
+            text = self._rendered(part, tools, think, begun=begun)
             self._doing(TOKENIZER)
             encode = self._encoder.encode
             ids = self._length.encode(text, limit, keep, first=encode, further=encode)
@@ -245,7 +248,9 @@ class Tokenizer:
         """What a conversation begins with that no template renders."""
         return (self._begin[1],) if self.templates is None and self._begin is not None else ()
 
-    def _rendered(self, messages: Sequence[Message], tools: Sequence[Any], think: Think) -> OwnText:
+    def _rendered(
+        self, messages: Sequence[Message], tools: Sequence[Any], think: Think, *, begun: bool = False
+    ) -> OwnText:
         self._doing(TEMPLATE)
         turns = [for_template(message) for message in messages]
         if self.templates is None:
@@ -253,7 +258,7 @@ class Tokenizer:
         settings: dict[str, Any] = self._settings if think is None else {"enable_thinking": bool(think)}
         if isinstance(think, str):
             settings = settings | {"reasoning_effort": think}
-        return self.templates.render(turns, tools, settings)
+        return self.templates.render(turns, tools, settings, begun=begun)
 
     def _encoded(self, text: str) -> list[int]:
         begun = self._begin is not None and text.startswith(self._begin[0])

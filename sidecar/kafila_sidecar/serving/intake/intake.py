@@ -60,6 +60,7 @@ class SessionText(Protocol):
         cut_to: int | None = None,
         plain: bool = False,
         suffix: str = "",
+        begun: bool = False,
     ) -> Sequence[int]: ...
     def kill(self) -> None: ...
     async def close(self) -> None: ...
@@ -99,7 +100,7 @@ class Intake:
             prompt=tokens,
             limits=limits,
             sampler=Sampler(options, tokens, vocabulary.size, vocabulary.gaps),
-            text=vocabulary.stream(after_raw_prompt=not framed or bool(request.suffix)),
+            text=vocabulary.stream(after_raw_prompt=not framed or bool(request.suffix) or request.begun),
             stops=stops,
             framer=Framer(framed=framed),
             ends=vocabulary.eos_ids,
@@ -124,6 +125,7 @@ class Intake:
             cut_to=limits.context_tokens - room,
             plain=request.plain,
             suffix=request.suffix,
+            begun=request.begun,
         )
         if not tokens:
             raise InvalidInput("the prompt is empty: there is nothing to answer")
