@@ -38,6 +38,35 @@ func Register(seal Sealer) {
 	} {
 		parsers.Register(name, func() parsers.Parser { return &frameParser{tools: parser.tools, thinking: parser.thinking} })
 	}
+	parsers.Register(levelsName, func() parsers.Parser { return &levelsParser{} })
+}
+
+// body is what an envelope holds.
+type body struct {
+	Messages json.RawMessage `json:"messages"`
+	Tools    json.RawMessage `json:"tools"`
+	Think    json.RawMessage `json:"think"`
+}
+
+// WithTools gives an opened envelope with other definitions of its tools, where it has some and there are some; and whether
+// it has any.
+func WithTools(prompt string, tools json.RawMessage) (string, bool) {
+	var b body
+	inner := strings.TrimSuffix(strings.TrimPrefix(prompt, Start), End)
+	if json.Unmarshal([]byte(inner), &b) != nil || len(b.Tools) <= len("[]") {
+		return prompt, false
+	}
+	if len(tools) == 0 {
+		return prompt, true
+	}
+	b.Tools = tools
+	var written bytes.Buffer
+	encoder := json.NewEncoder(&written)
+	encoder.SetEscapeHTML(false)
+	if encoder.Encode(b) != nil {
+		return prompt, true
+	}
+	return Start + strings.TrimRight(written.String(), "\n") + End, true
 }
 
 type renderer struct{ seal Sealer }

@@ -164,3 +164,41 @@ func TestParser_whenSomethingIsWrong_says(t *testing.T) {
 		}
 	}
 }
+
+func TestWithTools_whateverStockMadeOfThem_putsTheClientsInItsPlace(t *testing.T) {
+	for _, row := range []struct {
+		body, tools, wanted string
+		any                 bool
+	}{
+		{`{"messages":[{"a":"<b>"}],"tools":[{"type":"x"}],"think":"low"}`, `[{"own":{"<i>":1}}]`, `{"messages":[{"a":"<b>"}],"tools":[{"own":{"<i>":1}}],"think":"low"}`, true},
+		{`{"messages":[],"tools":[{"type":"x"}],"think":null}`, ``, `{"messages":[],"tools":[{"type":"x"}],"think":null}`, true},
+		{`{"messages":[],"tools":[],"think":null}`, `[{"own":1}]`, `{"messages":[],"tools":[],"think":null}`, false},
+	} {
+		got, any := WithTools(Start+row.body+End, json.RawMessage(row.tools))
+		if got != Start+row.wanted+End || any != row.any {
+			t.Errorf("%s with %s: %q %t", row.body, row.tools, got, any)
+		}
+	}
+}
+
+// Local models of gpt-oss' kind go by the same name as sessions' that think at levels.
+func TestLevelsParser_whicheverModelAnswers_readsIt(t *testing.T) {
+	for name, said := range map[string]string{
+		"a session's": Frame{Number: 1, Thinking: "hm"}.Encode() + Frame{Number: 2, Content: "Hi"}.Encode(),
+		"a local one": "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Hi",
+	} {
+		parser := parsers.ParserForName("harmony")
+		parser.Init(nil, nil, nil)
+		content, thinking := "", ""
+		for i := range said {
+			c, th, _, err := parser.Add(said[i:i+1], i == len(said)-1)
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			content, thinking = content+c, thinking+th
+		}
+		if content != "Hi" || thinking != "hm" || !parser.HasThinkingSupport() || !parser.HasToolSupport() {
+			t.Errorf("%s: %q %q", name, content, thinking)
+		}
+	}
+}

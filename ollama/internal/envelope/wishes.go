@@ -14,6 +14,11 @@ type Wishes struct {
 	NumCtx  int     `json:"num_ctx,omitempty"` // 0: the session's
 	Context []int32 `json:"context,omitempty"` // token ids that the prompt goes on from
 	Suffix  string  `json:"suffix,omitempty"`  // what comes after the answer: the prompt is what comes before it
+	// Format is "json" or a JSON schema as it was written. Strict refuses a schema that can't be held to as a whole.
+	Format json.RawMessage `json:"format,omitempty"`
+	Strict bool            `json:"strict,omitempty"`
+	// Tools are the definitions as they were written, in the form of Ollama's own API; they take the place of stock's.
+	Tools json.RawMessage `json:"tools,omitempty"`
 	// TellsContext has the runner say, in lines that stock reads over, the ids of prompt and answer.
 	TellsContext bool `json:"tells_context,omitempty"`
 }

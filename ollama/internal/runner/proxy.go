@@ -94,7 +94,7 @@ func (p *proxy) completion(w http.ResponseWriter, r *http.Request) {
 			answer.fail(sidecar.Explain(err))
 			return
 		}
-		answer.text(reply.Text)
+		answer.text(reply.Text, logprobs(reply.Logprobs))
 		if reply.Done {
 			drain(stream) // what stock does on `done` would cancel a call that has just ended well
 			answer.context(reply.Context)
@@ -139,8 +139,13 @@ func (p *proxy) read(body io.Reader) (request *pb.GenerateRequest, framed bool, 
 		return nil, false, fmt.Errorf("bad completion request: %w", err)
 	}
 	prompt, framed := envelope.Open(completion.Prompt, func(given, body string) bool { return p.key.Fits(given, seal.Chat, body) })
+	begun, hasTools := framed && envelope.IsBegun(prompt), false
+	if framed {
+		prompt, hasTools = envelope.WithTools(prompt, completion.Wishes.Tools)
+	}
 	request = generateRequest(p.session, prompt, &completion)
-	request.Plain, request.Begun = !framed, framed && envelope.IsBegun(prompt)
+	request.Tools = hasTools
+	request.Plain, request.Begun = !framed, begun
 	if proto.Size(request) > requestLimitBytes {
 		return nil, false, errTooLarge
 	}

@@ -24,7 +24,8 @@ func generateRequest(session, prompt string, r *completionRequest) *pb.GenerateR
 		Options:     options(r),
 		Truncate:    r.Truncate,
 		Shift:       r.Shift,
-		Format:      answerFormat(r.Format),
+		Format:      answerFormat(wished(r.Wishes.Format, r.Format)),
+		Strict:      r.Wishes.Strict,
 		Logprobs:    r.Logprobs,
 		TopLogprobs: uint32(r.TopLogprobs),
 		Images:      uint32(len(r.Images)),
@@ -67,6 +68,14 @@ func options(r *completionRequest) *pb.Options {
 func int32Of(n int) *int32 {
 	small := int32(n)
 	return &small
+}
+
+// wished is what our server put before the completion, else what stock has.
+func wished(ours, stocks json.RawMessage) json.RawMessage {
+	if len(ours) > 0 {
+		return ours
+	}
+	return stocks
 }
 
 // answerFormat gives "json", a JSON schema, or "" for what a client may have put in `format`.

@@ -26,14 +26,14 @@ type asking struct {
 // make stock load the model anew, for which others would have to wait, and what stock can't pass on. A taker says why
 // something can't be done, or "".
 var askings = map[string][]func(*asking) string{
-	"POST /api/generate":        {(*asking).refuseRendering, (*asking).refuseStop, (*asking).takeLoading, (*asking).takeContext, (*asking).takeSuffix},
-	"POST /api/chat":            {(*asking).refuseRendering, (*asking).refuseStop, (*asking).takeLoading},
+	"POST /api/generate":        {(*asking).refuseRendering, (*asking).refuseStop, (*asking).takeLoading, (*asking).takeContext, (*asking).takeSuffix, (*asking).takeFormat},
+	"POST /api/chat":            {(*asking).refuseRendering, (*asking).refuseStop, (*asking).takeLoading, (*asking).takeFormat, (*asking).takeTools},
 	"POST /api/embed":           {(*asking).takeLoading},
 	"POST /api/embeddings":      {(*asking).takeLoading},
 	"POST /v1/completions":      {(*asking).refuseRendering, (*asking).takeSuffix},
-	"POST /v1/chat/completions": {(*asking).refuseRendering},
-	"POST /v1/responses":        {(*asking).refuseRendering},
-	"POST /v1/messages":         {(*asking).refuseRendering},
+	"POST /v1/chat/completions": {(*asking).refuseRendering, (*asking).takeResponseFormat, (*asking).takeTools},
+	"POST /v1/responses":        {(*asking).refuseRendering, (*asking).takeTextFormat, (*asking).takeFlatTools},
+	"POST /v1/messages":         {(*asking).refuseRendering, (*asking).takeFlatTools},
 }
 
 // asks gives the request of a route that asks a model as it is passed to stock, and the sentence with which it is refused,

@@ -12,13 +12,12 @@ from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.runtime.shard.finite import NotFinite
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
-from kafila_sidecar.serving.frames.hop import HopSender, frame_of, state_of
+from kafila_sidecar.serving.frames.hop import HopSender, frame_of, limits_frame, limits_of, state_of
 from kafila_sidecar.serving.frames.wire import Frame, FrameKind, RulesBroken, Timing, decode, most_bytes, sent_by
 from kafila_sidecar.serving.gathering import Gathering, InLine
 from kafila_sidecar.serving.standstill import ModelThread
 
 CHUNKS_IN_LINE = 8  # prompt chunks that wait here; more stay in the stream, and so with who sent them
-STEP_TOKENS = 8  # up to so many are a decode step with guesses; more, or a last piece that wants no output, a chunk
 
 Rows = Callable[[int], int]
 """How many sequences a run has, of so many that are there."""
@@ -143,6 +142,8 @@ class Worker:
                 await self._release(frame, incoming)
             case FrameKind.NOT_FINITE:
                 await self._pass_on(frame, incoming)
+            case FrameKind.STEPS:
+                await self._hop.send(limits_frame(limits_of(frame).least(self._shard.step_limits), epoch=self._epoch))
             case FrameKind.ACTIVATION if frame.sequence not in incoming.ended:
                 await self._put_in_line(frame, arrived, incoming)
 
@@ -151,7 +152,7 @@ class Worker:
             state = state_of(frame)
             self._check(frame, state, incoming.sequences)
         incoming.sequences.add(frame.sequence)
-        is_chunk = state.tokens > STEP_TOKENS or not frame.needs_output
+        is_chunk = not frame.has_guesses and (state.tokens > 1 or not frame.needs_output)
         incoming.line.add(InLine(frame.sequence, state.tokens, is_chunk, Came(frame, state, arrived)))
         incoming.change()
         while incoming.line.tokens > CHUNKS_IN_LINE * self._bounds.chunk_tokens:
@@ -199,7 +200,13 @@ class Worker:
             await self._hop.send(told)
             return
         timing = Timing(compute_s=compute_s, residence_s=self._clock() - one.work.arrived, rows=rows)
-        out = frame_of(made, epoch=self._epoch, sequence=frame.sequence, needs_output=frame.needs_output)
+        out = frame_of(
+            made.last_token if self._is_last and not frame.has_guesses else made,
+            epoch=self._epoch,
+            sequence=frame.sequence,
+            needs_output=frame.needs_output,
+            has_guesses=frame.has_guesses,
+        )
         await self._hop.send(replace(out, timings=(*frame.timings, timing)))
 
     def _timed(self, peer: str, run: Sequence[InLine[Came]]) -> tuple[list[HiddenState | NotFinite], float]:
@@ -209,7 +216,8 @@ class Worker:
         with sent_by(peer):
             for sequence, state in rows:
                 self._shard.check_next(sequence, state)
-        return self._shard.run_rows(rows), self._clock() - began
+        has_guesses = run[0].work.frame.has_guesses  # as in each: they have equally many tokens
+        return self._shard.run_rows(rows, has_guesses=has_guesses), self._clock() - began
 
     def _absorb(self, peer: str, sequence: int, state: HiddenState) -> None:
         with sent_by(peer):

@@ -8,6 +8,7 @@ from kafila_sidecar.errors import InvalidInput, KafilaError, NotFound
 from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.finite import NotFinite, TokenLayout, check_state
+from kafila_sidecar.runtime.shard.limits import StepLimits
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
 from kafila_sidecar.serving.frames.hop import SEND_DEADLINE_S, HopSender
@@ -28,6 +29,8 @@ class PlainShard:
     """What a worker needs of a Shard, with the same rules about positions."""
 
     def __init__(self) -> None:
+        self.can_rewind = True
+        self.step_limits = StepLimits(exact=8, bounded=8, rows=8)
         self.at: dict[int, int] = {}
         self.absorbed: list[int] = []
         self.most_rows = 0  # in one run
@@ -36,7 +39,8 @@ class PlainShard:
     entry = LAYOUT
 
     def check_next(self, sequence: int, state: HiddenState) -> None:
-        if self.at.get(sequence, 0) != state.position:
+        stands_at = self.at.get(sequence, 0)
+        if stands_at != state.position and not (self.can_rewind and 0 < state.position < stands_at):
             raise InvalidInput("a frame is missing")
         check_state(state, self.entry)
 
@@ -46,12 +50,15 @@ class PlainShard:
         known = self.at.setdefault(sequence, 0) if state.position == 0 else self.at.get(sequence)
         if known is None:
             raise NotFound(f"sequence {sequence} is not known here")
-        if known != state.position:
+        if known < state.position:
             raise InvalidInput("a frame is missing")
-        self.at[sequence] += state.tokens
+        self.at[sequence] = state.position + state.tokens
         return HiddenState(bytes((byte + 1) % 256 for byte in state.payload), state.dtype, state.shape, state.position)
 
-    def run_rows(self, rows: Sequence[tuple[int, HiddenState]]) -> list[HiddenState | NotFinite]:
+    def run_rows(
+        self, rows: Sequence[tuple[int, HiddenState]], *, has_guesses: bool = False
+    ) -> list[HiddenState | NotFinite]:
+        assert not has_guesses or all(state.tokens > 1 for _, state in rows)
         self.most_rows = max(self.most_rows, len(rows))
         return [self._row(*row) for row in rows]
 

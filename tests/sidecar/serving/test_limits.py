@@ -30,7 +30,7 @@ def test_reason_to_stop_when_context_or_answer_is_full_then_true(total: int, out
     assert AnswerLimits(100, 7).reason_to_stop(total, output) is stops
 
 
-@pytest.mark.parametrize("field", [{"images": 1}, {"format": "json"}, {"logprobs": True}])
+@pytest.mark.parametrize("field", [{"images": 1}, {"top_logprobs": 21}])
 def test_refuse_when_unsupported_then_it_is_named(field: dict[str, int]) -> None:
     refuse_unsupported(pb.GenerateRequest(prompt="x"))
     with pytest.raises(InvalidInput):

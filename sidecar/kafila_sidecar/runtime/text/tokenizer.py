@@ -10,6 +10,8 @@ from typing import Any
 
 from kafila_sidecar.errors import InvalidInput, Refused
 from kafila_sidecar.models.gaps import gap_tokens
+from kafila_sidecar.runtime.answer.calls import marks_of
+from kafila_sidecar.runtime.answer.formats import AnswerFormat, answer_format
 from kafila_sidecar.runtime.text.bounds import TokenLength, check_vocabulary
 from kafila_sidecar.runtime.text.control import ControlledEncoder, control_tokens
 from kafila_sidecar.runtime.text.conversation import TOO_LONG, Message, fit_messages, fit_tokens, for_template, newest
@@ -18,7 +20,7 @@ from kafila_sidecar.runtime.text.ends import end_ids
 from kafila_sidecar.runtime.text.loading import TokenizerFiles, load_files
 from kafila_sidecar.runtime.text.options import unusable
 from kafila_sidecar.runtime.text.prompt import ChatPrompt, PlainPrompt, parse_prompt
-from kafila_sidecar.runtime.text.provenance import OwnText, own
+from kafila_sidecar.runtime.text.provenance import OwnText, joined, own
 from kafila_sidecar.runtime.text.templates import Templates, find_templates
 
 log = logging.getLogger(__name__)
@@ -41,7 +43,8 @@ THINKING_TOKENS = (
 class Tokenizer:
     """Renders, encodes and decodes for one checkpoint.
 
-    eos_ids: the ids that end an answer. size: all ids are below it, and `gaps` are those below it that are no token.
+    answers: how its answers are read. eos_ids: the ids that end one. control_ids: those that are no text. size: all ids
+    are below it, and `gaps` are those below it that are no token.
     generation_config: the checkpoint's, {} where it has none.
     """
 
@@ -71,8 +74,10 @@ class Tokenizer:
             )
             & known
         )
+        self.control_ids = frozenset(controls.values())
         self._encoder = ControlledEncoder(files.backend, controls)
         self._settings = {"enable_thinking": any(a in vocab and b in vocab for a, b in THINKING_TOKENS)}
+        self.answers = _answers(files, "".join(templates.values()))
         self._doing = doing
         doing(TEMPLATE)
         self.templates = Templates.tried(templates, files.special_tokens) if templates else None
@@ -256,9 +261,18 @@ class Tokenizer:
         if self.templates is None:
             return OwnText("\n".join(turn["content"] for turn in turns))
         settings: dict[str, Any] = self._settings if think is None else {"enable_thinking": bool(think)}
+        settings = settings | {"thinking": settings["enable_thinking"]}  # as some templates call it
         if isinstance(think, str):
             settings = settings | {"reasoning_effort": think}
-        return self.templates.render(turns, tools, settings, begun=begun)
+        rendered = self.templates.render(turns, tools, settings, begun=begun)
+        return self._without_thought(rendered) if think is False and not begun else rendered
+
+    def _without_thought(self, rendered: OwnText) -> OwnText:
+        """The rendering with an empty thought at its end, where a template opens one whatever it is told."""
+        thought = self.answers.thought
+        if thought is None or not rendered.rstrip().endswith(thought[0]):
+            return rendered
+        return joined((rendered, own(f"\n{thought[1]}\n\n")))
 
     def _encoded(self, text: str) -> list[int]:
         begun = self._begin is not None and text.startswith(self._begin[0])
@@ -272,6 +286,13 @@ class Tokenizer:
             token = self.backend.id_to_token(max(ids))
             raise InvalidInput(f"the model was made without the token {token!r}, which its tokenizer has: leave it out")
         return ids
+
+
+def _answers(files: TokenizerFiles, templates: str) -> AnswerFormat:
+    added = {token.content: number for number, token in files.backend.get_added_tokens_decoder().items()}
+    named = files.tokenizer_config.get("tool_parser_type")
+    parser = str(named) if named is not None else None
+    return answer_format(templates, named_parser=parser, marks_of=marks_of, control_of=added.get)
 
 
 def _embedded_ids(config: Mapping[str, Any]) -> int:

@@ -17,12 +17,16 @@ from kafila_sidecar.net.link.stream import MAX_MESSAGE_BYTES
 VERSION = 2
 MAX_DIMENSIONS = 4
 MAX_TIMINGS = 64  # stages of a ring
+STEP_TOKENS = 8  # the most of a frame with guesses
+STEP_LIMITS = 3  # numbers in a frame of kind STEPS
 
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 _DTYPES = (None, "float32", "float16", "bfloat16")  # by code
 _HEADER = struct.Struct("!BBBBIQIIBBH")
 _TIMING = struct.Struct("!ffHxx")
 _NO_OUTPUT = 0x01
+_GUESSES = 0x02
+_FLAGS = _NO_OUTPUT | _GUESSES
 _ALIGNMENT = 8  # the payload starts at a multiple, so that an array can be laid over it
 _EMPTY = memoryview(b"")
 
@@ -39,6 +43,7 @@ class FrameKind(IntEnum):
     ACTIVATION = 1  # the hidden state of T tokens of one sequence, for the next stage or back to the head
     RELEASE = 2  # the sequence is over: every stage frees what it holds for it and passes this on
     NOT_FINITE = 3  # the stage at place `position` of the ring made NaN or infinity of the sequence: the answer ends
+    STEPS = 4  # `shape` has limits of steps with several tokens, which each stage lowers to its own, back to the head
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,8 @@ class Timing:
 class Frame:
     """`position` counts the sequence's tokens before this frame; `payload` is raw little-endian items of `shape`.
 
-    With `needs_output` false nobody wants the last stage's result: a prefill chunk before the last.
+    With `needs_output` false nobody wants the last stage's result: a prefill chunk before the last. With `has_guesses`
+    the tokens after the first are guesses: every token's state comes back, else the last one's alone.
     """
 
     kind: FrameKind
@@ -71,6 +77,7 @@ class Frame:
     shape: tuple[int, ...] = ()
     payload: memoryview = field(default=_EMPTY, repr=False)
     needs_output: bool = True
+    has_guesses: bool = False
     timings: tuple[Timing, ...] = ()
 
 
@@ -95,7 +102,7 @@ def encode(frame: Frame) -> tuple[bytes, memoryview]:
     Raises BadFrame for a frame that `decode` would refuse.
     """
     _check(frame)
-    flags = 0 if frame.needs_output else _NO_OUTPUT
+    flags = (0 if frame.needs_output else _NO_OUTPUT) | (_GUESSES if frame.has_guesses else 0)
     try:
         head = b"".join(_head(frame, flags))
     except struct.error as error:
@@ -135,7 +142,7 @@ def _decoded(view: memoryview) -> Frame:
     version, kind, flags, dtype, epoch, sequence, position, tokens, dimensions, stages, zero = _HEADER.unpack_from(view)
     if version != VERSION:
         raise BadFrame(f"a frame of version {version}, expected {VERSION}: the members run different versions")
-    if dimensions > MAX_DIMENSIONS or stages > MAX_TIMINGS or dtype >= len(_DTYPES) or zero or flags & ~_NO_OUTPUT:
+    if dimensions > MAX_DIMENSIONS or stages > MAX_TIMINGS or dtype >= len(_DTYPES) or zero or flags & ~_FLAGS:
         raise BadFrame("a frame with a dtype, flag or count that this version doesn't know")
     if kind not in tuple(FrameKind):
         raise BadFrame(f"a frame of the unknown kind {kind}")
@@ -157,6 +164,7 @@ def _decoded(view: memoryview) -> Frame:
         shape=shape,
         payload=view[start:],
         needs_output=not flags & _NO_OUTPUT,
+        has_guesses=bool(flags & _GUESSES),
         timings=timings,
     )
     _check(frame)
@@ -172,10 +180,14 @@ def _check(frame: Frame) -> None:
         raise BadFrame("a frame with a stage time of no rows")
     if frame.kind is FrameKind.ACTIVATION and (frame.tokens == 0 or frame.dtype is None):
         raise BadFrame("an activation frame without tokens or dtype")
-    if len(frame.shape) == 3 and frame.shape[1] != frame.tokens:
+    if frame.kind is FrameKind.STEPS and (len(frame.shape) != STEP_LIMITS or not all(frame.shape)):
+        raise BadFrame(f"a frame with {len(frame.shape)} limits of steps, or none that is a number of tokens")
+    if frame.kind is FrameKind.ACTIVATION and len(frame.shape) == 3 and frame.shape[1] != frame.tokens:
         raise BadFrame(f"a frame of {frame.tokens} tokens with a payload of {frame.shape[1]}")
     if frame.kind is not FrameKind.ACTIVATION and (frame.tokens or frame.dtype is not None):
         raise BadFrame("a frame with tokens or a payload whose kind has none")
+    if frame.has_guesses and not (1 < frame.tokens <= STEP_TOKENS and frame.needs_output):
+        raise BadFrame(f"a frame of {frame.tokens} tokens can't have guesses, or nobody wants what comes of them")
 
 
 def _check_payload(frame: Frame) -> None:
