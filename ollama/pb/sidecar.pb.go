@@ -2065,6 +2065,7 @@ type GenerateRequest struct {
 	Plain         bool                   `protobuf:"varint,60,opt,name=plain,proto3" json:"plain,omitempty"`                                   // the prompt is text as it stands, even if it looks like an envelope
 	Context       []int32                `protobuf:"varint,61,rep,packed,name=context,proto3" json:"context,omitempty"`                        // token ids that the prompt goes on from
 	TellsContext  bool                   `protobuf:"varint,62,opt,name=tells_context,json=tellsContext,proto3" json:"tells_context,omitempty"` // the last reply has `context`
+	Begun         bool                   `protobuf:"varint,64,opt,name=begun,proto3" json:"begun,omitempty"`                                   // the conversation ends with how the answer begins
 	Suffix        string                 `protobuf:"bytes,63,opt,name=suffix,proto3" json:"suffix,omitempty"`                                  // the answer goes between the prompt and this; empty: it follows the prompt
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2194,6 +2195,13 @@ func (x *GenerateRequest) GetContext() []int32 {
 func (x *GenerateRequest) GetTellsContext() bool {
 	if x != nil {
 		return x.TellsContext
+	}
+	return false
+}
+
+func (x *GenerateRequest) GetBegun() bool {
+	if x != nil {
+		return x.Begun
 	}
 	return false
 }
@@ -3491,7 +3499,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a@\n" +
 	"\x12DownloadBytesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xb5\x03\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xcb\x03\n" +
 	"\x0fGenerateRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x16\n" +
 	"\x06prompt\x18\x02 \x01(\tR\x06prompt\x124\n" +
@@ -3506,7 +3514,8 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x05tools\x183 \x01(\bR\x05tools\x12\x14\n" +
 	"\x05plain\x18< \x01(\bR\x05plain\x12\x18\n" +
 	"\acontext\x18= \x03(\x05R\acontext\x12#\n" +
-	"\rtells_context\x18> \x01(\bR\ftellsContext\x12\x16\n" +
+	"\rtells_context\x18> \x01(\bR\ftellsContext\x12\x14\n" +
+	"\x05begun\x18@ \x01(\bR\x05begun\x12\x16\n" +
 	"\x06suffix\x18? \x01(\tR\x06suffix\"\xf6\x04\n" +
 	"\aOptions\x12\x1c\n" +
 	"\anum_ctx\x18\x01 \x01(\x05H\x00R\x06numCtx\x88\x01\x01\x12$\n" +

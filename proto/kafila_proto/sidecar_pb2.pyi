@@ -416,7 +416,7 @@ class PlanReply(_message.Message):
     def __init__(self, plan_json: _Optional[str] = ..., problem_json: _Optional[str] = ..., alternatives_json: _Optional[_Mapping[str, str]] = ..., download_bytes: _Optional[_Mapping[str, int]] = ..., notices: _Optional[_Iterable[str]] = ..., quantization: _Optional[str] = ...) -> None: ...
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("session", "prompt", "options", "truncate", "shift", "format", "logprobs", "top_logprobs", "images", "strict", "tools", "plain", "context", "tells_context", "suffix")
+    __slots__ = ("session", "prompt", "options", "truncate", "shift", "format", "logprobs", "top_logprobs", "images", "strict", "tools", "plain", "context", "tells_context", "begun", "suffix")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
@@ -431,6 +431,7 @@ class GenerateRequest(_message.Message):
     PLAIN_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
     TELLS_CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_FIELD_NUMBER: _ClassVar[int]
     SUFFIX_FIELD_NUMBER: _ClassVar[int]
     session: str
     prompt: str
@@ -446,8 +447,9 @@ class GenerateRequest(_message.Message):
     plain: bool
     context: _containers.RepeatedScalarFieldContainer[int]
     tells_context: bool
+    begun: bool
     suffix: str
-    def __init__(self, session: _Optional[str] = ..., prompt: _Optional[str] = ..., options: _Optional[_Union[Options, _Mapping]] = ..., truncate: _Optional[bool] = ..., shift: _Optional[bool] = ..., format: _Optional[str] = ..., logprobs: _Optional[bool] = ..., top_logprobs: _Optional[int] = ..., images: _Optional[int] = ..., strict: _Optional[bool] = ..., tools: _Optional[bool] = ..., plain: _Optional[bool] = ..., context: _Optional[_Iterable[int]] = ..., tells_context: _Optional[bool] = ..., suffix: _Optional[str] = ...) -> None: ...
+    def __init__(self, session: _Optional[str] = ..., prompt: _Optional[str] = ..., options: _Optional[_Union[Options, _Mapping]] = ..., truncate: _Optional[bool] = ..., shift: _Optional[bool] = ..., format: _Optional[str] = ..., logprobs: _Optional[bool] = ..., top_logprobs: _Optional[int] = ..., images: _Optional[int] = ..., strict: _Optional[bool] = ..., tools: _Optional[bool] = ..., plain: _Optional[bool] = ..., context: _Optional[_Iterable[int]] = ..., tells_context: _Optional[bool] = ..., begun: _Optional[bool] = ..., suffix: _Optional[str] = ...) -> None: ...
 
 class Options(_message.Message):
     __slots__ = ("num_ctx", "num_predict", "num_keep", "temperature", "top_k", "top_p", "min_p", "seed", "repeat_penalty", "repeat_last_n", "presence_penalty", "frequency_penalty", "stop")

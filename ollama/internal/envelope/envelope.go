@@ -82,15 +82,30 @@ func (r renderer) Render(messages []api.Message, tools []api.Tool, think *api.Th
 	encoder := json.NewEncoder(&body)
 	encoder.SetEscapeHTML(false)
 	err := encoder.Encode(struct {
+		Begun    bool            `json:"begun"` // first, see IsBegun
 		Messages []api.Message   `json:"messages"`
 		Tools    []api.Tool      `json:"tools"`
 		Think    *api.ThinkValue `json:"think"`
-	}{plain, append([]api.Tool{}, tools...), think})
+	}{isBegun(messages), plain, append([]api.Tool{}, tools...), think})
 	if err != nil {
 		return "", err
 	}
 	text := strings.TrimRight(body.String(), "\n")
 	return Start + r.seal(text) + text + End, nil
+}
+
+// isBegun is true of a conversation that ends with how the answer begins.
+func isBegun(messages []api.Message) bool {
+	if len(messages) == 0 {
+		return false
+	}
+	last := messages[len(messages)-1]
+	return last.Role == "assistant" && last.Content != "" && len(last.ToolCalls) == 0
+}
+
+// IsBegun is whether the conversation in an envelope of ours ends with how the answer begins.
+func IsBegun(opened string) bool {
+	return strings.HasPrefix(opened, Start+`{"begun":true,`)
 }
 
 // Open gives the envelope that a prompt is, without its seal; any other prompt is plain text. fits is whether a seal is

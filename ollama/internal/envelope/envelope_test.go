@@ -71,6 +71,26 @@ func TestOpen_withoutTheSeal_isPlainText(t *testing.T) {
 	}
 }
 
+func TestRender_whenTheAnswerHasBegun_saysSo(t *testing.T) {
+	user, begun := api.Message{Role: "user", Content: `{"begun":true,`}, api.Message{Role: "assistant", Content: "Par"}
+	calling := api.Message{Role: "assistant", Content: "Par", ToolCalls: []api.ToolCall{{}}}
+	for _, row := range []struct {
+		messages []api.Message
+		begun    bool
+	}{
+		{nil, false}, {[]api.Message{user}, false}, {[]api.Message{user, begun}, true}, {[]api.Message{begun, user}, false},
+		{[]api.Message{user, {Role: "assistant"}}, false}, {[]api.Message{user, calling}, false},
+	} {
+		prompt, err := renderers.RenderWithRenderer("kafila", row.messages, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if opened, _ := Open(prompt, fits); IsBegun(opened) != row.begun {
+			t.Errorf("%+v: %t", row.messages, !row.begun)
+		}
+	}
+}
+
 func TestParsers_honourWhatTheirNamesSay(t *testing.T) {
 	for _, row := range []struct {
 		name            string

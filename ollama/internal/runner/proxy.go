@@ -139,13 +139,13 @@ func (p *proxy) read(body io.Reader) (request *pb.GenerateRequest, framed bool, 
 		return nil, false, fmt.Errorf("bad completion request: %w", err)
 	}
 	prompt, framed := envelope.Open(completion.Prompt, func(given, body string) bool { return p.key.Fits(given, seal.Chat, body) })
-	hasTools := false
+	begun, hasTools := framed && envelope.IsBegun(prompt), false
 	if framed {
 		prompt, hasTools = envelope.WithTools(prompt, completion.Wishes.Tools)
 	}
 	request = generateRequest(p.session, prompt, &completion)
 	request.Tools = hasTools
-	request.Plain = !framed
+	request.Plain, request.Begun = !framed, begun
 	if proto.Size(request) > requestLimitBytes {
 		return nil, false, errTooLarge
 	}

@@ -76,6 +76,18 @@ async def test_context_when_too_long_then_cut_as_a_prompt_is_or_refused(folder: 
         await prepared(folder, CHAT, context=before, truncate=False)
 
 
+@pytest.mark.parametrize("beginning", ["Paris", " Paris is ", "<", "<|im_end|>", "assistant", "hello", "|im_end|>\n"])
+async def test_answer_when_its_beginning_is_given_then_the_prompt_ends_with_it(folder: Path, beginning: str) -> None:
+    turns = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": beginning}]
+    chat = "\x02kafila1 " + json.dumps({"messages": turns}) + "\x03"
+    tokenizer = Tokenizer.load(folder)
+    shown = tokenizer.backend.decode((await prepared(folder, CHAT)).prompt, skip_special_tokens=False)
+    begun = tokenizer.backend.decode(
+        (await prepared(folder, chat, begun=True, context_tokens=200)).prompt, skip_special_tokens=False
+    )
+    assert begun == shown + beginning.strip()  # this template strips what it writes
+
+
 @pytest.mark.parametrize("wrong", [[-1], [1, 1 << 30]])
 async def test_context_when_it_holds_no_token_then_refused(folder: Path, wrong: Sequence[int]) -> None:
     with pytest.raises(InvalidInput, match="no token of this session's model"):

@@ -135,11 +135,13 @@ class Tokenizer:
         cut_to: int | None = None,
         plain: bool = False,
         suffix: str = "",
+        begun: bool = False,
     ) -> list[int]:
         """What a prompt comes to, in its envelope or plain, in at most `limit` tokens; see `fit`.
 
         plain: it is text even if it looks like an envelope. suffix: what comes after the answer; the prompt, or the
-        last message of a conversation, then is what comes before it.
+        last message of a conversation, then is what comes before it. begun: the last message of a conversation is how
+        the answer begins.
 
         Raises: InvalidInput when it can't be read, is too long and `truncate` is false, or the template refuses it.
         """
@@ -148,7 +150,7 @@ class Tokenizer:
         if suffix:
             return self.fit_gap(prompt.last_text, suffix, **room)
         if isinstance(prompt, ChatPrompt):
-            return self.fit(prompt.messages, prompt.tools, prompt.think, **room)
+            return self.fit(prompt.messages, prompt.tools, prompt.think, begun=begun, **room)
         return self.fit_text(prompt.text, **room)
 
     def fit(
@@ -161,6 +163,7 @@ class Tokenizer:
         keep: int = 4,
         truncate: bool = True,
         cut_to: int | None = None,
+        begun: bool = False,
     ) -> list[int]:
         """As `render`, in at most `limit` tokens: the oldest messages go, as in stock Ollama. Those that can't fit are
         not even rendered.
@@ -172,7 +175,7 @@ class Tokenizer:
         """
 
         def rendered(part: Sequence[Message]) -> list[int]:
-            text = self._rendered(part, tools, think)
+            text = self._rendered(part, tools, think, begun=begun)
             self._doing(TOKENIZER)
             encode = self._encoder.encode
             ids = self._length.encode(text, limit, keep, first=encode, further=encode)
@@ -250,7 +253,9 @@ class Tokenizer:
         """What a conversation begins with that no template renders."""
         return (self._begin[1],) if self.templates is None and self._begin is not None else ()
 
-    def _rendered(self, messages: Sequence[Message], tools: Sequence[Any], think: Think) -> OwnText:
+    def _rendered(
+        self, messages: Sequence[Message], tools: Sequence[Any], think: Think, *, begun: bool = False
+    ) -> OwnText:
         self._doing(TEMPLATE)
         turns = [for_template(message) for message in messages]
         if self.templates is None:
@@ -259,8 +264,8 @@ class Tokenizer:
         settings = settings | {"thinking": settings["enable_thinking"]}  # as some templates call it
         if isinstance(think, str):
             settings = settings | {"reasoning_effort": think}
-        rendered = self.templates.render(turns, tools, settings)
-        return self._without_thought(rendered) if think is False else rendered
+        rendered = self.templates.render(turns, tools, settings, begun=begun)
+        return self._without_thought(rendered) if think is False and not begun else rendered
 
     def _without_thought(self, rendered: OwnText) -> OwnText:
         """The rendering with an empty thought at its end, where a template opens one whatever it is told."""

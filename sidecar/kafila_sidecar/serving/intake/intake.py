@@ -76,6 +76,7 @@ class SessionText(Protocol):
         cut_to: int | None = None,
         plain: bool = False,
         suffix: str = "",
+        begun: bool = False,
     ) -> Sequence[int]: ...
     async def calls(self, text: str, *, reader: str, prompt: str) -> Sequence[Call]: ...
     def kill(self) -> None: ...
@@ -120,7 +121,7 @@ class Intake:
             prompt=tokens,
             limits=limits,
             sampler=Sampler(options, tokens, vocabulary.size, vocabulary.gaps),
-            text=vocabulary.stream(after_raw_prompt=not framed or bool(request.suffix)),
+            text=vocabulary.stream(after_raw_prompt=not framed or bool(request.suffix) or request.begun),
             stops=stops,
             framer=Framer(framed=framed),
             ends=vocabulary.eos_ids,
@@ -170,6 +171,7 @@ class Intake:
             cut_to=limits.context_tokens - room,
             plain=request.plain,
             suffix=request.suffix,
+            begun=request.begun,
         )
         if not tokens:
             raise InvalidInput("the prompt is empty: there is nothing to answer")

@@ -68,13 +68,15 @@ class TextProcess:
         cut_to: int | None = None,
         plain: bool = False,
         suffix: str = "",
+        begun: bool = False,
     ) -> Sequence[int]:
         """See `Tokenizer.ids`.
 
         Raises: InvalidInput for a prompt that makes no sense or is too long, Refused for one on which the checkpoint's
         template or tokenizer overruns its limits, TimedOut when others' prompts took too long before it.
         """
-        fit = {"limit": limit, "keep": keep, "truncate": truncate, "cut_to": cut_to, "plain": plain, "suffix": suffix}
+        room = {"limit": limit, "keep": keep, "truncate": truncate, "cut_to": cut_to}
+        fit = {**room, "plain": plain, "suffix": suffix, "begun": begun}
         made = array("i")
         made.frombytes(await self._do("ids", prompt.encode(), self._limits.job_s, fit=fit))
         return made
