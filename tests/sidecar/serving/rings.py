@@ -135,6 +135,7 @@ class Round:
             hop=hops[0],
             order=names,
             last=LAYOUT,
+            limits=StepLimits(exact=8, bounded=8, rows=8),
             chunk_tokens=bounds.chunk_tokens,
             decode_deadline_s=decode_deadline_s,
         )

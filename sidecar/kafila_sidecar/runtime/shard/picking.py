@@ -26,7 +26,7 @@ class Picked:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class Guessed:
     """state: after the last block, of a token and the guesses that followed it. least_lead: by how much the most likely
     token has to lead, where the state may differ from that of single steps by rounding."""
 
@@ -38,7 +38,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CameTrue:
     """The tokens that the sampler picked: guesses that were right, and the one after them, unless `is_undecided`: then
     that one has to be picked from the state of a single step."""
 

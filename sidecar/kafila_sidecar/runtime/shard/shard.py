@@ -14,7 +14,7 @@ from kafila_sidecar.models.anatomy import Headers
 from kafila_sidecar.models.family import Together
 from kafila_sidecar.runtime.shard.finite import NotFinite, check_state, flaw_of_logits, flaw_of_state
 from kafila_sidecar.runtime.shard.limits import StepLimits
-from kafila_sidecar.runtime.shard.picking import Check, Checked, Pick, Picked
+from kafila_sidecar.runtime.shard.picking import CameTrue, Guessed, Pick, Picked
 from kafila_sidecar.runtime.shard.state import HiddenState
 
 if TYPE_CHECKING:
@@ -287,7 +287,7 @@ class Shard:
             picked.append(made if isinstance(made, NotFinite) else Picked(token, made))
         return picked
 
-    def check_guesses(self, row: Check) -> Checked:
+    def check_guesses(self, row: Guessed) -> CameTrue:
         """The tokens that the row's sampler picks one after another, as long as they are those that were guessed.
 
         Raises: NotFound for a sequence that was released or never began; NotFinite for scores without a choice.
@@ -307,18 +307,18 @@ class Shard:
         mx.eval(tokens, is_choice, leads)
         return self._as_far_as_right(row, logits, tokens.tolist(), is_choice.tolist(), leads.tolist())
 
-    def _as_far_as_right(self, row: Check, logits: "mx.array", tokens: Any, choices: Any, leads: Any) -> Checked:
+    def _as_far_as_right(self, row: Guessed, logits: "mx.array", tokens: Any, choices: Any, leads: Any) -> CameTrue:
         kept: list[int] = []
         for at, token in enumerate(tokens):
             if not choices[at]:
                 self._refuse_scores(logits[at])
             if leads[at] < row.least_lead:
-                return Checked(kept, is_undecided=True)
+                return CameTrue(kept, is_undecided=True)
             row.sampler.take(token)
             kept.append(token)
             if at == len(row.guesses) or token != row.guesses[at]:
                 break
-        return Checked(kept)
+        return CameTrue(kept)
 
     def _refuse_scores(self, logits: "mx.array") -> NoReturn:
         from kafila_sidecar.runtime.shard.arrays import raw_of
