@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from time import monotonic
 
+from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import KafilaError, TimedOut
 from kafila_sidecar.runtime.footprint import PREFILL_CHUNK_TOKENS
@@ -25,6 +26,7 @@ from kafila_sidecar.serving.guessing.room import MOST_GUESSES, most_guesses
 from kafila_sidecar.serving.headwork import GuessStep, HeadWork, Spent
 from kafila_sidecar.serving.intake.question import Question, Replies
 from kafila_sidecar.serving.intake.requests import Generation, RequestTable
+from kafila_sidecar.serving.pulse import Pulse
 from kafila_sidecar.serving.ring import Interrupted, Returned, Ring
 from kafila_sidecar.serving.scheduler import MOST_WAITING, ChunkPace, Scheduler
 from kafila_sidecar.serving.standstill import ModelThread
@@ -35,7 +37,10 @@ log = logging.getLogger(__name__)
 
 INTERRUPTED = "interrupted"  # how a run ends that goes on elsewhere
 
+MOST_TOLD = 16  # requests that the other members hear of
+
 Ended = Callable[[RequestTrace, str], None]
+TellBusy = Callable[[ring_pb2.Busy], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,8 @@ class EngineLimits:
 
 
 class Engine:
-    """Answers the requests of one epoch. ended: hears of every run that had its turn, and how it ended."""
+    """Answers the requests of one epoch. ended: hears of every run that had its turn, and how it ended. busy: hears
+    what is done, every second while something is."""
 
     def __init__(
         self,
@@ -60,6 +66,7 @@ class Engine:
         proposal: Proposal,
         requests: RequestTable,
         ended: Ended,
+        busy: TellBusy,
         limits: EngineLimits,
         rows: Callable[[int], int],
     ) -> None:
@@ -79,6 +86,7 @@ class Engine:
         self._runs: dict[int, asyncio.Task[str]] = {}
         self._clearing: set[asyncio.Task[None]] = set()  # each waits for one run, and clears it away
         self._fault: Interrupted | None = None
+        self._pulse = Pulse(tell=lambda rate: busy(self._busy(rate)), idle=lambda: not self._turns)
 
     @asynccontextmanager
     async def asked(self, question: Question) -> AsyncIterator[Replies]:
@@ -107,6 +115,7 @@ class Engine:
         for number in list(self._runs):
             self._give_up(number)
         await asyncio.gather(*self._clearing, return_exceptions=True)
+        self._pulse.stop()
 
     # ---- A request's life
 
@@ -133,6 +142,7 @@ class Engine:
         self._clearing.add(clearing)
         clearing.add_done_callback(self._cleared)
         self._wake()
+        self._pulse.beat()
 
     def _give_up(self, number: int) -> None:
         """Nobody wants the answer any more."""
@@ -188,6 +198,24 @@ class Engine:
             while not generation.is_over:
                 leaving = await self._step(run, leaving)
         return generation.finish(_done(generation, trace))
+
+    def _busy(self, tokens_per_s: float) -> ring_pb2.Busy:
+        """What is done here, for all members."""
+        asked = [one for one in self._requests.unfinished if one.number in self._turns]
+        waits = {one.number: not self._turns[one.number].done() for one in asked}
+        return ring_pb2.Busy(
+            tokens_per_s=tokens_per_s,
+            waiting=sum(waits.values()),
+            asking=[
+                ring_pb2.Asking(
+                    member=one.key[0] or self._proposal.head,
+                    prompt_tokens=len(one.asked.prompt),
+                    answer_tokens=len(one.answer),
+                    waits=waits[one.number],
+                )
+                for one in asked[:MOST_TOLD]
+            ],
+        )
 
     async def _turn(self, generation: Generation) -> None:
         try:
@@ -269,7 +297,9 @@ class Engine:
         """A circuit has ended in these tokens."""
         ended = monotonic()
         run.guesser.saw(tokens)
-        run.trace.token(circuit, ended, run.generation.take_all(tokens))
+        taken = run.generation.take_all(tokens)
+        self._pulse.beat(taken)
+        run.trace.token(circuit, ended, taken)
         if is_prompt:
             return
         if self._work.running == 1:
