@@ -265,7 +265,6 @@ class _Member:
             ended=lambda *_: None,
             busy=lambda _: None,
             limits=EngineLimits(),
-            busy=lambda _: None,
         )
 
     async def _answer(self, prompt: Sequence[int], tokens: int, guesses: int, began: float) -> Answered:
