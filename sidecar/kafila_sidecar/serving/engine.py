@@ -111,7 +111,7 @@ class Engine:
     def _begin(self, generation: Generation, question: Question) -> None:
         self._ring.check()
         number = generation.number
-        self._scheduler.add(number, has_begun=question.has_begun)
+        self._scheduler.add(number, asker=question.asker, has_begun=question.has_begun)
         self._turns[number] = asyncio.get_running_loop().create_future()
         trace = RequestTrace(
             self._proposal,
@@ -213,6 +213,9 @@ class Engine:
     ) -> Picked:
         """A state once round the ring, and the token that follows it. began: seconds on this clock. before: what the
         head took to make the state, where no circuit has counted it yet."""
+        if self._ring.has_others:
+            coming = Pick(generation.number, state, generation.asked.sampler, goes_on=not generation.is_last)
+            asyncio.get_running_loop().call_soon(self._work.expect, coming)  # once the state is on its way
         with _resumable():
             back = await self._ring.go_round(generation.number, state, is_prompt=before is not None)
         pick = Pick(generation.number, back.state, generation.asked.sampler, goes_on=not generation.is_last)

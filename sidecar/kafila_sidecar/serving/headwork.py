@@ -68,6 +68,10 @@ class HeadWork:
         assert isinstance(done, Picked)
         return done, spent
 
+    def expect(self, pick: Pick) -> None:
+        """Prepares `pick` while the sequence's state, which will be like the pick's, is on its way."""
+        self._mlx.when_idle(self._shard.build_pick, pick)
+
     def enter(self) -> None:
         """One more sequence runs."""
         self.running += 1
@@ -77,7 +81,7 @@ class HeadWork:
         self.running -= 1
         for one in self._line.drop(sequence):
             one.work.done.cancel()
-        await self._mlx.run(self._shard.release, sequence)
+        await self._mlx.start(self._shard.release, sequence)
 
     async def _ask(
         self, sequence: int, tokens: int, pick: Pick | None, chunk: Sequence[int]
@@ -101,9 +105,9 @@ class HeadWork:
         made: Sequence[Picked | HiddenState | Exception]
         try:
             if picks:
-                made, compute_s = await self._mlx.run(_timed, lambda: self._shard.pick(picks))
+                made, compute_s = await self._mlx.start(_timed, lambda: self._shard.pick(picks))
             else:
-                made, compute_s = await self._mlx.run(_timed, lambda: [self._chunk(sequence, run[0].chunk)])
+                made, compute_s = await self._mlx.start(_timed, lambda: [self._chunk(sequence, run[0].chunk)])
         except Exception as error:  # noqa: BLE001  # those who asked raise it
             made, compute_s = [error] * len(run), 0.0
         now = monotonic()

@@ -72,6 +72,11 @@ class Ring:
         if hop is not None:
             hop.broken = self._interrupted
 
+    @property
+    def has_others(self) -> bool:
+        """Whether the head is not the only stage."""
+        return self._hop is not None
+
     def check(self) -> None:
         """Raises the fault that ended the epoch."""
         if self._fault is not None:
