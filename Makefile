@@ -42,7 +42,7 @@ $(BUILD)/python.done: pyproject.toml $(wildcard requirements/*.txt)
 
 setup: $(BUILD)/deps.done $(BUILD)/python.done $(BUILD)/ollama ## everything that demo and test need
 
-GO_SOURCES := $(shell find ollama -name '*.go' -o -name '*.h' -o -name 'go.*' | sort)
+GO_SOURCES := $(shell find ollama -name '*.go' -o -name '*.h' -o -name 'go.*' -o -path '*/static/*' -type f | sort)
 $(BUILD)/version: FORCE
 	@mkdir -p $(BUILD)
 	@echo $(KAFILA_VERSION) | cmp -s - $@ || echo $(KAFILA_VERSION) > $@

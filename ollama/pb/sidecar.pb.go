@@ -195,6 +195,7 @@ type CreateSessionRequest struct {
 	SpareBytes    *uint64                `protobuf:"varint,31,opt,name=spare_bytes,json=spareBytes,proto3,oneof" json:"spare_bytes,omitempty"`   // the most this machine fetches beyond its part, for the loss of others; 0: nothing;
 	// absent: KAFILA_SPARE, else a tenth of the free disk
 	QuantizeBits  uint32 `protobuf:"varint,30,opt,name=quantize_bits,json=quantizeBits,proto3" json:"quantize_bits,omitempty"` // 4 or 8: each member packs its own blocks of a 16-bit checkpoint while loading; 0: as they are
+	NoGuesses     bool   `protobuf:"varint,40,opt,name=no_guesses,json=noGuesses,proto3" json:"no_guesses,omitempty"`          // one token a circuit, whatever a request says
 	Replanning    string `protobuf:"bytes,32,opt,name=replanning,proto3" json:"replanning,omitempty"`                          // what is done with a better plan: "auto" (default), "ask", "never"
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -319,6 +320,13 @@ func (x *CreateSessionRequest) GetQuantizeBits() uint32 {
 		return x.QuantizeBits
 	}
 	return 0
+}
+
+func (x *CreateSessionRequest) GetNoGuesses() bool {
+	if x != nil {
+		return x.NoGuesses
+	}
+	return false
 }
 
 func (x *CreateSessionRequest) GetReplanning() string {
@@ -1002,8 +1010,9 @@ type Session struct {
 	BetterPlan          string                 `protobuf:"bytes,25,opt,name=better_plan,json=betterPlan,proto3" json:"better_plan,omitempty"`                               // on the host: one sentence when there is a plan worth changing to
 	Joining             string                 `protobuf:"bytes,26,opt,name=joining,proto3" json:"joining,omitempty"`                                                       // "open", "locked", "unreachable": the rendezvous is gone, or on the host "paused": the
 	// code was guessed wrongly too often
-	Notices       []string `protobuf:"bytes,30,rep,name=notices,proto3" json:"notices,omitempty"`       // as in Offer
-	Replanning    string   `protobuf:"bytes,31,opt,name=replanning,proto3" json:"replanning,omitempty"` // what is done with a better plan: "ask", "auto", "never"
+	Notices       []string  `protobuf:"bytes,30,rep,name=notices,proto3" json:"notices,omitempty"`       // as in Offer
+	Replanning    string    `protobuf:"bytes,31,opt,name=replanning,proto3" json:"replanning,omitempty"` // what is done with a better plan: "ask", "auto", "never"
+	Activity      *Activity `protobuf:"bytes,100,opt,name=activity,proto3" json:"activity,omitempty"`    // of the last second; absent while nothing was asked
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1234,6 +1243,142 @@ func (x *Session) GetReplanning() string {
 	return ""
 }
 
+func (x *Session) GetActivity() *Activity {
+	if x != nil {
+		return x.Activity
+	}
+	return nil
+}
+
+// What the session does right now, as its head tells it: names and counts, no texts.
+type Activity struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TokensPerS    float64                `protobuf:"fixed64,1,opt,name=tokens_per_s,json=tokensPerS,proto3" json:"tokens_per_s,omitempty"` // of all answers together
+	Waiting       uint32                 `protobuf:"varint,2,opt,name=waiting,proto3" json:"waiting,omitempty"`                            // requests whose turn has not come
+	Answering     []*Answering           `protobuf:"bytes,3,rep,name=answering,proto3" json:"answering,omitempty"`                         // the oldest ones of those that run or wait, at most 16
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Activity) Reset() {
+	*x = Activity{}
+	mi := &file_sidecar_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Activity) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Activity) ProtoMessage() {}
+
+func (x *Activity) ProtoReflect() protoreflect.Message {
+	mi := &file_sidecar_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Activity.ProtoReflect.Descriptor instead.
+func (*Activity) Descriptor() ([]byte, []int) {
+	return file_sidecar_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Activity) GetTokensPerS() float64 {
+	if x != nil {
+		return x.TokensPerS
+	}
+	return 0
+}
+
+func (x *Activity) GetWaiting() uint32 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+func (x *Activity) GetAnswering() []*Answering {
+	if x != nil {
+		return x.Answering
+	}
+	return nil
+}
+
+type Answering struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Member        string                 `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"` // where it was asked
+	Doing         string                 `protobuf:"bytes,2,opt,name=doing,proto3" json:"doing,omitempty"`   // "waiting", "reading" (the prompt), "answering"
+	PromptTokens  uint32                 `protobuf:"varint,3,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
+	AnswerTokens  uint32                 `protobuf:"varint,4,opt,name=answer_tokens,json=answerTokens,proto3" json:"answer_tokens,omitempty"` // so far
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Answering) Reset() {
+	*x = Answering{}
+	mi := &file_sidecar_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Answering) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Answering) ProtoMessage() {}
+
+func (x *Answering) ProtoReflect() protoreflect.Message {
+	mi := &file_sidecar_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Answering.ProtoReflect.Descriptor instead.
+func (*Answering) Descriptor() ([]byte, []int) {
+	return file_sidecar_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Answering) GetMember() string {
+	if x != nil {
+		return x.Member
+	}
+	return ""
+}
+
+func (x *Answering) GetDoing() string {
+	if x != nil {
+		return x.Doing
+	}
+	return ""
+}
+
+func (x *Answering) GetPromptTokens() uint32 {
+	if x != nil {
+		return x.PromptTokens
+	}
+	return 0
+}
+
+func (x *Answering) GetAnswerTokens() uint32 {
+	if x != nil {
+		return x.AnswerTokens
+	}
+	return 0
+}
+
 type Member struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
 	Name               string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1255,7 +1400,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_sidecar_proto_msgTypes[15]
+	mi := &file_sidecar_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1267,7 +1412,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[15]
+	mi := &file_sidecar_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1280,7 +1425,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{15}
+	return file_sidecar_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Member) GetName() string {
@@ -1389,7 +1534,7 @@ type Stage struct {
 
 func (x *Stage) Reset() {
 	*x = Stage{}
-	mi := &file_sidecar_proto_msgTypes[16]
+	mi := &file_sidecar_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1401,7 +1546,7 @@ func (x *Stage) String() string {
 func (*Stage) ProtoMessage() {}
 
 func (x *Stage) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[16]
+	mi := &file_sidecar_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1414,7 +1559,7 @@ func (x *Stage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stage.ProtoReflect.Descriptor instead.
 func (*Stage) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{16}
+	return file_sidecar_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Stage) GetMember() string {
@@ -1482,7 +1627,7 @@ type Hop struct {
 
 func (x *Hop) Reset() {
 	*x = Hop{}
-	mi := &file_sidecar_proto_msgTypes[17]
+	mi := &file_sidecar_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1494,7 +1639,7 @@ func (x *Hop) String() string {
 func (*Hop) ProtoMessage() {}
 
 func (x *Hop) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[17]
+	mi := &file_sidecar_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1507,7 +1652,7 @@ func (x *Hop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hop.ProtoReflect.Descriptor instead.
 func (*Hop) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{17}
+	return file_sidecar_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Hop) GetFrom() string {
@@ -1583,7 +1728,7 @@ type StubModel struct {
 
 func (x *StubModel) Reset() {
 	*x = StubModel{}
-	mi := &file_sidecar_proto_msgTypes[18]
+	mi := &file_sidecar_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1595,7 +1740,7 @@ func (x *StubModel) String() string {
 func (*StubModel) ProtoMessage() {}
 
 func (x *StubModel) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[18]
+	mi := &file_sidecar_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1608,7 +1753,7 @@ func (x *StubModel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StubModel.ProtoReflect.Descriptor instead.
 func (*StubModel) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{18}
+	return file_sidecar_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *StubModel) GetName() string {
@@ -1680,7 +1825,7 @@ type PlanRequest struct {
 
 func (x *PlanRequest) Reset() {
 	*x = PlanRequest{}
-	mi := &file_sidecar_proto_msgTypes[19]
+	mi := &file_sidecar_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1692,7 +1837,7 @@ func (x *PlanRequest) String() string {
 func (*PlanRequest) ProtoMessage() {}
 
 func (x *PlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[19]
+	mi := &file_sidecar_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1705,7 +1850,7 @@ func (x *PlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
 func (*PlanRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{19}
+	return file_sidecar_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PlanRequest) GetSession() string {
@@ -1757,7 +1902,7 @@ type PlanReply struct {
 
 func (x *PlanReply) Reset() {
 	*x = PlanReply{}
-	mi := &file_sidecar_proto_msgTypes[20]
+	mi := &file_sidecar_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1769,7 +1914,7 @@ func (x *PlanReply) String() string {
 func (*PlanReply) ProtoMessage() {}
 
 func (x *PlanReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[20]
+	mi := &file_sidecar_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1782,7 +1927,7 @@ func (x *PlanReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanReply.ProtoReflect.Descriptor instead.
 func (*PlanReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{20}
+	return file_sidecar_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PlanReply) GetPlanJson() string {
@@ -1844,7 +1989,7 @@ type GenerateRequest struct {
 
 func (x *GenerateRequest) Reset() {
 	*x = GenerateRequest{}
-	mi := &file_sidecar_proto_msgTypes[21]
+	mi := &file_sidecar_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1856,7 +2001,7 @@ func (x *GenerateRequest) String() string {
 func (*GenerateRequest) ProtoMessage() {}
 
 func (x *GenerateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[21]
+	mi := &file_sidecar_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1869,7 +2014,7 @@ func (x *GenerateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateRequest.ProtoReflect.Descriptor instead.
 func (*GenerateRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{21}
+	return file_sidecar_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GenerateRequest) GetSession() string {
@@ -1951,13 +2096,14 @@ type Options struct {
 	PresencePenalty  *float32               `protobuf:"fixed32,11,opt,name=presence_penalty,json=presencePenalty,proto3,oneof" json:"presence_penalty,omitempty"`
 	FrequencyPenalty *float32               `protobuf:"fixed32,12,opt,name=frequency_penalty,json=frequencyPenalty,proto3,oneof" json:"frequency_penalty,omitempty"`
 	Stop             []string               `protobuf:"bytes,13,rep,name=stop,proto3" json:"stop,omitempty"`
+	Guesses          *uint32                `protobuf:"varint,40,opt,name=guesses,proto3,oneof" json:"guesses,omitempty"` // tokens guessed a step, at most; 0: none
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Options) Reset() {
 	*x = Options{}
-	mi := &file_sidecar_proto_msgTypes[22]
+	mi := &file_sidecar_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1969,7 +2115,7 @@ func (x *Options) String() string {
 func (*Options) ProtoMessage() {}
 
 func (x *Options) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[22]
+	mi := &file_sidecar_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1982,7 +2128,7 @@ func (x *Options) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Options.ProtoReflect.Descriptor instead.
 func (*Options) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{22}
+	return file_sidecar_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Options) GetNumCtx() int32 {
@@ -2076,6 +2222,13 @@ func (x *Options) GetStop() []string {
 	return nil
 }
 
+func (x *Options) GetGuesses() uint32 {
+	if x != nil && x.Guesses != nil {
+		return *x.Guesses
+	}
+	return 0
+}
+
 type GenerateReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Text          string                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"` // content; framed "\x1e{…}" when the prompt came in an envelope
@@ -2091,7 +2244,7 @@ type GenerateReply struct {
 
 func (x *GenerateReply) Reset() {
 	*x = GenerateReply{}
-	mi := &file_sidecar_proto_msgTypes[23]
+	mi := &file_sidecar_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2103,7 +2256,7 @@ func (x *GenerateReply) String() string {
 func (*GenerateReply) ProtoMessage() {}
 
 func (x *GenerateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[23]
+	mi := &file_sidecar_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2116,7 +2269,7 @@ func (x *GenerateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateReply.ProtoReflect.Descriptor instead.
 func (*GenerateReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{23}
+	return file_sidecar_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GenerateReply) GetText() string {
@@ -2177,7 +2330,7 @@ type DoctorRequest struct {
 
 func (x *DoctorRequest) Reset() {
 	*x = DoctorRequest{}
-	mi := &file_sidecar_proto_msgTypes[24]
+	mi := &file_sidecar_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2189,7 +2342,7 @@ func (x *DoctorRequest) String() string {
 func (*DoctorRequest) ProtoMessage() {}
 
 func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[24]
+	mi := &file_sidecar_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2202,7 +2355,7 @@ func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorRequest.ProtoReflect.Descriptor instead.
 func (*DoctorRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{24}
+	return file_sidecar_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DoctorRequest) GetRendezvous() string {
@@ -2235,7 +2388,7 @@ type DoctorReply struct {
 
 func (x *DoctorReply) Reset() {
 	*x = DoctorReply{}
-	mi := &file_sidecar_proto_msgTypes[25]
+	mi := &file_sidecar_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2247,7 +2400,7 @@ func (x *DoctorReply) String() string {
 func (*DoctorReply) ProtoMessage() {}
 
 func (x *DoctorReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[25]
+	mi := &file_sidecar_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2260,7 +2413,7 @@ func (x *DoctorReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorReply.ProtoReflect.Descriptor instead.
 func (*DoctorReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{25}
+	return file_sidecar_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DoctorReply) GetText() string {
@@ -2380,7 +2533,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_sidecar_proto_msgTypes[26]
+	mi := &file_sidecar_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2392,7 +2545,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[26]
+	mi := &file_sidecar_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2405,7 +2558,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{26}
+	return file_sidecar_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Finding) GetTopic() string {
@@ -2444,7 +2597,7 @@ type ListModelsRequest struct {
 
 func (x *ListModelsRequest) Reset() {
 	*x = ListModelsRequest{}
-	mi := &file_sidecar_proto_msgTypes[27]
+	mi := &file_sidecar_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2456,7 +2609,7 @@ func (x *ListModelsRequest) String() string {
 func (*ListModelsRequest) ProtoMessage() {}
 
 func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[27]
+	mi := &file_sidecar_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2469,7 +2622,7 @@ func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsRequest.ProtoReflect.Descriptor instead.
 func (*ListModelsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{27}
+	return file_sidecar_proto_rawDescGZIP(), []int{29}
 }
 
 type ListModelsReply struct {
@@ -2481,7 +2634,7 @@ type ListModelsReply struct {
 
 func (x *ListModelsReply) Reset() {
 	*x = ListModelsReply{}
-	mi := &file_sidecar_proto_msgTypes[28]
+	mi := &file_sidecar_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2493,7 +2646,7 @@ func (x *ListModelsReply) String() string {
 func (*ListModelsReply) ProtoMessage() {}
 
 func (x *ListModelsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[28]
+	mi := &file_sidecar_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2506,7 +2659,7 @@ func (x *ListModelsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsReply.ProtoReflect.Descriptor instead.
 func (*ListModelsReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{28}
+	return file_sidecar_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListModelsReply) GetModels() []*NamedModel {
@@ -2531,7 +2684,7 @@ type NamedModel struct {
 
 func (x *NamedModel) Reset() {
 	*x = NamedModel{}
-	mi := &file_sidecar_proto_msgTypes[29]
+	mi := &file_sidecar_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2543,7 +2696,7 @@ func (x *NamedModel) String() string {
 func (*NamedModel) ProtoMessage() {}
 
 func (x *NamedModel) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[29]
+	mi := &file_sidecar_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2556,7 +2709,7 @@ func (x *NamedModel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedModel.ProtoReflect.Descriptor instead.
 func (*NamedModel) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{29}
+	return file_sidecar_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *NamedModel) GetName() string {
@@ -2616,7 +2769,7 @@ type ListWeightsRequest struct {
 
 func (x *ListWeightsRequest) Reset() {
 	*x = ListWeightsRequest{}
-	mi := &file_sidecar_proto_msgTypes[30]
+	mi := &file_sidecar_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2628,7 +2781,7 @@ func (x *ListWeightsRequest) String() string {
 func (*ListWeightsRequest) ProtoMessage() {}
 
 func (x *ListWeightsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[30]
+	mi := &file_sidecar_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2641,7 +2794,7 @@ func (x *ListWeightsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWeightsRequest.ProtoReflect.Descriptor instead.
 func (*ListWeightsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{30}
+	return file_sidecar_proto_rawDescGZIP(), []int{32}
 }
 
 type ListWeightsReply struct {
@@ -2656,7 +2809,7 @@ type ListWeightsReply struct {
 
 func (x *ListWeightsReply) Reset() {
 	*x = ListWeightsReply{}
-	mi := &file_sidecar_proto_msgTypes[31]
+	mi := &file_sidecar_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2668,7 +2821,7 @@ func (x *ListWeightsReply) String() string {
 func (*ListWeightsReply) ProtoMessage() {}
 
 func (x *ListWeightsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[31]
+	mi := &file_sidecar_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2681,7 +2834,7 @@ func (x *ListWeightsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWeightsReply.ProtoReflect.Descriptor instead.
 func (*ListWeightsReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{31}
+	return file_sidecar_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListWeightsReply) GetWeights() []*KeptWeights {
@@ -2726,7 +2879,7 @@ type KeptWeights struct {
 
 func (x *KeptWeights) Reset() {
 	*x = KeptWeights{}
-	mi := &file_sidecar_proto_msgTypes[32]
+	mi := &file_sidecar_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2738,7 +2891,7 @@ func (x *KeptWeights) String() string {
 func (*KeptWeights) ProtoMessage() {}
 
 func (x *KeptWeights) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[32]
+	mi := &file_sidecar_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2751,7 +2904,7 @@ func (x *KeptWeights) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptWeights.ProtoReflect.Descriptor instead.
 func (*KeptWeights) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{32}
+	return file_sidecar_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *KeptWeights) GetModel() string {
@@ -2806,7 +2959,7 @@ type RemoveWeightsRequest struct {
 
 func (x *RemoveWeightsRequest) Reset() {
 	*x = RemoveWeightsRequest{}
-	mi := &file_sidecar_proto_msgTypes[33]
+	mi := &file_sidecar_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2818,7 +2971,7 @@ func (x *RemoveWeightsRequest) String() string {
 func (*RemoveWeightsRequest) ProtoMessage() {}
 
 func (x *RemoveWeightsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[33]
+	mi := &file_sidecar_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2831,7 +2984,7 @@ func (x *RemoveWeightsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveWeightsRequest.ProtoReflect.Descriptor instead.
 func (*RemoveWeightsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{33}
+	return file_sidecar_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RemoveWeightsRequest) GetModel() string {
@@ -2857,7 +3010,7 @@ type PruneWeightsRequest struct {
 
 func (x *PruneWeightsRequest) Reset() {
 	*x = PruneWeightsRequest{}
-	mi := &file_sidecar_proto_msgTypes[34]
+	mi := &file_sidecar_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2869,7 +3022,7 @@ func (x *PruneWeightsRequest) String() string {
 func (*PruneWeightsRequest) ProtoMessage() {}
 
 func (x *PruneWeightsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[34]
+	mi := &file_sidecar_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2882,7 +3035,7 @@ func (x *PruneWeightsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PruneWeightsRequest.ProtoReflect.Descriptor instead.
 func (*PruneWeightsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{34}
+	return file_sidecar_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PruneWeightsRequest) GetUnusedForS() float64 {
@@ -2901,7 +3054,7 @@ type FreedReply struct {
 
 func (x *FreedReply) Reset() {
 	*x = FreedReply{}
-	mi := &file_sidecar_proto_msgTypes[35]
+	mi := &file_sidecar_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2913,7 +3066,7 @@ func (x *FreedReply) String() string {
 func (*FreedReply) ProtoMessage() {}
 
 func (x *FreedReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[35]
+	mi := &file_sidecar_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2926,7 +3079,7 @@ func (x *FreedReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FreedReply.ProtoReflect.Descriptor instead.
 func (*FreedReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{35}
+	return file_sidecar_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *FreedReply) GetBytes() uint64 {
@@ -2947,7 +3100,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\rR\x03pid\x12\x16\n" +
 	"\x06device\x18\x03 \x01(\tR\x06device\x12.\n" +
-	"\x13usable_memory_bytes\x18\x04 \x01(\x04R\x11usableMemoryBytes\"\xcf\x03\n" +
+	"\x13usable_memory_bytes\x18\x04 \x01(\x04R\x11usableMemoryBytes\"\xee\x03\n" +
 	"\x14CreateSessionRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x18\n" +
 	"\amembers\x18\x02 \x01(\rR\amembers\x12%\n" +
@@ -2965,7 +3118,9 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x04name\x18\v \x01(\tR\x04name\x12$\n" +
 	"\vspare_bytes\x18\x1f \x01(\x04H\x00R\n" +
 	"spareBytes\x88\x01\x01\x12#\n" +
-	"\rquantize_bits\x18\x1e \x01(\rR\fquantizeBits\x12\x1e\n" +
+	"\rquantize_bits\x18\x1e \x01(\rR\fquantizeBits\x12\x1d\n" +
+	"\n" +
+	"no_guesses\x18( \x01(\bR\tnoGuesses\x12\x1e\n" +
 	"\n" +
 	"replanning\x18  \x01(\tR\n" +
 	"replanningB\x0e\n" +
@@ -3020,7 +3175,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"replanning\"\x15\n" +
 	"\x13ListSessionsRequest\"K\n" +
 	"\x11ListSessionsReply\x126\n" +
-	"\bsessions\x18\x01 \x03(\v2\x1a.kafila.sidecar.v1.SessionR\bsessions\"\xb6\a\n" +
+	"\bsessions\x18\x01 \x03(\v2\x1a.kafila.sidecar.v1.SessionR\bsessions\"\xef\a\n" +
 	"\aSession\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\tR\x04code\x12\x14\n" +
@@ -3053,7 +3208,18 @@ const file_sidecar_proto_rawDesc = "" +
 	"\anotices\x18\x1e \x03(\tR\anotices\x12\x1e\n" +
 	"\n" +
 	"replanning\x18\x1f \x01(\tR\n" +
-	"replanning\"\xd3\x03\n" +
+	"replanning\x127\n" +
+	"\bactivity\x18d \x01(\v2\x1b.kafila.sidecar.v1.ActivityR\bactivity\"\x82\x01\n" +
+	"\bActivity\x12 \n" +
+	"\ftokens_per_s\x18\x01 \x01(\x01R\n" +
+	"tokensPerS\x12\x18\n" +
+	"\awaiting\x18\x02 \x01(\rR\awaiting\x12:\n" +
+	"\tanswering\x18\x03 \x03(\v2\x1c.kafila.sidecar.v1.AnsweringR\tanswering\"\x83\x01\n" +
+	"\tAnswering\x12\x16\n" +
+	"\x06member\x18\x01 \x01(\tR\x06member\x12\x14\n" +
+	"\x05doing\x18\x02 \x01(\tR\x05doing\x12#\n" +
+	"\rprompt_tokens\x18\x03 \x01(\rR\fpromptTokens\x12#\n" +
+	"\ranswer_tokens\x18\x04 \x01(\rR\fanswerTokens\"\xd3\x03\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x18\n" +
@@ -3133,7 +3299,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x06format\x18\x06 \x01(\tR\x06format\x12\x1a\n" +
 	"\blogprobs\x18\a \x01(\bR\blogprobs\x12!\n" +
 	"\ftop_logprobs\x18\b \x01(\rR\vtopLogprobs\x12\x16\n" +
-	"\x06images\x18\t \x01(\rR\x06images\"\xf6\x04\n" +
+	"\x06images\x18\t \x01(\rR\x06images\"\xa1\x05\n" +
 	"\aOptions\x12\x1c\n" +
 	"\anum_ctx\x18\x01 \x01(\x05H\x00R\x06numCtx\x88\x01\x01\x12$\n" +
 	"\vnum_predict\x18\x02 \x01(\x05H\x01R\n" +
@@ -3150,7 +3316,8 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x10presence_penalty\x18\v \x01(\x02H\n" +
 	"R\x0fpresencePenalty\x88\x01\x01\x120\n" +
 	"\x11frequency_penalty\x18\f \x01(\x02H\vR\x10frequencyPenalty\x88\x01\x01\x12\x12\n" +
-	"\x04stop\x18\r \x03(\tR\x04stopB\n" +
+	"\x04stop\x18\r \x03(\tR\x04stop\x12\x1d\n" +
+	"\aguesses\x18( \x01(\rH\fR\aguesses\x88\x01\x01B\n" +
 	"\n" +
 	"\b_num_ctxB\x0e\n" +
 	"\f_num_predictB\v\n" +
@@ -3163,7 +3330,9 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x0f_repeat_penaltyB\x10\n" +
 	"\x0e_repeat_last_nB\x13\n" +
 	"\x11_presence_penaltyB\x14\n" +
-	"\x12_frequency_penalty\"\xf7\x01\n" +
+	"\x12_frequency_penaltyB\n" +
+	"\n" +
+	"\b_guesses\"\xf7\x01\n" +
 	"\rGenerateReply\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x12\n" +
 	"\x04done\x18\x02 \x01(\bR\x04done\x12>\n" +
@@ -3280,7 +3449,7 @@ func file_sidecar_proto_rawDescGZIP() []byte {
 }
 
 var file_sidecar_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sidecar_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_sidecar_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_sidecar_proto_goTypes = []any{
 	(DoneReason)(0),              // 0: kafila.sidecar.v1.DoneReason
 	(*HelloRequest)(nil),         // 1: kafila.sidecar.v1.HelloRequest
@@ -3298,90 +3467,94 @@ var file_sidecar_proto_goTypes = []any{
 	(*ListSessionsRequest)(nil),  // 13: kafila.sidecar.v1.ListSessionsRequest
 	(*ListSessionsReply)(nil),    // 14: kafila.sidecar.v1.ListSessionsReply
 	(*Session)(nil),              // 15: kafila.sidecar.v1.Session
-	(*Member)(nil),               // 16: kafila.sidecar.v1.Member
-	(*Stage)(nil),                // 17: kafila.sidecar.v1.Stage
-	(*Hop)(nil),                  // 18: kafila.sidecar.v1.Hop
-	(*StubModel)(nil),            // 19: kafila.sidecar.v1.StubModel
-	(*PlanRequest)(nil),          // 20: kafila.sidecar.v1.PlanRequest
-	(*PlanReply)(nil),            // 21: kafila.sidecar.v1.PlanReply
-	(*GenerateRequest)(nil),      // 22: kafila.sidecar.v1.GenerateRequest
-	(*Options)(nil),              // 23: kafila.sidecar.v1.Options
-	(*GenerateReply)(nil),        // 24: kafila.sidecar.v1.GenerateReply
-	(*DoctorRequest)(nil),        // 25: kafila.sidecar.v1.DoctorRequest
-	(*DoctorReply)(nil),          // 26: kafila.sidecar.v1.DoctorReply
-	(*Finding)(nil),              // 27: kafila.sidecar.v1.Finding
-	(*ListModelsRequest)(nil),    // 28: kafila.sidecar.v1.ListModelsRequest
-	(*ListModelsReply)(nil),      // 29: kafila.sidecar.v1.ListModelsReply
-	(*NamedModel)(nil),           // 30: kafila.sidecar.v1.NamedModel
-	(*ListWeightsRequest)(nil),   // 31: kafila.sidecar.v1.ListWeightsRequest
-	(*ListWeightsReply)(nil),     // 32: kafila.sidecar.v1.ListWeightsReply
-	(*KeptWeights)(nil),          // 33: kafila.sidecar.v1.KeptWeights
-	(*RemoveWeightsRequest)(nil), // 34: kafila.sidecar.v1.RemoveWeightsRequest
-	(*PruneWeightsRequest)(nil),  // 35: kafila.sidecar.v1.PruneWeightsRequest
-	(*FreedReply)(nil),           // 36: kafila.sidecar.v1.FreedReply
-	nil,                          // 37: kafila.sidecar.v1.StubModel.ParametersEntry
-	nil,                          // 38: kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
-	nil,                          // 39: kafila.sidecar.v1.PlanReply.DownloadBytesEntry
+	(*Activity)(nil),             // 16: kafila.sidecar.v1.Activity
+	(*Answering)(nil),            // 17: kafila.sidecar.v1.Answering
+	(*Member)(nil),               // 18: kafila.sidecar.v1.Member
+	(*Stage)(nil),                // 19: kafila.sidecar.v1.Stage
+	(*Hop)(nil),                  // 20: kafila.sidecar.v1.Hop
+	(*StubModel)(nil),            // 21: kafila.sidecar.v1.StubModel
+	(*PlanRequest)(nil),          // 22: kafila.sidecar.v1.PlanRequest
+	(*PlanReply)(nil),            // 23: kafila.sidecar.v1.PlanReply
+	(*GenerateRequest)(nil),      // 24: kafila.sidecar.v1.GenerateRequest
+	(*Options)(nil),              // 25: kafila.sidecar.v1.Options
+	(*GenerateReply)(nil),        // 26: kafila.sidecar.v1.GenerateReply
+	(*DoctorRequest)(nil),        // 27: kafila.sidecar.v1.DoctorRequest
+	(*DoctorReply)(nil),          // 28: kafila.sidecar.v1.DoctorReply
+	(*Finding)(nil),              // 29: kafila.sidecar.v1.Finding
+	(*ListModelsRequest)(nil),    // 30: kafila.sidecar.v1.ListModelsRequest
+	(*ListModelsReply)(nil),      // 31: kafila.sidecar.v1.ListModelsReply
+	(*NamedModel)(nil),           // 32: kafila.sidecar.v1.NamedModel
+	(*ListWeightsRequest)(nil),   // 33: kafila.sidecar.v1.ListWeightsRequest
+	(*ListWeightsReply)(nil),     // 34: kafila.sidecar.v1.ListWeightsReply
+	(*KeptWeights)(nil),          // 35: kafila.sidecar.v1.KeptWeights
+	(*RemoveWeightsRequest)(nil), // 36: kafila.sidecar.v1.RemoveWeightsRequest
+	(*PruneWeightsRequest)(nil),  // 37: kafila.sidecar.v1.PruneWeightsRequest
+	(*FreedReply)(nil),           // 38: kafila.sidecar.v1.FreedReply
+	nil,                          // 39: kafila.sidecar.v1.StubModel.ParametersEntry
+	nil,                          // 40: kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
+	nil,                          // 41: kafila.sidecar.v1.PlanReply.DownloadBytesEntry
 }
 var file_sidecar_proto_depIdxs = []int32{
 	15, // 0: kafila.sidecar.v1.ListSessionsReply.sessions:type_name -> kafila.sidecar.v1.Session
-	16, // 1: kafila.sidecar.v1.Session.members:type_name -> kafila.sidecar.v1.Member
-	17, // 2: kafila.sidecar.v1.Session.stages:type_name -> kafila.sidecar.v1.Stage
-	18, // 3: kafila.sidecar.v1.Session.hops:type_name -> kafila.sidecar.v1.Hop
-	19, // 4: kafila.sidecar.v1.Session.vehicle:type_name -> kafila.sidecar.v1.StubModel
-	37, // 5: kafila.sidecar.v1.StubModel.parameters:type_name -> kafila.sidecar.v1.StubModel.ParametersEntry
-	38, // 6: kafila.sidecar.v1.PlanReply.alternatives_json:type_name -> kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
-	39, // 7: kafila.sidecar.v1.PlanReply.download_bytes:type_name -> kafila.sidecar.v1.PlanReply.DownloadBytesEntry
-	23, // 8: kafila.sidecar.v1.GenerateRequest.options:type_name -> kafila.sidecar.v1.Options
-	0,  // 9: kafila.sidecar.v1.GenerateReply.done_reason:type_name -> kafila.sidecar.v1.DoneReason
-	27, // 10: kafila.sidecar.v1.DoctorReply.findings:type_name -> kafila.sidecar.v1.Finding
-	30, // 11: kafila.sidecar.v1.ListModelsReply.models:type_name -> kafila.sidecar.v1.NamedModel
-	33, // 12: kafila.sidecar.v1.ListWeightsReply.weights:type_name -> kafila.sidecar.v1.KeptWeights
-	1,  // 13: kafila.sidecar.v1.Sidecar.Hello:input_type -> kafila.sidecar.v1.HelloRequest
-	3,  // 14: kafila.sidecar.v1.Sidecar.CreateSession:input_type -> kafila.sidecar.v1.CreateSessionRequest
-	4,  // 15: kafila.sidecar.v1.Sidecar.OpenSession:input_type -> kafila.sidecar.v1.OpenSessionRequest
-	6,  // 16: kafila.sidecar.v1.Sidecar.JoinSession:input_type -> kafila.sidecar.v1.JoinSessionRequest
-	7,  // 17: kafila.sidecar.v1.Sidecar.StartSession:input_type -> kafila.sidecar.v1.SessionRequest
-	10, // 18: kafila.sidecar.v1.Sidecar.LeaveSession:input_type -> kafila.sidecar.v1.LeaveRequest
-	13, // 19: kafila.sidecar.v1.Sidecar.ListSessions:input_type -> kafila.sidecar.v1.ListSessionsRequest
-	7,  // 20: kafila.sidecar.v1.Sidecar.WatchSession:input_type -> kafila.sidecar.v1.SessionRequest
-	7,  // 21: kafila.sidecar.v1.Sidecar.NewCode:input_type -> kafila.sidecar.v1.SessionRequest
-	8,  // 22: kafila.sidecar.v1.Sidecar.Lock:input_type -> kafila.sidecar.v1.LockRequest
-	9,  // 23: kafila.sidecar.v1.Sidecar.Kick:input_type -> kafila.sidecar.v1.KickRequest
-	7,  // 24: kafila.sidecar.v1.Sidecar.Replan:input_type -> kafila.sidecar.v1.SessionRequest
-	12, // 25: kafila.sidecar.v1.Sidecar.SetReplanning:input_type -> kafila.sidecar.v1.ReplanningRequest
-	20, // 26: kafila.sidecar.v1.Sidecar.Plan:input_type -> kafila.sidecar.v1.PlanRequest
-	28, // 27: kafila.sidecar.v1.Sidecar.ListModels:input_type -> kafila.sidecar.v1.ListModelsRequest
-	31, // 28: kafila.sidecar.v1.Sidecar.ListWeights:input_type -> kafila.sidecar.v1.ListWeightsRequest
-	34, // 29: kafila.sidecar.v1.Sidecar.RemoveWeights:input_type -> kafila.sidecar.v1.RemoveWeightsRequest
-	35, // 30: kafila.sidecar.v1.Sidecar.PruneWeights:input_type -> kafila.sidecar.v1.PruneWeightsRequest
-	25, // 31: kafila.sidecar.v1.Sidecar.Doctor:input_type -> kafila.sidecar.v1.DoctorRequest
-	22, // 32: kafila.sidecar.v1.Sidecar.Generate:input_type -> kafila.sidecar.v1.GenerateRequest
-	2,  // 33: kafila.sidecar.v1.Sidecar.Hello:output_type -> kafila.sidecar.v1.HelloReply
-	15, // 34: kafila.sidecar.v1.Sidecar.CreateSession:output_type -> kafila.sidecar.v1.Session
-	5,  // 35: kafila.sidecar.v1.Sidecar.OpenSession:output_type -> kafila.sidecar.v1.Offer
-	15, // 36: kafila.sidecar.v1.Sidecar.JoinSession:output_type -> kafila.sidecar.v1.Session
-	15, // 37: kafila.sidecar.v1.Sidecar.StartSession:output_type -> kafila.sidecar.v1.Session
-	11, // 38: kafila.sidecar.v1.Sidecar.LeaveSession:output_type -> kafila.sidecar.v1.LeaveSessionReply
-	14, // 39: kafila.sidecar.v1.Sidecar.ListSessions:output_type -> kafila.sidecar.v1.ListSessionsReply
-	15, // 40: kafila.sidecar.v1.Sidecar.WatchSession:output_type -> kafila.sidecar.v1.Session
-	15, // 41: kafila.sidecar.v1.Sidecar.NewCode:output_type -> kafila.sidecar.v1.Session
-	15, // 42: kafila.sidecar.v1.Sidecar.Lock:output_type -> kafila.sidecar.v1.Session
-	15, // 43: kafila.sidecar.v1.Sidecar.Kick:output_type -> kafila.sidecar.v1.Session
-	15, // 44: kafila.sidecar.v1.Sidecar.Replan:output_type -> kafila.sidecar.v1.Session
-	15, // 45: kafila.sidecar.v1.Sidecar.SetReplanning:output_type -> kafila.sidecar.v1.Session
-	21, // 46: kafila.sidecar.v1.Sidecar.Plan:output_type -> kafila.sidecar.v1.PlanReply
-	29, // 47: kafila.sidecar.v1.Sidecar.ListModels:output_type -> kafila.sidecar.v1.ListModelsReply
-	32, // 48: kafila.sidecar.v1.Sidecar.ListWeights:output_type -> kafila.sidecar.v1.ListWeightsReply
-	36, // 49: kafila.sidecar.v1.Sidecar.RemoveWeights:output_type -> kafila.sidecar.v1.FreedReply
-	36, // 50: kafila.sidecar.v1.Sidecar.PruneWeights:output_type -> kafila.sidecar.v1.FreedReply
-	26, // 51: kafila.sidecar.v1.Sidecar.Doctor:output_type -> kafila.sidecar.v1.DoctorReply
-	24, // 52: kafila.sidecar.v1.Sidecar.Generate:output_type -> kafila.sidecar.v1.GenerateReply
-	33, // [33:53] is the sub-list for method output_type
-	13, // [13:33] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	18, // 1: kafila.sidecar.v1.Session.members:type_name -> kafila.sidecar.v1.Member
+	19, // 2: kafila.sidecar.v1.Session.stages:type_name -> kafila.sidecar.v1.Stage
+	20, // 3: kafila.sidecar.v1.Session.hops:type_name -> kafila.sidecar.v1.Hop
+	21, // 4: kafila.sidecar.v1.Session.vehicle:type_name -> kafila.sidecar.v1.StubModel
+	16, // 5: kafila.sidecar.v1.Session.activity:type_name -> kafila.sidecar.v1.Activity
+	17, // 6: kafila.sidecar.v1.Activity.answering:type_name -> kafila.sidecar.v1.Answering
+	39, // 7: kafila.sidecar.v1.StubModel.parameters:type_name -> kafila.sidecar.v1.StubModel.ParametersEntry
+	40, // 8: kafila.sidecar.v1.PlanReply.alternatives_json:type_name -> kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
+	41, // 9: kafila.sidecar.v1.PlanReply.download_bytes:type_name -> kafila.sidecar.v1.PlanReply.DownloadBytesEntry
+	25, // 10: kafila.sidecar.v1.GenerateRequest.options:type_name -> kafila.sidecar.v1.Options
+	0,  // 11: kafila.sidecar.v1.GenerateReply.done_reason:type_name -> kafila.sidecar.v1.DoneReason
+	29, // 12: kafila.sidecar.v1.DoctorReply.findings:type_name -> kafila.sidecar.v1.Finding
+	32, // 13: kafila.sidecar.v1.ListModelsReply.models:type_name -> kafila.sidecar.v1.NamedModel
+	35, // 14: kafila.sidecar.v1.ListWeightsReply.weights:type_name -> kafila.sidecar.v1.KeptWeights
+	1,  // 15: kafila.sidecar.v1.Sidecar.Hello:input_type -> kafila.sidecar.v1.HelloRequest
+	3,  // 16: kafila.sidecar.v1.Sidecar.CreateSession:input_type -> kafila.sidecar.v1.CreateSessionRequest
+	4,  // 17: kafila.sidecar.v1.Sidecar.OpenSession:input_type -> kafila.sidecar.v1.OpenSessionRequest
+	6,  // 18: kafila.sidecar.v1.Sidecar.JoinSession:input_type -> kafila.sidecar.v1.JoinSessionRequest
+	7,  // 19: kafila.sidecar.v1.Sidecar.StartSession:input_type -> kafila.sidecar.v1.SessionRequest
+	10, // 20: kafila.sidecar.v1.Sidecar.LeaveSession:input_type -> kafila.sidecar.v1.LeaveRequest
+	13, // 21: kafila.sidecar.v1.Sidecar.ListSessions:input_type -> kafila.sidecar.v1.ListSessionsRequest
+	7,  // 22: kafila.sidecar.v1.Sidecar.WatchSession:input_type -> kafila.sidecar.v1.SessionRequest
+	7,  // 23: kafila.sidecar.v1.Sidecar.NewCode:input_type -> kafila.sidecar.v1.SessionRequest
+	8,  // 24: kafila.sidecar.v1.Sidecar.Lock:input_type -> kafila.sidecar.v1.LockRequest
+	9,  // 25: kafila.sidecar.v1.Sidecar.Kick:input_type -> kafila.sidecar.v1.KickRequest
+	7,  // 26: kafila.sidecar.v1.Sidecar.Replan:input_type -> kafila.sidecar.v1.SessionRequest
+	12, // 27: kafila.sidecar.v1.Sidecar.SetReplanning:input_type -> kafila.sidecar.v1.ReplanningRequest
+	22, // 28: kafila.sidecar.v1.Sidecar.Plan:input_type -> kafila.sidecar.v1.PlanRequest
+	30, // 29: kafila.sidecar.v1.Sidecar.ListModels:input_type -> kafila.sidecar.v1.ListModelsRequest
+	33, // 30: kafila.sidecar.v1.Sidecar.ListWeights:input_type -> kafila.sidecar.v1.ListWeightsRequest
+	36, // 31: kafila.sidecar.v1.Sidecar.RemoveWeights:input_type -> kafila.sidecar.v1.RemoveWeightsRequest
+	37, // 32: kafila.sidecar.v1.Sidecar.PruneWeights:input_type -> kafila.sidecar.v1.PruneWeightsRequest
+	27, // 33: kafila.sidecar.v1.Sidecar.Doctor:input_type -> kafila.sidecar.v1.DoctorRequest
+	24, // 34: kafila.sidecar.v1.Sidecar.Generate:input_type -> kafila.sidecar.v1.GenerateRequest
+	2,  // 35: kafila.sidecar.v1.Sidecar.Hello:output_type -> kafila.sidecar.v1.HelloReply
+	15, // 36: kafila.sidecar.v1.Sidecar.CreateSession:output_type -> kafila.sidecar.v1.Session
+	5,  // 37: kafila.sidecar.v1.Sidecar.OpenSession:output_type -> kafila.sidecar.v1.Offer
+	15, // 38: kafila.sidecar.v1.Sidecar.JoinSession:output_type -> kafila.sidecar.v1.Session
+	15, // 39: kafila.sidecar.v1.Sidecar.StartSession:output_type -> kafila.sidecar.v1.Session
+	11, // 40: kafila.sidecar.v1.Sidecar.LeaveSession:output_type -> kafila.sidecar.v1.LeaveSessionReply
+	14, // 41: kafila.sidecar.v1.Sidecar.ListSessions:output_type -> kafila.sidecar.v1.ListSessionsReply
+	15, // 42: kafila.sidecar.v1.Sidecar.WatchSession:output_type -> kafila.sidecar.v1.Session
+	15, // 43: kafila.sidecar.v1.Sidecar.NewCode:output_type -> kafila.sidecar.v1.Session
+	15, // 44: kafila.sidecar.v1.Sidecar.Lock:output_type -> kafila.sidecar.v1.Session
+	15, // 45: kafila.sidecar.v1.Sidecar.Kick:output_type -> kafila.sidecar.v1.Session
+	15, // 46: kafila.sidecar.v1.Sidecar.Replan:output_type -> kafila.sidecar.v1.Session
+	15, // 47: kafila.sidecar.v1.Sidecar.SetReplanning:output_type -> kafila.sidecar.v1.Session
+	23, // 48: kafila.sidecar.v1.Sidecar.Plan:output_type -> kafila.sidecar.v1.PlanReply
+	31, // 49: kafila.sidecar.v1.Sidecar.ListModels:output_type -> kafila.sidecar.v1.ListModelsReply
+	34, // 50: kafila.sidecar.v1.Sidecar.ListWeights:output_type -> kafila.sidecar.v1.ListWeightsReply
+	38, // 51: kafila.sidecar.v1.Sidecar.RemoveWeights:output_type -> kafila.sidecar.v1.FreedReply
+	38, // 52: kafila.sidecar.v1.Sidecar.PruneWeights:output_type -> kafila.sidecar.v1.FreedReply
+	28, // 53: kafila.sidecar.v1.Sidecar.Doctor:output_type -> kafila.sidecar.v1.DoctorReply
+	26, // 54: kafila.sidecar.v1.Sidecar.Generate:output_type -> kafila.sidecar.v1.GenerateReply
+	35, // [35:55] is the sub-list for method output_type
+	15, // [15:35] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_sidecar_proto_init() }
@@ -3392,16 +3565,16 @@ func file_sidecar_proto_init() {
 	file_sidecar_proto_msgTypes[2].OneofWrappers = []any{}
 	file_sidecar_proto_msgTypes[3].OneofWrappers = []any{}
 	file_sidecar_proto_msgTypes[7].OneofWrappers = []any{}
-	file_sidecar_proto_msgTypes[15].OneofWrappers = []any{}
-	file_sidecar_proto_msgTypes[22].OneofWrappers = []any{}
-	file_sidecar_proto_msgTypes[34].OneofWrappers = []any{}
+	file_sidecar_proto_msgTypes[17].OneofWrappers = []any{}
+	file_sidecar_proto_msgTypes[24].OneofWrappers = []any{}
+	file_sidecar_proto_msgTypes[36].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sidecar_proto_rawDesc), len(file_sidecar_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   39,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

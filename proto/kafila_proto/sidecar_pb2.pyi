@@ -33,7 +33,7 @@ class HelloReply(_message.Message):
     def __init__(self, version: _Optional[str] = ..., pid: _Optional[int] = ..., device: _Optional[str] = ..., usable_memory_bytes: _Optional[int] = ...) -> None: ...
 
 class CreateSessionRequest(_message.Message):
-    __slots__ = ("model", "members", "context_tokens", "concurrency", "memory_bytes", "strategy", "objective", "require", "exclude", "rendezvous", "name", "spare_bytes", "quantize_bits", "replanning")
+    __slots__ = ("model", "members", "context_tokens", "concurrency", "memory_bytes", "strategy", "objective", "require", "exclude", "rendezvous", "name", "spare_bytes", "quantize_bits", "no_guesses", "replanning")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -47,6 +47,7 @@ class CreateSessionRequest(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     SPARE_BYTES_FIELD_NUMBER: _ClassVar[int]
     QUANTIZE_BITS_FIELD_NUMBER: _ClassVar[int]
+    NO_GUESSES_FIELD_NUMBER: _ClassVar[int]
     REPLANNING_FIELD_NUMBER: _ClassVar[int]
     model: str
     members: int
@@ -61,8 +62,9 @@ class CreateSessionRequest(_message.Message):
     name: str
     spare_bytes: int
     quantize_bits: int
+    no_guesses: bool
     replanning: str
-    def __init__(self, model: _Optional[str] = ..., members: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., strategy: _Optional[str] = ..., objective: _Optional[str] = ..., require: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., rendezvous: _Optional[str] = ..., name: _Optional[str] = ..., spare_bytes: _Optional[int] = ..., quantize_bits: _Optional[int] = ..., replanning: _Optional[str] = ...) -> None: ...
+    def __init__(self, model: _Optional[str] = ..., members: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., strategy: _Optional[str] = ..., objective: _Optional[str] = ..., require: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., rendezvous: _Optional[str] = ..., name: _Optional[str] = ..., spare_bytes: _Optional[int] = ..., quantize_bits: _Optional[int] = ..., no_guesses: _Optional[bool] = ..., replanning: _Optional[str] = ...) -> None: ...
 
 class OpenSessionRequest(_message.Message):
     __slots__ = ("code", "rendezvous", "name", "memory_bytes", "spare_bytes")
@@ -171,7 +173,7 @@ class ListSessionsReply(_message.Message):
     def __init__(self, sessions: _Optional[_Iterable[_Union[Session, _Mapping]]] = ...) -> None: ...
 
 class Session(_message.Message):
-    __slots__ = ("id", "code", "state", "doing", "failure", "failure_code", "model", "revision", "self", "host", "members_wanted", "context_tokens", "concurrency", "epoch", "members", "stages", "hops", "expected_tokens_per_s", "plan_json", "vehicle", "rendezvous_note", "reserved_memory_bytes", "active_sequences", "last_trace_json", "better_plan", "joining", "notices", "replanning")
+    __slots__ = ("id", "code", "state", "doing", "failure", "failure_code", "model", "revision", "self", "host", "members_wanted", "context_tokens", "concurrency", "epoch", "members", "stages", "hops", "expected_tokens_per_s", "plan_json", "vehicle", "rendezvous_note", "reserved_memory_bytes", "active_sequences", "last_trace_json", "better_plan", "joining", "notices", "replanning", "activity")
     ID_FIELD_NUMBER: _ClassVar[int]
     CODE_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -200,6 +202,7 @@ class Session(_message.Message):
     JOINING_FIELD_NUMBER: _ClassVar[int]
     NOTICES_FIELD_NUMBER: _ClassVar[int]
     REPLANNING_FIELD_NUMBER: _ClassVar[int]
+    ACTIVITY_FIELD_NUMBER: _ClassVar[int]
     id: str
     code: str
     state: str
@@ -228,7 +231,30 @@ class Session(_message.Message):
     joining: str
     notices: _containers.RepeatedScalarFieldContainer[str]
     replanning: str
-    def __init__(self_, id: _Optional[str] = ..., code: _Optional[str] = ..., state: _Optional[str] = ..., doing: _Optional[str] = ..., failure: _Optional[str] = ..., failure_code: _Optional[str] = ..., model: _Optional[str] = ..., revision: _Optional[str] = ..., self: _Optional[str] = ..., host: _Optional[str] = ..., members_wanted: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., stages: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., hops: _Optional[_Iterable[_Union[Hop, _Mapping]]] = ..., expected_tokens_per_s: _Optional[float] = ..., plan_json: _Optional[str] = ..., vehicle: _Optional[_Union[StubModel, _Mapping]] = ..., rendezvous_note: _Optional[str] = ..., reserved_memory_bytes: _Optional[int] = ..., active_sequences: _Optional[int] = ..., last_trace_json: _Optional[str] = ..., better_plan: _Optional[str] = ..., joining: _Optional[str] = ..., notices: _Optional[_Iterable[str]] = ..., replanning: _Optional[str] = ...) -> None: ...
+    activity: Activity
+    def __init__(self_, id: _Optional[str] = ..., code: _Optional[str] = ..., state: _Optional[str] = ..., doing: _Optional[str] = ..., failure: _Optional[str] = ..., failure_code: _Optional[str] = ..., model: _Optional[str] = ..., revision: _Optional[str] = ..., self: _Optional[str] = ..., host: _Optional[str] = ..., members_wanted: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., stages: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., hops: _Optional[_Iterable[_Union[Hop, _Mapping]]] = ..., expected_tokens_per_s: _Optional[float] = ..., plan_json: _Optional[str] = ..., vehicle: _Optional[_Union[StubModel, _Mapping]] = ..., rendezvous_note: _Optional[str] = ..., reserved_memory_bytes: _Optional[int] = ..., active_sequences: _Optional[int] = ..., last_trace_json: _Optional[str] = ..., better_plan: _Optional[str] = ..., joining: _Optional[str] = ..., notices: _Optional[_Iterable[str]] = ..., replanning: _Optional[str] = ..., activity: _Optional[_Union[Activity, _Mapping]] = ...) -> None: ...
+
+class Activity(_message.Message):
+    __slots__ = ("tokens_per_s", "waiting", "answering")
+    TOKENS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    ANSWERING_FIELD_NUMBER: _ClassVar[int]
+    tokens_per_s: float
+    waiting: int
+    answering: _containers.RepeatedCompositeFieldContainer[Answering]
+    def __init__(self, tokens_per_s: _Optional[float] = ..., waiting: _Optional[int] = ..., answering: _Optional[_Iterable[_Union[Answering, _Mapping]]] = ...) -> None: ...
+
+class Answering(_message.Message):
+    __slots__ = ("member", "doing", "prompt_tokens", "answer_tokens")
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    DOING_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    member: str
+    doing: str
+    prompt_tokens: int
+    answer_tokens: int
+    def __init__(self, member: _Optional[str] = ..., doing: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., answer_tokens: _Optional[int] = ...) -> None: ...
 
 class Member(_message.Message):
     __slots__ = ("name", "role", "present", "doing", "usable_memory_bytes", "fetched_bytes", "fetch_total_bytes", "device", "fetch_rate_bytes_per_s", "waits_for", "if_lost", "if_lost_wait_s", "if_lost_missing_bytes")
@@ -391,7 +417,7 @@ class GenerateRequest(_message.Message):
     def __init__(self, session: _Optional[str] = ..., prompt: _Optional[str] = ..., options: _Optional[_Union[Options, _Mapping]] = ..., truncate: _Optional[bool] = ..., shift: _Optional[bool] = ..., format: _Optional[str] = ..., logprobs: _Optional[bool] = ..., top_logprobs: _Optional[int] = ..., images: _Optional[int] = ...) -> None: ...
 
 class Options(_message.Message):
-    __slots__ = ("num_ctx", "num_predict", "num_keep", "temperature", "top_k", "top_p", "min_p", "seed", "repeat_penalty", "repeat_last_n", "presence_penalty", "frequency_penalty", "stop")
+    __slots__ = ("num_ctx", "num_predict", "num_keep", "temperature", "top_k", "top_p", "min_p", "seed", "repeat_penalty", "repeat_last_n", "presence_penalty", "frequency_penalty", "stop", "guesses")
     NUM_CTX_FIELD_NUMBER: _ClassVar[int]
     NUM_PREDICT_FIELD_NUMBER: _ClassVar[int]
     NUM_KEEP_FIELD_NUMBER: _ClassVar[int]
@@ -405,6 +431,7 @@ class Options(_message.Message):
     PRESENCE_PENALTY_FIELD_NUMBER: _ClassVar[int]
     FREQUENCY_PENALTY_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
+    GUESSES_FIELD_NUMBER: _ClassVar[int]
     num_ctx: int
     num_predict: int
     num_keep: int
@@ -418,7 +445,8 @@ class Options(_message.Message):
     presence_penalty: float
     frequency_penalty: float
     stop: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, num_ctx: _Optional[int] = ..., num_predict: _Optional[int] = ..., num_keep: _Optional[int] = ..., temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., seed: _Optional[int] = ..., repeat_penalty: _Optional[float] = ..., repeat_last_n: _Optional[int] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., stop: _Optional[_Iterable[str]] = ...) -> None: ...
+    guesses: int
+    def __init__(self, num_ctx: _Optional[int] = ..., num_predict: _Optional[int] = ..., num_keep: _Optional[int] = ..., temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., seed: _Optional[int] = ..., repeat_penalty: _Optional[float] = ..., repeat_last_n: _Optional[int] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., stop: _Optional[_Iterable[str]] = ..., guesses: _Optional[int] = ...) -> None: ...
 
 class GenerateReply(_message.Message):
     __slots__ = ("text", "done", "done_reason", "prompt_tokens", "prompt_s", "output_tokens", "output_s")

@@ -17,6 +17,7 @@ from typing import Any, cast
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import InvalidInput, NotFound, Unavailable
 from kafila_sidecar.runtime.shard.finite import TokenLayout, check_state
+from kafila_sidecar.runtime.shard.limits import StepLimits
 from kafila_sidecar.runtime.shard.picking import Pick, Picked
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
@@ -87,6 +88,7 @@ class HashShard:
     entry = last = TokenLayout(WIDTH, WIDTH)
     takes_rows = True
     can_rewind = False
+    step_limits = StepLimits()
 
     def __init__(self, start: int, end: int) -> None:
         self.start, self.end = start, end
@@ -114,7 +116,8 @@ class HashShard:
     def absorb(self, sequence: int, state: HiddenState) -> None:
         self.run_blocks(sequence, state)
 
-    def run_rows(self, rows: Sequence[tuple[int, HiddenState]]) -> list[HiddenState]:
+    def run_rows(self, rows: Sequence[tuple[int, HiddenState]], *, has_guesses: bool = False) -> list[HiddenState]:
+        assert not has_guesses
         return [self.run_blocks(*row) for row in rows]
 
     def pick(self, rows: Sequence[Pick]) -> list[Picked]:

@@ -53,7 +53,7 @@ func sessionCommand(heartbeat runE, tellVersion func(*cobra.Command, []string)) 
 	session.Flags().BoolP("version", "v", false, "Show version information")
 	session.AddCommand(
 		createCommand(), joinCommand(), startCommand(), codeCommand(), lockCommand(), unlockCommand(), kickCommand(), replanCommand(),
-		statusCommand(), planCommand(), doctorCommand(), leaveCommand(), listCommand(), modelsCommand(), weightsCommand(),
+		statusCommand(), pageCommand(), planCommand(), doctorCommand(), leaveCommand(), listCommand(), modelsCommand(), weightsCommand(),
 	)
 	for _, command := range session.Commands() {
 		appendVariables(command, sessionVariables)

@@ -12,7 +12,7 @@ from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.runtime.shard.finite import NotFinite
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
-from kafila_sidecar.serving.frames.hop import HopSender, frame_of, state_of
+from kafila_sidecar.serving.frames.hop import HopSender, frame_of, limits_frame, limits_of, state_of
 from kafila_sidecar.serving.frames.wire import Frame, FrameKind, RulesBroken, Timing, decode, most_bytes, sent_by
 from kafila_sidecar.serving.gathering import Gathering, InLine
 from kafila_sidecar.serving.standstill import ModelThread
@@ -150,6 +150,8 @@ class Worker:
                 await self._release(frame, incoming)
             case FrameKind.NOT_FINITE:
                 await self._pass_on(frame, incoming)
+            case FrameKind.STEPS:
+                await self._hop.send(limits_frame(limits_of(frame).least(self._shard.step_limits), epoch=self._epoch))
             case FrameKind.ACTIVATION if frame.sequence not in incoming.ended:
                 await self._put_in_line(frame, arrived, incoming)
 
@@ -239,7 +241,8 @@ class Worker:
         with sent_by(peer):
             for sequence, state in rows:
                 self._shard.check_next(sequence, state)
-        return self._shard.run_rows(rows), self._clock() - began
+        has_guesses = run[0].work.frame.has_guesses  # as in each: they have equally many tokens
+        return self._shard.run_rows(rows, has_guesses=has_guesses), self._clock() - began
 
     def _absorb(self, peer: str, run: Sequence[InLine[Came]]) -> tuple[list[HiddenState | NotFinite], float]:
         """As `_timed`, where nobody wants what is made."""

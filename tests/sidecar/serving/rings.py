@@ -9,6 +9,7 @@ from kafila_sidecar.errors import InvalidInput, KafilaError, NotFound
 from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.finite import NotFinite, TokenLayout, check_state
+from kafila_sidecar.runtime.shard.limits import StepLimits
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
 from kafila_sidecar.serving.frames.hop import SEND_DEADLINE_S, HopSender
@@ -30,6 +31,7 @@ class PlainShard:
 
     def __init__(self) -> None:
         self.can_rewind = True
+        self.step_limits = StepLimits(exact=8, bounded=8, rows=8)
         self.at: dict[int, int] = {}
         self.absorbed: list[int] = []
         self.most_rows = 0  # in one run
@@ -54,7 +56,10 @@ class PlainShard:
         self.at[sequence] = state.position + state.tokens
         return HiddenState(bytes((byte + 1) % 256 for byte in state.payload), state.dtype, state.shape, state.position)
 
-    def run_rows(self, rows: Sequence[tuple[int, HiddenState]]) -> list[HiddenState | NotFinite]:
+    def run_rows(
+        self, rows: Sequence[tuple[int, HiddenState]], *, has_guesses: bool = False
+    ) -> list[HiddenState | NotFinite]:
+        assert not has_guesses or all(state.tokens > 1 for _, state in rows)
         self.most_rows = max(self.most_rows, len(rows))
         return [self._row(*row) for row in rows]
 
@@ -144,6 +149,7 @@ class Round:
             hop=hops[0],
             order=names,
             last=LAYOUT,
+            limits=StepLimits(exact=8, bounded=8, rows=8),
             chunk_tokens=bounds.chunk_tokens,
             decode_deadline_s=decode_deadline_s,
         )

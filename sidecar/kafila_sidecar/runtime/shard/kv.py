@@ -1,9 +1,11 @@
 """The caches of a shard's sequences: made at their first frame, gone at their release. MLX thread only."""
 
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any, Protocol
 
 import mlx.core as mx
+from mlx.utils import tree_map
 
 from kafila_sidecar.errors import InvalidInput, NotFound
 
@@ -59,6 +61,11 @@ class SequenceCache:
         self.position += tokens
         for shadow in self._shadows:
             _count(shadow, tokens)
+
+    def lengthen(self, times: int) -> None:
+        """Repeats what the caches have: a long text without the work, and without sense."""
+        for cache in self._ours:
+            _repeat(cache, times)
 
     def trim_to(self, position: int) -> None:
         """Forgets the tokens from `position` on, which were guesses.
@@ -133,6 +140,10 @@ class Sequences:
         if sequence not in self._caches:
             raise NotFound(f"sequence {sequence} is not known here: it was released or never began")
 
+    def made(self) -> SequenceCache:
+        """Caches of a sequence that is none of the session's."""
+        return SequenceCache(self._make(), self._own)
+
     def position(self, sequence: int) -> int:
         """Tokens taken in so far; 0 for a sequence that hasn't begun."""
         cache = self._caches.get(sequence)
@@ -180,6 +191,20 @@ def kind_of(cache: Any) -> Kind:
     """What tells caches apart for masks: the class, how much it keeps, and the same of what it is made of."""
     parts = tuple(kind_of(part) for part in getattr(cache, "caches", ()))
     return (type(cache).__name__, getattr(cache, "max_size", None), getattr(cache, "chunk_size", None), *parts)
+
+
+def _repeat(cache: Any, times: int) -> None:
+    for part in getattr(cache, "caches", ()):
+        _repeat(part, times)
+    if getattr(cache, "keys", None) is not None:
+        length = cache.offset
+        for name in ("keys", "values"):
+            setattr(cache, name, tree_map(partial(_tiled, length, times), getattr(cache, name)))
+        cache.offset = times * length
+
+
+def _tiled(length: int, times: int, array: mx.array) -> mx.array:
+    return mx.tile(array[..., :length, :], (1, 1, times, 1))
 
 
 def _count(shadow: Any, tokens: int) -> None:

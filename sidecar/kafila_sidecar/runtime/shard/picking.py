@@ -1,5 +1,6 @@
 """What the head does with a state that came back from the last stage: it picks a token, and sends it on its way."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kafila_sidecar.runtime.shard.state import HiddenState
@@ -22,3 +23,24 @@ class Picked:
 
     token: int
     state: HiddenState | None
+
+
+@dataclass(frozen=True, slots=True)
+class Guessed:
+    """state: after the last block, of a token and the guesses that followed it. least_lead: by how much the most likely
+    token has to lead, where the state may differ from that of single steps by rounding."""
+
+    sequence: int
+    state: HiddenState
+    sampler: Sampler
+    guesses: Sequence[int]
+    least_lead: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CameTrue:
+    """The tokens that the sampler picked: guesses that were right, and the one after them, unless `is_undecided`: then
+    that one has to be picked from the state of a single step."""
+
+    tokens: Sequence[int]
+    is_undecided: bool = False

@@ -32,6 +32,7 @@ class PreparedRequest:
     """A request that may be answered. What the sampler, the text and the stop strings have seen is kept in them.
 
     request: as it was asked. prompt: its ids. ends: the ids that end an answer. began: seconds on the head's clock.
+    guesses: the most that a step may have, where the request says.
     """
 
     request: pb.GenerateRequest
@@ -43,6 +44,7 @@ class PreparedRequest:
     framer: Framer
     ends: frozenset[int]
     began: float
+    guesses: int | None = None
 
 
 class SessionText(Protocol):
@@ -95,6 +97,7 @@ class Intake:
             framer=Framer(framed=framed),
             ends=vocabulary.eos_ids,
             began=began,
+            guesses=request.options.guesses if request.options.HasField("guesses") else None,
         )
 
     def close(self) -> None:

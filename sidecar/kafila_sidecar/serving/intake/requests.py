@@ -67,6 +67,16 @@ class Generation:
         length = len(self.answer) + 1
         return bool(self.asked.limits.reason_to_stop(len(self.asked.prompt) + length, length))
 
+    @property
+    def left(self) -> int:
+        """How many tokens the answer may yet get."""
+        return self.asked.limits.left(self.length, len(self.answer))
+
+    @property
+    def length(self) -> int:
+        """Of prompt and answer so far, in tokens."""
+        return len(self.asked.prompt) + len(self.answer)
+
     async def replay(self, answer: Sequence[int]) -> None:
         """Takes in what was told before: sampler, text and stop strings are then as if it had been picked here. Others
         have their turns meanwhile."""
@@ -88,6 +98,13 @@ class Generation:
         if text:
             self._tell(pb.GenerateReply(text=text))
         return not self.is_over
+
+    def take_all(self, tokens: Sequence[int]) -> int:
+        """Adds tokens one after another, as long as another one is wanted; how many those were."""
+        for taken, token in enumerate(tokens, 1):
+            if not self.take(token):
+                return taken
+        return len(tokens)
 
     def finish(self, done: pb.GenerateReply) -> str:
         """Tells what was held back, with `done`, which gets the reason too; "stop" or "length"."""
@@ -155,6 +172,11 @@ class RequestTable:
     def former(self, question: Question) -> Generation | None:
         """The run that a question has here already."""
         return self._latest.get(question.key)
+
+    @property
+    def unfinished(self) -> Sequence[Generation]:
+        """Those that want a further token, the oldest first."""
+        return [generation for generation in self._generations.values() if not generation.is_over]
 
     def remove(self, generation: Generation) -> None:
         self._generations.pop(generation.number, None)
