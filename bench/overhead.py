@@ -60,6 +60,10 @@ class FreeShard:
     def run_rows(self, rows: Sequence[tuple[int, HiddenState]], *, has_guesses: bool = False) -> list[HiddenState]:
         return [state for _, state in rows]
 
+    def build_step(self, sequence: int, like: HiddenState) -> None: ...
+
+    def build_pick(self, row: Pick) -> None: ...
+
     def absorb(self, sequence: int, state: HiddenState) -> None: ...
 
     def release(self, sequence: int) -> None:

@@ -128,7 +128,7 @@ class Engine:
     def _begin(self, generation: Generation, question: Question) -> None:
         self._ring.check()
         number = generation.number
-        self._scheduler.add(number, has_begun=question.has_begun)
+        self._scheduler.add(number, asker=question.asker, has_begun=question.has_begun)
         self._turns[number] = asyncio.get_running_loop().create_future()
         trace = RequestTrace(
             self._proposal,
@@ -266,11 +266,13 @@ class Engine:
         """A token's state once round the ring, and the token that follows it. began: seconds on this clock. before:
         what the head took to make the state, where no circuit has counted it yet."""
         generation = run.generation
+        if self._ring.has_others:
+            coming = Pick(run.number, state, generation.asked.sampler, self._goes_on(run))
+            asyncio.get_running_loop().call_soon(self._work.expect, coming)  # once the state is on its way
         with _resumable():
             back = await self._ring.go_round(run.number, state, is_prompt=is_prompt)
-        guesses_next = run.guesser.paying(self._most_guesses(run, generation.left - 1), self._cost) > 0
-        goes_on = not generation.is_last and not guesses_next
-        picked, spent = await self._work.pick(Pick(run.number, back.state, generation.asked.sampler, goes_on))
+        pick = Pick(run.number, back.state, generation.asked.sampler, self._goes_on(run))
+        picked, spent = await self._work.pick(pick)
         if not is_prompt:
             self._pace.ran_step(spent.compute_s)
         circuit = _circuit(state, back, [spent] if before is None else [before, spent], monotonic() - began)
@@ -306,6 +308,12 @@ class Engine:
             self._circuit_s.took(1 + circuit.guesses, circuit.circuit_s)
         if max(circuit.rows) == 1:
             self._busiest_s.took(1 + circuit.guesses, max(circuit.compute_s))
+
+    def _goes_on(self, run: "_Run") -> bool:
+        """Whether the next token's state goes round by itself: it is not the last, and no guesses come with it."""
+        generation = run.generation
+        guesses_next = run.guesser.paying(self._most_guesses(run, generation.left - 1), self._cost) > 0
+        return not generation.is_last and not guesses_next
 
     def _most_guesses(self, run: "_Run", left: int) -> int:
         """In a step, of a request whose answer may get so many tokens yet."""

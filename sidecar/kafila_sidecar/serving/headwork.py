@@ -87,6 +87,10 @@ class HeadWork:
         assert isinstance(done, Picked)
         return done, spent
 
+    def expect(self, pick: Pick) -> None:
+        """Prepares `pick` while the sequence's state, which will be like the pick's, is on its way."""
+        self._mlx.when_idle(self._shard.build_pick, pick)
+
     async def step(self, step: GuessStep) -> tuple[HiddenState, Spent]:
         """A token and guesses, embedded and run through our blocks.
 
@@ -114,7 +118,7 @@ class HeadWork:
         self.running -= 1
         for one in self._line.drop(sequence):
             one.work.done.cancel()
-        await self._mlx.run(self._shard.release, sequence)
+        await self._mlx.start(self._shard.release, sequence)
 
     async def _ask(self, work: Work, tokens: int) -> tuple[Done, Spent]:
         """Picks run together; of all else a run has one."""
@@ -136,7 +140,7 @@ class HeadWork:
         """One run; whatever goes wrong in it is told to those who are in it."""
         made: Sequence[Done | Exception]
         try:
-            made, compute_s = await self._mlx.run(_timed, lambda: self._made([one.work for one in run]))
+            made, compute_s = await self._mlx.start(_timed, lambda: self._made([one.work for one in run]))
         except Exception as error:  # noqa: BLE001  # those who asked raise it
             made, compute_s = [error] * len(run), 0.0
         now = monotonic()

@@ -80,6 +80,11 @@ class Ring:
             hop.broken = self._interrupted
 
     @property
+    def has_others(self) -> bool:
+        """Whether the head is not the only stage."""
+        return self._hop is not None
+
+    @property
     def step_limits(self) -> StepLimits:
         """Of steps with several tokens: what holds of all stages, and none before all have said theirs."""
         return self._told_limits or StepLimits()
