@@ -195,6 +195,7 @@ type CreateSessionRequest struct {
 	SpareBytes    *uint64                `protobuf:"varint,31,opt,name=spare_bytes,json=spareBytes,proto3,oneof" json:"spare_bytes,omitempty"`   // the most this machine fetches beyond its part, for the loss of others; 0: nothing;
 	// absent: KAFILA_SPARE, else a tenth of the free disk
 	QuantizeBits  uint32 `protobuf:"varint,30,opt,name=quantize_bits,json=quantizeBits,proto3" json:"quantize_bits,omitempty"` // 4 or 8: each member packs its own blocks of a 16-bit checkpoint while loading; 0: as they are
+	NoGuesses     bool   `protobuf:"varint,40,opt,name=no_guesses,json=noGuesses,proto3" json:"no_guesses,omitempty"`          // one token a circuit, whatever a request says
 	Replanning    string `protobuf:"bytes,32,opt,name=replanning,proto3" json:"replanning,omitempty"`                          // what is done with a better plan: "auto" (default), "ask", "never"
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -319,6 +320,13 @@ func (x *CreateSessionRequest) GetQuantizeBits() uint32 {
 		return x.QuantizeBits
 	}
 	return 0
+}
+
+func (x *CreateSessionRequest) GetNoGuesses() bool {
+	if x != nil {
+		return x.NoGuesses
+	}
+	return false
 }
 
 func (x *CreateSessionRequest) GetReplanning() string {
@@ -2229,6 +2237,7 @@ type Options struct {
 	PresencePenalty  *float32               `protobuf:"fixed32,11,opt,name=presence_penalty,json=presencePenalty,proto3,oneof" json:"presence_penalty,omitempty"`
 	FrequencyPenalty *float32               `protobuf:"fixed32,12,opt,name=frequency_penalty,json=frequencyPenalty,proto3,oneof" json:"frequency_penalty,omitempty"`
 	Stop             []string               `protobuf:"bytes,13,rep,name=stop,proto3" json:"stop,omitempty"`
+	Guesses          *uint32                `protobuf:"varint,40,opt,name=guesses,proto3,oneof" json:"guesses,omitempty"` // tokens guessed a step, at most; 0: none
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -2352,6 +2361,13 @@ func (x *Options) GetStop() []string {
 		return x.Stop
 	}
 	return nil
+}
+
+func (x *Options) GetGuesses() uint32 {
+	if x != nil && x.Guesses != nil {
+		return *x.Guesses
+	}
+	return 0
 }
 
 type GenerateReply struct {
@@ -3302,7 +3318,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\rR\x03pid\x12\x16\n" +
 	"\x06device\x18\x03 \x01(\tR\x06device\x12.\n" +
-	"\x13usable_memory_bytes\x18\x04 \x01(\x04R\x11usableMemoryBytes\"\xcf\x03\n" +
+	"\x13usable_memory_bytes\x18\x04 \x01(\x04R\x11usableMemoryBytes\"\xee\x03\n" +
 	"\x14CreateSessionRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x18\n" +
 	"\amembers\x18\x02 \x01(\rR\amembers\x12%\n" +
@@ -3320,7 +3336,9 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x04name\x18\v \x01(\tR\x04name\x12$\n" +
 	"\vspare_bytes\x18\x1f \x01(\x04H\x00R\n" +
 	"spareBytes\x88\x01\x01\x12#\n" +
-	"\rquantize_bits\x18\x1e \x01(\rR\fquantizeBits\x12\x1e\n" +
+	"\rquantize_bits\x18\x1e \x01(\rR\fquantizeBits\x12\x1d\n" +
+	"\n" +
+	"no_guesses\x18( \x01(\bR\tnoGuesses\x12\x1e\n" +
 	"\n" +
 	"replanning\x18  \x01(\tR\n" +
 	"replanningB\x0e\n" +
@@ -3516,7 +3534,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"\acontext\x18= \x03(\x05R\acontext\x12#\n" +
 	"\rtells_context\x18> \x01(\bR\ftellsContext\x12\x14\n" +
 	"\x05begun\x18@ \x01(\bR\x05begun\x12\x16\n" +
-	"\x06suffix\x18? \x01(\tR\x06suffix\"\xf6\x04\n" +
+	"\x06suffix\x18? \x01(\tR\x06suffix\"\xa1\x05\n" +
 	"\aOptions\x12\x1c\n" +
 	"\anum_ctx\x18\x01 \x01(\x05H\x00R\x06numCtx\x88\x01\x01\x12$\n" +
 	"\vnum_predict\x18\x02 \x01(\x05H\x01R\n" +
@@ -3533,7 +3551,8 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x10presence_penalty\x18\v \x01(\x02H\n" +
 	"R\x0fpresencePenalty\x88\x01\x01\x120\n" +
 	"\x11frequency_penalty\x18\f \x01(\x02H\vR\x10frequencyPenalty\x88\x01\x01\x12\x12\n" +
-	"\x04stop\x18\r \x03(\tR\x04stopB\n" +
+	"\x04stop\x18\r \x03(\tR\x04stop\x12\x1d\n" +
+	"\aguesses\x18( \x01(\rH\fR\aguesses\x88\x01\x01B\n" +
 	"\n" +
 	"\b_num_ctxB\x0e\n" +
 	"\f_num_predictB\v\n" +
@@ -3546,7 +3565,9 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x0f_repeat_penaltyB\x10\n" +
 	"\x0e_repeat_last_nB\x13\n" +
 	"\x11_presence_penaltyB\x14\n" +
-	"\x12_frequency_penalty\"\xce\x02\n" +
+	"\x12_frequency_penaltyB\n" +
+	"\n" +
+	"\b_guesses\"\xce\x02\n" +
 	"\rGenerateReply\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x12\n" +
 	"\x04done\x18\x02 \x01(\bR\x04done\x12>\n" +

@@ -245,7 +245,7 @@ class AdmittedBody(_message.Message):
     def __init__(self, name: _Optional[str] = ..., key: _Optional[bytes] = ..., log: _Optional[_Iterable[_Union[SignedEntry, _Mapping]]] = ...) -> None: ...
 
 class SessionTerms(_message.Message):
-    __slots__ = ("model", "revision", "members_wanted", "context_tokens", "concurrency", "strategy", "objective", "require", "exclude", "weight_bytes", "rendezvous_at_host", "folder", "describing_bytes", "quantization", "quantize_bits", "replanning")
+    __slots__ = ("model", "revision", "members_wanted", "context_tokens", "concurrency", "strategy", "objective", "require", "exclude", "weight_bytes", "rendezvous_at_host", "folder", "describing_bytes", "quantization", "quantize_bits", "replanning", "no_guesses")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_WANTED_FIELD_NUMBER: _ClassVar[int]
@@ -262,6 +262,7 @@ class SessionTerms(_message.Message):
     QUANTIZATION_FIELD_NUMBER: _ClassVar[int]
     QUANTIZE_BITS_FIELD_NUMBER: _ClassVar[int]
     REPLANNING_FIELD_NUMBER: _ClassVar[int]
+    NO_GUESSES_FIELD_NUMBER: _ClassVar[int]
     model: str
     revision: str
     members_wanted: int
@@ -278,7 +279,8 @@ class SessionTerms(_message.Message):
     quantization: str
     quantize_bits: int
     replanning: str
-    def __init__(self, model: _Optional[str] = ..., revision: _Optional[str] = ..., members_wanted: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., strategy: _Optional[str] = ..., objective: _Optional[str] = ..., require: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., weight_bytes: _Optional[int] = ..., rendezvous_at_host: _Optional[bool] = ..., folder: _Optional[bool] = ..., describing_bytes: _Optional[int] = ..., quantization: _Optional[str] = ..., quantize_bits: _Optional[int] = ..., replanning: _Optional[str] = ...) -> None: ...
+    no_guesses: bool
+    def __init__(self, model: _Optional[str] = ..., revision: _Optional[str] = ..., members_wanted: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., strategy: _Optional[str] = ..., objective: _Optional[str] = ..., require: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., weight_bytes: _Optional[int] = ..., rendezvous_at_host: _Optional[bool] = ..., folder: _Optional[bool] = ..., describing_bytes: _Optional[int] = ..., quantization: _Optional[str] = ..., quantize_bits: _Optional[int] = ..., replanning: _Optional[str] = ..., no_guesses: _Optional[bool] = ...) -> None: ...
 
 class LogEntry(_message.Message):
     __slots__ = ("index", "previous", "session", "founded", "admitted", "removed", "taken_over", "locked", "returned", "replanning")

@@ -33,7 +33,7 @@ class HelloReply(_message.Message):
     def __init__(self, version: _Optional[str] = ..., pid: _Optional[int] = ..., device: _Optional[str] = ..., usable_memory_bytes: _Optional[int] = ...) -> None: ...
 
 class CreateSessionRequest(_message.Message):
-    __slots__ = ("model", "members", "context_tokens", "concurrency", "memory_bytes", "strategy", "objective", "require", "exclude", "rendezvous", "name", "spare_bytes", "quantize_bits", "replanning")
+    __slots__ = ("model", "members", "context_tokens", "concurrency", "memory_bytes", "strategy", "objective", "require", "exclude", "rendezvous", "name", "spare_bytes", "quantize_bits", "no_guesses", "replanning")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -47,6 +47,7 @@ class CreateSessionRequest(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     SPARE_BYTES_FIELD_NUMBER: _ClassVar[int]
     QUANTIZE_BITS_FIELD_NUMBER: _ClassVar[int]
+    NO_GUESSES_FIELD_NUMBER: _ClassVar[int]
     REPLANNING_FIELD_NUMBER: _ClassVar[int]
     model: str
     members: int
@@ -61,8 +62,9 @@ class CreateSessionRequest(_message.Message):
     name: str
     spare_bytes: int
     quantize_bits: int
+    no_guesses: bool
     replanning: str
-    def __init__(self, model: _Optional[str] = ..., members: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., strategy: _Optional[str] = ..., objective: _Optional[str] = ..., require: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., rendezvous: _Optional[str] = ..., name: _Optional[str] = ..., spare_bytes: _Optional[int] = ..., quantize_bits: _Optional[int] = ..., replanning: _Optional[str] = ...) -> None: ...
+    def __init__(self, model: _Optional[str] = ..., members: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., strategy: _Optional[str] = ..., objective: _Optional[str] = ..., require: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., rendezvous: _Optional[str] = ..., name: _Optional[str] = ..., spare_bytes: _Optional[int] = ..., quantize_bits: _Optional[int] = ..., no_guesses: _Optional[bool] = ..., replanning: _Optional[str] = ...) -> None: ...
 
 class OpenSessionRequest(_message.Message):
     __slots__ = ("code", "rendezvous", "name", "memory_bytes", "spare_bytes")
@@ -452,7 +454,7 @@ class GenerateRequest(_message.Message):
     def __init__(self, session: _Optional[str] = ..., prompt: _Optional[str] = ..., options: _Optional[_Union[Options, _Mapping]] = ..., truncate: _Optional[bool] = ..., shift: _Optional[bool] = ..., format: _Optional[str] = ..., logprobs: _Optional[bool] = ..., top_logprobs: _Optional[int] = ..., images: _Optional[int] = ..., strict: _Optional[bool] = ..., tools: _Optional[bool] = ..., plain: _Optional[bool] = ..., context: _Optional[_Iterable[int]] = ..., tells_context: _Optional[bool] = ..., begun: _Optional[bool] = ..., suffix: _Optional[str] = ...) -> None: ...
 
 class Options(_message.Message):
-    __slots__ = ("num_ctx", "num_predict", "num_keep", "temperature", "top_k", "top_p", "min_p", "seed", "repeat_penalty", "repeat_last_n", "presence_penalty", "frequency_penalty", "stop")
+    __slots__ = ("num_ctx", "num_predict", "num_keep", "temperature", "top_k", "top_p", "min_p", "seed", "repeat_penalty", "repeat_last_n", "presence_penalty", "frequency_penalty", "stop", "guesses")
     NUM_CTX_FIELD_NUMBER: _ClassVar[int]
     NUM_PREDICT_FIELD_NUMBER: _ClassVar[int]
     NUM_KEEP_FIELD_NUMBER: _ClassVar[int]
@@ -466,6 +468,7 @@ class Options(_message.Message):
     PRESENCE_PENALTY_FIELD_NUMBER: _ClassVar[int]
     FREQUENCY_PENALTY_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
+    GUESSES_FIELD_NUMBER: _ClassVar[int]
     num_ctx: int
     num_predict: int
     num_keep: int
@@ -479,7 +482,8 @@ class Options(_message.Message):
     presence_penalty: float
     frequency_penalty: float
     stop: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, num_ctx: _Optional[int] = ..., num_predict: _Optional[int] = ..., num_keep: _Optional[int] = ..., temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., seed: _Optional[int] = ..., repeat_penalty: _Optional[float] = ..., repeat_last_n: _Optional[int] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., stop: _Optional[_Iterable[str]] = ...) -> None: ...
+    guesses: int
+    def __init__(self, num_ctx: _Optional[int] = ..., num_predict: _Optional[int] = ..., num_keep: _Optional[int] = ..., temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., seed: _Optional[int] = ..., repeat_penalty: _Optional[float] = ..., repeat_last_n: _Optional[int] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., stop: _Optional[_Iterable[str]] = ..., guesses: _Optional[int] = ...) -> None: ...
 
 class GenerateReply(_message.Message):
     __slots__ = ("text", "done", "done_reason", "prompt_tokens", "prompt_s", "output_tokens", "output_s", "logprobs", "context")

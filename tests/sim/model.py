@@ -211,10 +211,15 @@ class SimThread:
         self._free_at = 0.0
 
     async def run(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        return await self.start(call, *arguments, **named)
+
+    def when_idle(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> None: ...
+
+    def start(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> "asyncio.Future[Any]":
         self._free_at = max(self._free_at, self._loop.now) + self._cost_s(call, arguments)
         outcome = self._loop.create_future()
         self._loop.call_at(self._free_at, self._do, outcome, call, arguments, named)
-        return await outcome
+        return outcome
 
     def _do(self, outcome: "asyncio.Future[Any]", call: Any, arguments: Any, named: Any) -> None:
         if outcome.cancelled():

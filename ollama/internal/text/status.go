@@ -172,9 +172,15 @@ func speed(s *pb.Session, p *plan) string {
 	var trace struct {
 		TokensPerS float64 `json:"tokens_per_s"`
 		TTFTS      float64 `json:"ttft_s"`
+		PerToken   float64 `json:"circuits_per_token"`
+		Guesses    int     `json:"guesses"`
+		Right      int     `json:"guesses_right"`
 	}
 	if json.Unmarshal([]byte(s.LastTraceJson), &trace) == nil && trace.TokensPerS > 0 {
 		text += fmt.Sprintf("\nLast answer: %.1f tokens/s, first token after %.2f s", trace.TokensPerS, trace.TTFTS)
+		if trace.Guesses > 0 {
+			text += fmt.Sprintf(", %.2f times round the ring for a token: %d of %d guesses were right", trace.PerToken, trace.Right, trace.Guesses)
+		}
 	}
 	return text
 }

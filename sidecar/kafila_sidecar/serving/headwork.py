@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TypeVar
 
 from kafila_sidecar.runtime.shard.finite import NotFinite
-from kafila_sidecar.runtime.shard.picking import Check, Checked, Pick, Picked
+from kafila_sidecar.runtime.shard.picking import CameTrue, Guessed, Pick, Picked
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
 from kafila_sidecar.serving.gathering import Gathering, InLine
@@ -37,7 +37,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class GuessStep:
     """A token at `position`, and guesses of what follows it; what the sequence has from there on was guessed too."""
 
     sequence: int
@@ -45,8 +45,8 @@ class Step:
     tokens: Sequence[int]
 
 
-Work = Chunk | Step | Check | Pick
-Done = HiddenState | Checked | Picked
+Work = Chunk | GuessStep | Guessed | Pick
+Done = HiddenState | CameTrue | Picked
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,11 @@ class HeadWork:
         assert isinstance(done, Picked)
         return done, spent
 
-    async def step(self, step: Step) -> tuple[HiddenState, Spent]:
+    def expect(self, pick: Pick) -> None:
+        """Prepares `pick` while the sequence's state, which will be like the pick's, is on its way."""
+        self._mlx.when_idle(self._shard.build_pick, pick)
+
+    async def step(self, step: GuessStep) -> tuple[HiddenState, Spent]:
         """A token and guesses, embedded and run through our blocks.
 
         Raises: NotFinite when our blocks make NaN or infinity of them.
@@ -96,13 +100,13 @@ class HeadWork:
         assert isinstance(done, HiddenState)
         return done, spent
 
-    async def check(self, check: Check) -> tuple[Checked, Spent]:
+    async def check(self, check: Guessed) -> tuple[CameTrue, Spent]:
         """Which guesses were right, and the token after them.
 
         Raises: NotFinite for scores among which there is no choice.
         """
         done, spent = await self._ask(check, 1 + len(check.guesses))
-        assert isinstance(done, Checked)
+        assert isinstance(done, CameTrue)
         return done, spent
 
     def enter(self) -> None:
@@ -114,7 +118,7 @@ class HeadWork:
         self.running -= 1
         for one in self._line.drop(sequence):
             one.work.done.cancel()
-        await self._mlx.run(self._shard.release, sequence)
+        await self._mlx.start(self._shard.release, sequence)
 
     async def _ask(self, work: Work, tokens: int) -> tuple[Done, Spent]:
         """Picks run together; of all else a run has one."""
@@ -136,7 +140,7 @@ class HeadWork:
         """One run; whatever goes wrong in it is told to those who are in it."""
         made: Sequence[Done | Exception]
         try:
-            made, compute_s = await self._mlx.run(_timed, lambda: self._made([one.work for one in run]))
+            made, compute_s = await self._mlx.start(_timed, lambda: self._made([one.work for one in run]))
         except Exception as error:  # noqa: BLE001  # those who asked raise it
             made, compute_s = [error] * len(run), 0.0
         now = monotonic()
@@ -161,9 +165,9 @@ class HeadWork:
         match work:
             case Chunk(sequence, tokens):
                 return self._shard.embed_and_blocks(sequence, tokens)
-            case Step(sequence, position, tokens):
+            case GuessStep(sequence, position, tokens):
                 return self._shard.step(sequence, position, tokens)
-            case Check():
+            case Guessed():
                 return self._shard.check_guesses(work)
         raise TypeError(f"{work} is no work that is done alone")
 

@@ -13,7 +13,7 @@ from kafila_sidecar.errors import InvalidInput, KafilaError, TimedOut, Unavailab
 from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.runtime.shard.finite import NotFinite, TokenLayout, check_state
 from kafila_sidecar.runtime.shard.limits import StepLimits
-from kafila_sidecar.runtime.shard.state import HiddenState
+from kafila_sidecar.runtime.shard.state import ITEM_BYTES, HiddenState
 from kafila_sidecar.serving.frames.hop import HopSender, frame_of, limits_frame, limits_of, state_of
 from kafila_sidecar.serving.frames.wire import Frame, FrameKind, Timing, decode, most_bytes, sent_by
 
@@ -80,9 +80,19 @@ class Ring:
             hop.broken = self._interrupted
 
     @property
+    def has_others(self) -> bool:
+        """Whether the head is not the only stage."""
+        return self._hop is not None
+
+    @property
     def step_limits(self) -> StepLimits:
         """Of steps with several tokens: what holds of all stages, and none before all have said theirs."""
         return self._told_limits or StepLimits()
+
+    @property
+    def token_bytes(self) -> int:
+        """Of one token's state on the wire, at most."""
+        return self._last.width * max(ITEM_BYTES.values())
 
     async def learn_step_limits(self) -> None:
         """Asks the other stages, unless they have told or are being asked. What breaks is told to who sends next."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from kafila_sidecar.errors import InvalidInput, KafilaError, NotFound
@@ -72,6 +73,8 @@ class PlainShard:
         self.run_blocks(sequence, state)
         self.absorbed.append(sequence)
 
+    def build_step(self, sequence: int, like: HiddenState) -> None: ...
+
     def release(self, sequence: int) -> None:
         self.at.pop(sequence, None)
 
@@ -79,9 +82,20 @@ class PlainShard:
 class PlainThread:
     """Calls run in order, each a turn of the loop later."""
 
-    async def run(self, call: Callable[..., T], *arguments: Any, **named: Any) -> T:
-        await asyncio.sleep(0)
-        return call(*arguments, **named)
+    def start(self, call: Callable[..., T], *arguments: Any, **named: Any) -> "asyncio.Future[T]":
+        outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(self._answer, outcome, partial(call, *arguments, **named))
+        return outcome
+
+    def when_idle(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> None: ...
+
+    def _answer(self, outcome: "asyncio.Future[T]", call: Callable[[], T]) -> None:
+        if outcome.cancelled():
+            return
+        try:
+            outcome.set_result(call())
+        except Exception as error:  # noqa: BLE001  # the caller gets it
+            outcome.set_exception(error)
 
 
 def at_most_three(users: int) -> int:
@@ -135,6 +149,7 @@ class Round:
             hop=hops[0],
             order=names,
             last=LAYOUT,
+            limits=StepLimits(exact=8, bounded=8, rows=8),
             chunk_tokens=bounds.chunk_tokens,
             decode_deadline_s=decode_deadline_s,
         )

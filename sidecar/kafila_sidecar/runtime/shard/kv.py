@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import mlx.core as mx
 from mlx.utils import tree_map
@@ -11,7 +11,16 @@ from kafila_sidecar.errors import InvalidInput, NotFound
 
 Make = Callable[[], list[Any]]
 Kind = tuple[Any, ...]
+Saved = list[tuple[Any, dict[str, Any]]]
 REWINDABLE = frozenset({"KVCache", "QuantizedKVCache", "ConcatenateKVCache"})
+
+
+class Undoable(Protocol):
+    """What was built over a sequence's caches and not evaluated yet; see `ahead.Ahead`."""
+
+    wants: object
+
+    def undo(self) -> None: ...
 
 
 class SequenceCache:
@@ -29,6 +38,23 @@ class SequenceCache:
         self.slots: list[Any] = [cache if slot in own else first[kind_of(cache)] for slot, cache in enumerate(made)]
         kinds = {kind_of(cache) for cache in self._ours}
         self._shadows = [cache for kind, cache in first.items() if kind not in kinds]
+        self.ahead: Undoable | None = None  # the step at `position`, if it was built already
+
+    def drop_ahead(self) -> None:
+        """What was built ahead is not what comes."""
+        if self.ahead is not None:
+            self.ahead.undo()
+            self.ahead = None
+
+    def saved(self) -> Saved:
+        """All that `restore` needs to undo a step that was built and not evaluated. While this is kept, evaluating the
+        step would copy what it changes."""
+        return [(part, _kept(vars(part))) for cache in self._ours for part in parts_of(cache)]
+
+    def restore(self, saved: Saved) -> None:
+        """Undoes what was built since."""
+        for part, fields in saved:
+            part.__dict__.update(fields)
 
     def advance(self, tokens: int) -> None:
         """Counts tokens whose frame has gone through our blocks."""
@@ -83,6 +109,7 @@ class Sequences:
             if position != 0:
                 raise NotFound(f"sequence {sequence} is not known here, yet its frame is at position {position}")
             cache = self._caches[sequence] = SequenceCache(self._make(), self._own)
+        cache.drop_ahead()
         if 0 < position < cache.position:
             cache.trim_to(position)
         if cache.position != position:
@@ -92,7 +119,21 @@ class Sequences:
     def next(self, sequence: int) -> SequenceCache:
         """The caches of a sequence where it stands; raises as `check`."""
         self.check(sequence)
-        return self._caches[sequence]
+        cache = self._caches[sequence]
+        cache.drop_ahead()
+        return cache
+
+    def begun(self, sequence: int) -> SequenceCache | None:
+        """The caches of a sequence where it stands; None when it isn't here any more."""
+        return self.next(sequence) if sequence in self._caches else None
+
+    def ahead(self, sequence: int, position: int, wants: object) -> Any:
+        """What was built of a sequence's step at this position, if it is this that is wanted; else None."""
+        cache = self._caches.get(sequence)
+        if cache is None or cache.ahead is None or (cache.position, cache.ahead.wants) != (position, wants):
+            return None
+        ahead, cache.ahead = cache.ahead, None
+        return ahead
 
     def check(self, sequence: int) -> None:
         """Raises: NotFound for a sequence that was released or never began."""
@@ -119,6 +160,23 @@ class Sequences:
 
     def __len__(self) -> int:
         return len(self._caches)
+
+
+def parts_of(cache: Any) -> list[Any]:
+    """A cache, and those that it is made of."""
+    return [cache, *(part for one in getattr(cache, "caches", ()) for part in parts_of(one))]
+
+
+def _kept(value: Any) -> Any:
+    """The same value, for which what is later put into its arrays and lists makes no difference."""
+    match value:
+        case mx.array():
+            return value[...] if value.ndim else value
+        case list() | tuple():
+            return type(value)(_kept(one) for one in value)
+        case dict():
+            return {name: _kept(one) for name, one in value.items()}
+    return value
 
 
 def can_rewind(cache: Any) -> bool:

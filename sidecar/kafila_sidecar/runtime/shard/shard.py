@@ -5,6 +5,7 @@ its types; MLX comes in with `Shard.load`, on its thread.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -14,7 +15,7 @@ from kafila_sidecar.models.anatomy import Headers
 from kafila_sidecar.models.family import Together
 from kafila_sidecar.runtime.shard.finite import NotFinite, check_state, flaw_of_logits, flaw_of_state
 from kafila_sidecar.runtime.shard.limits import StepLimits
-from kafila_sidecar.runtime.shard.picking import Check, Checked, Pick, Picked
+from kafila_sidecar.runtime.shard.picking import CameTrue, Guessed, Pick, Picked, Scores
 from kafila_sidecar.runtime.shard.state import HiddenState
 
 if TYPE_CHECKING:
@@ -232,17 +233,19 @@ class Shard:
         """The logits [B, V] that follow the last token of each sequence's state, evaluated."""
         import mlx.core as mx
 
-        logits = self._logits(rows)
-        mx.eval(logits)
-        return logits
-
-    def _logits(self, rows: Sequence[tuple[int, HiddenState]]) -> "mx.array":
         from kafila_sidecar.runtime.shard.arrays import unpack
-        from kafila_sidecar.runtime.shard.carried import stacked
 
         for sequence, _ in rows:
             self._sequences.check(sequence)
-        last = [self._last.parted(unpack(state)).last_token() for _, state in rows]
+        logits = self._logits([self._last.parted(unpack(state)) for _, state in rows])
+        mx.eval(logits)
+        return logits
+
+    def _logits(self, rows: "Sequence[Carried]") -> "mx.array":
+        """[B, V] after the last token of each."""
+        from kafila_sidecar.runtime.shard.carried import stacked
+
+        last = [row.last_token() for row in rows]
         logits: mx.array = self._passage.of_head(last[0] if len(last) == 1 else stacked(last))[:, -1]
         return logits
 
@@ -254,47 +257,55 @@ class Shard:
         """
         import mlx.core as mx
 
-        from kafila_sidecar.runtime.shard.arrays import as_raw, dtype_name, parted_rows, raw_of
-        from kafila_sidecar.runtime.shard.rows import joined_slots
-        from kafila_sidecar.runtime.shard.scores import Scores
+        from kafila_sidecar.runtime.shard.arrays import parted_rows, raw_of, unpack
 
-        logits = self._logits([(row.sequence, row.state) for row in rows])
-        tokens = [row.sampler.choose(logits[at], allowed=row.allowed) for at, row in enumerate(rows)]
-        scores = [
-            None if row.top is None else Scores(row.sampler.of_tokens(logits[at]), tokens[at], row.top)
-            for at, row in enumerate(rows)
-        ]
-        is_choice = mx.isfinite(mx.max(logits, axis=-1)) & ~mx.any(mx.isnan(logits), axis=-1)
+        graph = self._picking_ahead(rows) or self._picking(rows, [self._last.parted(unpack(row.state)) for row in rows])
+        mx.eval(
+            graph.is_choice, *graph.tokens, *graph.left, *(part for one in graph.scores if one for part in one.arrays)
+        )
         going = [at for at, row in enumerate(rows) if row.goes_on]
         states: list[HiddenState] = []
-        if going:
-            caches = [self._sequences.next(rows[at].sequence) for at in going]
-            ids = mx.stack([tokens[at] for at in going])[:, None].astype(mx.int32)
-            hidden = self._exit.joined(self._passage.of_tokens(ids, joined_slots(caches)))
-            raw = as_raw(hidden)
-            mx.eval(raw, is_choice, *tokens, *(part for one in scores if one for part in one.arrays))
-            states = parted_rows(raw, dtype_name(hidden), [cache.position for cache in caches])
-            for cache in caches:
-                cache.advance(1)
-        mx.eval(is_choice, *tokens, *(part for one in scores if one for part in one.arrays))
+        for raw in graph.left:
+            states = parted_rows(raw, graph.dtype, [cache.position for cache in graph.caches])
+        for cache in graph.caches:
+            cache.advance(1)
         after: dict[int, HiddenState] = dict(zip(going, states, strict=True))
         picked: list[Picked | NotFinite] = []
-        choices: Any = is_choice.tolist()
-        for at, (row, chosen) in enumerate(zip(rows, tokens, strict=True)):
+        choices: Any = graph.is_choice.tolist()
+        for at, (row, chosen) in enumerate(zip(rows, graph.tokens, strict=True)):
             if not choices[at]:
-                wrong = flaw_of_logits(*raw_of(logits[at]))
+                wrong = flaw_of_logits(*raw_of(graph.logits[at]))
                 picked.append(NotFinite(f"the model's scores for the next token hold {wrong}: {_WHY}"))
                 continue
             token = int(chosen)
             row.sampler.take(token)
             state = after.get(at)
             made = None if state is None else _or_not_finite(partial(self._checked, state))
-            score = scores[at]
+            score = graph.scores[at]
             told = score.told() if score else None
             picked.append(made if isinstance(made, NotFinite) else Picked(token, made, told))
         return picked
 
-    def check_guesses(self, row: Check) -> Checked:
+    def build_step(self, sequence: int, like: HiddenState) -> None:
+        """Builds the sequence's next step while its state is on the way, if that is one like this, of one token."""
+        from kafila_sidecar.runtime.shard.ahead import Ahead, LateInput
+
+        if cache := self._sequences.begun(sequence):
+            late = LateInput(like.dtype, like.shape)
+            cache.ahead = Ahead(
+                cache, late, lambda state: self._passage.of_state(self._entry.parted(state), cache.slots), _like(like)
+            )
+
+    def build_pick(self, row: Pick) -> None:
+        """Builds what `pick` does with the sequence's state once that is back, if it is one like the row's, and the
+        sampler is asked for nothing before."""
+        from kafila_sidecar.runtime.shard.ahead import Ahead, LateInput
+
+        if cache := self._sequences.begun(row.sequence):
+            late = LateInput(row.state.dtype, (1, 1, self.last.width))
+            cache.ahead = Ahead(cache, late, lambda state: self._picking([row], [self._last.parted(state)]), _asks(row))
+
+    def check_guesses(self, row: Guessed) -> CameTrue:
         """The tokens that the row's sampler picks one after another, as long as they are those that were guessed.
 
         Raises: NotFound for a sequence that was released or never began; NotFinite for scores without a choice.
@@ -314,18 +325,18 @@ class Shard:
         mx.eval(tokens, is_choice, leads)
         return self._as_far_as_right(row, logits, tokens.tolist(), is_choice.tolist(), leads.tolist())
 
-    def _as_far_as_right(self, row: Check, logits: "mx.array", tokens: Any, choices: Any, leads: Any) -> Checked:
+    def _as_far_as_right(self, row: Guessed, logits: "mx.array", tokens: Any, choices: Any, leads: Any) -> CameTrue:
         kept: list[int] = []
         for at, token in enumerate(tokens):
             if not choices[at]:
                 self._refuse_scores(logits[at])
             if leads[at] < row.least_lead:
-                return Checked(kept, is_undecided=True)
+                return CameTrue(kept, is_undecided=True)
             row.sampler.take(token)
             kept.append(token)
             if at == len(row.guesses) or token != row.guesses[at]:
                 break
-        return Checked(kept)
+        return CameTrue(kept)
 
     def _refuse_scores(self, logits: "mx.array") -> NoReturn:
         from kafila_sidecar.runtime.shard.arrays import raw_of
@@ -376,11 +387,44 @@ class Shard:
         self.close()
         return weights
 
+    def _picking(self, rows: Sequence[Pick], states: "Sequence[Carried]") -> "Picking":
+        """The rows' tokens, and where they go on the tokens' states, lazy."""
+        import mlx.core as mx
+
+        from kafila_sidecar.runtime.shard.arrays import as_raw, dtype_name
+        from kafila_sidecar.runtime.shard.rows import joined_slots
+
+        for row in rows:
+            self._sequences.check(row.sequence)
+        logits = self._logits(states)
+        tokens = [row.sampler.choose(logits[at], allowed=row.allowed) for at, row in enumerate(rows)]
+        scores = [
+            None if row.top is None else Scores(row.sampler.of_tokens(logits[at]), tokens[at], row.top)
+            for at, row in enumerate(rows)
+        ]
+        is_choice = mx.isfinite(mx.max(logits, axis=-1)) & ~mx.any(mx.isnan(logits), axis=-1)
+        going = [at for at, row in enumerate(rows) if row.goes_on]
+        if not going:
+            return Picking(logits, tokens, is_choice, scores=scores)
+        caches = [self._sequences.next(rows[at].sequence) for at in going]
+        ids = mx.stack([tokens[at] for at in going])[:, None].astype(mx.int32)
+        hidden = self._exit.joined(self._passage.of_tokens(ids, joined_slots(caches)))
+        return Picking(logits, tokens, is_choice, caches, [as_raw(hidden)], scores, dtype_name(hidden))
+
+    def _picking_ahead(self, rows: Sequence[Pick]) -> "Picking | None":
+        if len(rows) > 1:
+            return None
+        (row,) = rows
+        ahead = self._sequences.ahead(row.sequence, row.state.position + 1, _asks(row))
+        return None if ahead is None else ahead.given(row.state)
+
     def _through(
         self, sequence: int, state: HiddenState, *, has_guesses: bool = False
     ) -> "tuple[SequenceCache, Carried]":
         from kafila_sidecar.runtime.shard.arrays import unpack
 
+        if ahead := self._sequences.ahead(sequence, state.position, _like(state)):
+            return ahead.cache, ahead.given(state)
         cache = self._entered(sequence, state)
         slots = self._slots([cache], has_guesses=has_guesses)
         return cache, self._passage.of_state(self._entry.parted(unpack(state)), slots)
@@ -426,6 +470,30 @@ class Shard:
         if state.tokens >= LARGE_CHUNK_TOKENS:
             mx.clear_cache()
         return state
+
+
+@dataclass(frozen=True, slots=True)
+class Picking:
+    """What `Shard.pick` is about to evaluate: of all rows their scores [B, V], tokens, and whether they have a choice
+    [B]; of the rows that go on their caches and, as the only one of `left`, their states as they lie in a payload."""
+
+    logits: "mx.array"
+    tokens: "Sequence[mx.array]"
+    is_choice: "mx.array"
+    caches: "Sequence[SequenceCache]" = ()
+    left: "Sequence[mx.array]" = ()
+    scores: "Sequence[Scores | None]" = ()
+    dtype: str = ""
+
+
+def _like(state: HiddenState) -> object:
+    """What tells apart for which states a step is built."""
+    return state.dtype, state.shape
+
+
+def _asks(row: Pick) -> object:
+    """What tells apart for which picks one is built."""
+    return row.sampler, row.goes_on, row.state.dtype, row.state.tokens, row.allowed, row.top
 
 
 def _or_not_finite(make: Callable[[], HiddenState]) -> HiddenState | NotFinite:

@@ -44,6 +44,7 @@ class PreparedRequest:
     reader: tells thoughts, content and calls apart. read_calls: reads those. held: the format that the answer is held
     to, if any. top: how many of the likeliest tokens are told with each token's log probability; None: neither. spell:
     a token's own text.
+    guesses: the most that a step may have, where the request says.
     """
 
     request: pb.GenerateRequest
@@ -60,6 +61,7 @@ class PreparedRequest:
     held: HeldAnswer | None = None
     top: int | None = None
     spell: Callable[[int], bytes] = bytes
+    guesses: int | None = None
 
 
 class SessionText(Protocol):
@@ -131,6 +133,7 @@ class Intake:
             held=None if constraint is None else self._held(request, constraint, reader),
             top=request.top_logprobs if request.logprobs else None,
             spell=vocabulary.bytes_of,
+            guesses=request.options.guesses if request.options.HasField("guesses") else None,
         )
 
     def close(self) -> None:

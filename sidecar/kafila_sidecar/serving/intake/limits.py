@@ -25,6 +25,11 @@ class AnswerLimits:
         full = total_tokens >= self.context_tokens
         return full or (self.output_tokens is not None and output_tokens >= self.output_tokens)
 
+    def left(self, total_tokens: int, output_tokens: int) -> int:
+        """How many tokens the answer may have beside those."""
+        room = self.context_tokens - total_tokens
+        return room if self.output_tokens is None else min(room, self.output_tokens - output_tokens)
+
 
 def limits_of(options: pb.Options, session_context_tokens: int) -> AnswerLimits:
     """The request's own limits, never above the session's. As in Ollama, num_predict limits when it is above 0, and

@@ -56,6 +56,16 @@ class Generation:
         return bool(self.asked.limits.reason_to_stop(len(self.asked.prompt) + length, length))
 
     @property
+    def left(self) -> int:
+        """How many tokens the answer may yet get."""
+        return self.asked.limits.left(self.length, len(self.answer))
+
+    @property
+    def length(self) -> int:
+        """Of prompt and answer so far, in tokens."""
+        return len(self.asked.prompt) + len(self.answer)
+
+    @property
     def takes_guesses(self) -> bool:
         """Whether several tokens may be picked at once: what a format allows is known for the next one only, and so are
         log probabilities."""
@@ -98,6 +108,14 @@ class Generation:
         if pieces:
             self._tell(pb.GenerateReply(logprobs=self._scores.due(self._shown)), pieces)
         return not self.is_over
+
+    def take_all(self, tokens: Sequence[int], score: TokenScore | None = None) -> int:
+        """Adds tokens one after another, as long as another one is wanted; how many those were. score: of the one that
+        there is, where scores are wanted."""
+        for taken, token in enumerate(tokens, 1):
+            if not self.take(token, score):
+                return taken
+        return len(tokens)
 
     def finish(self, done: pb.GenerateReply) -> str:
         """Tells what was held back, with `done`, which gets the reason too; "stop" or "length"."""
