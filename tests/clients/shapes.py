@@ -1,6 +1,7 @@
 """What of an answer has to be equal, field by field: names, kinds of values, and words that clients act on. Pure."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,7 +28,7 @@ def shape_of(value: Any, name: str = "", *, models: tuple[str, ...] = ()) -> Sha
     if name in ("sentence", "error", "message") and isinstance(value, str):
         for model in models:
             value = value.replace(model, "MODEL")
-        return value
+        return re.sub(r"\breq_\w+", "REQUEST", value)
     return "a number" if isinstance(value, int | float) else "a text"
 
 
