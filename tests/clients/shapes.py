@@ -27,7 +27,7 @@ def shape_of(value: Any, name: str = "", *, models: tuple[str, ...] = ()) -> Sha
         return value
     if name in ("sentence", "error", "message") and isinstance(value, str):
         for model in models:
-            value = value.replace(model, "MODEL")
+            value = value.replace(f"registry.ollama.ai/library/{model}", "MODEL").replace(model, "MODEL")
         return re.sub(r"\breq_\w+", "REQUEST", value)
     return "a number" if isinstance(value, int | float) else "a text"
 

@@ -7,7 +7,7 @@ from telling import arguments, tell
 
 URL, MODEL = arguments()
 client = OpenAI(base_url=f"{URL}/v1", api_key="none", max_retries=0)
-ALL_BUT_CONSONANTS = [" ", "a", "e", "i", "o", "u"]  # one of them soon comes, whatever is said
+SOON = [" ", ",", "."]  # one of them comes early, whatever is said
 ASKED: Any = [{"role": "user", "content": "What is the capital of France?"}]
 PARTS: Any = [{"role": "user", "content": [{"type": "text", "text": "What is the capital of France?"}]}]
 create = client.chat.completions.create
@@ -31,9 +31,7 @@ tell(
         "chat async": chat_async,
         "chat in parts": lambda: create(model=MODEL, messages=PARTS, temperature=0, max_tokens=4),
         "chat cut": lambda: create(model=MODEL, messages=ASKED, temperature=0, max_tokens=3),
-        "chat stopped": lambda: create(
-            model=MODEL, messages=ASKED, temperature=0, max_tokens=4, stop=ALL_BUT_CONSONANTS
-        ),
+        "chat stopped": lambda: create(model=MODEL, messages=ASKED, temperature=0, max_tokens=20, stop=SOON),
         "chat without messages": lambda: create(model=MODEL, messages=[]),
         "chat with all of its options": lambda: create(
             model=MODEL, messages=ASKED, temperature=0, top_p=0.5, seed=1, presence_penalty=0.1, max_tokens=3
