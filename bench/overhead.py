@@ -17,6 +17,7 @@ from typing import Any, cast
 from bench.members import RingOfProcesses, RingShape, ring_of_processes
 from bench.record import add_record_option, record
 from kafila_sidecar.runtime.shard.finite import TokenLayout, check_state
+from kafila_sidecar.runtime.shard.limits import StepLimits
 from kafila_sidecar.runtime.shard.picking import Pick, Picked
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
@@ -42,6 +43,7 @@ class FreeShard:
 
     entry = last = LAYOUT
     takes_rows = True
+    step_limits = StepLimits()
 
     def __init__(self) -> None:
         self._at: dict[int, int] = {}
@@ -55,8 +57,12 @@ class FreeShard:
     def check_next(self, sequence: int, state: HiddenState) -> None:
         check_state(state, self.entry)
 
-    def run_rows(self, rows: Sequence[tuple[int, HiddenState]]) -> list[HiddenState]:
+    def run_rows(self, rows: Sequence[tuple[int, HiddenState]], *, has_guesses: bool = False) -> list[HiddenState]:
         return [state for _, state in rows]
+
+    def build_step(self, sequence: int, like: HiddenState) -> None: ...
+
+    def build_pick(self, row: Pick) -> None: ...
 
     def absorb(self, sequence: int, state: HiddenState) -> None: ...
 

@@ -18,6 +18,7 @@ from typing import Any, cast
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import InvalidInput, NotFound, Unavailable
 from kafila_sidecar.runtime.shard.finite import TokenLayout, check_state
+from kafila_sidecar.runtime.shard.limits import StepLimits
 from kafila_sidecar.runtime.shard.picking import Pick, Picked
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
@@ -89,6 +90,7 @@ class HashShard:
     entry = last = TokenLayout(WIDTH, WIDTH)
     takes_rows = True
     can_rewind = False
+    step_limits = StepLimits()
 
     def __init__(self, start: int, end: int, worked: Callable[[int], None] = lambda _: None) -> None:
         """`worked` hears how many tokens went through a block."""
@@ -118,7 +120,8 @@ class HashShard:
     def absorb(self, sequence: int, state: HiddenState) -> None:
         self.run_blocks(sequence, state)
 
-    def run_rows(self, rows: Sequence[tuple[int, HiddenState]]) -> list[HiddenState]:
+    def run_rows(self, rows: Sequence[tuple[int, HiddenState]], *, has_guesses: bool = False) -> list[HiddenState]:
+        assert not has_guesses
         return [self.run_blocks(*row) for row in rows]
 
     def pick(self, rows: Sequence[Pick]) -> list[Picked]:
@@ -196,6 +199,9 @@ class NumberPrompts:
         await asyncio.sleep(0.0005)
         return [int(word) for word in prompt.split()]
 
+    async def calls(self, text: str, *, reader: str, prompt: str) -> list[dict[str, Any]]:
+        return []
+
     def kill(self) -> None: ...
 
     async def close(self) -> None: ...
@@ -213,11 +219,16 @@ class SimThread:
         self._waiting = deque[tuple[asyncio.Future[Any], partial[Any]]]()
 
     async def run(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        return await self.start(call, *arguments, **named)
+
+    def when_idle(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> None: ...
+
+    def start(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> "asyncio.Future[Any]":
         outcome = self._loop.create_future()
         self._waiting.append((outcome, partial(call, *arguments, **named)))
         if len(self._waiting) == 1:
             self._loop.call_soon(self._next)
-        return await outcome
+        return outcome
 
     def worked(self, tokens: int) -> None:
         """Of the call that is under way: so many tokens went through a block."""

@@ -44,6 +44,7 @@ func aboutRows(s *pb.Session) []string {
 		{"Joining", Joining(s.Joining)},
 		{"Room", fmt.Sprintf("%d tokens of context, %d at once, %d now", s.ContextTokens, s.Concurrency, s.ActiveSequences)},
 		{"Run as", runAs(s)},
+		{"Limited", strings.Join(s.Limited, "; ")},
 		{"Rendezvous", s.RendezvousNote},
 		{"Better plan", betterPlan(s)},
 	} {
@@ -173,10 +174,16 @@ func speed(s *pb.Session, p *plan) string {
 		TTFTS      float64 `json:"ttft_s"`
 		PrefillS   float64 `json:"prefill_s"`
 		PlannedS   float64 `json:"predicted_ttft_s"`
+		PerToken   float64 `json:"circuits_per_token"`
+		Guesses    int     `json:"guesses"`
+		Right      int     `json:"guesses_right"`
 	}
 	if json.Unmarshal([]byte(s.LastTraceJson), &trace) == nil && trace.TokensPerS > 0 {
 		text += fmt.Sprintf("\nLast answer: %.1f tokens/s, first token after %.2f s", trace.TokensPerS, trace.TTFTS)
 		text += promptText(trace.PrefillS, trace.PlannedS)
+		if trace.Guesses > 0 {
+			text += fmt.Sprintf(", %.2f times round the ring for a token: %d of %d guesses were right", trace.PerToken, trace.Right, trace.Guesses)
+		}
 	}
 	return text
 }

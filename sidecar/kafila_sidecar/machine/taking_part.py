@@ -24,7 +24,8 @@ from kafila_sidecar.runtime.activity import Activity
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.text.apart.text_process import TextProcess
-from kafila_sidecar.serving.stage import Stage
+from kafila_sidecar.serving.engine import EngineLimits
+from kafila_sidecar.serving.stage import Stage, StageLimits
 from kafila_sidecar.serving.trace import TraceFile
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.coordination.effects import Json
@@ -97,6 +98,7 @@ def take_part(
         broken=turns.stage_broke,
         misled=turns.stage_misled,
         load_shard=weights.rates.loading(Shard.load),
+        limits=StageLimits(engine=EngineLimits(guesses=0)) if channel.terms.no_guesses else None,
         activity=equipment.activity,
     )
     reaching = Reaching(

@@ -131,6 +131,7 @@ def begin(
             order=proposal.plan.order,
             last=shard.last,
             chunk_tokens=chunk_tokens,
+            limits=shard.step_limits,
         )
         engine = Engine(
             shard=shard,
