@@ -108,6 +108,7 @@ bench: setup ## this machine: ring beside one process, forming, links, planner, 
 	@$(PY) bench/planner.py $(RECORDING)
 	@$(PY) -m bench.cost_model $(RECORDING)
 	@$(PY) -m bench.serving $(RECORDING)
+	@$(PY) -m bench.overhead $(RECORDING)
 
 .PHONY: lock
 lock: ## writes requirements/ anew from pyproject.toml (UPGRADE=1: the newest versions that it allows)
