@@ -304,6 +304,8 @@ class Engine:
         run.trace.token(circuit, ended, taken)
         if is_prompt:
             return
+        if not circuit.guesses:
+            run.guesser.went_without()
         if self._work.running == 1:
             self._circuit_s.took(1 + circuit.guesses, circuit.circuit_s)
         if max(circuit.rows) == 1:

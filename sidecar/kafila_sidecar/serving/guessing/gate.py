@@ -73,14 +73,15 @@ class GuessGate:
     def most(self, allowed: int, cost: Cost) -> int:
         """How many guesses the next step is to have, of up to so many: those with which a token takes least."""
         best = min(range(allowed + 1), key=lambda guesses: cost(1 + guesses) / expected(self.rate, guesses))
-        if best or not allowed:
-            return best
-        self._silent += 1
-        return 1 if self._silent > self._patience else 0
+        return best or min(allowed, int(self._silent >= self._patience))
 
     def guessed(self) -> None:
         """A step with guesses is on its way."""
         self._silent = 0
+
+    def went_without(self) -> None:
+        """A step without any has ended."""
+        self._silent += 1
 
 
 def expected(rate: float, guesses: int) -> float:

@@ -31,6 +31,10 @@ class Guesser:
             self._gate.guessed()
         return found
 
+    def went_without(self) -> None:
+        """A circuit without guesses ended."""
+        self._gate.went_without()
+
     def judge(self, guesses: Sequence[int], kept: Sequence[int], *, is_undecided: bool) -> int:
         """A circuit ended in the tokens `kept`; how many guesses were right. is_undecided: the one after them is to be
         done again."""

@@ -29,6 +29,8 @@ def served(rate: float, cost: Slope, circuits: int = 400) -> float:
         if guesses:
             gate.guessed()
             gate.judge(right, guesses)
+        else:
+            gate.went_without()
         times.took(1 + guesses, cost(1 + guesses) * rng.uniform(1.0, 1.2))
         tokens += 1 + right
         seconds += cost(1 + guesses)
@@ -58,8 +60,11 @@ def test_gate_when_it_was_silent_for_long_then_one_guess_is_tried(failed: int, s
         gate.judge(1, 2)
     for _ in range(failed):
         gate.judge(0, 1)
-    asked = [gate.most(1, STEEP) for _ in range(silence + 2)]
-    assert asked == [0] * silence + [1, 1]
+    for _ in range(silence):
+        assert gate.most(1, STEEP) == 0
+        gate.went_without()
+    assert gate.most(1, STEEP) == 1
+    assert gate.most(0, STEEP) == 0
     gate.guessed()
     assert gate.most(1, STEEP) == 0
 
