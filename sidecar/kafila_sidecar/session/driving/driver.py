@@ -61,6 +61,7 @@ class SessionDriver:
         terms: Terms,
         shares: Shares,
         measure: Measure,
+        slowed: Callable[[float], None] = lambda _: None,
         packings: Packings,
         changed: Callable[[Change], None],
         outer: Callable[[], float] = outer_clock,
@@ -77,7 +78,7 @@ class SessionDriver:
         self._measure = measure
         self._shares = shares
         self._changed = changed
-        self._told = Capabilities()
+        self._told = Capabilities(slowed)
         self._clock = DriverClock(outer)
         self._tasks = asyncio.TaskGroup()
         self._jobs = Jobs(stage, packings, self._tasks, turns.soon)

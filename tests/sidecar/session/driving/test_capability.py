@@ -101,3 +101,14 @@ def test_stage_when_the_plan_knows_nothing_of_it_then_traces_say_nothing() -> No
     other = Capabilities()
     other.measured({**entry(), "memory_bytes": 7e8}, "cpu")
     assert serve(other, proposal, 9.0) == [False] * REQUESTS
+
+
+def test_stage_when_it_takes_another_time_than_told_then_who_keeps_measurements_hears_of_it() -> None:
+    heard: list[float] = []
+    told = Capabilities(heard.append)
+    told.measured(entry(), "cpu")
+    serve(told, planned(told), 3.0)
+    assert heard == [pytest.approx(3.0)]
+    again = planned(told, epoch=2)
+    serve(told, again, 1.0)
+    assert len(heard) == 1
