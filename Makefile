@@ -108,6 +108,7 @@ bench: setup ## this machine: ring beside one process, forming, links, planner, 
 	@$(PY) bench/planner.py $(RECORDING)
 	@$(PY) -m bench.cost_model $(RECORDING)
 	@$(PY) -m bench.serving $(RECORDING)
+	@$(PY) -m bench.overhead $(RECORDING)
 
 $(BUILD)/clients.done: requirements/clients.txt
 	@echo "== programs that ask Ollama, in $(BUILD)/clients (a minute or two the first time)"
