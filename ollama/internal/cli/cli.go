@@ -66,7 +66,10 @@ func callBy(root *cobra.Command, name string) {
 func pagesCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use: "pages FOLDER", Short: "Write manual pages, completions and the reference", Args: arguments(1, 1), Hidden: true,
-		RunE: func(_ *cobra.Command, args []string) error { return pages.Write(root, args[0], version.Kafila) },
+		RunE: func(_ *cobra.Command, args []string) error {
+			words := func(text string) string { return called.Words(root.Name(), text) }
+			return pages.Write(root, args[0], version.Kafila, words)
+		},
 	}
 }
 

@@ -16,33 +16,44 @@ import (
 
 // Write fills a folder as packages lay it out below their prefix (share/man/man1 and so on), with the reference in
 // commands.md. version is told on each manual page, which says no date, so that the same commands make the same pages.
-func Write(root *cobra.Command, folder, version string) error {
+// words is how a sentence names commands.
+func Write(root *cobra.Command, folder, version string, words func(string) string) error {
 	hush(root)
-	name := root.Name()
-	pages := map[string]func(*bytes.Buffer) error{
-		"share/bash-completion/completions/" + name:         func(to *bytes.Buffer) error { return root.GenBashCompletionV2(to, true) },
-		"share/zsh/site-functions/_" + name:                 func(to *bytes.Buffer) error { return root.GenZshCompletion(to) },
-		"share/fish/vendor_completions.d/" + name + ".fish": func(to *bytes.Buffer) error { return root.GenFishCompletion(to, true) },
-		"commands.md": func(to *bytes.Buffer) error { return reference(to, root) },
-	}
-	for _, command := range append([]*cobra.Command{root}, listed(root)...) {
-		place := "share/man/man1/" + strings.ReplaceAll(command.CommandPath(), " ", "-") + ".1"
-		pages[place] = func(to *bytes.Buffer) error { return manual(to, command, version) }
-	}
-	for place, generate := range pages {
+	for _, one := range all(root, version) {
 		var text bytes.Buffer
-		if err := generate(&text); err != nil {
+		if err := one.generate(&text); err != nil {
 			return err
 		}
-		path := filepath.Join(folder, filepath.FromSlash(place))
+		path := filepath.Join(folder, filepath.FromSlash(one.place))
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
 		}
-		if err := os.WriteFile(path, text.Bytes(), 0o644); err != nil {
+		if err := os.WriteFile(path, []byte(words(text.String())), 0o644); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// A page is a file below the folder.
+type page struct {
+	place    string
+	generate func(*bytes.Buffer) error
+}
+
+// all has the reference first: making completions adds commands that are none of people's.
+func all(root *cobra.Command, version string) []page {
+	made := []page{{"commands.md", func(to *bytes.Buffer) error { return reference(to, root) }}}
+	for _, command := range append([]*cobra.Command{root}, listed(root)...) {
+		place := "share/man/man1/" + strings.ReplaceAll(command.CommandPath(), " ", "-") + ".1"
+		made = append(made, page{place, func(to *bytes.Buffer) error { return manual(to, command, version) }})
+	}
+	name := root.Name()
+	return append(made,
+		page{"share/bash-completion/completions/" + name, func(to *bytes.Buffer) error { return root.GenBashCompletionV2(to, true) }},
+		page{"share/zsh/site-functions/_" + name, func(to *bytes.Buffer) error { return root.GenZshCompletion(to) }},
+		page{"share/fish/vendor_completions.d/" + name + ".fish", func(to *bytes.Buffer) error { return root.GenFishCompletion(to, true) }},
+	)
 }
 
 // manual is one command's page, without a date.
@@ -56,9 +67,10 @@ func manual(to *bytes.Buffer, command *cobra.Command, version string) error {
 	return err
 }
 
-// hush leaves out what a generator says of itself, with a date in it.
+// hush leaves out what a generator says of itself, with a date in it, and has every help be whole.
 func hush(command *cobra.Command) {
 	command.DisableAutoGenTag = true
+	command.InitDefaultHelpFlag() // else a command's help has it only once it was asked for
 	for _, one := range command.Commands() {
 		hush(one)
 	}

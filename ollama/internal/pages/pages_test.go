@@ -21,7 +21,7 @@ func tree() *cobra.Command {
 
 func TestWrite_makesAPageForEachCommandAndACompletionForEachShell(t *testing.T) {
 	folder := t.TempDir()
-	if err := Write(tree(), folder, "1.2.3"); err != nil {
+	if err := Write(tree(), folder, "1.2.3", func(text string) string { return text }); err != nil {
 		t.Fatal(err)
 	}
 	for path, words := range map[string][]string{
@@ -51,7 +51,7 @@ func TestWrite_makesAPageForEachCommandAndACompletionForEachShell(t *testing.T) 
 func TestWrite_whenAskedTwice_writesTheSame(t *testing.T) {
 	one, other := t.TempDir(), t.TempDir()
 	for _, folder := range []string{one, other} {
-		if err := Write(tree(), folder, "1.2.3"); err != nil {
+		if err := Write(tree(), folder, "1.2.3", func(text string) string { return text }); err != nil {
 			t.Fatal(err)
 		}
 	}
