@@ -117,6 +117,15 @@ lock: ## writes requirements/ anew from pyproject.toml (UPGRADE=1: the newest ve
 wheel: setup ## sdist and this platform's wheel in dist/, with bills of materials, tried in a fresh environment by a session of three
 	@.ci/wheel
 
+.PHONY: docs
+docs: setup ## the documentation's site, with links checked: .build/docs/site
+	@.ci/docs
+
+.PHONY: man
+man: setup ## manual pages and completions for shells, from the commands themselves: .build/pages/share
+	@mkdir -p $(BUILD)/pages/bin && ln -sf "$(CURDIR)/$(BUILD)/ollama" $(BUILD)/pages/bin/kafila
+	@$(BUILD)/pages/bin/kafila pages $(BUILD)/pages
+
 .PHONY: sbom
 sbom: setup ## what a release consists of, as CycloneDX: dist/kafila.cdx.json, dist/kafila-ollama.cdx.json
 	@$(PY) .ci/sbom.py python dist/kafila.cdx.json
