@@ -78,9 +78,13 @@ def table() -> str:
     rows = [
         "| machines | who holds a part | tokens a second, one user | with four users, together |",
         "|---|---|---|---|",
-        *(f"| {case.words} | {' + '.join(blocks(case))} blocks | {rate(case, 1)} | {rate(case, USERS)} |" for case in CASES),
+        *map(row, CASES),
     ]
     return "\n".join(rows) + "\n"
+
+
+def row(case: Case) -> str:
+    return f"| {case.words} | {' + '.join(blocks(case))} blocks | {rate(case, 1)} | {rate(case, USERS)} |"
 
 
 def blocks(case: Case) -> list[str]:
@@ -122,8 +126,6 @@ def member(name: str, machine: dict[str, float], case: Case) -> dict[str, Any]:
         for field, seconds in (("block_s", block_s), ("head_s", head_s))
     }
     return {"name": name, "nat": "ordinary", "rtt_s": case.rtt_s / 2, **told, **steps}
-
-
 
 
 def names(case: Case) -> list[str]:
