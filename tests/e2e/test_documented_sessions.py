@@ -71,7 +71,7 @@ class Reader:
         out, _ = self._creating.communicate(timeout=100)
         assert self._creating.returncode == 0, out
         for member in (self.desk, self.laptop):
-            until(lambda member=member: member.session().get("state", "ready") == "ready", 60)  # type: ignore[misc]
+            until(lambda member=member: member.session().get("state", "ready") in ("ready", "closed"), 60)  # type: ignore[misc]
         return out
 
     def succeeds(self, member: ClusterMember, words: list[str]) -> str:
