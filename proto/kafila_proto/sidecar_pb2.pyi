@@ -231,7 +231,7 @@ class Session(_message.Message):
     def __init__(self_, id: _Optional[str] = ..., code: _Optional[str] = ..., state: _Optional[str] = ..., doing: _Optional[str] = ..., failure: _Optional[str] = ..., failure_code: _Optional[str] = ..., model: _Optional[str] = ..., revision: _Optional[str] = ..., self: _Optional[str] = ..., host: _Optional[str] = ..., members_wanted: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., stages: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., hops: _Optional[_Iterable[_Union[Hop, _Mapping]]] = ..., expected_tokens_per_s: _Optional[float] = ..., plan_json: _Optional[str] = ..., vehicle: _Optional[_Union[StubModel, _Mapping]] = ..., rendezvous_note: _Optional[str] = ..., reserved_memory_bytes: _Optional[int] = ..., active_sequences: _Optional[int] = ..., last_trace_json: _Optional[str] = ..., better_plan: _Optional[str] = ..., joining: _Optional[str] = ..., notices: _Optional[_Iterable[str]] = ..., replanning: _Optional[str] = ...) -> None: ...
 
 class Member(_message.Message):
-    __slots__ = ("name", "role", "present", "doing", "usable_memory_bytes", "fetched_bytes", "fetch_total_bytes", "device", "fetch_rate_bytes_per_s", "waits_for", "if_lost", "if_lost_wait_s", "if_lost_missing_bytes")
+    __slots__ = ("name", "role", "present", "doing", "usable_memory_bytes", "fetched_bytes", "fetch_total_bytes", "device", "fetch_rate_bytes_per_s", "waits_for", "if_lost", "if_lost_wait_s", "if_lost_missing_bytes", "kafila")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     PRESENT_FIELD_NUMBER: _ClassVar[int]
@@ -245,6 +245,7 @@ class Member(_message.Message):
     IF_LOST_FIELD_NUMBER: _ClassVar[int]
     IF_LOST_WAIT_S_FIELD_NUMBER: _ClassVar[int]
     IF_LOST_MISSING_BYTES_FIELD_NUMBER: _ClassVar[int]
+    KAFILA_FIELD_NUMBER: _ClassVar[int]
     name: str
     role: str
     present: bool
@@ -258,7 +259,8 @@ class Member(_message.Message):
     if_lost: str
     if_lost_wait_s: float
     if_lost_missing_bytes: int
-    def __init__(self, name: _Optional[str] = ..., role: _Optional[str] = ..., present: _Optional[bool] = ..., doing: _Optional[str] = ..., usable_memory_bytes: _Optional[int] = ..., fetched_bytes: _Optional[int] = ..., fetch_total_bytes: _Optional[int] = ..., device: _Optional[str] = ..., fetch_rate_bytes_per_s: _Optional[float] = ..., waits_for: _Optional[str] = ..., if_lost: _Optional[str] = ..., if_lost_wait_s: _Optional[float] = ..., if_lost_missing_bytes: _Optional[int] = ...) -> None: ...
+    kafila: str
+    def __init__(self, name: _Optional[str] = ..., role: _Optional[str] = ..., present: _Optional[bool] = ..., doing: _Optional[str] = ..., usable_memory_bytes: _Optional[int] = ..., fetched_bytes: _Optional[int] = ..., fetch_total_bytes: _Optional[int] = ..., device: _Optional[str] = ..., fetch_rate_bytes_per_s: _Optional[float] = ..., waits_for: _Optional[str] = ..., if_lost: _Optional[str] = ..., if_lost_wait_s: _Optional[float] = ..., if_lost_missing_bytes: _Optional[int] = ..., kafila: _Optional[str] = ...) -> None: ...
 
 class Stage(_message.Message):
     __slots__ = ("member", "start", "end", "head", "resident_bytes", "predicted_s", "measured_s")

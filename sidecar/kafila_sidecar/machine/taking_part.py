@@ -37,6 +37,7 @@ from kafila_sidecar.session.terms import planning_terms
 from kafila_sidecar.sharing.inventory import Inventory
 from kafila_sidecar.sharing.session import SessionWeights
 from kafila_sidecar.sharing.spares import Spares
+from kafila_sidecar.versions import own_versions
 from kafila_sidecar.weights.checkpoint import Checkpoint
 
 log = logging.getLogger(__name__)
@@ -129,6 +130,7 @@ def take_part(
         measure=measure,
         packings=packings,
         changed=changes.note,
+        kafila=own_versions().kafila,
     )
     outlook = Outlook(
         driver=driver,

@@ -39,7 +39,9 @@ class Capabilities:
     The earlier ones count too: a plan may rest on one that was told anew while the plan was on its way.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kafila: str = "") -> None:
+        """`kafila`: the version of this machine's package, which is told with them."""
+        self._kafila = kafila
         self._told: deque[_Entry] = deque(maxlen=MOST_REMEMBERED)
         self._served = Served()
 
@@ -93,5 +95,5 @@ class Capabilities:
 
     def _tell(self, measured: Json, device: str, slowness: float) -> None:
         entry = measured if slowness == 1.0 else slower_entry(measured, slowness)
-        told = ring_pb2.Capability(member_json=json.dumps(entry), device=device)
+        told = ring_pb2.Capability(member_json=json.dumps(entry), device=device, kafila=self._kafila)
         self._told.append(_Entry(told, measured, slowness))

@@ -101,3 +101,11 @@ def test_stage_when_the_plan_knows_nothing_of_it_then_traces_say_nothing() -> No
     other = Capabilities()
     other.measured({**entry(), "memory_bytes": 7e8}, "cpu")
     assert serve(other, proposal, 9.0) == [False] * REQUESTS
+
+
+def test_capabilities_when_the_version_is_known_then_each_one_tells_it() -> None:
+    told = Capabilities("1.2.3")
+    told.measured({"name": "anna"}, "cpu")
+    told.moved({"rtt_s": 0.02})
+    assert told.latest is not None
+    assert told.latest.kafila == "1.2.3"
