@@ -42,7 +42,7 @@ $(BUILD)/python.done: pyproject.toml $(wildcard requirements/*.txt)
 
 setup: $(BUILD)/deps.done $(BUILD)/python.done $(BUILD)/ollama ## everything that demo and test need
 
-GO_SOURCES := $(shell find ollama -name '*.go' -o -name '*.h' -o -name 'go.*' | sort)
+GO_SOURCES := $(shell find ollama -name '*.go' -o -name '*.h' -o -name 'go.*' -o -path '*/static/*' -type f | sort)
 $(BUILD)/version: FORCE
 	@mkdir -p $(BUILD)
 	@echo $(KAFILA_VERSION) | cmp -s - $@ || echo $(KAFILA_VERSION) > $@
@@ -124,7 +124,7 @@ docs: setup ## the documentation's site, with links checked: .build/docs/site
 .PHONY: man
 man: setup ## manual pages and completions for shells, from the commands themselves: .build/pages/share
 	@mkdir -p $(BUILD)/pages/bin && ln -sf "$(CURDIR)/$(BUILD)/ollama" $(BUILD)/pages/bin/kafila
-	@$(BUILD)/pages/bin/kafila pages $(BUILD)/pages
+	@$(BUILD)/pages/bin/kafila manual $(BUILD)/pages
 
 .PHONY: sbom
 sbom: setup ## what a release consists of, as CycloneDX: dist/kafila.cdx.json, dist/kafila-ollama.cdx.json

@@ -70,7 +70,7 @@ def brought(pure: Path, command: Path) -> Iterator[Entry]:
     data, info = folders(pure)
     yield Entry(f"{data}/scripts/{COMMAND}", command.read_bytes(), executable=True)
     with tempfile.TemporaryDirectory() as pages:
-        subprocess.run([str(command), "pages", pages], check=True)
+        subprocess.run([str(command), "manual", pages], check=True)
         for file in sorted(Path(pages, "share").rglob("*")):
             if file.is_file():
                 yield Entry(f"{data}/data/{file.relative_to(pages).as_posix()}", file.read_bytes())

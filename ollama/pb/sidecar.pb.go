@@ -1002,8 +1002,9 @@ type Session struct {
 	BetterPlan          string                 `protobuf:"bytes,25,opt,name=better_plan,json=betterPlan,proto3" json:"better_plan,omitempty"`                               // on the host: one sentence when there is a plan worth changing to
 	Joining             string                 `protobuf:"bytes,26,opt,name=joining,proto3" json:"joining,omitempty"`                                                       // "open", "locked", "unreachable": the rendezvous is gone, or on the host "paused": the
 	// code was guessed wrongly too often
-	Notices       []string `protobuf:"bytes,30,rep,name=notices,proto3" json:"notices,omitempty"`       // as in Offer
-	Replanning    string   `protobuf:"bytes,31,opt,name=replanning,proto3" json:"replanning,omitempty"` // what is done with a better plan: "ask", "auto", "never"
+	Notices       []string  `protobuf:"bytes,30,rep,name=notices,proto3" json:"notices,omitempty"`       // as in Offer
+	Replanning    string    `protobuf:"bytes,31,opt,name=replanning,proto3" json:"replanning,omitempty"` // what is done with a better plan: "ask", "auto", "never"
+	Activity      *Activity `protobuf:"bytes,100,opt,name=activity,proto3" json:"activity,omitempty"`    // of the last second; absent while nothing was asked
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1234,6 +1235,142 @@ func (x *Session) GetReplanning() string {
 	return ""
 }
 
+func (x *Session) GetActivity() *Activity {
+	if x != nil {
+		return x.Activity
+	}
+	return nil
+}
+
+// What the session does right now, as its head tells it: names and counts, no texts.
+type Activity struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TokensPerS    float64                `protobuf:"fixed64,1,opt,name=tokens_per_s,json=tokensPerS,proto3" json:"tokens_per_s,omitempty"` // of all answers together
+	Waiting       uint32                 `protobuf:"varint,2,opt,name=waiting,proto3" json:"waiting,omitempty"`                            // requests whose turn has not come
+	Answering     []*Answering           `protobuf:"bytes,3,rep,name=answering,proto3" json:"answering,omitempty"`                         // the oldest ones of those that run or wait, at most 16
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Activity) Reset() {
+	*x = Activity{}
+	mi := &file_sidecar_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Activity) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Activity) ProtoMessage() {}
+
+func (x *Activity) ProtoReflect() protoreflect.Message {
+	mi := &file_sidecar_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Activity.ProtoReflect.Descriptor instead.
+func (*Activity) Descriptor() ([]byte, []int) {
+	return file_sidecar_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Activity) GetTokensPerS() float64 {
+	if x != nil {
+		return x.TokensPerS
+	}
+	return 0
+}
+
+func (x *Activity) GetWaiting() uint32 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+func (x *Activity) GetAnswering() []*Answering {
+	if x != nil {
+		return x.Answering
+	}
+	return nil
+}
+
+type Answering struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Member        string                 `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"` // where it was asked
+	Doing         string                 `protobuf:"bytes,2,opt,name=doing,proto3" json:"doing,omitempty"`   // "waiting", "reading" (the prompt), "answering"
+	PromptTokens  uint32                 `protobuf:"varint,3,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
+	AnswerTokens  uint32                 `protobuf:"varint,4,opt,name=answer_tokens,json=answerTokens,proto3" json:"answer_tokens,omitempty"` // so far
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Answering) Reset() {
+	*x = Answering{}
+	mi := &file_sidecar_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Answering) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Answering) ProtoMessage() {}
+
+func (x *Answering) ProtoReflect() protoreflect.Message {
+	mi := &file_sidecar_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Answering.ProtoReflect.Descriptor instead.
+func (*Answering) Descriptor() ([]byte, []int) {
+	return file_sidecar_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Answering) GetMember() string {
+	if x != nil {
+		return x.Member
+	}
+	return ""
+}
+
+func (x *Answering) GetDoing() string {
+	if x != nil {
+		return x.Doing
+	}
+	return ""
+}
+
+func (x *Answering) GetPromptTokens() uint32 {
+	if x != nil {
+		return x.PromptTokens
+	}
+	return 0
+}
+
+func (x *Answering) GetAnswerTokens() uint32 {
+	if x != nil {
+		return x.AnswerTokens
+	}
+	return 0
+}
+
 type Member struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
 	Name               string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1256,7 +1393,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_sidecar_proto_msgTypes[15]
+	mi := &file_sidecar_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1268,7 +1405,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[15]
+	mi := &file_sidecar_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1281,7 +1418,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{15}
+	return file_sidecar_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Member) GetName() string {
@@ -1397,7 +1534,7 @@ type Stage struct {
 
 func (x *Stage) Reset() {
 	*x = Stage{}
-	mi := &file_sidecar_proto_msgTypes[16]
+	mi := &file_sidecar_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1409,7 +1546,7 @@ func (x *Stage) String() string {
 func (*Stage) ProtoMessage() {}
 
 func (x *Stage) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[16]
+	mi := &file_sidecar_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1422,7 +1559,7 @@ func (x *Stage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stage.ProtoReflect.Descriptor instead.
 func (*Stage) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{16}
+	return file_sidecar_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Stage) GetMember() string {
@@ -1490,7 +1627,7 @@ type Hop struct {
 
 func (x *Hop) Reset() {
 	*x = Hop{}
-	mi := &file_sidecar_proto_msgTypes[17]
+	mi := &file_sidecar_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1502,7 +1639,7 @@ func (x *Hop) String() string {
 func (*Hop) ProtoMessage() {}
 
 func (x *Hop) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[17]
+	mi := &file_sidecar_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1515,7 +1652,7 @@ func (x *Hop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hop.ProtoReflect.Descriptor instead.
 func (*Hop) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{17}
+	return file_sidecar_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Hop) GetFrom() string {
@@ -1591,7 +1728,7 @@ type StubModel struct {
 
 func (x *StubModel) Reset() {
 	*x = StubModel{}
-	mi := &file_sidecar_proto_msgTypes[18]
+	mi := &file_sidecar_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1603,7 +1740,7 @@ func (x *StubModel) String() string {
 func (*StubModel) ProtoMessage() {}
 
 func (x *StubModel) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[18]
+	mi := &file_sidecar_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1616,7 +1753,7 @@ func (x *StubModel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StubModel.ProtoReflect.Descriptor instead.
 func (*StubModel) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{18}
+	return file_sidecar_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *StubModel) GetName() string {
@@ -1688,7 +1825,7 @@ type PlanRequest struct {
 
 func (x *PlanRequest) Reset() {
 	*x = PlanRequest{}
-	mi := &file_sidecar_proto_msgTypes[19]
+	mi := &file_sidecar_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1700,7 +1837,7 @@ func (x *PlanRequest) String() string {
 func (*PlanRequest) ProtoMessage() {}
 
 func (x *PlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[19]
+	mi := &file_sidecar_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1713,7 +1850,7 @@ func (x *PlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
 func (*PlanRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{19}
+	return file_sidecar_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PlanRequest) GetSession() string {
@@ -1765,7 +1902,7 @@ type PlanReply struct {
 
 func (x *PlanReply) Reset() {
 	*x = PlanReply{}
-	mi := &file_sidecar_proto_msgTypes[20]
+	mi := &file_sidecar_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1777,7 +1914,7 @@ func (x *PlanReply) String() string {
 func (*PlanReply) ProtoMessage() {}
 
 func (x *PlanReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[20]
+	mi := &file_sidecar_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1790,7 +1927,7 @@ func (x *PlanReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanReply.ProtoReflect.Descriptor instead.
 func (*PlanReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{20}
+	return file_sidecar_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PlanReply) GetPlanJson() string {
@@ -1852,7 +1989,7 @@ type GenerateRequest struct {
 
 func (x *GenerateRequest) Reset() {
 	*x = GenerateRequest{}
-	mi := &file_sidecar_proto_msgTypes[21]
+	mi := &file_sidecar_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1864,7 +2001,7 @@ func (x *GenerateRequest) String() string {
 func (*GenerateRequest) ProtoMessage() {}
 
 func (x *GenerateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[21]
+	mi := &file_sidecar_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1877,7 +2014,7 @@ func (x *GenerateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateRequest.ProtoReflect.Descriptor instead.
 func (*GenerateRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{21}
+	return file_sidecar_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GenerateRequest) GetSession() string {
@@ -1965,7 +2102,7 @@ type Options struct {
 
 func (x *Options) Reset() {
 	*x = Options{}
-	mi := &file_sidecar_proto_msgTypes[22]
+	mi := &file_sidecar_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1977,7 +2114,7 @@ func (x *Options) String() string {
 func (*Options) ProtoMessage() {}
 
 func (x *Options) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[22]
+	mi := &file_sidecar_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1990,7 +2127,7 @@ func (x *Options) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Options.ProtoReflect.Descriptor instead.
 func (*Options) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{22}
+	return file_sidecar_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Options) GetNumCtx() int32 {
@@ -2099,7 +2236,7 @@ type GenerateReply struct {
 
 func (x *GenerateReply) Reset() {
 	*x = GenerateReply{}
-	mi := &file_sidecar_proto_msgTypes[23]
+	mi := &file_sidecar_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2111,7 +2248,7 @@ func (x *GenerateReply) String() string {
 func (*GenerateReply) ProtoMessage() {}
 
 func (x *GenerateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[23]
+	mi := &file_sidecar_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2124,7 +2261,7 @@ func (x *GenerateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateReply.ProtoReflect.Descriptor instead.
 func (*GenerateReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{23}
+	return file_sidecar_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GenerateReply) GetText() string {
@@ -2185,7 +2322,7 @@ type DoctorRequest struct {
 
 func (x *DoctorRequest) Reset() {
 	*x = DoctorRequest{}
-	mi := &file_sidecar_proto_msgTypes[24]
+	mi := &file_sidecar_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2197,7 +2334,7 @@ func (x *DoctorRequest) String() string {
 func (*DoctorRequest) ProtoMessage() {}
 
 func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[24]
+	mi := &file_sidecar_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2210,7 +2347,7 @@ func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorRequest.ProtoReflect.Descriptor instead.
 func (*DoctorRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{24}
+	return file_sidecar_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DoctorRequest) GetRendezvous() string {
@@ -2243,7 +2380,7 @@ type DoctorReply struct {
 
 func (x *DoctorReply) Reset() {
 	*x = DoctorReply{}
-	mi := &file_sidecar_proto_msgTypes[25]
+	mi := &file_sidecar_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2255,7 +2392,7 @@ func (x *DoctorReply) String() string {
 func (*DoctorReply) ProtoMessage() {}
 
 func (x *DoctorReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[25]
+	mi := &file_sidecar_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2268,7 +2405,7 @@ func (x *DoctorReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorReply.ProtoReflect.Descriptor instead.
 func (*DoctorReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{25}
+	return file_sidecar_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DoctorReply) GetText() string {
@@ -2388,7 +2525,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_sidecar_proto_msgTypes[26]
+	mi := &file_sidecar_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2400,7 +2537,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[26]
+	mi := &file_sidecar_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2413,7 +2550,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{26}
+	return file_sidecar_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Finding) GetTopic() string {
@@ -2452,7 +2589,7 @@ type ListModelsRequest struct {
 
 func (x *ListModelsRequest) Reset() {
 	*x = ListModelsRequest{}
-	mi := &file_sidecar_proto_msgTypes[27]
+	mi := &file_sidecar_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2464,7 +2601,7 @@ func (x *ListModelsRequest) String() string {
 func (*ListModelsRequest) ProtoMessage() {}
 
 func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[27]
+	mi := &file_sidecar_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2477,7 +2614,7 @@ func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsRequest.ProtoReflect.Descriptor instead.
 func (*ListModelsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{27}
+	return file_sidecar_proto_rawDescGZIP(), []int{29}
 }
 
 type ListModelsReply struct {
@@ -2489,7 +2626,7 @@ type ListModelsReply struct {
 
 func (x *ListModelsReply) Reset() {
 	*x = ListModelsReply{}
-	mi := &file_sidecar_proto_msgTypes[28]
+	mi := &file_sidecar_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2501,7 +2638,7 @@ func (x *ListModelsReply) String() string {
 func (*ListModelsReply) ProtoMessage() {}
 
 func (x *ListModelsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[28]
+	mi := &file_sidecar_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2514,7 +2651,7 @@ func (x *ListModelsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsReply.ProtoReflect.Descriptor instead.
 func (*ListModelsReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{28}
+	return file_sidecar_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListModelsReply) GetModels() []*NamedModel {
@@ -2539,7 +2676,7 @@ type NamedModel struct {
 
 func (x *NamedModel) Reset() {
 	*x = NamedModel{}
-	mi := &file_sidecar_proto_msgTypes[29]
+	mi := &file_sidecar_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2551,7 +2688,7 @@ func (x *NamedModel) String() string {
 func (*NamedModel) ProtoMessage() {}
 
 func (x *NamedModel) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[29]
+	mi := &file_sidecar_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2564,7 +2701,7 @@ func (x *NamedModel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedModel.ProtoReflect.Descriptor instead.
 func (*NamedModel) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{29}
+	return file_sidecar_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *NamedModel) GetName() string {
@@ -2624,7 +2761,7 @@ type ListWeightsRequest struct {
 
 func (x *ListWeightsRequest) Reset() {
 	*x = ListWeightsRequest{}
-	mi := &file_sidecar_proto_msgTypes[30]
+	mi := &file_sidecar_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2636,7 +2773,7 @@ func (x *ListWeightsRequest) String() string {
 func (*ListWeightsRequest) ProtoMessage() {}
 
 func (x *ListWeightsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[30]
+	mi := &file_sidecar_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2649,7 +2786,7 @@ func (x *ListWeightsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWeightsRequest.ProtoReflect.Descriptor instead.
 func (*ListWeightsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{30}
+	return file_sidecar_proto_rawDescGZIP(), []int{32}
 }
 
 type ListWeightsReply struct {
@@ -2664,7 +2801,7 @@ type ListWeightsReply struct {
 
 func (x *ListWeightsReply) Reset() {
 	*x = ListWeightsReply{}
-	mi := &file_sidecar_proto_msgTypes[31]
+	mi := &file_sidecar_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2676,7 +2813,7 @@ func (x *ListWeightsReply) String() string {
 func (*ListWeightsReply) ProtoMessage() {}
 
 func (x *ListWeightsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[31]
+	mi := &file_sidecar_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2689,7 +2826,7 @@ func (x *ListWeightsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWeightsReply.ProtoReflect.Descriptor instead.
 func (*ListWeightsReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{31}
+	return file_sidecar_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListWeightsReply) GetWeights() []*KeptWeights {
@@ -2734,7 +2871,7 @@ type KeptWeights struct {
 
 func (x *KeptWeights) Reset() {
 	*x = KeptWeights{}
-	mi := &file_sidecar_proto_msgTypes[32]
+	mi := &file_sidecar_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2746,7 +2883,7 @@ func (x *KeptWeights) String() string {
 func (*KeptWeights) ProtoMessage() {}
 
 func (x *KeptWeights) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[32]
+	mi := &file_sidecar_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2759,7 +2896,7 @@ func (x *KeptWeights) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptWeights.ProtoReflect.Descriptor instead.
 func (*KeptWeights) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{32}
+	return file_sidecar_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *KeptWeights) GetModel() string {
@@ -2814,7 +2951,7 @@ type RemoveWeightsRequest struct {
 
 func (x *RemoveWeightsRequest) Reset() {
 	*x = RemoveWeightsRequest{}
-	mi := &file_sidecar_proto_msgTypes[33]
+	mi := &file_sidecar_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2826,7 +2963,7 @@ func (x *RemoveWeightsRequest) String() string {
 func (*RemoveWeightsRequest) ProtoMessage() {}
 
 func (x *RemoveWeightsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[33]
+	mi := &file_sidecar_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2839,7 +2976,7 @@ func (x *RemoveWeightsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveWeightsRequest.ProtoReflect.Descriptor instead.
 func (*RemoveWeightsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{33}
+	return file_sidecar_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RemoveWeightsRequest) GetModel() string {
@@ -2865,7 +3002,7 @@ type PruneWeightsRequest struct {
 
 func (x *PruneWeightsRequest) Reset() {
 	*x = PruneWeightsRequest{}
-	mi := &file_sidecar_proto_msgTypes[34]
+	mi := &file_sidecar_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2877,7 +3014,7 @@ func (x *PruneWeightsRequest) String() string {
 func (*PruneWeightsRequest) ProtoMessage() {}
 
 func (x *PruneWeightsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[34]
+	mi := &file_sidecar_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2890,7 +3027,7 @@ func (x *PruneWeightsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PruneWeightsRequest.ProtoReflect.Descriptor instead.
 func (*PruneWeightsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{34}
+	return file_sidecar_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PruneWeightsRequest) GetUnusedForS() float64 {
@@ -2909,7 +3046,7 @@ type FreedReply struct {
 
 func (x *FreedReply) Reset() {
 	*x = FreedReply{}
-	mi := &file_sidecar_proto_msgTypes[35]
+	mi := &file_sidecar_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2921,7 +3058,7 @@ func (x *FreedReply) String() string {
 func (*FreedReply) ProtoMessage() {}
 
 func (x *FreedReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[35]
+	mi := &file_sidecar_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2934,7 +3071,7 @@ func (x *FreedReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FreedReply.ProtoReflect.Descriptor instead.
 func (*FreedReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{35}
+	return file_sidecar_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *FreedReply) GetBytes() uint64 {
@@ -3028,7 +3165,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"replanning\"\x15\n" +
 	"\x13ListSessionsRequest\"K\n" +
 	"\x11ListSessionsReply\x126\n" +
-	"\bsessions\x18\x01 \x03(\v2\x1a.kafila.sidecar.v1.SessionR\bsessions\"\xb6\a\n" +
+	"\bsessions\x18\x01 \x03(\v2\x1a.kafila.sidecar.v1.SessionR\bsessions\"\xef\a\n" +
 	"\aSession\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\tR\x04code\x12\x14\n" +
@@ -3061,7 +3198,18 @@ const file_sidecar_proto_rawDesc = "" +
 	"\anotices\x18\x1e \x03(\tR\anotices\x12\x1e\n" +
 	"\n" +
 	"replanning\x18\x1f \x01(\tR\n" +
-	"replanning\"\xeb\x03\n" +
+	"replanning\x127\n" +
+	"\bactivity\x18d \x01(\v2\x1b.kafila.sidecar.v1.ActivityR\bactivity\"\x82\x01\n" +
+	"\bActivity\x12 \n" +
+	"\ftokens_per_s\x18\x01 \x01(\x01R\n" +
+	"tokensPerS\x12\x18\n" +
+	"\awaiting\x18\x02 \x01(\rR\awaiting\x12:\n" +
+	"\tanswering\x18\x03 \x03(\v2\x1c.kafila.sidecar.v1.AnsweringR\tanswering\"\x83\x01\n" +
+	"\tAnswering\x12\x16\n" +
+	"\x06member\x18\x01 \x01(\tR\x06member\x12\x14\n" +
+	"\x05doing\x18\x02 \x01(\tR\x05doing\x12#\n" +
+	"\rprompt_tokens\x18\x03 \x01(\rR\fpromptTokens\x12#\n" +
+	"\ranswer_tokens\x18\x04 \x01(\rR\fanswerTokens\"\xeb\x03\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x18\n" +
@@ -3289,7 +3437,7 @@ func file_sidecar_proto_rawDescGZIP() []byte {
 }
 
 var file_sidecar_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sidecar_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_sidecar_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_sidecar_proto_goTypes = []any{
 	(DoneReason)(0),              // 0: kafila.sidecar.v1.DoneReason
 	(*HelloRequest)(nil),         // 1: kafila.sidecar.v1.HelloRequest
@@ -3307,90 +3455,94 @@ var file_sidecar_proto_goTypes = []any{
 	(*ListSessionsRequest)(nil),  // 13: kafila.sidecar.v1.ListSessionsRequest
 	(*ListSessionsReply)(nil),    // 14: kafila.sidecar.v1.ListSessionsReply
 	(*Session)(nil),              // 15: kafila.sidecar.v1.Session
-	(*Member)(nil),               // 16: kafila.sidecar.v1.Member
-	(*Stage)(nil),                // 17: kafila.sidecar.v1.Stage
-	(*Hop)(nil),                  // 18: kafila.sidecar.v1.Hop
-	(*StubModel)(nil),            // 19: kafila.sidecar.v1.StubModel
-	(*PlanRequest)(nil),          // 20: kafila.sidecar.v1.PlanRequest
-	(*PlanReply)(nil),            // 21: kafila.sidecar.v1.PlanReply
-	(*GenerateRequest)(nil),      // 22: kafila.sidecar.v1.GenerateRequest
-	(*Options)(nil),              // 23: kafila.sidecar.v1.Options
-	(*GenerateReply)(nil),        // 24: kafila.sidecar.v1.GenerateReply
-	(*DoctorRequest)(nil),        // 25: kafila.sidecar.v1.DoctorRequest
-	(*DoctorReply)(nil),          // 26: kafila.sidecar.v1.DoctorReply
-	(*Finding)(nil),              // 27: kafila.sidecar.v1.Finding
-	(*ListModelsRequest)(nil),    // 28: kafila.sidecar.v1.ListModelsRequest
-	(*ListModelsReply)(nil),      // 29: kafila.sidecar.v1.ListModelsReply
-	(*NamedModel)(nil),           // 30: kafila.sidecar.v1.NamedModel
-	(*ListWeightsRequest)(nil),   // 31: kafila.sidecar.v1.ListWeightsRequest
-	(*ListWeightsReply)(nil),     // 32: kafila.sidecar.v1.ListWeightsReply
-	(*KeptWeights)(nil),          // 33: kafila.sidecar.v1.KeptWeights
-	(*RemoveWeightsRequest)(nil), // 34: kafila.sidecar.v1.RemoveWeightsRequest
-	(*PruneWeightsRequest)(nil),  // 35: kafila.sidecar.v1.PruneWeightsRequest
-	(*FreedReply)(nil),           // 36: kafila.sidecar.v1.FreedReply
-	nil,                          // 37: kafila.sidecar.v1.StubModel.ParametersEntry
-	nil,                          // 38: kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
-	nil,                          // 39: kafila.sidecar.v1.PlanReply.DownloadBytesEntry
+	(*Activity)(nil),             // 16: kafila.sidecar.v1.Activity
+	(*Answering)(nil),            // 17: kafila.sidecar.v1.Answering
+	(*Member)(nil),               // 18: kafila.sidecar.v1.Member
+	(*Stage)(nil),                // 19: kafila.sidecar.v1.Stage
+	(*Hop)(nil),                  // 20: kafila.sidecar.v1.Hop
+	(*StubModel)(nil),            // 21: kafila.sidecar.v1.StubModel
+	(*PlanRequest)(nil),          // 22: kafila.sidecar.v1.PlanRequest
+	(*PlanReply)(nil),            // 23: kafila.sidecar.v1.PlanReply
+	(*GenerateRequest)(nil),      // 24: kafila.sidecar.v1.GenerateRequest
+	(*Options)(nil),              // 25: kafila.sidecar.v1.Options
+	(*GenerateReply)(nil),        // 26: kafila.sidecar.v1.GenerateReply
+	(*DoctorRequest)(nil),        // 27: kafila.sidecar.v1.DoctorRequest
+	(*DoctorReply)(nil),          // 28: kafila.sidecar.v1.DoctorReply
+	(*Finding)(nil),              // 29: kafila.sidecar.v1.Finding
+	(*ListModelsRequest)(nil),    // 30: kafila.sidecar.v1.ListModelsRequest
+	(*ListModelsReply)(nil),      // 31: kafila.sidecar.v1.ListModelsReply
+	(*NamedModel)(nil),           // 32: kafila.sidecar.v1.NamedModel
+	(*ListWeightsRequest)(nil),   // 33: kafila.sidecar.v1.ListWeightsRequest
+	(*ListWeightsReply)(nil),     // 34: kafila.sidecar.v1.ListWeightsReply
+	(*KeptWeights)(nil),          // 35: kafila.sidecar.v1.KeptWeights
+	(*RemoveWeightsRequest)(nil), // 36: kafila.sidecar.v1.RemoveWeightsRequest
+	(*PruneWeightsRequest)(nil),  // 37: kafila.sidecar.v1.PruneWeightsRequest
+	(*FreedReply)(nil),           // 38: kafila.sidecar.v1.FreedReply
+	nil,                          // 39: kafila.sidecar.v1.StubModel.ParametersEntry
+	nil,                          // 40: kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
+	nil,                          // 41: kafila.sidecar.v1.PlanReply.DownloadBytesEntry
 }
 var file_sidecar_proto_depIdxs = []int32{
 	15, // 0: kafila.sidecar.v1.ListSessionsReply.sessions:type_name -> kafila.sidecar.v1.Session
-	16, // 1: kafila.sidecar.v1.Session.members:type_name -> kafila.sidecar.v1.Member
-	17, // 2: kafila.sidecar.v1.Session.stages:type_name -> kafila.sidecar.v1.Stage
-	18, // 3: kafila.sidecar.v1.Session.hops:type_name -> kafila.sidecar.v1.Hop
-	19, // 4: kafila.sidecar.v1.Session.vehicle:type_name -> kafila.sidecar.v1.StubModel
-	37, // 5: kafila.sidecar.v1.StubModel.parameters:type_name -> kafila.sidecar.v1.StubModel.ParametersEntry
-	38, // 6: kafila.sidecar.v1.PlanReply.alternatives_json:type_name -> kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
-	39, // 7: kafila.sidecar.v1.PlanReply.download_bytes:type_name -> kafila.sidecar.v1.PlanReply.DownloadBytesEntry
-	23, // 8: kafila.sidecar.v1.GenerateRequest.options:type_name -> kafila.sidecar.v1.Options
-	0,  // 9: kafila.sidecar.v1.GenerateReply.done_reason:type_name -> kafila.sidecar.v1.DoneReason
-	27, // 10: kafila.sidecar.v1.DoctorReply.findings:type_name -> kafila.sidecar.v1.Finding
-	30, // 11: kafila.sidecar.v1.ListModelsReply.models:type_name -> kafila.sidecar.v1.NamedModel
-	33, // 12: kafila.sidecar.v1.ListWeightsReply.weights:type_name -> kafila.sidecar.v1.KeptWeights
-	1,  // 13: kafila.sidecar.v1.Sidecar.Hello:input_type -> kafila.sidecar.v1.HelloRequest
-	3,  // 14: kafila.sidecar.v1.Sidecar.CreateSession:input_type -> kafila.sidecar.v1.CreateSessionRequest
-	4,  // 15: kafila.sidecar.v1.Sidecar.OpenSession:input_type -> kafila.sidecar.v1.OpenSessionRequest
-	6,  // 16: kafila.sidecar.v1.Sidecar.JoinSession:input_type -> kafila.sidecar.v1.JoinSessionRequest
-	7,  // 17: kafila.sidecar.v1.Sidecar.StartSession:input_type -> kafila.sidecar.v1.SessionRequest
-	10, // 18: kafila.sidecar.v1.Sidecar.LeaveSession:input_type -> kafila.sidecar.v1.LeaveRequest
-	13, // 19: kafila.sidecar.v1.Sidecar.ListSessions:input_type -> kafila.sidecar.v1.ListSessionsRequest
-	7,  // 20: kafila.sidecar.v1.Sidecar.WatchSession:input_type -> kafila.sidecar.v1.SessionRequest
-	7,  // 21: kafila.sidecar.v1.Sidecar.NewCode:input_type -> kafila.sidecar.v1.SessionRequest
-	8,  // 22: kafila.sidecar.v1.Sidecar.Lock:input_type -> kafila.sidecar.v1.LockRequest
-	9,  // 23: kafila.sidecar.v1.Sidecar.Kick:input_type -> kafila.sidecar.v1.KickRequest
-	7,  // 24: kafila.sidecar.v1.Sidecar.Replan:input_type -> kafila.sidecar.v1.SessionRequest
-	12, // 25: kafila.sidecar.v1.Sidecar.SetReplanning:input_type -> kafila.sidecar.v1.ReplanningRequest
-	20, // 26: kafila.sidecar.v1.Sidecar.Plan:input_type -> kafila.sidecar.v1.PlanRequest
-	28, // 27: kafila.sidecar.v1.Sidecar.ListModels:input_type -> kafila.sidecar.v1.ListModelsRequest
-	31, // 28: kafila.sidecar.v1.Sidecar.ListWeights:input_type -> kafila.sidecar.v1.ListWeightsRequest
-	34, // 29: kafila.sidecar.v1.Sidecar.RemoveWeights:input_type -> kafila.sidecar.v1.RemoveWeightsRequest
-	35, // 30: kafila.sidecar.v1.Sidecar.PruneWeights:input_type -> kafila.sidecar.v1.PruneWeightsRequest
-	25, // 31: kafila.sidecar.v1.Sidecar.Doctor:input_type -> kafila.sidecar.v1.DoctorRequest
-	22, // 32: kafila.sidecar.v1.Sidecar.Generate:input_type -> kafila.sidecar.v1.GenerateRequest
-	2,  // 33: kafila.sidecar.v1.Sidecar.Hello:output_type -> kafila.sidecar.v1.HelloReply
-	15, // 34: kafila.sidecar.v1.Sidecar.CreateSession:output_type -> kafila.sidecar.v1.Session
-	5,  // 35: kafila.sidecar.v1.Sidecar.OpenSession:output_type -> kafila.sidecar.v1.Offer
-	15, // 36: kafila.sidecar.v1.Sidecar.JoinSession:output_type -> kafila.sidecar.v1.Session
-	15, // 37: kafila.sidecar.v1.Sidecar.StartSession:output_type -> kafila.sidecar.v1.Session
-	11, // 38: kafila.sidecar.v1.Sidecar.LeaveSession:output_type -> kafila.sidecar.v1.LeaveSessionReply
-	14, // 39: kafila.sidecar.v1.Sidecar.ListSessions:output_type -> kafila.sidecar.v1.ListSessionsReply
-	15, // 40: kafila.sidecar.v1.Sidecar.WatchSession:output_type -> kafila.sidecar.v1.Session
-	15, // 41: kafila.sidecar.v1.Sidecar.NewCode:output_type -> kafila.sidecar.v1.Session
-	15, // 42: kafila.sidecar.v1.Sidecar.Lock:output_type -> kafila.sidecar.v1.Session
-	15, // 43: kafila.sidecar.v1.Sidecar.Kick:output_type -> kafila.sidecar.v1.Session
-	15, // 44: kafila.sidecar.v1.Sidecar.Replan:output_type -> kafila.sidecar.v1.Session
-	15, // 45: kafila.sidecar.v1.Sidecar.SetReplanning:output_type -> kafila.sidecar.v1.Session
-	21, // 46: kafila.sidecar.v1.Sidecar.Plan:output_type -> kafila.sidecar.v1.PlanReply
-	29, // 47: kafila.sidecar.v1.Sidecar.ListModels:output_type -> kafila.sidecar.v1.ListModelsReply
-	32, // 48: kafila.sidecar.v1.Sidecar.ListWeights:output_type -> kafila.sidecar.v1.ListWeightsReply
-	36, // 49: kafila.sidecar.v1.Sidecar.RemoveWeights:output_type -> kafila.sidecar.v1.FreedReply
-	36, // 50: kafila.sidecar.v1.Sidecar.PruneWeights:output_type -> kafila.sidecar.v1.FreedReply
-	26, // 51: kafila.sidecar.v1.Sidecar.Doctor:output_type -> kafila.sidecar.v1.DoctorReply
-	24, // 52: kafila.sidecar.v1.Sidecar.Generate:output_type -> kafila.sidecar.v1.GenerateReply
-	33, // [33:53] is the sub-list for method output_type
-	13, // [13:33] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	18, // 1: kafila.sidecar.v1.Session.members:type_name -> kafila.sidecar.v1.Member
+	19, // 2: kafila.sidecar.v1.Session.stages:type_name -> kafila.sidecar.v1.Stage
+	20, // 3: kafila.sidecar.v1.Session.hops:type_name -> kafila.sidecar.v1.Hop
+	21, // 4: kafila.sidecar.v1.Session.vehicle:type_name -> kafila.sidecar.v1.StubModel
+	16, // 5: kafila.sidecar.v1.Session.activity:type_name -> kafila.sidecar.v1.Activity
+	17, // 6: kafila.sidecar.v1.Activity.answering:type_name -> kafila.sidecar.v1.Answering
+	39, // 7: kafila.sidecar.v1.StubModel.parameters:type_name -> kafila.sidecar.v1.StubModel.ParametersEntry
+	40, // 8: kafila.sidecar.v1.PlanReply.alternatives_json:type_name -> kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
+	41, // 9: kafila.sidecar.v1.PlanReply.download_bytes:type_name -> kafila.sidecar.v1.PlanReply.DownloadBytesEntry
+	25, // 10: kafila.sidecar.v1.GenerateRequest.options:type_name -> kafila.sidecar.v1.Options
+	0,  // 11: kafila.sidecar.v1.GenerateReply.done_reason:type_name -> kafila.sidecar.v1.DoneReason
+	29, // 12: kafila.sidecar.v1.DoctorReply.findings:type_name -> kafila.sidecar.v1.Finding
+	32, // 13: kafila.sidecar.v1.ListModelsReply.models:type_name -> kafila.sidecar.v1.NamedModel
+	35, // 14: kafila.sidecar.v1.ListWeightsReply.weights:type_name -> kafila.sidecar.v1.KeptWeights
+	1,  // 15: kafila.sidecar.v1.Sidecar.Hello:input_type -> kafila.sidecar.v1.HelloRequest
+	3,  // 16: kafila.sidecar.v1.Sidecar.CreateSession:input_type -> kafila.sidecar.v1.CreateSessionRequest
+	4,  // 17: kafila.sidecar.v1.Sidecar.OpenSession:input_type -> kafila.sidecar.v1.OpenSessionRequest
+	6,  // 18: kafila.sidecar.v1.Sidecar.JoinSession:input_type -> kafila.sidecar.v1.JoinSessionRequest
+	7,  // 19: kafila.sidecar.v1.Sidecar.StartSession:input_type -> kafila.sidecar.v1.SessionRequest
+	10, // 20: kafila.sidecar.v1.Sidecar.LeaveSession:input_type -> kafila.sidecar.v1.LeaveRequest
+	13, // 21: kafila.sidecar.v1.Sidecar.ListSessions:input_type -> kafila.sidecar.v1.ListSessionsRequest
+	7,  // 22: kafila.sidecar.v1.Sidecar.WatchSession:input_type -> kafila.sidecar.v1.SessionRequest
+	7,  // 23: kafila.sidecar.v1.Sidecar.NewCode:input_type -> kafila.sidecar.v1.SessionRequest
+	8,  // 24: kafila.sidecar.v1.Sidecar.Lock:input_type -> kafila.sidecar.v1.LockRequest
+	9,  // 25: kafila.sidecar.v1.Sidecar.Kick:input_type -> kafila.sidecar.v1.KickRequest
+	7,  // 26: kafila.sidecar.v1.Sidecar.Replan:input_type -> kafila.sidecar.v1.SessionRequest
+	12, // 27: kafila.sidecar.v1.Sidecar.SetReplanning:input_type -> kafila.sidecar.v1.ReplanningRequest
+	22, // 28: kafila.sidecar.v1.Sidecar.Plan:input_type -> kafila.sidecar.v1.PlanRequest
+	30, // 29: kafila.sidecar.v1.Sidecar.ListModels:input_type -> kafila.sidecar.v1.ListModelsRequest
+	33, // 30: kafila.sidecar.v1.Sidecar.ListWeights:input_type -> kafila.sidecar.v1.ListWeightsRequest
+	36, // 31: kafila.sidecar.v1.Sidecar.RemoveWeights:input_type -> kafila.sidecar.v1.RemoveWeightsRequest
+	37, // 32: kafila.sidecar.v1.Sidecar.PruneWeights:input_type -> kafila.sidecar.v1.PruneWeightsRequest
+	27, // 33: kafila.sidecar.v1.Sidecar.Doctor:input_type -> kafila.sidecar.v1.DoctorRequest
+	24, // 34: kafila.sidecar.v1.Sidecar.Generate:input_type -> kafila.sidecar.v1.GenerateRequest
+	2,  // 35: kafila.sidecar.v1.Sidecar.Hello:output_type -> kafila.sidecar.v1.HelloReply
+	15, // 36: kafila.sidecar.v1.Sidecar.CreateSession:output_type -> kafila.sidecar.v1.Session
+	5,  // 37: kafila.sidecar.v1.Sidecar.OpenSession:output_type -> kafila.sidecar.v1.Offer
+	15, // 38: kafila.sidecar.v1.Sidecar.JoinSession:output_type -> kafila.sidecar.v1.Session
+	15, // 39: kafila.sidecar.v1.Sidecar.StartSession:output_type -> kafila.sidecar.v1.Session
+	11, // 40: kafila.sidecar.v1.Sidecar.LeaveSession:output_type -> kafila.sidecar.v1.LeaveSessionReply
+	14, // 41: kafila.sidecar.v1.Sidecar.ListSessions:output_type -> kafila.sidecar.v1.ListSessionsReply
+	15, // 42: kafila.sidecar.v1.Sidecar.WatchSession:output_type -> kafila.sidecar.v1.Session
+	15, // 43: kafila.sidecar.v1.Sidecar.NewCode:output_type -> kafila.sidecar.v1.Session
+	15, // 44: kafila.sidecar.v1.Sidecar.Lock:output_type -> kafila.sidecar.v1.Session
+	15, // 45: kafila.sidecar.v1.Sidecar.Kick:output_type -> kafila.sidecar.v1.Session
+	15, // 46: kafila.sidecar.v1.Sidecar.Replan:output_type -> kafila.sidecar.v1.Session
+	15, // 47: kafila.sidecar.v1.Sidecar.SetReplanning:output_type -> kafila.sidecar.v1.Session
+	23, // 48: kafila.sidecar.v1.Sidecar.Plan:output_type -> kafila.sidecar.v1.PlanReply
+	31, // 49: kafila.sidecar.v1.Sidecar.ListModels:output_type -> kafila.sidecar.v1.ListModelsReply
+	34, // 50: kafila.sidecar.v1.Sidecar.ListWeights:output_type -> kafila.sidecar.v1.ListWeightsReply
+	38, // 51: kafila.sidecar.v1.Sidecar.RemoveWeights:output_type -> kafila.sidecar.v1.FreedReply
+	38, // 52: kafila.sidecar.v1.Sidecar.PruneWeights:output_type -> kafila.sidecar.v1.FreedReply
+	28, // 53: kafila.sidecar.v1.Sidecar.Doctor:output_type -> kafila.sidecar.v1.DoctorReply
+	26, // 54: kafila.sidecar.v1.Sidecar.Generate:output_type -> kafila.sidecar.v1.GenerateReply
+	35, // [35:55] is the sub-list for method output_type
+	15, // [15:35] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_sidecar_proto_init() }
@@ -3401,16 +3553,16 @@ func file_sidecar_proto_init() {
 	file_sidecar_proto_msgTypes[2].OneofWrappers = []any{}
 	file_sidecar_proto_msgTypes[3].OneofWrappers = []any{}
 	file_sidecar_proto_msgTypes[7].OneofWrappers = []any{}
-	file_sidecar_proto_msgTypes[15].OneofWrappers = []any{}
-	file_sidecar_proto_msgTypes[22].OneofWrappers = []any{}
-	file_sidecar_proto_msgTypes[34].OneofWrappers = []any{}
+	file_sidecar_proto_msgTypes[17].OneofWrappers = []any{}
+	file_sidecar_proto_msgTypes[24].OneofWrappers = []any{}
+	file_sidecar_proto_msgTypes[36].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sidecar_proto_rawDesc), len(file_sidecar_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   39,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -421,7 +421,7 @@ class Envelope(_message.Message):
     def __init__(self, sender: _Optional[str] = ..., sequence: _Optional[int] = ..., control: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., log_length: _Optional[int] = ..., log_head: _Optional[bytes] = ...) -> None: ...
 
 class Control(_message.Message):
-    __slots__ = ("epoch", "entries", "capability", "candidates", "plan", "link", "go", "progress", "ready", "fault", "goodbye", "measured", "vote", "standing", "ask", "holds", "draws", "moved", "moved_in", "leaving", "begun")
+    __slots__ = ("epoch", "entries", "capability", "candidates", "plan", "link", "go", "progress", "ready", "fault", "goodbye", "measured", "vote", "standing", "ask", "holds", "draws", "moved", "moved_in", "leaving", "begun", "busy")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     CAPABILITY_FIELD_NUMBER: _ClassVar[int]
@@ -443,6 +443,7 @@ class Control(_message.Message):
     MOVED_IN_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     BEGUN_FIELD_NUMBER: _ClassVar[int]
+    BUSY_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     entries: LogEntries
     capability: Capability
@@ -464,7 +465,8 @@ class Control(_message.Message):
     moved_in: MovedIn
     leaving: Leaving
     begun: Begun
-    def __init__(self, epoch: _Optional[int] = ..., entries: _Optional[_Union[LogEntries, _Mapping]] = ..., capability: _Optional[_Union[Capability, _Mapping]] = ..., candidates: _Optional[_Union[Candidates, _Mapping]] = ..., plan: _Optional[_Union[PlanProposal, _Mapping]] = ..., link: _Optional[_Union[LinkReport, _Mapping]] = ..., go: _Optional[_Union[Go, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., measured: _Optional[_Union[Measured, _Mapping]] = ..., vote: _Optional[_Union[Vote, _Mapping]] = ..., standing: _Optional[_Union[Standing, _Mapping]] = ..., ask: _Optional[_Union[Ask, _Mapping]] = ..., holds: _Optional[_Union[Holds, _Mapping]] = ..., draws: _Optional[_Union[Draws, _Mapping]] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., moved_in: _Optional[_Union[MovedIn, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., begun: _Optional[_Union[Begun, _Mapping]] = ...) -> None: ...
+    busy: Busy
+    def __init__(self, epoch: _Optional[int] = ..., entries: _Optional[_Union[LogEntries, _Mapping]] = ..., capability: _Optional[_Union[Capability, _Mapping]] = ..., candidates: _Optional[_Union[Candidates, _Mapping]] = ..., plan: _Optional[_Union[PlanProposal, _Mapping]] = ..., link: _Optional[_Union[LinkReport, _Mapping]] = ..., go: _Optional[_Union[Go, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., measured: _Optional[_Union[Measured, _Mapping]] = ..., vote: _Optional[_Union[Vote, _Mapping]] = ..., standing: _Optional[_Union[Standing, _Mapping]] = ..., ask: _Optional[_Union[Ask, _Mapping]] = ..., holds: _Optional[_Union[Holds, _Mapping]] = ..., draws: _Optional[_Union[Draws, _Mapping]] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., moved_in: _Optional[_Union[MovedIn, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., begun: _Optional[_Union[Begun, _Mapping]] = ..., busy: _Optional[_Union[Busy, _Mapping]] = ...) -> None: ...
 
 class LogEntries(_message.Message):
     __slots__ = ("entries",)
@@ -649,6 +651,28 @@ class Standing(_message.Message):
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     number: int
     def __init__(self, number: _Optional[int] = ...) -> None: ...
+
+class Busy(_message.Message):
+    __slots__ = ("tokens_per_s", "waiting", "asking")
+    TOKENS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    ASKING_FIELD_NUMBER: _ClassVar[int]
+    tokens_per_s: float
+    waiting: int
+    asking: _containers.RepeatedCompositeFieldContainer[Asking]
+    def __init__(self, tokens_per_s: _Optional[float] = ..., waiting: _Optional[int] = ..., asking: _Optional[_Iterable[_Union[Asking, _Mapping]]] = ...) -> None: ...
+
+class Asking(_message.Message):
+    __slots__ = ("member", "prompt_tokens", "answer_tokens", "waits")
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FIELD_NUMBER: _ClassVar[int]
+    member: str
+    prompt_tokens: int
+    answer_tokens: int
+    waits: bool
+    def __init__(self, member: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., answer_tokens: _Optional[int] = ..., waits: _Optional[bool] = ...) -> None: ...
 
 class Measured(_message.Message):
     __slots__ = ("trace_json",)

@@ -171,7 +171,7 @@ class ListSessionsReply(_message.Message):
     def __init__(self, sessions: _Optional[_Iterable[_Union[Session, _Mapping]]] = ...) -> None: ...
 
 class Session(_message.Message):
-    __slots__ = ("id", "code", "state", "doing", "failure", "failure_code", "model", "revision", "self", "host", "members_wanted", "context_tokens", "concurrency", "epoch", "members", "stages", "hops", "expected_tokens_per_s", "plan_json", "vehicle", "rendezvous_note", "reserved_memory_bytes", "active_sequences", "last_trace_json", "better_plan", "joining", "notices", "replanning")
+    __slots__ = ("id", "code", "state", "doing", "failure", "failure_code", "model", "revision", "self", "host", "members_wanted", "context_tokens", "concurrency", "epoch", "members", "stages", "hops", "expected_tokens_per_s", "plan_json", "vehicle", "rendezvous_note", "reserved_memory_bytes", "active_sequences", "last_trace_json", "better_plan", "joining", "notices", "replanning", "activity")
     ID_FIELD_NUMBER: _ClassVar[int]
     CODE_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -200,6 +200,7 @@ class Session(_message.Message):
     JOINING_FIELD_NUMBER: _ClassVar[int]
     NOTICES_FIELD_NUMBER: _ClassVar[int]
     REPLANNING_FIELD_NUMBER: _ClassVar[int]
+    ACTIVITY_FIELD_NUMBER: _ClassVar[int]
     id: str
     code: str
     state: str
@@ -228,7 +229,30 @@ class Session(_message.Message):
     joining: str
     notices: _containers.RepeatedScalarFieldContainer[str]
     replanning: str
-    def __init__(self_, id: _Optional[str] = ..., code: _Optional[str] = ..., state: _Optional[str] = ..., doing: _Optional[str] = ..., failure: _Optional[str] = ..., failure_code: _Optional[str] = ..., model: _Optional[str] = ..., revision: _Optional[str] = ..., self: _Optional[str] = ..., host: _Optional[str] = ..., members_wanted: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., stages: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., hops: _Optional[_Iterable[_Union[Hop, _Mapping]]] = ..., expected_tokens_per_s: _Optional[float] = ..., plan_json: _Optional[str] = ..., vehicle: _Optional[_Union[StubModel, _Mapping]] = ..., rendezvous_note: _Optional[str] = ..., reserved_memory_bytes: _Optional[int] = ..., active_sequences: _Optional[int] = ..., last_trace_json: _Optional[str] = ..., better_plan: _Optional[str] = ..., joining: _Optional[str] = ..., notices: _Optional[_Iterable[str]] = ..., replanning: _Optional[str] = ...) -> None: ...
+    activity: Activity
+    def __init__(self_, id: _Optional[str] = ..., code: _Optional[str] = ..., state: _Optional[str] = ..., doing: _Optional[str] = ..., failure: _Optional[str] = ..., failure_code: _Optional[str] = ..., model: _Optional[str] = ..., revision: _Optional[str] = ..., self: _Optional[str] = ..., host: _Optional[str] = ..., members_wanted: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., stages: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., hops: _Optional[_Iterable[_Union[Hop, _Mapping]]] = ..., expected_tokens_per_s: _Optional[float] = ..., plan_json: _Optional[str] = ..., vehicle: _Optional[_Union[StubModel, _Mapping]] = ..., rendezvous_note: _Optional[str] = ..., reserved_memory_bytes: _Optional[int] = ..., active_sequences: _Optional[int] = ..., last_trace_json: _Optional[str] = ..., better_plan: _Optional[str] = ..., joining: _Optional[str] = ..., notices: _Optional[_Iterable[str]] = ..., replanning: _Optional[str] = ..., activity: _Optional[_Union[Activity, _Mapping]] = ...) -> None: ...
+
+class Activity(_message.Message):
+    __slots__ = ("tokens_per_s", "waiting", "answering")
+    TOKENS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    ANSWERING_FIELD_NUMBER: _ClassVar[int]
+    tokens_per_s: float
+    waiting: int
+    answering: _containers.RepeatedCompositeFieldContainer[Answering]
+    def __init__(self, tokens_per_s: _Optional[float] = ..., waiting: _Optional[int] = ..., answering: _Optional[_Iterable[_Union[Answering, _Mapping]]] = ...) -> None: ...
+
+class Answering(_message.Message):
+    __slots__ = ("member", "doing", "prompt_tokens", "answer_tokens")
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    DOING_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    member: str
+    doing: str
+    prompt_tokens: int
+    answer_tokens: int
+    def __init__(self, member: _Optional[str] = ..., doing: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., answer_tokens: _Optional[int] = ...) -> None: ...
 
 class Member(_message.Message):
     __slots__ = ("name", "role", "present", "doing", "usable_memory_bytes", "fetched_bytes", "fetch_total_bytes", "device", "fetch_rate_bytes_per_s", "waits_for", "if_lost", "if_lost_wait_s", "if_lost_missing_bytes", "kafila")

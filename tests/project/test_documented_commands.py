@@ -25,7 +25,7 @@ def reference() -> dict[str, str]:
     """Each command's help by its words, as in "session create", from the program itself."""
     folder = ROOT / ".build" / "docs-test"
     folder.mkdir(parents=True, exist_ok=True)
-    subprocess.run([OLLAMA, "pages", folder], check=True, timeout=60)
+    subprocess.run([OLLAMA, "manual", folder], check=True, timeout=60)
     sections = re.split(r"^## ollama ", (folder / "commands.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
     return {section.partition("\n")[0]: section.partition("\n")[2] for section in sections}
 

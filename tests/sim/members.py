@@ -211,6 +211,7 @@ def take_part(
         text=NumberPrompts,
         links=lambda: standing,
         traced=traced,
+        busy=lambda busy: turns.say(ring_pb2.Control(busy=busy)),
         broken=turns.stage_broke,
         misled=turns.stage_misled,
         limits=LIMITS,

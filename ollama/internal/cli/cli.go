@@ -1,6 +1,6 @@
 // Package cli is the command line: stock's own, with `session` and what sessions add to `run` and `serve`. It asks the
 // server by control, and knows nothing of what the server does. It imports called, control, text, sessionapi, service,
-// pages, env and version.
+// manual, env and version.
 package cli
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/ollama/ollama/cmd"
 
 	"kafila/ollama/internal/called"
-	"kafila/ollama/internal/pages"
+	"kafila/ollama/internal/manual"
 	"kafila/ollama/internal/version"
 )
 
@@ -42,7 +42,7 @@ func New(server func(ctx context.Context, stock func() error) error) (*cobra.Com
 	}
 	appendVariables(serve, serveVariables)
 	addSessionFlags(run)
-	root.AddCommand(sessionCommand(run.PreRunE), serviceCommand(), pagesCommand(root))
+	root.AddCommand(sessionCommand(run.PreRunE), serviceCommand(), manualCommand(root))
 	root.CompletionOptions.DisableDefaultCmd = false
 	root.InitDefaultCompletionCmd()
 	if err := addVersion(root); err != nil {
@@ -62,13 +62,13 @@ func callBy(root *cobra.Command, name string) {
 	root.SetErr(called.Writer(name, os.Stderr))
 }
 
-// pagesCommand is for packages; people don't see it.
-func pagesCommand(root *cobra.Command) *cobra.Command {
+// manualCommand is for packages; people don't see it.
+func manualCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
-		Use: "pages FOLDER", Short: "Write manual pages, completions and the reference", Args: arguments(1, 1), Hidden: true,
+		Use: "manual FOLDER", Short: "Write manual pages, completions and the reference", Args: arguments(1, 1), Hidden: true,
 		RunE: func(_ *cobra.Command, args []string) error {
 			words := func(text string) string { return called.Words(root.Name(), text) }
-			return pages.Write(root, args[0], version.Kafila, words)
+			return manual.Write(root, args[0], version.Kafila, words)
 		},
 	}
 }

@@ -114,6 +114,7 @@ func create(ctx context.Context, c *control.Client, request *pb.CreateSessionReq
 		s.say(line)
 	}
 	s.say(text.Invitation(&session))
+	s.draw(session.Code)
 	formed, err := untilReady(ctx, c, session.Id, s.display())
 	if err != nil {
 		return err

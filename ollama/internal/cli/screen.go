@@ -13,6 +13,7 @@ import (
 
 	"github.com/ollama/ollama/progress"
 
+	"kafila/ollama/internal/qr"
 	"kafila/ollama/internal/sessionapi"
 	"kafila/ollama/internal/text"
 	"kafila/ollama/pb"
@@ -75,6 +76,13 @@ func (s screen) display() display {
 		return &bars{w: s.aside, loads: map[string]*progress.Bar{}}
 	default:
 		return &lines{w: s.aside}
+	}
+}
+
+// draw shows a person at a terminal a code that is too long to read aloud, so that a telephone can pass it on.
+func (s screen) draw(code string) {
+	if !s.asJSON && strings.Contains(code, "@") && isTerminal(s.aside) {
+		fmt.Fprint(s.aside, qr.Lines(code))
 	}
 }
 

@@ -2,8 +2,10 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"kafila/ollama/internal/qr"
 	"kafila/ollama/internal/sessionapi"
 	"kafila/ollama/internal/sidecar"
 	"kafila/ollama/pb"
@@ -52,6 +55,7 @@ func Routes(s Sidecar, models *SessionModels, access Access) http.Handler {
 	mux.Handle("POST /api/session/weights/prune", unary(s, s.Client().PruneWeights))
 	mux.Handle("GET /api/session/status", current(s))
 	mux.Handle("GET /api/session/watch", watch(s, models))
+	mux.HandleFunc("POST /api/session/qr", draw)
 	mux.HandleFunc("/api/session/", func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusNotFound, "this server has no "+r.Method+" "+r.URL.Path+
 			": if it is older than the `ollama` command, start it anew")
@@ -142,10 +146,11 @@ func respond(s Sidecar, w http.ResponseWriter, r *http.Request, call func(contex
 	sessionapi.Write(w, reply)
 }
 
-// watch streams a session's changes, one JSON object a line, until it closes. The state `ready` is passed on once the
-// session's model can be asked here.
+// watch streams a session's changes, one JSON object a line, until it closes: as server-sent events to who asks for
+// those. The state `ready` is passed on once the session's model can be asked here.
 func watch(s Sidecar, models *SessionModels) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		form := formFor(r)
 		err := s.Await(r.Context())
 		var stream grpc.ServerStreamingClient[pb.Session]
 		if err == nil {
@@ -160,13 +165,13 @@ func watch(s Sidecar, models *SessionModels) http.HandlerFunc {
 				return
 			}
 			if err != nil {
-				endWatch(w, begun, err)
+				endWatch(w, form, begun, err)
 				return
 			}
 			if !begun {
-				w.Header().Set("Content-Type", "application/x-ndjson")
+				w.Header().Set("Content-Type", form.kind)
 			}
-			sessionapi.Write(w, session)
+			form.write(w, func() { sessionapi.Write(w, session) })
 			if err := http.NewResponseController(w).Flush(); err != nil {
 				return
 			}
@@ -183,13 +188,54 @@ func nextChange(ctx context.Context, stream grpc.ServerStreamingClient[pb.Sessio
 }
 
 // endWatch tells an error: with its status if nothing was sent, else as a line of its own.
-func endWatch(w http.ResponseWriter, begun bool, err error) {
+func endWatch(w http.ResponseWriter, form watchForm, begun bool, err error) {
 	code, sentence := sidecar.Explain(err)
 	if !begun {
 		writeError(w, code, sentence)
 		return
 	}
-	sessionapi.WriteError(w, sentence)
+	form.write(w, func() { sessionapi.WriteError(w, sentence) })
+}
+
+// A watchForm is how the lines of a watch are told apart.
+type watchForm struct{ kind, before, after string }
+
+var (
+	asLines  = watchForm{kind: "application/x-ndjson"}
+	asEvents = watchForm{kind: "text/event-stream", before: "data: ", after: "\n"}
+)
+
+func formFor(r *http.Request) watchForm {
+	if strings.Contains(r.Header.Get("Accept"), asEvents.kind) {
+		return asEvents
+	}
+	return asLines
+}
+
+// write has a line written in this form. An error is the client's, and ends the watch at the next flush.
+func (form watchForm) write(w io.Writer, line func()) {
+	_, _ = io.WriteString(w, form.before)
+	line()
+	_, _ = io.WriteString(w, form.after)
+}
+
+// draw answers with a text as the SVG of a QR code, such as a session's code for a telephone.
+func draw(w http.ResponseWriter, r *http.Request) {
+	var asked struct{ Text string }
+	err := json.NewDecoder(r.Body).Decode(&asked)
+	if err != nil {
+		writeError(w, http.StatusBadRequest, malformed(err))
+		return
+	}
+	drawn, err := qr.SVG(asked.Text)
+	if err != nil {
+		writeError(w, http.StatusBadRequest, "that is too long for a QR code")
+		return
+	}
+	w.Header().Set("Content-Type", "image/svg+xml")
+	if _, err := io.WriteString(w, drawn); err != nil {
+		slog.Debug("code_not_sent", "error", err)
+	}
 }
 
 // writeError answers with Ollama's own error object.

@@ -1,6 +1,8 @@
 package server_test
 
 import (
+	"bufio"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -125,6 +127,46 @@ func TestRoutes_watch_tellsReadyOnlyWhenTheModelCanBeAsked(t *testing.T) {
 	})
 	if err != enough || strings.Join(seen, " ") != "forming ready" {
 		t.Errorf("%v, %v", seen, err)
+	}
+}
+
+func TestRoutes_watch_isServerSentEventsForWhoAsksForThose(t *testing.T) {
+	c := servertest.Start(t, &fake.Sidecar{Sessions: []*pb.Session{{Id: "s1", State: "forming"}, {Id: "s1", State: "closed"}}})
+	address := c.URL.JoinPath("api", "session", "watch")
+	address.RawQuery = "session=s1"
+	request, err := http.NewRequest(http.MethodGet, address.String(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Accept", "text/event-stream")
+	request.Header.Set("Authorization", "Bearer "+servertest.Token)
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if kind := answer.Header.Get("Content-Type"); kind != "text/event-stream" {
+		t.Errorf("Content-Type %q", kind)
+	}
+	reader := bufio.NewReader(answer.Body)
+	for _, state := range []string{"forming", "closed"} {
+		line, err := reader.ReadString('\n')
+		empty, alsoErr := reader.ReadString('\n')
+		data, isData := strings.CutPrefix(line, "data: ")
+		if err != nil || alsoErr != nil || !isData || !json.Valid([]byte(data)) || !strings.Contains(data, state) || empty != "\n" {
+			t.Fatalf("%v, %v, %q, %q", err, alsoErr, line, empty)
+		}
+	}
+}
+
+func TestRoutes_qr_isADrawingOrARefusal(t *testing.T) {
+	c := servertest.Start(t, &fake.Sidecar{})
+	for body, want := range map[string]string{
+		`{"text": "7-ocean-velvet-lamp"}`: "<svg ", `{"text": "` + strings.Repeat("x", 5000) + `"}`: "too long", `7`: "not valid",
+	} {
+		if _, said := rawPost(t, c, "qr", body); !strings.Contains(said, want) {
+			t.Errorf("%.40s: %.80s", body, said)
+		}
 	}
 }
 

@@ -1,6 +1,6 @@
 // Package server is what `ollama serve` has beside the stock server: the session routes with their guard, and the
 // models of this machine's sessions in the Ollama store. It imports sidecar, stub, seal, envelope, sessionapi,
-// home and env, and nothing of the command line.
+// page, qr, home and env, and nothing of the command line.
 package server
 
 import (
@@ -25,6 +25,7 @@ import (
 	"kafila/ollama/internal/env"
 	"kafila/ollama/internal/envelope"
 	"kafila/ollama/internal/home"
+	"kafila/ollama/internal/page"
 	"kafila/ollama/internal/seal"
 	"kafila/ollama/internal/sidecar"
 	"kafila/ollama/internal/stub"
@@ -95,6 +96,8 @@ func leaveNoCore() error {
 // patterns are all other paths: stock undoes escapes such as %2F that a narrower pattern would miss.
 func standBefore(mux *http.ServeMux, sessions http.Handler, models *SessionModels, key seal.Key) {
 	mux.Handle("/api/session/", sessions)
+	mux.Handle("/session", page.Handler())
+	mux.Handle("/session/", page.Handler())
 	stock := func(w http.ResponseWriter, r *http.Request) {
 		handler, _ := mux.Handler(&http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/"}})
 		handler.ServeHTTP(w, r)

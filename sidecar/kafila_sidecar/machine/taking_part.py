@@ -90,6 +90,7 @@ def take_part(
         text=lambda folder: TextProcess(folder, model=channel.terms.model),
         links=lambda: standing,
         traced=traces.tell,
+        busy=lambda busy: turns.say(ring_pb2.Control(busy=busy)),
         broken=turns.stage_broke,
         misled=turns.stage_misled,
         load_shard=weights.rates.loading(Shard.load),

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from time import monotonic
 
+from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import KafilaError, TimedOut
 from kafila_sidecar.runtime.footprint import PREFILL_CHUNK_TOKENS
@@ -21,6 +22,7 @@ from kafila_sidecar.runtime.shard.state import HiddenState
 from kafila_sidecar.serving.headwork import HeadWork, Spent
 from kafila_sidecar.serving.intake.question import Question, Replies
 from kafila_sidecar.serving.intake.requests import Generation, RequestTable
+from kafila_sidecar.serving.pulse import Pulse
 from kafila_sidecar.serving.ring import Interrupted, Returned, Ring
 from kafila_sidecar.serving.scheduler import MOST_WAITING, ChunkPace, Scheduler
 from kafila_sidecar.serving.standstill import ModelThread
@@ -31,7 +33,10 @@ log = logging.getLogger(__name__)
 
 INTERRUPTED = "interrupted"  # how a run ends that goes on elsewhere
 
+MOST_TOLD = 16  # requests that the other members hear of
+
 Ended = Callable[[RequestTrace, str], None]
+TellBusy = Callable[[ring_pb2.Busy], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,8 @@ class EngineLimits:
 
 
 class Engine:
-    """Answers the requests of one epoch. ended: hears of every run that had its turn, and how it ended."""
+    """Answers the requests of one epoch. ended: hears of every run that had its turn, and how it ended. busy: hears
+    what is done, every second while something is."""
 
     def __init__(
         self,
@@ -55,6 +61,7 @@ class Engine:
         proposal: Proposal,
         requests: RequestTable,
         ended: Ended,
+        busy: TellBusy,
         limits: EngineLimits,
         rows: Callable[[int], int],
     ) -> None:
@@ -71,6 +78,7 @@ class Engine:
         self._runs: dict[int, asyncio.Task[str]] = {}
         self._clearing: set[asyncio.Task[None]] = set()  # each waits for one run, and clears it away
         self._fault: Interrupted | None = None
+        self._pulse = Pulse(tell=lambda rate: busy(self._busy(rate)), idle=lambda: not self._turns)
 
     @asynccontextmanager
     async def asked(self, question: Question) -> AsyncIterator[Replies]:
@@ -99,6 +107,7 @@ class Engine:
         for number in list(self._runs):
             self._give_up(number)
         await asyncio.gather(*self._clearing, return_exceptions=True)
+        self._pulse.stop()
 
     # ---- A request's life
 
@@ -125,6 +134,7 @@ class Engine:
         self._clearing.add(clearing)
         clearing.add_done_callback(self._cleared)
         self._wake()
+        self._pulse.beat()
 
     def _give_up(self, number: int) -> None:
         """Nobody wants the answer any more."""
@@ -175,9 +185,31 @@ class Engine:
         generation.begin()
         if not generation.is_over:  # all of it may have been told but the end
             picked = await self._prefill(generation, trace)
-            while generation.take(picked.token) and picked.state is not None:
+            while self._took(generation, picked) and picked.state is not None:
                 picked = await self._circuit(generation, trace, picked.state, began=monotonic())
         return generation.finish(_done(generation, trace))
+
+    def _took(self, generation: Generation, picked: Picked) -> bool:
+        self._pulse.beat(1)
+        return generation.take(picked.token)
+
+    def _busy(self, tokens_per_s: float) -> ring_pb2.Busy:
+        """What is done here, for all members."""
+        asked = [one for one in self._requests.unfinished if one.number in self._turns]
+        waits = {one.number: not self._turns[one.number].done() for one in asked}
+        return ring_pb2.Busy(
+            tokens_per_s=tokens_per_s,
+            waiting=sum(waits.values()),
+            asking=[
+                ring_pb2.Asking(
+                    member=one.key[0] or self._proposal.head,
+                    prompt_tokens=len(one.asked.prompt),
+                    answer_tokens=len(one.answer),
+                    waits=waits[one.number],
+                )
+                for one in asked[:MOST_TOLD]
+            ],
+        )
 
     async def _turn(self, generation: Generation) -> None:
         try:
@@ -188,11 +220,12 @@ class Engine:
             raise (Interrupted if generation.answer else TimedOut)(waited) from None
 
     async def _prefill(self, generation: Generation, trace: RequestTrace) -> Picked:
-        """All tokens so far through the ring in chunks; only the last one's hidden state comes back."""
+        """All tokens so far through the ring in chunks. The last one goes by itself, as in mlx-lm, and so is the same
+        bits where many at once round otherwise; it alone comes back."""
         number, left = generation.number, list(generation.tokens)
         while True:
             began, size = monotonic(), self._pace.tokens(among=self._work.running)
-            chunk, left = left[:size], left[size:]
+            chunk, left = _divided(left, size)
             state, spent = await self._work.chunk(number, chunk)
             self._pace.ran_chunk(len(chunk), spent.compute_s)
             if not left:
@@ -221,6 +254,12 @@ class Engine:
         ended = monotonic()
         trace.token(_circuit(state, back, [spent] if before is None else [before, spent], ended - began), ended)
         return picked
+
+
+def _divided(tokens: list[int], size: int) -> tuple[list[int], list[int]]:
+    """The next chunk of at most so many, and what is left then: the last token, if nothing else."""
+    size = max(1, min(size, len(tokens) - 1))
+    return tokens[:size], tokens[size:]
 
 
 def _circuit(sent: HiddenState, back: Returned, spent: Sequence[Spent], circuit_s: float) -> Circuit:

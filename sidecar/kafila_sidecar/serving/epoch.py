@@ -13,7 +13,7 @@ from kafila_sidecar.net.link.stream import Stream, StreamKind
 from kafila_sidecar.runtime.footprint import PREFILL_CHUNK_TOKENS
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.serving import remote
-from kafila_sidecar.serving.engine import Ended, Engine, EngineLimits
+from kafila_sidecar.serving.engine import Ended, Engine, EngineLimits, TellBusy
 from kafila_sidecar.serving.frames.hop import HopSender
 from kafila_sidecar.serving.intake.question import Question, Replies
 from kafila_sidecar.serving.intake.requests import RequestTable
@@ -115,6 +115,7 @@ def begin(
     mlx: WatchedThread,
     link_to: Callable[[str], Link],
     ended: Ended,
+    busy: TellBusy,
     limits: EngineLimits,
 ) -> Epoch:
     """The epoch of a member that holds `shard`, or none; the head has `requests` too. Every stage is loaded."""
@@ -139,6 +140,7 @@ def begin(
             proposal=proposal,
             requests=requests,
             ended=ended,
+            busy=busy,
             limits=limits,
             rows=rows,
         )

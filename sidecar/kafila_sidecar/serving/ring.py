@@ -35,7 +35,7 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class OnItsWay:
-    """A state that is on its way round, and what will be its return."""
+    """What is on its way round, as far as it is to come back, and what will be its return."""
 
     state: HiddenState
     returned: "asyncio.Future[Returned]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
@@ -77,7 +77,7 @@ class Ring:
         if self._fault is not None:
             raise self._fault
 
-    async def send(self, sequence: int, state: HiddenState, *, wants_output: bool) -> None:
+    async def send(self, sequence: int, state: HiddenState, *, wants_output: bool, has_guesses: bool = False) -> None:
         """A hidden state to the next stage.
 
         Raises:
@@ -95,12 +95,22 @@ class Ring:
             return
         self._running.add(sequence)
         try:
-            await self._hop.send(frame_of(state, epoch=self._epoch, sequence=sequence, needs_output=wants_output))
+            await self._hop.send(
+                frame_of(
+                    state,
+                    epoch=self._epoch,
+                    sequence=sequence,
+                    needs_output=wants_output,
+                    has_guesses=has_guesses,
+                )
+            )
         except Unavailable as error:
             raise Interrupted(f"{INTERRUPTED} ({error})") from error
 
-    async def go_round(self, sequence: int, state: HiddenState, *, is_prompt: bool) -> Returned:
-        """A hidden state once round the ring.
+    async def go_round(
+        self, sequence: int, state: HiddenState, *, is_prompt: bool, has_guesses: bool = False
+    ) -> Returned:
+        """A hidden state once round the ring; back comes that of its last token, or with guesses of each.
 
         Raises:
             Interrupted: the ring broke.
@@ -110,12 +120,12 @@ class Ring:
         """
         if self._hop is None:
             self.check()
-            return Returned(state, ())
-        sent = self._waiting[sequence] = OnItsWay(state)
+            return Returned(state if has_guesses else state.last_token, ())
+        sent = self._waiting[sequence] = OnItsWay(state if has_guesses else state.last_token)
         deadline_s = PROMPT_DEADLINE_S if is_prompt else self._decode_deadline_s
         try:
             async with asyncio.timeout(deadline_s):
-                await self.send(sequence, state, wants_output=True)
+                await self.send(sequence, state, wants_output=True, has_guesses=has_guesses)
                 return await sent.returned
         except TimeoutError:
             raise TimedOut(f"the ring brought nothing back within {deadline_s:.0f} s: try again") from None
@@ -173,10 +183,10 @@ class Ring:
             sent.returned.set_result(Returned(state, frame.timings))
 
     def _check(self, sent: HiddenState, came: HiddenState, stages: int) -> None:
-        """What comes back is what was sent, after the last block."""
+        """What comes back is what was sent and asked for, after the last block."""
         if (came.shape[0], came.tokens, came.position) != (sent.shape[0], sent.tokens, sent.position):
             raise InvalidInput(
-                f"{came.tokens} tokens at {came.position} came back, and {sent.tokens} at {sent.position} were sent"
+                f"{came.tokens} tokens at {came.position} came back, and {sent.tokens} at {sent.position} were to"
             )
         if stages != len(self._order) - 1:
             raise InvalidInput(f"a frame has the times of {stages} stages, in a ring of {len(self._order)}")

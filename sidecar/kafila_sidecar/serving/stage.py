@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import KafilaError, TimedOut, Unavailable
 from kafila_sidecar.net.link.link import Link
@@ -91,6 +92,7 @@ class Stage:
         text: Callable[[Path], SessionText],
         links: Callable[[], LinkTable],
         traced: Callable[[dict[str, Any]], None],
+        busy: Callable[[ring_pb2.Busy], None],
         broken: Callable[[str, str], None],
         misled: Callable[[str, str], None],
         limits: StageLimits | None = None,
@@ -104,6 +106,7 @@ class Stage:
         self._make_text = text
         self._links = links
         self._traced = traced
+        self._busy = busy
         self._broken = broken
         self._misled = misled
         self._limits = limits or StageLimits()
@@ -144,6 +147,7 @@ class Stage:
             mlx=self._watched(proposal),
             link_to=lambda peer: self._links().to(peer),
             ended=lambda trace, reason: self._request_ended(proposal, trace, reason),
+            busy=self._busy,
             limits=self._limits.engine,
         )
         self._epochs.begin(epoch)

@@ -18,7 +18,6 @@ from kafila_sidecar.serving.gathering import Gathering, InLine
 from kafila_sidecar.serving.standstill import ModelThread
 
 CHUNKS_IN_LINE = 8  # prompt chunks that wait here; more stay in the stream, and so with who sent them
-STEP_TOKENS = 8  # up to so many are a decode step with guesses; more, or a last piece that wants no output, a chunk
 
 Rows = Callable[[int], int]
 """How many sequences a run has, of so many that are there."""
@@ -151,7 +150,7 @@ class Worker:
             state = state_of(frame)
             self._check(frame, state, incoming.sequences)
         incoming.sequences.add(frame.sequence)
-        is_chunk = state.tokens > STEP_TOKENS or not frame.needs_output
+        is_chunk = not frame.has_guesses and (state.tokens > 1 or not frame.needs_output)
         incoming.line.add(InLine(frame.sequence, state.tokens, is_chunk, Came(frame, state, arrived)))
         incoming.change()
         while incoming.line.tokens > CHUNKS_IN_LINE * self._bounds.chunk_tokens:
@@ -199,7 +198,13 @@ class Worker:
             await self._hop.send(told)
             return
         timing = Timing(compute_s=compute_s, residence_s=self._clock() - one.work.arrived, rows=rows)
-        out = frame_of(made, epoch=self._epoch, sequence=frame.sequence, needs_output=frame.needs_output)
+        out = frame_of(
+            made.last_token if self._is_last and not frame.has_guesses else made,
+            epoch=self._epoch,
+            sequence=frame.sequence,
+            needs_output=frame.needs_output,
+            has_guesses=frame.has_guesses,
+        )
         await self._hop.send(replace(out, timings=(*frame.timings, timing)))
 
     def _timed(self, peer: str, run: Sequence[InLine[Came]]) -> tuple[list[HiddenState | NotFinite], float]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kafila_planner import Plan, Problem, plan_to_json
+from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.models.family import text_of
 from kafila_sidecar.runtime.text.options import resolve
@@ -73,10 +74,28 @@ def session_view(
         joining=channel.joining,
         notices=checkpoint.anatomy.notices if checkpoint else (),
     )
+    if roster.busy:
+        session.activity.CopyFrom(_activity(roster.busy))
     if follower.proposal:
         _show_plan(session, follower.proposal.plan, follower.proposal.epoch, roster.trace)
         _show_edges(session, follower.proposal.problem, roster)
     return session
+
+
+def _activity(busy: ring_pb2.Busy) -> pb.Activity:
+    return pb.Activity(
+        tokens_per_s=busy.tokens_per_s,
+        waiting=busy.waiting,
+        answering=[
+            pb.Answering(
+                member=asking.member,
+                doing="waiting" if asking.waits else "answering" if asking.answer_tokens else "reading",
+                prompt_tokens=asking.prompt_tokens,
+                answer_tokens=asking.answer_tokens,
+            )
+            for asking in busy.asking
+        ],
+    )
 
 
 def sleeping_view(kept: KeptSession, *, code: str, waits: str) -> pb.Session:

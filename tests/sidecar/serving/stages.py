@@ -193,6 +193,7 @@ async def party(
             text=text or TextHere,
             links=lambda: member.links,
             traced=member.traces.append,
+            busy=lambda busy: None,
             broken=lambda code, sentence: member.broken.append((code, sentence)),
             misled=lambda by, sentence: member.misled.append((by, sentence)),
             limits=limits,

@@ -110,6 +110,7 @@ def stage_of(name: str, weights: LabWeights, mlx: MlxThread) -> Stage:
         text=TextHere,
         links=lambda: links,
         traced=lambda record: None,
+        busy=lambda busy: None,
         broken=lambda code, sentence: None,
         misled=lambda by, sentence: None,
     )

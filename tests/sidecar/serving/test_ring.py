@@ -59,6 +59,31 @@ async def test_ring_when_a_chunk_wants_no_output_then_the_last_stage_absorbs_it(
     assert two.shards[1].absorbed == [1]
 
 
+async def test_ring_when_a_step_has_guesses_then_all_its_tokens_come_back_and_of_a_prompt_the_last(two: Round) -> None:
+    prompt = await two.ring.go_round(1, state(0, tokens=5), is_prompt=True)
+    assert (prompt.state.position, prompt.state.tokens) == (4, 1)
+    step = await two.ring.go_round(1, state(5, tokens=4), is_prompt=False, has_guesses=True)
+    assert (step.state.position, step.state.tokens) == (5, 4)
+
+
+async def test_frame_when_its_position_is_lower_then_every_stage_forgets_what_came_after_it(two: Round) -> None:
+    await two.token(1, 0, tokens=5)
+    await two.ring.go_round(1, state(5, tokens=4), is_prompt=False, has_guesses=True)
+    assert await two.token(1, 6) == 2
+    assert [shard.at for shard in two.shards] == [{1: 7}, {1: 7}]
+
+
+@pytest.mark.parametrize("position", [0, 6, 9])
+async def test_frame_when_a_stage_cant_go_there_then_its_sender_broke_the_rules(two: Round, position: int) -> None:
+    """Back to nothing, back at all where the caches can't forget, and past what is there."""
+    for shard in two.shards:
+        shard.can_rewind = position != 6
+    await two.token(1, 0, tokens=8)
+    with pytest.raises(Unavailable):
+        await two.token(1, position)
+    assert [type(error) for error in two.errors if isinstance(error, RulesBroken)] == [RulesBroken]
+
+
 async def test_ring_when_the_head_is_alone_then_the_state_comes_straight_back() -> None:
     ring = Ring(epoch=EPOCH, hop=None, order=[HEAD], last=LAYOUT, chunk_tokens=8)
     sent = state(0, 7)

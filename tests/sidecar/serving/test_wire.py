@@ -76,8 +76,19 @@ def test_encode_when_the_frame_makes_no_sense_then_bad_frame(frame: Frame) -> No
 
 @pytest.mark.parametrize(
     ("offset", "value"),
-    [(0, 3), (1, 0), (1, 9), (2, 2), (3, 4), (24, 5), (25, 65), (27, 1), (20, 0xFF)],
-    ids=["version", "kind-0", "kind-9", "flag", "dtype", "dimensions", "stages", "zero", "tokens"],
+    [(0, 3), (1, 0), (1, 9), (2, 4), (2, 3), (3, 4), (24, 5), (25, 65), (27, 1), (20, 0xFF)],
+    ids=[
+        "version",
+        "kind-0",
+        "kind-9",
+        "flag",
+        "guesses-and-no-output",
+        "dtype",
+        "dimensions",
+        "stages",
+        "zero",
+        "tokens",
+    ],
 )
 def test_decode_when_one_header_byte_is_wrong_then_bad_frame(offset: int, value: int) -> None:
     message = bytearray(example("activation"))

@@ -161,10 +161,12 @@ class Shard:
     def check_next(self, sequence: int, state: HiddenState) -> None:
         """Whether a received state may be run; what is looked at is its bytes alone.
 
-        Raises: InvalidInput when it is not the sequence's next, not of this model, or holds NaN or infinity.
+        Raises: InvalidInput when it is neither the sequence's next nor, where that can be, goes back behind guesses,
+        when it is not of this model, or holds NaN or infinity.
         """
         stands_at = self._sequences.position(sequence)
-        if stands_at != state.position:
+        goes_back = self.can_rewind and 0 < state.position < stands_at
+        if stands_at != state.position and not goes_back:
             raise InvalidInput(f"sequence {sequence} stands at {stands_at} tokens, its frame at {state.position}")
         check_state(state, self.entry)
 

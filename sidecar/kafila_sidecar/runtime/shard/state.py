@@ -37,5 +37,14 @@ class HiddenState:
         return self.shape[1]
 
     @property
+    def last_token(self) -> "HiddenState":
+        """The state of the last token alone, of one sequence; the payload is not copied."""
+        batch, tokens, width = self.shape
+        if tokens == 1:
+            return self
+        payload = memoryview(self.payload)[(tokens - 1) * width * ITEM_BYTES[self.dtype] :]
+        return HiddenState(payload, self.dtype, (batch, 1, width), self.position + tokens - 1)
+
+    @property
     def nbytes(self) -> int:
         return prod(self.shape) * ITEM_BYTES[self.dtype]

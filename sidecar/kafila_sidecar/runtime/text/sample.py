@@ -48,11 +48,17 @@ class Sampler:
         return token
 
     def choose(self, logits: "mx.array") -> "mx.array":
-        """The next token after logits [V] as an array of one id, lazy; `take` has to follow before the next one."""
+        """The next token after logits [V] as an array of one id, lazy; `take` has to follow before the next one.
+
+        The most likely one is mlx-lm's: of log-probabilities in the logits' own element type, in which 16 bits make
+        some of them equal that were not, and the first of equals counts.
+        """
         import mlx.core as mx
 
-        scores = self._penalised(self._of_tokens(logits))
-        return mx.argmax(scores) if self._options.temperature < COLDEST else self._draw(scores)
+        logits = self._penalised(logits)
+        if self._options.temperature >= COLDEST:
+            return self._draw(self._of_tokens(logits))
+        return mx.argmax(self._of_tokens(logits - mx.logsumexp(logits, keepdims=True)))
 
     def take(self, token: int) -> None:
         """A token that was picked, here or before."""

@@ -103,7 +103,7 @@ class HopSender:
             task.exception()  # the caller who waited has it; one who was cancelled wants it no more
 
 
-def frame_of(state: HiddenState, *, epoch: int, sequence: int, needs_output: bool) -> Frame:
+def frame_of(state: HiddenState, *, epoch: int, sequence: int, needs_output: bool, has_guesses: bool = False) -> Frame:
     """A hidden state as a frame; the payload is not copied."""
     return Frame(
         kind=FrameKind.ACTIVATION,
@@ -115,6 +115,7 @@ def frame_of(state: HiddenState, *, epoch: int, sequence: int, needs_output: boo
         shape=state.shape,
         payload=memoryview(state.payload),
         needs_output=needs_output,
+        has_guesses=has_guesses,
     )
 
 

@@ -17,12 +17,15 @@ from kafila_sidecar.net.link.stream import MAX_MESSAGE_BYTES
 VERSION = 2
 MAX_DIMENSIONS = 4
 MAX_TIMINGS = 64  # stages of a ring
+STEP_TOKENS = 8  # the most of a frame with guesses
 
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 _DTYPES = (None, "float32", "float16", "bfloat16")  # by code
 _HEADER = struct.Struct("!BBBBIQIIBBH")
 _TIMING = struct.Struct("!ffHxx")
 _NO_OUTPUT = 0x01
+_GUESSES = 0x02
+_FLAGS = _NO_OUTPUT | _GUESSES
 _ALIGNMENT = 8  # the payload starts at a multiple, so that an array can be laid over it
 _EMPTY = memoryview(b"")
 
@@ -59,7 +62,8 @@ class Timing:
 class Frame:
     """`position` counts the sequence's tokens before this frame; `payload` is raw little-endian items of `shape`.
 
-    With `needs_output` false nobody wants the last stage's result: a prefill chunk before the last.
+    With `needs_output` false nobody wants the last stage's result: a prefill chunk before the last. With `has_guesses`
+    the tokens after the first are guesses: every token's state comes back, else the last one's alone.
     """
 
     kind: FrameKind
@@ -71,6 +75,7 @@ class Frame:
     shape: tuple[int, ...] = ()
     payload: memoryview = field(default=_EMPTY, repr=False)
     needs_output: bool = True
+    has_guesses: bool = False
     timings: tuple[Timing, ...] = ()
 
 
@@ -95,7 +100,7 @@ def encode(frame: Frame) -> tuple[bytes, memoryview]:
     Raises BadFrame for a frame that `decode` would refuse.
     """
     _check(frame)
-    flags = 0 if frame.needs_output else _NO_OUTPUT
+    flags = (0 if frame.needs_output else _NO_OUTPUT) | (_GUESSES if frame.has_guesses else 0)
     try:
         head = b"".join(_head(frame, flags))
     except struct.error as error:
@@ -135,7 +140,7 @@ def _decoded(view: memoryview) -> Frame:
     version, kind, flags, dtype, epoch, sequence, position, tokens, dimensions, stages, zero = _HEADER.unpack_from(view)
     if version != VERSION:
         raise BadFrame(f"a frame of version {version}, expected {VERSION}: the members run different versions")
-    if dimensions > MAX_DIMENSIONS or stages > MAX_TIMINGS or dtype >= len(_DTYPES) or zero or flags & ~_NO_OUTPUT:
+    if dimensions > MAX_DIMENSIONS or stages > MAX_TIMINGS or dtype >= len(_DTYPES) or zero or flags & ~_FLAGS:
         raise BadFrame("a frame with a dtype, flag or count that this version doesn't know")
     if kind not in tuple(FrameKind):
         raise BadFrame(f"a frame of the unknown kind {kind}")
@@ -157,6 +162,7 @@ def _decoded(view: memoryview) -> Frame:
         shape=shape,
         payload=view[start:],
         needs_output=not flags & _NO_OUTPUT,
+        has_guesses=bool(flags & _GUESSES),
         timings=timings,
     )
     _check(frame)
@@ -176,6 +182,8 @@ def _check(frame: Frame) -> None:
         raise BadFrame(f"a frame of {frame.tokens} tokens with a payload of {frame.shape[1]}")
     if frame.kind is not FrameKind.ACTIVATION and (frame.tokens or frame.dtype is not None):
         raise BadFrame("a frame with tokens or a payload whose kind has none")
+    if frame.has_guesses and not (1 < frame.tokens <= STEP_TOKENS and frame.needs_output):
+        raise BadFrame(f"a frame of {frame.tokens} tokens can't have guesses, or nobody wants what comes of them")
 
 
 def _check_payload(frame: Frame) -> None:

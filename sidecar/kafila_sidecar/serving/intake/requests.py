@@ -156,6 +156,11 @@ class RequestTable:
         """The run that a question has here already."""
         return self._latest.get(question.key)
 
+    @property
+    def unfinished(self) -> Sequence[Generation]:
+        """Those that want a further token, the oldest first."""
+        return [generation for generation in self._generations.values() if not generation.is_over]
+
     def remove(self, generation: Generation) -> None:
         self._generations.pop(generation.number, None)
         if self._latest.get(generation.key) is generation:

@@ -4,6 +4,7 @@ A member that says nonsense is not heard; it brings nobody down.
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,7 @@ MOST_SOURCES = 64
 MOST_FILES = 4096  # weight files of a checkpoint
 MOST_SPANS = 8192  # that a member tells of at once, some 100 KB
 LONGEST_S = 600.0  # of a round trip, of forming a link, or of a step
+MOST_ASKING = 16  # requests that a head tells of
 SHORTEST_S = 1e-9  # of a step; 0 means not measured
 MOST_BYTES = 1 << 60  # of memory; more is a mistake
 DOINGS = frozenset({"fetching", "loading", "ready"})
@@ -167,6 +169,13 @@ class Traced:
 
 
 @dataclass(frozen=True, slots=True)
+class Working:
+    """What the head does right now."""
+
+    busy: ring_pb2.Busy
+
+
+@dataclass(frozen=True, slots=True)
 class Planned:
     epoch: int
     problem_json: str
@@ -208,6 +217,7 @@ Said = (
     | Needed
     | Goodbye
     | Traced
+    | Working
     | Planned
     | MayFetch
     | MayServe
@@ -242,6 +252,8 @@ def read(speaker: str, control: ring_pb2.Control) -> Said:
             return Goodbye()
         case "measured":
             return Traced(_trace(control.measured.trace_json))
+        case "busy":
+            return Working(_busy(control.busy))
         case "plan":
             return Planned(control.epoch, control.plan.problem_json, control.plan.plan_json)
         case "go":
@@ -353,6 +365,12 @@ def _trace(text: str) -> Mapping[str, Any]:
     if not good:
         raise InvalidInput("a trace has stages or hops that can't be read")
     return trace
+
+
+def _busy(busy: ring_pb2.Busy) -> ring_pb2.Busy:
+    if not 0 <= busy.tokens_per_s < math.inf or len(busy.asking) > MOST_ASKING:
+        raise InvalidInput("what the head is said to do can't be")
+    return busy
 
 
 def _is_list_of(entries: Any, *, texts: Sequence[str]) -> bool:

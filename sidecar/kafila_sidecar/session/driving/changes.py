@@ -59,7 +59,7 @@ class Glance:
             links=sorted((sorted(pair), edge) for pair, edge in roster.edges.items()),
             served=(id(roster.trace), advice),
             joining=(channel.joining, channel.code),
-            load=(stage.active_sequences, stage.weight_bytes),
+            load=(stage.active_sequences, stage.weight_bytes, id(roster.busy)),
         )
 
     def since(self, before: "Glance") -> Change:

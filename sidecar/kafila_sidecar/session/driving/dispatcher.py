@@ -119,11 +119,14 @@ class Dispatcher:
                 await self._cores.do(self._follower.awaits_memory(sentence))
             case messages.Traced(trace) if self._follower.proposal and sender == self._follower.proposal.head:
                 self._heard_trace(self._follower.proposal, trace)
+            case messages.Working(busy) if self._follower.proposal and sender == self._follower.proposal.head:
+                self._roster.busy = busy
             case messages.Planned() if from_host:
                 await self._heard_plan(sender, said)
             case messages.MayFetch(epoch) if from_host:
                 await self._cores.do(self._follower.may_fetch(epoch))
             case messages.MayServe(epoch) if from_host:
+                self._roster.busy = None
                 await self._cores.do(self._follower.may_serve(epoch))
                 if self._follower.state is State.READY:
                     self._served_by = self._follower.proposal

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any
 
+from kafila_proto import ring_pb2
 from kafila_sidecar.session.coordination.edges import FormedLink
 from kafila_sidecar.session.coordination.messages import Doing
 
@@ -39,6 +40,7 @@ class Roster:
     def __init__(self, names: Iterable[str]) -> None:
         self._seen: dict[str, MemberView] = {name: MemberView() for name in names}
         self.trace: Mapping[str, Any] = {}
+        self.busy: ring_pb2.Busy | None = None  # as the head told it last
         self.edges: dict[frozenset[str], FormedLink] = {}  # the links that stand
         self.repair = ""  # who takes over what by the latest plan, in a sentence; empty where nothing moved
 

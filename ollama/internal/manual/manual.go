@@ -1,6 +1,6 @@
-// Package pages writes what packages bring beside the program: manual pages, shells' completions, and the reference of
+// Package manual writes what packages bring beside the program: manual pages, shells' completions, and the reference of
 // the documentation's site, all from the commands themselves. It imports nothing of ours.
-package pages
+package manual
 
 import (
 	"bytes"

@@ -1,0 +1,24 @@
+// Tokens a second over the last minutes.
+const KEPT_S = 300, EVERY_MS = 1000;
+
+const ago = (time) => `${Math.round(Date.now() / 1000 - time)} s`;
+
+/** Draws into an element what `now` says every second. */
+export function chart(element, now) {
+  const times = [], values = [];
+  const ink = () => getComputedStyle(element).color;
+  const axis = { stroke: ink, grid: { stroke: () => "rgb(128 128 128 / .25)" } };
+  const plot = new window.uPlot({
+    width: element.clientWidth || 320, height: 130, legend: { show: false }, cursor: { show: false },
+    scales: { y: { range: (_, __, most) => [0, Math.max(1, most * 1.1)] } },
+    axes: [{ ...axis, values: (_, ticks) => ticks.map(ago) }, { ...axis, size: 38 }],
+    series: [{}, { stroke: ink, width: 2, points: { show: false }, fill: "rgb(180 84 26 / .2)" }],
+  }, [times, values], element);
+  new ResizeObserver(() => plot.setSize({ width: element.clientWidth, height: 130 })).observe(element);
+  setInterval(() => {
+    times.push(Date.now() / 1000);
+    values.push(now());
+    while (times[0] < Date.now() / 1000 - KEPT_S) { times.shift(); values.shift(); }
+    plot.setData([times, values]);
+  }, EVERY_MS);
+}
