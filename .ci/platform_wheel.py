@@ -74,9 +74,34 @@ def brought(pure: Path, command: Path) -> Iterator[Entry]:
         for file in sorted(Path(pages, "share").rglob("*")):
             if file.is_file():
                 yield Entry(f"{data}/data/{file.relative_to(pages).as_posix()}", file.read_bytes())
+    for name, module in scripts(pure):
+        yield Entry(f"{data}/data/share/man/man1/{name}.1", manual(name, help_of(module)).encode())
     bill = Path(os.environ.get("KAFILA_BILL", ""))
     if bill.is_file():
         yield Entry(f"{info}/sboms/{bill.name}", bill.read_bytes())
+
+
+def scripts(pure: Path) -> Iterator[tuple[str, str]]:
+    """The pure wheel's own commands, each with its module."""
+    with zipfile.ZipFile(pure) as source:
+        text = source.read(f"{folders(pure)[1]}/entry_points.txt").decode()
+    for name, place in re.findall(r"^(\S+) = (\S+):main$", text, re.MULTILINE):
+        yield name, place.removesuffix(".__main__")
+
+
+def help_of(module: str) -> str:
+    command = [sys.executable, "-m", module, "--help"]
+    reader = {**os.environ, "COLUMNS": "80", "HOME": "~"}  # whose home it is, the page does not know
+    return subprocess.run(command, env=reader, check=True, capture_output=True, text=True).stdout
+
+
+def manual(name: str, told: str) -> str:
+    """A manual page that says what the command's help does, as man(7) reads it."""
+    purpose = next(block for block in told.split("\n\n")[1:] if block.strip())
+    lines = told.replace("\\", "\\e").replace("-", "\\-").splitlines()
+    body = "\n".join(rf"\&{line}" if line[:1] in (".", "'") else line for line in lines)
+    first = " ".join(purpose.split()).rstrip(".")
+    return f'.TH {name.upper()} 1 "" "Kafila" "Kafila"\n.SH NAME\n{name} \\- {first}\n.SH HELP\n.nf\n{body}\n.fi\n'
 
 
 def written(pure: Path, added: list[Entry], tag: str, folder: Path) -> Path:

@@ -159,6 +159,17 @@ def test_wheel_when_it_gets_the_program_then_it_is_of_one_platform_and_its_recor
     assert record == [*(maker.Entry(name, text).record for name, text in contents.items() if name != own), f"{own},,"]
 
 
+def test_manual_when_made_of_a_commands_help_then_man_reads_all_of_it() -> None:
+    maker = module(".ci/platform_wheel.py")
+    page = maker.manual("kafila-plan", maker.help_of("kafila_planner"))
+    assert page.splitlines()[2] == r"kafila-plan \- Plan a session: problem in, plan out, as JSON"
+    assert r"\-\-version" in page
+    if man := shutil.which("man"):
+        shown = subprocess.run([man, "-l", "-"], input=page, capture_output=True, text=True)
+        assert (shown.returncode, shown.stderr) == (0, "")
+        assert "exit status: 0 with a plan" in shown.stdout
+
+
 def test_figures_for_choosing_when_computed_again_then_the_page_has_them() -> None:
     """`python -m bench.choosing --write` writes them anew."""
     choosing = module("bench/choosing.py")
