@@ -91,8 +91,9 @@ def scripts(pure: Path) -> Iterator[tuple[str, str]]:
 
 def help_of(module: str) -> str:
     command = [sys.executable, "-m", module, "--help"]
-    reader = {**os.environ, "COLUMNS": "80", "HOME": "~"}  # whose home it is, the page does not know
-    return subprocess.run(command, env=reader, check=True, capture_output=True, text=True).stdout
+    width = {**os.environ, "COLUMNS": "80"}
+    told = subprocess.run(command, env=width, check=True, capture_output=True, text=True).stdout
+    return told.replace(str(Path.home()), "~")  # not the home of who builds
 
 
 def manual(name: str, told: str) -> str:

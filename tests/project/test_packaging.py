@@ -170,6 +170,13 @@ def test_manual_when_made_of_a_commands_help_then_man_reads_all_of_it() -> None:
         assert "exit status: 0 with a plan" in shown.stdout
 
 
+@pytest.mark.parametrize("name", ["planner", "rendezvous", "sidecar"])
+def test_manual_when_made_here_then_it_names_nobodys_home(name: str) -> None:
+    told = module(".ci/platform_wheel.py").help_of(f"kafila_{name}")
+    assert "--version" in told
+    assert str(Path.home()) not in told
+
+
 def test_figures_for_choosing_when_computed_again_then_the_page_has_them() -> None:
     """`python -m bench.choosing --write` writes them anew."""
     choosing = module("bench/choosing.py")
