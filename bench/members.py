@@ -259,6 +259,7 @@ class _Member:
             mlx=WatchedThread(NotedThread(self._mlx, Activity()), stalled=lambda _: None),
             link_to=self._links.__getitem__,
             ended=lambda *_: None,
+            busy=lambda _: None,
             limits=EngineLimits(),
         )
 
