@@ -7,9 +7,11 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/ollama/ollama/manifest"
 
+	"kafila/ollama/internal/envelope"
 	"kafila/ollama/internal/seal"
 	"kafila/ollama/internal/sessionapi"
 	"kafila/ollama/internal/stub"
@@ -25,6 +27,8 @@ type front struct {
 	models *SessionModels
 	key    seal.Key
 	stock  http.Handler
+
+	patience time.Duration // with a session that comes back, see comebackPatience
 }
 
 // asked is what the stock routes below take names from. encoding/json matches the fields as it does for stock.
@@ -51,12 +55,15 @@ var refusals = map[string]func(*front, asked) string{
 
 // ServeHTTP goes by the path that stock goes by, with its escapes undone, and not by patterns of a ServeMux.
 func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	isOurs := f.key.Fits(r.Header.Get(seal.Header), seal.Store)
 	if form, ok := streamForms[r.Method+" "+r.URL.Path]; ok {
-		form.serve(w, r, f.stock)
+		if isOurs || f.awaitSession(w, r) {
+			form.serve(w, r, f.stock)
+		}
 		return
 	}
 	refuse := refusals[r.Method+" "+r.URL.Path]
-	if refuse == nil || f.key.Fits(r.Header.Get(seal.Header), seal.Store) {
+	if refuse == nil || isOurs {
 		f.stock.ServeHTTP(w, r)
 		return
 	}
@@ -73,6 +80,22 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/api/pull" || r.URL.Path == "/api/create" { // both fetch what others made
 		f.models.removeCopies()
 	}
+}
+
+// awaitSession holds a question to a session's model back until the session is back, if this server was just started.
+// False when that took too long, and was said.
+func (f *front) awaitSession(w http.ResponseWriter, r *http.Request) bool {
+	if !f.models.comeback.isUnderWay() {
+		return true
+	}
+	request, _ := look(r)
+	name := request.model()
+	if !sessionapi.IsModel(name) || f.models.comeback.await(r.Context(), name, f.patience) {
+		return true
+	}
+	fail(w, r.URL.Path, envelope.Failure{Status: http.StatusServiceUnavailable, Sentence: "the session of " + name +
+		" is coming back on this machine, which was just started: ask again in a moment"})
+	return false
 }
 
 // look reads the request's JSON and leaves the body as it was. What can't be read stock will refuse.

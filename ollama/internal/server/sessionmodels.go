@@ -37,6 +37,8 @@ type SessionModels struct {
 	mu    sync.Mutex             // one change of the store at a time
 	known map[string]*pb.Session // session id → as it was registered last
 	held  map[string]uint64      // session id → bytes that its shard holds here
+
+	comeback *comeback
 }
 
 // NewSessionModels has nothing to look after yet. ctx is the server's: followers end with it. The models that it writes
@@ -46,7 +48,7 @@ func NewSessionModels(
 ) *SessionModels {
 	return &SessionModels{
 		ctx: ctx, sidecar: sidecar, store: &store{client: ollama, scheduler: scheduler, key: key, owner: owner}, scheduler: scheduler,
-		following: map[string]bool{}, known: map[string]*pb.Session{}, held: map[string]uint64{},
+		following: map[string]bool{}, known: map[string]*pb.Session{}, held: map[string]uint64{}, comeback: newComeback(),
 	}
 }
 
@@ -69,9 +71,19 @@ func (m *SessionModels) reconcile() {
 		}
 	}
 	m.removeStale(live)
+	m.comeback.expect(m.notAsked(list.Sessions))
 	for _, session := range list.Sessions {
 		m.follow(session.Id)
 	}
+}
+
+// notAsked gives those whose model can't be asked here yet.
+func (m *SessionModels) notAsked(sessions []*pb.Session) []*pb.Session {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(sessions), func(s *pb.Session) bool {
+		return s.State == sessionapi.Closed || m.known[s.Id] != nil
+	})
 }
 
 func (m *SessionModels) removeStale(live []string) {
@@ -178,6 +190,7 @@ func (m *SessionModels) ensure(ctx context.Context, session *pb.Session) error {
 			return err
 		}
 		if slices.Contains(names, session.Vehicle.Name) {
+			m.comeback.over(session.Id)
 			return m.settle(ctx, session)
 		} // else somebody has removed the model, not the session
 	}
@@ -193,6 +206,7 @@ func (m *SessionModels) ensure(ctx context.Context, session *pb.Session) error {
 		return err
 	}
 	m.known[session.Id] = session
+	m.comeback.over(session.Id)
 	slog.Info("session_model_loaded", "session", session.Id, "name", session.Vehicle.Name, "slots", session.Concurrency)
 	return nil
 }
@@ -234,6 +248,7 @@ func (m *SessionModels) forget(id string) {
 	defer m.mu.Unlock()
 	session := m.known[id]
 	delete(m.known, id)
+	m.comeback.over(id)
 	m.holdLocked(id, 0)
 	if session == nil {
 		return

@@ -92,6 +92,7 @@ async def _build(config: Config, stack: AsyncExitStack) -> "LocalNode":
         further=further,
         measuring=measuring,
         traces=config.data / "traces",
+        measurements=config.data / "measurements",
     )
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
     stack.push_async_callback(pending.close)

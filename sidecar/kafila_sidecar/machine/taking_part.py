@@ -1,6 +1,7 @@
 """Everything that one session needs on this machine, built in the order in which the parts need one another."""
 
 import asyncio
+import hashlib
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +36,7 @@ from kafila_sidecar.session.membership.seal import LARGEST_SEALED_BYTES
 from kafila_sidecar.session.rendezvous.code import Code
 from kafila_sidecar.session.terms import planning_terms
 from kafila_sidecar.sharing.inventory import Inventory
+from kafila_sidecar.sharing.rates import Rates
 from kafila_sidecar.sharing.session import SessionWeights
 from kafila_sidecar.sharing.spares import Spares
 from kafila_sidecar.versions import own_versions
@@ -53,6 +55,7 @@ class Equipment:
     further: Sequence[Address]
     measuring: Measuring
     traces: Path
+    measurements: Path
     activity: Activity = field(default_factory=Activity)
 
 
@@ -79,6 +82,7 @@ def take_part(
         standing=standing,
         say=turns.say,
         folder=models.folder_for(channel.terms),
+        rates=Rates(equipment.measurements / _rates_file(channel.terms)),
         opened=lambda: models.described(channel.terms),
     )
     traces = TraceTeller(session=channel.session.hex(), folder=equipment.traces, turns=turns)
@@ -191,3 +195,9 @@ class TraceTeller:
         except OSError as error:
             log.warning("trace_lost error=%s", error)
         self._turns.say(ring_pb2.Control(measured=ring_pb2.Measured(trace_json=json.dumps(record))))
+
+
+def _rates_file(terms: ring_pb2.SessionTerms) -> str:
+    """For the same checkpoint in the same form the same name."""
+    what = json.dumps([terms.model, terms.revision, terms.quantize_bits])
+    return f"rates-{hashlib.sha256(what.encode()).hexdigest()[:24]}.json"

@@ -46,6 +46,7 @@ class PlayedChannel:
         self.founder = self.host = names[0]
         self.members = tuple(member(name, index) for index, name in enumerate(names))
         self.takeovers = 0
+        self.away: tuple[str, ...] = ()
         self.moves = 0
         self.has_room = True
         self.replanning = Replanning.AUTO

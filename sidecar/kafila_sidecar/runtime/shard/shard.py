@@ -81,12 +81,15 @@ class Shard:
 
         Raises: Refused for a family that isn't offered, or weights that are missing or don't fit.
         """
+        from kafila_sidecar.runtime.memory import give_back
         from kafila_sidecar.runtime.shard.loading import load_part, read_config
 
         kept = None if before is None else before.give_up()
         built = load_part(
             read_config(folder), files, start=start, end=end, head=head, headers=headers, bits=bits, kept=kept
         )
+        if before is not None:
+            give_back()
         return cls.of(built, start, end, head=head, quick=quick)
 
     @classmethod
@@ -284,8 +287,11 @@ class Shard:
 
     def close(self) -> None:
         """Frees sequences and weights on this thread; the shard can't be used any more."""
+        from kafila_sidecar.runtime.memory import give_back
+
         self._sequences.release_all()
         self._passage.free()
+        give_back()
 
     def give_up(self) -> "dict[str, mx.array]":
         """Closes the shard but hands over its weights, by mlx-lm's names."""

@@ -162,6 +162,11 @@ class Channel:
         return self._replica.members
 
     @property
+    def away(self) -> tuple[str, ...]:
+        """Who was lost and may return, in the order of going."""
+        return self._replica.log.away
+
+    @property
     def rendezvous(self) -> Mailbox:
         """This member's mailbox there, through which it reaches the relay too."""
         return self.residence.mailbox
