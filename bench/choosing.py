@@ -42,7 +42,7 @@ CABLE, WIRELESS, COUNTRY, OCEAN = 0.0006, 0.006, 0.030, 0.140  # round trips in 
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class Fleet:
     """Machines, and the round trip between any two of them, whichever way."""
 
     words: str
@@ -51,18 +51,18 @@ class Case:
     all_of_them: bool = False
 
 
-CASES = (
-    Case("one workstation that holds the model (40 GB at 400 GB/s)", (WORKSTATION,), CABLE),
-    Case("two PCs with a GPU of 16 GB, by cable", (GPU, GPU), CABLE),
-    Case("the same, by wireless", (GPU, GPU), WIRELESS),
-    Case("the same, in two homes of one country, direct", (GPU, GPU), COUNTRY),
-    Case("the same, relayed by a rendezvous that is no nearer to either", (GPU, GPU), 2 * COUNTRY),
-    Case("the same, on two sides of an ocean, direct", (GPU, GPU), OCEAN),
-    Case("a PC with a GPU and a Mac with 16 GB, by cable", (GPU, MAC), CABLE),
-    Case("two Macs with 16 GB, by cable", (MAC, MAC), CABLE),
-    Case("two such PCs and a laptop without a GPU, by cable", (GPU, GPU, PROCESSOR), CABLE),
-    Case("the same, with `--require all`", (GPU, GPU, PROCESSOR), CABLE, all_of_them=True),
-    Case("four such PCs, by cable", (GPU,) * 4, CABLE),
+FLEETS = (
+    Fleet("one workstation that holds the model (40 GB at 400 GB/s)", (WORKSTATION,), CABLE),
+    Fleet("two PCs with a GPU of 16 GB, by cable", (GPU, GPU), CABLE),
+    Fleet("the same, by wireless", (GPU, GPU), WIRELESS),
+    Fleet("the same, in two homes of one country, direct", (GPU, GPU), COUNTRY),
+    Fleet("the same, relayed by a rendezvous that is no nearer to either", (GPU, GPU), 2 * COUNTRY),
+    Fleet("the same, on two sides of an ocean, direct", (GPU, GPU), OCEAN),
+    Fleet("a PC with a GPU and a Mac with 16 GB, by cable", (GPU, MAC), CABLE),
+    Fleet("two Macs with 16 GB, by cable", (MAC, MAC), CABLE),
+    Fleet("two such PCs and a laptop without a GPU, by cable", (GPU, GPU, PROCESSOR), CABLE),
+    Fleet("the same, with `--require all`", (GPU, GPU, PROCESSOR), CABLE, all_of_them=True),
+    Fleet("four such PCs, by cable", (GPU,) * 4, CABLE),
 )
 
 
@@ -78,45 +78,45 @@ def table() -> str:
     rows = [
         "| machines | who holds a part | tokens a second, one user | with four users, together |",
         "|---|---|---|---|",
-        *map(row, CASES),
+        *map(row, FLEETS),
     ]
     return "\n".join(rows) + "\n"
 
 
-def row(case: Case) -> str:
-    return f"| {case.words} | {' + '.join(blocks(case))} blocks | {rate(case, 1)} | {rate(case, USERS)} |"
+def row(fleet: Fleet) -> str:
+    return f"| {fleet.words} | {' + '.join(blocks(fleet))} blocks | {rate(fleet, 1)} | {rate(fleet, USERS)} |"
 
 
-def blocks(case: Case) -> list[str]:
+def blocks(fleet: Fleet) -> list[str]:
     """How many each stage has for one user, in the order of the machines."""
-    held = {stage["member"]: stage["end"] - stage["start"] for stage in planned(case, 1)["stages"]}
-    return [str(held.get(name, 0)) for name in names(case)]
+    held = {stage["member"]: stage["end"] - stage["start"] for stage in planned(fleet, 1)["stages"]}
+    return [str(held.get(name, 0)) for name in names(fleet)]
 
 
-def rate(case: Case, users: int) -> str:
-    plan = planned(case, users)
+def rate(fleet: Fleet, users: int) -> str:
+    plan = planned(fleet, users)
     return f"{plan['tokens_per_s_one_user' if users == 1 else 'tokens_per_s']:.1f}"
 
 
-def planned(case: Case, users: int) -> dict[str, Any]:
-    plan: dict[str, Any] = plan_to_json(make_plan(problem_from_json(problem(case, users))))
+def planned(fleet: Fleet, users: int) -> dict[str, Any]:
+    plan: dict[str, Any] = plan_to_json(make_plan(problem_from_json(problem(fleet, users))))
     if not plan["admitted"]:
-        raise SystemExit(f"{case.words}: {plan['reason']}")
+        raise SystemExit(f"{fleet.words}: {plan['reason']}")
     return plan
 
 
-def problem(case: Case, users: int) -> dict[str, Any]:
-    pairs = [(one, other) for one in names(case) for other in names(case) if one < other]
+def problem(fleet: Fleet, users: int) -> dict[str, Any]:
+    pairs = [(one, other) for one in names(fleet) for other in names(fleet) if one < other]
     return {
         "model": MODEL,
         "concurrency": users,
-        "require": ["all"] if case.all_of_them else [],
-        "members": [member(name, one, case) for name, one in zip(names(case), case.machines, strict=True)],
-        "edges": [{"between": list(pair), "rtt_s": case.rtt_s, "path": "direct"} for pair in pairs],
+        "require": ["all"] if fleet.all_of_them else [],
+        "members": [member(name, one, fleet) for name, one in zip(names(fleet), fleet.machines, strict=True)],
+        "edges": [{"between": list(pair), "rtt_s": fleet.rtt_s, "path": "direct"} for pair in pairs],
     }
 
 
-def member(name: str, machine: dict[str, float], case: Case) -> dict[str, Any]:
+def member(name: str, machine: dict[str, float], fleet: Fleet) -> dict[str, Any]:
     """As a member measures itself: a step for four sequences takes `batch` times that for one."""
     block_s = BLOCK_BYTES / machine["bandwidth_bytes_per_s"]
     head_s = HEAD_BYTES / machine["bandwidth_bytes_per_s"]
@@ -125,11 +125,11 @@ def member(name: str, machine: dict[str, float], case: Case) -> dict[str, Any]:
         field: {"1": seconds, str(USERS): seconds * machine["batch"]}
         for field, seconds in (("block_s", block_s), ("head_s", head_s))
     }
-    return {"name": name, "nat": "ordinary", "rtt_s": case.rtt_s / 2, **told, **steps}
+    return {"name": name, "nat": "ordinary", "rtt_s": fleet.rtt_s / 2, **told, **steps}
 
 
-def names(case: Case) -> list[str]:
-    return [f"m{number}" for number in range(len(case.machines))]
+def names(fleet: Fleet) -> list[str]:
+    return [f"m{number}" for number in range(len(fleet.machines))]
 
 
 if __name__ == "__main__":

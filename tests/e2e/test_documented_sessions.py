@@ -39,7 +39,7 @@ def elsewhere(line: str) -> str:
     return ""
 
 
-class Reader:
+class TwoPeople:
     """Two people who do what a page says, the second one where the page says `At laptop`."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -96,14 +96,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.mark.parametrize("guide", GUIDES)
 def test_guide_when_its_commands_are_typed_then_each_does_what_it_says(cluster: Cluster, guide: str) -> None:
-    reader = Reader(cluster)
+    people = TwoPeople(cluster)
     typed = [line for line in Document(f"docs/guide/{guide}.md").commands() if not elsewhere(line)]
     assert typed
     if not any("create" in line for line in typed):
-        reader.type(f"kafila session create {MODEL} --members 1")
+        people.type(f"kafila session create {MODEL} --members 1")
     for line in typed:
-        assert reader.type(line), line
-    reader.rest()
+        assert people.type(line), line
+    people.rest()
 
 
 def test_guides_when_all_are_typed_then_none_is_left_out() -> None:
