@@ -194,9 +194,27 @@ func speed(s *pb.Session, p *plan) string {
 	var trace struct {
 		TokensPerS float64 `json:"tokens_per_s"`
 		TTFTS      float64 `json:"ttft_s"`
+		PrefillS   float64 `json:"prefill_s"`
+		PlannedS   float64 `json:"predicted_ttft_s"`
 	}
 	if json.Unmarshal([]byte(s.LastTraceJson), &trace) == nil && trace.TokensPerS > 0 {
 		text += fmt.Sprintf("\nLast answer: %.1f tokens/s, first token after %.2f s", trace.TokensPerS, trace.TTFTS)
+		text += promptText(trace.PrefillS, trace.PlannedS)
 	}
 	return text
+}
+
+// A prompt may take so many times as long as planned, and so much longer, without a word.
+const (
+	farOff = 1.5
+	shortS = 0.1
+)
+
+// promptText tells of a prompt that took much longer, once it had its turn, than was planned for one of its length.
+func promptText(tookS, plannedS float64) string {
+	if plannedS <= 0 || tookS <= farOff*plannedS || tookS-plannedS <= shortS {
+		return ""
+	}
+	return fmt.Sprintf("\nIts prompt took %.2f s where %.2f s were planned: others were being answered meanwhile, or a member or a"+
+		" link is slower than it was measured", tookS, plannedS)
 }

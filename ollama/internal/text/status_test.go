@@ -103,3 +103,14 @@ func TestStatus_whenThePlanCantBeRead_tellsWhatTheSessionDoes(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+func TestPromptText_tellsOnlyOfWhatIsFarOff(t *testing.T) {
+	for _, c := range []struct{ took, planned float64 }{{1.4, 1}, {0.15, 0.06}, {9, 0}, {0.5, 2}} {
+		if text := promptText(c.took, c.planned); text != "" {
+			t.Errorf("%v: %q", c, text)
+		}
+	}
+	if text := promptText(2.5, 1); !strings.Contains(text, "2.50 s where 1.00 s were planned") {
+		t.Errorf("%q", text)
+	}
+}

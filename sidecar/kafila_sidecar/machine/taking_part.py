@@ -115,6 +115,11 @@ def take_part(
         held = await Inventory(await weights.described()).entry(weights.rates)
         return {**entry, **network, **held}, device
 
+    def slowed(slowness: float) -> None:
+        """The next session is planned with what this machine really does."""
+        if weights.checkpoint is not None:
+            equipment.measuring.served(weights.checkpoint, slowness)
+
     async def packings() -> Mapping[int, Json]:
         """Of what the session runs, as soon as that is known."""
         known = weights.checkpoint
@@ -133,6 +138,7 @@ def take_part(
         terms=terms,
         shares=weights,
         measure=measure,
+        slowed=slowed,
         packings=packings,
         changed=changes.note,
         kafila=own_versions().kafila,

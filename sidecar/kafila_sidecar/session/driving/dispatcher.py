@@ -9,7 +9,7 @@ from kafila_sidecar.errors import InvalidInput, KafilaError
 from kafila_sidecar.net.candidates import Candidate
 from kafila_sidecar.session.coordination import effects as ev
 from kafila_sidecar.session.coordination import messages, speech
-from kafila_sidecar.session.coordination.edges import FormedLink
+from kafila_sidecar.session.coordination.edges import FormedLink, planned_trips
 from kafila_sidecar.session.coordination.follower import Follower
 from kafila_sidecar.session.coordination.knowledge import Knowledge
 from kafila_sidecar.session.coordination.leaving import Leaving
@@ -130,6 +130,7 @@ class Dispatcher:
                 await self._cores.do(self._follower.may_serve(epoch))
                 if self._follower.state is State.READY:
                     self._served_by = self._follower.proposal
+                    self._tell_settled(self._served_by)
 
     def _heard_trace(self, proposal: ev.Proposal, trace: Mapping[str, Any]) -> None:
         """What this member's stage took is told to the planner, once it is another time than the plan reckons with."""
@@ -207,6 +208,10 @@ class Dispatcher:
         if not self._coordinator:
             self._knows.planned()
         await self._cores.do(self._follower.proposed(proposal))
+
+    def _tell_settled(self, proposal: ev.Proposal | None) -> None:
+        if proposal is not None:
+            self._links.tell_settled(planned_trips(proposal.problem, self._follower.name))
 
     def _say_what_moves(self, proposal: ev.Proposal) -> None:
         self._roster.repair = repair.in_words(self._served_by, proposal, self._follower.members)

@@ -61,6 +61,7 @@ class SessionDriver:
         terms: Terms,
         shares: Shares,
         measure: Measure,
+        slowed: Callable[[float], None] = lambda _: None,
         packings: Packings,
         changed: Callable[[Change], None],
         kafila: str = "",
@@ -79,7 +80,7 @@ class SessionDriver:
         self._measure = measure
         self._shares = shares
         self._changed = changed
-        self._told = Capabilities(kafila)
+        self._told = Capabilities(slowed, kafila=kafila)
         self._clock = DriverClock(outer)
         self._tasks = asyncio.TaskGroup()
         self._jobs = Jobs(stage, packings, self._tasks, turns.soon)

@@ -9,6 +9,7 @@ from typing import Protocol
 from kafila_sidecar.errors import KafilaError, Unavailable
 from kafila_sidecar.net.candidates import Candidate
 from kafila_sidecar.net.link.link import Link
+from kafila_sidecar.session.coordination.edges import is_another_trip
 from kafila_sidecar.session.coordination.effects import Json
 
 log = logging.getLogger(__name__)
@@ -113,6 +114,14 @@ class Links:
             if peer in self._needed and peer in self._standing.up:
                 self._told(peer, None, None)
         self._keep_needed()
+
+    def tell_settled(self, planned_s: Mapping[str, float]) -> None:
+        """Links whose round trip is another one than the plan has for that peer: they were new then, and both ends
+        busy."""
+        for peer in sorted(self._wanted & planned_s.keys() & self._standing.up.keys()):
+            link = self._standing.up[peer]
+            if is_another_trip(planned_s[peer], link.rtt_s):
+                self._told(peer, link, None)
 
     def also(self, member: str, peers: frozenset[str]) -> None:
         """Hold these links too, since that member draws weights over them."""
