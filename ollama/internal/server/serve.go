@@ -37,6 +37,9 @@ func Serve(ctx context.Context, stock func() error) error {
 	if err := portIsFree(envconfig.Host().Host); err != nil {
 		return err
 	}
+	if err := stockHasItsFolder(); err != nil {
+		return err
+	}
 	if err := leaveNoCore(); err != nil {
 		slog.Warn("core_dumps_not_refused", "error", err)
 	}

@@ -47,6 +47,7 @@ func aboutRows(s *pb.Session) []string {
 		{"Limited", strings.Join(s.Limited, "; ")},
 		{"Rendezvous", s.RendezvousNote},
 		{"Better plan", betterPlan(s)},
+		{"Kafila", kafilas(s)},
 	} {
 		if row[1] != "" {
 			rows = append(rows, row[0]+"\t"+row[1])
@@ -75,6 +76,28 @@ func Replanning(rule string) string {
 		return "not looked at"
 	}
 	return "taken by itself when it gains enough"
+}
+
+// kafilas are the versions that the members run: one for all, or whose is which.
+func kafilas(s *pb.Session) string {
+	var versions []string
+	names := map[string][]string{}
+	for _, m := range s.Members {
+		if m.Kafila == "" {
+			continue
+		}
+		if names[m.Kafila] == nil {
+			versions = append(versions, m.Kafila)
+		}
+		names[m.Kafila] = append(names[m.Kafila], m.Name)
+	}
+	if len(versions) < 2 {
+		return strings.Join(versions, "")
+	}
+	for i, version := range versions {
+		versions[i] += " (" + strings.Join(names[version], ", ") + ")"
+	}
+	return strings.Join(versions, ", ")
 }
 
 // whole is a session's code as others need it, with the rendezvous' address, or its id where no code is known.

@@ -42,6 +42,22 @@ func TestStatus_showsTheRing(t *testing.T) {
 	}
 }
 
+func TestStatus_whenMembersRunDifferentVersions_saysWhoseIsWhich(t *testing.T) {
+	session := fake.ReadySession()
+	session.Members = []*pb.Member{{Name: "ada", Kafila: "0.3.0"}, {Name: "bob"}, {Name: "cyd", Kafila: "0.3.0"}}
+	if text := Status(session); !hasLineWith(text, []string{"Kafila", "0.3.0"}) || strings.Contains(text, "(ada") {
+		t.Error(text)
+	}
+	session.Members[1].Kafila = "0.2.1"
+	if text := Status(session); !hasLineWith(text, []string{"Kafila", "0.3.0 (ada, cyd), 0.2.1 (bob)"}) {
+		t.Error(text)
+	}
+	session.Members = nil
+	if text := Status(session); strings.Contains(text, "Kafila") {
+		t.Error(text)
+	}
+}
+
 func TestStatus_whenItIsKnownWhatALossWouldMean_saysSoOfEachMember(t *testing.T) {
 	session := fake.ReadySession()
 	session.Members = []*pb.Member{

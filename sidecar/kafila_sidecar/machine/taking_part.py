@@ -40,6 +40,7 @@ from kafila_sidecar.sharing.inventory import Inventory
 from kafila_sidecar.sharing.rates import Rates
 from kafila_sidecar.sharing.session import SessionWeights
 from kafila_sidecar.sharing.spares import Spares
+from kafila_sidecar.versions import own_versions
 from kafila_sidecar.weights.checkpoint import Checkpoint
 
 log = logging.getLogger(__name__)
@@ -142,6 +143,7 @@ def take_part(
         slowed=slowed,
         packings=packings,
         changed=changes.note,
+        kafila=own_versions().kafila,
     )
     outlook = Outlook(
         driver=driver,

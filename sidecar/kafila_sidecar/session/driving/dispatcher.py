@@ -80,8 +80,8 @@ class Dispatcher:
         """What only the host may say is dropped from anybody else."""
         from_host = sender == self._follower.host
         match said:
-            case messages.Measured(entry, device, memory_bytes):
-                self._roster.measured_member(sender, device, memory_bytes)
+            case messages.Measured(entry, device, memory_bytes, kafila):
+                self._roster.measured_member(sender, device, memory_bytes, kafila)
                 if self._coordinator:
                     await self._cores.obey(self._coordinator.measured(sender, entry, self._now()))
                 elif sender in self._follower.members:

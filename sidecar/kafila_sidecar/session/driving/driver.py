@@ -64,9 +64,11 @@ class SessionDriver:
         slowed: Callable[[float], None] = lambda _: None,
         packings: Packings,
         changed: Callable[[Change], None],
+        kafila: str = "",
         outer: Callable[[], float] = outer_clock,
     ) -> None:
-        """`outer`: seconds of a clock that goes on while the machine sleeps."""
+        """`kafila`: this package's version, for people. `outer`: seconds of a clock that goes on while the machine
+        sleeps."""
         self.channel = channel
         self.roster = Roster(member.name for member in channel.members)
         self._better_plan = ""  # a sentence on it
@@ -78,7 +80,7 @@ class SessionDriver:
         self._measure = measure
         self._shares = shares
         self._changed = changed
-        self._told = Capabilities(slowed)
+        self._told = Capabilities(slowed, kafila=kafila)
         self._clock = DriverClock(outer)
         self._tasks = asyncio.TaskGroup()
         self._jobs = Jobs(stage, packings, self._tasks, turns.soon)
