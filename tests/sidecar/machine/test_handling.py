@@ -1,6 +1,5 @@
 """What a token takes beside the model, over a real link on this machine."""
 
-import asyncio
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
@@ -16,20 +15,14 @@ class CountingThread:
     def __init__(self) -> None:
         self.turns = 0
 
-    def start(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[T]":
+    async def run(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         self.turns += 1
-        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        done.set_result(fn(*args, **kwargs))
-        return done
-
-    def when_idle(self, fn: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None: ...
+        return fn(*args, **kwargs)
 
 
 class FailingThread:
-    def start(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[T]":
+    async def run(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         raise TimeoutError
-
-    def when_idle(self, fn: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None: ...
 
 
 async def test_handling_when_asked_then_measured_once_for_each_width() -> None:
