@@ -223,7 +223,7 @@ func TestRunner_whenItFailsInMidAnswer_tellsItsServerBeforeItBreaksOff(t *testin
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	runner := httptest.NewServer(newProxy("s1", pb.NewSidecarClient(conn)))
+	runner := httptest.NewServer(newProxy("s1", pb.NewSidecarClient(conn), key))
 	defer runner.Close()
 	answer, err := http.Post(runner.URL+"/completion", "application/json", strings.NewReader(`{"prompt":"no envelope"}`))
 	if err != nil {
