@@ -108,15 +108,35 @@ bench: setup ## this machine: ring beside one process, forming, links, planner, 
 	@$(PY) bench/planner.py $(RECORDING)
 	@$(PY) -m bench.cost_model $(RECORDING)
 	@$(PY) -m bench.serving $(RECORDING)
+	@$(PY) -m bench.overhead $(RECORDING)
+
+$(BUILD)/clients.done: requirements/clients.txt
+	@echo "== programs that ask Ollama, in $(BUILD)/clients (a minute or two the first time)"
+	@test -x $(BUILD)/clients/bin/python || $(PYTHON) -m venv $(BUILD)/clients
+	@$(BUILD)/clients/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+	  --require-hashes -r requirements/clients.txt
+	@touch $@
+
+.PHONY: clients
+clients: setup $(BUILD)/clients.done ## real client packages against a session's model and stock's own runner
+	@$(PYTEST) tests/clients
 
 .PHONY: lock
 lock: ## writes requirements/ anew from pyproject.toml (UPGRADE=1: the newest versions that it allows)
 	@PYTHON=$(PYTHON) .ci/lock $(if $(UPGRADE),--upgrade)
 
 .PHONY: wheel
-wheel: $(BUILD)/python.done ## sdist, wheel and its bill of materials in dist/, tried in a fresh environment (FULL=1: the sidecar too)
-	@.ci/wheel $(if $(FULL),--full)
-	@$(PY) .ci/sbom.py python dist/kafila.cdx.json
+wheel: setup ## sdist and this platform's wheel in dist/, with bills of materials, tried in a fresh environment by a session of three
+	@.ci/wheel
+
+.PHONY: docs
+docs: setup ## the documentation's site, with links checked: .build/docs/site
+	@.ci/docs
+
+.PHONY: man
+man: setup ## manual pages and completions for shells, from the commands themselves: .build/pages/share
+	@mkdir -p $(BUILD)/pages/bin && ln -sf "$(CURDIR)/$(BUILD)/ollama" $(BUILD)/pages/bin/kafila
+	@$(BUILD)/pages/bin/kafila manual $(BUILD)/pages
 
 .PHONY: sbom
 sbom: setup ## what a release consists of, as CycloneDX: dist/kafila.cdx.json, dist/kafila-ollama.cdx.json

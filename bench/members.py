@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
+from bench.formation import HOST, Delayed
 from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
-from kafila_sidecar.net.candidates import from_proto, to_proto
+from kafila_sidecar.net.candidates import from_proto, system_interfaces, to_proto
 from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream, StreamKind
@@ -51,7 +52,8 @@ Card = tuple[str, bytes, bytes]
 @dataclass(frozen=True, slots=True)
 class RingShape:
     """cuts: where each stage begins, and the end. vocabulary: how many ids there are. measured: what the planner is
-    told of every member. env: of each member's process, by place."""
+    told of every member. env: of each member's process, by place. hop_s: what a datagram takes to another member
+    beside what this machine takes."""
 
     cuts: Sequence[int]
     make_shard: MakeShard
@@ -60,6 +62,7 @@ class RingShape:
     concurrency: int
     measured: Mapping[str, Any]
     env: Sequence[Mapping[str, str]] = ()
+    hop_s: float = 0.0
 
     @property
     def names(self) -> Sequence[str]:
@@ -93,9 +96,9 @@ class RingOfProcesses:
     def __init__(self, pipes: Sequence[Connection]) -> None:
         self._pipes = pipes
 
-    def answer(self, prompts: Sequence[Sequence[int]], tokens: int) -> Sequence[Answered]:
-        """Greedy answers to all prompts at once, so many tokens of each."""
-        answers: Sequence[Answered] = self._ask(0, _Member.answer, prompts, tokens)
+    def answer(self, prompts: Sequence[Sequence[int]], tokens: int, *, guesses: int = 0) -> Sequence[Answered]:
+        """Greedy answers to all prompts at once, so many tokens of each, with up to so many guesses a step."""
+        answers: Sequence[Answered] = self._ask(0, _Member.answer, prompts, tokens, guesses)
         return answers
 
     def spent_s(self) -> Sequence[float]:
@@ -177,7 +180,8 @@ class _Member:
 
     async def live(self) -> None:
         """Until the parent goes."""
-        endpoint = Endpoint.open(host="127.0.0.1")
+        hop_s = self._shape.hop_s
+        endpoint = Endpoint(lambda deliver: Delayed(deliver, hop_s, None), host=HOST, interfaces=system_interfaces)
         try:
             await self._link(endpoint, make_identity())
             start, end = self._shape.cuts[self._place : self._place + 2]
@@ -191,9 +195,9 @@ class _Member:
             await endpoint.close()
             self._mlx.close()
 
-    async def answer(self, prompts: Sequence[Sequence[int]], tokens: int) -> Sequence[Answered]:
+    async def answer(self, prompts: Sequence[Sequence[int]], tokens: int, guesses: int) -> Sequence[Answered]:
         began = time.perf_counter()
-        return await asyncio.gather(*(self._answer(prompt, tokens, began) for prompt in prompts))
+        return await asyncio.gather(*(self._answer(prompt, tokens, guesses, began) for prompt in prompts))
 
     async def spent_s(self) -> float:
         return time.process_time()
@@ -263,9 +267,9 @@ class _Member:
             limits=EngineLimits(),
         )
 
-    async def _answer(self, prompt: Sequence[int], tokens: int, began: float) -> Answered:
+    async def _answer(self, prompt: Sequence[int], tokens: int, guesses: int, began: float) -> Answered:
         assert self._epoch is not None
-        options = pb.Options(temperature=0.0, num_predict=tokens)
+        options = pb.Options(temperature=0.0, num_predict=tokens, guesses=guesses)
         question = Question(pb.GenerateRequest(prompt=" ".join(map(str, prompt)), options=options))
         ids: list[int] = []
         times: list[float] = []
@@ -287,6 +291,9 @@ class PromptOfIds:
 
     async def ids(self, prompt: str, **_: Any) -> Sequence[int]:
         return [int(word) for word in prompt.split()]
+
+    async def calls(self, text: str, **_: Any) -> Sequence[dict[str, Any]]:
+        return ()
 
     def kill(self) -> None: ...
     async def close(self) -> None: ...

@@ -17,6 +17,7 @@ from typing import Any, cast
 from bench.members import RingOfProcesses, RingShape, ring_of_processes
 from bench.record import add_record_option, record
 from kafila_sidecar.runtime.shard.finite import TokenLayout, check_state
+from kafila_sidecar.runtime.shard.limits import StepLimits
 from kafila_sidecar.runtime.shard.picking import Pick, Picked
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
@@ -42,6 +43,7 @@ class FreeShard:
 
     entry = last = LAYOUT
     takes_rows = True
+    step_limits = StepLimits()
 
     def __init__(self) -> None:
         self._at: dict[int, int] = {}
@@ -55,8 +57,12 @@ class FreeShard:
     def check_next(self, sequence: int, state: HiddenState) -> None:
         check_state(state, self.entry)
 
-    def run_rows(self, rows: Sequence[tuple[int, HiddenState]]) -> list[HiddenState]:
+    def run_rows(self, rows: Sequence[tuple[int, HiddenState]], *, has_guesses: bool = False) -> list[HiddenState]:
         return [state for _, state in rows]
+
+    def build_step(self, sequence: int, like: HiddenState) -> None: ...
+
+    def build_pick(self, row: Pick) -> None: ...
 
     def absorb(self, sequence: int, state: HiddenState) -> None: ...
 
@@ -74,7 +80,7 @@ def make_shard(start: int, end: int, head: bool) -> Shard:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class CpuSpent:
     """Milliseconds of processor time a token, or a message there and back, or a call."""
 
     head_ms: float
@@ -110,14 +116,14 @@ def main() -> None:
         record("overhead", {"stages": options.stages, "tokens": options.tokens, **figures})
 
 
-def measure(ring: RingOfProcesses, users: int, tokens: int) -> Spent:
+def measure(ring: RingOfProcesses, users: int, tokens: int) -> CpuSpent:
     """Of one round."""
     count = users * tokens
     answers = spent_ms(ring, count, lambda: ring.answer([[1]] * users, tokens))
     echoes = spent_ms(ring, tokens, lambda: ring.echo(FRAME_BYTES, tokens))
     calls = spent_ms(ring, tokens, lambda: ring.call_thread(tokens))
     others = answers[1:]
-    return Spent(answers[0], sum(others) / len(others), echoes[0], echoes[1], calls[0])
+    return CpuSpent(answers[0], sum(others) / len(others), echoes[0], echoes[1], calls[0])
 
 
 def spent_ms(ring: RingOfProcesses, count: int, work: Any) -> Sequence[float]:
@@ -127,7 +133,7 @@ def spent_ms(ring: RingOfProcesses, count: int, work: Any) -> Sequence[float]:
     return [1e3 * (after - at) / count for at, after in zip(before, ring.spent_s(), strict=True)]
 
 
-def report(users: int, rounds: Sequence[Spent]) -> dict[str, float]:
+def report(users: int, rounds: Sequence[CpuSpent]) -> dict[str, float]:
     """Prints the medians, and returns them."""
     head, stage = (median(one.head_ms for one in rounds), median(one.stage_ms for one in rounds))
     link = median((one.near_ms + one.far_ms) / 2 for one in rounds)

@@ -245,7 +245,7 @@ class AdmittedBody(_message.Message):
     def __init__(self, name: _Optional[str] = ..., key: _Optional[bytes] = ..., log: _Optional[_Iterable[_Union[SignedEntry, _Mapping]]] = ...) -> None: ...
 
 class SessionTerms(_message.Message):
-    __slots__ = ("model", "revision", "members_wanted", "context_tokens", "concurrency", "strategy", "objective", "require", "exclude", "weight_bytes", "rendezvous_at_host", "folder", "describing_bytes", "quantization", "quantize_bits", "replanning")
+    __slots__ = ("model", "revision", "members_wanted", "context_tokens", "concurrency", "strategy", "objective", "require", "exclude", "weight_bytes", "rendezvous_at_host", "folder", "describing_bytes", "quantization", "quantize_bits", "replanning", "no_guesses")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_WANTED_FIELD_NUMBER: _ClassVar[int]
@@ -262,6 +262,7 @@ class SessionTerms(_message.Message):
     QUANTIZATION_FIELD_NUMBER: _ClassVar[int]
     QUANTIZE_BITS_FIELD_NUMBER: _ClassVar[int]
     REPLANNING_FIELD_NUMBER: _ClassVar[int]
+    NO_GUESSES_FIELD_NUMBER: _ClassVar[int]
     model: str
     revision: str
     members_wanted: int
@@ -278,7 +279,8 @@ class SessionTerms(_message.Message):
     quantization: str
     quantize_bits: int
     replanning: str
-    def __init__(self, model: _Optional[str] = ..., revision: _Optional[str] = ..., members_wanted: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., strategy: _Optional[str] = ..., objective: _Optional[str] = ..., require: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., weight_bytes: _Optional[int] = ..., rendezvous_at_host: _Optional[bool] = ..., folder: _Optional[bool] = ..., describing_bytes: _Optional[int] = ..., quantization: _Optional[str] = ..., quantize_bits: _Optional[int] = ..., replanning: _Optional[str] = ...) -> None: ...
+    no_guesses: bool
+    def __init__(self, model: _Optional[str] = ..., revision: _Optional[str] = ..., members_wanted: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., strategy: _Optional[str] = ..., objective: _Optional[str] = ..., require: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., weight_bytes: _Optional[int] = ..., rendezvous_at_host: _Optional[bool] = ..., folder: _Optional[bool] = ..., describing_bytes: _Optional[int] = ..., quantization: _Optional[str] = ..., quantize_bits: _Optional[int] = ..., replanning: _Optional[str] = ..., no_guesses: _Optional[bool] = ...) -> None: ...
 
 class LogEntry(_message.Message):
     __slots__ = ("index", "previous", "session", "founded", "admitted", "removed", "taken_over", "locked", "returned", "replanning")
@@ -475,12 +477,14 @@ class LogEntries(_message.Message):
     def __init__(self, entries: _Optional[_Iterable[_Union[SignedEntry, _Mapping]]] = ...) -> None: ...
 
 class Capability(_message.Message):
-    __slots__ = ("member_json", "device")
+    __slots__ = ("member_json", "device", "kafila")
     MEMBER_JSON_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
+    KAFILA_FIELD_NUMBER: _ClassVar[int]
     member_json: str
     device: str
-    def __init__(self, member_json: _Optional[str] = ..., device: _Optional[str] = ...) -> None: ...
+    kafila: str
+    def __init__(self, member_json: _Optional[str] = ..., device: _Optional[str] = ..., kafila: _Optional[str] = ...) -> None: ...
 
 class Candidates(_message.Message):
     __slots__ = ("candidates",)
@@ -691,18 +695,30 @@ class Request(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., generate: _Optional[bytes] = ..., id: _Optional[bytes] = ..., replay: _Optional[_Union[Replay, _Mapping]] = ...) -> None: ...
 
 class Answer(_message.Message):
-    __slots__ = ("reply", "refusal", "interrupted", "tokens", "beginning")
+    __slots__ = ("reply", "refusal", "interrupted", "tokens", "beginning", "scores")
     REPLY_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     INTERRUPTED_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     BEGINNING_FIELD_NUMBER: _ClassVar[int]
+    SCORES_FIELD_NUMBER: _ClassVar[int]
     reply: bytes
     refusal: Refusal
     interrupted: str
     tokens: _containers.RepeatedScalarFieldContainer[int]
     beginning: Beginning
-    def __init__(self, reply: _Optional[bytes] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., interrupted: _Optional[str] = ..., tokens: _Optional[_Iterable[int]] = ..., beginning: _Optional[_Union[Beginning, _Mapping]] = ...) -> None: ...
+    scores: _containers.RepeatedCompositeFieldContainer[Score]
+    def __init__(self, reply: _Optional[bytes] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., interrupted: _Optional[str] = ..., tokens: _Optional[_Iterable[int]] = ..., beginning: _Optional[_Union[Beginning, _Mapping]] = ..., scores: _Optional[_Iterable[_Union[Score, _Mapping]]] = ...) -> None: ...
+
+class Score(_message.Message):
+    __slots__ = ("logprob", "top", "top_logprobs")
+    LOGPROB_FIELD_NUMBER: _ClassVar[int]
+    TOP_FIELD_NUMBER: _ClassVar[int]
+    TOP_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    logprob: float
+    top: _containers.RepeatedScalarFieldContainer[int]
+    top_logprobs: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, logprob: _Optional[float] = ..., top: _Optional[_Iterable[int]] = ..., top_logprobs: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class Beginning(_message.Message):
     __slots__ = ("prompt", "seed")
@@ -713,18 +729,20 @@ class Beginning(_message.Message):
     def __init__(self, prompt: _Optional[_Iterable[int]] = ..., seed: _Optional[int] = ...) -> None: ...
 
 class Replay(_message.Message):
-    __slots__ = ("beginning", "answer", "prompt_s", "output_s", "times")
+    __slots__ = ("beginning", "answer", "prompt_s", "output_s", "times", "scores")
     BEGINNING_FIELD_NUMBER: _ClassVar[int]
     ANSWER_FIELD_NUMBER: _ClassVar[int]
     PROMPT_S_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_S_FIELD_NUMBER: _ClassVar[int]
     TIMES_FIELD_NUMBER: _ClassVar[int]
+    SCORES_FIELD_NUMBER: _ClassVar[int]
     beginning: Beginning
     answer: _containers.RepeatedScalarFieldContainer[int]
     prompt_s: float
     output_s: float
     times: int
-    def __init__(self, beginning: _Optional[_Union[Beginning, _Mapping]] = ..., answer: _Optional[_Iterable[int]] = ..., prompt_s: _Optional[float] = ..., output_s: _Optional[float] = ..., times: _Optional[int] = ...) -> None: ...
+    scores: _containers.RepeatedCompositeFieldContainer[Score]
+    def __init__(self, beginning: _Optional[_Union[Beginning, _Mapping]] = ..., answer: _Optional[_Iterable[int]] = ..., prompt_s: _Optional[float] = ..., output_s: _Optional[float] = ..., times: _Optional[int] = ..., scores: _Optional[_Iterable[_Union[Score, _Mapping]]] = ...) -> None: ...
 
 class WeightsAsk(_message.Message):
     __slots__ = ("describe", "units")

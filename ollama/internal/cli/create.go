@@ -71,6 +71,7 @@ func createCommand() *cobra.Command {
 	flags.StringSliceVar(&request.Require, "require", nil, "Members that must hold a part, by `NAMES`; 'all' for everybody")
 	flags.StringSliceVar(&request.Exclude, "exclude", nil, "Members that must not hold a part, by `NAMES`")
 	flags.StringVar(&request.Replanning, "replan", "", "What to do with a better plan: `WHEN` is auto, ask, never (default auto: take it when it gains enough)")
+	flags.BoolVar(&request.NoGuesses, "no-guesses", false, "Let one token go round at a time: without it, tokens that the text foretells go with it and are checked on the way")
 	flags.StringVar(&request.Rendezvous, "rendezvous", "", "Meet at the rendezvous at `ADDRESS` (default $KAFILA_RENDEZVOUS, else one within this server)")
 	flags.StringVar(&request.Name, "name", "", "This machine's `NAME` in the session (default: its host name)")
 	addJSON(cmd)

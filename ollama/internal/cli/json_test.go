@@ -28,7 +28,7 @@ func TestSessionCommands_allTakeJSON_andTheDocumentSaysWhatTheyPrint(t *testing.
 			printed[name[1]] = row[2]
 		}
 	}
-	session := sessionCommand(func(*cobra.Command, []string) error { return nil }, nil)
+	session := sessionCommand(func(*cobra.Command, []string) error { return nil })
 	for _, name := range namesBelow(session, "") {
 		command, _, err := session.Find(strings.Fields(name))
 		if err != nil {

@@ -21,8 +21,9 @@ import (
 const lookLimitBytes = 16 << 20
 
 // A front stands before the stock server and refuses what must not be done to the models of sessions: they have one name,
-// come by joining and go by leaving. Streams of APIs in which stock says nothing of an answer's failure get an end that
-// tells it. Everything else passes through byte for byte.
+// come by joining and go by leaving. What is asked of them is looked into (wishes.go), and what stock tells of them is put
+// right (truths.go). Streams of APIs in which stock says nothing of an answer's failure get an end that tells it.
+// Everything else passes through byte for byte.
 type front struct {
 	models *SessionModels
 	key    seal.Key
@@ -55,18 +56,41 @@ var refusals = map[string]func(*front, asked) string{
 
 // ServeHTTP goes by the path that stock goes by, with its escapes undone, and not by patterns of a ServeMux.
 func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	isOurs := f.key.Fits(r.Header.Get(seal.Header), seal.Store)
-	if form, ok := streamForms[r.Method+" "+r.URL.Path]; ok {
-		if isOurs || f.awaitSession(w, r) {
-			form.serve(w, r, f.stock)
-		}
-		return
-	}
-	refuse := refusals[r.Method+" "+r.URL.Path]
-	if refuse == nil || isOurs {
+	route := r.Method + " " + r.URL.Path
+	if f.key.Fits(r.Header.Get(seal.Header), seal.Store) {
 		f.stock.ServeHTTP(w, r)
 		return
 	}
+	if refuse := refusals[route]; refuse != nil {
+		f.guarded(w, r, refuse)
+		return
+	}
+	if tell := tellings[route]; tell != nil {
+		tell(f, w, r)
+		return
+	}
+	if name, ok := strings.CutPrefix(route, "GET /v1/models/"); ok && f.models.called(name) != nil {
+		f.tellModel(w, r, name)
+		return
+	}
+	form, answers := streamForms[route]
+	if answers && !f.awaitSession(w, r) {
+		return
+	}
+	asked, refusal := f.asks(r)
+	if refusal != "" {
+		fail(w, r.URL.Path, envelope.Failure{Status: http.StatusBadRequest, Sentence: refusal})
+		return
+	}
+	if answers {
+		form.serve(w, asked, f.stock)
+		return
+	}
+	f.stock.ServeHTTP(w, asked)
+}
+
+// guarded passes on what refuse has nothing against.
+func (f *front) guarded(w http.ResponseWriter, r *http.Request, refuse func(*front, asked) string) {
 	request, tooLarge := look(r)
 	if tooLarge {
 		writeError(w, http.StatusRequestEntityTooLarge, "the request is larger than 16 MiB")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -105,7 +106,10 @@ func (s *stream) Write(data []byte) (int, error) {
 		_, err := s.ResponseWriter.Write(failureIn(s.path, *failure))
 		return len(data), err
 	}
-	n, err := s.ResponseWriter.Write(data)
+	n, err := s.ResponseWriter.Write(withContext(data, s.course.ids()))
+	if err == nil {
+		n = len(data)
+	}
 	s.within = !bytes.HasSuffix(data, []byte("\n\n"))
 	s.events += bytes.Count(data, []byte("\n\n"))
 	if s.timer != nil {
@@ -114,6 +118,25 @@ func (s *stream) Write(data []byte) (int, error) {
 		s.timer = time.AfterFunc(s.form.every, s.keepAlive)
 	}
 	return n, err
+}
+
+var (
+	fieldBefore  = []byte(`,"context":[`) // within a text its quotes would be escaped
+	numbersAfter = []byte(`]`)
+)
+
+// withContext gives one line of stock's answer with these token ids in place of the stub model's.
+func withContext(line []byte, ids []uint32) []byte {
+	before, rest, ok := bytes.Cut(line, fieldBefore)
+	if !ok || len(ids) == 0 {
+		return line
+	}
+	_, after, ok := bytes.Cut(rest, numbersAfter)
+	numbers, err := json.Marshal(ids)
+	if !ok || err != nil {
+		return line
+	}
+	return slices.Concat(before, fieldBefore[:len(fieldBefore)-1], numbers, after)
 }
 
 func (s *stream) Flush() {

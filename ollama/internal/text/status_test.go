@@ -10,7 +10,7 @@ import (
 
 func TestStatus_showsTheRing(t *testing.T) {
 	session := fake.ReadySession()
-	session.LastTraceJson = `{"tokens_per_s": 11.8, "ttft_s": 0.63}`
+	session.LastTraceJson = `{"tokens_per_s": 11.8, "ttft_s": 0.63, "circuits_per_token": 0.4, "guesses": 25, "guesses_right": 20}`
 	session.Members = []*pb.Member{
 		{Name: "laptop", Role: "host", Present: true, Doing: "ready", UsableMemoryBytes: 16e9, Device: "gpu: Apple M3"},
 		{Name: "mini", Role: "member", FetchedBytes: 50, FetchTotalBytes: 100},
@@ -29,7 +29,7 @@ func TestStatus_showsTheRing(t *testing.T) {
 		{"laptop (here)", "host", "gpu: Apple M3", "16 GB", "ready"},
 		{"mini", "away, 50 %"},
 		{"Expected: 8.5 tokens/s alone, 12.3 tokens/s for 2 at once"},
-		{"Last answer: 11.8 tokens/s", "0.63 s"},
+		{"Last answer: 11.8 tokens/s", "0.63 s", "0.40 times round the ring", "20 of 25 guesses"},
 		{"Host", "laptop (this machine)"},
 		{"Model", "org/model (BF16)"},
 		{"Joining", "locked", "ollama session unlock"},
@@ -39,6 +39,22 @@ func TestStatus_showsTheRing(t *testing.T) {
 		if !hasLineWith(text, line) {
 			t.Errorf("no line with %q in\n%s", line, text)
 		}
+	}
+}
+
+func TestStatus_whenMembersRunDifferentVersions_saysWhoseIsWhich(t *testing.T) {
+	session := fake.ReadySession()
+	session.Members = []*pb.Member{{Name: "ada", Kafila: "0.3.0"}, {Name: "bob"}, {Name: "cyd", Kafila: "0.3.0"}}
+	if text := Status(session); !hasLineWith(text, []string{"Kafila", "0.3.0"}) || strings.Contains(text, "(ada") {
+		t.Error(text)
+	}
+	session.Members[1].Kafila = "0.2.1"
+	if text := Status(session); !hasLineWith(text, []string{"Kafila", "0.3.0 (ada, cyd), 0.2.1 (bob)"}) {
+		t.Error(text)
+	}
+	session.Members = nil
+	if text := Status(session); strings.Contains(text, "Kafila") {
+		t.Error(text)
 	}
 }
 

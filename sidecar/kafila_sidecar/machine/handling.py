@@ -17,10 +17,10 @@ from kafila_sidecar.models.family import text_of
 from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream, StreamKind
+from kafila_sidecar.runtime.mlx_thread import CallingThread
 from kafila_sidecar.runtime.shard.state import HiddenState
 from kafila_sidecar.serving.frames.hop import frame_of, state_of
 from kafila_sidecar.serving.frames.wire import decode, encode
-from kafila_sidecar.serving.standstill import ModelThread
 from kafila_sidecar.session.coordination.effects import Json
 from kafila_sidecar.session.membership.identity import Identity, make_identity
 
@@ -42,7 +42,7 @@ class _End:
 class Handling:
     """This machine's, measured once for each width of a hidden state."""
 
-    def __init__(self, mlx: ModelThread) -> None:
+    def __init__(self, mlx: CallingThread) -> None:
         self._mlx = mlx
         self._known: dict[int, float] = {}
 

@@ -28,7 +28,8 @@ from kafila_sidecar.runtime.activity import Activity
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.text.apart.text_process import TextProcess
-from kafila_sidecar.serving.stage import Stage
+from kafila_sidecar.serving.engine import EngineLimits
+from kafila_sidecar.serving.stage import Stage, StageLimits
 from kafila_sidecar.serving.trace import TraceFile
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.coordination.effects import Json
@@ -44,6 +45,7 @@ from kafila_sidecar.sharing.inventory import Inventory
 from kafila_sidecar.sharing.rates import Rates
 from kafila_sidecar.sharing.session import SessionWeights
 from kafila_sidecar.sharing.spares import Spares
+from kafila_sidecar.versions import own_versions
 from kafila_sidecar.weights.checkpoint import Checkpoint
 
 log = logging.getLogger(__name__)
@@ -105,6 +107,7 @@ def take_part(
         broken=turns.stage_broke,
         misled=turns.stage_misled,
         load_shard=weights.rates.loading(Shard.load),
+        limits=StageLimits(engine=EngineLimits(guesses=0)) if channel.terms.no_guesses else None,
         activity=equipment.activity,
     )
     reaching = Reaching(
@@ -156,6 +159,7 @@ def take_part(
         slowed=slowed,
         packings=packings,
         changed=changed,
+        kafila=own_versions().kafila,
     )
     outlook = Outlook(
         driver=driver,

@@ -12,7 +12,8 @@ T = TypeVar("T")
 class Runs(Protocol):
     """Runs calls one after another where the model lives."""
 
-    async def run(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+    def start(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[T]": ...
+    def when_idle(self, fn: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None: ...
 
 
 class Activity:
@@ -28,17 +29,29 @@ class Activity:
     @contextmanager
     def at_work(self) -> Iterator[None]:
         """Somebody waits for what is done meanwhile."""
-        self._at_work += 1
-        self._began.set()
-        self._rests.clear()
+        self._begin()
         try:
             yield
         finally:
-            self._at_work -= 1
-            self._ended_at = asyncio.get_running_loop().time()
-            if not self._at_work:
-                self._began.clear()
-                self._rests.set()
+            self._end()
+
+    def at_work_until(self, ended: "asyncio.Future[T]") -> "asyncio.Future[T]":
+        """The same, for a future."""
+        self._begin()
+        ended.add_done_callback(self._end)
+        return ended
+
+    def _begin(self) -> None:
+        self._at_work += 1
+        self._began.set()
+        self._rests.clear()
+
+    def _end(self, _: object = None) -> None:
+        self._at_work -= 1
+        self._ended_at = asyncio.get_running_loop().time()
+        if not self._at_work:
+            self._began.clear()
+            self._rests.set()
 
     async def until_quiet(self, quiet_s: float) -> None:
         """Returns when nothing was done for so long."""
@@ -62,7 +75,10 @@ class NotedThread:
         self._mlx = mlx
         self._activity = activity
 
-    async def run(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def start(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[T]":
         """As the thread does."""
-        with self._activity.at_work():
-            return await self._mlx.run(fn, *args, **kwargs)
+        return self._activity.at_work_until(self._mlx.start(fn, *args, **kwargs))
+
+    def when_idle(self, fn: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+        """As the thread does; no work that others stand back for."""
+        self._mlx.when_idle(fn, *args, **kwargs)

@@ -12,13 +12,14 @@ import os
 import shutil
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from kafila_rendezvous.allowance import lacking_threads
 from kafila_sidecar.errors import Exhausted, KafilaError, Unavailable
@@ -28,6 +29,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 QUEUE_LIMIT = 4096  # calls; each running sequence of a session has at most two, and 256 may run (session/terms.py)
+IDLE_LIMIT = 64  # preparations that wait; the oldest are given up
 OPENBLAS = "libopenblas.so.0"  # Debian's libopenblas0-pthread; MLX's CPU wheel brings a slow reference BLAS
 # How long OpenBLAS's idle threads spin before they sleep: 2^17 processor cycles, some 45 µs, about what waking them
 # costs. Its own 2^28 (90 ms) keep a core busy that the next stage on the same machine wants, or this one's event loop:
@@ -43,10 +45,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """What to run, and the future on the event loop that waits for it."""
+    """What to run, and the future on the event loop that waits for it; none where nobody does."""
 
     work: Callable[[], Any]
-    outcome: "asyncio.Future[Any]"
+    outcome: "asyncio.Future[Any] | None"
+
+
+class CallingThread(Protocol):
+    """Runs calls one after another; see `MlxThread`."""
+
+    async def run(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
 
 
 class MlxThread:
@@ -71,6 +79,10 @@ class MlxThread:
         Raises: Exhausted with `queue_limit` calls waiting; Unavailable after `close`, and where there is no MLX or too
         little of what it needs, which the next call looks at again.
         """
+        return await self.start(fn, *args, **kwargs)
+
+    def start(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[T]":
+        """As `run`, for who has something to do meanwhile."""
         if self._closed:
             raise Unavailable(_CLOSED)
         if self._waiting >= self._queue_limit:
@@ -81,7 +93,13 @@ class MlxThread:
         outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting += 1
         self._calls.put(_Call(partial(fn, *args, **kwargs), outcome))
-        return await outcome
+        return outcome
+
+    def when_idle(self, fn: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Runs `fn` when no other call waits, if that comes soon; nobody hears what becomes of it. For preparations,
+        without which things take longer and nothing else."""
+        if not self._closed and self._thread.ident is not None:
+            self._calls.put(_Call(partial(fn, *args, **kwargs), None))
 
     def close(self) -> None:
         """Drops the calls that have not begun, waits for the one that runs, and joins the thread."""
@@ -92,20 +110,35 @@ class MlxThread:
 
     def _serve(self, openblas: bool) -> None:
         is_ready, broken = False, None
-        while (call := self._calls.get()) is not None:
+        idle: deque[_Call] = deque(maxlen=IDLE_LIMIT)
+        while (call := self._next(idle)) is not None:
             if not is_ready and not self._closed:
                 broken = _prepare(openblas)
                 is_ready = broken is None
             self._answer(call, Unavailable(_CLOSED) if self._closed else broken)
             del call
 
+    def _next(self, idle: "deque[_Call]") -> _Call | None:
+        """What is run next: one of `idle` only while nothing else waits."""
+        while True:
+            try:
+                call = self._calls.get(block=not idle)
+            except Empty:
+                return idle.popleft()
+            if call is None or call.outcome is not None:
+                return call
+            idle.append(call)
+
     def _answer(self, call: _Call, error: BaseException | None) -> None:
         """What the call used is free when this returns."""
         result: Any = None
-        if error is None and not call.outcome.cancelled():
+        outcome = call.outcome
+        if error is None and not (outcome and outcome.cancelled()):
             result, error = _attempt(call.work)
+        if outcome is None:
+            return
         with suppress(RuntimeError):  # the loop is closed, and nobody waits
-            call.outcome.get_loop().call_soon_threadsafe(self._ended, call.outcome, result, error)
+            outcome.get_loop().call_soon_threadsafe(self._ended, outcome, result, error)
 
     def _ended(self, outcome: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
         self._waiting -= 1

@@ -9,17 +9,21 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 
 from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import KafilaError, TimedOut
 from kafila_sidecar.runtime.footprint import PREFILL_CHUNK_TOKENS
-from kafila_sidecar.runtime.shard.picking import Pick, Picked
+from kafila_sidecar.runtime.shard.limits import F32_LEAD
+from kafila_sidecar.runtime.shard.picking import Guessed, Pick, TokenScore
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
-from kafila_sidecar.serving.headwork import HeadWork, Spent
+from kafila_sidecar.serving.guessing.gate import StepTimes
+from kafila_sidecar.serving.guessing.guesser import Guesser
+from kafila_sidecar.serving.guessing.room import MOST_GUESSES, most_guesses
+from kafila_sidecar.serving.headwork import GuessStep, HeadWork, Spent
 from kafila_sidecar.serving.intake.question import Question, Replies
 from kafila_sidecar.serving.intake.requests import Generation, RequestTable
 from kafila_sidecar.serving.pulse import Pulse
@@ -46,6 +50,7 @@ class EngineLimits:
     most_waiting: int = MOST_WAITING
     wait_deadline_s: float = 600.0  # for a request's turn
     prefill_chunk_tokens: int = PREFILL_CHUNK_TOKENS
+    guesses: int = MOST_GUESSES  # in a step of a request that says nothing of them
 
 
 class Engine:
@@ -72,7 +77,10 @@ class Engine:
         self._ended = ended
         self._limits = limits
         self._work = HeadWork(shard=shard, mlx=mlx, rows=rows)
+        self._rows = rows
         self._pace = ChunkPace(limits.prefill_chunk_tokens)
+        self._circuit_s = StepTimes()  # of a sequence that runs alone
+        self._busiest_s = StepTimes()  # of the stage that takes longest, which counts when others run too
         self._scheduler = Scheduler(most_running=proposal.problem.concurrency, most_waiting=limits.most_waiting)
         self._turns: dict[int, asyncio.Future[None]] = {}  # of those who wait
         self._runs: dict[int, asyncio.Task[str]] = {}
@@ -120,7 +128,7 @@ class Engine:
     def _begin(self, generation: Generation, question: Question) -> None:
         self._ring.check()
         number = generation.number
-        self._scheduler.add(number, has_begun=question.has_begun)
+        self._scheduler.add(number, asker=question.asker, has_begun=question.has_begun)
         self._turns[number] = asyncio.get_running_loop().create_future()
         trace = RequestTrace(
             self._proposal,
@@ -184,14 +192,12 @@ class Engine:
         self._work.enter()
         generation.begin()
         if not generation.is_over:  # all of it may have been told but the end
-            picked = await self._prefill(generation, trace)
-            while self._took(generation, picked) and picked.state is not None:
-                picked = await self._circuit(generation, trace, picked.state, began=monotonic())
+            await self._ring.learn_step_limits()
+            run = _Run(generation, trace, Guesser(_most_wanted(generation, self._limits)))
+            leaving = await self._prefill(run)
+            while not generation.is_over:
+                leaving = await self._step(run, leaving)
         return generation.finish(_done(generation, trace))
-
-    def _took(self, generation: Generation, picked: Picked) -> bool:
-        self._pulse.beat(1)
-        return generation.take(picked.token)
 
     def _busy(self, tokens_per_s: float) -> ring_pb2.Busy:
         """What is done here, for all members."""
@@ -219,41 +225,152 @@ class Engine:
             waited = f"no sequence came free within {self._limits.wait_deadline_s:.0f} s: try again later"
             raise (Interrupted if generation.answer else TimedOut)(waited) from None
 
-    async def _prefill(self, generation: Generation, trace: RequestTrace) -> Picked:
+    async def _prefill(self, run: "_Run") -> "_Leaving":
         """All tokens so far through the ring in chunks. The last one goes by itself, as in mlx-lm, and so is the same
         bits where many at once round otherwise; it alone comes back."""
-        number, left = generation.number, list(generation.tokens)
+        number, left = run.number, list(run.generation.tokens)
         while True:
             began, size = monotonic(), self._pace.tokens(among=self._work.running)
             chunk, left = _divided(left, size)
             state, spent = await self._work.chunk(number, chunk)
             self._pace.ran_chunk(len(chunk), spent.compute_s)
+            run.guesser.saw(chunk)
             if not left:
-                return await self._circuit(generation, trace, state, began=began, before=spent)
+                return await self._pick(run, state, began=began, before=spent, is_prompt=True)
             with _resumable():
                 await self._ring.send(number, state, wants_output=False)
-            trace.absorbed(state.nbytes)
+            run.trace.absorbed(state.nbytes)
 
-    async def _circuit(
+    async def _step(self, run: "_Run", leaving: "_Leaving") -> "_Leaving":
+        """One circuit more: of the state that is there already, or of the last token with guesses of what follows."""
+        began = monotonic()
+        if leaving.state is not None:
+            return await self._pick(run, leaving.state, began=began)
+        most = self._most_guesses(run, run.generation.left) if leaving.may_guess else 0
+        guesses = run.guesser.guesses(run.guesser.paying(most, self._cost))
+        step = GuessStep(run.number, run.generation.length - 1, [run.generation.answer[-1], *guesses])
+        state, spent = await self._work.step(step)
+        if not guesses:
+            return await self._pick(run, state, began=began, before=spent)
+        return await self._check(run, state, guesses, began=began, before=spent)
+
+    async def _pick(
         self,
-        generation: Generation,
-        trace: RequestTrace,
+        run: "_Run",
         state: HiddenState,
         *,
         began: float,
         before: Spent | None = None,
-    ) -> Picked:
-        """A state once round the ring, and the token that follows it. began: seconds on this clock. before: what the
-        head took to make the state, where no circuit has counted it yet."""
+        is_prompt: bool = False,
+    ) -> "_Leaving":
+        """A token's state once round the ring, and the token that follows it. began: seconds on this clock. before:
+        what the head took to make the state, where no circuit has counted it yet."""
+        generation, asked = run.generation, run.generation.asked
+        if self._ring.has_others and asked.held is None:
+            coming = Pick(run.number, state, asked.sampler, self._goes_on(run), top=asked.top)
+            asyncio.get_running_loop().call_soon(self._work.expect, coming)  # once the state is on its way
+        going = self._ring.go_round(run.number, state, is_prompt=is_prompt)
         with _resumable():
-            back = await self._ring.go_round(generation.number, state, is_prompt=before is not None)
-        pick = Pick(generation.number, back.state, generation.asked.sampler, goes_on=not generation.is_last)
+            if asked.held is None:
+                back, allowed = await going, None
+            else:
+                back, allowed = await asyncio.gather(going, generation.allowed())
+        pick = Pick(run.number, back.state, asked.sampler, self._goes_on(run), allowed, asked.top)
         picked, spent = await self._work.pick(pick)
-        if before is None:
+        if not is_prompt:
             self._pace.ran_step(spent.compute_s)
+        circuit = _circuit(state, back, [spent] if before is None else [before, spent], monotonic() - began)
+        self._took(run, [picked.token], circuit, is_prompt=is_prompt, score=picked.score)
+        return _Leaving(picked.state)
+
+    async def _check(
+        self, run: "_Run", state: HiddenState, guesses: Sequence[int], *, began: float, before: Spent
+    ) -> "_Leaving":
+        """A token's state and its guesses' once round the ring, and the tokens that follow as far as that is known."""
+        with _resumable():
+            back = await self._ring.go_round(run.number, state, is_prompt=False, has_guesses=True)
+        is_exact = state.tokens <= self._ring.step_limits.exact
+        lead = 0.0 if is_exact else F32_LEAD
+        checked, spent = await self._work.check(
+            Guessed(run.number, back.state, run.generation.asked.sampler, guesses, lead)
+        )
+        right = run.guesser.judge(guesses, checked.tokens, is_undecided=checked.is_undecided)
+        circuit = _circuit(state, back, [before, spent], monotonic() - began)
+        self._took(run, checked.tokens, replace(circuit, guesses=len(guesses), right=right))
+        return _Leaving(None, may_guess=not checked.is_undecided)
+
+    def _took(
+        self,
+        run: "_Run",
+        tokens: Sequence[int],
+        circuit: Circuit,
+        *,
+        is_prompt: bool = False,
+        score: TokenScore | None = None,
+    ) -> None:
+        """A circuit has ended in these tokens."""
         ended = monotonic()
-        trace.token(_circuit(state, back, [spent] if before is None else [before, spent], ended - began), ended)
-        return picked
+        run.guesser.saw(tokens)
+        taken = run.generation.take_all(tokens, score)
+        self._pulse.beat(taken)
+        run.trace.token(circuit, ended, taken)
+        if is_prompt:
+            return
+        if not circuit.guesses:
+            run.guesser.went_without()
+        if self._work.running == 1:
+            self._circuit_s.took(1 + circuit.guesses, circuit.circuit_s)
+        if max(circuit.rows) == 1:
+            self._busiest_s.took(1 + circuit.guesses, max(circuit.compute_s))
+
+    def _goes_on(self, run: "_Run") -> bool:
+        """Whether the next token's state goes round by itself: it is not the last, and no guesses come with it."""
+        generation = run.generation
+        guesses_next = run.guesser.paying(self._most_guesses(run, generation.left - 1), self._cost) > 0
+        return not generation.is_last and not guesses_next
+
+    def _most_guesses(self, run: "_Run", left: int) -> int:
+        """In a step, of a request whose answer may get so many tokens yet."""
+        running = max(1, self._work.running)
+        return most_guesses(
+            self._ring.step_limits,
+            is_greedy=run.generation.asked.sampler.is_greedy,
+            running=running,
+            rows=self._rows(running),
+            wanted_tokens=left,
+            token_bytes=self._ring.token_bytes,
+        )
+
+    def _cost(self, tokens: int) -> float:
+        """Of a step with so many: the wait of one user, or what all users wait for."""
+        return (self._circuit_s if self._work.running == 1 else self._busiest_s).of(tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run of a request, with what it needs on its way."""
+
+    generation: Generation
+    trace: RequestTrace
+    guesser: Guesser
+
+    @property
+    def number(self) -> int:
+        return self.generation.number
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaving:
+    """What goes round next: the state of the last token, or with None that token and guesses that may follow it."""
+
+    state: HiddenState | None
+    may_guess: bool = True
+
+
+def _most_wanted(generation: Generation, limits: EngineLimits) -> int:
+    """Guesses a step: as many as the request says, or the session."""
+    wanted = generation.asked.guesses if generation.takes_guesses else 0
+    return limits.guesses if wanted is None else min(wanted, limits.guesses)
 
 
 def _divided(tokens: list[int], size: int) -> tuple[list[int], list[int]]:

@@ -37,7 +37,7 @@ class Epoch:
     engine: Engine | None = None
     ring: Ring | None = None
     worker: Worker | None = None
-    streams: set[Stream] = field(default_factory=set)  # that live no longer
+    streams: dict[Stream, None] = field(default_factory=dict)  # that live no longer, in the order of opening
     is_over: asyncio.Event = field(default_factory=asyncio.Event)
 
     @asynccontextmanager
@@ -69,13 +69,13 @@ class Epoch:
     @contextmanager
     def holding(self, stream: Stream) -> Iterator[None]:
         """The stream ends with the epoch."""
-        self.streams.add(stream)
+        self.streams[stream] = None
         try:
             if self.is_over.is_set():
                 stream.reset()
             yield
         finally:
-            self.streams.discard(stream)
+            self.streams.pop(stream, None)
 
     async def close(self, fault: Interrupted) -> None:
         """Running answers break off with `fault`; returns when no sequence is left here."""
@@ -131,6 +131,7 @@ def begin(
             order=proposal.plan.order,
             last=shard.last,
             chunk_tokens=chunk_tokens,
+            limits=shard.step_limits,
         )
         engine = Engine(
             shard=shard,

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TypeVar
 
-from kafila_sidecar.errors import KafilaError
 from kafila_sidecar.runtime.shard.finite import NotFinite
-from kafila_sidecar.runtime.shard.picking import Pick, Picked
+from kafila_sidecar.runtime.shard.picking import CameTrue, Guessed, Pick, Picked
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
 from kafila_sidecar.serving.gathering import Gathering, InLine
@@ -30,13 +29,33 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What one request waits for. pick: None for a prompt chunk, whose tokens `chunk` are."""
+class Chunk:
+    """Tokens of a prompt."""
 
-    pick: Pick | None
-    chunk: Sequence[int]
+    sequence: int
+    tokens: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class GuessStep:
+    """A token at `position`, and guesses of what follows it; what the sequence has from there on was guessed too."""
+
+    sequence: int
+    position: int
+    tokens: Sequence[int]
+
+
+Work = Chunk | GuessStep | Guessed | Pick
+Done = HiddenState | CameTrue | Picked
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What one request waits for."""
+
+    work: Work
     asked: float
-    done: "asyncio.Future[tuple[Picked | HiddenState, Spent]]"
+    done: "asyncio.Future[tuple[Done, Spent]]"
 
 
 class HeadWork:
@@ -55,7 +74,7 @@ class HeadWork:
 
         Raises: NotFinite when our blocks make NaN or infinity of them.
         """
-        done, spent = await self._ask(sequence, len(tokens), None, tokens)
+        done, spent = await self._ask(Chunk(sequence, tokens), len(tokens))
         assert isinstance(done, HiddenState)
         return done, spent
 
@@ -64,8 +83,30 @@ class HeadWork:
 
         Raises: NotFinite for scores among which there is no choice, or when our blocks make such numbers.
         """
-        done, spent = await self._ask(pick.sequence, 1, pick, ())
+        done, spent = await self._ask(pick, 1)
         assert isinstance(done, Picked)
+        return done, spent
+
+    def expect(self, pick: Pick) -> None:
+        """Prepares `pick` while the sequence's state, which will be like the pick's, is on its way."""
+        self._mlx.when_idle(self._shard.build_pick, pick)
+
+    async def step(self, step: GuessStep) -> tuple[HiddenState, Spent]:
+        """A token and guesses, embedded and run through our blocks.
+
+        Raises: NotFinite when our blocks make NaN or infinity of them.
+        """
+        done, spent = await self._ask(step, len(step.tokens))
+        assert isinstance(done, HiddenState)
+        return done, spent
+
+    async def check(self, check: Guessed) -> tuple[CameTrue, Spent]:
+        """Which guesses were right, and the token after them.
+
+        Raises: NotFinite for scores among which there is no choice.
+        """
+        done, spent = await self._ask(check, 1 + len(check.guesses))
+        assert isinstance(done, CameTrue)
         return done, spent
 
     def enter(self) -> None:
@@ -77,13 +118,13 @@ class HeadWork:
         self.running -= 1
         for one in self._line.drop(sequence):
             one.work.done.cancel()
-        await self._mlx.run(self._shard.release, sequence)
+        await self._mlx.start(self._shard.release, sequence)
 
-    async def _ask(
-        self, sequence: int, tokens: int, pick: Pick | None, chunk: Sequence[int]
-    ) -> tuple[Picked | HiddenState, Spent]:
-        done: asyncio.Future[tuple[Picked | HiddenState, Spent]] = asyncio.get_running_loop().create_future()
-        self._line.add(InLine(sequence, tokens, pick is None, Wanted(pick, chunk, monotonic(), done)))
+    async def _ask(self, work: Work, tokens: int) -> tuple[Done, Spent]:
+        """Picks run together; of all else a run has one."""
+        done: asyncio.Future[tuple[Done, Spent]] = asyncio.get_running_loop().create_future()
+        is_alone = not isinstance(work, Pick)
+        self._line.add(InLine(work.sequence, tokens, is_alone, Wanted(work, monotonic(), done)))
         if self._loop is None:
             self._loop = asyncio.create_task(self._serve(), name="the head's runs")
         return await done
@@ -91,19 +132,15 @@ class HeadWork:
     async def _serve(self) -> None:
         try:
             while run := self._line.next(self._rows(self.running)):
-                await self._run([one.work for one in run], run[0].sequence)
+                await self._run([one.work for one in run])
         finally:
             self._loop = None
 
-    async def _run(self, run: Sequence[Wanted], sequence: int) -> None:
+    async def _run(self, run: Sequence[Wanted]) -> None:
         """One run; whatever goes wrong in it is told to those who are in it."""
-        picks = [one.pick for one in run if one.pick is not None]
-        made: Sequence[Picked | HiddenState | Exception]
+        made: Sequence[Done | Exception]
         try:
-            if picks:
-                made, compute_s = await self._mlx.run(_timed, lambda: self._shard.pick(picks))
-            else:
-                made, compute_s = await self._mlx.run(_timed, lambda: [self._chunk(sequence, run[0].chunk)])
+            made, compute_s = await self._mlx.start(_timed, lambda: self._made([one.work for one in run]))
         except Exception as error:  # noqa: BLE001  # those who asked raise it
             made, compute_s = [error] * len(run), 0.0
         now = monotonic()
@@ -115,11 +152,24 @@ class HeadWork:
             else:
                 one.done.set_result((what, Spent(compute_s, now - one.asked, len(run))))
 
-    def _chunk(self, sequence: int, tokens: Sequence[int]) -> HiddenState | KafilaError:
+    def _made(self, run: Sequence[Work]) -> Sequence[Done | NotFinite]:
+        picks = [one for one in run if isinstance(one, Pick)]
+        if picks:
+            return self._shard.pick(picks)
         try:
-            return self._shard.embed_and_blocks(sequence, tokens)
+            return [self._made_alone(run[0])]
         except NotFinite as error:
-            return error
+            return [error]
+
+    def _made_alone(self, work: Work) -> Done:
+        match work:
+            case Chunk(sequence, tokens):
+                return self._shard.embed_and_blocks(sequence, tokens)
+            case GuessStep(sequence, position, tokens):
+                return self._shard.step(sequence, position, tokens)
+            case Guessed():
+                return self._shard.check_guesses(work)
+        raise TypeError(f"{work} is no work that is done alone")
 
 
 def _timed(call: Callable[[], T]) -> tuple[T, float]:

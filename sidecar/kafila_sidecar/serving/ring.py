@@ -6,13 +6,15 @@ came over it, and so the break goes round to the head, whose running requests fa
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from kafila_sidecar.errors import InvalidInput, KafilaError, TimedOut, Unavailable
 from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.runtime.shard.finite import NotFinite, TokenLayout, check_state
-from kafila_sidecar.runtime.shard.state import HiddenState
-from kafila_sidecar.serving.frames.hop import HopSender, frame_of, state_of
+from kafila_sidecar.runtime.shard.limits import StepLimits
+from kafila_sidecar.runtime.shard.state import ITEM_BYTES, HiddenState
+from kafila_sidecar.serving.frames.hop import HopSender, frame_of, limits_frame, limits_of, state_of
 from kafila_sidecar.serving.frames.wire import Frame, FrameKind, Timing, decode, most_bytes, sent_by
 
 DECODE_DEADLINE_S = 60.0  # one token through all stages
@@ -55,8 +57,10 @@ class Ring:
         order: Sequence[str],
         last: TokenLayout,
         chunk_tokens: int,
+        limits: StepLimits | None = None,
         decode_deadline_s: float = DECODE_DEADLINE_S,
     ) -> None:
+        """limits: what the head's own stage says of steps with several tokens."""
         self._epoch = epoch
         self._decode_deadline_s = decode_deadline_s
         self._hop = hop
@@ -68,9 +72,36 @@ class Ring:
         self._ended: dict[int, NotFinite] = {}  # sequences that a stage can't go on with
         self._running: set[int] = set()  # sequences that the other stages know
         self._lost: set[int] = set()  # sequences that they knew before the ring broke
+        self._own_limits = limits or StepLimits()
+        self._told_limits: StepLimits | None = None  # by all stages
+        self._asks_limits = False  # a frame that asks is on its way
         self._fault: KafilaError | None = None
         if hop is not None:
             hop.broken = self._interrupted
+
+    @property
+    def has_others(self) -> bool:
+        """Whether the head is not the only stage."""
+        return self._hop is not None
+
+    @property
+    def step_limits(self) -> StepLimits:
+        """Of steps with several tokens: what holds of all stages, and none before all have said theirs."""
+        return self._told_limits or StepLimits()
+
+    @property
+    def token_bytes(self) -> int:
+        """Of one token's state on the wire, at most."""
+        return self._last.width * max(ITEM_BYTES.values())
+
+    async def learn_step_limits(self) -> None:
+        """Asks the other stages, unless they have told or are being asked. What breaks is told to who sends next."""
+        if self._hop is None:
+            self._told_limits = self._own_limits
+        elif not self._told_limits and not self._asks_limits:
+            self._asks_limits = True
+            with suppress(KafilaError):
+                await self._hop.send(limits_frame(self._own_limits, epoch=self._epoch))
 
     def check(self) -> None:
         """Raises the fault that ended the epoch."""
@@ -172,6 +203,8 @@ class Ring:
 
     def _take(self, frame: Frame) -> None:
         """What is of an epoch or a request that is over is dropped. Raises InvalidInput."""
+        if frame.epoch == self._epoch and frame.kind is FrameKind.STEPS:
+            self._take_limits(limits_of(frame))
         if frame.epoch != self._epoch or frame.sequence not in self._running:
             return
         sent = self._waiting.get(frame.sequence)
@@ -192,6 +225,12 @@ class Ring:
             raise InvalidInput(f"a frame has the times of {stages} stages, in a ring of {len(self._order)}")
         check_state(came, self._last)
 
+    def _take_limits(self, told: StepLimits) -> None:
+        """No stage raises what it got."""
+        if told != told.least(self._own_limits):
+            raise InvalidInput(f"steps of {told.numbers} tokens are told, and of {self._own_limits.numbers} were asked")
+        self._told_limits = told
+
     def _end(self, frame: Frame, sent: OnItsWay | None) -> None:
         """A stage made NaN or infinity of a sequence."""
         if not 0 < frame.position < len(self._order):
@@ -207,6 +246,7 @@ class Ring:
     def _interrupted(self, error: KafilaError) -> None:
         """A stream of the ring broke: every sequence in it is lost, the rest of the ring hears of it."""
         self._lost |= self._running
+        self._asks_limits = False
         self._running.clear()
         self._fail_waiting(Interrupted(f"{INTERRUPTED} ({error})"))
         back, self._back = self._back, None

@@ -1,7 +1,10 @@
 """Which request runs next. Pure: no clock, no task.
 
-A bounded number of sequences run at once, a bounded queue waits behind them, first come, first served.
+A bounded number of sequences run at once, a bounded queue waits behind them. Members take turns: next comes one of
+whoever has the fewest running, and had its last turn longest ago; one member's are first come, first served.
 """
+
+from dataclasses import dataclass
 
 from kafila_sidecar.errors import Exhausted
 
@@ -10,43 +13,58 @@ STEPS_A_CHUNK = 4.0  # while others decode, a chunk of a prompt takes as long as
 MOST_WAITING = 512  # as many as Ollama's own OLLAMA_MAX_QUEUE allows by default
 
 
+@dataclass(frozen=True, slots=True)
+class InQueue:
+    """A request that waits. asker: the member whose it is. has_begun: it ran before, and was interrupted."""
+
+    asker: str
+    has_begun: bool
+
+
 class Scheduler:
-    """`most_running` requests run, up to `most_waiting` wait in order of arrival, those first that ran before and were
-    interrupted. Requests are known by number."""
+    """`most_running` requests run, up to `most_waiting` wait. Requests are known by number."""
 
     def __init__(self, *, most_running: int, most_waiting: int = MOST_WAITING) -> None:
         self._most_running = most_running
         self._most_waiting = most_waiting
-        self._running: set[int] = set()
-        self._waiting: dict[int, bool] = {}  # in order of arrival; whether it has begun before
+        self._running: dict[int, str] = {}  # by whom
+        self._waiting: dict[int, InQueue] = {}  # in order of arrival
+        self._turns: dict[str, int] = {}  # the number of each member's last one, of all so far
 
     def check_room(self) -> None:
         """Raises Exhausted when the queue is full, before any work on another request."""
         if len(self._waiting) >= self._most_waiting:
             raise Exhausted(f"{len(self._waiting)} requests are waiting already: try again later")
 
-    def add(self, request: int, *, has_begun: bool = False) -> None:
-        """Puts a request at the end of the queue, or of those in it that have begun before.
+    def add(self, request: int, *, asker: str = "", has_begun: bool = False) -> None:
+        """Puts a request into the queue.
 
         Raises:
             Exhausted: the queue is full.
         """
         self.check_room()
-        self._waiting[request] = has_begun
+        self._waiting[request] = InQueue(asker, has_begun)
 
     def due(self) -> list[int]:
         """The requests whose turn has come, in order; they run from now on."""
-        in_order = sorted(self._waiting, key=lambda request: not self._waiting[request])
-        turns = in_order[: self._most_running - len(self._running)]
-        for request in turns:
-            del self._waiting[request]
-            self._running.add(request)
+        turns = []
+        while self._waiting and len(self._running) < self._most_running:
+            request = min(self._waiting, key=self._rank)
+            asker = self._running[request] = self._waiting.pop(request).asker
+            self._turns[asker] = 1 + max(self._turns.values(), default=0)
+            turns.append(request)
         return turns
 
     def remove(self, request: int) -> None:
         """The request is over, or nobody wants it any more: it neither runs nor waits."""
         self._waiting.pop(request, None)
-        self._running.discard(request)
+        self._running.pop(request, None)
+
+    def _rank(self, request: int) -> tuple[bool, int, int]:
+        """Who was interrupted goes first, whosever it is."""
+        one = self._waiting[request]
+        running = list(self._running.values()).count(one.asker)
+        return not one.has_begun, running, self._turns.get(one.asker, 0)
 
 
 class ChunkPace:

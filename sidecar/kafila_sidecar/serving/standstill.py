@@ -6,6 +6,7 @@ steps is no standstill of ours until it has lasted very much longer.
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from time import monotonic
 from typing import ParamSpec, Protocol, TypeVar
 
@@ -19,9 +20,10 @@ LATE_S = 2.0  # a timer that comes so much later: this process stood still, and 
 
 
 class ModelThread(Protocol):
-    """Runs calls one after another where the model lives."""
+    """Runs calls one after another where the model lives; see `MlxThread`."""
 
-    async def run(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+    def start(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[T]": ...
+    def when_idle(self, fn: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None: ...
 
 
 class WatchedThread:
@@ -47,30 +49,39 @@ class WatchedThread:
 
     async def run(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """As `MlxThread.run`."""
+        return await self.start(fn, *args, **kwargs)
 
-        def step() -> T:
-            began = self._running_since = monotonic()
-            try:
-                return fn(*args, **kwargs)
-            finally:
-                self._waiting_since = monotonic()
-                self._running_since = None
-                self._longest_s = max(self._longest_s, self._waiting_since - began)
-
+    def start(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[T]":
+        """As `MlxThread.start`."""
         if not self._pending:
             self._waiting_since = monotonic()
+        outcome = self._mlx.start(self._step, partial(fn, *args, **kwargs))
         self._pending += 1
         self._watch()
-        try:
-            return await self._mlx.run(step)
-        finally:
-            self._pending -= 1
+        outcome.add_done_callback(self._ended)
+        return outcome
+
+    def when_idle(self, fn: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+        """As `MlxThread.when_idle`. One that hangs is told of when a step waits behind it."""
+        self._mlx.when_idle(self._step, partial(fn, *args, **kwargs))
 
     def close(self) -> None:
         """Nobody wants to hear of it any more."""
         self._has_told = True
         if self._timer is not None:
             self._timer.cancel()
+
+    def _step(self, work: Callable[[], T]) -> T:
+        began = self._running_since = monotonic()
+        try:
+            return work()
+        finally:
+            self._waiting_since = monotonic()
+            self._running_since = None
+            self._longest_s = max(self._longest_s, self._waiting_since - began)
+
+    def _ended(self, _: object) -> None:
+        self._pending -= 1
 
     @property
     def _deadline_s(self) -> float:

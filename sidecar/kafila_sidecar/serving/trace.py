@@ -26,7 +26,8 @@ class Circuit:
     """One turn round the ring.
 
     compute_s, residence_s: per stage in ring order, of the whole runs that it was in; rows: sequences in each of them;
-    circuit_s: from the head's first computation to its token, or from one token to the next.
+    circuit_s: from the head's first computation to its token, or from one token to the next. guesses: tokens that it
+    had beside a certain one; right: how many of them came true.
     """
 
     compute_s: tuple[float, ...]
@@ -35,10 +36,12 @@ class Circuit:
     sent_bytes: int
     received_bytes: int
     rows: tuple[int, ...] = ()
+    guesses: int = 0
+    right: int = 0
 
     def was_alone(self, stage: int) -> bool:
-        """Whether a stage ran for this sequence alone: only then is its time what the plan predicts."""
-        return stage < len(self.compute_s) and self.rows_at(stage) == 1
+        """Whether a stage ran for one token of this sequence alone: only then is its time what the plan predicts."""
+        return stage < len(self.compute_s) and self.rows_at(stage) == 1 and not self.guesses
 
     def rows_at(self, stage: int) -> int:
         """Sequences in the stage's run."""
@@ -82,9 +85,9 @@ class RequestTrace:
         """A chunk of the prompt went out, up to the last stage's caches."""
         self._absorbed_bytes += sent_bytes
 
-    def token(self, circuit: Circuit, now: float) -> None:
-        """A circuit ended in a token; the first one ends the prefill."""
-        self.output_tokens += 1
+    def token(self, circuit: Circuit, now: float, tokens: int = 1) -> None:
+        """A circuit ended in so many tokens of the answer; the first one ends the prefill."""
+        self.output_tokens += tokens
         self._last_token = now
         if self._first_token is None:
             self._first_token = now
@@ -121,7 +124,7 @@ class RequestTrace:
 
     def record(self, *, reason: str, link_rtt_s: Mapping[frozenset[str], float]) -> dict[str, Any]:
         """The JSON record; `reason`: "stop", "length", "cancelled" or the error's code."""
-        steps = self._decode or self._prefill
+        steps = [circuit for circuit in self._decode if not circuit.guesses] or self._decode or self._prefill
         circuit_s = _median(step.circuit_s for step in steps)
         network_s = _median(step.network_s for step in steps)
         stages = self._stages(steps)
@@ -140,6 +143,10 @@ class RequestTrace:
             "prefill_s": self.prompt_s,
             "decode_s": self.output_s,
             "tokens_per_s": (self.output_tokens - 1) / self.output_s if self.output_s > 0 else 0.0,
+            "circuits": len(self._decode),
+            "circuits_per_token": self._circuits_per_token,
+            "guesses": sum(circuit.guesses for circuit in self._decode),
+            "guesses_right": sum(circuit.right for circuit in self._decode),
             "circuit_s": circuit_s,
             "network_s": network_s,
             "network_share": network_s / circuit_s if circuit_s else 0.0,
@@ -149,6 +156,11 @@ class RequestTrace:
             "stages": stages,
             "hops": self._hops(steps, network_s, link_rtt_s),
         }
+
+    @property
+    def _circuits_per_token(self) -> float:
+        """Of those after the first token, which the prompt gives."""
+        return len(self._decode) / max(1, self.output_tokens - 1)
 
     def _predicted_circuit_s(self, link_rtt_s: Mapping[frozenset[str], float]) -> float | None:
         """With the round trips that the links have now; when the plan was made they were new and busy."""

@@ -12,7 +12,7 @@ from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.runtime.shard.finite import NotFinite
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
-from kafila_sidecar.serving.frames.hop import HopSender, frame_of, state_of
+from kafila_sidecar.serving.frames.hop import HopSender, frame_of, limits_frame, limits_of, state_of
 from kafila_sidecar.serving.frames.wire import Frame, FrameKind, RulesBroken, Timing, decode, most_bytes, sent_by
 from kafila_sidecar.serving.gathering import Gathering, InLine
 from kafila_sidecar.serving.standstill import ModelThread
@@ -39,6 +39,14 @@ class Came:
     frame: Frame
     state: HiddenState
     arrived: float  # seconds on the loop's clock
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A run that was begun. outcome: what is made of its rows, none where nobody wants that, and the run's seconds."""
+
+    rows: Sequence[InLine[Came]]
+    outcome: "asyncio.Future[tuple[list[HiddenState | NotFinite], float]]"
 
 
 @dataclass(slots=True)
@@ -107,7 +115,7 @@ class Worker:
                 await asyncio.wait(tasks)
                 self._incoming = None
                 self._hop.drop()
-                await asyncio.shield(self._mlx.run(self._forget, incoming.sequences))
+                await asyncio.shield(self._mlx.start(self._forget, incoming.sequences))
 
     def close(self) -> None:
         """No more frames go out."""
@@ -142,6 +150,8 @@ class Worker:
                 await self._release(frame, incoming)
             case FrameKind.NOT_FINITE:
                 await self._pass_on(frame, incoming)
+            case FrameKind.STEPS:
+                await self._hop.send(limits_frame(limits_of(frame).least(self._shard.step_limits), epoch=self._epoch))
             case FrameKind.ACTIVATION if frame.sequence not in incoming.ended:
                 await self._put_in_line(frame, arrived, incoming)
 
@@ -160,40 +170,55 @@ class Worker:
         incoming.line.drop(frame.sequence)
         incoming.sequences.discard(frame.sequence)
         incoming.ended.discard(frame.sequence)
-        await self._mlx.run(self._shard.release, frame.sequence)
+        await self._mlx.start(self._shard.release, frame.sequence)
         if not self._is_last:
             await self._hop.send(frame)
 
     # ---- Through
 
     async def _run_all(self, incoming: Incoming) -> None:
-        while True:
-            run = incoming.line.next(self._rows(len(incoming.sequences)))
-            if not run:
-                if incoming.is_over:
-                    return
-                await incoming.changed.wait()
-                continue
-            incoming.change()
-            await self._run(run, incoming)
+        """The next run begins before the results of the last one are sent, so that the model need not wait for it."""
+        running: Running | None = None
+        try:
+            while running := running or await self._next_run(incoming):
+                run, (made, compute_s) = running.rows, await running.outcome
+                running = None
+                self._note_ended(run, made, incoming)
+                running = self._start(incoming)
+                for one, what in zip(run, made, strict=False):
+                    if one.sequence in incoming.sequences:  # it may have been released meanwhile
+                        await self._send_on(one, what, compute_s, len(run))
+        finally:
+            if running is not None:
+                running.outcome.cancel()
 
-    async def _run(self, run: Sequence[InLine[Came]], incoming: Incoming) -> None:
-        peer, wants = incoming.stream.peer, [one.work.frame.needs_output for one in run]
-        if self._is_last and not any(wants):
-            await self._mlx.run(self._absorb, peer, run[0].sequence, run[0].work.state)
-            return
-        made, compute_s = await self._mlx.run(self._timed, peer, run)
-        for one, state in zip(run, made, strict=True):
-            if one.sequence in incoming.sequences:  # it may have been released meanwhile
-                await self._send_on(one, state, compute_s, len(run), incoming)
+    async def _next_run(self, incoming: Incoming) -> "Running | None":
+        """As soon as there is one; None when nothing more comes."""
+        while not (running := self._start(incoming)) and not incoming.is_over:
+            await incoming.changed.wait()
+        return running
 
-    async def _send_on(
-        self, one: InLine[Came], made: HiddenState | NotFinite, compute_s: float, rows: int, incoming: Incoming
+    def _start(self, incoming: Incoming) -> "Running | None":
+        """The run that is due, if anything waits."""
+        run = incoming.line.next(self._rows(len(incoming.sequences)))
+        if not run:
+            return None
+        incoming.change()
+        is_wanted = not self._is_last or any(one.work.frame.needs_output for one in run)
+        return Running(run, self._mlx.start(self._timed if is_wanted else self._absorb, incoming.stream.peer, run))
+
+    def _note_ended(
+        self, run: Sequence[InLine[Came]], made: Sequence[HiddenState | NotFinite], incoming: Incoming
     ) -> None:
+        """A sequence that can't go on leaves the line."""
+        for one, what in zip(run, made, strict=False):
+            if isinstance(what, NotFinite) and one.sequence in incoming.sequences:
+                incoming.ended.add(one.sequence)
+                incoming.line.drop(one.sequence)
+
+    async def _send_on(self, one: InLine[Came], made: HiddenState | NotFinite, compute_s: float, rows: int) -> None:
         frame = one.work.frame
         if isinstance(made, NotFinite):
-            incoming.ended.add(frame.sequence)
-            incoming.line.drop(frame.sequence)
             told = Frame(FrameKind.NOT_FINITE, epoch=self._epoch, sequence=frame.sequence, position=self._place)
             await self._hop.send(told)
             return
@@ -206,6 +231,8 @@ class Worker:
             has_guesses=frame.has_guesses,
         )
         await self._hop.send(replace(out, timings=(*frame.timings, timing)))
+        if rows == 1 and made.tokens == 1:  # as the next one will be, unless it joins a run
+            self._mlx.when_idle(self._shard.build_step, frame.sequence, one.work.state)
 
     def _timed(self, peer: str, run: Sequence[InLine[Came]]) -> tuple[list[HiddenState | NotFinite], float]:
         """What is made of each row, and the seconds of the run."""
@@ -214,12 +241,16 @@ class Worker:
         with sent_by(peer):
             for sequence, state in rows:
                 self._shard.check_next(sequence, state)
-        return self._shard.run_rows(rows), self._clock() - began
+        has_guesses = run[0].work.frame.has_guesses  # as in each: they have equally many tokens
+        return self._shard.run_rows(rows, has_guesses=has_guesses), self._clock() - began
 
-    def _absorb(self, peer: str, sequence: int, state: HiddenState) -> None:
+    def _absorb(self, peer: str, run: Sequence[InLine[Came]]) -> tuple[list[HiddenState | NotFinite], float]:
+        """As `_timed`, where nobody wants what is made."""
+        (one,) = run
         with sent_by(peer):
-            self._shard.check_next(sequence, state)
-        self._shard.absorb(sequence, state)
+            self._shard.check_next(one.sequence, one.work.state)
+        self._shard.absorb(one.sequence, one.work.state)
+        return [], 0.0
 
     async def _pass_on(self, frame: Frame, incoming: Incoming) -> None:
         """A stage before this one can't go on with a sequence; the head hears it, and releases it everywhere."""

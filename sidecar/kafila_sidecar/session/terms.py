@@ -78,6 +78,7 @@ def make_terms(
         rendezvous_at_host=rendezvous_at_host,
         quantize_bits=request.quantize_bits,
         replanning=request.replanning,
+        no_guesses=request.no_guesses,
         folder=checkpoint.description is not None,
         quantization=checkpoint.quantization if checkpoint.description else "",
         describing_bytes=checkpoint.description.describing_bytes if checkpoint.description else 0,

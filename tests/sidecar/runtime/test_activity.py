@@ -39,14 +39,17 @@ async def test_quiet_when_work_has_just_ended_then_it_takes_a_while() -> None:
 
 async def test_work_when_a_call_runs_on_the_models_thread_then_it_is_heard_at_once() -> None:
     class Thread:
-        async def run(self, fn: object, *args: object, **kwargs: object) -> object:
-            await turns()
-            return fn(*args)  # type: ignore[operator]
+        def start(self, fn: object, *args: object, **kwargs: object) -> object:
+            async def run() -> object:
+                await turns()
+                return fn(*args)  # type: ignore[operator]
+
+            return asyncio.ensure_future(run())
 
     activity = Activity()
     heard = asyncio.create_task(activity.until_work())
     await turns()
     assert not heard.done()
-    assert await NotedThread(Thread(), activity).run(abs, -3) == 3  # type: ignore[arg-type]
+    assert await NotedThread(Thread(), activity).start(abs, -3) == 3  # type: ignore[arg-type]
     await asyncio.wait_for(heard, SOON_S)
     await asyncio.wait_for(activity.until_quiet(0.0), SOON_S)

@@ -49,6 +49,25 @@ async def test_call_when_the_queue_is_full_then_refused_and_later_taken(thread: 
     assert await thread.run(gate.is_set)
 
 
+async def test_preparation_when_calls_wait_then_it_runs_after_them_and_its_failure_is_nobodys(
+    thread: MlxThread,
+) -> None:
+    gate, seen = threading.Event(), list[str]()
+    first = asyncio.ensure_future(thread.run(gate.wait))
+    await asyncio.sleep(0)
+    thread.when_idle(lambda: 1 // 0)
+    thread.when_idle(seen.append, "prepared")
+    second = asyncio.ensure_future(thread.run(seen.append, "asked for"))
+    await asyncio.sleep(0)
+    gate.set()
+    await asyncio.gather(first, second)
+    assert seen[0] == "asked for"
+    while len(seen) < 2:
+        await thread.run(lambda: None)
+        await asyncio.sleep(0.001)
+    assert seen == ["asked for", "prepared"]
+
+
 async def test_call_when_cancelled_before_it_begins_then_never_run(thread: MlxThread) -> None:
     gate, ran = threading.Event(), threading.Event()
     first = asyncio.ensure_future(thread.run(gate.wait))

@@ -141,3 +141,10 @@ def test_pick_when_ids_are_no_tokens_then_never_they(choice: dict[str, Any]) -> 
 def test_pick_when_the_tokenizer_is_wider_than_the_head_then_from_the_head() -> None:
     sampler = Sampler(options(), (), 9, (7,))
     assert {sampler.pick(LOGITS) for _ in range(200)} <= set(range(5))
+
+
+def test_pick_when_greedy_in_16_bits_then_mlx_lms_token_ties_of_rounding_included() -> None:
+    rows = [(0.3 * mx.random.normal((8192,), key=mx.random.key(seed))).astype(mx.bfloat16) for seed in range(60)]
+    reference = [int(mx.argmax(row - mx.logsumexp(row, keepdims=True))) for row in rows]
+    assert reference != [int(mx.argmax(row)) for row in rows]
+    assert [Sampler(SamplingOptions(temperature=0.0)).pick(row) for row in rows] == reference

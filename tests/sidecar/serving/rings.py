@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from kafila_sidecar.errors import InvalidInput, KafilaError, NotFound
 from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.finite import NotFinite, TokenLayout, check_state
+from kafila_sidecar.runtime.shard.limits import StepLimits
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
 from kafila_sidecar.serving.frames.hop import SEND_DEADLINE_S, HopSender
@@ -29,6 +31,7 @@ class PlainShard:
 
     def __init__(self) -> None:
         self.can_rewind = True
+        self.step_limits = StepLimits(exact=8, bounded=8, rows=8)
         self.at: dict[int, int] = {}
         self.absorbed: list[int] = []
         self.most_rows = 0  # in one run
@@ -53,7 +56,10 @@ class PlainShard:
         self.at[sequence] = state.position + state.tokens
         return HiddenState(bytes((byte + 1) % 256 for byte in state.payload), state.dtype, state.shape, state.position)
 
-    def run_rows(self, rows: Sequence[tuple[int, HiddenState]]) -> list[HiddenState | NotFinite]:
+    def run_rows(
+        self, rows: Sequence[tuple[int, HiddenState]], *, has_guesses: bool = False
+    ) -> list[HiddenState | NotFinite]:
+        assert not has_guesses or all(state.tokens > 1 for _, state in rows)
         self.most_rows = max(self.most_rows, len(rows))
         return [self._row(*row) for row in rows]
 
@@ -67,6 +73,8 @@ class PlainShard:
         self.run_blocks(sequence, state)
         self.absorbed.append(sequence)
 
+    def build_step(self, sequence: int, like: HiddenState) -> None: ...
+
     def release(self, sequence: int) -> None:
         self.at.pop(sequence, None)
 
@@ -74,9 +82,20 @@ class PlainShard:
 class PlainThread:
     """Calls run in order, each a turn of the loop later."""
 
-    async def run(self, call: Callable[..., T], *arguments: Any, **named: Any) -> T:
-        await asyncio.sleep(0)
-        return call(*arguments, **named)
+    def start(self, call: Callable[..., T], *arguments: Any, **named: Any) -> "asyncio.Future[T]":
+        outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(self._answer, outcome, partial(call, *arguments, **named))
+        return outcome
+
+    def when_idle(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> None: ...
+
+    def _answer(self, outcome: "asyncio.Future[T]", call: Callable[[], T]) -> None:
+        if outcome.cancelled():
+            return
+        try:
+            outcome.set_result(call())
+        except Exception as error:  # noqa: BLE001  # the caller gets it
+            outcome.set_exception(error)
 
 
 def at_most_three(users: int) -> int:
@@ -130,6 +149,7 @@ class Round:
             hop=hops[0],
             order=names,
             last=LAYOUT,
+            limits=StepLimits(exact=8, bounded=8, rows=8),
             chunk_tokens=bounds.chunk_tokens,
             decode_deadline_s=decode_deadline_s,
         )

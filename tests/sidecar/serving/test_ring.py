@@ -12,8 +12,9 @@ import pytest
 from kafila_sidecar.errors import InvalidInput, KafilaError, NotFound, TimedOut, Unavailable
 from kafila_sidecar.net.errors import LinkLost
 from kafila_sidecar.runtime.shard.finite import NotFinite
+from kafila_sidecar.runtime.shard.limits import StepLimits
 from kafila_sidecar.runtime.shard.state import HiddenState
-from kafila_sidecar.serving.frames.hop import HopSender, frame_of, state_of
+from kafila_sidecar.serving.frames.hop import HopSender, frame_of, limits_frame, state_of
 from kafila_sidecar.serving.frames.wire import Frame, FrameKind, RulesBroken, Timing, encode, most_bytes
 from kafila_sidecar.serving.ring import Ring
 from kafila_sidecar.serving.worker import Bounds
@@ -92,6 +93,23 @@ async def test_ring_when_the_head_is_alone_then_the_state_comes_straight_back() 
     ring.fail(Unavailable("bob was lost"))
     with pytest.raises(Unavailable, match="bob"):
         await ring.go_round(1, sent, is_prompt=False)
+
+
+async def test_limits_of_steps_when_asked_for_then_the_least_of_all_stages(two: Round) -> None:
+    two.shards[1].step_limits = StepLimits(exact=3, bounded=8, rows=2)
+    assert two.ring.step_limits == StepLimits()
+    await two.ring.learn_step_limits()
+    await settle()
+    assert two.ring.step_limits == StepLimits(exact=3, bounded=8, rows=2)
+
+
+async def test_limits_of_steps_when_a_stage_raises_them_then_it_broke_the_rules(two: Round) -> None:
+    await two.token(1, 0)
+    back = two.wires[2].ends[0][0].stream
+    await back.send(*encode(limits_frame(StepLimits(exact=9, bounded=9, rows=9), epoch=EPOCH)))
+    await settle()
+    assert any(isinstance(error, RulesBroken) for error in two.errors)
+    assert two.ring.step_limits == StepLimits()
 
 
 async def test_release_when_said_then_it_goes_round_and_others_stay(two: Round) -> None:

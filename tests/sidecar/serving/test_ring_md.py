@@ -6,7 +6,9 @@ from kafila_sidecar.net import stun
 from kafila_sidecar.net.candidates import LARGEST_LOCAL, PEER_REFLEXIVE, priority
 from kafila_sidecar.net.link.stream import Inbox, StreamKind
 from kafila_sidecar.net.quic.neighbour import WELCOME
+from kafila_sidecar.runtime.shard.limits import StepLimits
 from kafila_sidecar.serving.frames import wire
+from kafila_sidecar.serving.frames.hop import limits_frame
 from kafila_sidecar.serving.frames.wire import Frame, FrameKind, Timing
 from tests.support.docs import Document
 
@@ -26,6 +28,7 @@ ACTIVATION = Frame(
     timings=(Timing(compute_s=0.25, residence_s=0.5, rows=2),),
 )
 RELEASE = Frame(kind=FrameKind.RELEASE, epoch=3, sequence=258)
+STEPS = limits_frame(StepLimits(exact=4, bounded=8, rows=4), epoch=3)
 
 
 def test_check_when_built_with_the_documents_values_then_it_is_the_documents_bytes() -> None:
@@ -50,7 +53,7 @@ def test_message_when_read_then_kind_and_message_come_out() -> None:
     assert inbox.take() == b"\x08\x03"
 
 
-@pytest.mark.parametrize(("name", "frame"), [("activation", ACTIVATION), ("release", RELEASE)])
+@pytest.mark.parametrize(("name", "frame"), [("activation", ACTIVATION), ("release", RELEASE), ("steps", STEPS)])
 def test_frame_when_encoded_and_decoded_then_it_is_the_documents(name: str, frame: Frame) -> None:
     assert b"".join(wire.encode(frame)) == example(name)
     assert wire.decode(example(name)) == frame

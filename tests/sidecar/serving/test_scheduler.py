@@ -1,4 +1,4 @@
-"""Who runs and who waits: first come, first served, whatever comes and goes."""
+"""Who runs and who waits: members in turns, each first come, first served, whatever comes and goes."""
 
 import pytest
 from hypothesis import given
@@ -23,6 +23,45 @@ def test_due_when_more_come_than_run_then_the_rest_follows_in_order() -> None:
         scheduler.remove(ended)
         order += scheduler.due()
     assert order == [0, 1, 2, 3, 4, 5]
+
+
+def test_due_when_one_member_asks_a_hundred_times_then_another_waits_for_one_of_them() -> None:
+    scheduler = Scheduler(most_running=1)
+    for request in range(100):
+        scheduler.add(request, asker="ada")
+    assert scheduler.due() == [0]
+    scheduler.add(100, asker="bob")
+    scheduler.add(101, asker="bob")
+    order: list[int] = []
+    for _ in range(5):
+        for request in [0, *order][-1:]:
+            scheduler.remove(request)
+        order += scheduler.due()
+    assert order == [100, 1, 101, 2, 3]
+
+
+def test_due_when_several_run_then_the_places_are_shared_out() -> None:
+    scheduler = Scheduler(most_running=4)
+    for request in range(6):
+        scheduler.add(request, asker="ada")
+    for request in range(6, 9):
+        scheduler.add(request, asker="bob")
+    assert scheduler.due() == [0, 6, 1, 7]
+
+
+@given(st.lists(st.sampled_from("abcd"), min_size=1, max_size=40), st.integers(1, 5))
+def test_due_when_all_come_at_once_then_each_members_own_run_in_order(askers: list[str], most_running: int) -> None:
+    scheduler = Scheduler(most_running=most_running)
+    for request, asker in enumerate(askers):
+        scheduler.add(request, asker=asker)
+    order: list[int] = []
+    while due := scheduler.due():
+        order += due
+        scheduler.remove(order[len(order) - len(due)])
+    assert sorted(order) == list(range(len(askers)))
+    for asker in set(askers):
+        own = [request for request in order if askers[request] == asker]
+        assert own == sorted(own)
 
 
 def test_due_when_a_waiting_one_is_given_up_then_its_turn_passes_on() -> None:
@@ -62,7 +101,7 @@ def test_add_when_the_queue_is_full_then_refused_and_later_taken() -> None:
     scheduler.remove(0)
     assert scheduler.due() == [1]
     scheduler.add(9)
-    order = []
+    order: list[int] = []
     for ended in (1, 2, 3, 9):
         scheduler.remove(ended)
         order += scheduler.due()

@@ -114,6 +114,7 @@ class NoNetwork:
 
     def __init__(self) -> None:
         self.network: dict[str, Any] = {}
+        self.dialled: set[str] = set()  # at present
 
     def start(self, changed: Callable[[], None]) -> None: ...
 
@@ -129,7 +130,11 @@ class NoNetwork:
         return dict(self.network)
 
     async def dial(self, peer: str, candidates: Sequence[Candidate]) -> Link:
-        await asyncio.Event().wait()
+        self.dialled.add(peer)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.dialled.discard(peer)
         raise AssertionError
 
 

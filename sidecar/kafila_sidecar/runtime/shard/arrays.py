@@ -10,7 +10,7 @@ from kafila_sidecar.runtime.shard.state import HiddenState
 
 DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
-_RAW = {"float32": (np.float32, None), "bfloat16": (np.uint16, mx.bfloat16), "float16": (np.uint16, mx.float16)}
+RAW = {"float32": (np.float32, None), "bfloat16": (np.uint16, mx.bfloat16), "float16": (np.uint16, mx.float16)}
 
 
 def pack(hidden: mx.array, position: int) -> HiddenState:
@@ -34,7 +34,7 @@ def as_raw(array: mx.array) -> mx.array:
 
 def unpack(state: HiddenState) -> mx.array:
     """The array [B, T, D] that `pack` was given, bit for bit."""
-    raw, dtype = _RAW[state.dtype]
+    raw, dtype = RAW[state.dtype]
     array = mx.array(np.frombuffer(state.payload, dtype=raw).reshape(state.shape))
     return array if dtype is None else array.view(dtype)
 

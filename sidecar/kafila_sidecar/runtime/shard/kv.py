@@ -1,15 +1,26 @@
 """The caches of a shard's sequences: made at their first frame, gone at their release. MLX thread only."""
 
 from collections.abc import Callable, Collection
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 import mlx.core as mx
+from mlx.utils import tree_map
 
 from kafila_sidecar.errors import InvalidInput, NotFound
 
 Make = Callable[[], list[Any]]
 Kind = tuple[Any, ...]
+Saved = list[tuple[Any, dict[str, Any]]]
 REWINDABLE = frozenset({"KVCache", "QuantizedKVCache", "ConcatenateKVCache"})
+
+
+class Undoable(Protocol):
+    """What was built over a sequence's caches and not evaluated yet; see `ahead.Ahead`."""
+
+    wants: object
+
+    def undo(self) -> None: ...
 
 
 class SequenceCache:
@@ -27,12 +38,34 @@ class SequenceCache:
         self.slots: list[Any] = [cache if slot in own else first[kind_of(cache)] for slot, cache in enumerate(made)]
         kinds = {kind_of(cache) for cache in self._ours}
         self._shadows = [cache for kind, cache in first.items() if kind not in kinds]
+        self.ahead: Undoable | None = None  # the step at `position`, if it was built already
+
+    def drop_ahead(self) -> None:
+        """What was built ahead is not what comes."""
+        if self.ahead is not None:
+            self.ahead.undo()
+            self.ahead = None
+
+    def saved(self) -> Saved:
+        """All that `restore` needs to undo a step that was built and not evaluated. While this is kept, evaluating the
+        step would copy what it changes."""
+        return [(part, _kept(vars(part))) for cache in self._ours for part in parts_of(cache)]
+
+    def restore(self, saved: Saved) -> None:
+        """Undoes what was built since."""
+        for part, fields in saved:
+            part.__dict__.update(fields)
 
     def advance(self, tokens: int) -> None:
         """Counts tokens whose frame has gone through our blocks."""
         self.position += tokens
         for shadow in self._shadows:
             _count(shadow, tokens)
+
+    def lengthen(self, times: int) -> None:
+        """Repeats what the caches have: a long text without the work, and without sense."""
+        for cache in self._ours:
+            _repeat(cache, times)
 
     def trim_to(self, position: int) -> None:
         """Forgets the tokens from `position` on, which were guesses.
@@ -81,6 +114,7 @@ class Sequences:
             if position != 0:
                 raise NotFound(f"sequence {sequence} is not known here, yet its frame is at position {position}")
             cache = self._caches[sequence] = SequenceCache(self._make(), self._own)
+        cache.drop_ahead()
         if 0 < position < cache.position:
             cache.trim_to(position)
         if cache.position != position:
@@ -90,12 +124,30 @@ class Sequences:
     def next(self, sequence: int) -> SequenceCache:
         """The caches of a sequence where it stands; raises as `check`."""
         self.check(sequence)
-        return self._caches[sequence]
+        cache = self._caches[sequence]
+        cache.drop_ahead()
+        return cache
+
+    def begun(self, sequence: int) -> SequenceCache | None:
+        """The caches of a sequence where it stands; None when it isn't here any more."""
+        return self.next(sequence) if sequence in self._caches else None
+
+    def ahead(self, sequence: int, position: int, wants: object) -> Any:
+        """What was built of a sequence's step at this position, if it is this that is wanted; else None."""
+        cache = self._caches.get(sequence)
+        if cache is None or cache.ahead is None or (cache.position, cache.ahead.wants) != (position, wants):
+            return None
+        ahead, cache.ahead = cache.ahead, None
+        return ahead
 
     def check(self, sequence: int) -> None:
         """Raises: NotFound for a sequence that was released or never began."""
         if sequence not in self._caches:
             raise NotFound(f"sequence {sequence} is not known here: it was released or never began")
+
+    def made(self) -> SequenceCache:
+        """Caches of a sequence that is none of the session's."""
+        return SequenceCache(self._make(), self._own)
 
     def position(self, sequence: int) -> int:
         """Tokens taken in so far; 0 for a sequence that hasn't begun."""
@@ -120,6 +172,23 @@ class Sequences:
         return len(self._caches)
 
 
+def parts_of(cache: Any) -> list[Any]:
+    """A cache, and those that it is made of."""
+    return [cache, *(part for one in getattr(cache, "caches", ()) for part in parts_of(one))]
+
+
+def _kept(value: Any) -> Any:
+    """The same value, for which what is later put into its arrays and lists makes no difference."""
+    match value:
+        case mx.array():
+            return value[...] if value.ndim else value
+        case list() | tuple():
+            return type(value)(_kept(one) for one in value)
+        case dict():
+            return {name: _kept(one) for name, one in value.items()}
+    return value
+
+
 def can_rewind(cache: Any) -> bool:
     """Whether a cache can forget its last tokens at any length; one with a window can only until that is full."""
     parts = getattr(cache, "caches", None)
@@ -132,6 +201,20 @@ def kind_of(cache: Any) -> Kind:
     """What tells caches apart for masks: the class, how much it keeps, and the same of what it is made of."""
     parts = tuple(kind_of(part) for part in getattr(cache, "caches", ()))
     return (type(cache).__name__, getattr(cache, "max_size", None), getattr(cache, "chunk_size", None), *parts)
+
+
+def _repeat(cache: Any, times: int) -> None:
+    for part in getattr(cache, "caches", ()):
+        _repeat(part, times)
+    if getattr(cache, "keys", None) is not None:
+        length = cache.offset
+        for name in ("keys", "values"):
+            setattr(cache, name, tree_map(partial(_tiled, length, times), getattr(cache, name)))
+        cache.offset = times * length
+
+
+def _tiled(length: int, times: int, array: mx.array) -> mx.array:
+    return mx.tile(array[..., :length, :], (1, 1, times, 1))
 
 
 def _count(shadow: Any, tokens: int) -> None:

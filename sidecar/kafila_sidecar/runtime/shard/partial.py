@@ -6,7 +6,8 @@ takes the received state, and the block just past our end stops the whole call.
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -65,6 +66,21 @@ class PartialModel:
         finally:
             self._received, self._head_only = None, False
         return logits
+
+    @property
+    def ends(self) -> Sequence[int]:
+        """Our first block and our last one."""
+        return sorted({*self._ours[:1], *self._ours[-1:]})
+
+    @contextmanager
+    def only(self, block: int) -> Iterator[None]:
+        """Calls in here run no more of our blocks than this one."""
+        ours = self._ours
+        self._ours = range(block, block + 1)
+        try:
+            yield
+        finally:
+            self._ours = ours
 
     def weights(self) -> dict[str, mx.array]:
         """All arrays that the model has, by name; those of other stages may be lazy."""

@@ -17,7 +17,7 @@ from mlx.nn.layers.quantized import QuantizedLinear
 from kafila_sidecar.runtime.footprint import SLICE_WEIGHTS
 from kafila_sidecar.runtime.shard.partial import Forward, Given, redirect
 
-LEAST_TOKENS = 8
+LEAST_TOKENS = 9  # a step with guesses has up to 8
 HALF = (mx.bfloat16, mx.float16)
 
 

@@ -6,6 +6,9 @@ values stay apart, and attention is done row by row, as it would be for that seq
 with keys and values than attend, the whole module that has the cache runs row by row instead (`Together.BESIDE_CACHE`).
 Nothing is padded, and nothing is copied when a sequence joins or leaves.
 
+The same views let several tokens of a sequence attend one after another, each to what is before it and itself, as in
+single steps: on some devices attention over several tokens at once rounds otherwise.
+
 Letters: B rows, T tokens of each, H heads, K width of a head.
 """
 
@@ -27,19 +30,22 @@ CACHE = "cache"  # and the parameter of the modules that have one
 Attention = Callable[..., mx.array]
 
 
-class RaggedArrays(list[mx.array]):
-    """Keys or values of B rows, [1, H, its own length, K] each."""
+class RaggedArrays(list[Any]):
+    """Keys or values of B rows, [1, H, its own length, K] each; by token, those of T tokens of each row."""
 
 
 class RaggedCache:
     """B sequences' caches of one block's keys and values."""
 
-    def __init__(self, rows: Sequence[Any]) -> None:
+    def __init__(self, rows: Sequence[Any], *, by_token: bool = False) -> None:
         self.rows = rows
+        self.by_token = by_token
         self.offset = mx.array([cache.offset for cache in rows])  # [B], made anew for each run
 
     def make_mask(self, tokens: int, **asked: Any) -> "list[Any] | None":
         """A mask for each row; None where no row needs one."""
+        if self.by_token:
+            return None
         masks = [cache.make_mask(tokens, **asked) for cache in self.rows]
         return None if all(mask is None for mask in masks) else masks
 
@@ -48,6 +54,12 @@ class RaggedCache:
         pairs = [
             cache.update_and_fetch(keys[row : row + 1], values[row : row + 1]) for row, cache in enumerate(self.rows)
         ]
+        if self.by_token:
+            pairs = [
+                _up_to(pair, cache.offset - after)
+                for pair, cache in zip(pairs, self.rows, strict=True)
+                for after in reversed(range(keys.shape[2]))
+            ]
         return RaggedArrays(pair[0] for pair in pairs), RaggedArrays(pair[1] for pair in pairs)
 
 
@@ -78,35 +90,44 @@ class JoinedStates:
 class JoinedList:
     """B sequences' caches of a block that has several."""
 
-    def __init__(self, rows: Sequence[Any]) -> None:
+    def __init__(self, rows: Sequence[Any], *, by_token: bool = False) -> None:
         self.rows = rows
-        self.caches = [view_of(parts) for parts in zip(*(cache.caches for cache in rows), strict=True)]
+        self.caches = [
+            view_of(parts, by_token=by_token) for parts in zip(*(cache.caches for cache in rows), strict=True)
+        ]
 
     def __getitem__(self, part: int) -> Any:
         return self.caches[part]
 
 
-def joined_slots(rows: Sequence[SequenceCache]) -> list[Any]:
+def _up_to(values: Any, length: int) -> Any:
+    """Keys and values, packed ones too, of the first `length` tokens."""
+    if isinstance(values, tuple | list):
+        return tuple(_up_to(value, length) for value in values)
+    return values[..., :length, :]
+
+
+def joined_slots(rows: Sequence[SequenceCache], *, by_token: bool = False) -> list[Any]:
     """What the model's code gets as its caches: a view for each slot, one for slots that share their caches. For one
-    row its own caches."""
-    if len(rows) == 1:
+    row its own caches, unless it is to attend token by token."""
+    if len(rows) == 1 and not by_token:
         return rows[0].slots
     views: dict[tuple[int, ...], Any] = {}
     slots = []
     for caches in zip(*(row.slots for row in rows), strict=True):
         key = tuple(map(id, caches))
         if key not in views:
-            views[key] = view_of(caches)
+            views[key] = view_of(caches, by_token=by_token)
         slots.append(views[key])
     return slots
 
 
-def view_of(caches: Sequence[Any]) -> Any:
+def view_of(caches: Sequence[Any], *, by_token: bool = False) -> Any:
     """One view of several caches of a kind."""
     first = caches[0]
     if hasattr(first, "caches"):
-        return JoinedList(caches)
-    return RaggedCache(caches) if hasattr(first, "update_and_fetch") else JoinedStates(caches)
+        return JoinedList(caches, by_token=by_token)
+    return RaggedCache(caches, by_token=by_token) if hasattr(first, "update_and_fetch") else JoinedStates(caches)
 
 
 def let_take_rows(model: Module, blocks: Sequence[Any], how: Together) -> None:
@@ -154,25 +175,29 @@ def _attend_by_rows(model: Module) -> None:
 
 
 def by_rows(attention: Attention) -> Attention:
-    """The same attention, and row by row over `RaggedArrays`."""
+    """The same attention, and row by row over `RaggedArrays`, or token by token."""
 
     def attend(queries: mx.array, keys: Any, values: Any, cache: Any = None, *rest: Any, **given: Any) -> mx.array:
         if not isinstance(keys, RaggedArrays):
             return attention(queries, keys, values, cache, *rest, **given)
         scale, mask, *more = _called(rest, given)
-        rows = [
+        count = queries.shape[0]
+        times = len(keys) // count  # T where each token attends by itself, else 1
+        parts = [
             attention(
-                queries[row : row + 1],
-                keys[row],
-                values[row],
+                queries[row : row + 1, :, token : token + 1] if times > 1 else queries[row : row + 1],
+                keys[row * times + token],
+                values[row * times + token],
                 cache.rows[row] if isinstance(cache, RaggedCache) else cache,
                 scale,
                 mask[row] if isinstance(mask, list) else mask,
                 *more,
                 **given,
             )
-            for row in range(len(keys))
+            for row in range(count)
+            for token in range(times)
         ]
+        rows = [mx.concatenate(parts[row * times : (row + 1) * times], axis=2) for row in range(count)]
         return mx.concatenate(rows)
 
     attend.of_one_row = attention  # type: ignore[attr-defined]

@@ -5,15 +5,17 @@ its types; MLX comes in with `Shard.load`, on its thread.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.models.anatomy import Headers
 from kafila_sidecar.models.family import Together
 from kafila_sidecar.runtime.shard.finite import NotFinite, check_state, flaw_of_logits, flaw_of_state
-from kafila_sidecar.runtime.shard.picking import Pick, Picked
+from kafila_sidecar.runtime.shard.limits import StepLimits
+from kafila_sidecar.runtime.shard.picking import CameTrue, Guessed, Pick, Picked, Scores
 from kafila_sidecar.runtime.shard.state import HiddenState
 
 if TYPE_CHECKING:
@@ -44,14 +46,20 @@ class Shard:
         exit: "Packing",
         last: "Packing",
         weight_bytes: int,
+        head: bool,
         held: frozenset[str],
         takes_rows: bool,
+        attends_by_row: bool,
         can_rewind: bool,
     ) -> None:
         self.entry, self.last = entry.layout, last.layout  # of what comes in, and of what comes to the head at last
         self.takes_rows = takes_rows  # whether several sequences can be in one run
         self.can_rewind = can_rewind  # whether a frame may go back to an earlier position of its sequence
+        self.step_limits = StepLimits()  # of steps with several tokens, once they are known
         self.weight_bytes = weight_bytes
+        self._is_head = head
+        self._can_attend_by_token = attends_by_row
+        self._by_token = False  # whether guesses attend token by token
         self._passage = passage
         self._sequences = sequences
         self._held = held
@@ -90,7 +98,9 @@ class Shard:
         )
         if before is not None:
             give_back()
-        return cls.of(built, start, end, head=head, quick=quick)
+        shard = cls.of(built, start, end, head=head, quick=quick)
+        shard.learn_steps()
+        return shard
 
     @classmethod
     def of(cls, built: "Built", start: int, end: int, *, head: bool, quick: bool = False) -> "Shard":
@@ -114,9 +124,11 @@ class Shard:
             exit=built.roll.packing(built.family, end),
             last=built.roll.packing(built.family, built.count),
             weight_bytes=size,
+            head=head,
             held=frozenset(name for name, _ in flat(built.model) if built.is_of(name, start, end, head=head)),
             can_rewind=all(can_rewind(cache) for slot, cache in enumerate(built.caches()) if slot in own),
             takes_rows=built.family.together is not Together.NOTHING,
+            attends_by_row=built.family.together is Together.BUT_ATTENTION,
         )
 
     def embed_and_blocks(self, sequence: int, tokens: Sequence[int]) -> HiddenState:
@@ -143,22 +155,37 @@ class Shard:
         tokens = mx.array([list(tokens) for _, tokens in rows], dtype=mx.int32)
         return self._leave_rows(self._passage.of_tokens(tokens, joined_slots(caches)), caches)
 
-    def run_rows(self, rows: Sequence[tuple[int, HiddenState]]) -> list[HiddenState | NotFinite]:
+    def step(self, sequence: int, position: int, tokens: Sequence[int]) -> HiddenState:
+        """The token at `position` of a sequence, and guesses of what follows it, embedded and run through our blocks.
+        What the sequence has from there on was guessed too, and is forgotten.
+
+        Raises: NotFound for a sequence that isn't here, InvalidInput for one that isn't that long, or can't forget.
+        """
+        import mlx.core as mx
+
+        self._sequences.check(sequence)
+        cache = self._sequences.at(sequence, position)
+        slots = self._slots([cache], has_guesses=len(tokens) > 1)
+        return self._leave(self._passage.of_tokens(mx.array([list(tokens)], dtype=mx.int32), slots), cache)
+
+    def run_rows(
+        self, rows: Sequence[tuple[int, HiddenState]], *, has_guesses: bool = False
+    ) -> list[HiddenState | NotFinite]:
         """Received states of several sequences, equally many tokens of each, through our blocks in one run; in a row's
-        place why there is none.
+        place why there is none. has_guesses: each row is a token and guesses of what follows it.
 
         Raises: NotFound or InvalidInput as `run_blocks`, before anything is run, and InvalidInput for several rows of a
         family whose code takes one.
         """
         from kafila_sidecar.runtime.shard.arrays import unpack_rows
-        from kafila_sidecar.runtime.shard.rows import joined_slots
 
         if len(rows) == 1:
-            return [_or_not_finite(partial(self.run_blocks, *rows[0]))]
+            return [_or_not_finite(partial(self.run_blocks, *rows[0], has_guesses=has_guesses))]
         self._check_rows([state.tokens for _, state in rows])
         caches = [self._entered(sequence, state) for sequence, state in rows]
         received = self._entry.parted(unpack_rows([state for _, state in rows]))
-        made = self._leave_rows(self._passage.of_state(received, joined_slots(caches)), caches)
+        slots = self._slots(caches, has_guesses=has_guesses)
+        made = self._leave_rows(self._passage.of_state(received, slots), caches)
         return [_or_not_finite(partial(self._checked, state)) for state in made]
 
     def check_next(self, sequence: int, state: HiddenState) -> None:
@@ -173,14 +200,14 @@ class Shard:
             raise InvalidInput(f"sequence {sequence} stands at {stands_at} tokens, its frame at {state.position}")
         check_state(state, self.entry)
 
-    def run_blocks(self, sequence: int, state: HiddenState) -> HiddenState:
+    def run_blocks(self, sequence: int, state: HiddenState, *, has_guesses: bool = False) -> HiddenState:
         """A received state run through our blocks. What the sequence has beyond its position was a guess, and is
-        forgotten.
+        forgotten. has_guesses: the state is that of a token and guesses of what follows it.
 
         Raises: NotFound or InvalidInput when the state is not the sequence's next, or not of this model; NotFinite when
         our blocks make NaN or infinity of it.
         """
-        cache, carried = self._through(sequence, state)
+        cache, carried = self._through(sequence, state, has_guesses=has_guesses)
         return self._leave(carried, cache)
 
     def absorb(self, sequence: int, state: HiddenState) -> None:
@@ -209,17 +236,19 @@ class Shard:
         """The logits [B, V] that follow the last token of each sequence's state, evaluated."""
         import mlx.core as mx
 
-        logits = self._logits(rows)
-        mx.eval(logits)
-        return logits
-
-    def _logits(self, rows: Sequence[tuple[int, HiddenState]]) -> "mx.array":
         from kafila_sidecar.runtime.shard.arrays import unpack
-        from kafila_sidecar.runtime.shard.carried import stacked
 
         for sequence, _ in rows:
             self._sequences.check(sequence)
-        last = [self._last.parted(unpack(state)).last_token() for _, state in rows]
+        logits = self._logits([self._last.parted(unpack(state)) for _, state in rows])
+        mx.eval(logits)
+        return logits
+
+    def _logits(self, rows: "Sequence[Carried]") -> "mx.array":
+        """[B, V] after the last token of each."""
+        from kafila_sidecar.runtime.shard.carried import stacked
+
+        last = [row.last_token() for row in rows]
         logits: mx.array = self._passage.of_head(last[0] if len(last) == 1 else stacked(last))[:, -1]
         return logits
 
@@ -231,38 +260,103 @@ class Shard:
         """
         import mlx.core as mx
 
-        from kafila_sidecar.runtime.shard.arrays import as_raw, dtype_name, parted_rows, raw_of
-        from kafila_sidecar.runtime.shard.rows import joined_slots
+        from kafila_sidecar.runtime.shard.arrays import parted_rows, raw_of, unpack
 
-        logits = self._logits([(row.sequence, row.state) for row in rows])
-        tokens = [row.sampler.choose(logits[at]) for at, row in enumerate(rows)]
-        is_choice = mx.isfinite(mx.max(logits, axis=-1)) & ~mx.any(mx.isnan(logits), axis=-1)
+        graph = self._picking_ahead(rows) or self._picking(rows, [self._last.parted(unpack(row.state)) for row in rows])
+        mx.eval(
+            graph.is_choice, *graph.tokens, *graph.left, *(part for one in graph.scores if one for part in one.arrays)
+        )
         going = [at for at, row in enumerate(rows) if row.goes_on]
         states: list[HiddenState] = []
-        if going:
-            caches = [self._sequences.next(rows[at].sequence) for at in going]
-            ids = mx.stack([tokens[at] for at in going])[:, None].astype(mx.int32)
-            hidden = self._exit.joined(self._passage.of_tokens(ids, joined_slots(caches)))
-            raw = as_raw(hidden)
-            mx.eval(raw, is_choice, *tokens)
-            states = parted_rows(raw, dtype_name(hidden), [cache.position for cache in caches])
-            for cache in caches:
-                cache.advance(1)
-        mx.eval(is_choice, *tokens)
+        for raw in graph.left:
+            states = parted_rows(raw, graph.dtype, [cache.position for cache in graph.caches])
+        for cache in graph.caches:
+            cache.advance(1)
         after: dict[int, HiddenState] = dict(zip(going, states, strict=True))
         picked: list[Picked | NotFinite] = []
-        choices: Any = is_choice.tolist()
-        for at, (row, chosen) in enumerate(zip(rows, tokens, strict=True)):
+        choices: Any = graph.is_choice.tolist()
+        for at, (row, chosen) in enumerate(zip(rows, graph.tokens, strict=True)):
             if not choices[at]:
-                wrong = flaw_of_logits(*raw_of(logits[at]))
+                wrong = flaw_of_logits(*raw_of(graph.logits[at]))
                 picked.append(NotFinite(f"the model's scores for the next token hold {wrong}: {_WHY}"))
                 continue
             token = int(chosen)
             row.sampler.take(token)
             state = after.get(at)
             made = None if state is None else _or_not_finite(partial(self._checked, state))
-            picked.append(made if isinstance(made, NotFinite) else Picked(token, made))
+            score = graph.scores[at]
+            told = score.told() if score else None
+            picked.append(made if isinstance(made, NotFinite) else Picked(token, made, told))
         return picked
+
+    def build_step(self, sequence: int, like: HiddenState) -> None:
+        """Builds the sequence's next step while its state is on the way, if that is one like this, of one token."""
+        from kafila_sidecar.runtime.shard.ahead import Ahead, LateInput
+
+        if cache := self._sequences.begun(sequence):
+            late = LateInput(like.dtype, like.shape)
+            cache.ahead = Ahead(
+                cache, late, lambda state: self._passage.of_state(self._entry.parted(state), cache.slots), _like(like)
+            )
+
+    def build_pick(self, row: Pick) -> None:
+        """Builds what `pick` does with the sequence's state once that is back, if it is one like the row's, and the
+        sampler is asked for nothing before."""
+        from kafila_sidecar.runtime.shard.ahead import Ahead, LateInput
+
+        if cache := self._sequences.begun(row.sequence):
+            late = LateInput(row.state.dtype, (1, 1, self.last.width))
+            cache.ahead = Ahead(cache, late, lambda state: self._picking([row], [self._last.parted(state)]), _asks(row))
+
+    def check_guesses(self, row: Guessed) -> CameTrue:
+        """The tokens that the row's sampler picks one after another, as long as they are those that were guessed.
+
+        Raises: NotFound for a sequence that was released or never began; NotFinite for scores without a choice.
+        """
+        import mlx.core as mx
+
+        from kafila_sidecar.runtime.shard.arrays import unpack
+
+        self._sequences.check(row.sequence)
+        logits = self._passage.of_head(self._last.parted(unpack(row.state)))[0]
+        before = [row.guesses[:at] for at in range(row.state.tokens)]
+        tokens = mx.stack([row.sampler.choose(logits[at], after) for at, after in enumerate(before)])
+        is_choice = mx.isfinite(mx.max(logits, axis=-1)) & ~mx.any(mx.isnan(logits), axis=-1)
+        leads = mx.full(tokens.shape, mx.inf)
+        if row.least_lead:
+            leads = mx.stack([row.sampler.lead(logits[at], after) for at, after in enumerate(before)])
+        mx.eval(tokens, is_choice, leads)
+        return self._as_far_as_right(row, logits, tokens.tolist(), is_choice.tolist(), leads.tolist())
+
+    def _as_far_as_right(self, row: Guessed, logits: "mx.array", tokens: Any, choices: Any, leads: Any) -> CameTrue:
+        kept: list[int] = []
+        for at, token in enumerate(tokens):
+            if not choices[at]:
+                self._refuse_scores(logits[at])
+            if leads[at] < row.least_lead:
+                return CameTrue(kept, is_undecided=True)
+            row.sampler.take(token)
+            kept.append(token)
+            if at == len(row.guesses) or token != row.guesses[at]:
+                break
+        return CameTrue(kept)
+
+    def _refuse_scores(self, logits: "mx.array") -> NoReturn:
+        from kafila_sidecar.runtime.shard.arrays import raw_of
+
+        raise NotFinite(f"the model's scores for the next token hold {flaw_of_logits(*raw_of(logits))}: {_WHY}")
+
+    def learn_steps(self) -> None:
+        """Finds out how many tokens a step may have here, with one of our blocks; takes a second or two at most."""
+        from kafila_sidecar.runtime.shard.steps import Trial, element_type, look
+
+        if not self.can_rewind or self._entry.beside or self._exit.beside:
+            return
+        dtype = element_type(array for name, array in self._passage.weights().items() if name in self._held)
+        trial = Trial(self._passage, self._entry, self._last, dtype, is_head=self._is_head)
+        self.step_limits, self._by_token = look(
+            trial, self._sequences.made(), by_token=self._can_attend_by_token, rows=self.takes_rows
+        )
 
     def position(self, sequence: int) -> int:
         """Tokens of the sequence that our blocks have taken in; 0 for one that hasn't begun."""
@@ -304,11 +398,52 @@ class Shard:
         self.close()
         return weights
 
-    def _through(self, sequence: int, state: HiddenState) -> "tuple[SequenceCache, Carried]":
+    def _picking(self, rows: Sequence[Pick], states: "Sequence[Carried]") -> "Picking":
+        """The rows' tokens, and where they go on the tokens' states, lazy."""
+        import mlx.core as mx
+
+        from kafila_sidecar.runtime.shard.arrays import as_raw, dtype_name
+        from kafila_sidecar.runtime.shard.rows import joined_slots
+
+        for row in rows:
+            self._sequences.check(row.sequence)
+        logits = self._logits(states)
+        tokens = [row.sampler.choose(logits[at], allowed=row.allowed) for at, row in enumerate(rows)]
+        scores = [
+            None if row.top is None else Scores(row.sampler.of_tokens(logits[at]), tokens[at], row.top)
+            for at, row in enumerate(rows)
+        ]
+        is_choice = mx.isfinite(mx.max(logits, axis=-1)) & ~mx.any(mx.isnan(logits), axis=-1)
+        going = [at for at, row in enumerate(rows) if row.goes_on]
+        if not going:
+            return Picking(logits, tokens, is_choice, scores=scores)
+        caches = [self._sequences.next(rows[at].sequence) for at in going]
+        ids = mx.stack([tokens[at] for at in going])[:, None].astype(mx.int32)
+        hidden = self._exit.joined(self._passage.of_tokens(ids, joined_slots(caches)))
+        return Picking(logits, tokens, is_choice, caches, [as_raw(hidden)], scores, dtype_name(hidden))
+
+    def _picking_ahead(self, rows: Sequence[Pick]) -> "Picking | None":
+        if len(rows) > 1:
+            return None
+        (row,) = rows
+        ahead = self._sequences.ahead(row.sequence, row.state.position + 1, _asks(row))
+        return None if ahead is None else ahead.given(row.state)
+
+    def _through(
+        self, sequence: int, state: HiddenState, *, has_guesses: bool = False
+    ) -> "tuple[SequenceCache, Carried]":
         from kafila_sidecar.runtime.shard.arrays import unpack
 
+        if ahead := self._sequences.ahead(sequence, state.position, _like(state)):
+            return ahead.cache, ahead.given(state)
         cache = self._entered(sequence, state)
-        return cache, self._passage.of_state(self._entry.parted(unpack(state)), cache.slots)
+        slots = self._slots([cache], has_guesses=has_guesses)
+        return cache, self._passage.of_state(self._entry.parted(unpack(state)), slots)
+
+    def _slots(self, caches: "Sequence[SequenceCache]", *, has_guesses: bool) -> list[Any]:
+        from kafila_sidecar.runtime.shard.rows import joined_slots
+
+        return joined_slots(caches, by_token=has_guesses and self._by_token)
 
     def _entered(self, sequence: int, state: HiddenState) -> "SequenceCache":
         """The caches of the sequence whose next state this is."""
@@ -346,6 +481,30 @@ class Shard:
         if state.tokens >= LARGE_CHUNK_TOKENS:
             mx.clear_cache()
         return state
+
+
+@dataclass(frozen=True, slots=True)
+class Picking:
+    """What `Shard.pick` is about to evaluate: of all rows their scores [B, V], tokens, and whether they have a choice
+    [B]; of the rows that go on their caches and, as the only one of `left`, their states as they lie in a payload."""
+
+    logits: "mx.array"
+    tokens: "Sequence[mx.array]"
+    is_choice: "mx.array"
+    caches: "Sequence[SequenceCache]" = ()
+    left: "Sequence[mx.array]" = ()
+    scores: "Sequence[Scores | None]" = ()
+    dtype: str = ""
+
+
+def _like(state: HiddenState) -> object:
+    """What tells apart for which states a step is built."""
+    return state.dtype, state.shape
+
+
+def _asks(row: Pick) -> object:
+    """What tells apart for which picks one is built."""
+    return row.sampler, row.goes_on, row.state.dtype, row.state.tokens, row.allowed, row.top
 
 
 def _or_not_finite(make: Callable[[], HiddenState]) -> HiddenState | NotFinite:

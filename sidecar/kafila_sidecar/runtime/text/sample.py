@@ -47,25 +47,39 @@ class Sampler:
         self.take(token)
         return token
 
-    def choose(self, logits: "mx.array") -> "mx.array":
-        """The next token after logits [V] as an array of one id, lazy; `take` has to follow before the next one.
+    def choose(self, logits: "mx.array", after: Sequence[int] = (), allowed: bytes | None = None) -> "mx.array":
+        """The next token after logits [V] as an array of one id, lazy; `take` has to follow before the next one. after:
+        tokens that are taken for picked already, and may turn out not to be. allowed: a bit for each id, the lowest
+        first; None: all.
 
         The most likely one is mlx-lm's: of log-probabilities in the logits' own element type, in which 16 bits make
         some of them equal that were not, and the first of equals counts.
         """
         import mlx.core as mx
 
-        logits = self._penalised(logits)
-        if self._options.temperature >= COLDEST:
-            return self._draw(self._of_tokens(logits))
-        return mx.argmax(self._of_tokens(logits - mx.logsumexp(logits, keepdims=True)))
+        logits = self._penalised(logits, after)
+        if not self.is_greedy:
+            return self._draw(_only(self.of_tokens(logits), allowed), self._picked + len(after))
+        return mx.argmax(_only(self.of_tokens(logits - mx.logsumexp(logits, keepdims=True)), allowed))
+
+    def lead(self, logits: "mx.array", after: Sequence[int] = ()) -> "mx.array":
+        """By how much the most likely token leads, lazy; `after` as in `choose`."""
+        import mlx.core as mx
+
+        best = mx.topk(self.of_tokens(self._penalised(logits, after)).astype(mx.float32), 2)
+        return mx.max(best) - mx.min(best)
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the most likely token is picked."""
+        return self._options.temperature < COLDEST
 
     def take(self, token: int) -> None:
         """A token that was picked, here or before."""
         self._seen.append(token)
         self._picked += 1
 
-    def _of_tokens(self, logits: "mx.array") -> "mx.array":
+    def of_tokens(self, logits: "mx.array") -> "mx.array":
         """Logits [V] as far as they are those of tokens; gaps among them are -inf."""
         import mlx.core as mx
 
@@ -77,14 +91,15 @@ class Sampler:
             self._mask = mx.put_along_axis(mx.zeros_like(scores), gaps, mx.array(-mx.inf, scores.dtype), axis=-1)
         return scores + self._mask
 
-    def _penalised(self, logits: "mx.array") -> "mx.array":
-        """Logits [V] less what the last `repeat_last_n` tokens cost."""
+    def _penalised(self, logits: "mx.array", after: Sequence[int]) -> "mx.array":
+        """Logits [V] less what the last `repeat_last_n` tokens cost, `after` the last ones of them."""
         import mlx.core as mx
         from mlx_lm.sample_utils import make_logits_processors
 
         options = self._options
-        reach = len(self._seen) if options.repeat_last_n < 0 else options.repeat_last_n
-        window = self._seen[max(0, len(self._seen) - reach) :]
+        length = len(self._seen) + len(after)
+        reach = length if options.repeat_last_n < 0 else options.repeat_last_n
+        window = [*self._seen[max(0, length - reach) :], *after[max(0, len(after) - reach) :]]
         penalties = make_logits_processors(
             repetition_penalty=None if options.repeat_penalty == 1 else options.repeat_penalty,
             repetition_context_size=len(window),
@@ -100,8 +115,8 @@ class Sampler:
             rows = penalise(seen, rows)
         return rows[0]
 
-    def _draw(self, scores: "mx.array") -> "mx.array":
-        """A random token: top_k, temperature, top_p, min_p, one after another."""
+    def _draw(self, scores: "mx.array", picked: int) -> "mx.array":
+        """A random token, after so many that were picked: top_k, temperature, top_p, min_p, one after another."""
         import mlx.core as mx
         from mlx_lm.sample_utils import apply_min_p, apply_top_p
 
@@ -116,6 +131,17 @@ class Sampler:
             scores = apply_top_p(scores, options.top_p)
         if options.min_p > 0:
             scores = apply_min_p(scores, options.min_p)
-        key = mx.random.key((self.seed + _STRIDE * (self._picked + 1)) % (1 << 64))
+        key = mx.random.key((self.seed + _STRIDE * (picked + 1)) % (1 << 64))
         choice = mx.random.categorical(scores[0], key=key)
         return choice if ids is None else ids[choice]
+
+
+def _only(scores: "mx.array", allowed: bytes | None) -> "mx.array":
+    """Scores [V] with -inf where `allowed` has no bit."""
+    import mlx.core as mx
+    import numpy as np
+
+    if allowed is None:
+        return scores
+    bits = np.unpackbits(np.frombuffer(allowed, np.uint8), count=scores.size, bitorder="little")
+    return mx.where(mx.array(bits.astype(np.bool_)), scores, mx.array(-mx.inf, scores.dtype))

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from kafila_sidecar.errors import KafilaError, TimedOut, Unavailable
 from kafila_sidecar.net.link.stream import Stream
+from kafila_sidecar.runtime.shard.limits import StepLimits
 from kafila_sidecar.runtime.shard.state import HiddenState
 from kafila_sidecar.serving.frames.wire import Frame, FrameKind, encode
 
@@ -117,6 +118,16 @@ def frame_of(state: HiddenState, *, epoch: int, sequence: int, needs_output: boo
         needs_output=needs_output,
         has_guesses=has_guesses,
     )
+
+
+def limits_frame(limits: StepLimits, *, epoch: int) -> Frame:
+    """What is said of steps with several tokens, as a frame."""
+    return Frame(kind=FrameKind.STEPS, epoch=epoch, sequence=0, shape=limits.numbers)
+
+
+def limits_of(frame: Frame) -> StepLimits:
+    """What such a frame says."""
+    return StepLimits(*frame.shape)
 
 
 def state_of(frame: Frame) -> HiddenState:

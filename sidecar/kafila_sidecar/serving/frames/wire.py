@@ -18,6 +18,7 @@ VERSION = 2
 MAX_DIMENSIONS = 4
 MAX_TIMINGS = 64  # stages of a ring
 STEP_TOKENS = 8  # the most of a frame with guesses
+STEP_LIMITS = 3  # numbers in a frame of kind STEPS
 
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 _DTYPES = (None, "float32", "float16", "bfloat16")  # by code
@@ -42,6 +43,7 @@ class FrameKind(IntEnum):
     ACTIVATION = 1  # the hidden state of T tokens of one sequence, for the next stage or back to the head
     RELEASE = 2  # the sequence is over: every stage frees what it holds for it and passes this on
     NOT_FINITE = 3  # the stage at place `position` of the ring made NaN or infinity of the sequence: the answer ends
+    STEPS = 4  # `shape` has limits of steps with several tokens, which each stage lowers to its own, back to the head
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +180,9 @@ def _check(frame: Frame) -> None:
         raise BadFrame("a frame with a stage time of no rows")
     if frame.kind is FrameKind.ACTIVATION and (frame.tokens == 0 or frame.dtype is None):
         raise BadFrame("an activation frame without tokens or dtype")
-    if len(frame.shape) == 3 and frame.shape[1] != frame.tokens:
+    if frame.kind is FrameKind.STEPS and (len(frame.shape) != STEP_LIMITS or not all(frame.shape)):
+        raise BadFrame(f"a frame with {len(frame.shape)} limits of steps, or none that is a number of tokens")
+    if frame.kind is FrameKind.ACTIVATION and len(frame.shape) == 3 and frame.shape[1] != frame.tokens:
         raise BadFrame(f"a frame of {frame.tokens} tokens with a payload of {frame.shape[1]}")
     if frame.kind is not FrameKind.ACTIVATION and (frame.tokens or frame.dtype is not None):
         raise BadFrame("a frame with tokens or a payload whose kind has none")

@@ -40,8 +40,10 @@ class Capabilities:
     how many times as long everything takes as was measured, when that has changed.
     """
 
-    def __init__(self, slowed: Callable[[float], None] = lambda _: None) -> None:
+    def __init__(self, slowed: Callable[[float], None] = lambda _: None, *, kafila: str = "") -> None:
+        """`kafila`: the version of this machine's package, which is told with them."""
         self._slowed = slowed
+        self._kafila = kafila
         self._told: deque[_Entry] = deque(maxlen=MOST_REMEMBERED)
         self._served = Served()
 
@@ -98,5 +100,5 @@ class Capabilities:
 
     def _tell(self, measured: Json, device: str, slowness: float) -> None:
         entry = measured if slowness == 1.0 else slower_entry(measured, slowness)
-        told = ring_pb2.Capability(member_json=json.dumps(entry), device=device)
+        told = ring_pb2.Capability(member_json=json.dumps(entry), device=device, kafila=self._kafila)
         self._told.append(_Entry(told, measured, slowness))

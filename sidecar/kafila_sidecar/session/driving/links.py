@@ -79,7 +79,8 @@ class StandingLinks:
 class Links:
     """Keeps one session's links up; `told(peer, link, error)` hears of every change of those that the plan needs.
 
-    Others are there as long as weights are drawn over them (`also`), and it is nobody's fault if one can't be made.
+    Others are there as long as weights are drawn over them (`also`), or nothing else leads to a member (`reach`), and
+    it is nobody's fault if one can't be made.
     """
 
     def __init__(self, *, network: LinkMaker, standing: StandingLinks, told: Told, tasks: asyncio.TaskGroup) -> None:
@@ -89,6 +90,7 @@ class Links:
         self._tasks = tasks
         self._wanted: frozenset[str] = frozenset()
         self._also: dict[str, frozenset[str]] = {}
+        self._reached: frozenset[str] = frozenset()
         self._keepers: dict[str, asyncio.Task[None]] = {}
         self._candidates: dict[str, asyncio.Future[Sequence[Candidate]]] = {}
 
@@ -128,6 +130,11 @@ class Links:
         self._also[member] = peers
         self._keep_needed()
 
+    def reach(self, peers: frozenset[str]) -> None:
+        """Hold these links too, since the rendezvous carries no word to them now."""
+        self._reached = peers
+        self._keep_needed()
+
     def renew(self, peer: str) -> None:
         """The link brings nothing any more: closes it here too, and makes it again if it is needed still."""
         if keeper := self._keepers.pop(peer, None):
@@ -137,6 +144,7 @@ class Links:
     def forget(self, members: Collection[str]) -> None:
         """Closes the links to all but these, and forgets where the others can be reached."""
         self._also = {one: peers & frozenset(members) for one, peers in self._also.items() if one in members}
+        self._reached &= frozenset(members)
         self.want(self._wanted & frozenset(members))
         self._candidates = {peer: known for peer, known in self._candidates.items() if peer in members}
 
@@ -144,6 +152,7 @@ class Links:
         """Closes all links and waits until they are down."""
         keepers = list(self._keepers.values())
         self._also.clear()
+        self._reached = frozenset()
         self.want(frozenset())
         await asyncio.gather(*keepers, return_exceptions=True)
 
@@ -152,7 +161,7 @@ class Links:
 
     @property
     def _needed(self) -> frozenset[str]:
-        return self._wanted.union(*self._also.values())
+        return self._wanted.union(self._reached, *self._also.values())
 
     def _keep_needed(self) -> None:
         needed = self._needed

@@ -1,0 +1,136 @@
+"""Tokens a second with and without guesses: four kinds of text, hops of 0, 5 and 25 ms, rings of two and three.
+
+    python -m bench.speculation [--dtype f32] [--tokens 96] [--rounds 3] [--hops 0 5 25] [--stages 2 3] [--record]
+
+One user, greedy, SmolLM2's own text. The members are processes of this machine, linked over QUIC; their datagrams are
+held back for the hop's time. With and without guesses in turn, so that a drifting machine hits both alike; both have
+to give the same text where the ring says that its steps are exact. The kinds: a summary of a text, code that is given
+back with a change, free chat, and a text that is copied. An answer's first words are given, or so small a model would
+talk about the task instead. Wanted on hops of 25 ms: copying 5 times and a code edit 1.8 times as quick as without,
+chat at least 0.97 times.
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from bench.members import Answered, RingOfProcesses, RingShape, ring_of_processes
+from bench.record import Figures, add_record_option, record
+from kafila_sidecar.runtime.shard.shard import Shard
+from tests.exact.shards import load_shard
+from tests.support.smollm2 import smollm2_folder
+
+CONTEXT_TOKENS = 1024
+GUESSES = 7
+MEASURED: dict[str, Any] = {"block_s": {"1": 0.001}, "head_s": {"1": 0.005}, "overhead_s": 0.001, "rtt_s": 0.001}
+WANTED = {"copying": 5.0, "code edit": 1.8, "chat": 0.97}
+TEXT = (
+    "The river Alder rises in the hills above Wexcombe and flows south for sixty miles to the sea at Port Ellen. For "
+    "two hundred years its mills ground the flour of three counties, until the railway came and the mills fell silent. "
+    "Today walkers follow the old towpath from lock to lock, and herons stand where the barges used to lie. In spring "
+    "the water meadows flood, and the farmers of Wexcombe drive their cattle to the higher ground."
+)
+CODE = """def total_price(items, tax_rate):
+    total = 0
+    for item in items:
+        price = item["price"]
+        count = item["count"]
+        total = total + price * count
+    total = total + total * tax_rate
+    return total
+
+
+def print_receipt(items, tax_rate):
+    for item in items:
+        print(item["name"], item["count"], item["price"])
+    print("total", total_price(items, tax_rate))
+"""
+KINDS = {
+    "summary": (f"Summarise this text in three sentences:\n\n{TEXT}", "The river Alder rises in"),
+    "code edit": (
+        f"Rename total_price to sum_of_prices everywhere, and give back all of the code:\n\n```python\n{CODE}```",
+        "```python\ndef sum_of_prices(items, tax_rate):\n    total = 0\n",
+    ),
+    "chat": ("Write a story about a lighthouse keeper who finds a letter.", "Once"),
+    "copying": (f"Repeat this text word for word:\n\n{TEXT}", "The river Alder rises in the hills above"),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32")
+    parser.add_argument("--tokens", type=int, default=96)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--hops", type=float, nargs="+", default=[0.0, 5.0, 25.0], metavar="MS")
+    parser.add_argument("--stages", type=int, nargs="+", default=[2, 3])
+    add_record_option(parser)
+    options = parser.parse_args()
+    folder = smollm2_folder(dtype=options.dtype)
+    figures: dict[str, Figures] = {}
+    print(f"{'ring':>4} {'hop ms':>6}  {'text':10} {'plain /s':>8} {'guesses /s':>10} {'times':>6}  same text")
+    for stages in options.stages:
+        for hop_ms in options.hops:
+            with ring_of_processes(shape(folder, stages, hop_ms / 1e3)) as ring:
+                for kind in KINDS:
+                    figures[f"{kind}, ring of {stages}, {hop_ms:g} ms"] = compared(
+                        ring, kind, prompt(folder, kind), options, f"{stages:>4} {hop_ms:>6g}"
+                    )
+    if options.record:
+        record(f"speculation {options.dtype}", {"tokens": options.tokens, "rounds": options.rounds, **figures})
+
+
+def compared(ring: RingOfProcesses, kind: str, ids: Sequence[int], options: argparse.Namespace, where: str) -> Figures:
+    """Both ways in turn; prints a line."""
+    ring.answer([ids], 8)
+    rounds = [
+        [ring.answer([ids], options.tokens, guesses=most)[0] for most in (0, GUESSES)] for _ in range(options.rounds)
+    ]
+    plain, guessing = (median(map(rate, answers)) for answers in zip(*rounds, strict=True))
+    is_same = all(one.tokens == other.tokens for one, other in rounds)
+    wanted = f"  wanted {WANTED[kind]}" if kind in WANTED else ""
+    print(f"{where}  {kind:10} {plain:8.1f} {guessing:10.1f} {guessing / plain:6.2f}  {is_same}{wanted}", flush=True)
+    return {"plain_tokens_per_s": plain, "guesses_tokens_per_s": guessing, "times": guessing / plain}
+
+
+def rate(answer: Answered) -> float:
+    """Tokens a second after the first one."""
+    return (len(answer.tokens) - 1) / (answer.times[-1] - answer.times[0])
+
+
+def prompt(folder: Path, kind: str) -> list[int]:
+    """The ids of a question and of the first words of its answer."""
+    asked, begun = KINDS[kind]
+    text = f"<|im_start|>user\n{asked}<|im_end|>\n<|im_start|>assistant\n{begun}"
+    return list(Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text, add_special_tokens=False).ids)
+
+
+def shape(folder: Path, stages: int, hop_s: float) -> RingShape:
+    config = json.loads((folder / "config.json").read_text())
+    blocks = config["num_hidden_layers"]
+    cuts = [round(blocks * place / stages) for place in range(stages + 1)]
+    assert all(start < end for start, end in pairwise(cuts))
+    return RingShape(
+        cuts=cuts,
+        make_shard=partial(stage_of, folder),
+        vocabulary=config["vocab_size"],
+        context_tokens=CONTEXT_TOKENS,
+        concurrency=1,
+        measured=MEASURED,
+        env=[{"OPENBLAS_NUM_THREADS": "1"}] * stages,
+        hop_s=hop_s,
+    )
+
+
+def stage_of(folder: Path, start: int, end: int, head: bool) -> Shard:
+    return load_shard(folder, start, end, head, quick=True)
+
+
+if __name__ == "__main__":
+    main()
