@@ -40,7 +40,7 @@ func sessionCommand(heartbeat runE) *cobra.Command {
 	}
 	session.AddCommand(
 		createCommand(), joinCommand(), startCommand(), codeCommand(), lockCommand(), unlockCommand(), kickCommand(), replanCommand(),
-		statusCommand(), traceCommand(), pageCommand(), planCommand(), doctorCommand(), leaveCommand(), listCommand(), modelsCommand(), weightsCommand(),
+		statusCommand(), traceCommand(), logsCommand(), reportCommand(), pageCommand(), planCommand(), doctorCommand(), leaveCommand(), listCommand(), modelsCommand(), weightsCommand(),
 	)
 	for _, command := range session.Commands() {
 		appendVariables(command, sessionVariables)

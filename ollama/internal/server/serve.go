@@ -1,6 +1,6 @@
 // Package server is what `ollama serve` has beside the stock server: the session routes with their guard, and the
 // models of this machine's sessions in the Ollama store. It imports sidecar, stub, seal, envelope, sessionapi,
-// page, qr, home and env, and nothing of the command line.
+// page, qr, logbook, home and env, and nothing of the command line.
 package server
 
 import (
@@ -25,6 +25,7 @@ import (
 	"kafila/ollama/internal/env"
 	"kafila/ollama/internal/envelope"
 	"kafila/ollama/internal/home"
+	"kafila/ollama/internal/logbook"
 	"kafila/ollama/internal/page"
 	"kafila/ollama/internal/seal"
 	"kafila/ollama/internal/sidecar"
@@ -34,6 +35,7 @@ import (
 // Serve runs the stock server by calling stock, with a sidecar beside it and the session routes in front of its own.
 func Serve(ctx context.Context, stock func() error) error {
 	slog.SetDefault(logutil.NewLogger(os.Stderr, envconfig.LogLevel()))
+	book := keepLog()
 	if err := portIsFree(envconfig.Host().Host); err != nil {
 		return err
 	}
@@ -67,13 +69,31 @@ func Serve(ctx context.Context, stock func() error) error {
 	running.Add(1)
 	go func() {
 		defer running.Done()
-		keeper.Run(ctx, func() { go models.reconcile() })
+		keeper.Run(ctx, func() {
+			logbook.Keep(book) // stock has set a logger of its own since
+			go models.reconcile()
+		})
 		models.comeback.expect(nil) // without a sidecar nothing comes back
 	}()
 	err = stock()
 	cancel()
 	running.Wait()
 	return err
+}
+
+// keepLog has what our parts say kept in the log from now on. Without a log the server runs on.
+func keepLog() *logbook.File {
+	folder, err := logbook.Folder()
+	var book *logbook.File
+	if err == nil {
+		book, err = logbook.Open(folder)
+	}
+	if err != nil {
+		slog.Warn("log_not_kept", "error", err)
+		return nil
+	}
+	logbook.Keep(book)
+	return book
 }
 
 // ownership gives the file that says of stub models that their server lives, until release; without one, nothing says it.

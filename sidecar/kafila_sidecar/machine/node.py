@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import shutil
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -379,6 +379,13 @@ class LocalNode:
     async def prune_weights(self, request: pb.PruneWeightsRequest) -> pb.FreedReply:
         """Removes what nobody has used for so long."""
         return await asyncio.to_thread(self._kept.prune, request)
+
+    def names(self) -> Collection[str]:
+        """By which members are called in the sessions that are known here."""
+        return {
+            self._config.name,
+            *(member.name for seat in list(self._sessions) for member in seat.keeper.kept.log.members),
+        }
 
     async def metrics(self) -> pb.MetricsReply:
         """The numbers of all sessions together, as Prometheus reads them."""
