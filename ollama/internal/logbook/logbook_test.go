@@ -198,7 +198,7 @@ func TestEntry_isAtLeastALevel(t *testing.T) {
 	}
 }
 
-var enough = errors.New("enough")
+var errEnough = errors.New("enough")
 
 func TestFollow_tellsWhatComes_alsoWhenTheFileBeginsAnew(t *testing.T) {
 	file, folder := opened(t)
@@ -221,11 +221,11 @@ func TestFollow_tellsWhatComes_alsoWhenTheFileBeginsAnew(t *testing.T) {
 				goOn()
 				return nil
 			}
-			return enough
+			return errEnough
 		})
 	}()
 	time.AfterFunc(2*lookEvery, next[""])
-	if err := <-tails; !errors.Is(err, enough) || strings.Join(came, " ") != "one two three" {
+	if err := <-tails; !errors.Is(err, errEnough) || strings.Join(came, " ") != "one two three" {
 		t.Errorf("%v, %v", came, err)
 	}
 }

@@ -35,7 +35,7 @@ import (
 // Serve runs the stock server by calling stock, with a sidecar beside it and the session routes in front of its own.
 func Serve(ctx context.Context, stock func() error) error {
 	slog.SetDefault(logutil.NewLogger(os.Stderr, envconfig.LogLevel()))
-	book := keepLog()
+	book := openLog()
 	if err := portIsFree(envconfig.Host().Host); err != nil {
 		return err
 	}
@@ -69,8 +69,9 @@ func Serve(ctx context.Context, stock func() error) error {
 	running.Add(1)
 	go func() {
 		defer running.Done()
-		keeper.Run(ctx, func() {
-			logbook.Keep(book) // stock has set a logger of its own since
+		keepLog := func() { logbook.Keep(book) } // again, since stock sets a logger of its own
+		keeper.Run(ctx, keepLog, func() {
+			keepLog()
 			go models.reconcile()
 		})
 		models.comeback.expect(nil) // without a sidecar nothing comes back
@@ -81,8 +82,8 @@ func Serve(ctx context.Context, stock func() error) error {
 	return err
 }
 
-// keepLog has what our parts say kept in the log from now on. Without a log the server runs on.
-func keepLog() *logbook.File {
+// openLog has what our parts say kept in the log from now on. Without a log the server runs on.
+func openLog() *logbook.File {
 	folder, err := logbook.Folder()
 	var book *logbook.File
 	if err == nil {
