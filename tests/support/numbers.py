@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from kafila_sidecar.numbers.happened import Happened
 from kafila_sidecar.numbers.served import ServedNumbers
-from kafila_sidecar.numbers.standing import Standing, exposition
+from kafila_sidecar.numbers.standing import PresentNumbers, exposition
 from kafila_sidecar.serving.trace import Circuit
 
 CIRCUIT = Circuit((0.25, 0.15), (0.3, 0.2), 0.6, 5120, 100, (1, 1))
@@ -39,7 +39,7 @@ def busy_machine() -> bytes:
     happened = Happened(served)
     happened.look(gone=(), epoch=1)
     happened.look(gone=("mini",), epoch=2)
-    now = Standing(
+    now = PresentNumbers(
         version="1.2.3",
         states=Counter(["ready"]),
         present=2,

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import KafilaError
-from kafila_sidecar.numbers.standing import Standing
+from kafila_sidecar.numbers.standing import PresentNumbers
 from kafila_sidecar.session.coordination.edges import FormedLink
 
 KV_DEADLINE_S = 2.0  # for the model's thread, which may be in a long step: then the caches count as nothing
@@ -32,12 +32,12 @@ class SeatInSession(Protocol):
     def snapshot(self) -> pb.Session: ...
 
 
-async def look(seats: Sequence[SeatInSession], *, version: str, relayed_bytes: tuple[int, int]) -> Standing:
+async def look(seats: Sequence[SeatInSession], *, version: str, relayed_bytes: tuple[int, int]) -> PresentNumbers:
     """Of the sessions that are not over."""
     seats = [seat for seat in seats if seat.is_open]
     shown = [seat.snapshot() for seat in seats]
     parts = [part for seat in seats if (part := seat.part) is not None]
-    return Standing(
+    return PresentNumbers(
         version=version,
         states=Counter(session.state for session in shown),
         present=sum(member.present for session in shown for member in session.members),

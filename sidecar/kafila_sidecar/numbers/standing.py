@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PresentNumbers:
     """Of all sessions of this machine together; `links`: path and round trip of each, by the member there."""
 
     version: str
@@ -26,7 +26,7 @@ class Standing:
     relay_received_bytes: int = 0
 
 
-def metrics(now: Standing) -> Iterable[Metric]:
+def metrics(now: PresentNumbers) -> Iterable[Metric]:
     """Every name that stands, also where there is nothing to count."""
     yield _by("kafila_build_info", "What runs here; always 1.", "version", {now.version: 1})
     yield _by("kafila_sessions", "Sessions that this machine is in, by state.", "state", now.states)
@@ -51,7 +51,7 @@ def metrics(now: Standing) -> Iterable[Metric]:
 class Exposed(Collector):
     """What was counted, and what stands now."""
 
-    def __init__(self, counted: CollectorRegistry, now: Standing) -> None:
+    def __init__(self, counted: CollectorRegistry, now: PresentNumbers) -> None:
         self._counted = counted
         self._now = now
 
@@ -60,7 +60,7 @@ class Exposed(Collector):
         yield from metrics(self._now)
 
 
-def exposition(counted: CollectorRegistry, now: Standing) -> bytes:
+def exposition(counted: CollectorRegistry, now: PresentNumbers) -> bytes:
     """As Prometheus reads it: text, version 0.0.4. Without the times at which each series began, which it asks nobody
     for."""
     disable_created_metrics()  # type: ignore[no-untyped-call]

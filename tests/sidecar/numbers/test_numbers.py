@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kafila_sidecar.numbers.happened import Happened
 from kafila_sidecar.numbers.served import MOST_MEMBERS, OTHERS, ServedNumbers
-from kafila_sidecar.numbers.standing import Standing, exposition
+from kafila_sidecar.numbers.standing import PresentNumbers, exposition
 from tests.support.numbers import CIRCUIT, busy_machine, record
 
 
@@ -81,7 +81,7 @@ def test_happened_counts_what_is_other_than_before(
 
 def test_exposition_when_links_stand_then_they_are_counted_by_path() -> None:
     links = {"b": ("direct", 0.02), "c": ("relay", 0.05), "d": ("direct", 0.0)}
-    now = Standing(version="1.2.3", states=Counter(["ready", "ready", "sleeping"]), links=links)
+    now = PresentNumbers(version="1.2.3", states=Counter(["ready", "ready", "sleeping"]), links=links)
     families = {one.name: one for one in text_string_to_metric_families(exposition(CollectorRegistry(), now).decode())}
     assert {one.labels["path"]: one.value for one in families["kafila_links"].samples} == {"direct": 2, "relay": 1}
     assert {one.labels["state"]: one.value for one in families["kafila_sessions"].samples} == {

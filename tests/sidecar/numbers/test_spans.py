@@ -1,7 +1,11 @@
 """What OpenTelemetry is told, and that it is told nothing unless somebody asked for it."""
 
+import gzip
 import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import ClassVar
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
@@ -54,3 +58,38 @@ def test_tracing_when_the_sdk_is_missing_then_says_what_brings_it(monkeypatch: p
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(Refused, match=r"kafila\[trace\]"):
         tracing(wanted=True)
+
+
+class SpanCollector(BaseHTTPRequestHandler):
+    """Takes what is posted to it."""
+
+    posted: ClassVar[list[tuple[str, bytes]]] = []
+
+    def do_POST(self) -> None:
+        self.posted.append((self.path, self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, format: str, *_: object) -> None:
+        pass
+
+
+def test_tracing_when_an_endpoint_is_named_then_it_gets_the_request_before_the_sidecar_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with HTTPServer(("127.0.0.1", 0), SpanCollector) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        told = tracing(wanted=True)
+        told.request_ended(record(), session="5e55", ended_at=1000.0)
+        told.close()
+        server.shutdown()
+        thread.join()
+    ((path, body),) = SpanCollector.posted
+    assert path == "/v1/traces"
+    assert b"kafila.member" in gzip_or_plain(body)
+
+
+def gzip_or_plain(body: bytes) -> bytes:
+    return gzip.decompress(body) if body.startswith(b"\x1f\x8b") else body
