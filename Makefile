@@ -110,6 +110,17 @@ bench: setup ## this machine: ring beside one process, forming, links, planner, 
 	@$(PY) -m bench.serving $(RECORDING)
 	@$(PY) -m bench.overhead $(RECORDING)
 
+$(BUILD)/clients.done: requirements/clients.txt
+	@echo "== programs that ask Ollama, in $(BUILD)/clients (a minute or two the first time)"
+	@test -x $(BUILD)/clients/bin/python || $(PYTHON) -m venv $(BUILD)/clients
+	@$(BUILD)/clients/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+	  --require-hashes -r requirements/clients.txt
+	@touch $@
+
+.PHONY: clients
+clients: setup $(BUILD)/clients.done ## real client packages against a session's model and stock's own runner
+	@$(PYTEST) tests/clients
+
 .PHONY: lock
 lock: ## writes requirements/ anew from pyproject.toml (UPGRADE=1: the newest versions that it allows)
 	@PYTHON=$(PYTHON) .ci/lock $(if $(UPGRADE),--upgrade)

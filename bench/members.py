@@ -292,6 +292,9 @@ class PromptOfIds:
     async def ids(self, prompt: str, **_: Any) -> Sequence[int]:
         return [int(word) for word in prompt.split()]
 
+    async def calls(self, text: str, **_: Any) -> Sequence[dict[str, Any]]:
+        return ()
+
     def kill(self) -> None: ...
     async def close(self) -> None: ...
 

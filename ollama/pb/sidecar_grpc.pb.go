@@ -37,6 +37,7 @@ const (
 	Sidecar_Kick_FullMethodName          = "/kafila.sidecar.v1.Sidecar/Kick"
 	Sidecar_Replan_FullMethodName        = "/kafila.sidecar.v1.Sidecar/Replan"
 	Sidecar_SetReplanning_FullMethodName = "/kafila.sidecar.v1.Sidecar/SetReplanning"
+	Sidecar_ShowModel_FullMethodName     = "/kafila.sidecar.v1.Sidecar/ShowModel"
 	Sidecar_Plan_FullMethodName          = "/kafila.sidecar.v1.Sidecar/Plan"
 	Sidecar_ListModels_FullMethodName    = "/kafila.sidecar.v1.Sidecar/ListModels"
 	Sidecar_ListWeights_FullMethodName   = "/kafila.sidecar.v1.Sidecar/ListWeights"
@@ -78,6 +79,8 @@ type SidecarClient interface {
 	Replan(ctx context.Context, in *SessionRequest, opts ...grpc.CallOption) (*Session, error)
 	// Says what is done with a better plan from now on. Host only.
 	SetReplanning(ctx context.Context, in *ReplanningRequest, opts ...grpc.CallOption) (*Session, error)
+	// What is known of the model of a session that was planned.
+	ShowModel(ctx context.Context, in *SessionRequest, opts ...grpc.CallOption) (*ModelCard, error)
 	// The plan for a formed session, or for a model on this machine alone, before anything is fetched.
 	Plan(ctx context.Context, in *PlanRequest, opts ...grpc.CallOption) (*PlanReply, error)
 	// The short names that `create` takes, and what they need.
@@ -241,6 +244,16 @@ func (c *sidecarClient) SetReplanning(ctx context.Context, in *ReplanningRequest
 	return out, nil
 }
 
+func (c *sidecarClient) ShowModel(ctx context.Context, in *SessionRequest, opts ...grpc.CallOption) (*ModelCard, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ModelCard)
+	err := c.cc.Invoke(ctx, Sidecar_ShowModel_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *sidecarClient) Plan(ctx context.Context, in *PlanRequest, opts ...grpc.CallOption) (*PlanReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(PlanReply)
@@ -352,6 +365,8 @@ type SidecarServer interface {
 	Replan(context.Context, *SessionRequest) (*Session, error)
 	// Says what is done with a better plan from now on. Host only.
 	SetReplanning(context.Context, *ReplanningRequest) (*Session, error)
+	// What is known of the model of a session that was planned.
+	ShowModel(context.Context, *SessionRequest) (*ModelCard, error)
 	// The plan for a formed session, or for a model on this machine alone, before anything is fetched.
 	Plan(context.Context, *PlanRequest) (*PlanReply, error)
 	// The short names that `create` takes, and what they need.
@@ -414,6 +429,9 @@ func (UnimplementedSidecarServer) Replan(context.Context, *SessionRequest) (*Ses
 }
 func (UnimplementedSidecarServer) SetReplanning(context.Context, *ReplanningRequest) (*Session, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method SetReplanning not implemented")
+}
+func (UnimplementedSidecarServer) ShowModel(context.Context, *SessionRequest) (*ModelCard, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method ShowModel not implemented")
 }
 func (UnimplementedSidecarServer) Plan(context.Context, *PlanRequest) (*PlanReply, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Plan not implemented")
@@ -684,6 +702,24 @@ func _Sidecar_SetReplanning_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Sidecar_ShowModel_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SessionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SidecarServer).ShowModel(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Sidecar_ShowModel_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SidecarServer).ShowModel(ctx, req.(*SessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Sidecar_Plan_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(PlanRequest)
 	if err := dec(in); err != nil {
@@ -857,6 +893,10 @@ var Sidecar_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SetReplanning",
 			Handler:    _Sidecar_SetReplanning_Handler,
+		},
+		{
+			MethodName: "ShowModel",
+			Handler:    _Sidecar_ShowModel_Handler,
 		},
 		{
 			MethodName: "Plan",

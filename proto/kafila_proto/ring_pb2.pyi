@@ -693,18 +693,30 @@ class Request(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., generate: _Optional[bytes] = ..., id: _Optional[bytes] = ..., replay: _Optional[_Union[Replay, _Mapping]] = ...) -> None: ...
 
 class Answer(_message.Message):
-    __slots__ = ("reply", "refusal", "interrupted", "tokens", "beginning")
+    __slots__ = ("reply", "refusal", "interrupted", "tokens", "beginning", "scores")
     REPLY_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     INTERRUPTED_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     BEGINNING_FIELD_NUMBER: _ClassVar[int]
+    SCORES_FIELD_NUMBER: _ClassVar[int]
     reply: bytes
     refusal: Refusal
     interrupted: str
     tokens: _containers.RepeatedScalarFieldContainer[int]
     beginning: Beginning
-    def __init__(self, reply: _Optional[bytes] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., interrupted: _Optional[str] = ..., tokens: _Optional[_Iterable[int]] = ..., beginning: _Optional[_Union[Beginning, _Mapping]] = ...) -> None: ...
+    scores: _containers.RepeatedCompositeFieldContainer[Score]
+    def __init__(self, reply: _Optional[bytes] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., interrupted: _Optional[str] = ..., tokens: _Optional[_Iterable[int]] = ..., beginning: _Optional[_Union[Beginning, _Mapping]] = ..., scores: _Optional[_Iterable[_Union[Score, _Mapping]]] = ...) -> None: ...
+
+class Score(_message.Message):
+    __slots__ = ("logprob", "top", "top_logprobs")
+    LOGPROB_FIELD_NUMBER: _ClassVar[int]
+    TOP_FIELD_NUMBER: _ClassVar[int]
+    TOP_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    logprob: float
+    top: _containers.RepeatedScalarFieldContainer[int]
+    top_logprobs: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, logprob: _Optional[float] = ..., top: _Optional[_Iterable[int]] = ..., top_logprobs: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class Beginning(_message.Message):
     __slots__ = ("prompt", "seed")
@@ -715,18 +727,20 @@ class Beginning(_message.Message):
     def __init__(self, prompt: _Optional[_Iterable[int]] = ..., seed: _Optional[int] = ...) -> None: ...
 
 class Replay(_message.Message):
-    __slots__ = ("beginning", "answer", "prompt_s", "output_s", "times")
+    __slots__ = ("beginning", "answer", "prompt_s", "output_s", "times", "scores")
     BEGINNING_FIELD_NUMBER: _ClassVar[int]
     ANSWER_FIELD_NUMBER: _ClassVar[int]
     PROMPT_S_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_S_FIELD_NUMBER: _ClassVar[int]
     TIMES_FIELD_NUMBER: _ClassVar[int]
+    SCORES_FIELD_NUMBER: _ClassVar[int]
     beginning: Beginning
     answer: _containers.RepeatedScalarFieldContainer[int]
     prompt_s: float
     output_s: float
     times: int
-    def __init__(self, beginning: _Optional[_Union[Beginning, _Mapping]] = ..., answer: _Optional[_Iterable[int]] = ..., prompt_s: _Optional[float] = ..., output_s: _Optional[float] = ..., times: _Optional[int] = ...) -> None: ...
+    scores: _containers.RepeatedCompositeFieldContainer[Score]
+    def __init__(self, beginning: _Optional[_Union[Beginning, _Mapping]] = ..., answer: _Optional[_Iterable[int]] = ..., prompt_s: _Optional[float] = ..., output_s: _Optional[float] = ..., times: _Optional[int] = ..., scores: _Optional[_Iterable[_Union[Score, _Mapping]]] = ...) -> None: ...
 
 class WeightsAsk(_message.Message):
     __slots__ = ("describe", "units")

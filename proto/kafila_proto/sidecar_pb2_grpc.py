@@ -99,6 +99,11 @@ class SidecarStub:
                 request_serializer=kafila__proto_dot_sidecar__pb2.ReplanningRequest.SerializeToString,
                 response_deserializer=kafila__proto_dot_sidecar__pb2.Session.FromString,
                 _registered_method=True)
+        self.ShowModel = channel.unary_unary(
+                '/kafila.sidecar.v1.Sidecar/ShowModel',
+                request_serializer=kafila__proto_dot_sidecar__pb2.SessionRequest.SerializeToString,
+                response_deserializer=kafila__proto_dot_sidecar__pb2.ModelCard.FromString,
+                _registered_method=True)
         self.Plan = channel.unary_unary(
                 '/kafila.sidecar.v1.Sidecar/Plan',
                 request_serializer=kafila__proto_dot_sidecar__pb2.PlanRequest.SerializeToString,
@@ -232,6 +237,13 @@ class SidecarServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ShowModel(self, request, context):
+        """What is known of the model of a session that was planned.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Plan(self, request, context):
         """The plan for a formed session, or for a model on this machine alone, before anything is fetched.
         """
@@ -348,6 +360,11 @@ def add_SidecarServicer_to_server(servicer, server):
                     servicer.SetReplanning,
                     request_deserializer=kafila__proto_dot_sidecar__pb2.ReplanningRequest.FromString,
                     response_serializer=kafila__proto_dot_sidecar__pb2.Session.SerializeToString,
+            ),
+            'ShowModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.ShowModel,
+                    request_deserializer=kafila__proto_dot_sidecar__pb2.SessionRequest.FromString,
+                    response_serializer=kafila__proto_dot_sidecar__pb2.ModelCard.SerializeToString,
             ),
             'Plan': grpc.unary_unary_rpc_method_handler(
                     servicer.Plan,
@@ -736,6 +753,33 @@ class Sidecar:
             '/kafila.sidecar.v1.Sidecar/SetReplanning',
             kafila__proto_dot_sidecar__pb2.ReplanningRequest.SerializeToString,
             kafila__proto_dot_sidecar__pb2.Session.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ShowModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kafila.sidecar.v1.Sidecar/ShowModel',
+            kafila__proto_dot_sidecar__pb2.SessionRequest.SerializeToString,
+            kafila__proto_dot_sidecar__pb2.ModelCard.FromString,
             options,
             channel_credentials,
             insecure,

@@ -79,6 +79,9 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
     async def Plan(self, request: pb.PlanRequest, context: Context) -> pb.PlanReply:
         return await _answer(context, self._node.plan, request)
 
+    async def ShowModel(self, request: pb.SessionRequest, context: Context) -> pb.ModelCard:
+        return await _answer(context, self._node.show_model, request)
+
     async def ListModels(self, request: pb.ListModelsRequest, context: Context) -> pb.ListModelsReply:
         return await _answer(context, self._node.list_models)
 

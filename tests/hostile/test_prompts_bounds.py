@@ -175,6 +175,9 @@ class Untouched:
     async def ids(self, prompt: str, **fit: Any) -> Sequence[int]:
         raise AssertionError("it was rendered")
 
+    async def calls(self, text: str, *, reader: str, prompt: str) -> Sequence[dict[str, Any]]:
+        raise AssertionError("it was answered")
+
     def kill(self) -> None: ...
     async def close(self) -> None: ...
 

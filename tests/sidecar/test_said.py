@@ -25,7 +25,7 @@ CALLS = {method.name: method for method in pb.DESCRIPTOR.services_by_name["Sidec
 MEANT = set(BY_CODE) - {"INTERNAL"}
 HARMLESS = {"Hello", "ListSessions", "ListModels", "ListWeights", "Doctor"}
 """Those that ask for nothing but to be told."""
-ABSENT = {"StartSession", "LeaveSession", "NewCode", "Replan", "WatchSession", "Generate"}
+ABSENT = {"StartSession", "ShowModel", "LeaveSession", "NewCode", "Replan", "WatchSession", "Generate"}
 """Those that mean the only open session, or one that is not there."""
 LARGE = "x" * 50_000
 ODD: dict[int, tuple[Any, ...]] = {
@@ -96,8 +96,9 @@ def odd_requests(name: str) -> Iterator[tuple[str, Any]]:
         if field.message_type is not None:
             yield from ((field.name, {field.name: options}) for options in odd_values(field.message_type.fields))
         elif field.is_repeated:
-            yield field.name, {field.name: [LARGE] * 40}
-            yield field.name, {field.name: ["x"] * 50_000}
+            large, small = (LARGE, "x") if field.type == Field.TYPE_STRING else ((1 << 31) - 1, -1)
+            yield field.name, {field.name: [large] * 40}
+            yield field.name, {field.name: [small] * 50_000}
         else:
             yield from ((field.name, said) for said in odd_values([field]))
 

@@ -194,6 +194,9 @@ class NumberPrompts:
         await asyncio.sleep(0.0005)
         return [int(word) for word in prompt.split()]
 
+    async def calls(self, text: str, *, reader: str, prompt: str) -> list[dict[str, Any]]:
+        return []
+
     def kill(self) -> None: ...
 
     async def close(self) -> None: ...

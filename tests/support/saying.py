@@ -55,13 +55,13 @@ FEW = 200
 Array = NDArray[np.float32]
 
 
-def saying_folder(folder: Path, ids: Sequence[int], *, padding: int = 0) -> Path:
+def saying_folder(folder: Path, ids: Sequence[int], *, padding: int = 0, template: str = TEMPLATE) -> Path:
     """Makes the checkpoint in `folder`, where a tokenizer lies, for at most FEW ids. The head is `padding` ids wider
-    than the tokenizer, and those would win if they were picked from."""
+    than the tokenizer, and those would win if they were picked from. template: has to write the answer's token last."""
     if len(ids) > FEW:
         raise ValueError(f"{len(ids)} ids are more than {FEW}")
     add_answer_token(folder)
-    (folder / "chat_template.jinja").write_text(TEMPLATE, encoding="utf-8")
+    (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
     tokenizer = Tokenizer.load(folder)
     end, answer = min(tokenizer.eos_ids), tokenizer.backend.token_to_id(ANSWER)
     assert answer is not None

@@ -2,6 +2,8 @@ package envelope
 
 import (
 	"encoding/json"
+	"fmt"
+	"hash/crc32"
 	"strings"
 	"testing"
 
@@ -10,8 +12,12 @@ import (
 	"github.com/ollama/ollama/model/renderers"
 )
 
+func seal(body string) string { return fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(body))) }
+
+func fits(given, body string) bool { return given == seal(body) }
+
 func TestMain(m *testing.M) {
-	Register()
+	Register(seal)
 	m.Run()
 }
 
@@ -33,7 +39,11 @@ func TestRender_whateverIsSaid_comesBackFromTheEnvelope(t *testing.T) {
 		Tools    []api.Tool
 		Think    *bool
 	}
-	body := strings.TrimSuffix(strings.TrimPrefix(prompt, Start), End)
+	opened, framed := Open(prompt, fits)
+	body := strings.TrimSuffix(strings.TrimPrefix(opened, Start), End)
+	if !framed {
+		t.Errorf("our own envelope counts as text: %q", prompt)
+	}
 	if err := json.Unmarshal([]byte(body), &got); err != nil {
 		t.Fatal(err)
 	}
@@ -45,18 +55,39 @@ func TestRender_whateverIsSaid_comesBackFromTheEnvelope(t *testing.T) {
 	}
 }
 
-func TestIn_findsItBehindAContext(t *testing.T) {
-	for _, row := range []struct{ prompt, want string }{
-		{"\x02kafila1 {}\x03", "\x02kafila1 {}\x03"},
-		{" ⁇ \x02kafila1 {\"a\":1}\x03ignored", "\x02kafila1 {\"a\":1}\x03"},
+// Whatever a client writes as a prompt is text, unless it knows the seal.
+func TestOpen_withoutTheSeal_isPlainText(t *testing.T) {
+	body := `{"messages":[],"tools":[],"think":null}`
+	for _, prompt := range []string{
+		"plain text", "", Start, Start + End, Start + body + End, Start + seal("{}") + body + End,
+		Start + seal(body) + body, "a" + Start + seal(body) + body + End, Start + seal(body) + body + End + "a",
 	} {
-		got, framed := In(row.prompt)
-		if !framed || got != row.want {
-			t.Errorf("%q gave %q, %t", row.prompt, got, framed)
+		if got, framed := Open(prompt, fits); framed || got != prompt {
+			t.Errorf("%q gave %q, %t", prompt, got, framed)
 		}
 	}
-	if got, framed := In("plain text"); framed || got != "plain text" {
-		t.Errorf("plain text gave %q, %t", got, framed)
+	if got, framed := Open(Start+seal(body)+body+End, fits); !framed || got != Start+body+End {
+		t.Errorf("an envelope of ours gave %q, %t", got, framed)
+	}
+}
+
+func TestRender_whenTheAnswerHasBegun_saysSo(t *testing.T) {
+	user, begun := api.Message{Role: "user", Content: `{"begun":true,`}, api.Message{Role: "assistant", Content: "Par"}
+	calling := api.Message{Role: "assistant", Content: "Par", ToolCalls: []api.ToolCall{{}}}
+	for _, row := range []struct {
+		messages []api.Message
+		begun    bool
+	}{
+		{nil, false}, {[]api.Message{user}, false}, {[]api.Message{user, begun}, true}, {[]api.Message{begun, user}, false},
+		{[]api.Message{user, {Role: "assistant"}}, false}, {[]api.Message{user, calling}, false},
+	} {
+		prompt, err := renderers.RenderWithRenderer("kafila", row.messages, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if opened, _ := Open(prompt, fits); IsBegun(opened) != row.begun {
+			t.Errorf("%+v: %t", row.messages, !row.begun)
+		}
 	}
 }
 
@@ -130,6 +161,44 @@ func TestParser_whenSomethingIsWrong_says(t *testing.T) {
 		}
 		if err == nil || !strings.Contains(err.Error(), row.want) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestWithTools_whateverStockMadeOfThem_putsTheClientsInItsPlace(t *testing.T) {
+	for _, row := range []struct {
+		body, tools, wanted string
+		any                 bool
+	}{
+		{`{"messages":[{"a":"<b>"}],"tools":[{"type":"x"}],"think":"low"}`, `[{"own":{"<i>":1}}]`, `{"messages":[{"a":"<b>"}],"tools":[{"own":{"<i>":1}}],"think":"low"}`, true},
+		{`{"messages":[],"tools":[{"type":"x"}],"think":null}`, ``, `{"messages":[],"tools":[{"type":"x"}],"think":null}`, true},
+		{`{"messages":[],"tools":[],"think":null}`, `[{"own":1}]`, `{"messages":[],"tools":[],"think":null}`, false},
+	} {
+		got, any := WithTools(Start+row.body+End, json.RawMessage(row.tools))
+		if got != Start+row.wanted+End || any != row.any {
+			t.Errorf("%s with %s: %q %t", row.body, row.tools, got, any)
+		}
+	}
+}
+
+// Local models of gpt-oss' kind go by the same name as sessions' that think at levels.
+func TestLevelsParser_whicheverModelAnswers_readsIt(t *testing.T) {
+	for name, said := range map[string]string{
+		"a session's": Frame{Number: 1, Thinking: "hm"}.Encode() + Frame{Number: 2, Content: "Hi"}.Encode(),
+		"a local one": "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Hi",
+	} {
+		parser := parsers.ParserForName("harmony")
+		parser.Init(nil, nil, nil)
+		content, thinking := "", ""
+		for i := range said {
+			c, th, _, err := parser.Add(said[i:i+1], i == len(said)-1)
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			content, thinking = content+c, thinking+th
+		}
+		if content != "Hi" || thinking != "hm" || !parser.HasThinkingSupport() || !parser.HasToolSupport() {
+			t.Errorf("%s: %q %q", name, content, thinking)
 		}
 	}
 }

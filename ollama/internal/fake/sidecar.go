@@ -31,6 +31,7 @@ type Sidecar struct {
 	Fails     error         // after the chunks, instead of done
 	Hangs     bool          // after the chunks, until cancelled
 	KeptBack  string        // why leaving has to be asked for twice
+	Card      *pb.ModelCard // of any session's model; nil: it can't be read
 	Cancelled chan struct{} // closed when an answer that hangs was cancelled
 
 	mu    sync.Mutex
@@ -93,6 +94,13 @@ func (s *Sidecar) WatchSession(r *pb.SessionRequest, stream grpc.ServerStreaming
 		<-stream.Context().Done()
 	}
 	return nil
+}
+
+func (s *Sidecar) ShowModel(context.Context, *pb.SessionRequest) (*pb.ModelCard, error) {
+	if s.Card == nil {
+		return nil, status.Error(codes.Unavailable, "away")
+	}
+	return s.Card, nil
 }
 
 func (s *Sidecar) Replan(_ context.Context, r *pb.SessionRequest) (*pb.Session, error) {

@@ -21,6 +21,8 @@ const (
 	// equalChunksLimit is where we begin to join chunks: stock takes 31 equal ones in a row for a model that loops
 	// and cuts the answer off.
 	equalChunksLimit = 25
+	// lineLimitScores does the same for log probabilities, each of which comes with up to twenty others.
+	lineLimitScores = 100
 )
 
 // An answer writes a completion as the lines that stock reads, the header only with the first of them, so that a
@@ -33,6 +35,7 @@ type answer struct {
 	last    string // the last chunk's text without surrounding space, as stock compares it
 	repeats int
 	held    string
+	scores  []llm.Logprob // of the tokens that are held
 }
 
 func newAnswer(w http.ResponseWriter, framed bool) *answer {
@@ -40,8 +43,9 @@ func newAnswer(w http.ResponseWriter, framed bool) *answer {
 }
 
 // text passes a chunk on, in pieces where it is very long, joined with the next ones where it repeats.
-func (a *answer) text(chunk string) {
+func (a *answer) text(chunk string, scores []llm.Logprob) {
 	a.held += chunk
+	a.scores = append(a.scores, scores...)
 	trimmed := strings.TrimSpace(a.held)
 	if trimmed == a.last {
 		a.repeats++
@@ -54,13 +58,35 @@ func (a *answer) text(chunk string) {
 	a.flush()
 }
 
-// flush writes what is held back.
+// flush writes what is held back. Stock passes over log probabilities without text, but for the last line's.
 func (a *answer) flush() {
 	for a.held != "" {
 		piece := cut(a.held, lineLimitBytes)
 		a.held = a.held[len(piece):]
-		a.line(llm.CompletionResponse{Content: piece})
+		some := a.scores[:min(len(a.scores), lineLimitScores)]
+		if a.held == "" && len(some) < len(a.scores) && a.framed {
+			a.held = envelope.Frame{}.Encode() // for the rest
+		}
+		a.scores = a.scores[len(some):]
+		a.line(llm.CompletionResponse{Content: piece, Logprobs: some})
 	}
+}
+
+// logprobs are as stock has them, but for a part of a character: that is no text on the way.
+func logprobs(told []*pb.TokenLogprob) []llm.Logprob {
+	var made []llm.Logprob
+	for _, one := range told {
+		score := llm.Logprob{TokenLogprob: tokenLogprob(one)}
+		for _, other := range one.Top {
+			score.TopLogprobs = append(score.TopLogprobs, tokenLogprob(other))
+		}
+		made = append(made, score)
+	}
+	return made
+}
+
+func tokenLogprob(told *pb.TokenLogprob) llm.TokenLogprob {
+	return llm.TokenLogprob{Token: string(told.Token), Logprob: told.Logprob}
 }
 
 // cut gives the longest beginning of at most limit bytes that ends between characters.
@@ -79,6 +105,7 @@ func (a *answer) done(reply *pb.GenerateReply) {
 	a.flush()
 	a.line(llm.CompletionResponse{
 		Done:               true,
+		Logprobs:           a.scores,
 		DoneReason:         llm.DoneReason(reply.DoneReason),
 		PromptEvalCount:    int(reply.PromptTokens),
 		PromptEvalDuration: seconds(reply.PromptS),
@@ -87,15 +114,31 @@ func (a *answer) done(reply *pb.GenerateReply) {
 	})
 }
 
+// context tells our own server the ids of prompt and answer, where it asked for them. Stock reads over it.
+func (a *answer) context(ids []uint32) {
+	if len(ids) == 0 {
+		return
+	}
+	a.flush()
+	a.begin()
+	if _, err := a.w.Write(envelope.ContextLines(ids)); err != nil {
+		slog.Debug("runner_context_not_sent", "error", err)
+	}
+}
+
 func seconds(s float64) time.Duration {
 	return time.Duration(s * float64(time.Second))
 }
 
-func (a *answer) line(response llm.CompletionResponse) {
+func (a *answer) begin() {
 	if !a.begun {
 		a.begun = true
 		a.w.Header().Set("Content-Type", "application/x-ndjson")
 	}
+}
+
+func (a *answer) line(response llm.CompletionResponse) {
+	a.begin()
 	if err := json.NewEncoder(a.w).Encode(response); err != nil {
 		slog.Debug("runner_line_not_sent", "error", err)
 		return

@@ -16,6 +16,7 @@ import (
 	"github.com/ollama/ollama/llm"
 
 	"kafila/ollama/internal/envelope"
+	"kafila/ollama/internal/seal"
 	"kafila/ollama/internal/sidecar"
 	"kafila/ollama/pb"
 )
@@ -29,18 +30,19 @@ const (
 
 var errTooLarge = fmt.Errorf("this prompt has, with all that comes with it, more than %.1f MB: shorten it", requestLimitBytes/1e6)
 
-// A proxy speaks the runner protocol for one session.
+// A proxy speaks the runner protocol for one session. key is the server's, which seals conversations.
 type proxy struct {
 	session string
 	sidecar pb.SidecarClient
+	key     seal.Key
 }
 
 // returnPatience is how long a request waits for a sidecar that is started again: its first start is due after a second,
 // and MLX takes its time on a busy machine.
 var returnPatience = 60 * time.Second
 
-func newProxy(session string, sidecar pb.SidecarClient) http.Handler {
-	p := &proxy{session: session, sidecar: sidecar}
+func newProxy(session string, sidecar pb.SidecarClient, key seal.Key) http.Handler {
+	p := &proxy{session: session, sidecar: sidecar, key: key}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", p.health)
 	mux.HandleFunc("POST /load", p.load)
@@ -92,9 +94,10 @@ func (p *proxy) completion(w http.ResponseWriter, r *http.Request) {
 			answer.fail(sidecar.Explain(err))
 			return
 		}
-		answer.text(reply.Text)
+		answer.text(reply.Text, logprobs(reply.Logprobs))
 		if reply.Done {
 			drain(stream) // what stock does on `done` would cancel a call that has just ended well
+			answer.context(reply.Context)
 			answer.done(reply)
 			return
 		}
@@ -127,7 +130,7 @@ func (p *proxy) first(ctx context.Context, request *pb.GenerateRequest) (grpc.Se
 
 // read takes a completion in, of which no more is kept than the sidecar takes.
 func (p *proxy) read(body io.Reader) (request *pb.GenerateRequest, framed bool, err error) {
-	var completion llm.CompletionRequest
+	var completion completionRequest
 	limited := &io.LimitedReader{R: body, N: bodyLimitBytes}
 	if err := json.NewDecoder(limited).Decode(&completion); err != nil {
 		if limited.N == 0 {
@@ -135,8 +138,14 @@ func (p *proxy) read(body io.Reader) (request *pb.GenerateRequest, framed bool, 
 		}
 		return nil, false, fmt.Errorf("bad completion request: %w", err)
 	}
-	prompt, framed := envelope.In(completion.Prompt)
+	prompt, framed := envelope.Open(completion.Prompt, func(given, body string) bool { return p.key.Fits(given, seal.Chat, body) })
+	begun, hasTools := framed && envelope.IsBegun(prompt), false
+	if framed {
+		prompt, hasTools = envelope.WithTools(prompt, completion.Wishes.Tools)
+	}
 	request = generateRequest(p.session, prompt, &completion)
+	request.Tools = hasTools
+	request.Plain, request.Begun = !framed, begun
 	if proto.Size(request) > requestLimitBytes {
 		return nil, false, errTooLarge
 	}

@@ -6,25 +6,37 @@ import (
 
 	"github.com/ollama/ollama/llm"
 
+	"kafila/ollama/internal/envelope"
 	"kafila/ollama/pb"
 )
 
+// A completionRequest is stock's, with what our server put before it.
+type completionRequest struct {
+	llm.CompletionRequest
+	Wishes envelope.Wishes `json:"kafila"` // envelope.WishesKey
+}
+
 // generateRequest translates stock's request; what stock leaves at its "not set" stays unset.
-func generateRequest(session, prompt string, r *llm.CompletionRequest) *pb.GenerateRequest {
+func generateRequest(session, prompt string, r *completionRequest) *pb.GenerateRequest {
 	return &pb.GenerateRequest{
 		Session:     session,
 		Prompt:      prompt,
 		Options:     options(r),
 		Truncate:    r.Truncate,
 		Shift:       r.Shift,
-		Format:      answerFormat(r.Format),
+		Format:      answerFormat(wished(r.Wishes.Format, r.Format)),
+		Strict:      r.Wishes.Strict,
 		Logprobs:    r.Logprobs,
 		TopLogprobs: uint32(r.TopLogprobs),
 		Images:      uint32(len(r.Images)),
+
+		Context:      r.Wishes.Context,
+		TellsContext: r.Wishes.TellsContext,
+		Suffix:       r.Wishes.Suffix,
 	}
 }
 
-func options(r *llm.CompletionRequest) *pb.Options {
+func options(r *completionRequest) *pb.Options {
 	if r.Options == nil {
 		return &pb.Options{}
 	}
@@ -43,6 +55,10 @@ func options(r *llm.CompletionRequest) *pb.Options {
 		FrequencyPenalty: &o.FrequencyPenalty,
 		Stop:             o.Stop,
 	}
+	translated.Guesses = r.Wishes.Guesses
+	if r.Wishes.NumCtx > 0 {
+		translated.NumCtx = int32Of(r.Wishes.NumCtx)
+	}
 	if o.Seed >= 0 { // -1 is stock's "draw one"
 		seed := int64(o.Seed)
 		translated.Seed = &seed
@@ -53,6 +69,14 @@ func options(r *llm.CompletionRequest) *pb.Options {
 func int32Of(n int) *int32 {
 	small := int32(n)
 	return &small
+}
+
+// wished is what our server put before the completion, else what stock has.
+func wished(ours, stocks json.RawMessage) json.RawMessage {
+	if len(ours) > 0 {
+		return ours
+	}
+	return stocks
 }
 
 // answerFormat gives "json", a JSON schema, or "" for what a client may have put in `format`.

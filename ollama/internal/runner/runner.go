@@ -87,7 +87,7 @@ func serveProxy(session, port string, key seal.Key) error {
 		return err
 	}
 	defer conn.Close()
-	return serve(port, fromServerOnly(key, port, newProxy(session, pb.NewSidecarClient(conn))))
+	return serve(port, fromServerOnly(key, port, newProxy(session, pb.NewSidecarClient(conn), key)))
 }
 
 func serve(port string, handler http.Handler) error {

@@ -44,6 +44,11 @@ func TestMain(m *testing.M) {
 // key is what the server of these tests seals with.
 var key = seal.New()
 
+// sealed is a prompt as our renderer makes it.
+func sealed(body string) string {
+	return envelope.Start + key.Of(seal.Chat, body) + body + envelope.End
+}
+
 func stubFile(t *testing.T, by seal.Key) string {
 	t.Helper()
 	file, err := os.Create(filepath.Join(t.TempDir(), "stub.gguf"))
@@ -171,7 +176,7 @@ func TestRunner_whenARequestIsTooLarge_refusesInWordsAndLivesOn(t *testing.T) {
 		"prompt":   {Prompt: long},
 		"escaped":  {Prompt: strings.Repeat("\x01", bodyLimitBytes/6+1)},
 		"stops":    {Prompt: "x", Options: &api.Options{Stop: append(many, strings.Repeat("y", requestLimitBytes-2*len(many)))}},
-		"envelope": {Prompt: envelope.Start + long + envelope.End},
+		"envelope": {Prompt: sealed(long)},
 	} {
 		if request.Options == nil {
 			request.Options = &api.Options{}
@@ -212,11 +217,11 @@ func TestRunner_whenItFailsInMidAnswer_saysWhyAndLivesOn(t *testing.T) {
 func TestRunner_whenAFramedAnswerFails_endsWithAnErrorFrame(t *testing.T) {
 	first := envelope.Frame{Number: 1, Content: "Par"}.Encode()
 	server, _ := loadStub(t, &fake.Sidecar{Replies: []string{first}, Fails: status.Error(codes.Unavailable, "mini: lost")})
-	chunks, last, err := complete(t.Context(), server, envelope.Start+"{}"+envelope.End, nil)
+	chunks, last, err := complete(t.Context(), server, sealed("{}"), nil)
 	if err != nil || last.Done || len(chunks) != 2 {
 		t.Fatalf("%v, done %t, %q", err, last.Done, chunks)
 	}
-	envelope.Register()
+	envelope.Register(func(body string) string { return key.Of(seal.Chat, body) })
 	p := parsers.ParserForName("kafila")
 	if _, _, _, err := p.Add(chunks[0], false); err != nil {
 		t.Error(err)
@@ -245,7 +250,7 @@ func TestRunner_whenTheClientLeaves_cancelsTheSequence(t *testing.T) {
 func TestRunner_whenTheSidecarDies_saysSo(t *testing.T) {
 	s := &fake.Sidecar{Replies: []string{envelope.Frame{Number: 1, Content: "one"}.Encode()}, Hangs: true, Cancelled: make(chan struct{})}
 	server, kill := loadStub(t, s)
-	chunks, _, err := complete(t.Context(), server, envelope.Start+"{}"+envelope.End, func(text string) {
+	chunks, _, err := complete(t.Context(), server, sealed("{}"), func(text string) {
 		if !strings.Contains(text, "error") {
 			kill()
 		}

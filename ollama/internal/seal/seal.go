@@ -24,6 +24,7 @@ const (
 	Stub   Purpose = "stub"   // a stub model: session, name and slots
 	Runner Purpose = "runner" // requests to the runner at a port
 	Store  Purpose = "store"  // requests to the server by its own store
+	Chat   Purpose = "chat"   // a conversation on its way to the runner
 )
 
 // New draws a key.

@@ -8,7 +8,9 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/ollama/ollama/anthropic"
 	"github.com/ollama/ollama/manifest"
+	"github.com/ollama/ollama/openai"
 
 	"kafila/ollama/internal/seal"
 	"kafila/ollama/internal/sessionapi"
@@ -19,8 +21,9 @@ import (
 const lookLimitBytes = 16 << 20
 
 // A front stands before the stock server and refuses what must not be done to the models of sessions: they have one name,
-// come by joining and go by leaving. Streams of APIs in which stock says nothing of an answer's failure get an end that
-// tells it. Everything else passes through byte for byte.
+// come by joining and go by leaving. What is asked of them is looked into (wishes.go), and what stock tells of them is put
+// right (truths.go). Streams of APIs in which stock says nothing of an answer's failure get an end that tells it.
+// Everything else passes through byte for byte.
 type front struct {
 	models *SessionModels
 	key    seal.Key
@@ -51,15 +54,37 @@ var refusals = map[string]func(*front, asked) string{
 
 // ServeHTTP goes by the path that stock goes by, with its escapes undone, and not by patterns of a ServeMux.
 func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if form, ok := streamForms[r.Method+" "+r.URL.Path]; ok {
-		form.serve(w, r, f.stock)
-		return
-	}
-	refuse := refusals[r.Method+" "+r.URL.Path]
-	if refuse == nil || f.key.Fits(r.Header.Get(seal.Header), seal.Store) {
+	route := r.Method + " " + r.URL.Path
+	if f.key.Fits(r.Header.Get(seal.Header), seal.Store) {
 		f.stock.ServeHTTP(w, r)
 		return
 	}
+	if refuse := refusals[route]; refuse != nil {
+		f.guarded(w, r, refuse)
+		return
+	}
+	if tell := tellings[route]; tell != nil {
+		tell(f, w, r)
+		return
+	}
+	if name, ok := strings.CutPrefix(route, "GET /v1/models/"); ok && f.models.called(name) != nil {
+		f.tellModel(w, r, name)
+		return
+	}
+	asked, refusal := f.asks(r)
+	if refusal != "" {
+		f.refuse(w, r, refusal)
+		return
+	}
+	if form, ok := streamForms[route]; ok {
+		form.serve(w, asked, f.stock)
+		return
+	}
+	f.stock.ServeHTTP(w, asked)
+}
+
+// guarded passes on what refuse has nothing against.
+func (f *front) guarded(w http.ResponseWriter, r *http.Request, refuse func(*front, asked) string) {
 	request, tooLarge := look(r)
 	if tooLarge {
 		writeError(w, http.StatusRequestEntityTooLarge, "the request is larger than 16 MiB")
@@ -72,6 +97,18 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.stock.ServeHTTP(w, r)
 	if r.URL.Path == "/api/pull" || r.URL.Path == "/api/create" { // both fetch what others made
 		f.models.removeCopies()
+	}
+}
+
+// refuse answers a request for an answer in the form of its API.
+func (f *front) refuse(w http.ResponseWriter, r *http.Request, sentence string) {
+	switch {
+	case r.URL.Path == "/v1/messages":
+		writeJSON(w, http.StatusBadRequest, anthropic.NewError(http.StatusBadRequest, sentence))
+	case strings.HasPrefix(r.URL.Path, "/v1/"):
+		writeJSON(w, http.StatusBadRequest, openai.NewError(http.StatusBadRequest, sentence))
+	default:
+		writeError(w, http.StatusBadRequest, sentence)
 	}
 }
 

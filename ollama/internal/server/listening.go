@@ -16,11 +16,18 @@ type course struct {
 	mutex     sync.Mutex
 	isSession bool // a session's runner answers
 	failure   *envelope.Failure
+	context   []uint32 // ids of prompt and answer, where they were wished
+
+	wishes *envelope.Wishes // what goes to the runner beside what stock sends; set before stock is asked
 }
 
 type courseKey struct{}
 
+// withCourse gives the request's course, a new one where it has none yet.
 func withCourse(ctx context.Context) (context.Context, *course) {
+	if c, ok := ctx.Value(courseKey{}).(*course); ok {
+		return ctx, c
+	}
 	c := &course{}
 	return context.WithValue(ctx, courseKey{}, c), c
 }
@@ -31,10 +38,20 @@ func (c *course) answered() {
 	c.isSession = true
 }
 
-func (c *course) failed(failure envelope.Failure) {
+func (c *course) heard(line []byte) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	c.failure = &failure
+	if failure, ok := envelope.FailureIn(line); ok {
+		c.failure = &failure
+	} else if ids, ok := envelope.ContextIn(line); ok {
+		c.context = append(c.context, ids...)
+	}
+}
+
+func (c *course) ids() []uint32 {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	return c.context
 }
 
 func (c *course) now() (isSession bool, failure *envelope.Failure) {
@@ -43,15 +60,22 @@ func (c *course) now() (isSession bool, failure *envelope.Failure) {
 	return c.isSession, c.failure
 }
 
-// listening is the way of stock's scheduler to its runners. It hears what a session's runner says of a failure before
-// stock reads on; other requests and answers pass through.
+// listening is the way of stock's scheduler to its runners. It tells a session's runner what stock does not, and hears
+// what that says beside its answer before stock reads on; other requests and answers pass through.
 type listening struct {
 	next http.RoundTripper
 }
 
 func (l *listening) RoundTrip(r *http.Request) (*http.Response, error) {
-	response, err := l.next.RoundTrip(r)
 	c, ok := r.Context().Value(courseKey{}).(*course)
+	if ok && c.wishes != nil && r.URL.Path == "/completion" {
+		with, err := c.wishes.Put(r)
+		if err != nil {
+			return nil, err
+		}
+		r = with
+	}
+	response, err := l.next.RoundTrip(r)
 	if err != nil || !ok || response.Header.Get(envelope.SessionHeader) == "" {
 		return response, err
 	}
@@ -75,9 +99,7 @@ func (o *overheard) Read(p []byte) (int, error) {
 		if !whole {
 			break
 		}
-		if failure, ok := envelope.FailureIn(o.line); ok {
-			o.course.failed(failure)
-		}
+		o.course.heard(o.line)
 		o.line, rest = o.line[:0], after
 	}
 	return n, err

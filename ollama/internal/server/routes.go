@@ -53,7 +53,7 @@ func Routes(s Sidecar, models *SessionModels, access Access) http.Handler {
 	mux.Handle("GET /api/session/weights", listing(s, s.Client().ListWeights))
 	mux.Handle("DELETE /api/session/weights", unary(s, s.Client().RemoveWeights))
 	mux.Handle("POST /api/session/weights/prune", unary(s, s.Client().PruneWeights))
-	mux.Handle("GET /api/session/status", current(s))
+	mux.Handle("GET /api/session/status", current(s, models))
 	mux.Handle("GET /api/session/watch", watch(s, models))
 	mux.HandleFunc("POST /api/session/qr", draw)
 	mux.HandleFunc("/api/session/", func(w http.ResponseWriter, r *http.Request) {
@@ -112,14 +112,18 @@ func empty[M proto.Message]() M {
 }
 
 // current answers with the session as it is now: the first message of a watch.
-func current(s Sidecar) http.HandlerFunc {
+func current(s Sidecar, models *SessionModels) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		respond(s, w, r, func(ctx context.Context) (proto.Message, error) {
 			stream, err := s.Client().WatchSession(ctx, sessionNamed(r))
 			if err != nil {
 				return nil, err
 			}
-			return stream.Recv()
+			session, err := stream.Recv()
+			if err == nil {
+				session.Limited = models.limited(session.Id)
+			}
+			return session, err
 		})
 	}
 }
@@ -235,6 +239,14 @@ func draw(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "image/svg+xml")
 	if _, err := io.WriteString(w, drawn); err != nil {
 		slog.Debug("code_not_sent", "error", err)
+	}
+}
+
+func writeJSON(w http.ResponseWriter, code int, value any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	if err := json.NewEncoder(w).Encode(value); err != nil {
+		slog.Debug("answer_not_sent", "error", err)
 	}
 }
 

@@ -41,7 +41,6 @@ func Serve(ctx context.Context, stock func() error) error {
 		slog.Warn("core_dumps_not_refused", "error", err)
 	}
 	useInstalledLibraries()
-	envelope.Register()
 	scheduler := &Scheduler{}
 	scheduler.Adopt()
 	keeper, err := sidecar.New(sidecar.Find, sidecar.FirstPause)
@@ -50,6 +49,7 @@ func Serve(ctx context.Context, stock func() error) error {
 	}
 	defer keeper.Close()
 	key := seal.New()
+	envelope.Register(func(body string) string { return key.Of(seal.Chat, body) })
 	if err := tellRunners(keeper.Socket(), key); err != nil {
 		return err
 	}

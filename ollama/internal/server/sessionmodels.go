@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -34,9 +32,12 @@ type SessionModels struct {
 	followers sync.Mutex
 	following map[string]bool // session ids that are watched → whether to watch once more afterwards
 
-	mu    sync.Mutex             // one change of the store at a time
+	mu sync.Mutex // one change of the store at a time
+
+	table sync.Mutex             // for a moment, whatever the store does
 	known map[string]*pb.Session // session id → as it was registered last
 	held  map[string]uint64      // session id → bytes that its shard holds here
+	asked map[string]int         // session id → the largest context that was asked for, above what the session has
 }
 
 // NewSessionModels has nothing to look after yet. ctx is the server's: followers end with it. The models that it writes
@@ -47,6 +48,7 @@ func NewSessionModels(
 	return &SessionModels{
 		ctx: ctx, sidecar: sidecar, store: &store{client: ollama, scheduler: scheduler, key: key, owner: owner}, scheduler: scheduler,
 		following: map[string]bool{}, known: map[string]*pb.Session{}, held: map[string]uint64{},
+		asked: map[string]int{},
 	}
 }
 
@@ -86,7 +88,7 @@ func (m *SessionModels) removeStale(live []string) {
 		if slices.Contains(live, name) || m.store.isOfLivingServer(m.ctx, name) {
 			continue
 		}
-		maps.DeleteFunc(m.known, func(_ string, s *pb.Session) bool { return s.Vehicle.Name == name })
+		m.unknow(name)
 		if err := m.store.remove(m.ctx, name); err != nil {
 			slog.Warn("stale_session_model_not_removed", "name", name, "error", err)
 		}
@@ -171,13 +173,14 @@ func (m *SessionModels) ensure(ctx context.Context, session *pb.Session) error {
 	if err := m.nameIsFreeLocked(session); err != nil {
 		return err
 	}
-	old := m.known[session.Id]
+	old := m.registered(session.Id)
 	if old != nil && old.Concurrency == session.Concurrency && proto.Equal(old.Vehicle, session.Vehicle) {
 		names, err := m.store.registered(ctx)
 		if err != nil {
 			return err
 		}
 		if slices.Contains(names, session.Vehicle.Name) {
+			m.register(session) // its ring may be another one
 			return m.settle(ctx, session)
 		} // else somebody has removed the model, not the session
 	}
@@ -192,7 +195,7 @@ func (m *SessionModels) ensure(ctx context.Context, session *pb.Session) error {
 	if err := m.store.load(ctx, session.Vehicle.Name, session.Concurrency); err != nil {
 		return err
 	}
-	m.known[session.Id] = session
+	m.register(session)
 	slog.Info("session_model_loaded", "session", session.Id, "name", session.Vehicle.Name, "slots", session.Concurrency)
 	return nil
 }
@@ -200,11 +203,9 @@ func (m *SessionModels) ensure(ctx context.Context, session *pb.Session) error {
 // nameIsFreeLocked keeps one session from taking what is asked of another: whoever opens a session chooses its id, and so
 // how the name of its model ends.
 func (m *SessionModels) nameIsFreeLocked(session *pb.Session) error {
-	for id, other := range m.known {
-		if id != session.Id && sessionapi.SameModel(other.Vehicle.Name, session.Vehicle.Name) {
-			return fmt.Errorf("another session here has a model called %s: leave that one first (%s), or this one",
-				session.Vehicle.Name, sessionapi.Title(other))
-		}
+	if other := m.called(session.Vehicle.Name); other != nil && other.Id != session.Id {
+		return fmt.Errorf("another session here has a model called %s: leave that one first (%s), or this one",
+			session.Vehicle.Name, sessionapi.Title(other))
 	}
 	return nil
 }
@@ -232,9 +233,9 @@ func (m *SessionModels) settle(ctx context.Context, session *pb.Session) error {
 func (m *SessionModels) forget(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	session := m.known[id]
-	delete(m.known, id)
-	m.holdLocked(id, 0)
+	session := m.registered(id)
+	m.hold(id, 0)
+	m.unregister(id)
 	if session == nil {
 		return
 	}
@@ -263,36 +264,4 @@ func (m *SessionModels) removeCopies() {
 			slog.Warn("copy_of_session_model_not_removed", "name", name, "error", err)
 		}
 	}
-}
-
-// called gives the session whose model is called so, or nil.
-func (m *SessionModels) called(name string) *pb.Session {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, session := range m.known {
-		if sessionapi.SameModel(session.Vehicle.Name, name) {
-			return session
-		}
-	}
-	return nil
-}
-
-func (m *SessionModels) hold(id string, bytes uint64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.holdLocked(id, bytes)
-}
-
-// holdLocked declares what the shards hold as overhead to stock's scheduler, where that can't see it: Metal counts a
-// process' own allocations only, while CUDA and the system's free memory count everybody's.
-func (m *SessionModels) holdLocked(id string, bytes uint64) {
-	m.held[id] = bytes
-	if runtime.GOOS != "darwin" {
-		return
-	}
-	var sum uint64
-	for _, held := range m.held {
-		sum += held
-	}
-	m.scheduler.overheadBytes.Store(sum)
 }

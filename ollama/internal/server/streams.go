@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,9 +27,10 @@ type streamForm struct {
 	every     time.Duration
 }
 
-// streamForms are the routes whose streams stock makes of its own answers. Those of Ollama's own API tell failures
-// themselves, and their lines have nothing that would say nothing.
+// streamForms are the routes whose answers are looked at on their way to the client. Those of Ollama's own API tell
+// failures themselves, and their lines have nothing that would say nothing; of these one gives token ids.
 var streamForms = map[string]streamForm{
+	"POST /api/generate":        {},
 	"POST /v1/chat/completions": {": keep-alive\n\n", openAIError, keepAliveEvery},
 	"POST /v1/completions":      {": keep-alive\n\n", openAIError, keepAliveEvery},
 	"POST /v1/responses":        {": keep-alive\n\n", responsesError, keepAliveEvery},
@@ -93,7 +95,10 @@ func (s *stream) WriteHeader(status int) {
 func (s *stream) Write(data []byte) (int, error) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	n, err := s.ResponseWriter.Write(data)
+	n, err := s.ResponseWriter.Write(withContext(data, s.course.ids()))
+	if err == nil {
+		n = len(data)
+	}
 	s.within = !bytes.HasSuffix(data, []byte("\n\n"))
 	s.events += bytes.Count(data, []byte("\n\n"))
 	if s.timer != nil {
@@ -102,6 +107,25 @@ func (s *stream) Write(data []byte) (int, error) {
 		s.timer = time.AfterFunc(s.form.every, s.keepAlive)
 	}
 	return n, err
+}
+
+var (
+	fieldBefore  = []byte(`,"context":[`) // within a text its quotes would be escaped
+	numbersAfter = []byte(`]`)
+)
+
+// withContext gives one line of stock's answer with these token ids in place of the stub model's.
+func withContext(line []byte, ids []uint32) []byte {
+	before, rest, ok := bytes.Cut(line, fieldBefore)
+	if !ok || len(ids) == 0 {
+		return line
+	}
+	_, after, ok := bytes.Cut(rest, numbersAfter)
+	numbers, err := json.Marshal(ids)
+	if !ok || err != nil {
+		return line
+	}
+	return slices.Concat(before, fieldBefore[:len(fieldBefore)-1], numbers, after)
 }
 
 func (s *stream) Flush() {

@@ -44,6 +44,7 @@ func aboutRows(s *pb.Session) []string {
 		{"Joining", Joining(s.Joining)},
 		{"Room", fmt.Sprintf("%d tokens of context, %d at once, %d now", s.ContextTokens, s.Concurrency, s.ActiveSequences)},
 		{"Run as", runAs(s)},
+		{"Limited", strings.Join(s.Limited, "; ")},
 		{"Rendezvous", s.RendezvousNote},
 		{"Better plan", betterPlan(s)},
 	} {

@@ -12,9 +12,10 @@ from pathlib import Path
 from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.config import Config
-from kafila_sidecar.errors import KafilaError, NotFound, Refused
+from kafila_sidecar.errors import KafilaError, NotFound, Refused, Unavailable
 from kafila_sidecar.foreign import line
 from kafila_sidecar.lack import own_folder
+from kafila_sidecar.machine.card import card_of
 from kafila_sidecar.machine.doctoring import examine
 from kafila_sidecar.machine.embedded import EmbeddedRendezvous
 from kafila_sidecar.machine.home import held
@@ -341,6 +342,13 @@ class LocalNode:
         return await plans.of_model(checkpoint, {**entry, "name": self._config.name}, request, packings)
 
     # ---- Models and weights
+
+    async def show_model(self, request: pb.SessionRequest) -> pb.ModelCard:
+        """What is known of a session's model. Raises KafilaError: no such session, it is away, or was never planned."""
+        checkpoint = self._sessions.find(request.session).taken.weights.checkpoint
+        if checkpoint is None:
+            raise Unavailable("this session's model is not known here yet")
+        return await asyncio.to_thread(card_of, checkpoint)
 
     async def list_models(self) -> pb.ListModelsReply:
         """The short names that `create` takes."""

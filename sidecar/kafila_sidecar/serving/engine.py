@@ -17,7 +17,7 @@ from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import KafilaError, TimedOut
 from kafila_sidecar.runtime.footprint import PREFILL_CHUNK_TOKENS
 from kafila_sidecar.runtime.shard.limits import F32_LEAD
-from kafila_sidecar.runtime.shard.picking import Guessed, Pick
+from kafila_sidecar.runtime.shard.picking import Guessed, Pick, TokenScore
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
 from kafila_sidecar.serving.guessing.gate import StepTimes
@@ -265,18 +265,22 @@ class Engine:
     ) -> "_Leaving":
         """A token's state once round the ring, and the token that follows it. began: seconds on this clock. before:
         what the head took to make the state, where no circuit has counted it yet."""
-        generation = run.generation
-        if self._ring.has_others:
-            coming = Pick(run.number, state, generation.asked.sampler, self._goes_on(run))
+        generation, asked = run.generation, run.generation.asked
+        if self._ring.has_others and asked.held is None:
+            coming = Pick(run.number, state, asked.sampler, self._goes_on(run), top=asked.top)
             asyncio.get_running_loop().call_soon(self._work.expect, coming)  # once the state is on its way
+        going = self._ring.go_round(run.number, state, is_prompt=is_prompt)
         with _resumable():
-            back = await self._ring.go_round(run.number, state, is_prompt=is_prompt)
-        pick = Pick(run.number, back.state, generation.asked.sampler, self._goes_on(run))
+            if asked.held is None:
+                back, allowed = await going, None
+            else:
+                back, allowed = await asyncio.gather(going, generation.allowed())
+        pick = Pick(run.number, back.state, asked.sampler, self._goes_on(run), allowed, asked.top)
         picked, spent = await self._work.pick(pick)
         if not is_prompt:
             self._pace.ran_step(spent.compute_s)
         circuit = _circuit(state, back, [spent] if before is None else [before, spent], monotonic() - began)
-        self._took(run, [picked.token], circuit, is_prompt=is_prompt)
+        self._took(run, [picked.token], circuit, score=picked.score, is_prompt=is_prompt)
         return _Leaving(picked.state)
 
     async def _check(
@@ -295,11 +299,19 @@ class Engine:
         self._took(run, checked.tokens, replace(circuit, guesses=len(guesses), right=right))
         return _Leaving(None, may_guess=not checked.is_undecided)
 
-    def _took(self, run: "_Run", tokens: Sequence[int], circuit: Circuit, *, is_prompt: bool = False) -> None:
-        """A circuit has ended in these tokens."""
+    def _took(
+        self,
+        run: "_Run",
+        tokens: Sequence[int],
+        circuit: Circuit,
+        *,
+        score: TokenScore | None = None,
+        is_prompt: bool = False,
+    ) -> None:
+        """A circuit has ended in these tokens; `score`: of the only one."""
         ended = monotonic()
         run.guesser.saw(tokens)
-        taken = run.generation.take_all(tokens)
+        taken = run.generation.take_all(tokens, score)
         self._pulse.beat(taken)
         run.trace.token(circuit, ended, taken)
         if is_prompt:
@@ -357,7 +369,7 @@ class _Leaving:
 
 def _most_wanted(generation: Generation, limits: EngineLimits) -> int:
     """Guesses a step: as many as the request says, or the session."""
-    wanted = generation.asked.guesses
+    wanted = generation.asked.guesses if generation.takes_guesses else 0
     return limits.guesses if wanted is None else min(wanted, limits.guesses)
 
 

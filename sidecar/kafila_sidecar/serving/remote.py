@@ -107,7 +107,8 @@ def read_reply(message: bytes, peer: str) -> Told:
         raise from_code(answer.refusal.code, answer.refusal.sentence)
     if answer.HasField("interrupted"):
         raise Interrupted(line(answer.interrupted))
-    return Told(reply, answer.tokens, answer.beginning if answer.HasField("beginning") else None)
+    beginning = answer.beginning if answer.HasField("beginning") else None
+    return Told(reply, answer.tokens, answer.scores, beginning)
 
 
 async def read_request(stream: Stream, deadline_s: float = REQUEST_DEADLINE_S) -> tuple[Question, int]:
@@ -145,7 +146,8 @@ async def _send_answer(stream: Stream, asked: AbstractAsyncContextManager[Replie
 
 
 def _answer(told: Told) -> ring_pb2.Answer:
-    return ring_pb2.Answer(reply=told.reply.SerializeToString(), tokens=told.tokens, beginning=told.beginning)
+    reply = told.reply.SerializeToString()
+    return ring_pb2.Answer(reply=reply, tokens=told.tokens, scores=told.scores, beginning=told.beginning)
 
 
 def _refusal(error: Exception) -> ring_pb2.Refusal:

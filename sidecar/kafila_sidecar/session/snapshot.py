@@ -2,13 +2,17 @@
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from kafila_planner import Plan, Problem, plan_to_json
 from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.models.family import text_of
+from kafila_sidecar.runtime.answer.formats import speaks_in_channels, thinks, uses_tools
 from kafila_sidecar.runtime.text.options import resolve
+from kafila_sidecar.runtime.text.templates import find_templates
 from kafila_sidecar.session import sentences
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.coordination.edges import predicted_path
@@ -21,7 +25,10 @@ from kafila_sidecar.session.keeping.kept import KeptSession
 from kafila_sidecar.weights.checkpoint import Checkpoint
 
 SLEEPING = "sleeping"  # beside the states of a session that this machine takes part in
-PARSER = "kafila"  # the pair of renderer and parser that every text model can honour
+PARSER = "kafila"  # reads the frames of an answer, for every text model
+LEVELS = (
+    "harmony"  # the same for models that think at levels: stock takes `think: "low"` for a parser of this name only
+)
 
 
 def session_view(
@@ -133,9 +140,21 @@ def stub_model(channel: Channel, checkpoint: Checkpoint) -> pb.StubModel:
         embedding_length=int(text_of(config).get("hidden_size", 0)),
         parameter_count=checkpoint.parameters,
         quantization=checkpoint.quantization,
-        parser=PARSER,
+        parser=_parser(checkpoint.small_files),
         parameters=_parameters(checkpoint),
+        weight_bytes=checkpoint.weight_bytes,
+        insert=checkpoint.gap is not None,
     )
+
+
+@lru_cache(maxsize=64)
+def _parser(folder: Path) -> str:
+    """Which parser reads this checkpoint's answers, by which stock knows what the model can. Templates are read, and
+    not run."""
+    template = "".join(find_templates("the checkpoint", folder).values())
+    if speaks_in_channels(template):
+        return LEVELS
+    return PARSER + ("-tools" if uses_tools(template) else "") + ("-think" if thinks(template) else "")
 
 
 def _parameters(checkpoint: Checkpoint) -> dict[str, float]:

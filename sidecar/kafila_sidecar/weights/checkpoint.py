@@ -8,7 +8,8 @@ from typing import Any
 
 from kafila_sidecar.errors import Refused
 from kafila_sidecar.models.anatomy import Anatomy, Headers
-from kafila_sidecar.small_files import CONFIG, GENERATION_CONFIG, read_optional_json
+from kafila_sidecar.models.gaps import gap_tokens
+from kafila_sidecar.small_files import CONFIG, GENERATION_CONFIG, TOKENIZER_CONFIG, read_optional_json
 from kafila_sidecar.weights.fetching.fetch import PIECE_BYTES, Fetcher
 from kafila_sidecar.weights.fetching.landing import Members, Progress, Waiting, count
 from kafila_sidecar.weights.fetching.transfer import Patience
@@ -79,6 +80,8 @@ class Checkpoint:
         self.generation_config = read_optional_json(source.model, source.small_files, GENERATION_CONFIG)
         self.small_files: Path = source.small_files  # a folder that tokenizer loaders can read
         self.small_bytes = source.small_bytes
+        self.gap = gap_tokens(_added_tokens(source))  # of a model that fills in the middle
+        self.weight_bytes = sum(tensor.size_bytes for tensor in manifest.tensors.values())
         self.folder: Path = source.folder
         self.description = source.description  # of a folder, which no model host has
         self.is_local = source.is_local  # a folder of somebody else's on this disk, used in place
@@ -194,6 +197,13 @@ class Checkpoint:
         for path, held in files.items():
             check_file(path, (self.manifest.tensors[name] for name in held))
         return files
+
+
+def _added_tokens(source: Source) -> frozenset[str]:
+    """The tokens that the tokenizer's configuration adds to its vocabulary."""
+    added = read_optional_json(source.model, source.small_files, TOKENIZER_CONFIG).get("added_tokens_decoder")
+    entries = added.values() if isinstance(added, Mapping) else ()
+    return frozenset(str(entry.get("content")) for entry in entries if isinstance(entry, Mapping))
 
 
 async def open_checkpoint(

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from math import inf, nan
 from typing import Any
 
@@ -27,14 +28,34 @@ def test_seed_when_minus_one_or_none_then_left_to_chance(given: int | None, seed
     assert resolve({} if given is None else {"seed": given}, {}).seed == seed
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [{"temperature": -0.1}, {"temperature": nan}, {"top_p": inf}, {"repeat_penalty": 0.0}, {"min_p": 1.5}],
-    ids=str,
-)
-def test_options_when_out_of_range_then_refused(wrong: dict[str, Any]) -> None:
+@pytest.mark.parametrize("wrong", [{"temperature": nan}, {"top_p": inf}, {"repeat_penalty": inf}], ids=str)
+def test_options_when_they_are_no_numbers_then_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         resolve(wrong, {})
+
+
+@pytest.mark.parametrize(
+    ("given", "counts_as"),
+    [
+        ({"temperature": -1.0}, {"temperature": 0.0}),
+        ({"min_p": 2.0}, {"min_p": 1.0}),
+        ({"min_p": -1.0}, {"min_p": 0.0}),
+        ({"repeat_penalty": 0.0}, {"repeat_penalty": 1.0}),
+        ({"repeat_penalty": -3.0}, {"repeat_penalty": 1.0}),
+        ({"top_p": 0.0}, {"temperature": 0.0, "top_p": 0.0}),
+        ({"top_p": -2.0, "temperature": 1.0}, {"temperature": 0.0, "top_p": -2.0}),
+        ({"top_p": 7.0}, {"top_p": 7.0}),
+        ({"top_k": -5}, {"top_k": -5}),
+    ],
+    ids=str,
+)
+def test_options_when_out_of_range_then_as_stock_has_them(given: dict[str, Any], counts_as: dict[str, Any]) -> None:
+    assert resolve(given, {}) == replace(SamplingOptions(), **counts_as)
+
+
+@given(st.dictionaries(st.sampled_from(["temperature", "top_p", "min_p", "repeat_penalty"]), st.floats(-1e6, 1e6)))
+def test_options_whatever_finite_numbers_are_given_then_none_is_refused(given: dict[str, Any]) -> None:
+    resolve(given, {})
 
 
 @pytest.mark.parametrize(

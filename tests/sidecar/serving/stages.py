@@ -15,7 +15,9 @@ from kafila_sidecar.machine.measuring import Measuring
 from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream, StreamKind
+from kafila_sidecar.runtime.answer.calls import Call, read_calls
 from kafila_sidecar.runtime.mlx_thread import MlxThread
+from kafila_sidecar.runtime.text.prompt import ChatPrompt, parse_prompt
 from kafila_sidecar.runtime.text.tokenizer import Tokenizer
 from kafila_sidecar.runtime.text.vocabulary import Vocabulary, from_json, to_json
 from kafila_sidecar.serving.asking import AnswerPatience
@@ -48,6 +50,11 @@ class TextHere:
     async def ids(self, prompt: str, **fit: Any) -> Sequence[int]:
         await asyncio.sleep(0)
         return self._tokenizer.ids(prompt, **fit)
+
+    async def calls(self, text: str, *, reader: str, prompt: str) -> Sequence[Call]:
+        await asyncio.sleep(0)
+        asked = parse_prompt(prompt)
+        return read_calls(text, reader=reader, tools=asked.tools if isinstance(asked, ChatPrompt) else ())
 
     def kill(self) -> None: ...
     async def close(self) -> None: ...

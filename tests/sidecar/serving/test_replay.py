@@ -118,6 +118,32 @@ async def test_answer_when_members_are_lost_then_it_is_the_uninterrupted_one(
     await session.made.until_free(members=session.alive)
 
 
+FORMAT = json.dumps({"type": "array", "items": {"enum": ["x", "yz", 7]}, "minItems": 9})
+
+
+@pytest.mark.parametrize("moment", [1, 4, 9, 15])
+async def test_answer_held_to_a_format_with_log_probabilities_when_the_head_is_lost_then_both_go_on(
+    session: LosingParty, moment: int
+) -> None:
+    """A stop string that never comes whole holds text back, and what belongs to it."""
+    request = ask(PROMPT, num_predict=24, stop=['"x","yz","x","yz"'], **SEEDED)
+    request.format, request.logprobs, request.top_logprobs = FORMAT, True, 3
+    whole = [reply async for reply in session.made[ASKER].stage.generate(request)]
+    told, replies = list[pb.GenerateReply](), session.made[ASKER].stage.generate(request)
+    async for reply in replies:
+        told.append(reply)
+        if len(told) == moment:
+            await session.lose("head")
+    assert "".join(one.text for one in told) == "".join(one.text for one in whole)
+    assert spelt(told) == spelt(whole)
+    assert all(one.logprob <= 0 and len(one.top) == 3 for reply in told for one in reply.logprobs)
+
+
+def spelt(told: Sequence[pb.GenerateReply]) -> list[bytes]:
+    """What the log probabilities are of."""
+    return [one.token for reply in told for one in reply.logprobs]
+
+
 @pytest.mark.parametrize("moment", range(0, 14))
 async def test_answer_when_the_head_is_lost_at_each_moment_then_the_same(session: LosingParty, moment: int) -> None:
     request = ask(PROMPT, num_predict=12, **SEEDED)

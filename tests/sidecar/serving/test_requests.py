@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -84,6 +85,18 @@ async def test_generation_when_tokens_come_then_text_and_reason_are_those_of_the
     asked: PreparedRequest, wanted: tuple[str, str, int]
 ) -> None:
     assert await answered(asked, [1, 2, 3, 4, END, 5]) == wanted
+
+
+@pytest.mark.parametrize(("asked_for", "told"), [(True, [*PROMPT, 1, 2]), (False, [])])
+async def test_generation_when_its_ids_are_asked_for_then_the_last_reply_has_them_without_the_end(
+    asked_for: bool, told: list[int]
+) -> None:
+    generation = Generation(1, replace(prepared(), request=pb.GenerateRequest(tells_context=asked_for)))
+    for token in (1, 2, END):
+        generation.take(token)
+    last = pb.GenerateReply()
+    generation.finish(last)
+    assert list(last.context) == told
 
 
 async def test_replies_when_the_answer_fails_then_what_was_said_before_comes_first() -> None:

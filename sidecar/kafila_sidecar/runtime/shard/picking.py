@@ -9,20 +9,36 @@ from kafila_sidecar.runtime.text.sample import Sampler
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """state: after the last block. goes_on: the token is followed by another one, unless it ends the answer."""
+    """state: after the last block. goes_on: the token is followed by another one, unless it ends the answer.
+
+    allowed: a bit for each id that may be picked, the lowest first; None: all of them. top: how many of the likeliest
+    tokens are to be told with the picked one's log probability; None: neither.
+    """
 
     sequence: int
     state: HiddenState
     sampler: Sampler
     goes_on: bool
+    allowed: bytes | None = None
+    top: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenScore:
+    """A picked token's log probability, and ids and log probabilities of the likeliest ones, the likeliest first: of
+    the model's own distribution, before all that picking goes by, as stock Ollama reports it."""
+
+    logprob: float
+    top: Sequence[tuple[int, float]] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """A token, and its own state after the head's blocks where the answer goes on."""
+    """A token, and its own state after the head's blocks where the answer goes on; its score where that is wanted."""
 
     token: int
     state: HiddenState | None
+    score: TokenScore | None = None
 
 
 @dataclass(frozen=True, slots=True)

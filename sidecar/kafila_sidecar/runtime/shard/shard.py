@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kafila_sidecar.runtime.shard.carried import Carried, Packing
     from kafila_sidecar.runtime.shard.kv import SequenceCache, Sequences
     from kafila_sidecar.runtime.shard.partial import PartialModel
+    from kafila_sidecar.runtime.shard.scores import Scores
 
 LARGE_CHUNK_TOKENS = 32  # from here on a chunk's temporaries are worth giving back at once
 
@@ -260,7 +261,9 @@ class Shard:
         from kafila_sidecar.runtime.shard.arrays import parted_rows, raw_of, unpack
 
         graph = self._picking_ahead(rows) or self._picking(rows, [self._last.parted(unpack(row.state)) for row in rows])
-        mx.eval(graph.is_choice, *graph.tokens, *graph.left)
+        mx.eval(
+            graph.is_choice, *graph.tokens, *graph.left, *(part for one in graph.scores if one for part in one.arrays)
+        )
         going = [at for at, row in enumerate(rows) if row.goes_on]
         states: list[HiddenState] = []
         for raw in graph.left:
@@ -279,7 +282,9 @@ class Shard:
             row.sampler.take(token)
             state = after.get(at)
             made = None if state is None else _or_not_finite(partial(self._checked, state))
-            picked.append(made if isinstance(made, NotFinite) else Picked(token, made))
+            score = graph.scores[at]
+            told = score.told() if score else None
+            picked.append(made if isinstance(made, NotFinite) else Picked(token, made, told))
         return picked
 
     def build_step(self, sequence: int, like: HiddenState) -> None:
@@ -389,19 +394,24 @@ class Shard:
 
         from kafila_sidecar.runtime.shard.arrays import as_raw, dtype_name
         from kafila_sidecar.runtime.shard.rows import joined_slots
+        from kafila_sidecar.runtime.shard.scores import Scores
 
         for row in rows:
             self._sequences.check(row.sequence)
         logits = self._logits(states)
-        tokens = [row.sampler.choose(logits[at]) for at, row in enumerate(rows)]
+        tokens = [row.sampler.choose(logits[at], allowed=row.allowed) for at, row in enumerate(rows)]
+        scores = [
+            None if row.top is None else Scores(row.sampler.of_tokens(logits[at]), tokens[at], row.top)
+            for at, row in enumerate(rows)
+        ]
         is_choice = mx.isfinite(mx.max(logits, axis=-1)) & ~mx.any(mx.isnan(logits), axis=-1)
         going = [at for at, row in enumerate(rows) if row.goes_on]
         if not going:
-            return Picking(logits, tokens, is_choice)
+            return Picking(logits, tokens, scores, is_choice)
         caches = [self._sequences.next(rows[at].sequence) for at in going]
         ids = mx.stack([tokens[at] for at in going])[:, None].astype(mx.int32)
         hidden = self._exit.joined(self._passage.of_tokens(ids, joined_slots(caches)))
-        return Picking(logits, tokens, is_choice, caches, [as_raw(hidden)], dtype_name(hidden))
+        return Picking(logits, tokens, scores, is_choice, caches, [as_raw(hidden)], dtype_name(hidden))
 
     def _picking_ahead(self, rows: Sequence[Pick]) -> "Picking | None":
         if len(rows) > 1:
@@ -466,11 +476,13 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Picking:
-    """What `Shard.pick` is about to evaluate: of all rows their scores [B, V], tokens, and whether they have a choice
-    [B]; of the rows that go on their caches and, as the only one of `left`, their states as they lie in a payload."""
+    """What `Shard.pick` is about to evaluate: of all rows logits [B, V], tokens, scores where they are wanted, and
+    whether they have a choice [B]; of the rows that go on their caches and, as the only one of `left`, their states as
+    they lie in a payload."""
 
     logits: "mx.array"
     tokens: "Sequence[mx.array]"
+    scores: "Sequence[Scores | None]"
     is_choice: "mx.array"
     caches: "Sequence[SequenceCache]" = ()
     left: "Sequence[mx.array]" = ()
@@ -484,7 +496,7 @@ def _like(state: HiddenState) -> object:
 
 def _asks(row: Pick) -> object:
     """What tells apart for which picks one is built."""
-    return row.sampler, row.goes_on, row.state.dtype, row.state.tokens
+    return row.sampler, row.goes_on, row.allowed, row.top, row.state.dtype, row.state.tokens
 
 
 def _or_not_finite(make: Callable[[], HiddenState]) -> HiddenState | NotFinite:

@@ -82,9 +82,9 @@ class ByteRuns:
         self._run = bytearray()
 
     def feed(self, text: str) -> list[str]:
-        byte = _BYTE.fullmatch(text)
+        byte = _byte_in(text)
         if byte is not None:
-            self._run.append(int(byte[1], 16))
+            self._run.append(byte)
             return []
         return [*self._over(), text]
 
@@ -180,6 +180,20 @@ class Decoding:
         """As `of`, by what `described` says. Raises: Refused for a decoder that is not known."""
         return cls(token, tuple(_makers(steps)))
 
+    def bytes_of(self, number: int) -> bytes:
+        """What a token stands for within a text, which may be a part of a character; b"" where there is no token."""
+        text = self.token(number)
+        if text is None:
+            return b""
+        for make in self.makers:
+            step = make(False)
+            if isinstance(step, CharacterBytes):
+                return _bytes_of(text)
+            if isinstance(step, ByteRuns) and (byte := _byte_in(text)) is not None:
+                return bytes([byte])
+            text = "".join([*step.feed(text), *step.finish()])
+        return text.encode()
+
     def stream(self, *, at_start: bool) -> TextStream:
         """A new answer's text. One that does not begin here keeps the space that its first token may begin with."""
         return TextStream(self.token, [make(at_start) for make in self.makers])
@@ -264,6 +278,12 @@ def _through(steps: list[DecodeStep], texts: list[str]) -> list[str]:
     for step in steps:
         texts = [made for text in texts for made in step.feed(text)]
     return texts
+
+
+def _byte_in(token: str) -> int | None:
+    """Which byte a token like <0xE6> stands for."""
+    byte = _BYTE.fullmatch(token)
+    return None if byte is None else int(byte[1], 16)
 
 
 def _unfinished(data: bytes | bytearray) -> bytes:

@@ -95,13 +95,32 @@ def resolve(given: Mapping[str, Any], generation_config: Mapping[str, Any]) -> S
 
     given: the request's options that are set, by Ollama's names; names that don't concern sampling are passed over.
 
-    Raises: InvalidInput for a value out of range.
+    What is out of range counts as stock has it: a temperature below 0 as 0, min_p as the nearest of 0 and 1; top_p 0 or
+    less leaves the most likely token only. A repeat penalty that is none penalises nothing.
+
+    Raises: InvalidInput for a value that is no number.
     """
     known = {field.name for field in fields(SamplingOptions)}
-    chosen = {**checkpoint_defaults(generation_config), **{key: value for key, value in given.items() if key in known}}
+    asked = {key: value for key, value in given.items() if key in known}
+    chosen = {**checkpoint_defaults(generation_config), **_within_range(asked)}
     for name in ("top_k", "repeat_last_n"):
         if name in chosen:
             chosen[name] = int(chosen[name])
     seed = chosen.get("seed")
     chosen["seed"] = None if seed is None or seed == -1 else int(seed)
     return replace(SamplingOptions(), **chosen)
+
+
+def _within_range(given: Mapping[str, Any]) -> dict[str, Any]:
+    made = dict(given)
+    if made.get("temperature", 0.0) < 0:
+        made["temperature"] = 0.0
+    if made.get("min_p", 0.0) < 0:
+        made["min_p"] = 0.0
+    if made.get("min_p", 0.0) > 1:
+        made["min_p"] = 1.0
+    if made.get("repeat_penalty", 1.0) <= 0:
+        made["repeat_penalty"] = 1.0
+    if made.get("top_p", 1.0) <= 0:
+        made["temperature"] = 0.0
+    return made

@@ -21,6 +21,11 @@ class PlainPrompt:
 
     text: str
 
+    @property
+    def last_text(self) -> str:
+        """All of it."""
+        return self.text
+
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
@@ -29,6 +34,11 @@ class ChatPrompt:
     messages: Sequence[dict[str, Any]]
     tools: Sequence[dict[str, Any]]
     think: bool | str | None
+
+    @property
+    def last_text(self) -> str:
+        """What the last message says."""
+        return str(self.messages[-1].get("content", "")) if self.messages else ""
 
 
 def is_chat(raw: str) -> bool:

@@ -26,6 +26,10 @@ class OwnText(str):
         """Whether all characters in [start, end) are the template's own."""
         return any(first <= start and end <= last for first, last in self.spans)
 
+    def owns_any(self, start: int, end: int) -> bool:
+        """Whether any character in [start, end) is the template's own."""
+        return any(first < end and start < last for first, last in self.spans)
+
     def __str__(self) -> str:
         return self  # so that str(), which templates go through, keeps the spans
 

@@ -47,9 +47,10 @@ class Sampler:
         self.take(token)
         return token
 
-    def choose(self, logits: "mx.array", after: Sequence[int] = ()) -> "mx.array":
+    def choose(self, logits: "mx.array", after: Sequence[int] = (), allowed: bytes | None = None) -> "mx.array":
         """The next token after logits [V] as an array of one id, lazy; `take` has to follow before the next one. after:
-        tokens that are taken for picked already, and may turn out not to be.
+        tokens that are taken for picked already, and may turn out not to be. allowed: a bit for each id, the lowest
+        first; None: all.
 
         The most likely one is mlx-lm's: of log-probabilities in the logits' own element type, in which 16 bits make
         some of them equal that were not, and the first of equals counts.
@@ -58,14 +59,14 @@ class Sampler:
 
         logits = self._penalised(logits, after)
         if not self.is_greedy:
-            return self._draw(self._of_tokens(logits), self._picked + len(after))
-        return mx.argmax(self._of_tokens(logits - mx.logsumexp(logits, keepdims=True)))
+            return self._draw(_only(self.of_tokens(logits), allowed), self._picked + len(after))
+        return mx.argmax(_only(self.of_tokens(logits - mx.logsumexp(logits, keepdims=True)), allowed))
 
     def lead(self, logits: "mx.array", after: Sequence[int] = ()) -> "mx.array":
         """By how much the most likely token leads, lazy; `after` as in `choose`."""
         import mlx.core as mx
 
-        best = mx.topk(self._of_tokens(self._penalised(logits, after)).astype(mx.float32), 2)
+        best = mx.topk(self.of_tokens(self._penalised(logits, after)).astype(mx.float32), 2)
         return mx.max(best) - mx.min(best)
 
     @property
@@ -78,7 +79,7 @@ class Sampler:
         self._seen.append(token)
         self._picked += 1
 
-    def _of_tokens(self, logits: "mx.array") -> "mx.array":
+    def of_tokens(self, logits: "mx.array") -> "mx.array":
         """Logits [V] as far as they are those of tokens; gaps among them are -inf."""
         import mlx.core as mx
 
@@ -133,3 +134,14 @@ class Sampler:
         key = mx.random.key((self.seed + _STRIDE * (picked + 1)) % (1 << 64))
         choice = mx.random.categorical(scores[0], key=key)
         return choice if ids is None else ids[choice]
+
+
+def _only(scores: "mx.array", allowed: bytes | None) -> "mx.array":
+    """Scores [V] with -inf where `allowed` has no bit."""
+    import mlx.core as mx
+    import numpy as np
+
+    if allowed is None:
+        return scores
+    bits = np.unpackbits(np.frombuffer(allowed, np.uint8), count=scores.size, bitorder="little")
+    return mx.where(mx.array(bits.astype(np.bool_)), scores, mx.array(-mx.inf, scores.dtype))

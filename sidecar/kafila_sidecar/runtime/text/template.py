@@ -50,20 +50,36 @@ class ChatTemplate:
         tools: Sequence[Any] = (),
         special_tokens: Mapping[str, str] | None = None,
         settings: Mapping[str, Any] | None = None,
+        *,
+        begun: str = "",
     ) -> OwnText:
-        """The conversation's text, up to where the answer begins.
+        """The conversation's text, up to where the answer begins, or goes on where it has `begun`: with the content of
+        the last message.
 
-        Raises: InvalidInput when the template refuses it, or fails.
+        Raises: InvalidInput when the template refuses it, or fails, or changes what the last message says.
         """
         variables = {name: own(token) for name, token in (special_tokens or {}).items()} | dict(settings or {})
         given = [_for_templates(message) for message in messages]
         try:
             text = self._template.render(
-                **variables, messages=given, tools=list(tools) or None, documents=None, add_generation_prompt=True
+                **variables, messages=given, tools=list(tools) or None, documents=None, add_generation_prompt=not begun
             )
         except _FAILURES as error:
             raise InvalidInput(f"the model's chat template doesn't take this conversation: {error}") from error
-        return text if isinstance(text, OwnText) else OwnText(text)
+        whole = text if isinstance(text, OwnText) else OwnText(text)
+        return _up_to(whole, begun) if begun else whole
+
+
+def _up_to(text: OwnText, said: str) -> OwnText:
+    """The rendering as far as its last message is written, of which templates may strip the blanks around it. What the
+    template itself wrote behind that is no part of it, even if it reads the same."""
+    for piece in (said, said.rstrip(), said.strip()):
+        at = text.rfind(piece)
+        while at >= 0 and text.owns_any(at, at + len(piece)):
+            at = text.rfind(piece, 0, at + len(piece) - 1)
+        if at >= 0 and piece:
+            return text[: at + len(piece)]
+    raise InvalidInput("the model's chat template changes what an answer begins with: end with what a user says")
 
 
 class _Environment(ImmutableSandboxedEnvironment):

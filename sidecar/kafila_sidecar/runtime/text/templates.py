@@ -105,13 +105,20 @@ class Templates:
         )
 
     def render(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any], settings: Mapping[str, Any]
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Any],
+        settings: Mapping[str, Any],
+        *,
+        begun: bool = False,
     ) -> OwnText:
-        """Raises: InvalidInput when the template refuses the conversation."""
+        """`begun`: the last message is how the answer begins. Raises: InvalidInput when the template refuses the
+        conversation."""
+        beginning = str(messages[-1].get("content", "")) if begun else ""
         if self.takes_parts:
             messages = [{**message, "content": _parts(message.get("content", ""))} for message in messages]
         template = self.tool_use if tools else self.default
-        return template.render(messages, tools, self.special_tokens, settings)
+        return template.render(messages, tools, self.special_tokens, settings, begun=beginning)
 
     def trials(self, settings: Mapping[str, Any]) -> Iterator[OwnText]:
         """Renderings of harmless conversations of each sort that it takes."""

@@ -1,19 +1,26 @@
 """From a request to token ids, a sampler and limits: everything that may be refused, before anything is computed."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from time import monotonic
 from typing import Protocol
 
 from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import InvalidInput
+from kafila_sidecar.runtime.answer.calls import Call
+from kafila_sidecar.runtime.answer.reading import AnswerReader, PlainReader
+from kafila_sidecar.runtime.constraint.constraints import Constraints
+from kafila_sidecar.runtime.constraint.held import HeldAnswer
+from kafila_sidecar.runtime.text.conversation import TOO_LONG, fit_tokens
 from kafila_sidecar.runtime.text.decoding import TextStream
 from kafila_sidecar.runtime.text.options import resolve
 from kafila_sidecar.runtime.text.prompt import is_chat
 from kafila_sidecar.runtime.text.sample import Sampler
 from kafila_sidecar.runtime.text.stop import StopStrings
 from kafila_sidecar.runtime.text.vocabulary import Vocabulary
+from kafila_sidecar.serving.intake.answers import ReadCalls, no_calls
 from kafila_sidecar.serving.intake.limits import (
     AnswerLimits,
     check_replay,
@@ -29,10 +36,14 @@ DEFAULT_KEEP_TOKENS = 4  # Ollama's num_keep
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
-    """A request that may be answered. What the sampler, the text and the stop strings have seen is kept in them.
+    """A request that may be answered. What the sampler, the text, the stop strings and the rest have seen is kept in
+    them.
 
     request: as it was asked. prompt: its ids. ends: the ids that end an answer. began: seconds on the head's clock.
     guesses: the most that a step may have, where the request says.
+    reader: tells thoughts, content and calls apart. read_calls: reads those. held: the format that the answer is held
+    to, if any. top: how many of the likeliest tokens are told with each token's log probability; None: neither. spell:
+    a token's own text.
     """
 
     request: pb.GenerateRequest
@@ -45,6 +56,11 @@ class PreparedRequest:
     ends: frozenset[int]
     began: float
     guesses: int | None = None
+    reader: AnswerReader = field(default_factory=PlainReader)
+    read_calls: ReadCalls = no_calls
+    held: HeldAnswer | None = None
+    top: int | None = None
+    spell: Callable[[int], bytes] = bytes
 
 
 class SessionText(Protocol):
@@ -52,8 +68,18 @@ class SessionText(Protocol):
 
     async def vocabulary(self) -> Vocabulary: ...
     async def ids(
-        self, prompt: str, *, limit: int, keep: int, truncate: bool, cut_to: int | None = None
+        self,
+        prompt: str,
+        *,
+        limit: int,
+        keep: int,
+        truncate: bool,
+        cut_to: int | None = None,
+        plain: bool = False,
+        suffix: str = "",
+        begun: bool = False,
     ) -> Sequence[int]: ...
+    async def calls(self, text: str, *, reader: str, prompt: str) -> Sequence[Call]: ...
     def kill(self) -> None: ...
     async def close(self) -> None: ...
 
@@ -65,12 +91,13 @@ class Intake:
         self._text = text
         self._vocabulary = vocabulary
         self._context_tokens = context_tokens
+        self._constraints = Constraints(vocabulary)
 
     async def prepare(self, request: pb.GenerateRequest, replay: ring_pb2.Replay) -> PreparedRequest:
         """The request, ready to be answered; with the prompt's ids and the seed of `replay`, if it has begun before.
 
         Raises:
-            InvalidInput: options, prompt or replay make no sense, or the prompt is too long and may not be cut.
+            InvalidInput: options, prompt, format or replay make no sense, or the prompt is too long and may not be cut.
             Refused: the checkpoint's template or tokenizer does not come to an end with this prompt.
             TimedOut: other prompts took too long before.
         """
@@ -82,27 +109,50 @@ class Intake:
         stops = StopStrings(request.options.stop)
         if replay != NOTHING_TOLD:
             check_replay(replay, limits, vocabulary.size)
+        held = await self._held(request)
+        if replay != NOTHING_TOLD:
             tokens: Sequence[int] = list(replay.beginning.prompt)
             options = replace(options, seed=replay.beginning.seed)
         else:
             tokens = await self._encode(request, limits)
-        framed = is_chat(request.prompt)
+        framed = _is_framed(request)
         return PreparedRequest(
             request=request,
             prompt=tokens,
             limits=limits,
             sampler=Sampler(options, tokens, vocabulary.size, vocabulary.gaps),
-            text=vocabulary.stream(after_raw_prompt=not framed),
+            text=vocabulary.stream(after_raw_prompt=not framed or bool(request.suffix) or request.begun),
             stops=stops,
             framer=Framer(framed=framed),
             ends=vocabulary.eos_ids,
             began=began,
             guesses=request.options.guesses if request.options.HasField("guesses") else None,
+            reader=vocabulary.reader(tokens, is_chat=framed and not request.suffix, tools=self._reads_calls(request)),
+            read_calls=partial(self._text.calls, reader=vocabulary.answers.reads_calls_by, prompt=request.prompt),
+            held=held,
+            top=request.top_logprobs if request.logprobs else None,
+            spell=vocabulary.bytes_of,
         )
 
     def close(self) -> None:
         """No more requests."""
         self._text.kill()
+
+    def _reads_calls(self, request: pb.GenerateRequest) -> bool:
+        """Calls that begin like any JSON can't be told from an answer that has to be JSON."""
+        call = self._vocabulary.answers.call
+        return request.tools and not (request.format and call is not None and not call.start)
+
+    async def _held(self, request: pb.GenerateRequest) -> HeldAnswer | None:
+        if not request.format:
+            return None
+        answers, framed = self._vocabulary.answers, _is_framed(request) and not request.suffix
+        constraint = await self._constraints.make(
+            request.format, strict=request.strict, after_thought=framed and answers.thinks
+        )
+        calls = answers.call.first if framed and request.tools and answers.call is not None else None
+        opens = answers.opens if framed else None
+        return HeldAnswer(constraint, opens=opens, calls=calls, ends=self._vocabulary.eos_ids)
 
     async def _encode(self, request: pb.GenerateRequest, limits: AnswerLimits) -> Sequence[int]:
         """The prompt's ids, at least one, with room for at least one token of answer. One that has to be cut leaves a
@@ -116,7 +166,33 @@ class Intake:
             keep=keep,
             truncate=request.truncate,
             cut_to=limits.context_tokens - room,
+            plain=request.plain,
+            suffix=request.suffix,
+            begun=request.begun,
         )
         if not tokens:
             raise InvalidInput("the prompt is empty: there is nothing to answer")
-        return tokens
+        if not request.context:
+            return tokens
+        return self._after(
+            request, tokens, limit=limits.context_tokens - 1, keep=keep, cut_to=limits.context_tokens - room
+        )
+
+    def _after(
+        self, request: pb.GenerateRequest, tokens: Sequence[int], *, limit: int, keep: int, cut_to: int
+    ) -> Sequence[int]:
+        """The prompt's ids behind those of the conversation before, which begin the text."""
+        before, vocabulary = request.context, self._vocabulary
+        if not all(0 <= token < vocabulary.size for token in before):
+            raise InvalidInput("the context holds a number that is no token of this session's model: leave it out")
+        joined = [*before, *(tokens[1:] if tokens[0] == vocabulary.first else tokens)]
+        if len(joined) <= limit:
+            return joined
+        if not request.truncate:
+            raise InvalidInput(TOO_LONG)
+        return fit_tokens(joined, limit=cut_to, keep=keep)
+
+
+def _is_framed(request: pb.GenerateRequest) -> bool:
+    """Whether the prompt is a conversation in an envelope, whose answer comes in frames."""
+    return not request.plain and is_chat(request.prompt)

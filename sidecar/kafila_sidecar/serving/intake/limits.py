@@ -9,6 +9,7 @@ from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.session.terms import SMALLEST_CONTEXT_TOKENS
 
+MOST_TOP = 20  # likeliest tokens beside each one, as in Ollama
 MOST_REQUEST_BYTES = 16 << 20  # a prompt with all that comes with it; a million tokens of English have some 5 MB
 
 
@@ -31,15 +32,10 @@ class AnswerLimits:
 
 
 def limits_of(options: pb.Options, session_context_tokens: int) -> AnswerLimits:
-    """The request's own limits, never above the session's. As in Ollama, num_predict limits when it is above 0.
-
-    Raises:
-        InvalidInput: num_ctx makes no sense.
-    """
+    """The request's own limits, never above the session's. As in Ollama, num_predict limits when it is above 0, and
+    a num_ctx that is too small, or none, counts as the smallest; 0 is not set."""
     context = session_context_tokens
     if options.HasField("num_ctx") and options.num_ctx != 0:
-        if options.num_ctx < 1:
-            raise InvalidInput(f"the option num_ctx is {options.num_ctx}: it must be 1 or more")
         context = min(context, max(options.num_ctx, SMALLEST_CONTEXT_TOKENS))
     return AnswerLimits(context, options.num_predict if options.num_predict > 0 else None)
 
@@ -50,10 +46,8 @@ def refuse_unsupported(request: pb.GenerateRequest) -> None:
         raise InvalidInput(too_large(size_bytes))
     if request.images:
         raise InvalidInput("this session's model reads no images: send text only")
-    if request.format:
-        raise InvalidInput("sessions don't constrain answers to a format: leave `format` out")
-    if request.logprobs:
-        raise InvalidInput("sessions don't report log probabilities: leave `logprobs` out")
+    if request.top_logprobs > MOST_TOP:
+        raise InvalidInput(f"top_logprobs must be between 0 and {MOST_TOP}")
 
 
 def check_replay(replay: ring_pb2.Replay, limits: AnswerLimits, vocabulary_size: int) -> None:
@@ -65,6 +59,11 @@ def check_replay(replay: ring_pb2.Replay, limits: AnswerLimits, vocabulary_size:
         raise InvalidInput(f"an answer of {len(ids)} tokens with its prompt, in a context of {limits.context_tokens}")
     if not all(0.0 <= seconds < math.inf for seconds in (replay.prompt_s, replay.output_s)):
         raise InvalidInput("an answer so far took a time that is none")
+    scores = replay.scores
+    if len(scores) > len(replay.answer) or any(len(one.top) != len(one.top_logprobs) for one in scores):
+        raise InvalidInput(
+            f"an answer of {len(replay.answer)} tokens so far, with log probabilities that are not theirs"
+        )
     if max(ids) >= vocabulary_size:
         raise InvalidInput(f"token {max(ids)} in an answer so far, of a model that has {vocabulary_size}")
 

@@ -14,10 +14,11 @@ ID_BYTES = 16
 @dataclass(frozen=True, slots=True)
 class Told:
     """What a head tells of an answer at a time. The reply's text is what became certain with `tokens`, so whoever has
-    the ids knows how much of the text was told."""
+    the ids knows how much of the text was told; log probabilities may be told later than the ids they belong to."""
 
     reply: pb.GenerateReply
     tokens: Sequence[int] = ()
+    scores: Sequence[ring_pb2.Score] = ()  # of these tokens, where log probabilities are asked for
     beginning: ring_pb2.Beginning | None = None  # with the first of each run
 
 
@@ -58,6 +59,8 @@ class Question:
         if told.tokens:
             self._count_time(now)
             replay.answer.extend(told.tokens)
+        replay.scores.extend(told.scores)
+        del replay.scores[: len(told.reply.logprobs)]
 
     def interrupted(self) -> None:
         """The run is over and the answer is not."""

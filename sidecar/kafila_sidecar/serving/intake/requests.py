@@ -9,35 +9,15 @@ from itertools import count
 from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import Exhausted
+from kafila_sidecar.runtime.answer.pieces import Piece
+from kafila_sidecar.runtime.shard.picking import TokenScore
+from kafila_sidecar.serving.intake.answers import AnswerQueue, Speech
 from kafila_sidecar.serving.intake.intake import Intake, PreparedRequest
 from kafila_sidecar.serving.intake.question import Question, Told
+from kafila_sidecar.serving.intake.scoring import ScoreLine, arrived, on_the_way
 
 TOKENS_AT_ONCE = 64  # of an answer that goes on: each may cost as many steps as there are stop strings
 MOST_REQUESTS = 1024  # running, waiting, and answered but not read to the end yet
-
-
-class AnswerQueue:
-    """One answer on its way from the engine, which never waits for a slow caller, to the caller.
-
-    It never holds more replies than the context has tokens.
-    """
-
-    def __init__(self) -> None:
-        self._replies: asyncio.Queue[Told | Exception] = asyncio.Queue()
-
-    def put(self, told: Told) -> None:
-        self._replies.put_nowait(told)
-
-    def fail(self, error: Exception) -> None:
-        """Nothing more comes, and why."""
-        self._replies.put_nowait(error)
-
-    async def next(self) -> Told:
-        """See `Replies`."""
-        reply = await self._replies.get()
-        if isinstance(reply, Exception):
-            raise reply
-        return reply
 
 
 @dataclass(slots=True)
@@ -52,9 +32,17 @@ class Generation:
     asked: PreparedRequest
     key: tuple[str, bytes] = ("", b"")  # of the question
     answer: list[int] = field(default_factory=list)
-    replies: AnswerQueue = field(default_factory=AnswerQueue)
+    replies: AnswerQueue = field(init=False)
     is_over: bool = False  # no further token is wanted
     _untold: list[int] = field(default_factory=list)  # tokens that made no text certain yet
+    _unsent: list[TokenScore] = field(default_factory=list)  # theirs
+    _scores: ScoreLine = field(init=False)
+    _decoded: int = 0  # characters, and those of them that stop strings let through
+    _shown: int = 0
+
+    def __post_init__(self) -> None:
+        self.replies = AnswerQueue(Speech(self.asked.framer, self.asked.read_calls))
+        self._scores = ScoreLine(self.asked.spell)
 
     @property
     def tokens(self) -> Sequence[int]:
@@ -77,62 +65,100 @@ class Generation:
         """Of prompt and answer so far, in tokens."""
         return len(self.asked.prompt) + len(self.answer)
 
-    async def replay(self, answer: Sequence[int]) -> None:
-        """Takes in what was told before: sampler, text and stop strings are then as if it had been picked here. Others
-        have their turns meanwhile."""
-        for at, token in enumerate(answer, 1):
-            if at % TOKENS_AT_ONCE == 0:
+    @property
+    def takes_guesses(self) -> bool:
+        """Whether several tokens may be picked at once: what a format allows is known for the next one only, and so are
+        log probabilities."""
+        return self.asked.held is None and self.asked.top is None
+
+    async def allowed(self) -> bytes | None:
+        """A bit for each id that the answer's format allows next; None: all. To be asked once for each token, while the
+        ring computes.
+
+        Raises: InvalidInput when finding out takes more than it may.
+        """
+        held = self.asked.held
+        return None if held is None else await held.allowed(self.asked.reader.standing)
+
+    async def replay(self, answer: Sequence[int], scores: Sequence[TokenScore] = ()) -> None:
+        """Takes in what was told before: sampler, text, format and stop strings are then as if it had been picked here.
+        Others have their turns meanwhile. `scores`: of the last tokens, which were not told with them."""
+        ended = bool(answer) and answer[-1] in self.asked.ends
+        scored = len(answer) - ended - len(scores)
+        for at, token in enumerate(answer):
+            if at % TOKENS_AT_ONCE == TOKENS_AT_ONCE - 1:
                 await asyncio.sleep(0)
             self.asked.sampler.take(token)
-            self._framed(self._text_of(token))
+            self._pieces_of(token, scores[at - scored] if scored <= at < scored + len(scores) else None)
 
     def begin(self) -> None:
         """Tells what the run begins with."""
         beginning = ring_pb2.Beginning(prompt=self.asked.prompt, seed=self.asked.sampler.seed)
         self.replies.put(Told(pb.GenerateReply(), beginning=beginning))
 
-    def take(self, token: int) -> bool:
-        """Adds a token, and tells the caller its text as far as that is certain. Whether another one is wanted."""
-        text = self._framed(self._text_of(token))
+    def take(self, token: int, score: TokenScore | None = None) -> bool:
+        """Adds a token, and tells the caller its text as far as that is certain. Whether another one is wanted.
+
+        Raises: InvalidInput for a token that the answer's format does not allow.
+        """
+        pieces = self._pieces_of(token, score)
         self._untold.append(token)
-        if text:
-            self._tell(pb.GenerateReply(text=text))
+        if score is not None and token not in self.asked.ends:
+            self._unsent.append(score)
+        if pieces:
+            self._tell(pb.GenerateReply(logprobs=self._scores.due(self._shown)), pieces)
         return not self.is_over
 
-    def take_all(self, tokens: Sequence[int]) -> int:
-        """Adds tokens one after another, as long as another one is wanted; how many those were."""
+    def take_all(self, tokens: Sequence[int], score: TokenScore | None = None) -> int:
+        """Adds tokens one after another, as long as another one is wanted; how many those were. `score`: of the only
+        one.
+
+        Raises: InvalidInput as `take`.
+        """
         for taken, token in enumerate(tokens, 1):
-            if not self.take(token):
+            if not self.take(token, score):
                 return taken
         return len(tokens)
 
     def finish(self, done: pb.GenerateReply) -> str:
         """Tells what was held back, with `done`, which gets the reason too; "stop" or "length"."""
         asked = self.asked
-        done.text = self._framed(asked.stops.feed(asked.text.finish()) + asked.stops.finish())
-        is_stopped = self.answer[-1] in asked.ends or asked.stops.stopped
+        last = asked.stops.feed(asked.text.finish()) + asked.stops.finish()
+        self._shown += len(last)
+        done.logprobs.extend(self._scores.due(self._shown) if asked.stops.stopped else self._scores.rest())
+        is_whole = asked.held is not None and asked.held.is_over
+        is_stopped = self.answer[-1] in asked.ends or asked.stops.stopped or is_whole
+        if asked.request.tells_context:
+            done.context.extend(asked.prompt)
+            done.context.extend(token for token in self.answer if token not in asked.ends)
         done.done, done.done_reason = True, pb.DONE_REASON_STOP if is_stopped else pb.DONE_REASON_LENGTH
-        self._tell(done)
+        self._tell(done, [*asked.reader.feed(last), *asked.reader.finish()])
         return "stop" if is_stopped else "length"
 
-    def _text_of(self, token: int) -> str:
-        """The text that is certain with one more token."""
+    def _pieces_of(self, token: int, score: TokenScore | None) -> list[Piece]:
+        """What is certain with one more token."""
         asked = self.asked
         self.answer.append(token)
+        if asked.held is not None:
+            asked.held.take(token, asked.reader.standing)
         if token in asked.ends:
             self.is_over = True
-            return ""
-        text = asked.stops.feed(asked.text.add(token))
+            return []
+        if score is not None:
+            self._scores.add(self._decoded, token, score)
+        text = asked.text.add(token)
+        self._decoded += len(text)
+        shown = asked.stops.feed(text)
+        self._shown += len(shown)
         is_full = asked.limits.reason_to_stop(len(asked.prompt) + len(self.answer), len(self.answer))
-        self.is_over = asked.stops.stopped or is_full
-        return text
+        is_whole = asked.held is not None and asked.held.is_over
+        self.is_over = asked.stops.stopped or is_full or is_whole
+        return asked.reader.feed(shown)
 
-    def _framed(self, text: str) -> str:
-        return self.asked.framer.content(text) if text else ""
-
-    def _tell(self, reply: pb.GenerateReply) -> None:
+    def _tell(self, reply: pb.GenerateReply, pieces: Sequence[Piece]) -> None:
         tokens, self._untold = self._untold, []
-        self.replies.put(Told(reply, tokens))
+        scores, self._unsent = on_the_way(self._unsent), []
+        self.replies.put(Told(reply, tokens, scores), pieces)
 
 
 class RequestTable:
@@ -163,7 +189,7 @@ class RequestTable:
             async with self._entering[question.asker]:
                 asked = await self._intake.prepare(question.request, question.replay)
                 generation = Generation(next(self._numbers), asked, question.key)
-                await generation.replay(question.replay.answer)
+                await generation.replay(question.replay.answer, arrived(question.replay.scores))
         finally:
             self._opening -= 1
         self._generations[generation.number] = self._latest[question.key] = generation

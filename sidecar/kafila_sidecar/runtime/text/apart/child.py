@@ -42,7 +42,13 @@ class Child:
         self._files: Any = None
         self._tokenizer: Any = None
         self._folder = Path()
-        self._jobs: dict[str, Job] = {"load": self._load, "read": self._read, "check": self._check, "ids": self._ids}
+        self._jobs: dict[str, Job] = {
+            "load": self._load,
+            "read": self._read,
+            "check": self._check,
+            "ids": self._ids,
+            "calls": self._calls,
+        }
 
     def do(self, fields: Mapping[str, Any], data: bytes) -> None:
         """One job; what it is refused with is told."""
@@ -84,6 +90,17 @@ class Child:
     def _ids(self, fields: Mapping[str, Any], data: bytes) -> bytes:
         ids = self._tokenizer.ids(data.decode(), **fields["fit"])
         return array("i", ids).tobytes()
+
+    def _calls(self, fields: Mapping[str, Any], data: bytes) -> bytes:
+        """The calls of tools in a part of an answer."""
+        from kafila_sidecar.runtime.answer.calls import read_calls
+        from kafila_sidecar.runtime.text.prompt import ChatPrompt, parse_prompt
+
+        self._answer({"doing": "tool parser"})
+        given = json.loads(data)
+        prompt = parse_prompt(given["prompt"])
+        tools = prompt.tools if isinstance(prompt, ChatPrompt) else ()
+        return json.dumps(read_calls(given["text"], reader=fields["reader"], tools=tools)).encode()
 
 
 def _limit(memory_bytes: int) -> None:

@@ -4,6 +4,7 @@ Prompts take turns. A job whose asker is gone runs on to its end, or its deadlin
 """
 
 import asyncio
+import json
 import logging
 import tempfile
 from array import array
@@ -15,6 +16,7 @@ from typing import Any
 from kafila_rendezvous.front.folder import HeldFolder
 from kafila_sidecar.errors import KafilaError, TimedOut, Unavailable
 from kafila_sidecar.lack import in_words
+from kafila_sidecar.runtime.answer.calls import Call
 from kafila_sidecar.runtime.text.apart.child_process import ChildProcess, TextLimits
 from kafila_sidecar.runtime.text.options import unusable
 from kafila_sidecar.runtime.text.vocabulary import Vocabulary, from_json
@@ -57,17 +59,35 @@ class TextProcess:
         await self._do("check", b"", self._limits.job_s)
 
     async def ids(
-        self, prompt: str, *, limit: int, keep: int, truncate: bool, cut_to: int | None = None
+        self,
+        prompt: str,
+        *,
+        limit: int,
+        keep: int,
+        truncate: bool,
+        cut_to: int | None = None,
+        plain: bool = False,
+        suffix: str = "",
+        begun: bool = False,
     ) -> Sequence[int]:
         """See `Tokenizer.ids`.
 
         Raises: InvalidInput for a prompt that makes no sense or is too long, Refused for one on which the checkpoint's
         template or tokenizer overruns its limits, TimedOut when others' prompts took too long before it.
         """
-        fit = {"limit": limit, "keep": keep, "truncate": truncate, "cut_to": cut_to}
+        room = {"limit": limit, "keep": keep, "truncate": truncate, "cut_to": cut_to}
+        fit = {**room, "plain": plain, "suffix": suffix, "begun": begun}
         made = array("i")
         made.frombytes(await self._do("ids", prompt.encode(), self._limits.job_s, fit=fit))
         return made
+
+    async def calls(self, text: str, *, reader: str, prompt: str) -> Sequence[Call]:
+        """The calls of tools in a part of an answer to a prompt; see `read_calls`.
+
+        Raises: Refused when finding them overruns the limits, TimedOut as `ids`.
+        """
+        data = json.dumps({"text": text, "prompt": prompt}).encode()
+        return list(json.loads(await self._do("calls", data, self._limits.job_s, reader=reader)))
 
     def kill(self) -> None:
         """No more prompts; what runs fails."""

@@ -1,0 +1,107 @@
+"""Real client packages against a member that is not the head of a real ring, and against stock's own runner with the
+same model, on the same server: what a client sees of one has to be what it sees of the other."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import SMOLLM2, form
+from tests.support.cluster import ROOT, ClusterMember, make_cluster
+from tests.support.smollm2 import gguf_path, smollm2_folder
+
+HERE = Path(__file__).parent
+PYTHON = ROOT / ".build" / "clients" / "bin" / "python"
+NODE = ROOT / ".build" / "clients-node"
+STOCK = "stock-smollm2:latest"
+SYSTEM = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
+TEMPLATE = (
+    "{{- range $i, $_ := .Messages }}"
+    f'{{{{- if and (eq $i 0) (ne .Role "system") }}}}{SYSTEM}{{{{ end }}}}'
+    "<|im_start|>{{ .Role }}\n{{ .Content }}<|im_end|>\n"
+    "{{ end }}<|im_start|>assistant\n"
+)
+"""What the checkpoint's own template renders, in stock's language."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.e2e)
+
+
+@dataclass(slots=True)
+class Sides:
+    """One server with both models. `session` and `stock` are their names."""
+
+    member: ClusterMember
+    session: str
+    stock: str = STOCK
+    _told: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+
+    def told(self, program: str, model: str) -> dict[str, Any]:
+        """What a program of tests/clients/programs gave for each of its cases; it is run once."""
+        if (program, model) not in self._told:
+            self._told[program, model] = self._run(program, model)
+        return self._told[program, model]
+
+    def _run(self, program: str, model: str) -> dict[str, Any]:
+        path = HERE / "programs" / program
+        command = ["node", str(path)] if path.suffix == ".mjs" else [str(PYTHON), str(path)]
+        quiet = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "PYTHONDONTWRITEBYTECODE": "1", "NO_COLOR": "1"}
+        made = subprocess.run(
+            [*command, self.member.url, model],
+            env={**os.environ, **quiet, "NODE_PATH": str(NODE / "node_modules"), "HOME": str(self.member.home)},
+            cwd=self.member.home,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert made.returncode == 0, made.stderr[-2000:]
+        return dict(json.loads(made.stdout.splitlines()[-1]))
+
+
+@pytest.fixture(scope="session")
+def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
+    if not PYTHON.exists():
+        pytest.skip("the clients are not installed: make clients")
+    folders = (smollm2_folder(),)
+    with make_cluster("ada", "bob", "cyd", folders=folders, below=tmp_path_factory.mktemp("clients")) as cluster:
+        session = form(cluster, SMOLLM2)
+        head = next(stage["member"] for stage in session["stages"] if stage.get("head"))
+        member = next(member for member in cluster.members if member.name != head)
+        name = str(session["vehicle"]["name"])
+        make_stock(member, member.request("/api/show", {"model": name})[1]["parameters"])
+        yield Sides(member, name)
+
+
+def make_stock(member: ClusterMember, parameters: str) -> None:
+    """Has stock's own runner answer for the same model, by the same defaults."""
+    content = gguf_path().read_bytes()
+    digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    upload = urllib.request.Request(f"{member.url}/api/blobs/{digest}", data=content, method="POST")
+    with urllib.request.urlopen(upload, timeout=60):
+        pass
+    named = dict(line.split() for line in parameters.splitlines())
+    body = {
+        "model": STOCK,
+        "files": {"model.gguf": digest},
+        "template": TEMPLATE,
+        "parameters": {name: float(value) for name, value in named.items()},
+        "stream": False,
+    }
+    assert member.request("/api/create", body, timeout_s=60)[0] == 200
+
+
+def has_node() -> bool:
+    """Whether npm's packages can be tried here."""
+    return shutil.which("node") is not None and (NODE / "node_modules").is_dir()

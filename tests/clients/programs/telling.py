@@ -1,0 +1,33 @@
+"""What every program here does: run its cases against one server and model, and print what each gave as JSON."""
+
+import asyncio
+import inspect
+import json
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Case = Callable[[], Any]
+
+
+def tell(cases: Mapping[str, Case]) -> None:
+    """Prints one object, by the cases' names. A case that raises gives the error's kind and status."""
+    print(json.dumps({name: _outcome(case) for name, case in cases.items()}, default=_plain))
+
+
+def arguments() -> tuple[str, str]:
+    """The server's URL and the model's name."""
+    return sys.argv[1], sys.argv[2]
+
+
+def _outcome(case: Case) -> Any:
+    try:
+        made = case()
+        return asyncio.run(made) if inspect.iscoroutine(made) else made
+    except Exception as error:  # noqa: BLE001  # clients raise kinds of their own, and which it is is what is told
+        status = getattr(error, "status_code", None)
+        return {"raised": type(error).__name__, "status": status, "sentence": str(error)}
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump(exclude_unset=True) if hasattr(value, "model_dump") else str(value)
