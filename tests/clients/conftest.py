@@ -96,7 +96,8 @@ def make_stock(member: ClusterMember, parameters: str) -> None:
         "model": STOCK,
         "files": {"model.gguf": digest},
         "template": TEMPLATE,
-        "parameters": {name: float(value) for name, value in named.items()},
+        # Several threads would wait for one another busily, on a machine where others run too.
+        "parameters": {name: float(value) for name, value in named.items()} | {"num_thread": 1},
         "stream": False,
     }
     assert member.request("/api/create", body, timeout_s=60)[0] == 200

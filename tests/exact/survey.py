@@ -162,6 +162,8 @@ offered.
 - **together**: what of several sequences' tokens is computed in one run: *all but attention*, or *mostly the MLP* (what
   lies outside the modules that have a cache), or *nothing*. A row's logits are those of its sequence alone.
 - **cuts**: blocks that share a cache or a value are on one stage. *with* says what travels beside the hidden state.
+- **images**: only the text part is run. A family whose code in mlx-lm takes images answers text alone, and a request
+  with an image is refused in a sentence.
 
 ## What people run
 
