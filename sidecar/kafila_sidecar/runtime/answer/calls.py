@@ -32,18 +32,20 @@ def read_calls(text: str, *, reader: str, tools: Sequence[Mapping[str, Any]]) ->
     own = _OWN.get(reader)
     try:
         made: Any = own(text, tools) if own else _mlx_lm_parser(reader).parse_tool_call(text, list(tools))
+        return [_call(one) for one in (made if isinstance(made, list) else [made])]
     except Exception:  # noqa: BLE001  # parsers raise all kinds for what is no call
         return []
-    calls = [_call(one) for one in (made if isinstance(made, list) else [made])]
-    return [] if None in calls else [call for call in calls if call is not None]
 
 
-def _call(made: Any) -> Call | None:
+def _call(made: Any) -> Call:
+    """Raises: ValueError for what is no call."""
+    if not isinstance(made, Mapping):
+        raise ValueError("a call is an object")
     name, arguments = made.get("name"), made.get("arguments")
     if isinstance(arguments, str):
         arguments = json.loads(arguments)
     if not isinstance(name, str) or not name or not isinstance(arguments, dict | None):
-        return None
+        raise ValueError("a call has a name and arguments")
     return {"name": name, "arguments": arguments or {}}
 
 

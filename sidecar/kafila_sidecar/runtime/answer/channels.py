@@ -21,6 +21,8 @@ MOST_HEADER = 1000  # characters; what is longer is none
 class ChannelReader:
     """One answer, whose first header the prompt has begun."""
 
+    may_think = False  # but in messages of their own
+
     def __init__(self) -> None:
         self._held = ""
         self._header: str | None = None  # of the message that is being read; None: the header itself is

@@ -17,6 +17,9 @@ class AnswerReader(Protocol):
 
     @property
     def standing(self) -> Standing: ...
+    @property
+    def may_think(self) -> bool:
+        """Whether a thought may yet begin, that the prompt has not opened or closed."""
 
     def feed(self, text: str) -> list[Piece]:
         """The pieces that are certain after more text."""
@@ -29,6 +32,7 @@ class PlainReader:
     """Of an answer to a raw prompt: whatever it says is content."""
 
     standing = Standing.CONTENT
+    may_think = False
 
     def feed(self, text: str) -> list[Piece]:
         return [Content(text)] if text else []
@@ -47,11 +51,11 @@ class MarkReader:
         self._held = ""
         self._looked = 0  # characters of what is held that are no beginning of the mark that is looked for
         self._in_thought = self._in_call = self._has_said = self._has_called = False
-        self._may_think = how.thought is not None
+        self.may_think = how.thought is not None
         if how.thought is not None:
             end = prompt_end.rstrip()
             self._in_thought = end.endswith(how.thought[0])
-            self._may_think = not (self._in_thought or end.endswith(how.thought[1]))
+            self.may_think = not (self._in_thought or end.endswith(how.thought[1]))
         self._is_fresh = not self._in_thought and how.thought is None  # nothing is to be dropped before the content
 
     @property
@@ -92,7 +96,7 @@ class MarkReader:
         if not text:
             return None
         marks = []
-        if self._may_think and self._thought is not None:
+        if self.may_think and self._thought is not None:
             marks.append(self._thought[0])
         if self._call is not None and self._call.start:
             marks.append(self._call.start)
@@ -102,7 +106,7 @@ class MarkReader:
                 return []
         if any(mark.startswith(text) for mark in marks):
             return None
-        self._may_think = False
+        self.may_think = False
         if self._call is not None and not self._call.start and text[0] in "{[":
             self._in_call, self._held, self._looked = True, text, 0
             return []
@@ -110,7 +114,7 @@ class MarkReader:
         return []
 
     def _take_mark(self, mark: str, text: str) -> None:
-        self._held, self._looked, self._may_think = text[len(mark) :], 0, False
+        self._held, self._looked, self.may_think = text[len(mark) :], 0, False
         if self._thought is not None and mark == self._thought[0]:
             self._in_thought = True
         else:

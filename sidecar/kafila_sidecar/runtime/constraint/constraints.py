@@ -6,7 +6,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from llguidance._tokenizer import TokenizerWrapper
 
 from kafila_sidecar.runtime.constraint.constraint import Constraint
-from kafila_sidecar.runtime.constraint.grammar import grammar_of
+from kafila_sidecar.runtime.constraint.grammar import after_blanks, grammar_of
 from kafila_sidecar.runtime.text.vocabulary import Vocabulary
 
 MOST_LEXER_STATES = 50_000  # 1 to 2 kB each
@@ -29,9 +29,12 @@ class Constraints:
 
         Raises: InvalidInput for a schema that can't be read, is too complex, or that no answer fits.
         """
-        grammar = grammar_of(wanted, strict=strict, after_thought=after_thought)
+        grammar = grammar_of(wanted, strict=strict)
         async with self._turn:
-            return await asyncio.to_thread(self._made, grammar)
+            made = await asyncio.to_thread(self._made, grammar)  # which shows whether any answer fits
+            if not after_thought:
+                return made
+            return await asyncio.to_thread(self._made, after_blanks(grammar))
 
     def _made(self, grammar: str) -> Constraint:
         if self._tokenizer is None:

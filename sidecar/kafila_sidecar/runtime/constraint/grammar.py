@@ -16,11 +16,10 @@ _LEAD = r"start: /[\x20\x0A]{0,4}/ @answer"
 """After a thought a model is used to an empty line before its answer."""
 
 
-def grammar_of(wanted: str, *, strict: bool, after_thought: bool) -> str:
+def grammar_of(wanted: str, *, strict: bool) -> str:
     """What llguidance builds a matcher of; "json", or a JSON schema as the client wrote it.
 
-    strict: a keyword that can't be held to is a mistake; else it is passed over, as by Ollama. after_thought: a few
-    blanks may come first.
+    strict: a keyword that can't be held to is a mistake; else it is passed over, as by Ollama.
 
     Raises: InvalidInput for what is neither, or too large.
     """
@@ -30,8 +29,13 @@ def grammar_of(wanted: str, *, strict: bool, after_thought: bool) -> str:
         _OPTIONS | (given if isinstance(given, dict) else {}) | {"lenient": not strict, "coerce_one_of": not strict}
     )
     answer = {"name": "answer", "json_schema": {**schema, "x-guidance": options}}
-    grammars = [{"lark_grammar": _LEAD}, answer] if after_thought else [answer]
-    return json.dumps({"grammars": grammars}, ensure_ascii=False)
+    return json.dumps({"grammars": [answer]}, ensure_ascii=False)
+
+
+def after_blanks(grammar: str) -> str:
+    """What `grammar_of` made, where a few blanks may come first."""
+    answer = json.loads(grammar)["grammars"]
+    return json.dumps({"grammars": [{"lark_grammar": _LEAD}, *answer]}, ensure_ascii=False)
 
 
 def _schema(text: str) -> dict[str, Any]:

@@ -41,8 +41,9 @@ class HeldAnswer:
         if standing is Standing.FREE or token in self._ends:
             return
         if standing is Standing.BEFORE and token in self._instead:
+            self._instead.discard(token)  # one thought; of calls there may be several
             if token == self._calls:
-                self._instead |= self._ends
+                self._instead = {token, *self._ends}
             return
         self._constraint.take(token)
 

@@ -11,6 +11,7 @@ from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.runtime.answer.calls import Call
 from kafila_sidecar.runtime.answer.reading import AnswerReader, PlainReader
+from kafila_sidecar.runtime.constraint.constraint import Constraint
 from kafila_sidecar.runtime.constraint.constraints import Constraints
 from kafila_sidecar.runtime.constraint.held import HeldAnswer
 from kafila_sidecar.runtime.text.conversation import TOO_LONG, fit_tokens
@@ -109,13 +110,14 @@ class Intake:
         stops = StopStrings(request.options.stop)
         if replay != NOTHING_TOLD:
             check_replay(replay, limits, vocabulary.size)
-        held = await self._held(request)
+        constraint = await self._constraint(request)
         if replay != NOTHING_TOLD:
             tokens: Sequence[int] = list(replay.beginning.prompt)
             options = replace(options, seed=replay.beginning.seed)
         else:
             tokens = await self._encode(request, limits)
         framed = _is_framed(request)
+        reader = vocabulary.reader(tokens, is_chat=_is_answered_apart(request), tools=self._reads_calls(request))
         return PreparedRequest(
             request=request,
             prompt=tokens,
@@ -127,9 +129,9 @@ class Intake:
             ends=vocabulary.eos_ids,
             began=began,
             guesses=request.options.guesses if request.options.HasField("guesses") else None,
-            reader=vocabulary.reader(tokens, is_chat=framed and not request.suffix, tools=self._reads_calls(request)),
+            reader=reader,
             read_calls=partial(self._text.calls, reader=vocabulary.answers.reads_calls_by, prompt=request.prompt),
-            held=held,
+            held=None if constraint is None else self._held(request, constraint, reader),
             top=request.top_logprobs if request.logprobs else None,
             spell=vocabulary.bytes_of,
         )
@@ -143,16 +145,20 @@ class Intake:
         call = self._vocabulary.answers.call
         return request.tools and not (request.format and call is not None and not call.start)
 
-    async def _held(self, request: pb.GenerateRequest) -> HeldAnswer | None:
+    async def _constraint(self, request: pb.GenerateRequest) -> Constraint | None:
         if not request.format:
             return None
-        answers, framed = self._vocabulary.answers, _is_framed(request) and not request.suffix
-        constraint = await self._constraints.make(
-            request.format, strict=request.strict, after_thought=framed and answers.thinks
+        thinks = self._vocabulary.answers.thinks and _is_answered_apart(request)
+        return await self._constraints.make(request.format, strict=request.strict, after_thought=thinks)
+
+    def _held(self, request: pb.GenerateRequest, constraint: Constraint, reader: AnswerReader) -> HeldAnswer:
+        vocabulary, call = self._vocabulary, self._vocabulary.answers.call
+        return HeldAnswer(
+            constraint,
+            opens=vocabulary.answers.opens if reader.may_think else None,
+            calls=call.first if call is not None and request.tools and _is_answered_apart(request) else None,
+            ends=vocabulary.eos_ids,
         )
-        calls = answers.call.first if framed and request.tools and answers.call is not None else None
-        opens = answers.opens if framed else None
-        return HeldAnswer(constraint, opens=opens, calls=calls, ends=self._vocabulary.eos_ids)
 
     async def _encode(self, request: pb.GenerateRequest, limits: AnswerLimits) -> Sequence[int]:
         """The prompt's ids, at least one, with room for at least one token of answer. One that has to be cut leaves a
@@ -196,3 +202,8 @@ class Intake:
 def _is_framed(request: pb.GenerateRequest) -> bool:
     """Whether the prompt is a conversation in an envelope, whose answer comes in frames."""
     return not request.plain and is_chat(request.prompt)
+
+
+def _is_answered_apart(request: pb.GenerateRequest) -> bool:
+    """Whether thoughts and calls are told apart from content: not in what is filled in between two texts."""
+    return _is_framed(request) and not request.suffix
