@@ -78,6 +78,12 @@ class Epoch:
         finally:
             self.streams.discard(stream)
 
+    @property
+    def resting(self) -> int:
+        """Sequences that are kept here with no answer under way."""
+        taker = self.engine or self.worker
+        return taker.resting if taker is not None else 0
+
     async def close(self, fault: Interrupted) -> None:
         """Running answers break off with `fault`; returns when no sequence is left here."""
         self.is_over.set()

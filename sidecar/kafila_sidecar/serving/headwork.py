@@ -113,12 +113,19 @@ class HeadWork:
         """One more sequence runs."""
         self.running += 1
 
-    async def release(self, sequence: int) -> None:
-        """It is over: what it waits for is not done, what it holds is freed."""
+    def leave(self, sequence: int) -> None:
+        """It runs no longer: what it waits for is not done."""
         self.running -= 1
         for one in self._line.drop(sequence):
             one.work.done.cancel()
+
+    async def release(self, sequence: int) -> None:
+        """What it holds is freed."""
         await self._mlx.start(self._shard.release, sequence)
+
+    async def rewind(self, sequence: int, position: int) -> None:
+        """It goes on from `position`; what it has from there on is forgotten."""
+        await self._mlx.start(self._shard.rewind, sequence, position)
 
     async def _ask(self, work: Work, tokens: int) -> tuple[Done, Spent]:
         """Picks run together; of all else a run has one."""

@@ -69,6 +69,7 @@ class RequestTrace:
         self._prefill: list[Circuit] = []
         self._decode: list[Circuit] = []
         self._absorbed_bytes = 0  # of prompt chunks that went out and never came back
+        self._reused_tokens = 0
         self.output_tokens = 0
 
     def admitted(self, now: float) -> None:
@@ -78,6 +79,10 @@ class RequestTrace:
     @property
     def has_begun(self) -> bool:
         return self._started is not None
+
+    def reused(self, tokens: int) -> None:
+        """So many of the first tokens were in every stage's caches."""
+        self._reused_tokens = tokens
 
     def absorbed(self, sent_bytes: int) -> None:
         """A chunk of the prompt went out, up to the last stage's caches."""
@@ -129,6 +134,7 @@ class RequestTrace:
             "ended": reason,
             "prompt_tokens": self._prompt_tokens,
             "output_tokens": self._replayed_tokens + self.output_tokens,
+            "reused_tokens": self._reused_tokens,
             "replays": self._replays,
             "replayed_tokens": self._replayed_tokens,
             "queue_s": (self._started or self._began) - self._began,

@@ -52,10 +52,12 @@ class Shard:
         takes_rows: bool,
         attends_by_row: bool,
         can_rewind: bool,
+        all_rewind: bool,
     ) -> None:
         self.entry, self.last = entry.layout, last.layout  # of what comes in, and of what comes to the head at last
         self.takes_rows = takes_rows  # whether several sequences can be in one run
         self.can_rewind = can_rewind  # whether a frame may go back to an earlier position of its sequence
+        self.all_rewind = all_rewind  # and so at every stage of the model
         self.step_limits = StepLimits()  # of steps with several tokens, once they are known
         self.weight_bytes = weight_bytes
         self._is_head = head
@@ -114,6 +116,7 @@ class Shard:
         let_take_rows(built.model, built.blocks[start:end], built.family.together)
         size = built.weight_bytes(start, end, head=head)
         own = built.roll.slots_of(start, end, head=head)
+        rewinds = [can_rewind(cache) for cache in built.caches()]
         beside = [one for one in built.family.beside if one.parameter in built.roll.beside]
         return cls(
             passage=PartialModel(built.model, built.family, beside, start=start, end=end, idle=built.caches()),
@@ -124,7 +127,8 @@ class Shard:
             weight_bytes=size,
             head=head,
             held=frozenset(name for name, _ in flat(built.model) if built.is_of(name, start, end, head=head)),
-            can_rewind=all(can_rewind(cache) for slot, cache in enumerate(built.caches()) if slot in own),
+            can_rewind=all(rewinds[slot] for slot in own),
+            all_rewind=all(rewinds),
             takes_rows=built.family.together is not Together.NOTHING,
             attends_by_row=built.family.together is Together.BUT_ATTENTION,
         )
