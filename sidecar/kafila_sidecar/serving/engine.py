@@ -180,7 +180,7 @@ class Engine:
 
     async def _put_away(self, run: "_Run", *, is_whole: bool) -> None:
         """The sequence of a run that is over; of one that broke off it is not known what the stages have of it."""
-        tokens = run.generation.tokens if is_whole and run.leaving else ()
+        tokens = run.generation.ran if is_whole and run.leaving else ()
         last = run.leaving.state if run.leaving else None
         await self._places.leave(run.sequence, asker=run.generation.key[0], tokens=tokens, last=last)
 
@@ -212,7 +212,7 @@ class Engine:
             await self._ring.learn_step_limits()
             run.leaving = await self._prefill(run)
             while not generation.is_over:
-                run.leaving = await self._step(run, run.leaving)
+                run.leaving = await (self._shift(run) if generation.has_moved else self._step(run, run.leaving))
         return generation.finish(_done(generation, trace))
 
     def _run_of(self, generation: Generation, trace: RequestTrace) -> "_Run":
@@ -263,6 +263,13 @@ class Engine:
             with _resumable():
                 await self._ring.send(number, state, wants_output=False)
             run.trace.absorbed(state.nbytes)
+
+    async def _shift(self, run: "_Run") -> "_Leaving":
+        """The context is full: what is left of the text goes through the ring anew."""
+        generation = run.generation
+        run.begins = await self._places.restart(run.begins, self._requests.number(), keep=generation.keep)
+        run.guesser = Guesser(_most_wanted(generation, self._limits))
+        return await self._prefill(run)
 
     async def _step(self, run: "_Run", leaving: "_Leaving") -> "_Leaving":
         """One circuit more: of the state that is there already, or of the last token with guesses of what follows."""
@@ -350,7 +357,7 @@ class Engine:
         """Whether the next token's state goes round by itself: it is not the last, and no guesses come with it."""
         generation = run.generation
         guesses_next = run.guesser.paying(self._most_guesses(run, generation.left - 1), self._cost) > 0
-        return not generation.is_last and not guesses_next
+        return not generation.is_last and not generation.moves_next and not guesses_next
 
     def _most_guesses(self, run: "_Run", left: int) -> int:
         """In a step, of a request whose answer may get so many tokens yet."""

@@ -43,6 +43,17 @@ class Places:
         if begins.tokens:
             await self._work.rewind(begins.sequence, begins.tokens)
 
+    async def restart(self, begins: Beginning, number: int, *, keep: int) -> Beginning:
+        """The sequence goes on from its first `keep` tokens; where it can't forget what followed them, one of this
+        number begins in its place."""
+        if self._forgets and keep:
+            await self._work.rewind(begins.sequence, keep)
+            return Beginning(begins.sequence, keep)
+        await self._free_soon([begins.sequence])
+        self._running.discard(begins.sequence)
+        self._running.add(number)
+        return Beginning(number)
+
     async def leave(self, sequence: int, *, asker: str, tokens: Sequence[int], last: HiddenState | None) -> None:
         """It runs no longer, and is kept if that is worth it and can be; else every stage frees it. tokens: what it has
         seen, and none where that is not known; last: their last one's state, where only the head has that yet."""
