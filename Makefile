@@ -126,9 +126,17 @@ lock: ## writes requirements/ anew from pyproject.toml (UPGRADE=1: the newest ve
 	@PYTHON=$(PYTHON) .ci/lock $(if $(UPGRADE),--upgrade)
 
 .PHONY: wheel
-wheel: $(BUILD)/python.done ## sdist, wheel and its bill of materials in dist/, tried in a fresh environment (FULL=1: the sidecar too)
-	@.ci/wheel $(if $(FULL),--full)
-	@$(PY) .ci/sbom.py python dist/kafila.cdx.json
+wheel: setup ## sdist and this platform's wheel in dist/, with bills of materials, tried in a fresh environment by a session of three
+	@.ci/wheel
+
+.PHONY: docs
+docs: setup ## the documentation's site, with links checked: .build/docs/site
+	@.ci/docs
+
+.PHONY: man
+man: setup ## manual pages and completions for shells, from the commands themselves: .build/pages/share
+	@mkdir -p $(BUILD)/pages/bin && ln -sf "$(CURDIR)/$(BUILD)/ollama" $(BUILD)/pages/bin/kafila
+	@$(BUILD)/pages/bin/kafila manual $(BUILD)/pages
 
 .PHONY: sbom
 sbom: setup ## what a release consists of, as CycloneDX: dist/kafila.cdx.json, dist/kafila-ollama.cdx.json

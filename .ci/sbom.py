@@ -104,7 +104,7 @@ def own_requirements() -> set[str]:
     """Of the package, with what a member needs; what other systems leave out counts as well."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    return names(Requirement(line) for line in (*project["dependencies"], *extras["node"], *extras["cpu"]))
+    return names(Requirement(line) for line in (*project["dependencies"], *extras["node"]))
 
 
 def requirements_of(name: str) -> set[str]:

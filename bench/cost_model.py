@@ -22,7 +22,8 @@ from typing import Any
 from bench.record import add_record_option, record
 from kafila_sidecar.models.reading import dtype_of
 from kafila_sidecar.runtime.mlx_thread import MlxThread
-from kafila_sidecar.runtime.probe.probe import Cost, cost_of, probe
+from kafila_sidecar.runtime.probe.cost import Cost
+from kafila_sidecar.runtime.probe.probe import cost_of, probe
 from kafila_sidecar.runtime.probe.rounds import Readings
 from kafila_sidecar.runtime.shard.shard import Shard
 

@@ -188,7 +188,7 @@ def fill(model: Any, names: Sequence[str]) -> None:
 # ---- mlx-lm alone
 
 
-class Alone:
+class MlxLmAlone:
     """mlx-lm with the whole model in a process of its own, as its parent sees it."""
 
     def __init__(self, pipe: Connection) -> None:
@@ -202,7 +202,7 @@ class Alone:
 
 
 @contextmanager
-def alone(config: Mapping[str, Any], device: str, env: Mapping[str, str]) -> Iterator[Alone]:
+def alone(config: Mapping[str, Any], device: str, env: Mapping[str, str]) -> Iterator[MlxLmAlone]:
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=be_alone, args=(config, device, env, there), daemon=True)
@@ -210,7 +210,7 @@ def alone(config: Mapping[str, Any], device: str, env: Mapping[str, str]) -> Ite
     there.close()
     try:
         received(here)
-        yield Alone(here)
+        yield MlxLmAlone(here)
     finally:
         here.close()
         process.join(10)

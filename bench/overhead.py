@@ -80,7 +80,7 @@ def make_shard(start: int, end: int, head: bool) -> Shard:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class CpuSpent:
     """Milliseconds of processor time a token, or a message there and back, or a call."""
 
     head_ms: float
@@ -116,14 +116,14 @@ def main() -> None:
         record("overhead", {"stages": options.stages, "tokens": options.tokens, **figures})
 
 
-def measure(ring: RingOfProcesses, users: int, tokens: int) -> Spent:
+def measure(ring: RingOfProcesses, users: int, tokens: int) -> CpuSpent:
     """Of one round."""
     count = users * tokens
     answers = spent_ms(ring, count, lambda: ring.answer([[1]] * users, tokens))
     echoes = spent_ms(ring, tokens, lambda: ring.echo(FRAME_BYTES, tokens))
     calls = spent_ms(ring, tokens, lambda: ring.call_thread(tokens))
     others = answers[1:]
-    return Spent(answers[0], sum(others) / len(others), echoes[0], echoes[1], calls[0])
+    return CpuSpent(answers[0], sum(others) / len(others), echoes[0], echoes[1], calls[0])
 
 
 def spent_ms(ring: RingOfProcesses, count: int, work: Any) -> Sequence[float]:
@@ -133,7 +133,7 @@ def spent_ms(ring: RingOfProcesses, count: int, work: Any) -> Sequence[float]:
     return [1e3 * (after - at) / count for at, after in zip(before, ring.spent_s(), strict=True)]
 
 
-def report(users: int, rounds: Sequence[Spent]) -> dict[str, float]:
+def report(users: int, rounds: Sequence[CpuSpent]) -> dict[str, float]:
     """Prints the medians, and returns them."""
     head, stage = (median(one.head_ms for one in rounds), median(one.stage_ms for one in rounds))
     link = median((one.near_ms + one.far_ms) / 2 for one in rounds)

@@ -1,40 +1,59 @@
-"""What several users get of one session: tokens a second, waits for the first token and between tokens.
+"""What several users get of one session, beside what the plan promises them and beside mlx-lm alone on this machine.
 
     python -m bench.serving [--users 1 2 4 8] [--tokens 48] [--rounds 3] [--dtype f32] [--members 2] [--record]
 
-The numbers of users take turns, so that a drifting machine hits all alike; each user asks another member than the one
-before, greedily, for another story. Each member's sidecar is kept to a core of its own, round the cores that there are.
-Printed: medians over the rounds, the gain over one user, and what the plan promises for that many (only for as many as
-the session's concurrency). Wanted (issue on speed): four users at least 2.2 times one user with two members in f32.
+The numbers of users take turns, and so do the session and mlx-lm (with its batch generation for several), so that a
+drifting machine hits all alike; all pick the likeliest token, and each user asks another member than the one before for
+another story. A member's processes are kept to one core from their start, round the cores that there are, one thread of
+BLAS each; mlx-lm is kept to the first member's core, so that it has what one member has. Nobody else should work on the
+machine.
+
+Printed: medians over the rounds; the gain over one user; the share of the members' cores that stood idle (bubbles);
+and what the plan promises for that many. Wanted: promises within 15 % of what is served, and with two members in f32
+four users at least 2.2 times one user.
 """
 
 import argparse
 import json
 import os
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
 from bench.record import add_record_option, record
+from bench.stories import story_prompts
+from kafila_planner import Plan, paces, plan_from_json, problem_from_json, tokens_per_s
 from tests.e2e.conftest import form
-from tests.support.cluster import Cluster, make_cluster
+from tests.support.cluster import Cluster
 from tests.support.smollm2 import smollm2_folder
 
 NAMES = ("ada", "bob", "cyd", "dora")
-TOPICS = ("a river", "a clock", "a lighthouse", "a bridge", "a map", "a mill", "a bell", "a well")
 WARM_UP_TOKENS = 4
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerTimes:
-    """When each token of an answer came, in seconds since it was asked for."""
+class UsersRound:
+    """Of so many users at once: when each token of each answer came, in seconds since it was asked for. idle: the share
+    of the cores' time that nobody computed in."""
 
-    times: Sequence[float]
+    times: Sequence[Sequence[float]]
+    idle: float
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Of all users together, while at least one answer goes on: first tokens are left out."""
+        tokens = sum(len(one) - 1 for one in self.times)
+        return tokens / (max(one[-1] for one in self.times) - min(one[0] for one in self.times))
 
 
 def main() -> None:
@@ -49,77 +68,129 @@ def main() -> None:
     folder = smollm2_folder(dtype=options.dtype)
     with (
         tempfile.TemporaryDirectory(prefix="kafila-bench-") as below,
-        make_cluster(*NAMES[: options.members], folders=(folder,), below=Path(below)) as cluster,
+        cluster_of(folder, options.members, Path(below)) as cluster,
+        mlx_lm_alone(folder, options.tokens) as alone,
     ):
-        keep_apart(cluster)
         session = form(cluster, f"kafila/{folder.name}", "--concurrency", str(max(options.users)))
         ask_all(cluster, session, 1, WARM_UP_TOKENS)
-        rounds = [
-            {users: ask_all(cluster, session, users, options.tokens) for users in options.users}
-            for _ in range(options.rounds)
-        ]
-        promised = plan_of(cluster)
-    figures = report(rounds, promised)
+        served: dict[int, list[UsersRound]] = {users: [] for users in options.users}
+        by_itself: dict[int, list[UsersRound]] = {users: [] for users in options.users}
+        for _ in range(options.rounds):
+            for users in options.users:
+                served[users].append(ask_all(cluster, session, users, options.tokens))
+                by_itself[users].append(ask_alone(alone, users))
+        promised = promises(cluster, options.users)
+    print(f"machine: {os.cpu_count()} cores; {options.members} members; rounds: {options.rounds}; {options.dtype}")
+    figures = report("session", served, promised) | report("mlx-lm alone", by_itself, {})
     if options.record:
         record(f"serving {options.dtype}", {"tokens": options.tokens, "rounds": options.rounds, **figures})
 
 
-def keep_apart(cluster: Cluster) -> None:
-    """One core for each sidecar."""
-    for place, member in enumerate(cluster.members):
-        os.sched_setaffinity(member.sidecar_pid(), {place % (os.cpu_count() or 1)})
+@contextmanager
+def cluster_of(folder: Path, members: int, below: Path) -> Iterator[Cluster]:
+    """Members that never leave their cores, whatever they start."""
+    with Cluster(below) as cluster:
+        cluster.start_rendezvous()
+        cluster.start_model_host(folder)
+        for place, name in enumerate(NAMES[:members]):
+            with on_core(place):
+                cluster.start_member(name, OMP_NUM_THREADS="1")
+        yield cluster
 
 
-def ask_all(cluster: Cluster, session: dict[str, Any], users: int, tokens: int) -> list[AnswerTimes]:
+@contextmanager
+def on_core(place: int) -> Iterator[None]:
+    """What is started meanwhile runs on one of this process' cores."""
+    everywhere = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {everywhere[place % len(everywhere)]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, everywhere)
+
+
+@contextmanager
+def mlx_lm_alone(folder: Path, tokens: int) -> "Iterator[subprocess.Popen[str]]":
+    command = [sys.executable, "-m", "bench.alone", str(folder), "--tokens", str(tokens)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with on_core(0):
+        process = subprocess.Popen(
+            command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=1
+        )
+    with process:
+        ask_alone(process, 1)
+        yield process
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def ask_alone(process: "subprocess.Popen[str]", users: int) -> UsersRound:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{users}\n")
+    process.stdin.flush()
+    return UsersRound(json.loads(process.stdout.readline()), 0.0)
+
+
+def ask_all(cluster: Cluster, session: dict[str, Any], users: int, tokens: int) -> UsersRound:
     """Answers to so many users at once, one each."""
+    name, prompts = session["vehicle"]["name"], story_prompts(users)
+    before_s, began = busy_s(cluster), time.perf_counter()
     with ThreadPoolExecutor(users) as pool:
-        return list(pool.map(lambda user: ask(cluster, session, user, tokens), range(users)))
+        heard = list(pool.map(lambda user: ask(cluster, name, user, prompts[user], tokens), range(users)))
+    there_s = (time.perf_counter() - began) * len(cluster.members)
+    return UsersRound(heard, max(0.0, 1 - (busy_s(cluster) - before_s) / there_s))
 
 
-def ask(cluster: Cluster, session: dict[str, Any], user: int, tokens: int) -> AnswerTimes:
+def ask(cluster: Cluster, model: str, user: int, prompt: str, tokens: int) -> list[float]:
     member = cluster.members[user % len(cluster.members)]
     body = {
-        "model": session["vehicle"]["name"],
-        "messages": [{"role": "user", "content": f"Write a long story about {TOPICS[user % len(TOPICS)]}."}],
+        "model": model,
+        "messages": [{"role": "user", "content": prompt}],
         "options": {"temperature": 0, "num_predict": tokens},
     }
     began = time.perf_counter()
     lines = member.lines("/api/chat", body, timeout_s=600)
-    return AnswerTimes([time.perf_counter() - began for line in lines if line["message"]["content"]])
+    return [time.perf_counter() - began for line in lines if line["message"]["content"]]
 
 
-def plan_of(cluster: Cluster) -> dict[str, Any]:
-    shown = cluster.members[0].ollama("session", "plan", "--json", timeout_s=60)
-    planned: dict[str, Any] = json.loads(json.loads(shown.stdout)["plan_json"])
-    return planned
+def busy_s(cluster: Cluster) -> float:
+    """Processor time of the members' sidecars so far."""
+    total = 0.0
+    for member in cluster.members:
+        fields = Path(f"/proc/{member.sidecar_pid()}/stat").read_text().rpartition(")")[2].split()
+        total += (int(fields[11]) + int(fields[12])) * TICK_S
+    return total
 
 
-def report(rounds: Sequence[dict[int, list[AnswerTimes]]], promised: dict[str, Any]) -> dict[str, float]:
+def promises(cluster: Cluster, users: Sequence[int]) -> dict[int, float]:
+    """Tokens a second of the session's plan, by number of users."""
+    shown = json.loads(cluster.members[0].ollama("session", "plan", "--json", timeout_s=60).stdout)
+    problem, plan = problem_from_json(json.loads(shown["problem_json"])), plan_from_json(json.loads(shown["plan_json"]))
+    assert isinstance(plan, Plan)
+    stages = ", ".join(f"{stage.member} {stage.end - stage.start}" for stage in plan.stages)
+    print(f"blocks: {stages}; first token of a prompt of {plan.prompt_tokens} tokens: {plan.ttft_s} s")
+    known = paces(problem, plan)
+    return {number: tokens_per_s(number, known) for number in users} if known else {}
+
+
+def report(who: str, rounds: dict[int, list[UsersRound]], promised: dict[int, float]) -> dict[str, float]:
     """Prints a line for each number of users; returns what is worth keeping."""
-    print(f"machine: {os.cpu_count()} cores; rounds: {len(rounds)}; medians over the rounds")
-    print("users   tokens/s   gain   TTFT s   between tokens p50 ms / p99 ms")
+    print(f"{who}\nusers  tokens/s   gain  planned  planned/served  TTFT s  between tokens p50 / p99 ms  idle")
     figures: dict[str, float] = {}
-    alone = median(rate(one[min(one)]) for one in rounds)
-    for users in sorted(rounds[0]):
-        heard = [one for answers in rounds for one in answers[users]]
-        gaps = [late - early for one in heard for early, late in zip(one.times, one.times[1:], strict=False)]
-        tokens_per_s = median(rate(one[users]) for one in rounds)
-        first_s = median(one.times[0] for one in heard)
-        cuts = quantiles(gaps, n=100)
+    alone = median(one.tokens_per_s for one in rounds[min(rounds)])
+    for users in sorted(rounds):
+        heard = [times for one in rounds[users] for times in one.times]
+        gaps = [late - early for times in heard for early, late in pairwise(times)]
+        rate, cuts = median(one.tokens_per_s for one in rounds[users]), quantiles(gaps, n=100)
+        plan = promised.get(users)
+        beside = f"{plan:7.1f}  {plan / rate:14.2f}" if plan else f"{'-':>7}  {'-':>14}"
         print(
-            f"{users:5}   {tokens_per_s:8.1f}   {tokens_per_s / alone:4.2f}   {first_s:6.2f}"
-            f"   {cuts[49] * 1e3:8.1f} / {cuts[98] * 1e3:.1f}"
+            f"{users:5}  {rate:8.1f}  {rate / alone:5.2f}  {beside}  {median(times[0] for times in heard):6.2f}"
+            f"  {cuts[49] * 1e3:17.1f} / {cuts[98] * 1e3:7.1f}  {median(one.idle for one in rounds[users]):4.0%}"
         )
-        figures[f"tokens_per_s_{users}"] = tokens_per_s
-    for name in ("tokens_per_s_one_user", "tokens_per_s", "batch"):
-        print(f"the plan's {name}: {promised.get(name)}")
+        figures |= {f"{who} {users} tokens_per_s": rate} | ({f"{who} {users} planned": plan} if plan else {})
     return figures
-
-
-def rate(answers: Sequence[AnswerTimes]) -> float:
-    """Tokens a second of all users together, while at least one answer goes on: first tokens are left out."""
-    tokens = sum(len(one.times) - 1 for one in answers)
-    return tokens / (max(one.times[-1] for one in answers) - min(one.times[0] for one in answers))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kafila/ollama/internal/called"
 	"kafila/ollama/internal/cli"
 	"kafila/ollama/internal/runner"
 	"kafila/ollama/internal/server"
@@ -31,8 +32,10 @@ func main() {
 	err = root.ExecuteContext(context.Background())
 	var interrupted cli.Interrupted
 	if errors.As(err, &interrupted) {
-		fmt.Fprintln(os.Stderr, interrupted)
+		fmt.Fprintln(os.Stderr, called.Words(called.Name(), string(interrupted)))
 		os.Exit(exitInterrupted)
 	}
-	cobra.CheckErr(err)
+	if err != nil {
+		cobra.CheckErr(called.Words(called.Name(), err.Error()))
+	}
 }

@@ -1402,6 +1402,7 @@ type Member struct {
 	IfLost             string                 `protobuf:"bytes,11,opt,name=if_lost,json=ifLost,proto3" json:"if_lost,omitempty"`                                            // "goes on after about 12 s", "can't go on: 3.1 GB too little"; empty while not known
 	IfLostWaitS        *float64               `protobuf:"fixed64,12,opt,name=if_lost_wait_s,json=ifLostWaitS,proto3,oneof" json:"if_lost_wait_s,omitempty"`                 // until the others answer again; absent where they can't, or while not known
 	IfLostMissingBytes uint64                 `protobuf:"varint,13,opt,name=if_lost_missing_bytes,json=ifLostMissingBytes,proto3" json:"if_lost_missing_bytes,omitempty"`   // how much too little memory would be left
+	Kafila             string                 `protobuf:"bytes,100,opt,name=kafila,proto3" json:"kafila,omitempty"`                                                         // the version of its package; empty while not known
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -1525,6 +1526,13 @@ func (x *Member) GetIfLostMissingBytes() uint64 {
 		return x.IfLostMissingBytes
 	}
 	return 0
+}
+
+func (x *Member) GetKafila() string {
+	if x != nil {
+		return x.Kafila
+	}
+	return ""
 }
 
 type Stage struct {
@@ -3438,7 +3446,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x06member\x18\x01 \x01(\tR\x06member\x12\x14\n" +
 	"\x05doing\x18\x02 \x01(\tR\x05doing\x12#\n" +
 	"\rprompt_tokens\x18\x03 \x01(\rR\fpromptTokens\x12#\n" +
-	"\ranswer_tokens\x18\x04 \x01(\rR\fanswerTokens\"\xd3\x03\n" +
+	"\ranswer_tokens\x18\x04 \x01(\rR\fanswerTokens\"\xeb\x03\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x18\n" +
@@ -3453,7 +3461,8 @@ const file_sidecar_proto_rawDesc = "" +
 	" \x01(\tR\bwaitsFor\x12\x17\n" +
 	"\aif_lost\x18\v \x01(\tR\x06ifLost\x12(\n" +
 	"\x0eif_lost_wait_s\x18\f \x01(\x01H\x00R\vifLostWaitS\x88\x01\x01\x121\n" +
-	"\x15if_lost_missing_bytes\x18\r \x01(\x04R\x12ifLostMissingBytesB\x11\n" +
+	"\x15if_lost_missing_bytes\x18\r \x01(\x04R\x12ifLostMissingBytes\x12\x16\n" +
+	"\x06kafila\x18d \x01(\tR\x06kafilaB\x11\n" +
 	"\x0f_if_lost_wait_s\"\xc2\x01\n" +
 	"\x05Stage\x12\x16\n" +
 	"\x06member\x18\x01 \x01(\tR\x06member\x12\x14\n" +

@@ -12,6 +12,7 @@ from kafila_planner.errors import BadInput, BadPlan, BadProblem
 from kafila_planner.json.decode_plan import plan_from_json
 from kafila_planner.json.decode_problem import member_from_json, problem_from_json
 from kafila_planner.json.encode import member_to_json, plan_to_json, problem_to_json
+from kafila_planner.model.runs import RowsPace, rows_for
 from kafila_planner.model.types import (
     HeldParts,
     Idle,
@@ -27,7 +28,7 @@ from kafila_planner.model.types import (
 from kafila_planner.moving.toll import Toll
 from kafila_planner.moving.tolls import StageToll, tolls_of, wait_s
 from kafila_planner.plan import make_plan
-from kafila_planner.rows import RowsPace, paces, rows_for
+from kafila_planner.rows import first_token_s, paces, tokens_per_s
 from kafila_planner.version import PLANNER_VERSION
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "RowsPace",
     "StageToll",
     "Toll",
+    "first_token_s",
     "make_plan",
     "member_from_json",
     "member_to_json",
@@ -57,6 +59,7 @@ __all__ = [
     "problem_from_json",
     "problem_to_json",
     "rows_for",
+    "tokens_per_s",
     "tolls_of",
     "wait_s",
 ]

@@ -33,11 +33,12 @@ class Replan:
 
 
 def corrected(problem: Problem, plan: Plan, served_s: Mapping[str, float]) -> Problem:
-    """`problem` with the costs of each member in `served_s` (seconds of its stage in one decode step) scaled to them.
+    """`problem` with the costs of each member in `served_s` (seconds of its stage's model in one decode step) scaled to
+    them.
 
     Members without a stage, or without a predicted cost, keep their prior.
     """
-    predicted = {stage.member: stage.cost_s for stage in plan.stages}
+    predicted = {stage.member: plan.model_s(place) for place, stage in enumerate(plan.stages)}
     factors = {
         name: seconds / cost for name, seconds in served_s.items() if seconds > 0 and (cost := predicted.get(name))
     }
@@ -76,6 +77,9 @@ def slowed(member: Node, factor: float) -> Node:
         overhead_s=None if member.overhead_s is None else member.overhead_s * factor,
         block_s=_times(member.block_s, factor),
         head_s=_times(member.head_s, factor),
+        prefill_s=_times(member.prefill_s, factor),
+        handling_s=None if member.handling_s is None else member.handling_s * factor,
+        head_handling_s=None if member.head_handling_s is None else member.head_handling_s * factor,
     )
 
 

@@ -56,15 +56,17 @@ class KeptReach(_message.Message):
     def __init__(self, fingerprint: _Optional[bytes] = ..., candidates: _Optional[_Union[_ring_pb2.Candidates, _Mapping]] = ...) -> None: ...
 
 class KeptPlace(_message.Message):
-    __slots__ = ("address", "room", "mailbox", "host", "secret")
+    __slots__ = ("address", "room", "mailbox", "host", "secret", "first")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     ROOM_FIELD_NUMBER: _ClassVar[int]
     MAILBOX_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     SECRET_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
     address: str
     room: int
     mailbox: int
     host: int
     secret: bytes
-    def __init__(self, address: _Optional[str] = ..., room: _Optional[int] = ..., mailbox: _Optional[int] = ..., host: _Optional[int] = ..., secret: _Optional[bytes] = ...) -> None: ...
+    first: bool
+    def __init__(self, address: _Optional[str] = ..., room: _Optional[int] = ..., mailbox: _Optional[int] = ..., host: _Optional[int] = ..., secret: _Optional[bytes] = ..., first: _Optional[bool] = ...) -> None: ...

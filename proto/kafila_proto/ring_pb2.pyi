@@ -477,12 +477,14 @@ class LogEntries(_message.Message):
     def __init__(self, entries: _Optional[_Iterable[_Union[SignedEntry, _Mapping]]] = ...) -> None: ...
 
 class Capability(_message.Message):
-    __slots__ = ("member_json", "device")
+    __slots__ = ("member_json", "device", "kafila")
     MEMBER_JSON_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
+    KAFILA_FIELD_NUMBER: _ClassVar[int]
     member_json: str
     device: str
-    def __init__(self, member_json: _Optional[str] = ..., device: _Optional[str] = ...) -> None: ...
+    kafila: str
+    def __init__(self, member_json: _Optional[str] = ..., device: _Optional[str] = ..., kafila: _Optional[str] = ...) -> None: ...
 
 class Candidates(_message.Message):
     __slots__ = ("candidates",)

@@ -259,7 +259,7 @@ class Answering(_message.Message):
     def __init__(self, member: _Optional[str] = ..., doing: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., answer_tokens: _Optional[int] = ...) -> None: ...
 
 class Member(_message.Message):
-    __slots__ = ("name", "role", "present", "doing", "usable_memory_bytes", "fetched_bytes", "fetch_total_bytes", "device", "fetch_rate_bytes_per_s", "waits_for", "if_lost", "if_lost_wait_s", "if_lost_missing_bytes")
+    __slots__ = ("name", "role", "present", "doing", "usable_memory_bytes", "fetched_bytes", "fetch_total_bytes", "device", "fetch_rate_bytes_per_s", "waits_for", "if_lost", "if_lost_wait_s", "if_lost_missing_bytes", "kafila")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     PRESENT_FIELD_NUMBER: _ClassVar[int]
@@ -273,6 +273,7 @@ class Member(_message.Message):
     IF_LOST_FIELD_NUMBER: _ClassVar[int]
     IF_LOST_WAIT_S_FIELD_NUMBER: _ClassVar[int]
     IF_LOST_MISSING_BYTES_FIELD_NUMBER: _ClassVar[int]
+    KAFILA_FIELD_NUMBER: _ClassVar[int]
     name: str
     role: str
     present: bool
@@ -286,7 +287,8 @@ class Member(_message.Message):
     if_lost: str
     if_lost_wait_s: float
     if_lost_missing_bytes: int
-    def __init__(self, name: _Optional[str] = ..., role: _Optional[str] = ..., present: _Optional[bool] = ..., doing: _Optional[str] = ..., usable_memory_bytes: _Optional[int] = ..., fetched_bytes: _Optional[int] = ..., fetch_total_bytes: _Optional[int] = ..., device: _Optional[str] = ..., fetch_rate_bytes_per_s: _Optional[float] = ..., waits_for: _Optional[str] = ..., if_lost: _Optional[str] = ..., if_lost_wait_s: _Optional[float] = ..., if_lost_missing_bytes: _Optional[int] = ...) -> None: ...
+    kafila: str
+    def __init__(self, name: _Optional[str] = ..., role: _Optional[str] = ..., present: _Optional[bool] = ..., doing: _Optional[str] = ..., usable_memory_bytes: _Optional[int] = ..., fetched_bytes: _Optional[int] = ..., fetch_total_bytes: _Optional[int] = ..., device: _Optional[str] = ..., fetch_rate_bytes_per_s: _Optional[float] = ..., waits_for: _Optional[str] = ..., if_lost: _Optional[str] = ..., if_lost_wait_s: _Optional[float] = ..., if_lost_missing_bytes: _Optional[int] = ..., kafila: _Optional[str] = ...) -> None: ...
 
 class Stage(_message.Message):
     __slots__ = ("member", "start", "end", "head", "resident_bytes", "predicted_s", "measured_s")

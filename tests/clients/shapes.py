@@ -1,6 +1,7 @@
 """What of an answer has to be equal, field by field: names, kinds of values, and words that clients act on. Pure."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,8 +27,8 @@ def shape_of(value: Any, name: str = "", *, models: tuple[str, ...] = ()) -> Sha
         return value
     if name in ("sentence", "error", "message") and isinstance(value, str):
         for model in models:
-            value = value.replace(model, "MODEL")
-        return value
+            value = value.replace(f"registry.ollama.ai/library/{model}", "MODEL").replace(model, "MODEL")
+        return re.sub(r"\breq_\w+", "REQUEST", value)
     return "a number" if isinstance(value, int | float) else "a text"
 
 

@@ -2,13 +2,17 @@
 
 import contextlib
 import http.client
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -115,3 +119,48 @@ def test_member_when_it_slept_then_it_is_back_within_ten_seconds(cluster: Cluste
     until(lambda: all_are_ready(cluster), 60, 0.1)
     print(f"ready again after {time.monotonic() - woke_at:.1f} s")
     assert answer(sleeper, model) == before
+
+
+def test_server_when_it_was_started_again_then_what_is_asked_at_once_waits_for_the_session(cluster: Cluster) -> None:
+    model = form(cluster, TINY)["vehicle"]["name"]
+    member = cluster.members[1]
+    before = answer(member, model)
+    kill_all([member])
+    cluster.start_again(member)
+    until(lambda: is_listening(member), 60, 0.01)
+    asked = {"model": model, "prompt": "once", "max_tokens": 8, "temperature": 0}
+    other = ThreadPoolExecutor().submit(member.request, "/v1/completions", asked, timeout_s=120)
+    assert answer(member, model) == before
+    assert other.result()[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "last"),
+    [
+        ("/api/generate", '{"error":"the Kafila sidecar on this machine is not running'),
+        ("/v1/completions", 'data: {"error":{"message":"the Kafila sidecar on this machine is not running'),
+    ],
+)
+def test_answer_when_its_own_sidecar_dies_then_each_api_says_so_in_its_own_form(
+    path: str, last: str, cluster: Cluster
+) -> None:
+    model = form(cluster, TINY)["vehicle"]["name"]
+    member = cluster.members[2]
+    body = {"model": model, "prompt": "once", "raw": True, "stream": True, "max_tokens": 900, "options": LONG}
+    call = urllib.request.Request(
+        member.url + path, json.dumps(body).encode(), headers={"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(call, timeout=60) as told:
+        first = told.readline()
+        kill(member.sidecar_pid())
+        lines = [line.decode() for line in (first, *told) if line.strip()]
+    assert lines[-1].startswith(last), lines[-1]
+
+
+def is_listening(member: ClusterMember) -> bool:
+    host, _, port = member.host.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), 1).close()
+    except OSError:
+        return False
+    return True

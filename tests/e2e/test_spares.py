@@ -1,6 +1,7 @@
 """Real processes: members fetch while idle what a loss would need, say so, and go on from it when one is lost."""
 
 import json
+import re
 import urllib.request
 from collections.abc import Iterator
 
@@ -28,8 +29,12 @@ def expected(cluster: Cluster) -> list[str]:
     return [member.get("if_lost", "") for member in cluster.members[0].session()["members"]]
 
 
-@pytest.mark.long
-@pytest.mark.timeout(400)
+def is_ready_for_any_loss(cluster: Cluster) -> bool:
+    """Whether the others would go on without any one, and fetch nothing for that."""
+    return all(re.fullmatch(r"goes on after about \d+ s", told) for told in expected(cluster))
+
+
+@pytest.mark.timeout(180)
 def test_session_when_it_was_idle_and_a_member_is_lost_then_nothing_is_fetched_for_that(cluster: Cluster) -> None:
     code, creating = create(cluster.members[0], SMOLLM2, "--members", "3", "--require", "all", "--spare", "2GB")
     joining = [start(one, "session", "join", code, "--yes", "--spare", "2GB") for one in cluster.members[1:]]
@@ -39,9 +44,7 @@ def test_session_when_it_was_idle_and_a_member_is_lost_then_nothing_is_fetched_f
     first, lost = cluster.members[0], cluster.members[1]
     until(lambda: all(told.startswith("goes on after about ") for told in expected(cluster)), 60)
     assert "IF LOST" in first.ollama("session", "status", check=True).stdout
-    for member in cluster.members:
-        until(lambda log=member.process.log: "missing_bytes=0" in log.read_text(errors="replace"), 120)  # type: ignore[misc]
-    until(lambda: all(told.startswith("goes on after about ") for told in expected(cluster)), 30)
+    until(lambda: is_ready_for_any_loss(cluster), 60)
     before = sent_bytes(cluster)
     kill(lost.sidecar_pid())
     until(lambda: "was lost: " in first.process.log.read_text(errors="replace"), 60)

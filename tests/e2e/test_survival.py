@@ -118,14 +118,27 @@ CUTS: dict[str, Blow] = {
 def test_answers_when_a_machine_is_struck_then_they_go_on_and_all_are_back(
     blow: Blow, scene: Stricken, request: pytest.FixtureRequest
 ) -> None:
+    strike(scene, request.node.callspec.id, blow, random.Random(request.node.name))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("number", range(60))
+def test_answers_when_machines_are_struck_at_sixty_random_tokens_then_they_go_on(number: int, scene: Stricken) -> None:
+    blows = list((BLOWS if missing() else BLOWS | CUTS).items())
+    what, blow = blows[number % len(blows)]
+    strike(scene, f"{number}: {what}", blow, random.Random(number))
+
+
+def strike(scene: Stricken, what: str, blow: Blow, chance: random.Random) -> None:
     members = scene.cluster.members
     until(lambda: are_all_ready(members), BACK_S, 0.1)
     readers = read_at(members, PROMPTS, scene.model, TOKENS)
-    until_read(readers, random.Random(request.node.name).randint(2, TOKENS // 2))
+    until_read(readers, chance.randint(1, TOKENS - 4))
     dead = blow(scene, scene.cast())
     for reader in readers:
         reader.join()
-    report(request.node.callspec.id, readers)
+    report(what, readers)
     until(lambda: are_all_ready(members), BACK_S, 0.1)
     for reader in readers:
         if not (reader.member.name in dead and reader.error):

@@ -4,6 +4,7 @@ import gc
 from pathlib import Path
 
 import mlx.core as mx
+import psutil
 import pytest
 
 from tests.exact.shards import load_shard
@@ -56,3 +57,20 @@ def test_shard_when_another_takes_over_then_peak_memory_is_a_tenth_more_than_the
     shard.close()
     assert peak <= 1.1 * largest
     assert now <= 1.1 * shard.weight_bytes
+
+
+def test_shard_when_it_shrinks_again_and_again_then_the_process_shrinks_with_it(folder: Path) -> None:
+    """Freed is not enough: from the second time on the C library would keep it."""
+    here = psutil.Process()
+    shard = load_shard(folder, 9, 30, False)
+    for _ in range(2):
+        large = here.memory_info().rss
+        freed = shard.weight_bytes
+        shard = load_shard(folder, 26, 30, False, before=shard)
+        freed -= shard.weight_bytes
+        assert large - here.memory_info().rss >= 0.8 * freed
+        shard = load_shard(folder, 9, 30, False, before=shard)
+    large = here.memory_info().rss
+    size = shard.weight_bytes
+    shard.close()
+    assert large - here.memory_info().rss >= 0.8 * size

@@ -18,7 +18,7 @@ from kafila_rendezvous.errors import LimitReached
 from kafila_rendezvous.front.door import Door
 from kafila_rendezvous.pace import Pace
 from kafila_rendezvous.server import serve
-from kafila_sidecar.machine.rendezvous_process import RendezvousProcess
+from kafila_sidecar.machine.embedding.rendezvous_process import RendezvousProcess
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress
 from kafila_sidecar.session.rendezvous.attendance import RendezvousBack, RoomGone, sightings
 from kafila_sidecar.session.rendezvous.mailbox import open_room
@@ -235,7 +235,7 @@ async def test_embedded_when_2100_connections_come_or_it_is_killed_then_the_side
 PARENT = """
 import asyncio, sys
 from pathlib import Path
-from kafila_sidecar.machine.rendezvous_process import RendezvousProcess
+from kafila_sidecar.machine.embedding.rendezvous_process import RendezvousProcess
 
 async def main():
     process = RendezvousProcess(Path(sys.argv[1]))

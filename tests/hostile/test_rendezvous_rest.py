@@ -44,6 +44,42 @@ def test_room_when_somebody_who_was_in_it_opens_it_again_and_leaves_then_it_rest
     rooms.attend(host, secret, address=HOME, now=200.0)
 
 
+def test_room_when_one_who_was_in_it_looks_in_again_and_again_then_its_rest_ends_all_the_same() -> None:
+    rooms = Rooms(LIMITS, Secrets(b"key"))
+    host = rooms.create(protocol=PROTOCOL, address=HOME, capacity=0, serial=5, now=0.0)
+    secret = rooms.secret(host)
+    now = LIMITS.idle_ttl_s
+    rooms.handle_timer(now)
+    end, visits = now + LIMITS.rest_ttl_s, 0
+    while visits < 50:
+        now = min(now + 0.9 * LIMITS.rest_ttl_s, end - 1.0) if now < end - 1.0 else now + 2.0
+        try:
+            stream = rooms.attend(host, secret, address=HOME, now=now)
+        except Unknown:
+            break
+        visits += 1
+        rooms.detach(host, stream, now)
+        now += LIMITS.idle_ttl_s
+        rooms.handle_timer(now)
+    assert visits <= 2
+    assert now < end + 2 * LIMITS.idle_ttl_s + 2.0
+
+
+@pytest.mark.parametrize("awake_s", [100.0, 400.0, 5000.0])
+def test_room_when_its_members_were_back_for_a_while_then_it_rests_for_as_long_again(awake_s: float) -> None:
+    rooms = Rooms(LIMITS, Secrets(b"key"))
+    host = rooms.create(protocol=PROTOCOL, address=HOME, capacity=0, serial=5, now=0.0)
+    secret = rooms.secret(host)
+    rooms.handle_timer(LIMITS.idle_ttl_s)
+    back = LIMITS.idle_ttl_s + LIMITS.rest_ttl_s - 1.0
+    stream = rooms.attend(host, secret, address=HOME, now=back)
+    rooms.detach(host, stream, back + awake_s)
+    gone = back + awake_s + LIMITS.idle_ttl_s
+    rooms.handle_timer(gone)
+    rests_s = min(LIMITS.rest_ttl_s, awake_s)
+    rooms.attend(host, secret, address=HOME, now=gone + rests_s - 1.0)
+
+
 def test_lost_mailbox_when_somebody_else_gives_it_up_then_it_stays() -> None:
     rooms = Rooms(LIMITS, Secrets(b"key"))
     host, secret, guest = sleeping(rooms)

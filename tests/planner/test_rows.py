@@ -5,8 +5,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from kafila_planner import Plan, RowsPace, make_plan, paces, problem_from_json, rows_for
+from kafila_planner import Plan, RowsPace, make_plan, paces, problem_from_json, rows_for, tokens_per_s
+from tests.planner.problems import QUICK
 from tests.support.plans import MODEL
 
 StepS = Callable[[int], float]
@@ -14,6 +17,7 @@ StepS = Callable[[int], float]
 MOST = 8
 PLAYED_S = 60.0
 WORST = 0.85  # of the best cap's tokens a second
+NEAR = 0.02  # of what a ring makes: what a plan may promise more, or less
 
 
 def played(stages: Sequence[StepS], hop_s: float, users: int, cap: int) -> float:
@@ -49,6 +53,13 @@ def played(stages: Sequence[StepS], hop_s: float, users: int, cap: int) -> float
     return tokens / now
 
 
+def known_of(stages: Sequence[StepS], hop_s: float) -> list[RowsPace]:
+    return [
+        RowsPace(rows, sum(step(rows) for step in stages) + len(stages) * hop_s, max(step(rows) for step in stages))
+        for rows in range(1, MOST + 1)
+    ]
+
+
 def flat(seconds: float, slope: float) -> StepS:
     return lambda rows: seconds * (1 + slope * (rows - 1))
 
@@ -75,10 +86,7 @@ def test_rows_when_ruled_then_nearly_as_quick_as_the_best_cap(
     profile: str, count: int, users: int, hop_s: float
 ) -> None:
     stages = PROFILES[profile](count)
-    known = [
-        RowsPace(rows, sum(step(rows) for step in stages) + count * hop_s, max(step(rows) for step in stages))
-        for rows in range(1, MOST + 1)
-    ]
+    known = known_of(stages, hop_s)
     speeds = {cap: played(stages, hop_s, users, cap) for cap in range(1, MOST + 1)}
     assert speeds[rows_for(users, known)] >= WORST * max(speeds.values())
 
@@ -106,3 +114,57 @@ def test_paces_when_a_plan_is_measured_then_its_own_figures_at_one_row() -> None
     assert alone.rows == 1
     assert alone.busiest_s == pytest.approx(max(stage.cost_s or 0.0 for stage in plan.stages))
     assert alone.circuit_s == pytest.approx(plan.circuit_s)
+
+
+UNEQUAL = st.lists(st.tuples(st.floats(0.002, 0.05), st.floats(0.03, 0.6)), min_size=1, max_size=5)
+
+
+@settings(QUICK, max_examples=40)
+@given(UNEQUAL, st.integers(1, 16), st.floats(0.0, 0.03), st.floats(0.0, 0.002))
+def test_turn_when_stages_are_unequal_then_no_more_than_the_ring_makes_and_not_much_less(
+    drawn: list[tuple[float, float]], users: int, hop_s: float, handling_s: float
+) -> None:
+    stages: list[StepS] = [
+        lambda rows, alone=alone, slope=slope: alone * (1 + slope * (rows - 1)) + rows * handling_s  # type: ignore[misc]
+        for alone, slope in drawn
+    ]
+    known = known_of(stages, hop_s)
+    made = played(stages, hop_s, users, rows_for(users, known))
+    assert WORST * made <= tokens_per_s(users, known) <= (1 + NEAR) * made
+
+
+@pytest.mark.parametrize("users", [1, 2, 3, 4, 6, 8, 16])
+@pytest.mark.parametrize("count", [2, 3, 5])
+@pytest.mark.parametrize("profile", PROFILES)
+def test_plan_when_the_engine_makes_whole_runs_then_it_promises_what_the_ring_makes(
+    profile: str, count: int, users: int
+) -> None:
+    """From JSON to the figure that people see, with members whose blocks cost what the profile's stages do."""
+    stages = PROFILES[profile](count)
+    blocks = 2
+    members = [
+        {
+            "name": f"m{place}",
+            "block_s": {str(rows): step(rows) / blocks for rows in range(1, MOST + 1)},
+            "head_s": {str(rows): 1e-9 for rows in range(1, MOST + 1)},
+            "overhead_s": 0.0,
+            "memory_bytes": 10**9,
+            "rtt_s": 0.001,
+            "nat": "permissive",
+        }
+        for place, step in enumerate(stages)
+    ]
+    edges = [{"between": [f"m{b}", f"m{a}"], "rtt_s": 0.002, "path": "direct"} for a in range(count) for b in range(a)]
+    given = {
+        "model": MODEL | {"blocks": blocks * count},
+        "members": members,
+        "edges": edges,
+        "concurrency": users,
+        "most_rows": MOST,
+        "strategy": "uniform",
+        "objective": "throughput",
+    }
+    plan = make_plan(problem_from_json(given))
+    assert isinstance(plan, Plan)
+    assert plan.tokens_per_s == pytest.approx(played(stages, 0.001, users, plan.batch), rel=NEAR)
+    assert plan.batch == rows_for(users, paces(problem_from_json(given), plan))

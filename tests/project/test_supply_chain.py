@@ -58,7 +58,7 @@ def _file(name: str) -> dict[str, Pin]:
 
 
 WANTED = {
-    "setup": [*BASE, *EXTRAS["node"], *EXTRAS["cpu"], *EXTRAS["dev"], *PROJECT["build-system"]["requires"]],
+    "setup": [*BASE, *EXTRAS["node"], *EXTRAS["dev"], *PROJECT["build-system"]["requires"]],
     "rendezvous": BASE,
     **GROUPS,
 }
@@ -82,6 +82,10 @@ def test_requirements_when_pyproject_names_a_range_then_the_pin_lies_within(file
     for line in WANTED[file]:
         wanted = Requirement(line)
         assert pins[canonicalize_name(wanted.name)].version in wanted.specifier, line
+
+
+def test_extras_when_one_wants_cuda_then_only_the_back_end_of_mlx_is_another() -> None:
+    assert [line.replace("mlx[cuda]", "mlx[cpu]") for line in EXTRAS["cuda"]] == EXTRAS["node"]
 
 
 def test_requirements_when_listed_then_each_file_has_its_range() -> None:

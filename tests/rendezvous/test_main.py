@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib.metadata
+import re
 import signal
 import sys
 from pathlib import Path
@@ -61,3 +62,28 @@ async def test_rendezvous_when_it_cannot_serve_then_one_sentence_and_status_2(
     assert process.returncode == 2
     assert sentence in err
     assert b"Traceback" not in err
+
+
+ALIVE = Path(__file__).parents[2] / "packaging" / "containers" / "alive.py"
+
+
+async def checked(port: int) -> tuple[int | None, str]:
+    """What the container's health check says."""
+    asking = await asyncio.create_subprocess_exec(
+        sys.executable, ALIVE, "127.0.0.1", str(port), stderr=asyncio.subprocess.PIPE
+    )
+    _, err = await asyncio.wait_for(asking.communicate(), 20)
+    return asking.returncode, err.decode()
+
+
+async def test_container_when_its_rendezvous_serves_then_it_is_healthy_and_afterwards_not(tmp_path: Path) -> None:
+    process = await start("--listen", "127.0.0.1:0", "--data", str(tmp_path))
+    assert process.stdout is not None
+    lines = [(await process.stdout.readline()).decode() for _ in range(3)]
+    port = int(re.findall(r"TCP port (\d+)", lines[2])[0])
+    assert await checked(port) == (0, "")
+    process.send_signal(signal.SIGTERM)
+    await asyncio.wait_for(process.communicate(), 10)
+    status, sentence = await checked(port)
+    assert status == 1
+    assert sentence.startswith(f"no rendezvous answers at 127.0.0.1:{port}: ")

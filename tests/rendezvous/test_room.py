@@ -91,7 +91,7 @@ def test_post_when_mailbox_is_unattended_then_mail_waits_and_comes_after_present
     assert rooms.queued_bytes == 0
 
 
-def test_attend_when_a_newer_stream_takes_over_then_old_one_ends_and_nobody_departs() -> None:
+def test_attend_when_a_newer_stream_takes_over_then_old_one_ends_and_others_say_again_what_it_may_have_missed() -> None:
     rooms = fresh()
     host = create(rooms)
     guest = join(rooms, host.room)
@@ -104,7 +104,7 @@ def test_attend_when_a_newer_stream_takes_over_then_old_one_ends_and_nobody_depa
     with pytest.raises(Superseded):
         take(rooms, guest, old)
     rooms.detach(guest, old, 1.0)
-    assert take(rooms, host, host_stream) == []
+    assert take(rooms, host, host_stream) == [Arrived(guest.mailbox)]
     assert take(rooms, guest, new) == [Present((1,))]
 
 

@@ -54,15 +54,16 @@ def _replay(seed: int, *, verbose: bool) -> int:
 
 
 def _many(seeds: range, jobs: int, *, tell_all: bool) -> int:
-    began = time.monotonic()
+    """Tells of each broken law when it is found; the last line sums up."""
+    began, outcomes = time.monotonic(), list[Outcome]()
     with ProcessPoolExecutor(jobs, initializer=_begin) as pool:
-        outcomes = list(pool.map(play, seeds, chunksize=8))
-    for outcome in outcomes:
-        for sentence in outcome.broken + (outcome.passed_over if tell_all else []):
-            print(f"seed {outcome.seed}: {sentence}")
+        for outcome in pool.map(play, seeds, chunksize=8):
+            outcomes.append(outcome)
+            for sentence in outcome.broken + (outcome.passed_over if tell_all else []):
+                print(f"seed {outcome.seed}: {sentence}", flush=True)
     took_s = time.monotonic() - began
-    _sum_up(outcomes)
-    print(f"{len(outcomes)} schedules in {took_s:.0f} s, {len(outcomes) / took_s:.1f} a second")
+    words = f"{_summed('broken', 'broken', outcomes)}; {_summed('not yet', 'passed_over', outcomes)}"
+    print(f"{len(outcomes)} schedules in {took_s:.0f} s, {len(outcomes) / took_s:.1f} a second; {words}")
     return 1 if any(outcome.broken for outcome in outcomes) else 0
 
 
@@ -72,11 +73,11 @@ def _begin() -> None:
     logging.disable()
 
 
-def _sum_up(outcomes: list[Outcome]) -> None:
-    for word, kind in (("broken", "broken"), ("not yet", "passed_over")):
-        laws = Counter(s.partition(":")[0] for o in outcomes for s in {*getattr(o, kind)})
-        seeds = sum(bool(getattr(o, kind)) for o in outcomes)
-        print(f"{word}: {seeds} of {len(outcomes)} schedules" + "".join(f", {law} {n}" for law, n in laws.items()))
+def _summed(word: str, kind: str, outcomes: list[Outcome]) -> str:
+    """How many schedules, and how often which law."""
+    laws = Counter(s.partition(":")[0] for o in outcomes for s in {*getattr(o, kind)})
+    seeds = sum(bool(getattr(o, kind)) for o in outcomes)
+    return f"{word} in {seeds}" + "".join(f", {law} {n}" for law, n in laws.items())
 
 
 if __name__ == "__main__":

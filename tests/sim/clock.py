@@ -88,6 +88,15 @@ class NumberedTask(asyncio.Task[Any]):
         return self.number
 
 
+class NumberedFuture(asyncio.Future[Any]):
+    """The same of a future."""
+
+    number = 0
+
+    def __hash__(self) -> int:
+        return self.number
+
+
 class SimLoop(asyncio.BaseEventLoop):
     """Runs the real drivers; what they leave to threads runs at once."""
 
@@ -101,11 +110,16 @@ class SimLoop(asyncio.BaseEventLoop):
         self._made = 0
         self._turns = 0
         self._plans: dict[Any, Any] = {}
+        self.ahead_s = 0.0  # of a call that is under way on a model thread, and what it has taken so far
         self.set_task_factory(self._make_task)
         self.set_exception_handler(self._note_error)
 
     def time(self) -> float:
         return self.now
+
+    def monotonic(self) -> float:
+        """As the one of `time`, which the product reads where it has no loop at hand."""
+        return self.now + self.ahead_s
 
     def waiting_timers(self) -> list[tuple[SimProcess | None, str]]:
         """Whose they are, and what they call."""
@@ -139,6 +153,12 @@ class SimLoop(asyncio.BaseEventLoop):
     def outside(self, delay: float, callback: Callable[..., object], *args: Any) -> asyncio.TimerHandle:
         """As `call_later`, of no process."""
         return self.call_at(self.now + delay, callback, *args, context=Context())
+
+    def create_future(self) -> "asyncio.Future[Any]":
+        future = NumberedFuture(loop=self)
+        self._made += 1
+        future.number = self._made
+        return future
 
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None

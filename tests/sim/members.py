@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -38,6 +38,8 @@ from tests.sidecar.session.trust_world import MemoryStore, entropy
 from tests.sim.clock import Life, SimProcess
 from tests.sim.links import SimEndpoint
 from tests.sim.model import (
+    BLOCK_S,
+    CALL_S,
     CHUNK_TOKENS,
     CONCURRENCY,
     CONTEXT,
@@ -177,7 +179,7 @@ class Hardware:
     measuring_s: float
 
     def entry(self) -> Json:
-        block_s, head_s = 0.03 * self.slowness, 0.001 * self.slowness
+        block_s, head_s = BLOCK_S * self.slowness, CALL_S * self.slowness
         return {
             "bandwidth_bytes_per_s": 2e10 / self.slowness,
             "overhead_s": 1e-4,
@@ -215,7 +217,7 @@ def take_part(
         broken=turns.stage_broke,
         misled=turns.stage_misled,
         limits=LIMITS,
-        load_shard=load_shard,
+        load_shard=cast(Any, partial(load_shard, worked=thread.worked)),
     )
     reaching = Reaching(
         channel=channel,

@@ -6,9 +6,10 @@ gives another one.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from struct import pack, unpack
 from types import SimpleNamespace
@@ -32,7 +33,8 @@ END = 0
 BLOCK_BYTES = 100_000_000
 CONTEXT = 128
 CONCURRENCY = 2
-BLOCK_S = 0.03  # a token through a block
+BLOCK_S = 0.01  # a token through a block, on the quickest machine
+CALL_S = 0.0005  # what a call takes besides
 CHUNK_TOKENS = 8
 MODEL = {
     "blocks": BLOCKS,
@@ -90,8 +92,10 @@ class HashShard:
     can_rewind = False
     step_limits = StepLimits()
 
-    def __init__(self, start: int, end: int) -> None:
+    def __init__(self, start: int, end: int, worked: Callable[[int], None] = lambda _: None) -> None:
+        """`worked` hears how many tokens went through a block."""
         self.start, self.end = start, end
+        self._worked = worked
         self.weight_bytes = (end - start) * BLOCK_BYTES
         self._at: dict[int, tuple[int, list[int]]] = {}  # sequence -> position, the blocks' caches
 
@@ -149,14 +153,15 @@ class HashShard:
                 x = caches[at] = _mix(self.start + at, caches[at], x, position + i)
             out.append(x)
         self._at[sequence] = (position + len(xs), caches)
+        self._worked(len(xs) * (self.end - self.start))
         return HiddenState(_written(out), "float32", (1, len(out), WIDTH), position)
 
 
-def load_shard(*, start: int, end: int, before: Any = None, **_: Any) -> Shard:
+def load_shard(*, start: int, end: int, worked: Callable[[int], None], before: Any = None, **_: Any) -> Shard:
     """As `Shard.load`."""
     if before is not None:
         before.close()
-    return cast(Shard, HashShard(start, end))
+    return cast(Shard, HashShard(start, end, worked))
 
 
 class NumberText:
@@ -203,12 +208,15 @@ class NumberPrompts:
 
 
 class SimThread:
-    """As `MlxThread`: one call after another, each for the time that it would take, a machine's own."""
+    """As `MlxThread`: one call after another, each for the time that it would take, a machine's own.
+
+    What a call does is done when it begins, and its caller hears of it when it is over.
+    """
 
     def __init__(self, loop: SimLoop, slowness: float) -> None:
         self._loop = loop
         self._slowness = slowness
-        self._free_at = 0.0
+        self._waiting = deque[tuple[asyncio.Future[Any], partial[Any]]]()
 
     async def run(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         return await self.start(call, *arguments, **named)
@@ -216,37 +224,39 @@ class SimThread:
     def when_idle(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> None: ...
 
     def start(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> "asyncio.Future[Any]":
-        self._free_at = max(self._free_at, self._loop.now) + self._cost_s(call, arguments)
         outcome = self._loop.create_future()
-        self._loop.call_at(self._free_at, self._do, outcome, call, arguments, named)
+        self._waiting.append((outcome, partial(call, *arguments, **named)))
+        if len(self._waiting) == 1:
+            self._loop.call_soon(self._next)
         return outcome
 
-    def _do(self, outcome: "asyncio.Future[Any]", call: Any, arguments: Any, named: Any) -> None:
+    def worked(self, tokens: int) -> None:
+        """Of the call that is under way: so many tokens went through a block."""
+        self._loop.ahead_s += self._slowness * BLOCK_S * tokens
+
+    def _next(self) -> None:
+        outcome, call = self._waiting[0]
         if outcome.cancelled():
-            return  # it had not begun
+            self._done(outcome, None, None)  # it had not begun
+            return
+        result, error = None, None
         try:
-            result = self._result(call, arguments, named)
-        except Exception as error:  # noqa: BLE001  # the caller gets it
+            result = SimpleNamespace() if call.func is Sampler else call()
+        except Exception as raised:  # noqa: BLE001  # the caller gets it
+            error = raised
+        took_s, self._loop.ahead_s = CALL_S + self._loop.ahead_s, 0.0
+        self._loop.call_later(took_s, self._done, outcome, result, error)
+
+    def _done(self, outcome: "asyncio.Future[Any]", result: Any, error: Exception | None) -> None:
+        self._waiting.popleft()
+        if self._waiting:
+            self._loop.call_soon(self._next)
+        if outcome.cancelled():
+            return
+        if error is not None:
             outcome.set_exception(error)
         else:
             outcome.set_result(result)
-
-    def _result(self, call: Any, arguments: Any, named: Any) -> Any:
-        if call is Sampler:
-            return SimpleNamespace()
-        return call(*arguments, **named)
-
-    def _cost_s(self, call: Any, arguments: Any) -> float:
-        """Of what runs blocks, by tokens and blocks; all else takes no time to speak of."""
-        shard = getattr(call, "__self__", None)
-        tokens = next((len(a) if isinstance(a, list | tuple) else a.tokens for a in arguments if _has_tokens(a)), 0)
-        if isinstance(shard, HashShard):
-            return self._slowness * BLOCK_S * (shard.end - shard.start) * tokens
-        return 0.0005
-
-
-def _has_tokens(value: Any) -> bool:
-    return isinstance(value, HiddenState | list | tuple)
 
 
 class Disk:

@@ -11,11 +11,15 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.sim import laws
 from tests.sim.clock import SimLoop
 from tests.sim.schedule import Schedule, draw
+from tests.sim.stand_ins import standing_in
 from tests.sim.world import World
+
+MOST_WAITS = 20  # of one that is being closed
 
 
 @dataclass(slots=True)
@@ -42,7 +46,8 @@ def play_schedule(schedule: Schedule, *, say: Callable[[str], None] | None = Non
     gc.disable()
     random.seed(schedule.seed)
     try:
-        return loop.run_until_complete(_played(schedule, loop, say))
+        with standing_in(loop):
+            return loop.run_until_complete(_played(schedule, loop, say))
     finally:
         asyncio.set_event_loop(None)
         _bury(loop)
@@ -57,13 +62,20 @@ def _bury(loop: SimLoop) -> None:
     try:
         with warnings.catch_warnings(action="ignore"):  # of what they would have awaited
             for task in asyncio.all_tasks(loop):
-                with contextlib.suppress(BaseException):
-                    task.get_coro().close()
+                _end(task.get_coro())
             loop.close()
             gc.collect()
     finally:
         logging.disable(disabled)
         sys.unraisablehook = hook
+
+
+def _end(life: Any) -> None:
+    """Each try ends one wait; whoever is cleaning up waits again."""
+    for _ in range(MOST_WAITS):
+        with contextlib.suppress(BaseException):
+            life.close()
+            return
 
 
 async def _played(schedule: Schedule, loop: SimLoop, say: Callable[[str], None] | None) -> Outcome:

@@ -28,6 +28,19 @@ class Document:
         """A JSON example as it is written."""
         return self._block("json", name)
 
+    def commands(self) -> list[str]:
+        """What it has people type, in order, fenced as `console`: the lines after `$ `."""
+        fences = re.findall(r"^ *```console\n(.*?)^ *```$", self._text, re.DOTALL | re.MULTILINE)
+        return [line.strip().removeprefix("$ ") for fence in fences for line in fence.splitlines() if "$ " in line[:8]]
+
+    def mentioned(self) -> list[str]:
+        """Every command of ours that it names, fenced or within a line, arguments and all."""
+        named = r"(?:kafila|ollama|kafila-rendezvous|kafila-sidecar|kafila-plan)"
+        within = re.findall(rf"`({named} [^`\n]+)`", self._text)
+        fences = re.findall(r"^ *```(?:sh|console)?\n(.*?)^ *```$", self._text, re.DOTALL | re.MULTILINE)
+        fenced = re.findall(rf"^ *(?:\$ )?(?:\S*/)?({named} (?:-|[a-z]+ ?[^ ])[^#\n]*)", "".join(fences), re.MULTILINE)
+        return [line.strip() for line in within + fenced]
+
     def paths(self) -> list[str]:
         """The files of the project that it names, wildcards among them."""
         return re.findall(r"`([\w*-]+(?:/[\w*-]+)*\.(?:py|md|proto))[`]", self._text)

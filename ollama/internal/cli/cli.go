@@ -1,14 +1,20 @@
 // Package cli is the command line: stock's own, with `session` and what sessions add to `run` and `serve`. It asks the
-// server by control, and knows nothing of what the server does. It imports control, text, sessionapi, env and version.
+// server by control, and knows nothing of what the server does. It imports called, control, text, sessionapi, service,
+// manual, env and version.
 package cli
 
 import (
 	"context"
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ollama/ollama/cmd"
+
+	"kafila/ollama/internal/called"
+	"kafila/ollama/internal/manual"
+	"kafila/ollama/internal/version"
 )
 
 type runE func(*cobra.Command, []string) error
@@ -36,11 +42,35 @@ func New(server func(ctx context.Context, stock func() error) error) (*cobra.Com
 	}
 	appendVariables(serve, serveVariables)
 	addSessionFlags(run)
+	root.AddCommand(sessionCommand(run.PreRunE), serviceCommand(), manualCommand(root))
+	root.CompletionOptions.DisableDefaultCmd = false
+	root.InitDefaultCompletionCmd()
 	if err := addVersion(root); err != nil {
 		return nil, err
 	}
-	root.AddCommand(sessionCommand(run.PreRunE, root.Run))
+	callBy(root, called.Name())
 	return root, nil
+}
+
+// callBy names the commands, also in their help and in what they print, as people call this program.
+func callBy(root *cobra.Command, name string) {
+	if name == called.Ollama {
+		return
+	}
+	root.Use = name
+	root.SetOut(called.Writer(name, os.Stdout))
+	root.SetErr(called.Writer(name, os.Stderr))
+}
+
+// manualCommand is for packages; people don't see it.
+func manualCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use: "manual FOLDER", Short: "Write manual pages, completions and the reference", Args: arguments(1, 1), Hidden: true,
+		RunE: func(_ *cobra.Command, args []string) error {
+			words := func(text string) string { return called.Words(root.Name(), text) }
+			return manual.Write(root, args[0], version.Kafila, words)
+		},
+	}
 }
 
 // stockCommand finds a command of upstream's and makes sure that it still is as we wrap it, so that an upgrade of

@@ -115,7 +115,7 @@ func TestSessionCommands_whenTypedWrongly_sayHowTheyAreWritten(t *testing.T) {
 		"weights prune --unused":   "unknown flag: --unused: `ollama session weights prune --help`",
 	} {
 		root := &cobra.Command{Use: "ollama", SilenceErrors: true, SilenceUsage: true}
-		root.AddCommand(sessionCommand(func(*cobra.Command, []string) error { return nil }, nil))
+		root.AddCommand(sessionCommand(func(*cobra.Command, []string) error { return nil }))
 		root.SetArgs(append([]string{"session"}, strings.Fields(typed)...))
 		if err := root.Execute(); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "strconv") {
 			t.Errorf("%s: %v", typed, err)

@@ -30,27 +30,14 @@ const sessionExamples = `  # on one machine
   # who holds what, and how fast it is
   ollama session status`
 
-// sessionCommand is `ollama session …`; heartbeat is stock's check that the server runs, and tellVersion answers
-// --version, for which none has to.
-func sessionCommand(heartbeat runE, tellVersion func(*cobra.Command, []string)) *cobra.Command {
+// sessionCommand is `ollama session …`; heartbeat is stock's check that the server runs.
+func sessionCommand(heartbeat runE) *cobra.Command {
 	session := &cobra.Command{
 		Use: "session", Short: "Run a model together with other machines", Long: sessionHelp, Example: sessionExamples,
-		Args: cobra.NoArgs,
-		PersistentPreRunE: func(cmd *cobra.Command, args []string) error {
-			if asksVersion(cmd) {
-				return nil
-			}
-			return heartbeat(cmd, args)
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if asksVersion(cmd) {
-				tellVersion(cmd, args)
-				return nil
-			}
-			return cmd.Help()
-		},
+		Args:              cobra.NoArgs,
+		PersistentPreRunE: heartbeat,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	session.Flags().BoolP("version", "v", false, "Show version information")
 	session.AddCommand(
 		createCommand(), joinCommand(), startCommand(), codeCommand(), lockCommand(), unlockCommand(), kickCommand(), replanCommand(),
 		statusCommand(), pageCommand(), planCommand(), doctorCommand(), leaveCommand(), listCommand(), modelsCommand(), weightsCommand(),

@@ -22,7 +22,7 @@ var sessionVariables = []variable{
 // serveVariables matter to the server and its sidecar.
 var serveVariables = []variable{
 	{env.Rendezvous, "Where sessions meet, as kafila-rendezvous prints it (default: one within the server of the host)"},
-	{env.Sidecar, "The sidecar's program (default: kafila-sidecar on PATH, then a Python that has it)"},
+	{env.Sidecar, "The sidecar's program (default: kafila-sidecar beside this program or on PATH, then a Python that has it)"},
 	{env.Home, "Folder for the owner's token, identities, weights, measurements and traces (default ~/.kafila)"},
 	{env.Name, "This machine's name in sessions (default: its host name)"},
 	{env.STUN, "Further STUN servers (host:port,...) to find out what this machine's network does"},

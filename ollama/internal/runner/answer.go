@@ -143,6 +143,11 @@ func (a *answer) line(response llm.CompletionResponse) {
 		slog.Debug("runner_line_not_sent", "error", err)
 		return
 	}
+	a.flushOut()
+}
+
+// flushOut sends what was written: who takes the connection over would lose it.
+func (a *answer) flushOut() {
 	if flusher, ok := a.w.(http.Flusher); ok {
 		flusher.Flush()
 	}
@@ -171,7 +176,9 @@ func (a *answer) fail(code int, sentence string) {
 func (a *answer) tell(failure envelope.Failure) {
 	if _, err := a.w.Write(failure.Line()); err != nil {
 		slog.Debug("runner_error_not_sent", "error", err)
+		return
 	}
+	a.flushOut()
 }
 
 // breakOff ends the chunked body with a trailer that is no header line. The reader's error quotes it, so the sentence

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -26,6 +27,7 @@ import (
 	"kafila/ollama/internal/seal"
 	"kafila/ollama/internal/sidecar"
 	"kafila/ollama/internal/stub"
+	"kafila/ollama/pb"
 )
 
 // The test binary is also the runner that the scheduler starts.
@@ -211,6 +213,28 @@ func TestRunner_whenItFailsInMidAnswer_saysWhyAndLivesOn(t *testing.T) {
 				t.Error("the runner was killed")
 			}
 		})
+	}
+}
+
+func TestRunner_whenItFailsInMidAnswer_tellsItsServerBeforeItBreaksOff(t *testing.T) {
+	socket, _ := fake.Start(t, &fake.Sidecar{Replies: []string{"Par"}, Fails: status.Error(codes.Unavailable, "mini: lost")})
+	conn, err := sidecar.Dial(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	runner := httptest.NewServer(newProxy("s1", pb.NewSidecarClient(conn), key))
+	defer runner.Close()
+	answer, err := http.Post(runner.URL+"/completion", "application/json", strings.NewReader(`{"prompt":"no envelope"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	lines := strings.Split(strings.TrimSpace(string(body)), "\n")
+	failure, told := envelope.FailureIn([]byte(lines[len(lines)-1]))
+	if err == nil || !told || failure.Sentence != "mini: lost" || failure.Status != http.StatusServiceUnavailable {
+		t.Errorf("%v, %q", err, body)
 	}
 }
 

@@ -7,11 +7,11 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 
-	"github.com/ollama/ollama/anthropic"
 	"github.com/ollama/ollama/manifest"
-	"github.com/ollama/ollama/openai"
 
+	"kafila/ollama/internal/envelope"
 	"kafila/ollama/internal/seal"
 	"kafila/ollama/internal/sessionapi"
 	"kafila/ollama/internal/stub"
@@ -28,6 +28,8 @@ type front struct {
 	models *SessionModels
 	key    seal.Key
 	stock  http.Handler
+
+	patience time.Duration // with a session that comes back, see comebackPatience
 }
 
 // asked is what the stock routes below take names from. encoding/json matches the fields as it does for stock.
@@ -71,12 +73,16 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.tellModel(w, r, name)
 		return
 	}
-	asked, refusal := f.asks(r)
-	if refusal != "" {
-		f.refuse(w, r, refusal)
+	form, answers := streamForms[route]
+	if answers && !f.awaitSession(w, r) {
 		return
 	}
-	if form, ok := streamForms[route]; ok {
+	asked, refusal := f.asks(r)
+	if refusal != "" {
+		fail(w, r.URL.Path, envelope.Failure{Status: http.StatusBadRequest, Sentence: refusal})
+		return
+	}
+	if answers {
 		form.serve(w, asked, f.stock)
 		return
 	}
@@ -100,16 +106,20 @@ func (f *front) guarded(w http.ResponseWriter, r *http.Request, refuse func(*fro
 	}
 }
 
-// refuse answers a request for an answer in the form of its API.
-func (f *front) refuse(w http.ResponseWriter, r *http.Request, sentence string) {
-	switch {
-	case r.URL.Path == "/v1/messages":
-		writeJSON(w, http.StatusBadRequest, anthropic.NewError(http.StatusBadRequest, sentence))
-	case strings.HasPrefix(r.URL.Path, "/v1/"):
-		writeJSON(w, http.StatusBadRequest, openai.NewError(http.StatusBadRequest, sentence))
-	default:
-		writeError(w, http.StatusBadRequest, sentence)
+// awaitSession holds a question to a session's model back until the session is back, if this server was just started.
+// False when that took too long, and was said.
+func (f *front) awaitSession(w http.ResponseWriter, r *http.Request) bool {
+	if !f.models.comeback.isUnderWay() {
+		return true
 	}
+	request, _ := look(r)
+	name := request.model()
+	if !sessionapi.IsModel(name) || f.models.comeback.await(r.Context(), name, f.patience) {
+		return true
+	}
+	fail(w, r.URL.Path, envelope.Failure{Status: http.StatusServiceUnavailable, Sentence: "the session of " + name +
+		" is coming back on this machine, which was just started: ask again in a moment"})
+	return false
 }
 
 // look reads the request's JSON and leaves the body as it was. What can't be read stock will refuse.

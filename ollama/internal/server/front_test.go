@@ -30,6 +30,7 @@ func newWorld(t *testing.T) *world {
 	t.Setenv("OLLAMA_MODELS", t.TempDir())
 	models, _ := modelsOf(t, &fake.Sidecar{})
 	models.known["s1"] = fake.ReadySession()
+	models.comeback.expect(nil)
 	w := &world{mux: http.NewServeMux(), models: models, key: seal.New()}
 	w.mux.HandleFunc("/debug/requests", func(http.ResponseWriter, *http.Request) {}) // as gRPC's tracing has it
 	standBefore(w.mux, http.NotFoundHandler(), models, w.key)

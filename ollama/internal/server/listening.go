@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"sync"
@@ -84,6 +85,10 @@ func (l *listening) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
+// errFailed is what stock reads of an answer that failed within, as was told before in a line. Its own words would be
+// those of the transport, and some make it end the runner with all other answers.
+var errFailed = errors.New("the session's answer failed")
+
 // overheard is a completion's body that is looked at line by line while stock reads it.
 type overheard struct {
 	io.ReadCloser
@@ -101,6 +106,9 @@ func (o *overheard) Read(p []byte) (int, error) {
 		}
 		o.course.heard(o.line)
 		o.line, rest = o.line[:0], after
+	}
+	if _, failure := o.course.now(); failure != nil && err != nil && !errors.Is(err, io.EOF) {
+		err = errFailed
 	}
 	return n, err
 }

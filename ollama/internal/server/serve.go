@@ -37,6 +37,9 @@ func Serve(ctx context.Context, stock func() error) error {
 	if err := portIsFree(envconfig.Host().Host); err != nil {
 		return err
 	}
+	if err := stockHasItsFolder(); err != nil {
+		return err
+	}
 	if err := leaveNoCore(); err != nil {
 		slog.Warn("core_dumps_not_refused", "error", err)
 	}
@@ -65,6 +68,7 @@ func Serve(ctx context.Context, stock func() error) error {
 	go func() {
 		defer running.Done()
 		keeper.Run(ctx, func() { go models.reconcile() })
+		models.comeback.expect(nil) // without a sidecar nothing comes back
 	}()
 	err = stock()
 	cancel()
@@ -99,7 +103,7 @@ func standBefore(mux *http.ServeMux, sessions http.Handler, models *SessionModel
 		handler, _ := mux.Handler(&http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/"}})
 		handler.ServeHTTP(w, r)
 	}
-	before := &front{models: models, key: key, stock: http.HandlerFunc(stock)}
+	before := &front{models: models, key: key, stock: http.HandlerFunc(stock), patience: comebackPatience}
 	mux.Handle("/{one}", before)
 	mux.Handle("/{first}/{rest...}", before)
 }

@@ -38,6 +38,8 @@ type SessionModels struct {
 	known map[string]*pb.Session // session id → as it was registered last
 	held  map[string]uint64      // session id → bytes that its shard holds here
 	asked map[string]int         // session id → the largest context that was asked for, above what the session has
+
+	comeback *comeback
 }
 
 // NewSessionModels has nothing to look after yet. ctx is the server's: followers end with it. The models that it writes
@@ -48,7 +50,7 @@ func NewSessionModels(
 	return &SessionModels{
 		ctx: ctx, sidecar: sidecar, store: &store{client: ollama, scheduler: scheduler, key: key, owner: owner}, scheduler: scheduler,
 		following: map[string]bool{}, known: map[string]*pb.Session{}, held: map[string]uint64{},
-		asked: map[string]int{},
+		asked: map[string]int{}, comeback: newComeback(),
 	}
 }
 
@@ -71,9 +73,19 @@ func (m *SessionModels) reconcile() {
 		}
 	}
 	m.removeStale(live)
+	m.comeback.expect(m.notAsked(list.Sessions))
 	for _, session := range list.Sessions {
 		m.follow(session.Id)
 	}
+}
+
+// notAsked gives those whose model can't be asked here yet.
+func (m *SessionModels) notAsked(sessions []*pb.Session) []*pb.Session {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(sessions), func(s *pb.Session) bool {
+		return s.State == sessionapi.Closed || m.known[s.Id] != nil
+	})
 }
 
 func (m *SessionModels) removeStale(live []string) {
@@ -181,6 +193,7 @@ func (m *SessionModels) ensure(ctx context.Context, session *pb.Session) error {
 		}
 		if slices.Contains(names, session.Vehicle.Name) {
 			m.register(session) // its ring may be another one
+			m.comeback.over(session.Id)
 			return m.settle(ctx, session)
 		} // else somebody has removed the model, not the session
 	}
@@ -196,6 +209,7 @@ func (m *SessionModels) ensure(ctx context.Context, session *pb.Session) error {
 		return err
 	}
 	m.register(session)
+	m.comeback.over(session.Id)
 	slog.Info("session_model_loaded", "session", session.Id, "name", session.Vehicle.Name, "slots", session.Concurrency)
 	return nil
 }
@@ -236,6 +250,7 @@ func (m *SessionModels) forget(id string) {
 	session := m.registered(id)
 	m.hold(id, 0)
 	m.unregister(id)
+	m.comeback.over(id)
 	if session == nil {
 		return
 	}

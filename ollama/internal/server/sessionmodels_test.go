@@ -189,7 +189,7 @@ func TestSessionModels_removeCopies_leavesSessionsModelsAndWhatOthersMade(t *tes
 	if err := models.ensure(t.Context(), fake.ReadySession()); err != nil {
 		t.Fatal(err)
 	}
-	elsewhere := &SessionModels{ctx: t.Context(), known: map[string]*pb.Session{}, held: map[string]uint64{}, store: &store{
+	elsewhere := &SessionModels{ctx: t.Context(), known: map[string]*pb.Session{}, held: map[string]uint64{}, comeback: newComeback(), store: &store{
 		client: models.store.client, scheduler: &Scheduler{}, key: seal.New(),
 	}}
 	other := fake.ReadySession()

@@ -7,6 +7,7 @@ import (
 	"mime"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,14 +28,15 @@ type streamForm struct {
 	every     time.Duration
 }
 
-// streamForms are the routes whose answers are looked at on their way to the client. Those of Ollama's own API tell
-// failures themselves, and their lines have nothing that would say nothing; of these one gives token ids.
+// streamForms are the routes that answer. In streams of Ollama's own API stock tells failures itself, if in other words,
+// and their lines have nothing that would say nothing.
 var streamForms = map[string]streamForm{
-	"POST /api/generate":        {},
 	"POST /v1/chat/completions": {": keep-alive\n\n", openAIError, keepAliveEvery},
 	"POST /v1/completions":      {": keep-alive\n\n", openAIError, keepAliveEvery},
 	"POST /v1/responses":        {": keep-alive\n\n", responsesError, keepAliveEvery},
 	"POST /v1/messages":         {"event: ping\ndata: {\"type\":\"ping\"}\n\n", anthropicError, keepAliveEvery},
+	"POST /api/generate":        {},
+	"POST /api/chat":            {},
 }
 
 func openAIError(failure envelope.Failure, _ int) string {
@@ -65,7 +67,7 @@ func event(name string, data any) string {
 // serve has stock answer. For a session's model only, it keeps the stream alive in a pause and tells of a failure.
 func (form streamForm) serve(w http.ResponseWriter, r *http.Request, stock http.Handler) {
 	ctx, course := withCourse(r.Context())
-	s := &stream{ResponseWriter: w, form: form, course: course}
+	s := &stream{ResponseWriter: w, form: form, course: course, path: r.URL.Path}
 	defer s.end()
 	stock.ServeHTTP(s, r.WithContext(ctx))
 }
@@ -75,12 +77,14 @@ type stream struct {
 	http.ResponseWriter
 	form   streamForm
 	course *course
+	path   string
 
-	mutex  sync.Mutex
-	events int
-	within bool // an event is not whole
-	over   bool
-	timer  *time.Timer
+	mutex   sync.Mutex
+	events  int
+	within  bool // an event is not whole
+	over    bool
+	refused bool // by a status
+	timer   *time.Timer
 }
 
 // Unwrap is for http.ResponseController.
@@ -89,12 +93,19 @@ func (s *stream) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 func (s *stream) WriteHeader(status int) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
+	if _, failure := s.course.now(); failure != nil && status >= http.StatusBadRequest {
+		s.refused, status = true, failure.Status
+	}
 	s.ResponseWriter.WriteHeader(status)
 }
 
 func (s *stream) Write(data []byte) (int, error) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
+	if _, failure := s.course.now(); failure != nil && s.isError(data) {
+		_, err := s.ResponseWriter.Write(failureIn(s.path, *failure))
+		return len(data), err
+	}
 	n, err := s.ResponseWriter.Write(withContext(data, s.course.ids()))
 	if err == nil {
 		n = len(data)
@@ -103,7 +114,7 @@ func (s *stream) Write(data []byte) (int, error) {
 	s.events += bytes.Count(data, []byte("\n\n"))
 	if s.timer != nil {
 		s.timer.Reset(s.form.every)
-	} else if s.isEvents() {
+	} else if s.form.keepAlive != "" && s.isEvents() {
 		s.timer = time.AfterFunc(s.form.every, s.keepAlive)
 	}
 	return n, err
@@ -180,6 +191,11 @@ func (s *stream) say(text string) {
 	if _, err := s.ResponseWriter.Write([]byte(text)); err == nil {
 		s.flush()
 	}
+}
+
+// isError is true of what stock tells an error by: all that comes after such a status, and a line of its own API.
+func (s *stream) isError(data []byte) bool {
+	return s.refused || strings.HasPrefix(s.path, "/api/") && bytes.HasPrefix(data, []byte(`{"error":`))
 }
 
 func (s *stream) isEvents() bool {

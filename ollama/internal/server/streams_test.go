@@ -3,7 +3,9 @@ package server
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -140,6 +142,71 @@ func TestStreams_whenASessionsAnswerPauses_areKeptAlive(t *testing.T) {
 		if first <= 0 || last <= first {
 			t.Errorf("%s: %q", route, answer.Body)
 		}
+	}
+}
+
+// A pretended way through stock of an answer that its runner breaks off: it tells the error in stock's words.
+func brokenOff(stock func(http.ResponseWriter, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		runner := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set(envelope.SessionHeader, "1")
+			fmt.Fprint(w, textLine, failureLine)
+			w.(http.Flusher).Flush()
+			conn, buffered, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				panic(err)
+			}
+			defer conn.Close()
+			fmt.Fprint(buffered, "0\r\n\"bob was lost, unexpected EOF\"\r\n\r\n")
+			buffered.Flush()
+		}))
+		defer runner.Close()
+		request, err := http.NewRequestWithContext(r.Context(), http.MethodPost, runner.URL, nil)
+		if err != nil {
+			panic(err)
+		}
+		response, err := (&http.Client{Transport: &listening{next: http.DefaultTransport}}).Do(request)
+		if err != nil {
+			panic(err)
+		}
+		defer response.Body.Close()
+		_, err = io.ReadAll(response.Body)
+		stock(w, fmt.Errorf("error reading llm response: %w", err))
+	})
+}
+
+func TestStreams_whenAnAnswerIsBrokenOff_tellItsOneSentenceInTheFormOfTheAPI(t *testing.T) {
+	for route, wanted := range map[string]string{
+		"POST /api/generate":        `{"error":"bob \"was\" lost"}`,
+		"POST /api/chat":            `{"error":"bob \"was\" lost"}`,
+		"POST /v1/chat/completions": `{"error":{"message":"bob \"was\" lost","type":"api_error","param":null,"code":null}}`,
+		"POST /v1/responses":        `{"error":{"message":"bob \"was\" lost","type":"api_error","param":null,"code":null}}`,
+		"POST /v1/messages":         `{"type":"error","error":{"type":"overloaded_error","message":"bob \"was\" lost"}`,
+	} {
+		method, path, _ := strings.Cut(route, " ")
+		answer := httptest.NewRecorder()
+		streamForms[route].serve(answer, httptest.NewRequest(method, path, nil), brokenOff(func(w http.ResponseWriter, err error) {
+			if !errors.Is(err, errFailed) {
+				t.Errorf("stock reads %v", err)
+			}
+			w.WriteHeader(http.StatusInternalServerError)
+			fmt.Fprintf(w, `{"error":%q}`, err)
+		}))
+		if body := strings.TrimSpace(answer.Body.String()); answer.Code != http.StatusServiceUnavailable || !strings.HasPrefix(body, wanted) {
+			t.Errorf("%s: %d %s", route, answer.Code, body)
+		}
+	}
+}
+
+func TestStreams_whenALineOfOllamasOwnTellsTheError_itTellsTheOneSentence(t *testing.T) {
+	answer := httptest.NewRecorder()
+	streamForms["POST /api/chat"].serve(answer, httptest.NewRequest("POST", "/api/chat", nil), brokenOff(func(w http.ResponseWriter, err error) {
+		w.Header().Set("Content-Type", "application/x-ndjson")
+		fmt.Fprintln(w, `{"message":{"content":"{\"error\":"}}`)
+		fmt.Fprintf(w, `{"error":%q}`+"\n", err)
+	}))
+	if wanted := `{"message":{"content":"{\"error\":"}}` + "\n" + `{"error":"bob \"was\" lost"}` + "\n"; answer.Body.String() != wanted {
+		t.Errorf("%s", answer.Body)
 	}
 }
 

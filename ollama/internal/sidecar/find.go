@@ -24,7 +24,8 @@ func Find(socket string) ([]string, error) {
 	return append(program, "--socket", socket, "--data", data), nil
 }
 
-// findProgram looks in KAFILA_SIDECAR, on PATH, beside us and in the checkout, and last for a Python that has it.
+// findProgram looks in KAFILA_SIDECAR, then beside us, where a package installs both, so that its own Python runs it,
+// then on PATH and in the checkout, and last for a Python that has it.
 func findProgram() ([]string, error) {
 	if named := os.Getenv(env.Sidecar); named != "" {
 		path, err := exec.LookPath(named)
@@ -33,13 +34,7 @@ func findProgram() ([]string, error) {
 		}
 		return []string{path}, nil
 	}
-	candidates := []string{"kafila-sidecar"}
-	if exe, err := executable(); err == nil {
-		folder := filepath.Dir(exe)
-		candidates = append(candidates, filepath.Join(folder, "kafila-sidecar"),
-			filepath.Join(folder, "..", ".venv", "bin", "kafila-sidecar"))
-	}
-	for _, candidate := range candidates {
+	for _, candidate := range candidates() {
 		if path, err := exec.LookPath(candidate); err == nil {
 			return []string{path}, nil
 		}
@@ -51,6 +46,17 @@ func findProgram() ([]string, error) {
 	}
 	return nil, errors.New("no Kafila sidecar was found, so this server has no sessions: " +
 		"run `pip install 'kafila[node]'`, or name the program in " + env.Sidecar)
+}
+
+// candidates are where the program may lie, the likeliest first.
+func candidates() []string {
+	const name = "kafila-sidecar"
+	exe, err := executable()
+	if err != nil {
+		return []string{name}
+	}
+	folder := filepath.Dir(exe)
+	return []string{filepath.Join(folder, name), name, filepath.Join(folder, "..", ".venv", "bin", name)}
 }
 
 // executable is our own file with links followed, as the scheduler starts it.

@@ -21,6 +21,14 @@ func TestFindProgram_whenNamed_isThatOne(t *testing.T) {
 	}
 }
 
+func TestCandidates_beginBesideUs(t *testing.T) {
+	beside := filepath.Dir(os.Args[0])
+	found := candidates()
+	if len(found) != 3 || filepath.Dir(found[0]) != beside || found[1] != "kafila-sidecar" {
+		t.Errorf("%v, and not first in %s", found, beside)
+	}
+}
+
 func TestFindProgram_whenOnlyAPythonHasIt_runsItsPackage(t *testing.T) {
 	folder := t.TempDir()
 	python := filepath.Join(folder, "python3")

@@ -47,6 +47,7 @@ func aboutRows(s *pb.Session) []string {
 		{"Limited", strings.Join(s.Limited, "; ")},
 		{"Rendezvous", s.RendezvousNote},
 		{"Better plan", betterPlan(s)},
+		{"Kafila", kafilas(s)},
 	} {
 		if row[1] != "" {
 			rows = append(rows, row[0]+"\t"+row[1])
@@ -75,6 +76,28 @@ func Replanning(rule string) string {
 		return "not looked at"
 	}
 	return "taken by itself when it gains enough"
+}
+
+// kafilas are the versions that the members run: one for all, or whose is which.
+func kafilas(s *pb.Session) string {
+	var versions []string
+	names := map[string][]string{}
+	for _, m := range s.Members {
+		if m.Kafila == "" {
+			continue
+		}
+		if names[m.Kafila] == nil {
+			versions = append(versions, m.Kafila)
+		}
+		names[m.Kafila] = append(names[m.Kafila], m.Name)
+	}
+	if len(versions) < 2 {
+		return strings.Join(versions, "")
+	}
+	for i, version := range versions {
+		versions[i] += " (" + strings.Join(names[version], ", ") + ")"
+	}
+	return strings.Join(versions, ", ")
 }
 
 // whole is a session's code as others need it, with the rendezvous' address, or its id where no code is known.
@@ -172,15 +195,33 @@ func speed(s *pb.Session, p *plan) string {
 	var trace struct {
 		TokensPerS float64 `json:"tokens_per_s"`
 		TTFTS      float64 `json:"ttft_s"`
+		PrefillS   float64 `json:"prefill_s"`
+		PlannedS   float64 `json:"predicted_ttft_s"`
 		PerToken   float64 `json:"circuits_per_token"`
 		Guesses    int     `json:"guesses"`
 		Right      int     `json:"guesses_right"`
 	}
 	if json.Unmarshal([]byte(s.LastTraceJson), &trace) == nil && trace.TokensPerS > 0 {
 		text += fmt.Sprintf("\nLast answer: %.1f tokens/s, first token after %.2f s", trace.TokensPerS, trace.TTFTS)
+		text += promptText(trace.PrefillS, trace.PlannedS)
 		if trace.Guesses > 0 {
 			text += fmt.Sprintf(", %.2f times round the ring for a token: %d of %d guesses were right", trace.PerToken, trace.Right, trace.Guesses)
 		}
 	}
 	return text
+}
+
+// A prompt may take so many times as long as planned, and so much longer, without a word.
+const (
+	farOff = 1.5
+	shortS = 0.1
+)
+
+// promptText tells of a prompt that took much longer, once it had its turn, than was planned for one of its length.
+func promptText(tookS, plannedS float64) string {
+	if plannedS <= 0 || tookS <= farOff*plannedS || tookS-plannedS <= shortS {
+		return ""
+	}
+	return fmt.Sprintf("\nIts prompt took %.2f s where %.2f s were planned: others were being answered meanwhile, or a member or a"+
+		" link is slower than it was measured", tookS, plannedS)
 }

@@ -42,6 +42,22 @@ func TestStatus_showsTheRing(t *testing.T) {
 	}
 }
 
+func TestStatus_whenMembersRunDifferentVersions_saysWhoseIsWhich(t *testing.T) {
+	session := fake.ReadySession()
+	session.Members = []*pb.Member{{Name: "ada", Kafila: "0.3.0"}, {Name: "bob"}, {Name: "cyd", Kafila: "0.3.0"}}
+	if text := Status(session); !hasLineWith(text, []string{"Kafila", "0.3.0"}) || strings.Contains(text, "(ada") {
+		t.Error(text)
+	}
+	session.Members[1].Kafila = "0.2.1"
+	if text := Status(session); !hasLineWith(text, []string{"Kafila", "0.3.0 (ada, cyd), 0.2.1 (bob)"}) {
+		t.Error(text)
+	}
+	session.Members = nil
+	if text := Status(session); strings.Contains(text, "Kafila") {
+		t.Error(text)
+	}
+}
+
 func TestStatus_whenItIsKnownWhatALossWouldMean_saysSoOfEachMember(t *testing.T) {
 	session := fake.ReadySession()
 	session.Members = []*pb.Member{
@@ -85,5 +101,16 @@ func TestStatus_whenThePlanCantBeRead_tellsWhatTheSessionDoes(t *testing.T) {
 	text := Status(session)
 	if !hasLineWith(text, []string{"laptop (head)", "0–35", "12.1 ms"}) || !hasLineWith(text, []string{"Expected: 12.3 tokens/s"}) {
 		t.Error(text)
+	}
+}
+
+func TestPromptText_tellsOnlyOfWhatIsFarOff(t *testing.T) {
+	for _, c := range []struct{ took, planned float64 }{{1.4, 1}, {0.15, 0.06}, {9, 0}, {0.5, 2}} {
+		if text := promptText(c.took, c.planned); text != "" {
+			t.Errorf("%v: %q", c, text)
+		}
+	}
+	if text := promptText(2.5, 1); !strings.Contains(text, "2.50 s where 1.00 s were planned") {
+		t.Errorf("%q", text)
 	}
 }

@@ -86,9 +86,18 @@ def _plan(obj: object) -> Plan:
         tokens_per_s_one_user=fields.get("tokens_per_s_one_user", figure, None),
         batch=fields.get("batch", whole(1)),
         ttft_s=fields.get("ttft_s", figure, None),
+        prompt_tokens=fields.get("prompt_tokens", whole(1), None),
+        handling_s=_handling(fields, order),
         idle=_idle_members(fields, order),
         notes=fields.get("notes", listed(text, MOST_SENTENCES)),
     )
+
+
+def _handling(fields: Fields, order: tuple[str, ...]) -> tuple[float, ...]:
+    told = fields.get("handling_s", listed(figure, MOST_MEMBERS), ())
+    if len(told) not in (0, len(order)):
+        raise fields.fault("handling_s", "one for each stage, or none", list(told))
+    return told
 
 
 def _order(fields: Fields) -> tuple[str, ...]:

@@ -44,6 +44,8 @@ PROBLEM_FIELDS = [
     "reserve_bytes",
     "prefill_peak_bytes",
     "prompt_tokens",
+    "most_rows",
+    "chunk_tokens",
     "require",
     "exclude",
     "members",
@@ -75,6 +77,9 @@ MEMBER_FIELDS = [
     "memory_bytes",
     "block_s",
     "head_s",
+    "prefill_s",
+    "handling_s",
+    "head_handling_s",
     "holds",
 ]
 HOLDS_FIELDS = [
@@ -121,6 +126,8 @@ def problem_from_json(obj: object) -> Problem:
         reserve_bytes=fields.get("reserve_bytes", whole(0), 0),
         prefill_peak_bytes=fields.get("prefill_peak_bytes", whole(0), 0),
         prompt_tokens=fields.get("prompt_tokens", whole(1), None),
+        most_rows=fields.get("most_rows", whole(1), None),
+        chunk_tokens=fields.get("chunk_tokens", whole(1), None),
         require=require,
         exclude=exclude,
         edges=_edges(fields.get("edges", listed(lambda _fields, _name, value: value, MOST_EDGES), ()), names),
@@ -231,6 +238,9 @@ def _member(place: int, value: object) -> Node:
         memory_bytes=fields.get("memory_bytes", _bytes, None),
         block_s=fields.get("block_s", _step_times, ()),
         head_s=fields.get("head_s", _step_times, ()),
+        prefill_s=fields.get("prefill_s", _step_times, ()),
+        handling_s=fields.get("handling_s", not_negative, None),
+        head_handling_s=fields.get("head_handling_s", not_negative, None),
         holds=fields.get("holds", _holds, None),
     )
 

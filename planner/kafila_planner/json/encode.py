@@ -29,6 +29,7 @@ def plan_to_json(result: Plan | Refusal) -> dict[str, Any]:
         "order": list(result.order),
         "stages": [asdict(stage) for stage in result.stages],
         "hops": [_hop(hop) for hop in result.hops],
+        "handling_s": list(result.handling_s),
         "idle": [asdict(one) for one in result.idle],
         "notes": list(result.notes),
     }
@@ -49,6 +50,8 @@ def problem_to_json(problem: Problem) -> dict[str, Any]:
         "reserve_bytes": problem.reserve_bytes,
         "prefill_peak_bytes": problem.prefill_peak_bytes,
         "prompt_tokens": problem.prompt_tokens,
+        "most_rows": problem.most_rows,
+        "chunk_tokens": problem.chunk_tokens,
         "require": sorted(problem.require),
         "exclude": sorted(problem.exclude),
         "members": [member_to_json(member) for member in problem.members],
@@ -91,6 +94,9 @@ def member_to_json(member: Node) -> dict[str, Any]:
         "memory_bytes": member.memory_bytes,
         "block_s": _step_times(member.block_s),
         "head_s": _step_times(member.head_s),
+        "prefill_s": _step_times(member.prefill_s),
+        "handling_s": member.handling_s,
+        "head_handling_s": member.head_handling_s,
         "holds": None if member.holds is None else _holds(member.holds),
     }
 

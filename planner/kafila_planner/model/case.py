@@ -8,6 +8,7 @@ from kafila_planner.model.cost import Prices, batch_sizes, prices_at, relative_p
 from kafila_planner.model.cutting import chain_of
 from kafila_planner.model.device import Device
 from kafila_planner.model.reach import RoundTrips, round_trips_of
+from kafila_planner.model.runs import runs
 from kafila_planner.model.types import Node, Problem, Tier
 
 
@@ -73,8 +74,10 @@ def case_of(problem: Problem, names: Collection[str] | None = None) -> Case:
 
 def _prices(problem: Problem, members: tuple[Node, ...], tier: Tier) -> tuple[Prices, ...]:
     if tier is Tier.MEASURED:
-        sizes = batch_sizes(members, problem.concurrency)
-        return tuple(prices_at(size, members, problem.model) for size in sizes)
+        users, most = problem.concurrency, problem.most_rows
+        sizes = batch_sizes(members, users, most)
+        shares = [float(size) if most is None else users / runs(users, size) for size in sizes]
+        return tuple(prices_at(size, share, members, problem.model) for size, share in zip(sizes, shares, strict=True))
     if tier is Tier.ARITHMETIC:
         return (relative_prices(members, problem.model),)
     return ()

@@ -9,10 +9,12 @@ from kafila_planner.model.types import Model, Node, StepTimes, Tier
 class Prices:
     """Seconds of one step at one batch size, one entry a member: c = fixed + bytes read · per_byte + [head] · head.
 
-    In the arithmetic tier per_byte is relative and the other two are 0.
+    `share`: the sequences that a step has on the average; see `model/runs.py`. In the arithmetic tier per_byte is
+    relative and the other two are 0.
     """
 
     batch: int
+    share: float
     fixed: tuple[float, ...]
     per_byte: tuple[float, ...]
     head: tuple[float, ...]
@@ -35,11 +37,12 @@ def is_priced(member: Node) -> bool:
     return speed and member.overhead_s is not None
 
 
-def prices_at(batch: int, members: tuple[Node, ...], model: Model) -> Prices:
+def prices_at(batch: int, share: float, members: tuple[Node, ...], model: Model) -> Prices:
     """Every member's prices in the measured tier."""
     mean_block = sum(model.block_read_bytes) / model.blocks
     return Prices(
         batch=batch,
+        share=share,
         fixed=tuple(_overhead_s(member, batch) for member in members),
         per_byte=tuple(_block_s(member, mean_block, batch) / mean_block for member in members),
         head=tuple(_head_s(member, mean_block, model.head_read_bytes, batch) for member in members),
@@ -52,13 +55,17 @@ def relative_prices(members: tuple[Node, ...], model: Model) -> Prices:
     fastest = max(member.flops_per_s or 0.0 for member in members)
     per_byte = tuple(fastest / (member.flops_per_s or fastest) / mean_block for member in members)
     nothing = (0.0,) * len(members)
-    return Prices(batch=1, fixed=nothing, per_byte=per_byte, head=nothing)
+    return Prices(batch=1, share=1.0, fixed=nothing, per_byte=per_byte, head=nothing)
 
 
-def batch_sizes(members: tuple[Node, ...], concurrency: int) -> tuple[int, ...]:
-    """The batch sizes worth trying: all up to 64, doubling from there. 1 alone where nobody gains by batching."""
+def batch_sizes(members: tuple[Node, ...], concurrency: int, most: int | None) -> tuple[int, ...]:
+    """The batch sizes worth trying: all up to 64, doubling from there. 1 alone where nobody gains by batching.
+
+    most: None where no engine sets a bound.
+    """
     if not any(gains_by_batching(member) or _sizes(member.head_s) - {1} for member in members):
         return (1,)
+    concurrency = concurrency if most is None else min(concurrency, most)
     sizes = set(range(1, min(concurrency, 64) + 1)) | {concurrency}
     doubled = 128
     while doubled < concurrency:
@@ -97,7 +104,7 @@ def step_s(steps: StepTimes, batch: int) -> float:
 
 def _overhead_s(member: Node, batch: int) -> float:
     overhead = member.overhead_s or 0.0
-    return overhead if gains_by_batching(member) else overhead * batch
+    return (overhead if gains_by_batching(member) else overhead * batch) + batch * (member.handling_s or 0.0)
 
 
 def _block_s(member: Node, mean_block: float, batch: int) -> float:
@@ -114,4 +121,17 @@ def _head_s(member: Node, mean_block: float, head_read_bytes: int, batch: int) -
     if not steps or steps[0][0] > 1:
         bandwidth = member.bandwidth_bytes_per_s or mean_block / _block_s(member, mean_block, 1)
         steps = ((1, head_read_bytes / bandwidth), *steps)
-    return step_s(steps, batch)
+    return step_s(steps, batch) + batch * (member.head_handling_s or 0.0)
+
+
+def handling_s(member: Node, is_head: bool) -> float:
+    """Of a stage's cost at batch 1, what is not the model's."""
+    return (member.handling_s or 0.0) + (member.head_handling_s or 0.0 if is_head else 0.0)
+
+
+def chunk_s(member: Node, mean_block: float, tokens: int) -> float:
+    """Seconds of a mean block for so many tokens of a prompt; a decode step is the shortest."""
+    steps = member.prefill_s
+    if steps[0][0] > 1:
+        steps = ((1, _block_s(member, mean_block, 1)), *steps)
+    return step_s(steps, tokens)

@@ -1,4 +1,4 @@
-"""Figures of a whole ring: circuit (the paper's Eq. 1), tokens a second, time to first token."""
+"""Figures of a whole ring: circuit (the paper's Eq. 1), tokens a second."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from math import fsum
 from kafila_planner.model.case import Case
 from kafila_planner.model.cost import Prices
 from kafila_planner.model.reach import PICOSECONDS
-from kafila_planner.model.types import Tier
+from kafila_planner.model.runs import RowsPace, rows_for, turn_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,35 +53,27 @@ def stage_costs(case: Case, layout: Layout, prices: Prices) -> list[float]:
     ]
 
 
-def token_s(users: int, batch: int, circuit_s: float, bottleneck_s: float) -> float:
-    """Seconds between two tokens, of all users together: the inverse of min(U / circuit(b), b / bottleneck(b))."""
-    return max(circuit_s / users, bottleneck_s / batch)
+def token_s(users: int, share: float, circuit_s: float, bottleneck_s: float) -> float:
+    """Seconds between two tokens, of all users together: the inverse of min(U / circuit(b), b / bottleneck(b)).
+
+    share: the sequences that a step has on the average, which are b where runs need not be whole.
+    """
+    return max(circuit_s / users, bottleneck_s / share)
+
+
+def paces_of(case: Case, layout: Layout) -> tuple[RowsPace, ...]:
+    """The ring's pace at each batch size that was priced, 1 first."""
+    network = network_s(ring_ps(case, layout.order))
+    costs = [(prices.batch, stage_costs(case, layout, prices)) for prices in case.prices]
+    return tuple(RowsPace(rows, fsum(cost) + network, max(cost)) for rows, cost in costs)
 
 
 def best_batch(case: Case, layout: Layout) -> tuple[float, int]:
-    """Seconds a token at the declared concurrency, and the batch size that gives them (the smallest of equals)."""
-    network = network_s(ring_ps(case, layout.order))
-    best = []
-    for prices in case.prices:
-        costs = stage_costs(case, layout, prices)
-        best.append((token_s(case.problem.concurrency, prices.batch, fsum(costs) + network, max(costs)), prices.batch))
-    return min(best)
+    """Seconds a token at the declared concurrency, and the batch size that gives them (the smallest of equals).
 
-
-def ttft_s(case: Case, layout: Layout) -> float | None:
-    """Time to the first token of a prompt: every stage reads its weights or computes, whichever takes longer.
-
-    Two operations a weight and token, two bytes a weight: one operation a byte and token. The uplink's transfer time
-    is not in it, since no bandwidth of links is measured.
+    For an engine of whole runs what it makes of them, with the rows that it finds by its rule.
     """
-    ring, tokens = ring_ps(case, layout.order), case.problem.prompt_tokens
-    if case.tier is not Tier.MEASURED or tokens is None or ring is None:
-        return None
-    total = network_s(ring) + fsum(stage_costs(case, layout, case.prices[0]))
-    for member, (start, end) in zip(layout.order, layout.spans(), strict=True):
-        flops_per_s = case.members[member].flops_per_s
-        if flops_per_s is None:
-            return None
-        read = case.chain.read[end] - case.chain.read[start]
-        total += max(0.0, tokens * read / flops_per_s - read * case.prices[0].per_byte[member])
-    return total
+    users, known = case.problem.concurrency, paces_of(case, layout)
+    if case.problem.most_rows is None:
+        return min((token_s(users, pace.rows, pace.circuit_s, pace.busiest_s), pace.rows) for pace in known)
+    return turn_s(users, known) / users, rows_for(users, known)

@@ -127,7 +127,10 @@ class Node:
 
     `memory_bytes` is what it lends at most, the runtime's reserve included. `rtt_s` is its round trip to the
     rendezvous. `block_s` and `head_s` are measured seconds of one block and of norm plus unembedding by batch size;
-    where given they stand above `bandwidth_bytes_per_s`. `holds`: None where it was not told.
+    where given they stand above `bandwidth_bytes_per_s`. `prefill_s`: of one block by tokens of a prompt at a time.
+    `handling_s` is what a sequence's token takes at a stage beside the model (frames, links, hand-overs), and
+    `head_handling_s` what it takes at the head besides; no run of several sequences makes them less. `holds`: None
+    where it was not told.
     """
 
     name: str
@@ -141,6 +144,9 @@ class Node:
     memory_bytes: int | None = None
     block_s: StepTimes = ()
     head_s: StepTimes = ()
+    prefill_s: StepTimes = ()
+    handling_s: float | None = None
+    head_handling_s: float | None = None
     holds: HeldParts | None = None
 
 
@@ -155,7 +161,11 @@ class MeasuredEdge:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """`anchor`: who opened the session. `require`, `exclude`: member names. See `Objective.by_default`."""
+    """`anchor`: who opened the session. `require`, `exclude`: member names. See `Objective.by_default`.
+
+    `most_rows`: the sequences that a run of a stage has at most. Where it is told, rates are those of an engine that
+    makes whole runs (see `model/runs.py`). `chunk_tokens`: of a prompt that a stage takes at once; None for all.
+    """
 
     model: Model
     members: tuple[Node, ...]
@@ -167,6 +177,8 @@ class Problem:
     reserve_bytes: int = 0
     prefill_peak_bytes: int = 0
     prompt_tokens: int | None = None
+    most_rows: int | None = None
+    chunk_tokens: int | None = None
     require: frozenset[str] = frozenset()
     exclude: frozenset[str] = frozenset()
     edges: tuple[MeasuredEdge, ...] = ()
@@ -211,8 +223,9 @@ class Plan:
     """Who holds what. `order` and `stages` start at the head; `hops[i]` leaves `order[i]`.
 
     Times are of one decode step at batch 1. `ring_cost_s` is the paper's sum of round trips, `network_s` what a token
-    pays. `tokens_per_s` is at the declared concurrency with `batch` sequences a step. `notes` says in words what was
-    missing or assumed.
+    pays. `tokens_per_s` is at the declared concurrency with `batch` sequences a step. `ttft_s` is of a prompt of
+    `prompt_tokens`. `handling_s` is the part of each stage's cost that is not the model's. `notes` says in words what
+    was missing or assumed.
     """
 
     tier: Tier
@@ -234,8 +247,15 @@ class Plan:
     tokens_per_s_one_user: float | None
     batch: int
     ttft_s: float | None
+    prompt_tokens: int | None = None
+    handling_s: tuple[float, ...] = ()
     idle: tuple[Idle, ...] = ()
     notes: tuple[str, ...] = field(default=())
+
+    def model_s(self, place: int) -> float | None:
+        """What a run of one sequence is predicted to take of a stage's model."""
+        cost_s = self.stages[place].cost_s
+        return None if cost_s is None else cost_s - (self.handling_s[place] if self.handling_s else 0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,9 @@
 from math import fsum
 
 from kafila_planner.model.case import Case
-from kafila_planner.model.rates import Layout, best_batch, hops, network_s, ring_ps, stage_costs, ttft_s
+from kafila_planner.model.cost import handling_s
+from kafila_planner.model.first_token import ttft_s
+from kafila_planner.model.rates import Layout, best_batch, hops, network_s, ring_ps, stage_costs
 from kafila_planner.model.reach import PICOSECONDS
 from kafila_planner.model.types import (
     Idle,
@@ -53,6 +55,8 @@ def plan_of(case: Case, layout: Layout, search: SearchKind, ordered_by: OrderedB
         tokens_per_s_one_user=None if one_user is None else 1 / one_user,
         batch=batch,
         ttft_s=ttft_s(case, layout),
+        prompt_tokens=case.problem.prompt_tokens,
+        handling_s=_handling_s(case, layout) if measured else (),
         idle=idle,
         notes=_notes(case, ring),
     )
@@ -70,6 +74,12 @@ def _stages(case: Case, layout: Layout, costs: list[float] | None) -> tuple[Plan
         )
         for place, (member, (start, end)) in enumerate(zip(layout.order, layout.spans(), strict=True))
     )
+
+
+def _handling_s(case: Case, layout: Layout) -> tuple[float, ...]:
+    """Of each stage; nothing where nobody's was measured."""
+    each = tuple(handling_s(case.members[member], place == 0) for place, member in enumerate(layout.order))
+    return each if any(each) else ()
 
 
 def _resident_bytes(case: Case, is_head: bool, start: int, end: int) -> int:

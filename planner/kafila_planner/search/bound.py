@@ -48,7 +48,7 @@ class Amounts:
 class Speeds:
     """One batch size: the members by speed, the fastest first."""
 
-    batch: int
+    share: float
     amounts: Amounts
     members: tuple[MemberSpeed, ...]
 
@@ -66,12 +66,12 @@ class LowerBound:
     head_s: float
     head_work: float
 
-    def token_s(self, users: int, batch: int, network_s: float) -> float:
-        return self.with_head(users, batch, network_s, self.head_s, self.head_work)
+    def token_s(self, users: int, share: float, network_s: float) -> float:
+        return self.with_head(users, share, network_s, self.head_s, self.head_work)
 
-    def with_head(self, users: int, batch: int, network_s: float, head_s: float, head_work: float) -> float:
+    def with_head(self, users: int, share: float, network_s: float, head_s: float, head_work: float) -> float:
         circuit = self.compute_s + head_s + network_s
-        return max(circuit / users, (self.work + head_work) / self.rate / batch)
+        return max(circuit / users, (self.work + head_work) / self.rate / share)
 
 
 def amounts_of(case: Case) -> Amounts:
@@ -99,7 +99,7 @@ def _amounts(case: Case, most: Callable[[Sequence[int]], tuple[float, ...]]) -> 
 
 def speeds_of(amounts: Amounts, prices: Prices) -> Speeds:
     members = (_speed(amounts, prices, member) for member in range(len(amounts.most)))
-    return Speeds(prices.batch, amounts, tuple(sorted(members, key=lambda one: (one.per_s, one.bit))))
+    return Speeds(prices.share, amounts, tuple(sorted(members, key=lambda one: (one.per_s, one.bit))))
 
 
 def _speed(amounts: Amounts, prices: Prices, member: int) -> MemberSpeed:

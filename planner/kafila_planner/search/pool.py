@@ -102,7 +102,7 @@ def least_bound(pool: Pool, mask: int, weight: int) -> float:
         bound = bound_of(mask, speeds)
         if bound is None:
             return math.inf
-        least = min(least, bound.token_s(pool.users, speeds.batch, network))
+        least = min(least, bound.token_s(pool.users, speeds.share, network))
     return least
 
 
@@ -113,7 +113,7 @@ def bounds(pool: Pool, mask: int, weight: int) -> list[tuple[float, int, LowerBo
     for place, speeds in enumerate(pool.speeds):
         bound = bound_of(mask, speeds)
         if bound is not None:
-            found.append((bound.token_s(pool.users, speeds.batch, network), place, bound))
+            found.append((bound.token_s(pool.users, speeds.share, network), place, bound))
     return sorted(found, key=lambda one: one[:2])
 
 
@@ -129,11 +129,11 @@ def best_of_ring(
         if least > just_above(known_s):
             return
         prices = pool.prices[place]
-        goal = Goal(pool.users, prices.batch, network)
+        goal = Goal(pool.users, prices.share, network)
         heads = sorted((one.head_s, one.bit, one.head_work) for one in pool.speeds[place].members if mask & one.bit)
         for head_s, bit, head_work in heads:
             head = bit.bit_length() - 1
-            reached = bound.with_head(pool.users, prices.batch, network, head_s, head_work)
+            reached = bound.with_head(pool.users, prices.share, network, head_s, head_work)
             if reached > just_above(known_s):
                 continue
             if not budget.spend(effort(pool, ring)):
@@ -150,7 +150,7 @@ def measured(pool: Pool, layout: Layout) -> FoundLayout:
     network, seconds = pool.network_s(weight), math.inf
     for prices in pool.prices:
         costs = stage_costs(pool.case, layout, prices)
-        seconds = min(seconds, token_s(pool.users, prices.batch, fsum(costs) + network, max(costs)))
+        seconds = min(seconds, token_s(pool.users, prices.share, fsum(costs) + network, max(costs)))
     return FoundLayout((round(seconds * PICOSECONDS), pool.relays(weight)), seconds, layout)
 
 

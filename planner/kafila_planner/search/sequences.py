@@ -69,7 +69,7 @@ class SequenceSearch:
         if mask_of(prefix.order) & required != required:
             return
         weight = prefix.weight + self.pool.weights[prefix.order[-1]][prefix.order[0]]
-        goal = Goal(self.pool.users, prices.batch, self.pool.network_s(weight))
+        goal = Goal(self.pool.users, prices.share, self.pool.network_s(weight))
         if (prefix.sums[-1] + goal.network_s) / goal.users > just_above(self.known_s):
             return
         self.budget.spend(effort(self.pool, prefix.order))
@@ -99,6 +99,6 @@ class SequenceSearch:
         order = prefix.order
         device = self.pool.case.device(member, not order, prices)
         ends = range(len(order) + 1, self.chain.atoms + 1)
-        sums, _ = self.chain.extended(prefix.sums, device, ends, just_above(self.known_s) * prices.batch)
+        sums, _ = self.chain.extended(prefix.sums, device, ends, just_above(self.known_s) * prices.share)
         weight = prefix.weight + (self.pool.weights[order[-1]][member] if order else 0)
         return Prefix((*order, member), sums, weight)

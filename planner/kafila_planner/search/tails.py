@@ -29,7 +29,7 @@ class Tails:
         """Seconds a token. `sums[a]`: the least sum of the prefix' stages if they end at atom a."""
         head_entry = next(entry for entry, member in self.entry if member == order[0])
         rate = fsum(1 / self.prices.per_byte[member] for member in order)
-        bottleneck = self._work(order) / rate / self.prices.batch
+        bottleneck = self._work(order) / rate / self.prices.share
         closed = (sums[-1] + self.pool.network_s(weight + head_entry * (len(order) > 1))) / self.pool.users
         left = len(self.fixed) - len(order)
         if not left:
@@ -52,7 +52,7 @@ class Tails:
             cut = bisect_left(held, held[-1] - room)
             if cut < chain.atoms:
                 circuit = rest[max(0, cut)] + fixed + self.pool.network_s(int(weight + entry))
-                bounds.append(max(circuit / self.pool.users, work / (rate + faster) / self.prices.batch))
+                bounds.append(max(circuit / self.pool.users, work / (rate + faster) / self.prices.share))
         return bounds
 
     def _work(self, order: Sequence[int]) -> float:

@@ -34,6 +34,20 @@ class Key:
     mailbox: int
 
 
+@dataclass(frozen=True, slots=True)
+class LastRest:
+    """Of a room that somebody has come back to. A further one ends no later, unless it is no longer than the room was
+    attended since: else whoever has been in it once could keep it for ever, by a moment's visit in each rest."""
+
+    until: float
+    woken_at: float
+
+    def then_until(self, now: float, limits: RendezvousLimits) -> float:
+        """When a rest ends that begins now."""
+        attended_s = max(0.0, now - self.woken_at - limits.idle_ttl_s)
+        return max(self.until, now + min(limits.rest_ttl_s, attended_s))
+
+
 @dataclass(slots=True)
 class Room:
     """One room; `address` is who opened it, as the limits count it. Its number is given again, `serial` is not."""
@@ -47,6 +61,7 @@ class Room:
     missed: set[int] = field(
         default_factory=set
     )  # mailboxes that ended without being given up, as far as it has places
+    last_rest: LastRest | None = None
 
     def lose(self, mailbox: int) -> None:
         """Nobody attended it for too long."""
@@ -98,7 +113,7 @@ class Rooms:
         self._recallable = set(living)
         self._changes: list[LifeChange | RestChange] = [LifeChange(one, begins=True) for one in self._recallable]
         self._room_numbers = RoomNumbers(limits.cool_down_s, {one.room for one in self._recallable})
-        self._resting: dict[int, RestingRoom] = {}  # by number, who rests longest first
+        self._resting: dict[int, RestingRoom] = {}  # by number, whose rest ends first comes first
         self._resting_places = Places(limits.resting_rooms, limits.rooms_per_address, "resting rooms")
         for one in sorted(resting, key=attrgetter("for_s")):
             self._rest_since_before(one.room, one.serial, now + one.for_s)
@@ -152,15 +167,16 @@ class Rooms:
         return self._mailbox(key).secret
 
     def attend(self, key: Key, secret: bytes, *, address: str, now: float) -> int:
-        """A stream takes the mailbox over; returns the stream's number for `take` and `detach`."""
+        """A stream takes the mailbox over; returns the stream's number for `take` and `detach`. The others hear of it,
+        whether or not they knew that the one before had ended: what that one was sent last may have reached nobody, and
+        they say it again."""
         self._recall(key, secret, address, now)
         box = self._proved(key, secret)
         superseded, stream = box.stream, next(self._streams)
         box.attend(stream, address, self._rooms[key.room].attended_beside(key.mailbox))
         self._idle_since.pop(key, None)
-        if superseded is None:
-            self._tell_others(key, Arrived(key.mailbox))
-        else:
+        self._tell_others(key, Arrived(key.mailbox))
+        if superseded is not None:
             self._woken.add(superseded)
         return stream
 
@@ -292,7 +308,10 @@ class Rooms:
         self._mailbox_places.check(address)
         self._room_places.check(room.address)  # it counts as before, whoever wakes it
         self._end_rest(key.room)
-        self._rooms[key.room] = Room(room.serial, room.address, room.capacity, room.numbers, missed=room.missed)
+        last = LastRest(resting.until, now)
+        self._rooms[key.room] = Room(
+            room.serial, room.address, room.capacity, room.numbers, missed=room.missed, last_rest=last
+        )
         self._room_places.take(room.address)
         self._put_mailbox(key, address, now)
 
@@ -375,14 +394,20 @@ class Rooms:
             self._room_numbers.give_back(number, now)
 
     def _lay_to_rest(self, number: int, room: Room, now: float) -> bool:
-        """False where there is no place for it."""
+        """False where there is no place for it, or it has rested long enough."""
+        last = room.last_rest
+        until = last.then_until(now, self._limits) if last else now + self._limits.rest_ttl_s
+        if until <= now:
+            return False
         try:
             self._resting_places.check(room.address)
         except LimitReached:
             return False
         self._resting_places.take(room.address)
-        self._resting[number] = RestingRoom(room, now + self._limits.rest_ttl_s)
-        self._changes.append(RestChange(number, room.serial, self._limits.rest_ttl_s))
+        self._resting[number] = RestingRoom(room, until)
+        if last:  # it may not be the one that rests longest from now on
+            self._resting = dict(sorted(self._resting.items(), key=lambda item: item[1].until))
+        self._changes.append(RestChange(number, room.serial, until - now))
         return True
 
     def _mailbox(self, key: Key) -> RoomMailbox:

@@ -4,12 +4,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from kafila_sidecar.machine.handling import Handling
 from kafila_sidecar.models.anatomy import Anatomy, Headers
 from kafila_sidecar.models.quantisation import made_here
 from kafila_sidecar.net.nat.behaviour import Nat
+from kafila_sidecar.runtime.footprint import MOST_ROWS_A_RUN
 from kafila_sidecar.runtime.mlx_thread import MlxThread
-from kafila_sidecar.runtime.probe.probe import probe
-from kafila_sidecar.serving.scheduler import MOST_ROWS_A_RUN
+from kafila_sidecar.runtime.probe.kept import CostStore
+from kafila_sidecar.runtime.probe.probe import Measurement, probe
 from kafila_sidecar.session.coordination.effects import Json
 from kafila_sidecar.weights.checkpoint import Checkpoint
 
@@ -23,6 +25,8 @@ class Measuring:
         self._mlx = mlx
         self._folder = folder
         self._reserved = reserved
+        self._measured: dict[tuple[str, str, int], Measurement] = {}  # by checkpoint and its packing
+        self._handling = Handling(mlx)
 
     async def device(self) -> tuple[str, int]:
         """The device's name, and the bytes that one more session may use."""
@@ -48,13 +52,24 @@ class Measuring:
         dtype = _DTYPES[checkpoint.activation_dtype]
         config = made_here(checkpoint.config, checkpoint.bits)
         measured = await probe(self._mlx, config, dtype, most_rows=MOST_ROWS_A_RUN, cache=self._folder)
+        self._measured[_id_of(checkpoint)] = measured
         memory_bytes = max(0, measured.memory_bytes - self._reserved())
         entry = {
             **measured.member_json(),
+            **await self._handling.entry(checkpoint.config),
             "memory_bytes": min(memory_bytes, lend_bytes) if lend_bytes else memory_bytes,
             **network_entry(Nat(udp=None)),
         }
         return entry, measured.cost.device
+
+    def served(self, checkpoint: Checkpoint, slowness: float) -> None:
+        """A stage of it took so many times as long here as was measured: what is kept says so from now on."""
+        if measured := self._measured.get(_id_of(checkpoint)):
+            CostStore(self._folder).served(measured.key, measured.cost, slowness)
+
+
+def _id_of(checkpoint: Checkpoint) -> tuple[str, str, int]:
+    return checkpoint.model, checkpoint.revision, checkpoint.bits
 
 
 def network_entry(nat: Nat) -> Json:

@@ -15,9 +15,8 @@ from kafila_sidecar.config import Config
 from kafila_sidecar.errors import KafilaError, NotFound, Refused, Unavailable
 from kafila_sidecar.foreign import line
 from kafila_sidecar.lack import own_folder
-from kafila_sidecar.machine.card import card_of
 from kafila_sidecar.machine.doctoring import examine
-from kafila_sidecar.machine.embedded import EmbeddedRendezvous
+from kafila_sidecar.machine.embedding.embedded import EmbeddedRendezvous
 from kafila_sidecar.machine.home import held
 from kafila_sidecar.machine.measuring import Measuring
 from kafila_sidecar.machine.models import KeptModels, OpenedModels
@@ -37,6 +36,7 @@ from kafila_sidecar.runtime.text.apart.text_process import try_text
 from kafila_sidecar.session import join as joining
 from kafila_sidecar.session import opening, plans
 from kafila_sidecar.session.calling.calling import Calling
+from kafila_sidecar.session.card import card_of
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.comeback import come_back, take_leave
 from kafila_sidecar.session.coordination.messages import LONGEST_DEVICE
@@ -93,6 +93,7 @@ async def _build(config: Config, stack: AsyncExitStack) -> "LocalNode":
         further=further,
         measuring=measuring,
         traces=config.data / "traces",
+        measurements=config.data / "measurements",
     )
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
     stack.push_async_callback(pending.close)

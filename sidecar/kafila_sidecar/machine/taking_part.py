@@ -1,6 +1,7 @@
 """Everything that one session needs on this machine, built in the order in which the parts need one another."""
 
 import asyncio
+import hashlib
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -36,8 +37,10 @@ from kafila_sidecar.session.membership.seal import LARGEST_SEALED_BYTES
 from kafila_sidecar.session.rendezvous.code import Code
 from kafila_sidecar.session.terms import planning_terms
 from kafila_sidecar.sharing.inventory import Inventory
+from kafila_sidecar.sharing.rates import Rates
 from kafila_sidecar.sharing.session import SessionWeights
 from kafila_sidecar.sharing.spares import Spares
+from kafila_sidecar.versions import own_versions
 from kafila_sidecar.weights.checkpoint import Checkpoint
 
 log = logging.getLogger(__name__)
@@ -53,6 +56,7 @@ class Equipment:
     further: Sequence[Address]
     measuring: Measuring
     traces: Path
+    measurements: Path
     activity: Activity = field(default_factory=Activity)
 
 
@@ -79,6 +83,7 @@ def take_part(
         standing=standing,
         say=turns.say,
         folder=models.folder_for(channel.terms),
+        rates=Rates(equipment.measurements / _rates_file(channel.terms)),
         opened=lambda: models.described(channel.terms),
     )
     traces = TraceTeller(session=channel.session.hex(), folder=equipment.traces, turns=turns)
@@ -112,6 +117,11 @@ def take_part(
         held = await Inventory(await weights.described()).entry(weights.rates)
         return {**entry, **network, **held}, device
 
+    def slowed(slowness: float) -> None:
+        """The next session is planned with what this machine really does."""
+        if weights.checkpoint is not None:
+            equipment.measuring.served(weights.checkpoint, slowness)
+
     async def packings() -> Mapping[int, Json]:
         """Of what the session runs, as soon as that is known."""
         known = weights.checkpoint
@@ -130,8 +140,10 @@ def take_part(
         terms=terms,
         shares=weights,
         measure=measure,
+        slowed=slowed,
         packings=packings,
         changed=changes.note,
+        kafila=own_versions().kafila,
     )
     outlook = Outlook(
         driver=driver,
@@ -191,3 +203,9 @@ class TraceTeller:
         except OSError as error:
             log.warning("trace_lost error=%s", error)
         self._turns.say(ring_pb2.Control(measured=ring_pb2.Measured(trace_json=json.dumps(record))))
+
+
+def _rates_file(terms: ring_pb2.SessionTerms) -> str:
+    """For the same checkpoint in the same form the same name."""
+    what = json.dumps([terms.model, terms.revision, terms.quantize_bits])
+    return f"rates-{hashlib.sha256(what.encode()).hexdigest()[:24]}.json"

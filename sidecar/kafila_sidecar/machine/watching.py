@@ -43,7 +43,7 @@ class Changes:
 
     def __init__(self) -> None:
         self.count = 0
-        self._watches: set[Watch] = set()
+        self._watches: dict[Watch, None] = {}  # in the order in which they came
 
     def note(self, what: Change) -> None:
         """Something is other than before."""
@@ -55,11 +55,11 @@ class Changes:
     def watch(self) -> Iterator[Watch]:
         """From now on."""
         watch = Watch()
-        self._watches.add(watch)
+        self._watches[watch] = None
         try:
             yield watch
         finally:
-            self._watches.discard(watch)
+            del self._watches[watch]
 
 
 class Snapshots:

@@ -5,6 +5,7 @@ from typing import Any
 
 from kafila_sidecar.models.family import text_of
 
+MOST_ROWS_A_RUN = 8  # sequences in one run of a shard; speed is measured, and so planned, for no more
 PREFILL_CHUNK_TOKENS = 512  # 8 MB a hop at D = 8192 in 16 bits; no stage takes more in one frame (RING.md)
 
 RESERVE_BYTES = 128 << 20  # MLX's buffers between steps, which it keeps for the next

@@ -1,5 +1,6 @@
 """How much memory this machine can lend to a shard. MLX thread only."""
 
+import ctypes
 import os
 import resource
 from pathlib import Path
@@ -27,6 +28,15 @@ def check_room(needed_bytes: int) -> None:
             f"the weights of this stage take {needed_bytes / 1e9:.2f} GB, and this machine has {free / 1e9:.2f} GB of"
             " memory left for them: end other programs, or lend less to the session (--memory)"
         )
+
+
+def give_back() -> None:
+    """What was freed goes back to the system. glibc would keep it: after the first large free it takes pieces of many
+    MB from its heaps, and what stands behind one small piece that is still used never leaves."""
+    mx.clear_cache()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def free_bytes() -> int:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from kafila_rendezvous.allowance import lacking_threads
 from kafila_sidecar.errors import Exhausted, KafilaError, Unavailable
@@ -49,6 +49,12 @@ class _Call:
 
     work: Callable[[], Any]
     outcome: "asyncio.Future[Any] | None"
+
+
+class CallingThread(Protocol):
+    """Runs calls one after another; see `MlxThread`."""
+
+    async def run(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
 
 
 class MlxThread:

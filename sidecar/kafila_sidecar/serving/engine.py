@@ -310,7 +310,7 @@ class Engine:
         if not is_prompt:
             self._pace.ran_step(spent.compute_s)
         circuit = _circuit(state, back, [spent] if before is None else [before, spent], monotonic() - began)
-        self._took(run, [picked.token], circuit, score=picked.score, is_prompt=is_prompt)
+        self._took(run, [picked.token], circuit, is_prompt=is_prompt, score=picked.score)
         return _Leaving(picked.state)
 
     async def _check(
@@ -335,10 +335,10 @@ class Engine:
         tokens: Sequence[int],
         circuit: Circuit,
         *,
-        score: TokenScore | None = None,
         is_prompt: bool = False,
+        score: TokenScore | None = None,
     ) -> None:
-        """A circuit has ended in these tokens; `score`: of the only one."""
+        """A circuit has ended in these tokens."""
         ended = monotonic()
         run.guesser.saw(tokens)
         taken = run.generation.take_all(tokens, score)

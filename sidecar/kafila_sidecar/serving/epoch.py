@@ -10,7 +10,7 @@ from kafila_planner import paces, rows_for
 from kafila_sidecar.errors import Denied, Unavailable
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream, StreamKind
-from kafila_sidecar.runtime.footprint import PREFILL_CHUNK_TOKENS
+from kafila_sidecar.runtime.footprint import MOST_ROWS_A_RUN, PREFILL_CHUNK_TOKENS
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.serving import remote
 from kafila_sidecar.serving.engine import Ended, Engine, EngineLimits, TellBusy
@@ -18,7 +18,6 @@ from kafila_sidecar.serving.frames.hop import HopSender
 from kafila_sidecar.serving.intake.question import Question, Replies
 from kafila_sidecar.serving.intake.requests import RequestTable
 from kafila_sidecar.serving.ring import Interrupted, Ring
-from kafila_sidecar.serving.scheduler import MOST_ROWS_A_RUN
 from kafila_sidecar.serving.standstill import WatchedThread
 from kafila_sidecar.serving.worker import Bounds, Worker
 from kafila_sidecar.session.coordination.effects import Proposal
@@ -38,7 +37,7 @@ class Epoch:
     engine: Engine | None = None
     ring: Ring | None = None
     worker: Worker | None = None
-    streams: set[Stream] = field(default_factory=set)  # that live no longer
+    streams: dict[Stream, None] = field(default_factory=dict)  # that live no longer, in the order of opening
     is_over: asyncio.Event = field(default_factory=asyncio.Event)
 
     @asynccontextmanager
@@ -70,13 +69,13 @@ class Epoch:
     @contextmanager
     def holding(self, stream: Stream) -> Iterator[None]:
         """The stream ends with the epoch."""
-        self.streams.add(stream)
+        self.streams[stream] = None
         try:
             if self.is_over.is_set():
                 stream.reset()
             yield
         finally:
-            self.streams.discard(stream)
+            self.streams.pop(stream, None)
 
     @property
     def resting(self) -> int:

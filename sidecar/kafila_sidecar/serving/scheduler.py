@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from kafila_sidecar.errors import Exhausted
 
-MOST_ROWS_A_RUN = 8  # sequences in one run of a shard; speed is measured, and so planned, for no more
 SHORTEST_CHUNK_TOKENS = 16
 STEPS_A_CHUNK = 4.0  # while others decode, a chunk of a prompt takes as long as so many of their steps
 MOST_WAITING = 512  # as many as Ollama's own OLLAMA_MAX_QUEUE allows by default

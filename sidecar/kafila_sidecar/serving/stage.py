@@ -350,8 +350,8 @@ class Stage:
         return WatchedThread(mlx, stalled=stalled, floor_s=max(self._limits.step_floor_s, chunk_s))
 
     def _request_ended(self, proposal: Proposal, trace: RequestTrace, reason: str) -> None:
-        rtt_s = {frozenset((self._name, peer)): link.rtt_s for peer, link in self._links().up.items()}
-        rtt_s |= {frozenset(edge.between): edge.rtt_s for edge in proposal.problem.edges if edge.rtt_s}
+        rtt_s = {frozenset(edge.between): edge.rtt_s for edge in proposal.problem.edges if edge.rtt_s}
+        rtt_s |= {frozenset((self._name, peer)): link.rtt_s for peer, link in self._links().up.items() if link.rtt_s}
         self._traced(trace.record(reason=reason, link_rtt_s=rtt_s))
 
 

@@ -9,10 +9,12 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import fsum
 from pathlib import Path
 from statistics import mean, median
 from typing import Any, BinaryIO
 
+from kafila_planner import PlannedHop, first_token_s
 from kafila_proto import ring_pb2
 from kafila_sidecar.session.coordination.effects import Proposal
 
@@ -150,7 +152,8 @@ class RequestTrace:
             "network_s": network_s,
             "network_share": network_s / circuit_s if circuit_s else 0.0,
             "utilisation": average / busiest if busiest else 0.0,
-            "predicted_circuit_s": self._proposal.plan.circuit_s,
+            "predicted_circuit_s": self._predicted_circuit_s(link_rtt_s),
+            "predicted_ttft_s": self._predicted_ttft_s,
             "stages": stages,
             "hops": self._hops(steps, network_s, link_rtt_s),
         }
@@ -160,11 +163,27 @@ class RequestTrace:
         """Of those after the first token, which the prompt gives."""
         return len(self._decode) / max(1, self.output_tokens - 1)
 
+    def _predicted_circuit_s(self, link_rtt_s: Mapping[frozenset[str], float]) -> float | None:
+        """With the round trips that the links have now; when the plan was made they were new and busy."""
+        plan = self._proposal.plan
+        if plan.compute_s is None or plan.circuit_s is None:
+            return None
+        return plan.compute_s + fsum(_trip_s(hop, link_rtt_s) or 0.0 for hop in plan.hops)
+
+    @property
+    def _predicted_ttft_s(self) -> float | None:
+        """Of as much as this prompt had that was new, for whoever need not wait; None where it began with some of its
+        answer."""
+        if not self._prompt_tokens or self._replayed_tokens:
+            return None
+        new = self._prompt_tokens - self._reused_tokens
+        return first_token_s(self._proposal.problem, self._proposal.plan, new)
+
     def _stages(self, steps: Sequence[Circuit]) -> list[dict[str, Any]]:
         return [
             {
                 "member": stage.member,
-                "predicted_s": stage.cost_s or 0.0,
+                "predicted_s": self._proposal.plan.model_s(i) or 0.0,
                 "measured_s": _median(step.compute_s[i] for step in steps if step.was_alone(i)),
                 "rows": mean(step.rows_at(i) for step in steps) if steps else 0.0,
             }
@@ -184,7 +203,7 @@ class RequestTrace:
                 "from": hop.from_member,
                 "to": hop.to_member,
                 "path": hop.path.value,
-                "predicted_s": hop.cost_s,
+                "predicted_s": _trip_s(hop, link_rtt_s),
                 "measured_s": network_s * weight / sum(weights),
                 "bytes": returned if hop is hops[-1] else sent,
             }
@@ -214,6 +233,12 @@ def _after_torn(file: BinaryIO) -> bytes:
         return b""
     file.seek(size - 1)
     return b"" if file.read(1) == b"\n" else b"\n"
+
+
+def _trip_s(hop: PlannedHop, link_rtt_s: Mapping[frozenset[str], float]) -> float | None:
+    """One way, by the link's own round trip where that is known."""
+    rtt_s = link_rtt_s.get(frozenset((hop.from_member, hop.to_member)))
+    return hop.cost_s if not rtt_s else rtt_s / 2
 
 
 def _median(values: Any) -> float:

@@ -18,6 +18,7 @@ from kafila_sidecar.session.stay import CameBack, Deserted, Directed, Outside, S
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0  # between tries to reach a rendezvous
+COMPANY_S = 30.0  # so long who is met in a room may take this member back, if others say that the session is elsewhere
 LEAST_STAY_S = 4.0  # so long whoever is in a room has to answer a knock, before another room is looked at
 GOODBYE_S = 4.0  # for a goodbye to be heard
 
@@ -131,12 +132,14 @@ class Seeking:
         return None
 
     async def _stay(self, stay: "Stay") -> CameBack:
-        """Raises as `Stay.run` does, and Deserted when nobody is here and others name another room."""
+        """Raises as `Stay.run` does, and Deserted when nobody is here and others name another room, or when whoever is
+        here has had enough time meanwhile: it may be somebody whom the session has put out, unknown to this machine."""
         staying = asyncio.create_task(stay.run(), name="stay in a room")
-        earliest = self._loop.time() + LEAST_STAY_S
+        began = self._loop.time()
         try:
-            while not await self._until_news(staying, earliest):
-                if stay.meets_nobody and self._calling is not None and self._calling.learnt:
+            while not await self._until_news(staying, began + LEAST_STAY_S):
+                is_over = stay.meets_nobody or self._loop.time() >= began + COMPANY_S
+                if is_over and self._calling is not None and self._calling.learnt:
                     self._news.set()
                     raise Deserted("the others are in another room")
             return staying.result()

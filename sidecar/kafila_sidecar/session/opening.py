@@ -62,6 +62,6 @@ def keeper_of(folder: Path, mailbox: Mailbox, replica: Replica) -> Keeper:
         name=replica.self_name,
         log=replica.log,
         key=replica.keys.key,
-        places=(KeptPlace(mailbox.address, mailbox.place),),
+        places=(KeptPlace(mailbox.address, mailbox.place, is_first=True),),
     )
     return Keeper(folder, kept)

@@ -18,7 +18,7 @@ from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import Refused
 from kafila_sidecar.session.coordination.effects import Json, Proposal
 from kafila_sidecar.session.coordination.planning import Packings, advised, compute_plan
-from kafila_sidecar.session.terms import beside_weights, context_for
+from kafila_sidecar.session.terms import as_served, beside_weights, context_for
 from kafila_sidecar.weights.checkpoint import Checkpoint
 
 
@@ -47,6 +47,7 @@ async def of_model(checkpoint: Checkpoint, member: Json, request: pb.PlanRequest
         "anchor": member["name"],
         "members": [member],
         **beside_weights(checkpoint, context_tokens),
+        **as_served(context_tokens),
     }
     try:
         problem = problem_from_json(told)

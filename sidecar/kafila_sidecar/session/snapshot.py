@@ -181,6 +181,7 @@ def _member(name: str, seen: MemberView, *, role: str, present: bool, serves: bo
         fetched_bytes=seen.fetched_bytes,
         fetch_total_bytes=seen.total_bytes,
         device=seen.device,
+        kafila=seen.kafila,
         fetch_rate_bytes_per_s=seen.rate_bytes_per_s,
         waits_for=seen.waits_for,
     )

@@ -6,7 +6,12 @@ from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.models.family import text_of
 from kafila_sidecar.models.quantisation import check_bits
-from kafila_sidecar.runtime.footprint import RESERVE_BYTES, prefill_peak_bytes
+from kafila_sidecar.runtime.footprint import (
+    MOST_ROWS_A_RUN,
+    PREFILL_CHUNK_TOKENS,
+    RESERVE_BYTES,
+    prefill_peak_bytes,
+)
 from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
 from kafila_sidecar.session.membership.members import Replanning
 from kafila_sidecar.session.membership.names import LONGEST_NAME
@@ -16,6 +21,7 @@ from kafila_sidecar.weights.format.layout import FLOAT_BYTES
 DEFAULT_CONTEXT_TOKENS = 4096
 SMALLEST_CONTEXT_TOKENS = 4  # as in Ollama, which raises a smaller num_ctx to this
 MOST_CONCURRENCY = 256
+PROMPT_TOKENS = 512  # that a plan's time to the first token is told for
 LENGTHS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "model_max_length")
 STRATEGIES = tuple(strategy.value for strategy in Strategy)
 OBJECTIVES = tuple(objective.value for objective in Objective)
@@ -104,6 +110,15 @@ def beside_weights(checkpoint: Checkpoint, context_tokens: int) -> dict[str, int
     return {"reserve_bytes": RESERVE_BYTES, "prefill_peak_bytes": max(peak, checkpoint.unpacked_block_bytes)}
 
 
+def as_served(context_tokens: int) -> dict[str, int]:
+    """How the engine runs what is planned, and for which prompt the time to the first token is told."""
+    return {
+        "most_rows": MOST_ROWS_A_RUN,
+        "chunk_tokens": min(PREFILL_CHUNK_TOKENS, context_tokens),
+        "prompt_tokens": min(PROMPT_TOKENS, context_tokens),
+    }
+
+
 def planning_terms(terms: ring_pb2.SessionTerms, checkpoint: Checkpoint) -> PlanningTerms:
     """The same for the host's core."""
     return PlanningTerms(
@@ -115,5 +130,5 @@ def planning_terms(terms: ring_pb2.SessionTerms, checkpoint: Checkpoint) -> Plan
         objective=terms.objective,
         require=tuple(terms.require),
         exclude=tuple(terms.exclude),
-        extra=beside_weights(checkpoint, terms.context_tokens),
+        extra={**beside_weights(checkpoint, terms.context_tokens), **as_served(terms.context_tokens)},
     )

@@ -47,6 +47,7 @@ class SessionWeights:
         standing: StandingLinks,
         say: Callable[[ring_pb2.Control], None],
         folder: Path,
+        rates: Rates,
         opened: Callable[[], Awaitable[Checkpoint]],
     ) -> None:
         self._channel = channel
@@ -55,7 +56,7 @@ class SessionWeights:
         self._say = say
         self._folder = folder
         self._opened = opened
-        self.rates = Rates()
+        self.rates = rates
         vouchers = Vouchers(
             identity=channel.identity,
             name=channel.self_name,

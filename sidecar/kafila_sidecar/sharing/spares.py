@@ -84,6 +84,7 @@ class Spares:
                 return came
             await self._bring(names)
             came = True
+        log.info("spares_complete parts=%d", len(wanted))
         return came
 
     async def _left(self, others: frozenset[str]) -> int:

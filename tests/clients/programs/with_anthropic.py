@@ -7,16 +7,18 @@ from telling import arguments, tell
 
 URL, MODEL = arguments()
 client = Anthropic(base_url=URL, api_key="none", max_retries=0)
+COLD = {"temperature": 0}
+SOON = [" ", ",", "."]  # one of them comes early, whatever is said
 ASKED: Any = [{"role": "user", "content": "What is the capital of France?"}]
 PARTS: Any = [{"role": "user", "content": [{"type": "text", "text": "What is the capital of France?"}]}]
 
 
 def create(**more: Any) -> Any:
-    return client.messages.create(**{"model": MODEL, "messages": ASKED, "max_tokens": 12, "temperature": 0, **more})
+    return client.messages.create(**{"model": MODEL, "messages": ASKED, "max_tokens": 6, "extra_body": COLD, **more})
 
 
 def streamed() -> Any:
-    with client.messages.stream(model=MODEL, messages=ASKED, max_tokens=12, temperature=0) as events:
+    with client.messages.stream(model=MODEL, messages=ASKED, max_tokens=6, extra_body=COLD) as events:
         said = "".join(events.text_stream)
         return {"said": said, "message": events.get_final_message()}
 
@@ -28,7 +30,7 @@ tell(
         "message streamed": streamed,
         "events": lambda: list(create(stream=True)),
         "message cut": lambda: create(max_tokens=3),
-        "message stopped": lambda: create(stop_sequences=["capital"]),
+        "message stopped": lambda: create(stop_sequences=SOON, max_tokens=20),
         "message with a system prompt": lambda: create(system="Be brief."),
         "no messages": lambda: create(messages=[]),
         "no such model": lambda: create(model="nothing-of-the-kind"),

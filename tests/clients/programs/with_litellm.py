@@ -11,7 +11,7 @@ litellm.telemetry = False
 
 
 def ask(way: str, **more: Any) -> Any:
-    made = litellm.completion(f"{way}/{MODEL}", ASKED, api_base=URL, temperature=0, max_tokens=20, **more)
+    made = litellm.completion(f"{way}/{MODEL}", ASKED, api_base=URL, temperature=0, max_tokens=4, **more)
     return [part.model_dump() for part in made] if more.get("stream") else made.model_dump()
 
 

@@ -11,7 +11,7 @@ model = Ollama(
     temperature=0.0,
     context_window=700,
     request_timeout=120.0,
-    additional_kwargs={"num_predict": 12},
+    additional_kwargs={"num_predict": 4},
 )
 ASKED = [ChatMessage(role="user", content="What is the capital of France?")]
 

@@ -27,9 +27,9 @@ def run(*words: str) -> str:
 tell(
     {
         "prompt": lambda: run(
-            "-m", MODEL, "-o", "temperature", "0", "-o", "num_predict", "12", "What is the capital of France?"
+            "-m", MODEL, "-o", "temperature", "0", "-o", "num_predict", "4", "What is the capital of France?"
         ),
-        "prompt with a context": lambda: run("-m", MODEL, "-o", "num_ctx", "512", "-o", "num_predict", "8", "Hello"),
+        "prompt with a context": lambda: run("-m", MODEL, "-o", "num_ctx", "512", "-o", "num_predict", "4", "Hello"),
         "models": lambda: MODEL in run("models"),
     }
 )

@@ -8,15 +8,16 @@ from ollama import AsyncClient, Client
 
 URL, MODEL = arguments()
 client = Client(URL)
+SOON = [" ", ",", "."]  # one of them comes early, whatever is said
 ASKED = [{"role": "user", "content": "What is the capital of France?"}]
 SYSTEM = [{"role": "system", "content": "Be brief."}]
 BEGUN = [{"role": "assistant", "content": "The capital of"}]
-FEW = {"num_predict": 6}
+FEW = {"num_predict": 4}
 RELOADING = {"temperature": 0, "num_predict": 4, "num_ctx": 512, "num_batch": 64, "num_gpu": 0, "num_thread": 1}
 
 
 async def chat_async() -> Any:
-    return [part async for part in await AsyncClient(URL).chat(MODEL, ASKED, stream=True)]
+    return [part async for part in await AsyncClient(URL).chat(MODEL, ASKED, stream=True, options=FEW)]
 
 
 def context() -> Any:
@@ -40,20 +41,20 @@ def running() -> Any:
 
 tell(
     {
-        "chat": lambda: client.chat(MODEL, ASKED),
-        "chat streamed": lambda: list(client.chat(MODEL, ASKED, stream=True)),
+        "chat": lambda: client.chat(MODEL, ASKED, options=FEW),
+        "chat streamed": lambda: list(client.chat(MODEL, ASKED, stream=True, options=FEW)),
         "chat async": chat_async,
         "chat with a system message": lambda: client.chat(MODEL, SYSTEM + ASKED, options=FEW),
         "chat with what makes stock reload": lambda: client.chat(MODEL, ASKED, options=RELOADING, keep_alive="5m"),
         "chat cut": lambda: client.chat(MODEL, ASKED, options={"num_predict": 3}),
-        "chat stopped": lambda: client.chat(MODEL, ASKED, options={"stop": ["capital"]}),
+        "chat stopped": lambda: client.chat(MODEL, ASKED, options={"stop": SOON, "num_predict": 20}),
         "chat without messages": lambda: client.chat(MODEL, []),
         "generate": lambda: client.generate(MODEL, "Hello", options=FEW),
         "generate streamed": lambda: list(client.generate(MODEL, "Hello", stream=True, options=FEW)),
         "generate raw": lambda: client.generate(MODEL, "Once upon a time", raw=True, options={"num_predict": 4}),
         "generate raw with a context": lambda: client.generate(MODEL, "Once", raw=True, context=[1]),
         "generate with a template": lambda: client.generate(
-            MODEL, "Hello", template="<|im_start|>user\n{{ .Prompt }}", options={"num_predict": 4}
+            MODEL, "Hello", template="Say {{ .Prompt }}", options={"num_predict": 4}
         ),
         "generate with a system prompt": lambda: client.generate(MODEL, "Hello", system="Be brief.", options=FEW),
         "chat begun": lambda: client.chat(MODEL, ASKED + BEGUN, options=FEW),

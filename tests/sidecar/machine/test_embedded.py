@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kafila_sidecar.errors import KafilaError, Unavailable
-from kafila_sidecar.machine.embedded import EmbeddedRendezvous, rendezvous_note
-from kafila_sidecar.machine.rendezvous_process import PORTS_FILE
+from kafila_sidecar.machine.embedding.embedded import EmbeddedRendezvous, rendezvous_note
+from kafila_sidecar.machine.embedding.rendezvous_process import PORTS_FILE
 from kafila_sidecar.net.portmap.codec import Transport
 from kafila_sidecar.net.portmap.mapping import Mapped
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress

@@ -43,7 +43,7 @@ class PlayedDisk:
 
     def __init__(self, *here: str) -> None:
         self.here = set(here)
-        self.rates = Rates()
+        self.rates = Rates(Path("rates.json"))  # nothing is measured, and so nothing written
         self.fetched: list[str] = []
 
     @property

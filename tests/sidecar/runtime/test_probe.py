@@ -6,16 +6,25 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from math import inf, nan
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kafila_sidecar.errors import Refused
 from kafila_sidecar.runtime.mlx_thread import MlxThread
+from kafila_sidecar.runtime.probe.cost import Cost
 from kafila_sidecar.runtime.probe.host_lock import HostLock
-from kafila_sidecar.runtime.probe.probe import Cost, Measurement, cost_of, doubts_of, line, probe, spread
-from kafila_sidecar.runtime.probe.rounds import HEAD
+from kafila_sidecar.runtime.probe.probe import (
+    MOST_READINGS,
+    WIDE_SPREAD,
+    Measurement,
+    cost_of,
+    doubts_of,
+    line,
+    probe,
+    spread,
+)
+from kafila_sidecar.runtime.probe.rounds import HEAD, Readings
 from tests.support.tiny import SHAPE
 
 pytestmark = pytest.mark.mlx
@@ -42,7 +51,7 @@ async def thread() -> AsyncIterator[MlxThread]:
 
 def reading(*rounds: Mapping[int, float], head: float = 0.002) -> Any:
     rounds_s = {1: tuple({HEAD: head, **blocks} for blocks in rounds)}
-    return SimpleNamespace(block_bytes=10**6, rounds_s=rounds_s, flops_per_s=1e10)
+    return Readings(block_bytes=10**6, rounds_s=rounds_s, flops_per_s=1e10)
 
 
 def remembered(cache: Path) -> list[Path]:
@@ -62,9 +71,9 @@ def test_cost_when_one_round_was_disturbed_then_the_others_count() -> None:
 
 
 def test_cost_when_the_head_ran_in_rounds_of_its_own_then_it_counts() -> None:
-    together = reading({1: 0.003, 2: 0.005})
     blocks, heads = [{1: 0.003, 2: 0.005}] * 3, [{HEAD: 0.002}, {HEAD: 0.004}, {HEAD: 0.001}]
-    together.rounds_s = {1: (*blocks, *heads), 4: ({1: 0.004, 2: 0.007},)}
+    rounds_s = {1: (*blocks, *heads), 4: ({1: 0.004, 2: 0.007},)}
+    together = replace(reading({1: 0.003, 2: 0.005}), rounds_s=rounds_s)
     cost = cost_of(together, device="d", dtype="float32")
     assert cost.head_s == {1: 0.002}
     assert cost.block_s == pytest.approx({1: 0.002, 4: 0.003})
@@ -154,6 +163,35 @@ async def test_probe_when_nonsense_once_then_measured_again(thread: MlxThread, t
         thread, CONFIG, "float32", most_rows=8, cache=tmp_path, lock=HostLock(tmp_path / "lock"), read=read
     )
     assert measured.cost.block_s == pytest.approx({1: 0.002})
+
+
+async def test_probe_when_readings_differ_much_then_more_are_taken_and_all_count(
+    thread: MlxThread, tmp_path: Path
+) -> None:
+    wide = reading({1: 0.002, 2: 0.004}, {1: 0.004, 2: 0.008}, {1: 0.003, 2: 0.006})
+    calm = reading(*[{1: 0.003, 2: 0.006}] * 9)
+    readings = [wide, calm, calm]
+
+    def read(config: Mapping[str, Any], dtype: str) -> Any:
+        return readings.pop(0)
+
+    measured = await probe(
+        thread, CONFIG, "float32", most_rows=8, cache=tmp_path, lock=HostLock(tmp_path / "lock"), read=read
+    )
+    assert len(readings) == 1
+    assert measured.cost.spread < WIDE_SPREAD
+    assert measured.cost.block_s == pytest.approx({1: 0.003})
+
+
+async def test_probe_when_readings_differ_for_good_then_it_ends(thread: MlxThread, tmp_path: Path) -> None:
+    taken = []
+
+    def read(config: Mapping[str, Any], dtype: str) -> Any:
+        taken.append(dtype)
+        return reading({1: 0.002, 2: 0.004}, {1: 0.004, 2: 0.008}, {1: 0.003, 2: 0.006})
+
+    await probe(thread, CONFIG, "float32", most_rows=8, cache=tmp_path, lock=HostLock(tmp_path / "lock"), read=read)
+    assert len(taken) == MOST_READINGS
 
 
 async def test_probe_when_nonsense_twice_then_refused_by_name(thread: MlxThread, tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from kafila_planner import Plan, make_plan, problem_from_json
 from kafila_sidecar.machine.measuring import Measuring
+from kafila_sidecar.runtime.footprint import MOST_ROWS_A_RUN
 from kafila_sidecar.runtime.mlx_thread import MlxThread
-from kafila_sidecar.serving.scheduler import MOST_ROWS_A_RUN
 from kafila_sidecar.serving.worker import Bounds
 from kafila_sidecar.weights.checkpoint import Checkpoint, open_checkpoint
 from kafila_sidecar.weights.providers.hub import Hub

@@ -46,6 +46,7 @@ class PlayedChannel:
         self.founder = self.host = names[0]
         self.members = tuple(member(name, index) for index, name in enumerate(names))
         self.takeovers = 0
+        self.away: tuple[str, ...] = ()
         self.moves = 0
         self.has_room = True
         self.replanning = Replanning.AUTO
@@ -113,6 +114,7 @@ class NoNetwork:
 
     def __init__(self) -> None:
         self.network: dict[str, Any] = {}
+        self.dialled: set[str] = set()  # at present
 
     def start(self, changed: Callable[[], None]) -> None: ...
 
@@ -128,7 +130,11 @@ class NoNetwork:
         return dict(self.network)
 
     async def dial(self, peer: str, candidates: Sequence[Candidate]) -> Link:
-        await asyncio.Event().wait()
+        self.dialled.add(peer)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.dialled.discard(peer)
         raise AssertionError
 
 

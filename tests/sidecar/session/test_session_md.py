@@ -20,7 +20,8 @@ from kafila_proto import ring_pb2
 from kafila_rendezvous.certificate import fingerprint as code_fingerprint
 from kafila_sidecar.machine.measuring import network_entry
 from kafila_sidecar.net.nat.behaviour import Nat
-from kafila_sidecar.runtime.probe.probe import Cost, Measurement
+from kafila_sidecar.runtime.probe.cost import Cost
+from kafila_sidecar.runtime.probe.probe import Measurement
 from kafila_sidecar.serving.trace import Circuit, RequestTrace
 from kafila_sidecar.session.admission.host import AdmissionAnswer, HostAdmission
 from kafila_sidecar.session.admission.knocker import Knocker

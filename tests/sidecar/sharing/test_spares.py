@@ -173,7 +173,7 @@ async def test_inventory_when_read_then_it_tells_what_is_on_disk_and_in_memory_b
     host: ModelHost, tmp_path: Path
 ) -> None:
     async with lab(host, tmp_path, "ada") as (ada,):
-        inventory, rates = Inventory(ada.checkpoint), Rates()
+        inventory, rates = Inventory(ada.checkpoint), Rates(tmp_path / "rates.json")
         assert (await inventory.entry(rates))["holds"]["disk_blocks"] == []
         await ada.fetch(ada.blocks(0, 1) | ada.blocks(2, 4))
         rates.fetch_bytes_per_s = 1e6
@@ -200,8 +200,8 @@ class Loaded:
         self.weight_bytes = weight_bytes
 
 
-async def test_rates_when_enough_came_then_they_are_measured_and_else_stay() -> None:
-    rates, missing = Rates(), [100_000_000, 0]
+async def test_rates_when_enough_came_then_they_are_measured_and_else_stay(tmp_path: Path) -> None:
+    rates, missing = Rates(tmp_path / "rates.json"), [100_000_000, 0]
     with rates.fetching(lambda: missing.pop(0)):
         await asyncio.sleep(0.01)
     first = rates.fetch_bytes_per_s
@@ -216,3 +216,43 @@ async def test_rates_when_enough_came_then_they_are_measured_and_else_stay() -> 
     assert rates.load_bytes_per_s is None
     assert load(before=None).weight_bytes == 10_000_000
     assert (rates.load_bytes_per_s or 0) > 0
+
+
+async def test_rates_when_the_machine_was_started_again_then_they_are_known_still(tmp_path: Path) -> None:
+    file = tmp_path / "measurements" / "rates.json"
+    rates, missing = Rates(file), [100_000_000, 0]
+    with rates.fetching(lambda: missing.pop(0)):
+        await asyncio.sleep(0.01)
+    rates.loading(lambda *, before: Loaded(10_000_000))(before=None)
+    again = Rates(file)
+    assert again.fetch_bytes_per_s == rates.fetch_bytes_per_s
+    assert again.load_bytes_per_s == rates.load_bytes_per_s
+    assert again.fetch_bytes_per_s
+    assert again.load_bytes_per_s
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[1]",
+        "7",
+        "[" * 99999,
+        '{"fetch_bytes_per_s": -1}',
+        '{"load_bytes_per_s": "x"}',
+        '{"load_bytes_per_s": Infinity}',
+    ],
+)
+def test_rates_when_their_file_is_no_such_thing_then_nothing_is_known(tmp_path: Path, text: str) -> None:
+    (tmp_path / "rates.json").write_text(text)
+    rates = Rates(tmp_path / "rates.json")
+    assert (rates.fetch_bytes_per_s, rates.load_bytes_per_s) == (None, None)
+
+
+async def test_rates_when_they_cannot_be_kept_then_they_are_measured_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("no folder")
+    rates, missing = Rates(tmp_path / "taken" / "rates.json"), [100_000_000, 0]
+    with rates.fetching(lambda: missing.pop(0)):
+        await asyncio.sleep(0.01)
+    assert rates.fetch_bytes_per_s

@@ -23,6 +23,7 @@ from kafila_sidecar.net.quic.credit import Credit
 
 LONGEST_REASON = 200  # characters that the other end says when it closes
 KEEPALIVE_S = 0.5  # a PING after this long without a word from the peer
+LISTENERS_PATIENCE_S = 0.25  # longer: the dialler's PING is word enough, and two that ask each other cost twice as much
 MOST_ATTEMPTS = 8  # at a handshake, at once; a dialler makes one each time that it wants the link
 ATTEMPTS_PER_S = 2.0
 WELCOME = b"kafila\x01"  # the listener's first bytes, on its first unidirectional stream: protocol version 1
@@ -198,11 +199,12 @@ class Neighbour:
 
     def _keep_alive(self, now: float) -> None:
         heard_at = self.connection.heard_at or now
-        if now - heard_at >= KEEPALIVE_S:
+        quiet_s = KEEPALIVE_S if self.dials else KEEPALIVE_S + LISTENERS_PATIENCE_S
+        if now - heard_at >= quiet_s:
             self._pings += 1
             self.connection.send_ping(self._pings)
             heard_at = now
-        self._ping_at = heard_at + KEEPALIVE_S
+        self._ping_at = heard_at + quiet_s
 
     def _collect(self, now: float) -> None:
         """Translates aioquic's events."""

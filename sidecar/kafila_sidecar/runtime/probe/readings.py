@@ -1,7 +1,8 @@
 """Times made-up blocks and a made-up head, as a stage will run them. MLX thread only.
 
 The whole takes a second or two for small models, and stays under ten for any that a member can serve: the slower a
-block, the fewer of them, and the fewer batch sizes, are run.
+block, the fewer of them, and the fewer batch sizes, are run; but three numbers of blocks wherever they fit, since two
+unknowns are read off them.
 """
 
 import time
@@ -18,13 +19,15 @@ from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
 
 BATCHES = (1, 4, 8)
-COUNTS = (1, 2, 4, 8)  # blocks at a time
+COUNTS = (1, 2, 3, 4, 8)  # blocks at a time
+LEAST_COUNTS = 3  # however slow a block is, up to `SLOWEST_ROUND_S`
 ENOUGH_BYTES = 128 << 20  # of blocks: more than a processor keeps in its caches from one step to the next
 FIT = 0.8  # of the usable memory may be filled: a step's own arrays need room too
 WARM_UPS = 2
 ROUNDS = (4, 40)  # at least, at most
 ROUNDS_S = 0.4  # for one batch size, once there are enough rounds; and for warming up
 ROUND_S = 0.4  # for the blocks of one round: as many as that allows
+SLOWEST_ROUND_S = 1.2
 LATE_S = 6.0  # batch sizes that would take longer than this, all in all, are left out
 PREFILL_TOKENS = (32, 64, 128, 256, 512)
 PREFILL_S = 0.1  # a prefill that takes this long tells enough
@@ -46,14 +49,16 @@ def read(config: Mapping[str, Any], dtype: str, *, most_rows: int) -> Readings:
     most_rows = most_rows if stages[1].takes_rows else 1
     batches = [batch for batch in BATCHES if batch <= most_rows]
     rounds_s = _by_batch(partial(_rounds, checkpoint, stages), batches, late_at)
-    flops_per_s = _prefill(checkpoint, stages[1])
+    prefill_s = _prefill(checkpoint, stages[1])
     _close(stages)
     if HEAD not in stages and checkpoint.head_bytes <= _room():
         alone = {HEAD: checkpoint.stage(end=0, head=True)}
         heads_s = _by_batch(partial(_rounds, checkpoint, alone), batches, late_at)
         rounds_s = {batch: rounds + heads_s.get(batch, ()) for batch, rounds in rounds_s.items()}
         _close(alone)
-    return Readings(checkpoint.block_bytes, rounds_s, flops_per_s)
+    longest = max(prefill_s)
+    flops_per_s = 2 * checkpoint.block_weights * longest / prefill_s[longest]
+    return Readings(checkpoint.block_bytes, rounds_s, flops_per_s, prefill_s)
 
 
 def _room() -> int:
@@ -83,9 +88,11 @@ def stages_of(checkpoint: CheckpointShape) -> dict[int, Shard]:
     stages[1] = checkpoint.stage(end=1, head=False)
     alone, state = {1: stages[1]}, checkpoint.state(batch=1, tokens=1)
     block_s = min(each_once(alone, state)[1] for _ in range(WARM_UPS))
-    for count in COUNTS[1:]:
-        ran = 2 * count - 1  # blocks in one round, this count's included
-        if count > checkpoint.blocks or ran * size > room or ran * block_s > ROUND_S:
+    ran = 1  # blocks in one round
+    for place, count in enumerate(COUNTS[1:], 2):
+        ran += count
+        round_s = SLOWEST_ROUND_S if place <= LEAST_COUNTS else ROUND_S
+        if count > checkpoint.blocks or ran * size > room or ran * block_s > round_s:
             break
         if count > 4 and count // 2 * size > ENOUGH_BYTES:
             break
@@ -135,8 +142,9 @@ def _step(stage: Shard, count: int, run: Sequence[int], state: HiddenState) -> C
     return partial(stage.run_rows, [(sequence, replace(state, position=stage.position(sequence))) for sequence in run])
 
 
-def _prefill(checkpoint: CheckpointShape, block: Shard) -> float:
-    """Operations a second, of the longest prefill that doesn't take long; the first of a length may compile."""
+def _prefill(checkpoint: CheckpointShape, block: Shard) -> dict[int, float]:
+    """Seconds by tokens at once, until one takes long; the first of a length may compile."""
+    taken_s = {}
     for tokens in PREFILL_TOKENS:
         state = checkpoint.state(batch=1, tokens=tokens)
         seconds = []
@@ -145,9 +153,10 @@ def _prefill(checkpoint: CheckpointShape, block: Shard) -> float:
             seconds.append(_seconds(partial(block.run_blocks, SEQUENCE, state)))
             if seconds[-1] >= ROUNDS_S:
                 break
+        taken_s[tokens] = min(seconds)
         if seconds[-1] >= PREFILL_S:
             break
-    return 2 * checkpoint.block_weights * tokens / seconds[-1]
+    return taken_s
 
 
 def _repeated(once: Callable[[], T]) -> Iterator[T]:

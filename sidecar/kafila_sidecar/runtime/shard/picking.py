@@ -2,9 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from kafila_sidecar.runtime.shard.state import HiddenState
 from kafila_sidecar.runtime.text.sample import Sampler
+
+if TYPE_CHECKING:
+    import mlx.core as mx
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +64,33 @@ class CameTrue:
 
     tokens: Sequence[int]
     is_undecided: bool = False
+
+
+class Scores:
+    """A pick's log probabilities: lazy, until its `arrays` are evaluated with the rest of the run. MLX thread only.
+
+    They are of the logits as the model made them, before temperature, penalties, filters and formats.
+    """
+
+    def __init__(self, logits: "mx.array", token: "mx.array", top: int) -> None:
+        """logits: [V], -inf where an id is no token. token: of one id. top: how many of the likeliest are wanted."""
+        import mlx.core as mx
+
+        wide = logits.astype(mx.float32)
+        logprobs = wide - mx.logsumexp(wide)
+        self._picked = logprobs[token]
+        count = min(top, logprobs.size)
+        likeliest = mx.argpartition(-logprobs, kth=count - 1)[:count] if count else mx.zeros((0,), mx.int32)
+        self._ids = likeliest[mx.argsort(-logprobs[likeliest])] if count else likeliest
+        self._top = logprobs[self._ids] if count else mx.zeros((0,))
+
+    @property
+    def arrays(self) -> "tuple[mx.array, ...]":
+        return self._picked, self._ids, self._top
+
+    def told(self) -> TokenScore:
+        """What they come to."""
+        ids: Any = self._ids.tolist()
+        top: Any = self._top.tolist()
+        picked: Any = self._picked.item()
+        return TokenScore(picked, tuple(zip(ids, top, strict=True)))

@@ -15,7 +15,7 @@ from kafila_sidecar.models.anatomy import Headers
 from kafila_sidecar.models.family import Together
 from kafila_sidecar.runtime.shard.finite import NotFinite, check_state, flaw_of_logits, flaw_of_state
 from kafila_sidecar.runtime.shard.limits import StepLimits
-from kafila_sidecar.runtime.shard.picking import CameTrue, Guessed, Pick, Picked
+from kafila_sidecar.runtime.shard.picking import CameTrue, Guessed, Pick, Picked, Scores
 from kafila_sidecar.runtime.shard.state import HiddenState
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from kafila_sidecar.runtime.shard.carried import Carried, Packing
     from kafila_sidecar.runtime.shard.kv import SequenceCache, Sequences
     from kafila_sidecar.runtime.shard.partial import PartialModel
-    from kafila_sidecar.runtime.shard.scores import Scores
 
 LARGE_CHUNK_TOKENS = 32  # from here on a chunk's temporaries are worth giving back at once
 
@@ -92,12 +91,15 @@ class Shard:
 
         Raises: Refused for a family that isn't offered, or weights that are missing or don't fit.
         """
+        from kafila_sidecar.runtime.memory import give_back
         from kafila_sidecar.runtime.shard.loading import load_part, read_config
 
         kept = None if before is None else before.give_up()
         built = load_part(
             read_config(folder), files, start=start, end=end, head=head, headers=headers, bits=bits, kept=kept
         )
+        if before is not None:
+            give_back()
         shard = cls.of(built, start, end, head=head, quick=quick)
         shard.learn_steps()
         return shard
@@ -383,8 +385,11 @@ class Shard:
 
     def close(self) -> None:
         """Frees sequences and weights on this thread; the shard can't be used any more."""
+        from kafila_sidecar.runtime.memory import give_back
+
         self._sequences.release_all()
         self._passage.free()
+        give_back()
 
     def give_up(self) -> "dict[str, mx.array]":
         """Closes the shard but hands over its weights, by mlx-lm's names."""
@@ -398,7 +403,6 @@ class Shard:
 
         from kafila_sidecar.runtime.shard.arrays import as_raw, dtype_name
         from kafila_sidecar.runtime.shard.rows import joined_slots
-        from kafila_sidecar.runtime.shard.scores import Scores
 
         for row in rows:
             self._sequences.check(row.sequence)
@@ -411,11 +415,11 @@ class Shard:
         is_choice = mx.isfinite(mx.max(logits, axis=-1)) & ~mx.any(mx.isnan(logits), axis=-1)
         going = [at for at, row in enumerate(rows) if row.goes_on]
         if not going:
-            return Picking(logits, tokens, scores, is_choice)
+            return Picking(logits, tokens, is_choice, scores=scores)
         caches = [self._sequences.next(rows[at].sequence) for at in going]
         ids = mx.stack([tokens[at] for at in going])[:, None].astype(mx.int32)
         hidden = self._exit.joined(self._passage.of_tokens(ids, joined_slots(caches)))
-        return Picking(logits, tokens, scores, is_choice, caches, [as_raw(hidden)], dtype_name(hidden))
+        return Picking(logits, tokens, is_choice, caches, [as_raw(hidden)], scores, dtype_name(hidden))
 
     def _picking_ahead(self, rows: Sequence[Pick]) -> "Picking | None":
         if len(rows) > 1:
@@ -480,16 +484,15 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Picking:
-    """What `Shard.pick` is about to evaluate: of all rows logits [B, V], tokens, scores where they are wanted, and
-    whether they have a choice [B]; of the rows that go on their caches and, as the only one of `left`, their states as
-    they lie in a payload."""
+    """What `Shard.pick` is about to evaluate: of all rows their scores [B, V], tokens, and whether they have a choice
+    [B]; of the rows that go on their caches and, as the only one of `left`, their states as they lie in a payload."""
 
     logits: "mx.array"
     tokens: "Sequence[mx.array]"
-    scores: "Sequence[Scores | None]"
     is_choice: "mx.array"
     caches: "Sequence[SequenceCache]" = ()
     left: "Sequence[mx.array]" = ()
+    scores: "Sequence[Scores | None]" = ()
     dtype: str = ""
 
 
@@ -500,7 +503,7 @@ def _like(state: HiddenState) -> object:
 
 def _asks(row: Pick) -> object:
     """What tells apart for which picks one is built."""
-    return row.sampler, row.goes_on, row.allowed, row.top, row.state.dtype, row.state.tokens
+    return row.sampler, row.goes_on, row.state.dtype, row.state.tokens, row.allowed, row.top
 
 
 def _or_not_finite(make: Callable[[], HiddenState]) -> HiddenState | NotFinite:

@@ -1,9 +1,9 @@
 """How many guesses a step may have, whether they pay or not."""
 
+from kafila_sidecar.runtime.footprint import MOST_ROWS_A_RUN
 from kafila_sidecar.runtime.shard.limits import StepLimits
 from kafila_sidecar.serving.frames.hop import SMALL_BYTES
 from kafila_sidecar.serving.frames.wire import STEP_TOKENS
-from kafila_sidecar.serving.scheduler import MOST_ROWS_A_RUN
 
 MOST_GUESSES = STEP_TOKENS - 1
 

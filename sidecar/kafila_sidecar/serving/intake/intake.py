@@ -40,10 +40,10 @@ class PreparedRequest:
     them.
 
     request: as it was asked. prompt: its ids. ends: the ids that end an answer. began: seconds on the head's clock.
-    guesses: the most that a step may have, where the request says.
     reader: tells thoughts, content and calls apart. read_calls: reads those. held: the format that the answer is held
     to, if any. top: how many of the likeliest tokens are told with each token's log probability; None: neither. spell:
     a token's own text.
+    guesses: the most that a step may have, where the request says.
     """
 
     request: pb.GenerateRequest
@@ -55,12 +55,12 @@ class PreparedRequest:
     framer: Framer
     ends: frozenset[int]
     began: float
-    guesses: int | None = None
     reader: AnswerReader = field(default_factory=PlainReader)
     read_calls: ReadCalls = no_calls
     held: HeldAnswer | None = None
     top: int | None = None
     spell: Callable[[int], bytes] = bytes
+    guesses: int | None = None
 
 
 class SessionText(Protocol):
@@ -127,12 +127,12 @@ class Intake:
             framer=Framer(framed=framed),
             ends=vocabulary.eos_ids,
             began=began,
-            guesses=request.options.guesses if request.options.HasField("guesses") else None,
             reader=reader,
             read_calls=partial(self._text.calls, reader=vocabulary.answers.reads_calls_by, prompt=request.prompt),
             held=None if constraint is None else self._held(request, constraint, reader),
             top=request.top_logprobs if request.logprobs else None,
             spell=vocabulary.bytes_of,
+            guesses=request.options.guesses if request.options.HasField("guesses") else None,
         )
 
     def close(self) -> None:

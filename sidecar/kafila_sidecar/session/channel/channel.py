@@ -42,7 +42,7 @@ from kafila_sidecar.session.keeping.keeper import Keeper
 from kafila_sidecar.session.keeping.kept import KeptPlace
 from kafila_sidecar.session.membership.identity import Identity
 from kafila_sidecar.session.membership.members import Member, Replanning
-from kafila_sidecar.session.membership.rivals import Forked
+from kafila_sidecar.session.membership.rivals import Forked, LeftBehind
 from kafila_sidecar.session.membership.seal import is_for_all
 from kafila_sidecar.session.rendezvous.attendance import (
     LONGEST_PAUSE_S,
@@ -162,6 +162,11 @@ class Channel:
         return self._replica.members
 
     @property
+    def away(self) -> tuple[str, ...]:
+        """Who was lost and may return, in the order of going."""
+        return self._replica.log.away
+
+    @property
     def rendezvous(self) -> Mailbox:
         """This member's mailbox there, through which it reaches the relay too."""
         return self.residence.mailbox
@@ -219,6 +224,8 @@ class Channel:
                 self._attending = self._group.create_task(self._attend())
                 self._old_rooms.look(self._group)
                 await self._closing.wait()
+                if self._fault is not None:
+                    await self._say_last()
                 self._mover.stop()
                 self._old_rooms.stop()
                 for task in (*serving, self._attending):
@@ -244,10 +251,15 @@ class Channel:
 
     async def receive(self, sealed: bytes) -> None:
         """A sealed message that came over a link: told and passed on at first sight, else dropped."""
+        if self._fault is not None:
+            return
         try:
             events = self._heard(sealed)
             self._tell(events)
             self._perform(self._upkeep.settle(events))
+        except LeftBehind as fault:
+            self._perform(self._upkeep.give_way(fault))
+            self._fail(fault)
         except (Forked, Refused) as fault:
             self._fail(fault)
         except (Denied, InvalidInput) as error:
@@ -373,6 +385,12 @@ class Channel:
         for letter in acts.letters:
             self._delivery.spread(letter.sealed, letter.readers)
         self._tell(acts.events)
+
+    async def _say_last(self) -> None:
+        """Nothing is heard any more; what was to be said is, if that takes no longer than a goodbye."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GOODBYE_DEADLINE_S):
+                await self._delivery.emptied()
 
     async def _say_goodbye(self) -> None:
         self._delivery.spread(self._replica.write_goodbye(), self._replica.others)

@@ -1,6 +1,6 @@
 """What a session's channel tells the one who listens to it. Plain values."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.session.membership.members import Member
@@ -9,10 +9,12 @@ from kafila_sidecar.session.rendezvous.attendance import RendezvousBack, Rendezv
 
 @dataclass(frozen=True, slots=True)
 class MessageFrom:
-    """A member's control message; each is told once."""
+    """A member's control message; each is told once, and a later one may come first, by another way. `number`: the
+    sender's count of what it said, 0 where nobody counts."""
 
     sender: str
     control: ring_pb2.Control
+    number: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

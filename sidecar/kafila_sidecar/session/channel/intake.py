@@ -12,7 +12,7 @@ from kafila_sidecar.session.membership import rekey
 from kafila_sidecar.session.membership.keyring import Keyring
 from kafila_sidecar.session.membership.log import Checked, Gap, Log
 from kafila_sidecar.session.membership.members import Change, Member, Removal, TookOver
-from kafila_sidecar.session.membership.rivals import Astray, Forked, ForkedByHost
+from kafila_sidecar.session.membership.rivals import Astray, Forked, ForkedByHost, LeftBehind
 from kafila_sidecar.session.membership.succession import Ballots
 
 logger = logging.getLogger(__name__)
@@ -118,9 +118,12 @@ class LogIntake:
         return [HostConvicted(self._log.host, str(error), (self._log.entries[index], signed))]
 
     def _left_behind(self, error: Forked, signed: ring_pb2.SignedEntry) -> list[Event]:
-        """Raises the error unless this member was admitted there or later, or the host has answered those votes."""
+        """Raises LeftBehind unless this member was admitted there or later, so that it is none of theirs, or the host
+        has answered those votes. Who only came back there is one of theirs, and comes back to them."""
         entry = ring_pb2.LogEntry.FromString(signed.entry)
         is_same_host = self._log.before(entry.index).host_member == self._log.now.host_member
-        if entry.index <= self._me.index or (is_same_host and self._ballots.has_voided(entry.taken_over.standing)):
+        if entry.index <= self._me.first_index or (
+            is_same_host and self._ballots.has_voided(entry.taken_over.standing)
+        ):
             return [WentAstray(entry.taken_over.successor, (signed,))]
-        raise error
+        raise LeftBehind(str(error), signed)

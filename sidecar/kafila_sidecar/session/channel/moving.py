@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import InvalidInput, KafilaError
-from kafila_sidecar.session.channel.whereabouts import Whereabouts
+from kafila_sidecar.session.channel.whereabouts import MOVES_PER_HOST, Whereabouts
 from kafila_sidecar.session.membership.members import Member
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress, parse_address
 from kafila_sidecar.session.rendezvous.code import LARGEST_ROOM
@@ -23,7 +23,6 @@ logger = logging.getLogger(__name__)
 SERVER_PATIENCE_S = 60.0  # for a rendezvous that may be started again: for so long it knows its mailboxes then
 TRIAL_S = 15.0  # for the first other member to come
 PAUSE_S = 30.0  # after all places have failed
-MOST_MOVES = 1_000_000
 FIRST_RETRY_S, LARGEST_RETRY_S = 0.5, 10.0  # of a member that can't enter the new room
 
 
@@ -36,6 +35,8 @@ class Dwelling(Protocol):
     def me(self) -> Member: ...
     @property
     def others(self) -> tuple[Member, ...]: ...
+    @property
+    def takeovers(self) -> int: ...
     @property
     def log_length(self) -> int: ...
     @property
@@ -80,7 +81,7 @@ class Mover:
 
     def told(self, move: ring_pb2.Moved, host: Member, group: asyncio.TaskGroup) -> None:
         """The host says where the room is. Raises InvalidInput where nobody could be."""
-        address = _checked(move)
+        address = _checked(move, (self._dwelling.takeovers + 1) * MOVES_PER_HOST)
         self._where.heard_of(move)
         if self._dwelling.is_host or move.number <= self._where.number:
             return
@@ -179,7 +180,7 @@ class Mover:
 
     async def _try_room(self, mailbox: Mailbox, offered: OfferedRendezvous) -> bool:
         move = ring_pb2.Moved(
-            number=self._where.next_number,
+            number=self._where.next_number(self._dwelling.takeovers),
             address=str(offered.address),
             room=mailbox.place.room,
             since=self._dwelling.log_length,
@@ -241,8 +242,8 @@ class Mover:
         )
 
 
-def _checked(move: ring_pb2.Moved) -> RendezvousAddress:
-    if not 1 <= move.number <= MOST_MOVES or not 1 <= move.room <= LARGEST_ROOM:
+def _checked(move: ring_pb2.Moved, most_moves: int) -> RendezvousAddress:
+    if not 1 <= move.number <= most_moves or not 1 <= move.room <= LARGEST_ROOM:
         raise InvalidInput(
             f"the host moved the session to room {move.room} for the {move.number}th time: there is none"
         )

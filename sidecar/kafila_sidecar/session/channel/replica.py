@@ -232,7 +232,7 @@ class Replica:
         own = self.log.member(self.self_name)
         if own is None or envelope.log_length <= own.index:
             return []
-        return self._heard(sender, control)
+        return self._heard(sender, control, envelope.sequence)
 
     def _catch_up(self, member: Member, log_length: int) -> None:
         """Tells a member the entries that it did not know, once for each length of our log."""
@@ -264,7 +264,7 @@ class Replica:
             envelope = self._sign(self._entries_since(log_length - 1 - REPEATED_ENTRIES))
             self._letters.append((member, self.keys.seal_for(member, envelope, writer=self.me.index)))
 
-    def _heard(self, sender: Member, control: ring_pb2.Control) -> list[Event]:
+    def _heard(self, sender: Member, control: ring_pb2.Control, number: int) -> list[Event]:
         """Takes what concerns the log here; everything else is told."""
         body = control.WhichOneof("body")
         from_host = sender.name == self.log.host
@@ -283,7 +283,7 @@ class Replica:
             case "goodbye":
                 if from_host:
                     self.ballots.resigned(control.goodbye.resignation)
-        return [MessageFrom(sender.name, control)]
+        return [MessageFrom(sender.name, control, number)]
 
     def _miss_host_no_more(self) -> None:
         """Nobody who hears later of what was said hears of a vote for its successor."""

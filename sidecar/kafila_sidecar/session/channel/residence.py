@@ -90,6 +90,10 @@ class Residence:
         return self._replica.others
 
     @property
+    def takeovers(self) -> int:
+        return self._replica.log.now.takeovers
+
+    @property
     def log_length(self) -> int:
         return len(self._replica.log)
 

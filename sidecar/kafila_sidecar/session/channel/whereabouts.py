@@ -10,6 +10,10 @@ from kafila_proto import ring_pb2
 from kafila_sidecar.session.membership.log import LONGEST_LOG
 from kafila_sidecar.session.membership.members import Member
 
+MOVES_PER_HOST = 1000
+"""Each host counts from where the ones before had to stop, so that no host's number can be in the way of the next one's
+moves."""
+
 
 class Whereabouts:
     """`number` counts the moves; 0 is the room in which the session was founded, or in which this member came."""
@@ -22,10 +26,9 @@ class Whereabouts:
         self._highest = 0  # move that was heard of
         self._told: dict[int, tuple[int, int]] = {}  # by the member's entry: number of the move, mailbox there
 
-    @property
-    def next_number(self) -> int:
-        """Above all moves that were heard of."""
-        return self._highest + 1
+    def next_number(self, takeovers: int) -> int:
+        """Above all moves that were heard of, and all of the hosts before. `takeovers`: as in `Membership`."""
+        return max(self._highest, takeovers * MOVES_PER_HOST) + 1
 
     def mailbox_of(self, member: Member) -> int | None:
         """None while it is not known to have come."""

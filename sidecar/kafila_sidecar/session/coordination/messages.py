@@ -25,6 +25,7 @@ LARGEST_TRACE_BYTES = 64 * 1024
 DEEPEST_JSON = 16
 LONGEST_SENTENCE = 500  # characters
 LONGEST_DEVICE = 80
+LONGEST_VERSION = 40
 LONGEST_WAIT = 200  # of a sentence on what is waited for
 MOST_SOURCES = 64
 MOST_FILES = 4096  # weight files of a checkpoint
@@ -39,11 +40,12 @@ PATHS = frozenset({"direct", "relay"})
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A member's entry for the planner, as it told it, and what it computes on."""
+    """A member's entry for the planner, as it told it, what it computes on, and which Kafila it runs."""
 
     entry: Json
     device: str
     memory_bytes: int
+    kafila: str = ""  # the version of its package; an older one says none
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +287,7 @@ def _measured(speaker: str, capability: ring_pb2.Capability) -> Measured:
     memory = member.memory_bytes or 0
     if memory > MOST_BYTES:
         raise InvalidInput(f"{speaker} has memory that is no number of bytes")
-    return Measured(entry, line(capability.device, LONGEST_DEVICE), memory)
+    return Measured(entry, line(capability.device, LONGEST_DEVICE), memory, line(capability.kafila, LONGEST_VERSION))
 
 
 def _link(report: ring_pb2.LinkReport) -> Linked | Unlinked:

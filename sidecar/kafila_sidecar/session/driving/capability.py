@@ -4,7 +4,7 @@ changes, and what its stage really takes, until it is measured anew.
 
 import json
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import log
 from typing import Any
@@ -36,10 +36,14 @@ class _Entry:
 class Capabilities:
     """This member's entries for the planner, as it told them, the latest last.
 
-    The earlier ones count too: a plan may rest on one that was told anew while the plan was on its way.
+    The earlier ones count too: a plan may rest on one that was told anew while the plan was on its way. slowed: hears
+    how many times as long everything takes as was measured, when that has changed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, slowed: Callable[[float], None] = lambda _: None, *, kafila: str = "") -> None:
+        """`kafila`: the version of this machine's package, which is told with them."""
+        self._slowed = slowed
+        self._kafila = kafila
         self._told: deque[_Entry] = deque(maxlen=MOST_REMEMBERED)
         self._served = Served()
 
@@ -71,11 +75,13 @@ class Capabilities:
             return False
         name = planned.measured["name"]
         times = self._served.add(trace, {name})
-        stage = proposal.stage_of(name)
         served_s = times.get(name) if times else None
-        if not served_s or stage is None or not stage.cost_s:
+        if not served_s or proposal.stage_of(name) is None:
             return False
-        slowness = planned.slowness * served_s / stage.cost_s
+        predicted_s = proposal.plan.model_s(proposal.plan.order.index(name))
+        if not predicted_s:
+            return False
+        slowness = planned.slowness * served_s / predicted_s
         return self._slower(min(max(slowness, 1 / MOST_SLOWNESS), MOST_SLOWNESS))
 
     def _slower(self, slowness: float) -> bool:
@@ -83,6 +89,7 @@ class Capabilities:
         if abs(log(slowness / latest.slowness)) < log(WORTH_TELLING):
             return False
         self._tell(latest.measured, latest.told.device, slowness)
+        self._slowed(slowness)
         return True
 
     def _as_planned(self, proposal: Proposal) -> _Entry | None:
@@ -93,5 +100,5 @@ class Capabilities:
 
     def _tell(self, measured: Json, device: str, slowness: float) -> None:
         entry = measured if slowness == 1.0 else slower_entry(measured, slowness)
-        told = ring_pb2.Capability(member_json=json.dumps(entry), device=device)
+        told = ring_pb2.Capability(member_json=json.dumps(entry), device=device, kafila=self._kafila)
         self._told.append(_Entry(told, measured, slowness))

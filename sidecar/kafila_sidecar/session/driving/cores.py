@@ -173,6 +173,7 @@ class Cores:
             started=self.follower.state is not State.FORMING,
             knowledge=self.knowledge,
             replanning=self._channel.replanning,
+            away=self._channel.away,
         )
 
     async def _planned(self, epoch: int, made: ev.Proposal | Refusal) -> None:

@@ -9,7 +9,7 @@ from kafila_sidecar.errors import InvalidInput, KafilaError
 from kafila_sidecar.net.candidates import Candidate
 from kafila_sidecar.session.coordination import effects as ev
 from kafila_sidecar.session.coordination import messages, speech
-from kafila_sidecar.session.coordination.edges import FormedLink
+from kafila_sidecar.session.coordination.edges import FormedLink, planned_trips
 from kafila_sidecar.session.coordination.follower import Follower
 from kafila_sidecar.session.coordination.knowledge import Knowledge
 from kafila_sidecar.session.coordination.leaving import Leaving
@@ -18,6 +18,7 @@ from kafila_sidecar.session.coordination.states import State
 from kafila_sidecar.session.driving.capability import Capabilities
 from kafila_sidecar.session.driving.cores import Cores, Terms
 from kafila_sidecar.session.driving.links import Links
+from kafila_sidecar.session.driving.newest import Newest
 from kafila_sidecar.session.driving.roster import Roster
 from kafila_sidecar.session.driving.shares import Shares
 from kafila_sidecar.session.driving.turns import Turns
@@ -55,30 +56,32 @@ class Dispatcher:
         self._leaving = leaving
         self._introduce = introduce
         self._now = now
+        self.newest = Newest()
         self._served_by: ev.Proposal | None = None  # the latest plan that stages were loaded for
 
-    async def hear(self, sender: str, control: ring_pb2.Control) -> None:
-        """Whatever another member says shows that it is there."""
+    async def hear(self, sender: str, control: ring_pb2.Control, number: int) -> None:
+        """Whatever another member says shows that it is there. `number` as in `MessageFrom`."""
         self._follower.heard(sender, self._now())
         if self._coordinator:
             await self._cores.obey(self._coordinator.heard(sender, self._now()))
-        await self.understand(sender, control)
+        await self.understand(sender, control, number)
 
-    async def understand(self, sender: str, control: ring_pb2.Control) -> None:
-        """What a member says, this one included; what makes no sense is dropped."""
+    async def understand(self, sender: str, control: ring_pb2.Control, number: int = 0) -> None:
+        """What a member says, this one included; what makes no sense is dropped, and what does not hold any more."""
         try:
             said = messages.read(sender, control)
         except InvalidInput as error:
             log.warning("control_dropped member=%s reason=%s", sender, error)
             return
-        await self._heard(sender, said)
+        if not self.newest.is_old(sender, said, number):
+            await self._heard(sender, said)
 
     async def _heard(self, sender: str, said: messages.Said) -> None:
         """What only the host may say is dropped from anybody else."""
         from_host = sender == self._follower.host
         match said:
-            case messages.Measured(entry, device, memory_bytes):
-                self._roster.measured_member(sender, device, memory_bytes)
+            case messages.Measured(entry, device, memory_bytes, kafila):
+                self._roster.measured_member(sender, device, memory_bytes, kafila)
                 if self._coordinator:
                     await self._cores.obey(self._coordinator.measured(sender, entry, self._now()))
                 elif sender in self._follower.members:
@@ -130,6 +133,7 @@ class Dispatcher:
                 await self._cores.do(self._follower.may_serve(epoch))
                 if self._follower.state is State.READY:
                     self._served_by = self._follower.proposal
+                    self._tell_settled(self._served_by)
 
     def _heard_trace(self, proposal: ev.Proposal, trace: Mapping[str, Any]) -> None:
         """What this member's stage took is told to the planner, once it is another time than the plan reckons with."""
@@ -207,6 +211,10 @@ class Dispatcher:
         if not self._coordinator:
             self._knows.planned()
         await self._cores.do(self._follower.proposed(proposal))
+
+    def _tell_settled(self, proposal: ev.Proposal | None) -> None:
+        if proposal is not None:
+            self._links.tell_settled(planned_trips(proposal.problem, self._follower.name))
 
     def _say_what_moves(self, proposal: ev.Proposal) -> None:
         self._roster.repair = repair.in_words(self._served_by, proposal, self._follower.members)

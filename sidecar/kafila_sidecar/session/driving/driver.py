@@ -61,11 +61,14 @@ class SessionDriver:
         terms: Terms,
         shares: Shares,
         measure: Measure,
+        slowed: Callable[[float], None] = lambda _: None,
         packings: Packings,
         changed: Callable[[Change], None],
+        kafila: str = "",
         outer: Callable[[], float] = outer_clock,
     ) -> None:
-        """`outer`: seconds of a clock that goes on while the machine sleeps."""
+        """`kafila`: this package's version, for people. `outer`: seconds of a clock that goes on while the machine
+        sleeps."""
         self.channel = channel
         self.roster = Roster(member.name for member in channel.members)
         self._better_plan = ""  # a sentence on it
@@ -77,7 +80,7 @@ class SessionDriver:
         self._measure = measure
         self._shares = shares
         self._changed = changed
-        self._told = Capabilities()
+        self._told = Capabilities(slowed, kafila=kafila)
         self._clock = DriverClock(outer)
         self._tasks = asyncio.TaskGroup()
         self._jobs = Jobs(stage, packings, self._tasks, turns.soon)
@@ -104,6 +107,8 @@ class SessionDriver:
             introduce=self._introduce,
             now=self._clock.now,
         )
+        self._without_rendezvous = False
+        self._departed: set[str] = set()  # whom the rendezvous misses
         self._shunned: dict[str, int] = {}  # who broke the ring's rules, and in which epoch
         self._shown = self._glance()
 
@@ -221,8 +226,8 @@ class SessionDriver:
 
     async def _handle(self, item: Item | None) -> None:
         match item:
-            case events.MessageFrom(sender, control):
-                await self._dispatcher.hear(sender, control)
+            case events.MessageFrom(sender, control, number):
+                await self._dispatcher.hear(sender, control, number)
             case events.MemberJoined():
                 self._introduce()
                 await self._members_changed()
@@ -239,12 +244,20 @@ class SessionDriver:
                 await self._cores.do(self.follower.failed(fault, self._clock.now()))
             case events.MemberDeparted(name):
                 self.follower.liveness.receive_departure(name, self._clock.now())
+                self._departed.add(name)
+                self._reach_out()
             case events.MemberReturned(name):
                 self.follower.liveness.receive_return(name)
+                self._departed.discard(name)
+                self._reach_out()
             case RendezvousLost() | RoomGone():
                 self.follower.rendezvous_lost(self._clock.now())
+                self._without_rendezvous = True
+                self._reach_out()
             case RendezvousBack():
                 self.follower.rendezvous_back()
+                self._without_rendezvous = False
+                self._reach_out()
             case events.HostMissed():
                 self.follower.liveness.receive_doubt(self._clock.now())
             case events.RoomMoved():
@@ -271,13 +284,22 @@ class SessionDriver:
         if self.follower.name not in members:
             return  # why, is told next
         self.roster.members(members)
+        self._dispatcher.newest.members(members)
         self._links.forget(members)
+        self._departed &= set(members)
+        self._reach_out()
         self._shares.members(members)
         await self._cores.do(self.follower.members_changed(members, self.channel.host, self._clock.now()))
         if self.coordinator:
             await self._cores.obey(self.coordinator.members_changed(members, self._clock.now(), anew=anew))
         else:
             self._cores.knowledge.keep(members)
+
+    def _reach_out(self) -> None:
+        """Whoever the rendezvous does not answer holds a link to everybody, and everybody one to it: the plan's few may
+        lead to those alone who are lost next, and nobody would hear then that it is there."""
+        away = {member.name for member in self.channel.members} if self._without_rendezvous else self._departed
+        self._links.reach(frozenset(away) - {self.follower.name})
 
     async def _host_changed(self) -> None:
         """Everybody tells the successor what it needs; it starts to decide when it is this member."""
@@ -374,9 +396,15 @@ class SessionDriver:
 
     @property
     def _serves(self) -> bool:
-        """Whether answers run through this member's stage, or were asked here; between two epochs they wait."""
-        under_way = self._stage.active_sequences or self._stage.answers_here
-        return bool(under_way) or (self.leaving.has_begun and self.follower.state is not State.READY)
+        """Whether answers run through this member's stage, or were asked here; between two epochs they wait, unless
+        everybody else has gone."""
+        is_needed = self._stage.active_sequences or (self.leaving.has_begun and self.follower.state is not State.READY)
+        return bool(self._stage.answers_here or (is_needed and self._others_are_here))
+
+    @property
+    def _others_are_here(self) -> bool:
+        others = (name for name in self.follower.members if name != self.follower.name)
+        return not all(map(self.follower.liveness.is_gone, others))
 
     async def _drain(self) -> None:
         self.leaving.begin(self._clock.now())

@@ -9,6 +9,7 @@ from typing import Protocol
 from kafila_sidecar.errors import KafilaError, Unavailable
 from kafila_sidecar.net.candidates import Candidate
 from kafila_sidecar.net.link.link import Link
+from kafila_sidecar.session.coordination.edges import is_another_trip
 from kafila_sidecar.session.coordination.effects import Json
 
 log = logging.getLogger(__name__)
@@ -78,7 +79,8 @@ class StandingLinks:
 class Links:
     """Keeps one session's links up; `told(peer, link, error)` hears of every change of those that the plan needs.
 
-    Others are there as long as weights are drawn over them (`also`), and it is nobody's fault if one can't be made.
+    Others are there as long as weights are drawn over them (`also`), or nothing else leads to a member (`reach`), and
+    it is nobody's fault if one can't be made.
     """
 
     def __init__(self, *, network: LinkMaker, standing: StandingLinks, told: Told, tasks: asyncio.TaskGroup) -> None:
@@ -88,6 +90,7 @@ class Links:
         self._tasks = tasks
         self._wanted: frozenset[str] = frozenset()
         self._also: dict[str, frozenset[str]] = {}
+        self._reached: frozenset[str] = frozenset()
         self._keepers: dict[str, asyncio.Task[None]] = {}
         self._candidates: dict[str, asyncio.Future[Sequence[Candidate]]] = {}
 
@@ -114,9 +117,22 @@ class Links:
                 self._told(peer, None, None)
         self._keep_needed()
 
+    def tell_settled(self, planned_s: Mapping[str, float]) -> None:
+        """Links whose round trip is another one than the plan has for that peer: they were new then, and both ends
+        busy."""
+        for peer in sorted(self._wanted & planned_s.keys() & self._standing.up.keys()):
+            link = self._standing.up[peer]
+            if is_another_trip(planned_s[peer], link.rtt_s):
+                self._told(peer, link, None)
+
     def also(self, member: str, peers: frozenset[str]) -> None:
         """Hold these links too, since that member draws weights over them."""
         self._also[member] = peers
+        self._keep_needed()
+
+    def reach(self, peers: frozenset[str]) -> None:
+        """Hold these links too, since the rendezvous carries no word to them now."""
+        self._reached = peers
         self._keep_needed()
 
     def renew(self, peer: str) -> None:
@@ -128,6 +144,7 @@ class Links:
     def forget(self, members: Collection[str]) -> None:
         """Closes the links to all but these, and forgets where the others can be reached."""
         self._also = {one: peers & frozenset(members) for one, peers in self._also.items() if one in members}
+        self._reached &= frozenset(members)
         self.want(self._wanted & frozenset(members))
         self._candidates = {peer: known for peer, known in self._candidates.items() if peer in members}
 
@@ -135,6 +152,7 @@ class Links:
         """Closes all links and waits until they are down."""
         keepers = list(self._keepers.values())
         self._also.clear()
+        self._reached = frozenset()
         self.want(frozenset())
         await asyncio.gather(*keepers, return_exceptions=True)
 
@@ -143,7 +161,7 @@ class Links:
 
     @property
     def _needed(self) -> frozenset[str]:
-        return self._wanted.union(*self._also.values())
+        return self._wanted.union(self._reached, *self._also.values())
 
     def _keep_needed(self) -> None:
         needed = self._needed

@@ -16,6 +16,7 @@ class MemberView:
 
     doing: str = "measuring"
     device: str = ""
+    kafila: str = ""  # the version of its package
     usable_memory_bytes: int = 0
     fetched_bytes: int = 0
     total_bytes: int = 0
@@ -52,10 +53,10 @@ class Roster:
         self._seen = {name: self._seen.get(name) or MemberView() for name in names}
         self.edges = {pair: edge for pair, edge in self.edges.items() if pair <= self._seen.keys()}
 
-    def measured_member(self, name: str, device: str, usable_memory_bytes: int) -> None:
+    def measured_member(self, name: str, device: str, usable_memory_bytes: int, kafila: str) -> None:
         """A member measured itself."""
         seen = self._seen.setdefault(name, MemberView())
-        seen.device, seen.usable_memory_bytes = device, usable_memory_bytes
+        seen.device, seen.usable_memory_bytes, seen.kafila = device, usable_memory_bytes, kafila
         seen.entries += 1
         if seen.doing == "measuring":
             seen.doing = "waiting"

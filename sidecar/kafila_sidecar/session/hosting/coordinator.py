@@ -59,7 +59,9 @@ class Coordinator:
         started: bool = False,
         knowledge: Knowledge | None = None,
         replanning: Replanning = Replanning.AUTO,
+        away: Sequence[str] = (),
     ) -> None:
+        """`away`: who was lost before this one was the host."""
         self.name = name
         self._knows = knowledge or Knowledge()
         has_begun = started or self._knows.has_begun
@@ -71,6 +73,7 @@ class Coordinator:
             started=started,
             is_successor=takeovers > 0 and has_begun,  # to a host that came back the others come, and measure, anew
             replanning=replanning,
+            away=away,
         )
         self._mesh = self._knows.mesh
         self._losses = Losses(name, self._mesh)

@@ -36,6 +36,7 @@ from kafila_sidecar.session.hosting.waits import (
     MEASURE_DEADLINE_S,
     RETELL_DEADLINE_S,
     ROLL_CALL_S,
+    SHORT_DEADLINE_S,
     SuccessionCall,
     Waits,
 )
@@ -59,8 +60,10 @@ class Course:
         started: bool,
         is_successor: bool,
         replanning: Replanning,
+        away: Sequence[str],
     ) -> None:
-        """`started`: a plan was made before; `is_successor`: with members who are still here."""
+        """`started`: a plan was made before; `is_successor`: with members who are still here; `away`: who was lost
+        until now."""
         self.name = name
         self.terms = terms
         self.members: tuple[str, ...] = (name,)
@@ -79,7 +82,9 @@ class Course:
         self._asked: Json = {}  # the problem that the planner is working on
         self._looked_at: Json = {}  # the latest problem that was looked at for a better plan
         self.gone_for_good: set[str] = set()  # by their own word
-        self.missing: dict[str, None] = {}  # who was lost, and may come back
+        self.missing = dict.fromkeys(away)  # who was lost, and may come back
+        self.shortage = ""  # why no plan can be made, since there was one
+        self._short_by: float | None = None  # when that ends the session
         self._leaving: dict[str, None] = {}  # who is to leave, and serves until there is a plan without it
 
     # ---- From members to a plan
@@ -112,7 +117,7 @@ class Course:
 
     def propose(self, made: Proposal, now: float) -> list[CoordinatorOutput]:
         """The planner has one, unless its neighbours can't exchange frames."""
-        self._has_formed = True
+        self._has_formed, self.shortage, self._short_by = True, "", None
         if forced := sorted((edge for edge in made.ring if self.mesh.is_apart(edge)), key=sorted):
             self.proposal = None
             return self.go_on_without(self._unlinkable(forced), now)
@@ -129,8 +134,7 @@ class Course:
         first = self.standby.give_up(refusal)
         reason = ": ".join((first.reason, *first.suggestions[:1]))
         if self._has_formed:
-            self._decide(Decision.WAIT, now)
-            return [AwaitMemory(Fault(first.undersized, "UNAVAILABLE", f"{reason}{self._not_back}"))]
+            return self._await_memory(Fault(first.undersized, "UNAVAILABLE", f"{reason}{self._not_back}"), now)
         fault = Fault(first.undersized, "FAILED_PRECONDITION", reason)
         has_place = not self.terms.members_wanted or len(self.members) < self.terms.members_wanted
         if not has_place or self.standby.required([first.undersized]):
@@ -287,6 +291,13 @@ class Course:
     def _decide(self, decision: Decision, now: float, deadline_s: float | None = None) -> None:
         self.phase = decide(self.phase, decision)
         self.waits.begin(now, deadline_s)
+
+    def _await_memory(self, fault: Fault, now: float) -> list[CoordinatorOutput]:
+        """From those who were lost, or another member; the wait goes on where they bring too little."""
+        self.shortage = fault.sentence
+        self._short_by = self._short_by or now + SHORT_DEADLINE_S
+        self._decide(Decision.WAIT, now, self._short_by - now)
+        return [AwaitMemory(fault)]
 
     def _look_without(self) -> list[CoordinatorOutput]:
         """For who is to leave and has a stage; the others just go."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from kafila_sidecar.session.coordination.effects import CoordinatorOutput, Fault
 from kafila_sidecar.session.coordination.states import Phase
 from kafila_sidecar.session.hosting.course import Course
+from kafila_sidecar.session.hosting.waits import SHORT_DEADLINE_S
 from kafila_sidecar.session.judging.sources import SOURCE_DEADLINE_S
 
 GiveUp = Callable[[Course, float], list[CoordinatorOutput]]
@@ -52,11 +53,17 @@ def _source_is_away(course: Course, late: Sequence[str], now: float) -> list[Coo
     )
 
 
+def _memory(course: Course, now: float) -> list[CoordinatorOutput]:
+    days = f"{SHORT_DEADLINE_S / 86400:.0f} days"
+    return course.dissolve(Fault("", "DEADLINE_EXCEEDED", f"gave up after {days}: {course.shortage}"), now)
+
+
 def _planner(course: Course, now: float) -> list[CoordinatorOutput]:
     return course.dissolve(Fault("", "DEADLINE_EXCEEDED", "gave up planning: still waiting for the planner"), now)
 
 
 _BY_PHASE: Mapping[Phase, GiveUp] = {
+    Phase.FORMING: _memory,
     Phase.MEASURING: _measurements,
     Phase.LINKING: _links,
     Phase.FETCHING: _stages,

@@ -117,7 +117,7 @@ class Losses:
         if self._mesh.cannot_reach(accused, by):
             return self._part(frozenset((accused, by)), now)
         self.hearings.receive_accusation(accused, by, now)
-        return []
+        return [CallOut([accused])] if self.hearings.accuser_of(accused) else []  # its accuser's word may not reach it
 
     def receive_doubt(self, by: str, now: float) -> list[Judgement]:
         """A member holds this one, the host, to be lost."""

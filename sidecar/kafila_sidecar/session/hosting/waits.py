@@ -10,6 +10,7 @@ RETELL_DEADLINE_S = 20.0  # for what was measured, told to a successor that has 
 ROLL_CALL_S = 3.0  # how long a successor waits for each member to say anything
 LINK_DEADLINE_S = 45.0
 FETCH_SILENCE_S = 120.0  # a member that neither fetches nor loads anything for so long is stuck
+SHORT_DEADLINE_S = 7 * 86400.0  # for enough memory, once a session was ready: as long as who sleeps may return
 
 
 class SuccessionCall:

@@ -26,6 +26,7 @@ class KeptPlace:
 
     address: RendezvousAddress
     mailbox: MailboxPlace
+    is_first: bool = field(default=False, compare=False)  # where this member came to the session
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +55,15 @@ class KeptSession:
         return self.log.session.hex()
 
     def at(self, place: KeptPlace) -> "KeptSession":
-        """The room is there now; the others may still look where it was."""
+        """The room is there now; the others may still look where it was, and where they came. That place stays,
+        however often a host moves: one that lies can't put it out of mind."""
         if self.places[:1] == (place,):
             return self
-        others = tuple(one for one in self.places if one.address != place.address)
-        return replace(self, places=(place, *others)[:MOST_PLACES])
+        place = replace(place, is_first=any(one.is_first for one in self.places if one == place))
+        others = [one for one in self.places if one != place and (one.is_first or one.address != place.address)]
+        over = max(0, len(others) + 1 - MOST_PLACES)
+        dropped = [one for one in reversed(others) if not one.is_first][:over]
+        return replace(self, places=(place, *(one for one in others if one not in dropped)))
 
     def known_as(self, address: RendezvousAddress) -> "KeptSession":
         """A rendezvous has another address than before."""
@@ -83,6 +88,7 @@ class KeptSession:
                 mailbox=place.mailbox.mailbox,
                 host=place.mailbox.host,
                 secret=place.mailbox.secret,
+                first=place.is_first,
             )
             for place in self.places
         ]
@@ -117,10 +123,9 @@ def kept_from(data: bytes) -> KeptSession:
         raise InvalidInput("what was kept of a session can't be read") from error
     if len(message.key) != KEY_BYTES or not message.places:
         raise InvalidInput("what was kept of a session has no key, or no place")
-    places = [
-        KeptPlace(parse_address(one.address), MailboxPlace(one.room, one.mailbox, host=one.host, secret=one.secret))
-        for one in message.places[:MOST_PLACES]
-    ]
+    places = [_place(one) for one in message.places[:MOST_PLACES]]
+    if not any(place.is_first for place in places):
+        places[-1] = replace(places[-1], is_first=True)  # the oldest that an earlier version has kept
     return KeptSession(
         identity=identity_from(message.signing_key, message.certificate, message.agreement_key),
         name=message.name,
@@ -138,6 +143,11 @@ def kept_from(data: bytes) -> KeptSession:
         model=message.model,
         reach={one.fingerprint: _addresses(one) for one in message.reach},
     )
+
+
+def _place(kept: kept_pb2.KeptPlace) -> KeptPlace:
+    mailbox = MailboxPlace(kept.room, kept.mailbox, host=kept.host, secret=kept.secret)
+    return KeptPlace(parse_address(kept.address), mailbox, kept.first)
 
 
 def _reach(fingerprint: bytes, addresses: Sequence[Address]) -> kept_pb2.KeptReach:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kafila_planner import BadProblem, Plan, PlannedStage, make_plan, problem_from_json, wait_s
+from kafila_planner import BadProblem, Plan, PlannedStage, make_plan, problem_from_json, tolls_of, wait_s
 from kafila_sidecar.session.coordination.effects import Json, Proposal
 from kafila_sidecar.session.coordination.knowledge import Knowledge
 from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
@@ -16,10 +16,11 @@ SUCCEEDED_FROM = 3  # members: of two, nobody succeeds the host
 @dataclass(frozen=True, slots=True)
 class Aftermath:
     """Of one member's loss. `wait_s`: until the others answer again, None where they can't; 0.0 where they need not
-    stop. `plan`: theirs, where there is a new one."""
+    stop. `fetch_bytes`: what comes over the network for that. `plan`: theirs, where there is a new one."""
 
     member: str
     wait_s: float | None
+    fetch_bytes: int = 0
     missing_bytes: int = 0
     why: str = ""  # they can't go on, beyond missing bytes
     plan: Plan | None = None
@@ -29,7 +30,10 @@ class Aftermath:
         """What `status` says."""
         if self.wait_s is None:
             return f"can't go on: {size(self.missing_bytes)} too little" if self.missing_bytes else self._cannot
-        return f"goes on after about {seconds(self.wait_s)}" if self.wait_s else "goes on at once"
+        if not self.wait_s:
+            return "goes on at once"
+        fetching = f", for which {size(self.fetch_bytes)} are fetched" if self.fetch_bytes else ""
+        return f"goes on after about {seconds(self.wait_s)}{fetching}"
 
     @property
     def _cannot(self) -> str:
@@ -67,5 +71,6 @@ def planned(lost: str, told: Json) -> Aftermath:
         return Aftermath(lost, None, why=str(error))
     made = make_plan(problem)
     if isinstance(made, Plan):
-        return Aftermath(lost, NOTICED_S + wait_s(problem, made), plan=made)
+        fetch_bytes = sum(told.toll.fetch_bytes for told in tolls_of(problem, made))
+        return Aftermath(lost, NOTICED_S + wait_s(problem, made), fetch_bytes, plan=made)
     return Aftermath(lost, None, missing_bytes=made.missing_bytes, why=made.reason)

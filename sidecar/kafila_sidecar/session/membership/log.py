@@ -78,7 +78,7 @@ class Log:
         self._history = [Membership()]  # before each entry, and now
         self._bytes = 0
         self._first: dict[int, Member] = {}  # by the index of the entry that admitted it first
-        self._lost: set[bytes] = set()  # fingerprints of those who are no members, but may return
+        self._lost: dict[bytes, str] = {}  # name by fingerprint of those who are no members, but may return
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -96,6 +96,11 @@ class Log:
     def may_return(self, member: Member) -> bool:
         """Whether somebody who was admitted once may be a member again: nobody who left, or was put out."""
         return member.fingerprint in self._lost or self._is_member(member)
+
+    @property
+    def away(self) -> tuple[str, ...]:
+        """Who was lost and may return, in the order of going."""
+        return tuple(self._lost.values())
 
     def is_out(self, fingerprint: bytes) -> bool:
         """Whether this certificate was a member's who left, or was put out."""
@@ -201,12 +206,12 @@ class Log:
             case Joined(member):
                 self._first[member.index] = member
             case Rejoined(member):
-                self._lost.discard(member.fingerprint)
+                self._lost.pop(member.fingerprint, None)
                 self._heads.forget(member)
             case Gone(member, reason) | TookOver(member, reason):
                 self._heads.forget(member)
                 if reason == "lost":
-                    self._lost.add(member.fingerprint)
+                    self._lost[member.fingerprint] = member.name
         if checked.terms is not None:
             self.terms, self.founder = checked.terms, self.now.host
 

@@ -14,12 +14,21 @@ the last entry that they know. That can't be taken back either.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from kafila_proto import ring_pb2
 from kafila_sidecar.errors import Denied
 from kafila_sidecar.session.membership.members import Member, Membership
 
 
 class Forked(Denied):
     """There are two signed histories of this session, and most members are with the other: this one can't go on."""
+
+
+class LeftBehind(Forked):
+    """The entry `proof` shows with whom they are."""
+
+    def __init__(self, sentence: str, proof: ring_pb2.SignedEntry) -> None:
+        super().__init__(sentence)
+        self.proof = proof
 
 
 class ForkedByHost(Forked):

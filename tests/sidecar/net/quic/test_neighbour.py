@@ -202,6 +202,17 @@ def test_peers_when_nobody_says_anything_then_few_keepalives_hold_the_silence_un
     assert wire.sent - before < 100  # of ten seconds, both ends together
 
 
+@pytest.mark.parametrize("delay_s", [0.0005, 0.05])
+def test_peers_when_nobody_says_anything_then_one_end_asks_and_the_other_answers(delay_s: float) -> None:
+    """Two that ask each other wake both for twice as many datagrams, a tenth of a slow machine with a few links."""
+    wire = DatagramWire(delay_s=delay_s)
+    established(wire)
+    wire.run(2)
+    before = wire.sent
+    wire.run(10)
+    assert wire.sent - before <= 2 * 10 / 0.5 + 2
+
+
 def test_peer_when_it_closes_then_the_other_end_learns_the_reason_at_once() -> None:
     wire = DatagramWire()
     a, b = established(wire)

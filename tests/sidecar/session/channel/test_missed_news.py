@@ -8,11 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafila_sidecar.errors import KafilaError
-from kafila_sidecar.session.channel.events import HostChanged, MemberRemoved
+from kafila_sidecar.session.channel.events import HostChanged, MemberRemoved, WentAstray
 from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.channel.upkeep import Letter
+from kafila_sidecar.session.membership.identity import make_identity
 from kafila_sidecar.session.membership.log import replay
-from tests.sidecar.session.trust_world import SESSION, entropy, go
+from kafila_sidecar.session.membership.rivals import LeftBehind
+from tests.sidecar.session.trust_world import SESSION, entropy, go, wish
 from tests.sidecar.session.village import Village, Villager, told
 
 NAMES = ("anna", "ben", "carl", "dora")
@@ -149,3 +151,33 @@ def test_host_when_it_slept_while_the_others_went_on_then_its_first_word_is_answ
     assert told(village["host"], MemberRemoved, lambda event: event == MemberRemoved("host", "lost"))
     assert told(village["host"], HostChanged)
     assert not village["host"].replica.is_host
+
+
+def _at_the_voted_out_host(village: Village, who: str) -> Replica:
+    """The others have another host by now; this one does not know it, and takes somebody in."""
+    _succeed(village)
+    host = village["host"]
+    if who == VICTIM:
+        before = village[who].replica
+        host.upkeep.take_back(host.replica.log.now.members[who], 9)
+        identity = before.identity
+    else:
+        identity = make_identity()
+        host.upkeep.admit(wish(who, identity), 9)
+    log = replay(SESSION, host.replica.log.bare)
+    return Replica(identity=identity, self_name=who, log=log, key=host.replica.keys.key, entropy=entropy(who))
+
+
+@pytest.mark.parametrize("who", [VICTIM, "eve"])
+def test_host_when_it_gives_way_then_who_came_back_to_it_hears_why_and_goes_with_the_others(who: str) -> None:
+    """A newcomer is none of the others' members: it stays where it was admitted."""
+    village = Village(*NAMES)
+    guest, host = _at_the_voted_out_host(village, who), village["host"]
+    with pytest.raises(LeftBehind) as left:
+        host.replica.receive(village["anna"].replica.write_entries())
+    [letter] = host.upkeep.give_way(left.value).letters
+    if who == VICTIM:
+        with pytest.raises(LeftBehind):
+            guest.receive(letter.sealed)
+    else:
+        assert isinstance((guest.receive(letter.sealed) or [])[0], WentAstray)

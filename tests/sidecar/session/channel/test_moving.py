@@ -9,6 +9,7 @@ import pytest
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.session.channel.events import HostChanged, MessageFrom, RoomMoved
+from kafila_sidecar.session.channel.whereabouts import MOVES_PER_HOST
 from kafila_sidecar.session.opening import JoinDeadlines
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress
 from kafila_sidecar.session.rendezvous.code import Code
@@ -136,7 +137,7 @@ async def test_room_when_nobody_can_come_there_then_it_is_no_place_and_the_next_
         await orphans.oak.hear(RoomMoved)
         await orphans.elm.hear(RoomMoved)
         assert orphans.elm.channel.rendezvous.address == orphans.oak.channel.rendezvous.address == new
-        assert orphans.elm.channel.moves == orphans.oak.channel.moves == 2
+        assert orphans.elm.channel.moves == orphans.oak.channel.moves == MOVES_PER_HOST + 2  # of the second host
 
 
 async def test_rendezvous_when_it_lives_then_a_new_host_looks_for_no_other(orphans: Orphans) -> None:
@@ -166,6 +167,7 @@ async def test_move_when_somebody_else_than_the_host_tells_it_then_nobody_follow
     [
         ring_pb2.Moved(number=1, address="nonsense", room=1),
         ring_pb2.Moved(number=2**32 - 1, address="127.0.0.1:1", room=1),
+        ring_pb2.Moved(number=10**6, address="127.0.0.1:1", room=1),
         ring_pb2.Moved(number=1, address="a..b:1#abcdefghijklmnop", room=1),
         ring_pb2.Moved(number=0, address="127.0.0.1:1", room=1),
         ring_pb2.Moved(number=1, address="127.0.0.1:1", room=0),

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafila_proto import ring_pb2
-from kafila_sidecar.session.channel.whereabouts import Whereabouts
+from kafila_sidecar.session.channel.whereabouts import MOVES_PER_HOST, Whereabouts
 from kafila_sidecar.session.membership.log import LONGEST_LOG
 from tests.sidecar.session.driver_world import member
 
@@ -68,4 +68,16 @@ def test_mailbox_when_words_and_moves_come_in_any_order_then_it_is_of_the_presen
     for index in range(5):
         found = where.mailbox_of(member("x", index))
         assert found is None or (where.number, index) in told
-        assert where.next_number > where.number
+        assert where.next_number(0) > where.number
+
+
+@given(lie=st.integers(1, 10**7), heard=st.booleans(), takeovers=st.integers(0, 50))
+def test_number_when_a_host_has_said_the_highest_that_it_may_then_its_successor_s_is_above(
+    lie: int, heard: bool, takeovers: int
+) -> None:
+    """Whether the successor has heard of it or not; and it is within what others take of the successor."""
+    where = Whereabouts("")
+    lie = min(lie, (takeovers + 1) * MOVES_PER_HOST)
+    if heard:
+        where.heard_of(moved(lie, since=0))
+    assert lie < where.next_number(takeovers + 1) <= (takeovers + 2) * MOVES_PER_HOST

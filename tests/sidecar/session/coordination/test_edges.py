@@ -3,9 +3,9 @@
 import pytest
 
 from kafila_planner import Problem, problem_from_json
-from kafila_sidecar.session.coordination.edges import FormedLink, predicted_path
+from kafila_sidecar.session.coordination.edges import FormedLink, is_another_trip, planned_trips, predicted_path
 from kafila_sidecar.session.driving.roster import Roster
-from tests.support.plans import MODEL
+from tests.support.plans import MODEL, problem_of
 
 STRICT, LOOSE = "address-and-port-dependent", "address-dependent"
 EI = "endpoint-independent"
@@ -52,3 +52,28 @@ def test_edges_when_members_report_then_the_latest_counts_and_goes_with_its_memb
     assert roster.edges[pair].formed_s == pytest.approx(0.8)
     roster.members(["oak", "ash"])
     assert roster.edges == {}
+
+
+def test_trips_when_planned_with_then_those_of_the_members_own_links_by_peer() -> None:
+    edges = [
+        {"between": ["ada", "bob"], "rtt_s": 0.02, "path": "direct"},
+        {"between": ["ada", "cyd"], "rtt_s": None, "path": "direct"},
+        {"between": ["bob", "cyd"], "rtt_s": 0.04, "path": "relay"},
+    ]
+    linked = problem_of("ada", "bob", "cyd", edges=edges)
+    assert planned_trips(linked, "ada") == {"bob": 0.02}
+    assert planned_trips(linked, "bob") == {"ada": 0.02, "cyd": 0.04}
+
+
+@pytest.mark.parametrize(
+    ("planned_s", "now_s", "expected"),
+    [
+        (0.016, 0.003, True),
+        (0.0003, 0.0009, False),
+        (0.020, 0.024, False),
+        (0.020, 0.030, True),
+        (0.02, 0.0, False),
+    ],
+)
+def test_trip_when_another_than_planned_with_then_worth_telling(planned_s: float, now_s: float, expected: bool) -> None:
+    assert is_another_trip(planned_s, now_s) is expected

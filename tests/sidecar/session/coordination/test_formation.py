@@ -16,12 +16,16 @@ from kafila_sidecar.session.coordination.effects import (
     Propose,
     StopServing,
 )
+from kafila_sidecar.session.coordination.knowledge import Knowledge
 from kafila_sidecar.session.coordination.liveness import LINK_SILENT_S
+from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
 from kafila_sidecar.session.coordination.states import Decision, Phase, State, Step, decide, follow
+from kafila_sidecar.session.hosting.coordinator import Coordinator
 from kafila_sidecar.session.hosting.waits import (
     FETCH_SILENCE_S,
     LINK_DEADLINE_S,
     MEASURE_DEADLINE_S,
+    SHORT_DEADLINE_S,
 )
 from tests.sidecar.session.party import NAMES, CoreParty, formed, plan_for
 
@@ -229,10 +233,48 @@ def test_session_that_was_ready_when_the_rest_cant_hold_the_model_then_it_waits_
     assert [(type(one), one.fault.sentence) for one in short if isinstance(one, AwaitMemory)] == [
         (AwaitMemory, "208 MB short; lost and not back yet: cyd")
     ]
-    assert host.next_timer() is None
+    assert host.next_timer() == now + SHORT_DEADLINE_S
     host.members_changed(("ada", "bob", "cyd"), now)
     entry = next(member for member in asked.problem["members"] if member["name"] == "bob")
     assert [one for one in host.measured("cyd", {**entry, "name": "cyd"}, now) if isinstance(one, ComputePlan)]
+
+
+def test_session_that_was_ready_when_nobody_comes_back_for_seven_days_then_it_ends_in_words() -> None:
+    party = formed()
+    host, began = party.coordinator, party.now
+
+    def falls_short(members: tuple[str, ...], now: float) -> None:
+        asked = [one for one in host.members_changed(members, now) if isinstance(one, ComputePlan)]
+        entry = {**asked[-1].problem["members"][0], "name": "dan"} if asked else {"name": "dan", "memory_bytes": 1}
+        asked += [one for one in host.measured("dan", entry, now) if isinstance(one, ComputePlan)] if not asked else []
+        host.planned(asked[-1].epoch, Refusal("208 MB short", "", 1, ()), now)
+
+    falls_short(("ada", "bob"), began)
+    falls_short(("ada", "bob", "dan"), began + 86400.0)  # who brings too little
+    assert host.next_timer() == began + SHORT_DEADLINE_S
+    assert host.handle_timer(began + SHORT_DEADLINE_S - 1.0) == []
+    (end,) = host.handle_timer(began + SHORT_DEADLINE_S)
+    assert isinstance(end, Dissolve)
+    assert end.fault.sentence == "gave up after 7 days: 208 MB short; lost and not back yet: cyd"
+
+
+def test_successor_when_members_were_lost_before_it_took_over_then_it_names_them_until_they_are_back() -> None:
+    knows = Knowledge()
+    for name in ("bob", "cyd"):
+        knows.measured(name, {"memory_bytes": 1})
+    terms = PlanningTerms(members_wanted=4, model={"blocks": 3}, context_tokens=64, concurrency=1)
+    heir = Coordinator(name="bob", terms=terms, takeovers=1, started=True, knowledge=knows, away=("dan", "ada"))
+
+    def falls_short(epoch: int) -> list[str]:
+        told = heir.planned(epoch, Refusal("short", "", 1, ()), 1.0)
+        return [one.fault.sentence for one in told if isinstance(one, AwaitMemory)]
+
+    heir.members_changed(("bob", "cyd"), 0.0)
+    (asked,) = [one for one in heir.heard("cyd", 0.1) if isinstance(one, ComputePlan)]
+    assert falls_short(asked.epoch) == ["short; lost and not back yet: dan, ada"]
+    heir.members_changed(("bob", "cyd", "dan"), 1.0)
+    asked = [one for one in heir.measured("dan", {"memory_bytes": 1}, 1.0) if isinstance(one, ComputePlan)][-1]
+    assert falls_short(asked.epoch) == ["short; lost and not back yet: ada"]
 
 
 @pytest.mark.parametrize("how", ["left", "removed"])

@@ -66,6 +66,12 @@ def trace(**changes: Any) -> ring_pb2.Control:
     ("control", "said"),
     [
         (capability('{"name": "anna", "memory_bytes": 7}'), Measured({"name": "anna", "memory_bytes": 7}, "cpu", 7)),
+        (
+            ring_pb2.Control(
+                capability=ring_pb2.Capability(member_json='{"name": "anna"}', kafila="1.2\x1b" + 99 * "3")
+            ),
+            Measured({"name": "anna"}, "", 0, "1.2\ufffd" + 36 * "3"),
+        ),
         (capability('{"name": "anna"}', "gpu\x1b[2J"), Measured({"name": "anna"}, "gpu\ufffd[2J", 0)),
         (link(rtt_s=0.5, punch_s=0.1, handshake_s=0.2), Linked("ben", FormedLink("direct", 0.5, 0.1, 0.2))),
         (link(up=False), Unlinked("ben")),

@@ -101,3 +101,22 @@ def test_stage_when_the_plan_knows_nothing_of_it_then_traces_say_nothing() -> No
     other = Capabilities()
     other.measured({**entry(), "memory_bytes": 7e8}, "cpu")
     assert serve(other, proposal, 9.0) == [False] * REQUESTS
+
+
+def test_capabilities_when_the_version_is_known_then_each_one_tells_it() -> None:
+    told = Capabilities(kafila="1.2.3")
+    told.measured({"name": "anna"}, "cpu")
+    told.moved({"rtt_s": 0.02})
+    assert told.latest is not None
+    assert told.latest.kafila == "1.2.3"
+
+
+def test_stage_when_it_takes_another_time_than_told_then_who_keeps_measurements_hears_of_it() -> None:
+    heard: list[float] = []
+    told = Capabilities(heard.append)
+    told.measured(entry(), "cpu")
+    serve(told, planned(told), 3.0)
+    assert heard == [pytest.approx(3.0)]
+    again = planned(told, epoch=2)
+    serve(told, again, 1.0)
+    assert len(heard) == 1

@@ -16,6 +16,7 @@ from kafila_sidecar.session.coordination.effects import Fault, Proposal
 from kafila_sidecar.session.coordination.states import Ending, State
 from kafila_sidecar.session.driving.turns import MOST_EVENTS_WAITING
 from kafila_sidecar.session.membership.members import Replanning
+from kafila_sidecar.session.rendezvous.attendance import RendezvousBack, RendezvousLost
 from tests.sidecar.session.driver_world import ENTRY, RunningDriver
 from tests.support.fuzz import INPUTS, mutations
 from tests.support.plans import plan_of, problem_of, stage
@@ -498,3 +499,30 @@ async def test_better_plan_when_nobody_wants_to_hear_of_it_then_it_is_not_told(s
     assert driven.driver.better_plan == ""
     driven.driver.rule(Replanning.ASK)
     assert driven.driver.better_plan == "another division is better"
+
+
+async def test_member_when_the_rendezvous_is_away_or_misses_another_then_it_reaches_out_for_them(
+    start_driver: StartDriver,
+) -> None:
+    driven = await start_driver("bob", "ada", "bob", "cyd")
+    for name in ("ada", "cyd"):
+        driven.channel.says(name, speech.candidates([Candidate(HOST, "192.0.2.2", 4711, 1)]))
+    dialled = []
+    for event in (MemberDeparted("cyd"), RendezvousLost(), RendezvousBack(), MemberReturned("cyd")):
+        driven.channel.tell(event)
+        await driven.settled()
+        dialled.append(set(driven.network.dialled))
+    assert dialled == [{"cyd"}, {"ada", "cyd"}, {"cyd"}, set()]
+
+
+async def test_member_when_it_leaves_and_everybody_else_has_gone_then_it_serves_nobody_any_more(
+    start_driver: StartDriver,
+) -> None:
+    driven = await start_driver("bob", "ada", "bob")
+    driven.stage.active_sequences = 1
+    driven.driver.leave()
+    await driven.settled()
+    assert driven.driver.follower.ending is None
+    driven.channel.says("ada", ring_pb2.Control(goodbye=ring_pb2.Goodbye()))
+    await driven.settled()
+    assert driven.driver.follower.ending is Ending.LEFT

@@ -12,7 +12,7 @@ from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import KafilaError
 from kafila_sidecar.session.keeping.file import HEADER, read_whole, write_whole
 from kafila_sidecar.session.keeping.keeper import FILE, REACHED_EVERY_S, Keeper, kept_sessions
-from kafila_sidecar.session.keeping.kept import KEPT_FOR_S, KeptPlace, KeptSession, kept_from
+from kafila_sidecar.session.keeping.kept import KEPT_FOR_S, MOST_PLACES, KeptPlace, KeptSession, kept_from
 from kafila_sidecar.session.membership.entries import admit, found_log, remove
 from kafila_sidecar.session.membership.identity import make_identity
 from kafila_sidecar.session.membership.keyring import Keyring
@@ -22,7 +22,9 @@ from tests.sidecar.session.channel_world import TERMS
 from tests.support.fuzz import fuzz
 
 HOST = make_identity()
-PLACE = KeptPlace(parse_address("192.0.2.7:7770#jlyz4dfazcnx7dpb4mdg"), MailboxPlace(7, 2, host=1, secret=b"s" * 32))
+PLACE = KeptPlace(
+    parse_address("192.0.2.7:7770#jlyz4dfazcnx7dpb4mdg"), MailboxPlace(7, 2, host=1, secret=b"s" * 32), True
+)
 
 
 def kept() -> KeptSession:
@@ -79,6 +81,29 @@ def test_reach_when_somebody_says_so_all_the_time_then_the_disk_is_written_now_a
         assert port - on_disk <= REACHED_EVERY_S / 0.2
     keeper.note()
     assert next(kept_sessions(tmp_path)).kept.reach == keeper.kept.reach
+
+
+def test_places_when_a_host_moves_again_and_again_then_where_this_member_came_is_never_forgotten() -> None:
+    """At other rendezvous, at the same one, and after a move back to it."""
+    for back in (False, True):
+        now = replace(kept(), places=(PLACE,))
+        for number in range(3 * MOST_PLACES):
+            address = PLACE.address if number % 3 == 0 else parse_address(f"grpc+insecure://127.0.0.1:{7000 + number}")
+            room = MailboxPlace(100 + number, 1, host=1, secret=bytes(32))
+            now = now.at(KeptPlace(address, room))
+            now = now.at(PLACE) if back and number == MOST_PLACES else now
+            now = kept_from(now.to_bytes())
+            assert PLACE in now.places
+            assert len(now.places) <= MOST_PLACES
+            assert len(set(now.places)) == len(now.places)
+        assert [one for one in now.places if one.is_first] == [PLACE]
+
+
+def test_places_when_they_were_written_before_the_first_was_marked_then_it_is_the_oldest() -> None:
+    other = replace(PLACE, address=parse_address("grpc+insecure://127.0.0.1:7001"))
+    former = (replace(other, is_first=False), replace(PLACE, is_first=False))
+    after = kept_from(replace(kept(), places=former).to_bytes())
+    assert [one.is_first for one in after.places] == [False, True]
 
 
 def test_places_when_a_rendezvous_has_another_address_then_its_rooms_are_there() -> None:

@@ -1,5 +1,6 @@
 """How a session would go on without each member, as every member works it out."""
 
+import re
 from typing import Any
 
 import pytest
@@ -68,7 +69,8 @@ def test_aftermath_when_the_others_lack_the_bytes_then_it_counts_fetching_and_lo
         assert found.plan is not None
         assert lost not in found.plan.order
         assert found.wait_s > NOTICED_S + 10
-        assert found.sentence.startswith("goes on after about ")
+        assert found.fetch_bytes
+        assert re.fullmatch(r"goes on after about \d+ s, for which \d+\.\d GB are fetched", found.sentence)
 
 
 def test_aftermath_when_the_bytes_are_on_disk_then_the_wait_is_that_of_loading() -> None:
@@ -77,9 +79,10 @@ def test_aftermath_when_the_bytes_are_on_disk_then_the_wait_is_that_of_loading()
     for name in session.members:
         session.holds(name, disk_blocks=[[0, 12]], disk_head=True)
     for lost in before:
-        after = session.without(lost).wait_s
-        assert after is not None
-        assert NOTICED_S <= after < before[lost] / 3
+        after = session.without(lost)
+        assert after.wait_s is not None
+        assert NOTICED_S <= after.wait_s < before[lost] / 3
+        assert re.fullmatch(r"goes on after about \d+ s", after.sentence)
 
 
 def test_aftermath_when_too_little_memory_is_left_then_it_says_how_much() -> None:

@@ -207,7 +207,9 @@ def test_returned_when_a_member_was_lost_then_it_is_the_same_one_and_the_last_in
     log = of_three()
     before = log.now.members["anna"]
     remove(log, HOST, name="anna", reason="lost", new_key=NEW_KEY)
+    assert list(log.away) == ["anna"]
     take_back(log, HOST, admitted=before.index, mailbox=8)
+    assert not log.away
     after = log.now.members["anna"]
     assert [member.name for member in log.members] == ["host", "ben", "anna"]
     assert (after.fingerprint, after.agreement) == (before.fingerprint, before.agreement)
@@ -242,6 +244,7 @@ def test_returned_when_it_left_or_was_put_out_then_never_again(reason: str) -> N
     remove(log, HOST, name="anna", reason="lost", new_key=NEW_KEY)
     take_back(log, HOST, admitted=1, mailbox=8)
     remove(log, HOST, name="anna", reason=reason, new_key=NEW_KEY)
+    assert not log.away
     with pytest.raises(InvalidInput, match="for good"):
         take_back(log, HOST, admitted=1, mailbox=9)
 

@@ -12,7 +12,7 @@ from kafila_rendezvous.certificate import read_key_pair
 from kafila_rendezvous.errors import CannotServe
 from kafila_sidecar.errors import KafilaError
 from kafila_sidecar.lack import in_words
-from kafila_sidecar.machine.rendezvous_process import RendezvousProcess, ServedPorts
+from kafila_sidecar.machine.embedding.rendezvous_process import RendezvousProcess, ServedPorts
 from kafila_sidecar.net.candidates import host_candidates, system_interfaces
 from kafila_sidecar.net.portmap.codec import Transport
 from kafila_sidecar.net.portmap.driver import Told

@@ -1,0 +1,1 @@
+"""A rendezvous of this machine's own, in a process beside the sidecar."""
