@@ -28,7 +28,7 @@ type asking struct {
 var askings = map[string][]func(*asking) string{
 	"POST /api/generate":        {(*asking).refuseRendering, (*asking).refuseStop, (*asking).takeLoading, (*asking).takeContext, (*asking).takeSuffix, (*asking).takeFormat},
 	"POST /api/chat":            {(*asking).refuseRendering, (*asking).refuseStop, (*asking).takeLoading, (*asking).takeFormat, (*asking).takeTools},
-	"POST /api/embed":           {(*asking).takeLoading},
+	"POST /api/embed":           {(*asking).takeLoading, (*asking).noteTruncate},
 	"POST /api/embeddings":      {(*asking).takeLoading},
 	"POST /v1/completions":      {(*asking).refuseRendering, (*asking).takeSuffix},
 	"POST /v1/chat/completions": {(*asking).refuseRendering, (*asking).takeResponseFormat, (*asking).takeTools},
@@ -218,6 +218,13 @@ func (a *asking) takeContext() string {
 	}
 	a.wishes.TellsContext = true
 	a.request = a.request.without("context")
+	return ""
+}
+
+// noteTruncate tells what stock, which cuts a text by the stub model's tokens, keeps to itself: the head cuts it.
+func (a *asking) noteTruncate() string {
+	var truncate *bool
+	a.wishes.Whole = a.request.read("truncate", &truncate) == nil && truncate != nil && !*truncate
 	return ""
 }
 

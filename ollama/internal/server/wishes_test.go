@@ -55,6 +55,8 @@ func TestAsks_whatWouldMakeStockReload_isTakenOutAndTheRestStays(t *testing.T) {
 		{"/api/chat", `{` + ours + `,"options":{"guesses":-1}}`, `{` + ours + `,"options":{"guesses":-1}}`, envelope.Wishes{}},
 		{"/api/chat", `{` + ours + `,"options":null,"keep_alive":null}`, `{` + ours + `,"options":null}`, envelope.Wishes{}},
 		{"/api/embed", `{` + ours + `,"keep_alive":0,"options":{"num_ctx":64}}`, `{` + ours + `,"options":{}}`, envelope.Wishes{NumCtx: 64}},
+		{"/api/embed", `{` + ours + `,"truncate":false}`, `{` + ours + `,"truncate":false}`, envelope.Wishes{Whole: true}},
+		{"/api/embed", `{` + ours + `,"truncate":true}`, `{` + ours + `,"truncate":true}`, envelope.Wishes{}},
 		{"/api/generate", `{` + ours + `,"prompt":"a","keep_alive":0,"context":[1,2]}`, `{` + ours + `,"prompt":"a"}`,
 			envelope.Wishes{Context: []int32{1, 2}, TellsContext: true}},
 		{"/api/generate", `{` + ours + `,"prompt":"a","raw":true,"context":[1]}`, `{` + ours + `,"prompt":"a","raw":true,"context":[1]}`, envelope.Wishes{}},

@@ -23,7 +23,7 @@ from kafila_sidecar.runtime.shard.state import HiddenState
 from kafila_sidecar.serving.guessing.gate import StepTimes
 from kafila_sidecar.serving.guessing.guesser import Guesser
 from kafila_sidecar.serving.guessing.room import MOST_GUESSES, most_guesses
-from kafila_sidecar.serving.headwork import GuessStep, HeadWork, Spent
+from kafila_sidecar.serving.headwork import GuessStep, HeadWork, LastState, Spent
 from kafila_sidecar.serving.intake.question import Question, Replies
 from kafila_sidecar.serving.intake.requests import Generation, RequestTable
 from kafila_sidecar.serving.keeping.kept import Beginning
@@ -207,8 +207,10 @@ class Engine:
         trace.admitted(monotonic())
         run = self._begun[generation.number] = self._run_of(generation, trace)
         generation.begin()
+        await self._places.ready(run.begins)
+        if generation.asked.request.embeds:
+            return await self._embed(run)
         if not generation.is_over:  # all of it may have been told but the end
-            await self._places.ready(run.begins)
             await self._ring.learn_step_limits()
             run.leaving = await self._prefill(run)
             while not generation.is_over:
@@ -216,7 +218,8 @@ class Engine:
         return generation.finish(_done(generation, trace))
 
     def _run_of(self, generation: Generation, trace: RequestTrace) -> "_Run":
-        begins = self._places.enter(generation.number, generation.key[0], generation.tokens)
+        tokens = () if generation.asked.request.embeds else generation.tokens
+        begins = self._places.enter(generation.number, generation.key[0], tokens)
         trace.reused(begins.tokens)
         return _Run(generation, trace, begins, Guesser(_most_wanted(generation, self._limits)))
 
@@ -247,8 +250,24 @@ class Engine:
             raise (Interrupted if generation.answer else TimedOut)(waited) from None
 
     async def _prefill(self, run: "_Run") -> "_Leaving":
-        """All tokens that the stages lack through the ring in chunks. The last one goes by itself, as in mlx-lm, and so
-        is the same bits where many at once round otherwise; it alone comes back."""
+        """All tokens that the stages lack through the ring, and the one that follows them."""
+        began, state, before = await self._last_state(run)
+        return await self._pick(run, state, began=began, before=before, is_prompt=True)
+
+    async def _embed(self, run: "_Run") -> str:
+        """All tokens through the ring, and what came of them as a whole."""
+        began, state, before = await self._last_state(run)
+        with _resumable():
+            back = await self._ring.go_round(run.sequence, state, is_prompt=True)
+        embedding, spent = await self._work.embed(LastState(run.sequence, back.state))
+        ended = monotonic()
+        run.trace.token(_circuit(state, back, [before, spent], ended - began), ended, 0)
+        return run.generation.finish_embedding(embedding, _done(run.generation, run.trace))
+
+    async def _last_state(self, run: "_Run") -> tuple[float, HiddenState, Spent]:
+        """All tokens that the stages lack through the ring in chunks, but for the last one, which goes by itself, as in
+        mlx-lm, and so is the same bits where many at once round otherwise; it alone is to come back. When it was begun,
+        in seconds on this clock, its state after the head's blocks, and what that took."""
         number, known = run.sequence, run.begins.tokens
         left = list(run.generation.tokens[known:])
         run.guesser.saw(run.generation.tokens[:known])
@@ -259,7 +278,7 @@ class Engine:
             self._pace.ran_chunk(len(chunk), spent.compute_s)
             run.guesser.saw(chunk)
             if not left:
-                return await self._pick(run, state, began=began, before=spent, is_prompt=True)
+                return began, state, spent
             with _resumable():
                 await self._ring.send(number, state, wants_output=False)
             run.trace.absorbed(state.nbytes)

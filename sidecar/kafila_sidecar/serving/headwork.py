@@ -45,8 +45,16 @@ class GuessStep:
     tokens: Sequence[int]
 
 
-Work = Chunk | GuessStep | Guessed | Pick
-Done = HiddenState | CameTrue | Picked
+@dataclass(frozen=True, slots=True)
+class LastState:
+    """After the last block, of a text that is to be embedded."""
+
+    sequence: int
+    state: HiddenState
+
+
+Work = Chunk | GuessStep | Guessed | LastState | Pick
+Done = HiddenState | CameTrue | Picked | tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +106,15 @@ class HeadWork:
         """
         done, spent = await self._ask(step, len(step.tokens))
         assert isinstance(done, HiddenState)
+        return done, spent
+
+    async def embed(self, last: LastState) -> tuple[tuple[float, ...], Spent]:
+        """The embedding.
+
+        Raises: NotFinite; Refused where the architecture's code gives none.
+        """
+        done, spent = await self._ask(last, 1)
+        assert isinstance(done, tuple)
         return done, spent
 
     async def check(self, check: Guessed) -> tuple[CameTrue, Spent]:
@@ -174,6 +191,8 @@ class HeadWork:
                 return self._shard.embed_and_blocks(sequence, tokens)
             case GuessStep(sequence, position, tokens):
                 return self._shard.step(sequence, position, tokens)
+            case LastState(sequence, state):
+                return self._shard.embedding(sequence, state)
             case Guessed():
                 return self._shard.check_guesses(work)
         raise TypeError(f"{work} is no work that is done alone")

@@ -7,6 +7,7 @@ its types; MLX comes in with `Shard.load`, on its thread.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -235,6 +236,23 @@ class Shard:
         logits = logits[0, -1] if last_only else logits[0]
         mx.eval(logits)
         return logits
+
+    def embedding(self, sequence: int, state: HiddenState) -> tuple[float, ...]:
+        """The embedding of what the last token of `state` ends, D numbers of length 1: its state after the last norm,
+        as the stock runner gives of a model without a pooling of its own.
+
+        Raises: NotFinite; Refused where the architecture's code gives no such state.
+        """
+        import mlx.core as mx
+
+        from kafila_sidecar.runtime.shard.arrays import unpack
+
+        self._sequences.check(sequence)
+        normed = self._passage.of_norm(self._last.parted(unpack(state)).last_token())[0, -1].astype(mx.float32)
+        numbers: Any = (normed / mx.maximum(mx.linalg.norm(normed), 1e-12)).tolist()
+        if not all(map(isfinite, numbers)):
+            raise NotFinite(f"the model's last state of this text holds NaN or infinity: {_WHY}")
+        return tuple(numbers)
 
     def logits_of(self, rows: Sequence[tuple[int, HiddenState]]) -> "mx.array":
         """The logits [B, V] that follow the last token of each sequence's state, evaluated."""

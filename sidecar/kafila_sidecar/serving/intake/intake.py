@@ -160,7 +160,25 @@ class Intake:
         )
 
     async def _encode(self, request: pb.GenerateRequest, limits: AnswerLimits) -> Sequence[int]:
-        """The prompt's ids, at least one. As in Ollama they may fill the context if the answer shifts; else there is
+        """The prompt's ids, at least one."""
+        tokens = await (self._beginning if request.embeds else self._fitted)(request, limits)
+        if not tokens:
+            raise InvalidInput("the prompt is empty: there is nothing to answer")
+        return tokens
+
+    async def _beginning(self, request: pb.GenerateRequest, limits: AnswerLimits) -> Sequence[int]:
+        """Of a text that is to be embedded, which may fill the context; of a longer one the beginning, as in Ollama,
+        and the token that ends a text if there is one."""
+        most = limits.context_tokens
+        tokens = await self._text.ids(
+            request.prompt, limit=most, keep=-1, truncate=request.truncate, cut_to=most + 1, plain=True
+        )
+        if len(tokens) <= most:
+            return tokens
+        return [*tokens[: most - 1], tokens[-1 if tokens[-1] in self._vocabulary.eos_ids else most - 1]]
+
+    async def _fitted(self, request: pb.GenerateRequest, limits: AnswerLimits) -> Sequence[int]:
+        """As in Ollama they may fill the context if the answer shifts; else there is
         room for at least one token of answer, and one that has to be cut leaves a quarter of the context, or as much as
         is asked for: an answer of one token would be none."""
         keep, most = limits.keep, limits.context_tokens - (not limits.shifts)
@@ -176,9 +194,7 @@ class Intake:
             suffix=request.suffix,
             begun=request.begun,
         )
-        if not tokens:
-            raise InvalidInput("the prompt is empty: there is nothing to answer")
-        if not request.context:
+        if not tokens or not request.context:
             return tokens
         return self._after(request, tokens, limit=most, keep=keep, cut_to=limits.context_tokens - room)
 

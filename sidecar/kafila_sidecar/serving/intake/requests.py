@@ -162,6 +162,13 @@ class Generation:
         self._tell(done, [*asked.reader.feed(last), *asked.reader.finish()])
         return "stop" if is_stopped else "length"
 
+    def finish_embedding(self, embedding: Sequence[float], done: pb.GenerateReply) -> str:
+        """Tells what was made of the prompt where no answer is wanted; "stop"."""
+        done.embedding.extend(embedding)
+        done.done, done.done_reason = True, pb.DONE_REASON_STOP
+        self.replies.put(Told(done))
+        return "stop"
+
     def _pieces_of(self, token: int, score: TokenScore | None) -> list[Piece]:
         """What is certain with one more token."""
         asked = self.asked
