@@ -216,7 +216,7 @@ class Worker:
 
     def _start(self, incoming: Incoming) -> "Running | None":
         """The run that is due, if anything waits."""
-        run = incoming.line.next(self._rows(len(incoming.sequences)))
+        run = incoming.line.next(self._rows(max(1, len(incoming.sequences) - len(incoming.resting))))
         if not run:
             return None
         incoming.change()

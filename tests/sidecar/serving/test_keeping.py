@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ pytestmark = pytest.mark.mlx
 
 RINGS: dict[str, Sequence[int]] = {"one": (0, 6), "two": (0, 2, 6), "three": (0, 2, 4, 6)}
 FIRST = "once upon a time there was a caravan"
-VARIED = {"repeat_penalty": 1.5}
+VARIED: dict[str, Any] = {"repeat_penalty": 1.5}
 
 
 @pytest.fixture(params=list(RINGS.values()), ids=list(RINGS))
@@ -48,9 +49,9 @@ async def replanned(made: StageParty, cuts: Sequence[int]) -> None:
     await made.serve(cuts, NAMES[: len(cuts) - 1])
 
 
-async def turn(made: StageParty, context: Sequence[int]) -> tuple[str, Sequence[int], int]:
+async def turn(made: StageParty, context: Sequence[int], **options: Any) -> tuple[str, Sequence[int], int]:
     """A conversation's next answer, the conversation as token ids then, and how many of them were there already."""
-    asked = ask(" and then it went on", num_predict=20, **VARIED)
+    asked = ask(" and then it went on", num_predict=20, **VARIED, **options)
     asked.context.extend(context)
     asked.tells_context = True
     text, last = await answer(made["ada"], asked)
@@ -71,6 +72,25 @@ async def test_turns_when_a_conversation_goes_on_then_only_what_is_new_is_comput
     for context, text in zip(contexts[:-1], texts, strict=True):
         await replanned(ring, cuts)  # nothing is kept
         assert (await turn(ring, context))[::2] == (text, 0)
+
+
+async def test_turns_when_caches_cannot_forget_then_a_conversation_goes_on_from_where_it_stands(
+    windowed: Path, tmp_path: Path
+) -> None:
+    async with party(windowed, tmp_path, *NAMES[:2]) as made:
+        await made.serve(RINGS["two"], NAMES[:2])
+        whole, context, _ = await turn(made, [])
+        text, _, reused = await turn(made, context)
+        assert reused == len(context) - 1
+        await replanned(made, RINGS["two"])
+        assert (await turn(made, context))[::2] == (text, 0)
+        assert (await turn(made, context))[::2] == (text, 0)  # the same text again: it would have to forget
+        await replanned(made, RINGS["two"])
+        _, stopped, _ = await turn(made, [], stop=[whole[6:8]])  # its last token is nowhere but at the head by then
+        text, _, reused = await turn(made, stopped)
+        assert reused == len(stopped)
+        await replanned(made, RINGS["two"])
+        assert (await turn(made, stopped))[::2] == (text, 0)
 
 
 async def test_turns_when_the_text_parts_from_the_kept_one_then_the_common_part_is_used(two: StageParty) -> None:

@@ -62,6 +62,17 @@ async def test_answer_when_it_is_longer_than_the_context_then_the_oldest_goes_an
     assert all(member.stage.held_sequences <= 1 for member in ring.members)
 
 
+async def test_answer_when_caches_cannot_forget_then_another_sequence_goes_on(windowed: Path, tmp_path: Path) -> None:
+    async with party(windowed, tmp_path, *NAMES[:2]) as made:
+        await made.serve((0, 3, 6), NAMES[:2], concurrency=1)
+        _, last = await answer(made["ada"], long_request())
+        ids = list(last.context)
+        assert len(ids) > 2 * CONTEXT
+        assert ids == step_by_step(windowed, ids[: len(PROMPT)], 120, keep=4)[: len(ids)]
+        await made.until_free()
+        assert max(member.stage.held_sequences for member in made.members) <= 1
+
+
 async def test_answer_when_it_may_not_shift_then_it_ends_where_the_context_is_full(ring: StageParty) -> None:
     _, last = await answer(ring["ada"], long_request(shift=False))
     assert last.done_reason == pb.DONE_REASON_LENGTH
