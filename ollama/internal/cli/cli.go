@@ -45,6 +45,9 @@ func New(server func(ctx context.Context, stock func() error) error) (*cobra.Com
 	root.AddCommand(sessionCommand(run.PreRunE), serviceCommand(), manualCommand(root))
 	root.CompletionOptions.DisableDefaultCmd = false
 	root.InitDefaultCompletionCmd()
+	if err := colourMenus(root); err != nil {
+		return nil, err
+	}
 	if err := addVersion(root); err != nil {
 		return nil, err
 	}
