@@ -10,6 +10,8 @@ import (
 	"io"
 	"net/http"
 
+	"github.com/ollama/ollama/types/errtypes"
+
 	"kafila/ollama/internal/called"
 	"kafila/ollama/internal/foreign"
 	"kafila/ollama/internal/sessionapi"
@@ -25,37 +27,71 @@ type conversation struct {
 }
 
 func (c conversation) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Method != http.MethodPost || r.URL.Path != "/api/chat" || r.Body == nil {
-		return c.below.RoundTrip(r)
+	if r.Method == http.MethodPost && r.Body != nil {
+		switch r.URL.Path {
+		case "/api/chat":
+			return c.chat(r)
+		case "/api/create":
+			return c.save(r)
+		}
 	}
-	said, err := io.ReadAll(r.Body)
-	r.Body.Close()
+	return c.below.RoundTrip(r)
+}
+
+func (c conversation) chat(r *http.Request) (*http.Response, error) {
+	said, err := taken(r)
 	if err != nil {
 		return nil, err
 	}
 	said, isOurs := inTurns(said)
-	r = r.Clone(r.Context())
-	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(said)), int64(len(said))
-	answer, err := c.below.RoundTrip(r)
+	answer, err := c.below.RoundTrip(with(r, said))
 	switch {
 	case !isOurs || r.Context().Err() != nil:
 		return answer, err
 	case err != nil:
 		return nil, c.brokenOff("the server can't be asked: " + err.Error())
 	case answer.StatusCode >= http.StatusBadRequest:
-		defer answer.Body.Close()
-		body, err := io.ReadAll(io.LimitReader(answer.Body, sessionapi.BodyLimitBytes))
-		if err != nil {
-			body = nil
-		}
-		why := sessionapi.ErrorIn(body)
-		if why == "" {
-			why = answer.Status
-		}
-		return nil, c.brokenOff(why)
+		return nil, c.brokenOff(refusal(answer))
 	}
 	answer.Body = c.untilItFails(answer.Body)
 	return answer, nil
+}
+
+// save is /save. Stock's prompt goes on after one failure alone, that of the new model's name: it says so below the reason.
+func (c conversation) save(r *http.Request) (*http.Response, error) {
+	said, err := taken(r)
+	if err != nil {
+		return nil, err
+	}
+	var made struct{ From string }
+	answer, err := c.below.RoundTrip(with(r, said))
+	if err != nil || answer.StatusCode < http.StatusBadRequest || json.Unmarshal(said, &made) != nil || !sessionapi.IsModel(made.From) {
+		return answer, err
+	}
+	fmt.Fprint(c.tells, c.sentence(refusal(answer)))
+	return nil, errors.New(errtypes.InvalidModelNameErrMsg)
+}
+
+// taken is what a request says, which has to be put back by with.
+func taken(r *http.Request) ([]byte, error) {
+	defer r.Body.Close()
+	return io.ReadAll(r.Body)
+}
+
+func with(r *http.Request, said []byte) *http.Request {
+	r = r.Clone(r.Context())
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(said)), int64(len(said))
+	return r
+}
+
+// refusal is the sentence of an answer that is none.
+func refusal(answer *http.Response) string {
+	defer answer.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(answer.Body, sessionapi.BodyLimitBytes))
+	if why := sessionapi.ErrorIn(body); err == nil && why != "" {
+		return why
+	}
+	return answer.Status
 }
 
 // brokenOff tells why there is no answer, in place of stock's spinner.

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/ollama/ollama/api"
+	"github.com/ollama/ollama/types/errtypes"
 
 	"kafila/ollama/internal/fake"
 )
@@ -116,6 +117,23 @@ func TestConversation_afterAnswersThatWereBrokenOff_speaksInTurns(t *testing.T) 
 		})
 		if err != nil || !slices.Equal(heard, row.want) {
 			t.Errorf("%s: %q, %v", name, heard, err)
+		}
+	}
+}
+
+func TestConversation_whenASessionsModelIsSaved_saysWhyNotAndGoesOn(t *testing.T) {
+	server := httptest.NewServer(writes(403, `{"error":"it stands for the model of a session"}`))
+	t.Cleanup(server.Close)
+	address, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for from, goesOn := range map[string]bool{fake.ModelName: true, "qwen3": false} {
+		var tells bytes.Buffer
+		client := api.NewClient(address, &http.Client{Transport: conversation{http.DefaultTransport, &tells}})
+		err := client.Create(t.Context(), &api.CreateRequest{Model: "mine", From: from}, func(api.ProgressResponse) error { return nil })
+		if err == nil || strings.Contains(err.Error(), errtypes.InvalidModelNameErrMsg) != goesOn || (tells.Len() > 0) != goesOn {
+			t.Errorf("%s: %v, %s", from, err, tells.String())
 		}
 	}
 }
