@@ -9,6 +9,7 @@ TELLING = frozenset(
     {
         *("object", "type", "role", "status", "raised", "event", "code", "param"),
         *("finish_reason", "stop_reason", "done_reason", "done", "goes on", "models"),
+        *("prompt_eval_count", "eval_count", "prompt_tokens", "completion_tokens", "input_tokens", "output_tokens"),
     }
 )
 """Fields whose values are compared too."""
