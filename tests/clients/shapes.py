@@ -12,18 +12,22 @@ TELLING = frozenset(
     }
 )
 """Fields whose values are compared too."""
+COUNTS = frozenset(
+    {"prompt_eval_count", "eval_count", "prompt_tokens", "completion_tokens", "input_tokens", "output_tokens"}
+)
+"""Likewise, unless an answer is as long as what is said: two ways to compute may differ in a word."""
 
 Shape = Any
 
 
-def shape_of(value: Any, name: str = "", *, models: tuple[str, ...] = ()) -> Shape:
+def shape_of(value: Any, name: str = "", *, models: tuple[str, ...] = (), counts: bool = True) -> Shape:
     """Numbers and texts by their kind, those of TELLING as they are; a list by the shapes of what is in it, in their
     order, equal neighbours once. In an error's sentence any of `models` counts as the same name."""
     if isinstance(value, dict):
-        return {key: shape_of(inner, key, models=models) for key, inner in value.items()}
+        return {key: shape_of(inner, key, models=models, counts=counts) for key, inner in value.items()}
     if isinstance(value, list):
-        return list(_changes(shape_of(item, models=models) for item in value))
-    if name in TELLING or value is None or isinstance(value, bool):
+        return list(_changes(shape_of(item, models=models, counts=counts) for item in value))
+    if name in TELLING or (counts and name in COUNTS) or value is None or isinstance(value, bool):
         return value
     if name in ("sentence", "error", "message") and isinstance(value, str):
         for model in models:

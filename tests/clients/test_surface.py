@@ -1,5 +1,6 @@
 """What well-known programs send, written by hand from their documentation, and what no package here asks for."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ from tests.clients.conftest import Sides
 
 ASKED = [{"role": "user", "content": "What is the capital of France?"}]
 FEW = {"num_predict": 6}
+LOADING = ("num_ctx", "num_thread", "use_mmap")
+PARTS = ("load", "prompt_eval", "eval", "total")
 PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 RELOADING: list[dict[str, Any]] = [
     {"options": {"num_ctx": 256, "num_predict": 2}},
@@ -77,10 +80,17 @@ RECORDED: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize(("path", "body"), RECORDED.values(), ids=RECORDED)
 def test_recorded_request_when_sent_then_answered_as_stock_answers(sides: Sides, path: str, body: Any) -> None:
-    ours, stocks = (sides.member.request(path, {"model": name, **body}) for name in (sides.session, sides.stock))
+    ours = sides.member.request(path, {"model": sides.session, **body})
+    stocks = sides.member.request(path, {"model": sides.stock, **without_loading(body)})
     assert ours[0] == stocks[0] == 200
     last, stocks_last = (answer[-1] if isinstance(answer, list) else answer for _, answer in (ours, stocks))
     assert last.keys() == stocks_last.keys()
+
+
+def without_loading(body: dict[str, Any]) -> dict[str, Any]:
+    """The request less the options for which stock would load the model anew, which takes it long."""
+    options = {name: value for name, value in body.get("options", {}).items() if name not in LOADING}
+    return {**body, "options": options} if options else body
 
 
 @pytest.mark.parametrize("more", RELOADING, ids=str)
@@ -105,6 +115,19 @@ def runners(sides: Sides) -> dict[int, str]:
         if b"runner" in words and model is not None and model.stat().st_size < 1 << 16:
             found[pid] = model.name
     return found
+
+
+@pytest.mark.parametrize("which", ["session", "stock"])
+def test_durations_when_told_then_they_lie_within_what_the_client_sees(sides: Sides, which: str) -> None:
+    body = {"model": getattr(sides, which), "messages": ASKED, "options": FEW}
+    began = time.monotonic()
+    seen_s = [(time.monotonic() - began, line) for line in sides.member.lines("/api/chat", body)]
+    (first_s, _), (whole_s, told) = seen_s[0], seen_s[-1]
+    load_s, prompt_s, answer_s, total_s = (told[f"{part}_duration"] / 1e9 for part in PARTS)
+    assert 0 < prompt_s <= first_s
+    assert answer_s > 0
+    assert load_s + prompt_s + answer_s <= total_s <= whole_s
+    assert told["eval_count"] == FEW["num_predict"]
 
 
 @pytest.mark.parametrize("path", ["/api/embed", "/api/embeddings", "/v1/embeddings"])

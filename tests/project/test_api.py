@@ -22,6 +22,8 @@ def cases_in(file: Path) -> set[str]:
     source = file.read_text(encoding="utf-8")
     if file.suffix == ".go":
         return set(re.findall(r"^func (Test\w+)", source, re.MULTILINE))
+    if file.suffix == ".cjs":
+        return set(re.findall(r'"([^"]+)"', source))
     nodes = list(ast.walk(ast.parse(source)))
     functions = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
     return functions | {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}

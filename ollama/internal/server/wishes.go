@@ -31,9 +31,9 @@ var askings = map[string][]func(*asking) string{
 	"POST /api/embed":           {(*asking).takeLoading, (*asking).noteTruncate},
 	"POST /api/embeddings":      {(*asking).takeLoading},
 	"POST /v1/completions":      {(*asking).refuseRendering, (*asking).takeSuffix},
-	"POST /v1/chat/completions": {(*asking).refuseRendering, (*asking).takeResponseFormat, (*asking).takeTools},
+	"POST /v1/chat/completions": {(*asking).refuseRendering, (*asking).takeResponseFormat, (*asking).takeTools, (*asking).joinParts},
 	"POST /v1/responses":        {(*asking).refuseRendering, (*asking).takeTextFormat, (*asking).takeFlatTools},
-	"POST /v1/messages":         {(*asking).refuseRendering, (*asking).takeFlatTools},
+	"POST /v1/messages":         {(*asking).refuseRendering, (*asking).takeFlatTools, (*asking).resultsFirst},
 }
 
 // asks gives the request of a route that asks a model as it is passed to stock, and the sentence with which it is refused,

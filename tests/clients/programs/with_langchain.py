@@ -8,7 +8,7 @@ from telling import arguments, tell
 URL, MODEL = arguments()
 QUESTION = "What is the capital of France?"
 chat = ChatOllama(base_url=URL, model=MODEL, temperature=0, num_ctx=512, num_predict=4, keep_alive="5m")
-complete = OllamaLLM(base_url=URL, model=MODEL, temperature=0, num_ctx=768, num_predict=4)
+complete = OllamaLLM(base_url=URL, model=MODEL, temperature=0, num_ctx=512, num_predict=4)
 
 
 def told(message: Any) -> Any:

@@ -9,7 +9,7 @@ model = Ollama(
     model=MODEL,
     base_url=URL,
     temperature=0.0,
-    context_window=700,
+    context_window=512,
     request_timeout=120.0,
     additional_kwargs={"num_predict": 4},
 )

@@ -13,11 +13,17 @@ ASKED = [{"role": "user", "content": "What is the capital of France?"}]
 SYSTEM = [{"role": "system", "content": "Be brief."}]
 BEGUN = [{"role": "assistant", "content": "The capital of"}]
 FEW = {"num_predict": 4}
+TOOL = {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {"type": "object"}}}
 RELOADING = {"temperature": 0, "num_predict": 4, "num_ctx": 512, "num_batch": 64, "num_gpu": 0, "num_thread": 1}
 
 
 async def chat_async() -> Any:
     return [part async for part in await AsyncClient(URL).chat(MODEL, ASKED, stream=True, options=FEW)]
+
+
+def in_a_format() -> Any:
+    told = client.chat(MODEL, ASKED, format={"type": "boolean"}, options={"num_predict": 6})
+    return told.message.content.strip() in ("true", "false")  # stock's goes on with blanks until it is cut
 
 
 def context() -> Any:
@@ -49,6 +55,10 @@ tell(
         "chat cut": lambda: client.chat(MODEL, ASKED, options={"num_predict": 3}),
         "chat stopped": lambda: client.chat(MODEL, ASKED, options={"stop": SOON, "num_predict": 20}),
         "chat without messages": lambda: client.chat(MODEL, []),
+        "chat with log probabilities": lambda: client.chat(MODEL, ASKED, logprobs=True, top_logprobs=2, options=FEW),
+        "chat with a thought": lambda: client.chat(MODEL, ASKED, think=True, options=FEW),
+        "chat with a tool": lambda: client.chat(MODEL, ASKED, tools=[TOOL], options=FEW),
+        "chat in a format": in_a_format,
         "generate": lambda: client.generate(MODEL, "Hello", options=FEW),
         "generate streamed": lambda: list(client.generate(MODEL, "Hello", stream=True, options=FEW)),
         "generate raw": lambda: client.generate(MODEL, "Once upon a time", raw=True, options={"num_predict": 4}),

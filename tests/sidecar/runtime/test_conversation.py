@@ -10,6 +10,7 @@ from kafila_sidecar.runtime.text.conversation import (
     fit_messages,
     fit_tokens,
     for_template,
+    with_names,
     without_oldest,
 )
 
@@ -96,3 +97,17 @@ def test_message_when_it_comes_from_ollama_then_by_the_hubs_names() -> None:
 def test_message_when_it_cant_be_read_then_refused(message: Message) -> None:
     with pytest.raises(InvalidInput):
         for_template(message)
+
+
+def test_result_when_only_its_call_s_id_is_known_then_named_as_the_call() -> None:
+    calls = [{"id": str(at), "function": {"name": name, "arguments": {}}} for at, name in enumerate(("look", "hear"))]
+    results = [
+        {"role": "tool", "content": "b", "tool_call_id": "1"},
+        {"role": "tool", "content": "a", "tool_call_id": "0", "tool_name": "own"},
+        {"role": "tool", "content": "c", "tool_call_id": "7"},
+        {"role": "tool", "content": "d"},
+    ]
+    asked = {"role": "assistant", "content": "", "tool_calls": calls}
+    assert [for_template(message).get("name") for message in with_names([asked, *results])] == [
+        *(None, "hear", "own", None, None),
+    ]

@@ -1,6 +1,6 @@
 """Conversations in Ollama's JSON, made ready for a chat template, and cut to fit the context. Pure."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kafila_sidecar.errors import InvalidInput
@@ -28,6 +28,26 @@ def for_template(message: Message) -> dict[str, Any]:
     if message.get("thinking"):
         made["reasoning_content"] = message["thinking"]
     return made
+
+
+def with_names(messages: Sequence[Message]) -> list[Message]:
+    """The conversation with each result of a tool named as the call was: some APIs give no more than the call's id."""
+    names: dict[str, str] = {}
+    made: list[Message] = []
+    for message in messages:
+        names |= dict(_called(message))
+        name = names.get(str(message.get("tool_call_id")))
+        made.append({**message, "tool_name": name} if name and not message.get("tool_name") else message)
+    return made
+
+
+def _called(message: Message) -> Iterator[tuple[str, str]]:
+    """The calls of tools in it: id and name."""
+    calls = message.get("tool_calls")
+    for call in calls if isinstance(calls, list) else ():
+        match call:
+            case {"id": str(number), "function": {"name": str(name)}}:
+                yield number, name
 
 
 def without_oldest(messages: Sequence[Message], dropped: int) -> list[Message]:

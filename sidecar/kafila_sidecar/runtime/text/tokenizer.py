@@ -14,7 +14,15 @@ from kafila_sidecar.runtime.answer.calls import marks_of
 from kafila_sidecar.runtime.answer.formats import AnswerFormat, answer_format
 from kafila_sidecar.runtime.text.bounds import TokenLength, check_vocabulary
 from kafila_sidecar.runtime.text.control import ControlledEncoder, control_tokens
-from kafila_sidecar.runtime.text.conversation import TOO_LONG, Message, fit_messages, fit_tokens, for_template, newest
+from kafila_sidecar.runtime.text.conversation import (
+    TOO_LONG,
+    Message,
+    fit_messages,
+    fit_tokens,
+    for_template,
+    newest,
+    with_names,
+)
 from kafila_sidecar.runtime.text.decoding import Decoding, TextStream
 from kafila_sidecar.runtime.text.ends import end_ids
 from kafila_sidecar.runtime.text.loading import TokenizerFiles, load_files
@@ -187,6 +195,7 @@ class Tokenizer:
             except InvalidInput:
                 return None
 
+        messages = with_names(messages)
         fitting = newest(messages, characters=limit * self._length.characters, most=limit)
         said = sum(len(str(message.get("content", ""))) for message in messages)
         if not truncate and (len(fitting) < len(messages) or self._length.exceeds(said, limit)):

@@ -1,0 +1,95 @@
+"""A model that calls a tool, and answers once it has what came of it, said by a ring of real processes: packages that
+live on calls of tools get along with it at a member that is not the head."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafila_sidecar.runtime.text.tokenizer import Tokenizer
+from tests.clients.conftest import run_program
+from tests.e2e.conftest import form
+from tests.support.cluster import ClusterMember, make_cluster
+from tests.support.saying import saying_folder
+from tests.support.vocabularies import TOOL, vocabulary
+
+PLACE = "the 🦜 there"
+CALL = {"name": "look", "arguments": {"at": PLACE}}
+CALLED = f"<tool_call>{json.dumps(CALL, ensure_ascii=False)}</tool_call>"
+ANSWER = "There is a 🦜🦜."
+"""Of characters that are several tokens each."""
+TEMPLATE = (
+    "{# <tool_call> tool_call.name #}{% if tools %}{{ tools | tojson }}\n{% endif %}"
+    "{% for message in messages %}{{ message.role }}: {{ message.name or '' }} {{ message.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}<|answer|>{% if messages[-1].role == 'tool' %}SKIPPED{% endif %}{% endif %}"
+)
+"""SKIPPED: as many tokens as what is said before the results are there."""
+RESULTS: list[dict[str, Any]] = [
+    {"role": "user", "content": "Where?"},
+    {"role": "assistant", "content": "", "tool_calls": [{"id": "1", "function": CALL}]},
+    {"role": "tool", "content": "seen", "tool_call_id": "1"},
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A member that is not the head, and the model's name. answers: what is whole of the first 1, 2, … tokens."""
+
+    member: ClusterMember
+    model: str
+    answers: tuple[str, ...]
+
+
+@pytest.fixture(scope="module")
+def caller(clients: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caller]:
+    below = tmp_path_factory.mktemp("calls")
+    folder = vocabulary(below / "calling", "byte_level")
+    answers = make_calling(folder)
+    with make_cluster("ada", "bob", folders=(folder,), below=below / "cluster") as cluster:
+        session = form(cluster, f"kafila/{folder.name}")
+        head = next(stage["member"] for stage in session["stages"] if stage.get("head"))
+        member = next(member for member in cluster.members if member.name != head)
+        yield Caller(member, str(session["vehicle"]["name"]), answers)
+
+
+def make_calling(folder: Path) -> tuple[str, ...]:
+    """Makes a checkpoint that says CALLED and ends, and behind results says ANSWER. See `Caller.answers`."""
+    tokenizer = Tokenizer.load(folder)
+    called, answer = (tokenizer.backend.encode(text, add_special_tokens=False).ids for text in (CALLED, ANSWER))
+    before = [*called, min(tokenizer.eos_ids)]
+    saying_folder(folder, [*before, *answer], template=TEMPLATE.replace("SKIPPED", TOOL * len(before)))
+    return tuple(tokenizer.backend.decode(answer[:most]).rstrip("\ufffd") for most in range(1, len(answer) + 1))
+
+
+def test_agent_when_a_tool_is_called_then_its_answer_comes_behind_the_result(caller: Caller) -> None:
+    told = run_program("calls_langgraph.py", caller.member, caller.model)
+    turns = [
+        {"type": "human", "content": "Where?", "calls": []},
+        {"type": "ai", "content": "", "calls": [{"name": "look", "args": {"at": PLACE}}]},
+        {"type": "tool", "content": f"seen {PLACE}", "calls": []},
+        {"type": "ai", "content": ANSWER, "calls": []},
+    ]
+    assert told == {"an agent": turns, "an agent async": turns, "an agent streamed": [["agent"], ["tools"], ["agent"]]}
+
+
+def test_instructor_when_a_class_is_wanted_then_made_of_the_call_or_of_json(caller: Caller) -> None:
+    told = run_program("calls_instructor.py", caller.member, caller.model)
+    assert told == {"a call": PLACE, "an object by its schema": True}
+
+
+def test_answer_when_cut_inside_a_character_then_ends_before_it(caller: Caller) -> None:
+    assert tuple(cut(caller, most) for most in range(1, len(caller.answers) + 1)) == caller.answers
+    assert len(set(caller.answers)) < len(caller.answers) - 2  # several cuts were inside of one
+
+
+def cut(caller: Caller, most: int) -> str:
+    """An answer of so many tokens, told whole and streamed."""
+    body = {"model": caller.model, "messages": RESULTS, "options": {"num_predict": most}}
+    status, whole = caller.member.request("/api/chat", {**body, "stream": False})
+    assert (status, whole["eval_count"]) == (200, most)
+    said = "".join(line["message"]["content"] for line in caller.member.lines("/api/chat", body))
+    assert said == whole["message"]["content"]
+    return said
