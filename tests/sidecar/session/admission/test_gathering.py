@@ -273,6 +273,20 @@ def test_host_when_its_successor_comes_back_to_it_then_it_hears_that_it_is_none_
     assert (host.log.host, answers, acts.letters) == ("ada", [], [])
 
 
+@pytest.mark.parametrize("is_lost_one_here", [False, True])
+def test_host_of_two_when_who_was_lost_before_is_here_then_it_does_not_wait_for_the_other_one(
+    is_lost_one_here: bool,
+) -> None:
+    """Its only member can't go on without it, wherever that is."""
+    before, ada, _ = succeeded()
+    people = [Returner(gathering(one, replay(SESSION, ada.log.entries)), one, is_here=False) for one in (ada, before)]
+    made = ReturnersRoom(people)
+    made.come(1, *([2] if is_lost_one_here else []))
+    made.wait(40.0)
+    assert made.leaders == ([1] if is_lost_one_here else [])
+    assert people[1].ended == ("taken back" if is_lost_one_here else None)
+
+
 def test_member_when_a_stranger_answers_by_the_name_of_who_was_lost_then_it_learns_nothing() -> None:
     host, ada, bob = succeeded()
     liar = Doorstep(
