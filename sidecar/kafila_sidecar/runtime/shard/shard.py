@@ -4,9 +4,11 @@ Every method runs on the MLX thread (`MlxThread.run`). This file imports without
 its types; MLX comes in with `Shard.load`, on its thread.
 """
 
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from kafila_sidecar.runtime.shard.carried import Carried, Packing
     from kafila_sidecar.runtime.shard.kv import SequenceCache, Sequences
     from kafila_sidecar.runtime.shard.partial import PartialModel
+
+log = logging.getLogger(__name__)
 
 LARGE_CHUNK_TOKENS = 32  # from here on a chunk's temporaries are worth giving back at once
 
@@ -51,10 +55,13 @@ class Shard:
         takes_rows: bool,
         attends_by_row: bool,
         can_rewind: bool,
+        all_rewind: bool,
     ) -> None:
         self.entry, self.last = entry.layout, last.layout  # of what comes in, and of what comes to the head at last
         self.takes_rows = takes_rows  # whether several sequences can be in one run
         self.can_rewind = can_rewind  # whether a frame may go back to an earlier position of its sequence
+        self.all_rewind = all_rewind  # and so at every stage of the model
+        self._has_learnt = False
         self.step_limits = StepLimits()  # of steps with several tokens, once they are known
         self.weight_bytes = weight_bytes
         self._is_head = head
@@ -98,9 +105,7 @@ class Shard:
         )
         if before is not None:
             give_back()
-        shard = cls.of(built, start, end, head=head, quick=quick)
-        shard.learn_steps()
-        return shard
+        return cls.of(built, start, end, head=head, quick=quick)
 
     @classmethod
     def of(cls, built: "Built", start: int, end: int, *, head: bool, quick: bool = False) -> "Shard":
@@ -116,6 +121,7 @@ class Shard:
         let_take_rows(built.model, built.blocks[start:end], built.family.together)
         size = built.weight_bytes(start, end, head=head)
         own = built.roll.slots_of(start, end, head=head)
+        rewinds = [can_rewind(cache) for cache in built.caches()]
         beside = [one for one in built.family.beside if one.parameter in built.roll.beside]
         return cls(
             passage=PartialModel(built.model, built.family, beside, start=start, end=end, idle=built.caches()),
@@ -126,7 +132,8 @@ class Shard:
             weight_bytes=size,
             head=head,
             held=frozenset(name for name, _ in flat(built.model) if built.is_of(name, start, end, head=head)),
-            can_rewind=all(can_rewind(cache) for slot, cache in enumerate(built.caches()) if slot in own),
+            can_rewind=all(rewinds[slot] for slot in own),
+            all_rewind=all(rewinds),
             takes_rows=built.family.together is not Together.NOTHING,
             attends_by_row=built.family.together is Together.BUT_ATTENTION,
         )
@@ -231,6 +238,23 @@ class Shard:
         logits = logits[0, -1] if last_only else logits[0]
         mx.eval(logits)
         return logits
+
+    def embedding(self, sequence: int, state: HiddenState) -> tuple[float, ...]:
+        """The embedding of what the last token of `state` ends, D numbers of length 1: its state after the last norm,
+        as the stock runner gives of a model without a pooling of its own.
+
+        Raises: NotFinite; Refused where the architecture's code gives no such state.
+        """
+        import mlx.core as mx
+
+        from kafila_sidecar.runtime.shard.arrays import unpack
+
+        self._sequences.check(sequence)
+        normed = self._passage.of_norm(self._last.parted(unpack(state)).last_token())[0, -1].astype(mx.float32)
+        numbers: Any = (normed / mx.maximum(mx.linalg.norm(normed), 1e-12)).tolist()
+        if not all(map(isfinite, numbers)):
+            raise NotFinite(f"the model's last state of this text holds NaN or infinity: {_WHY}")
+        return tuple(numbers)
 
     def logits_of(self, rows: Sequence[tuple[int, HiddenState]]) -> "mx.array":
         """The logits [B, V] that follow the last token of each sequence's state, evaluated."""
@@ -346,17 +370,32 @@ class Shard:
 
         raise NotFinite(f"the model's scores for the next token hold {flaw_of_logits(*raw_of(logits))}: {_WHY}")
 
-    def learn_steps(self) -> None:
-        """Finds out how many tokens a step may have here, with one of our blocks; takes a second or two at most."""
+    def learn_steps(self, before: "Shard | None" = None) -> None:
+        """Finds out how many tokens a step may have here, with two of our blocks; takes a second or two at most.
+
+        Where the model's code can't run a block by itself, steps stay single. before: another part of the same
+        checkpoint, in the same form, that has learnt it. Blocks are alike, so nothing is run again then, unless only we
+        have what is around them.
+        """
         from kafila_sidecar.runtime.shard.steps import Trial, element_type, look
 
         if not self.can_rewind or self._entry.beside or self._exit.beside:
             return
+        if before is not None and before._has_learnt and before._is_head >= self._is_head:
+            self.step_limits, self._by_token, self._has_learnt = before.step_limits, before._by_token, True
+            return
+        self._has_learnt = True
         dtype = element_type(array for name, array in self._passage.weights().items() if name in self._held)
         trial = Trial(self._passage, self._entry, self._last, dtype, is_head=self._is_head)
-        self.step_limits, self._by_token = look(
-            trial, self._sequences.made(), by_token=self._can_attend_by_token, rows=self.takes_rows
-        )
+        try:
+            self.step_limits, self._by_token = look(
+                trial,
+                trial.begins(self._sequences.made),
+                by_token=self._can_attend_by_token,
+                rows=self.takes_rows,
+            )
+        except Exception as error:  # noqa: BLE001  # whatever foreign code raises for blocks that belong together
+            log.info("steps_stay_single reason=%s", type(error).__name__)
 
     def position(self, sequence: int) -> int:
         """Tokens of the sequence that our blocks have taken in; 0 for one that hasn't begun."""
@@ -378,6 +417,11 @@ class Shard:
     def active(self) -> int:
         """How many sequences have caches here; a plain count, which any thread may read."""
         return len(self._sequences)
+
+    @property
+    def kv_bytes(self) -> int:
+        """What the caches of all sequences take."""
+        return self._sequences.nbytes
 
     def close(self) -> None:
         """Frees sequences and weights on this thread; the shard can't be used any more."""
