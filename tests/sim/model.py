@@ -90,10 +90,8 @@ class HashShard:
 
     entry = last = TokenLayout(WIDTH, WIDTH)
     takes_rows = True
-    can_rewind = False
+    can_rewind = all_rewind = False
     step_limits = StepLimits()
-
-    def learn_steps(self, before: object) -> None: ...
 
     def __init__(self, start: int, end: int, worked: Callable[[int], None] = lambda _: None) -> None:
         """`worked` hears how many tokens went through a block."""
@@ -135,6 +133,9 @@ class HashShard:
             state = self.embed_and_blocks(row.sequence, [token]) if row.goes_on else None
             picked.append(Picked(token, state))
         return picked
+
+    def learn_steps(self, before: object) -> None:
+        """A step has one token."""
 
     def build_step(self, sequence: int, like: HiddenState) -> None:
         """There is nothing to build ahead."""
