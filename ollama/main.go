@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kafila/ollama/internal/background"
 	"kafila/ollama/internal/called"
 	"kafila/ollama/internal/cli"
 	"kafila/ollama/internal/runner"
@@ -23,6 +24,7 @@ import (
 const exitInterrupted = 130 // as shells say it: 128 and the number of SIGINT
 
 func main() {
+	background.Restore()
 	if len(os.Args) > 1 && os.Args[1] == "runner" {
 		cobra.CheckErr(runner.Run(os.Args[2:]))
 		return

@@ -11,7 +11,8 @@ from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.weights.providers.settings import HubSettings, read_settings
 
 SPAN_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")  # OpenTelemetry's own
-
+_RENDEZVOUS = "rendezvous.address"
+_LONGEST_ADDRESS = 1000  # characters of it that are read
 _UNITS = {
     **{"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12},
     **{"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40},
@@ -29,7 +30,7 @@ class Config:
     folders: tuple[Path, ...]  # KAFILA_FOLDERS: where other members' folders may lie on this machine too
     weights_limit_bytes: int  # KAFILA_WEIGHTS_LIMIT, the most that weights should take on this disk; 0: no limit
     spare_bytes: int | None  # KAFILA_SPARE, the most that is fetched for others' loss; None: a tenth of the free disk
-    rendezvous: str  # KAFILA_RENDEZVOUS; empty: the host of a session embeds one
+    rendezvous: str  # KAFILA_RENDEZVOUS; empty: what is kept in `data`, else the host of a session embeds one
     stun: str  # KAFILA_STUN: further STUN servers, host:port,...
     port_mapping: bool  # whether routers are asked to forward ports; KAFILA_PORT_MAPPING
     name: str  # this machine's name for people
@@ -58,6 +59,18 @@ class Config:
     def models(self) -> Path:
         """Where weights are kept."""
         return self.data / "models"
+
+    def meeting_place(self) -> str:
+        """Where sessions meet: KAFILA_RENDEZVOUS, else what `ollama session rendezvous set` keeps by now, else ""."""
+        if self.rendezvous:
+            return self.rendezvous
+        try:
+            with (self.data / _RENDEZVOUS).open(encoding="utf-8", errors="replace") as kept:
+                return kept.read(_LONGEST_ADDRESS).strip()
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            raise InvalidInput(f"{self.data / _RENDEZVOUS} can't be read: {error.strerror}") from None
 
 
 def size_bytes(variable: str, text: str) -> int:

@@ -90,3 +90,25 @@ def test_routes_when_members_shout_pass_nothing_on(server: OllamaServer) -> None
     session = server.get("/api/session/status?session=s2")
     assert not any(unicodedata.category(letter) in COMMANDS for letter in json.dumps(session, ensure_ascii=False))
     assert SHOUT not in session["rendezvous_note"]
+
+
+@pytest.mark.parametrize("name", ["xterm-256color", None], ids=["named", "nameless"])
+def test_command_at_a_terminal_that_answers_nothing_asks_it_nothing(name: str | None) -> None:
+    ours, theirs = pty.openpty()
+    environment = {key: value for key, value in os.environ.items() if key != "TERM"}
+    running = subprocess.Popen(
+        [OLLAMA, "session", "--version"],
+        env=environment | ({"TERM": name} if name else {}),
+        stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+    )  # fmt: skip
+    os.close(theirs)
+    said = b""
+    try:
+        while piece := os.read(ours, 65536):
+            said += piece
+    except OSError:  # how a terminal says that nobody is at the other end
+        pass
+    os.close(ours)
+    assert running.wait(60) == 0
+    assert b"kafila version" in said
+    assert b"\x1b" not in said

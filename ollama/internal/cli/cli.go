@@ -1,5 +1,5 @@
 // Package cli is the command line: stock's own, with `session` and what sessions add to `run` and `serve`. It asks the
-// server by control, and knows nothing of what the server does. It imports called, control, text, sessionapi, service,
+// server by control, and knows nothing of what the server does. It imports called, control, foreign, home, text, sessionapi, service,
 // manual, env and version.
 package cli
 
@@ -45,6 +45,9 @@ func New(server func(ctx context.Context, stock func() error) error) (*cobra.Com
 	root.AddCommand(sessionCommand(run.PreRunE), serviceCommand(), manualCommand(root))
 	root.CompletionOptions.DisableDefaultCmd = false
 	root.InitDefaultCompletionCmd()
+	if err := colourMenus(root); err != nil {
+		return nil, err
+	}
 	if err := addVersion(root); err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ func TestNew_keepsStockCommandsAndFlags(t *testing.T) {
 	}
 	for _, name := range []string{
 		"create", "join", "start", "code", "lock", "unlock", "kick", "replan", "status", "plan", "doctor", "leave", "list",
-		"models", "weights", "weights rm", "weights prune",
+		"models", "weights", "weights rm", "weights prune", "rendezvous", "rendezvous set", "rendezvous unset",
 	} {
 		if found, _, err := root.Find(strings.Fields("session " + name)); err != nil || found.CommandPath() != "ollama session "+name {
 			t.Errorf("session %s: %v", name, err)
@@ -102,7 +102,7 @@ func TestHelp_ofSessionCommands_tellsExamplesAndVariables(t *testing.T) {
 
 func TestSessionCommands_whenTypedWrongly_sayHowTheyAreWritten(t *testing.T) {
 	for typed, want := range map[string]string{
-		"join":                     "ollama session join is written: ollama session join CODE [flags]",
+		"join":                     "usage: ollama session join CODE [flags]",
 		"kick a b c":               "ollama session kick NAME [SESSION]",
 		"create m --members many":  `invalid argument "many" for "--members" flag: `,
 		"create m --members -1":    `invalid argument "-1" for "--members" flag: `,

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,8 +18,8 @@ import (
 const createHelp = `MODEL is a Hugging Face repository with safetensors, a short name that ` + "`ollama session models`" + ` lists, or a folder that
 every member has at the same path.
 
-The code comes first on standard output; what follows on standard error tells who comes and what goes on, until the
-model answers. Ctrl-C ends the telling, not the session.`
+The code comes first on standard output; what follows on standard error tells who comes, how the blocks are divided and
+what the other objectives would give, and what goes on until the model answers. Ctrl-C ends the telling, not the session.`
 
 const createExamples = `  # wait for two more machines, then run
   ollama session create Qwen/Qwen3-8B --members 3
@@ -56,7 +57,11 @@ func createCommand() *cobra.Command {
 			if request.Model, err = modelArgument(args[0]); err != nil {
 				return err
 			}
-			return create(cmd.Context(), control.FromEnvironment(), &request, screenOf(cmd))
+			s := screenOf(cmd)
+			if cmd.Flags().Changed("members") && request.Members == 0 {
+				s.say("Note: --members 0 waits for nobody in particular: `ollama session start` goes on with those who are there.")
+			}
+			return create(cmd.Context(), control.FromEnvironment(), &request, s)
 		},
 	}
 	flags := cmd.Flags()
@@ -103,6 +108,28 @@ func modelArgument(model string) (string, error) {
 	return model, nil
 }
 
+// displayWithPlan shows, beside how the session comes about, how it is divided as soon as that is planned.
+func (s screen) displayWithPlan(ctx context.Context, c *control.Client) display {
+	if s.asJSON {
+		return s.display()
+	}
+	return &planned{s.display(), func(now *pb.Session) { s.tellDivision(ctx, c, now.Id) }}
+}
+
+// tellDivision tells how a session is divided; where that can't be told, the session goes on all the same.
+func (s screen) tellDivision(ctx context.Context, c *control.Client, id string) {
+	var reply pb.PlanReply
+	err := c.Post(ctx, "plan", &pb.PlanRequest{Session: id}, &reply)
+	if err == nil {
+		var division string
+		if division, err = text.Division(&reply, widthOf(s.aside)); err == nil {
+			fmt.Fprint(s.aside, "\n"+division+"\n")
+			return
+		}
+	}
+	slog.Debug("division_not_told", "error", err)
+}
+
 func create(ctx context.Context, c *control.Client, request *pb.CreateSessionRequest, s screen) error {
 	var session pb.Session
 	if err := c.Post(ctx, "create", request, &session); err != nil {
@@ -116,7 +143,7 @@ func create(ctx context.Context, c *control.Client, request *pb.CreateSessionReq
 	}
 	s.say(text.Invitation(&session))
 	s.draw(session.Code)
-	formed, err := untilReady(ctx, c, session.Id, s.display())
+	formed, err := untilReady(ctx, c, session.Id, s.displayWithPlan(ctx, c))
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ func (l *lines) show(now *pb.Session) {
 
 func (l *lines) stop() {}
 
-// bars keeps what happened as lines, what goes on as a spinner below them, and a bar for each member that downloads.
+// bars keeps who came and left as lines, what goes on as a spinner below them, and a bar for each member that downloads.
 type bars struct {
 	w       io.Writer
 	p       *progress.Progress // nil until there is something to show
@@ -50,12 +50,13 @@ func (b *bars) show(now *pb.Session) {
 	if b.last == nil && now.State == sessionapi.Ready {
 		return
 	}
-	for _, line := range text.Changes(b.last, now) {
-		if b.spinner != nil {
-			b.spinner.Stop()
-		}
-		b.spinner = progress.NewSpinner(line)
-		b.add(b.spinner)
+	for _, line := range text.Moves(b.last, now) {
+		b.say(line)
+		b.spinner.Stop()
+		b.spinner = nil
+	}
+	if doing := text.Doing(now); doing != "" {
+		b.say(doing)
 	}
 	for _, member := range now.Members {
 		b.load(member)
@@ -63,12 +64,22 @@ func (b *bars) show(now *pb.Session) {
 	b.last = now
 }
 
-func (b *bars) load(member *pb.Member) {
-	total, fetched := int64(member.FetchTotalBytes), int64(member.FetchedBytes)
-	if total == 0 {
+// say puts a line where the spinner is.
+func (b *bars) say(line string) {
+	if b.spinner != nil {
+		b.spinner.SetMessage(line)
 		return
 	}
+	b.spinner = progress.NewSpinner(line)
+	b.add(b.spinner)
+}
+
+func (b *bars) load(member *pb.Member) {
+	total, fetched := int64(member.FetchTotalBytes), int64(member.FetchedBytes)
 	bar, ok := b.loads[member.Name]
+	if total == 0 || !ok && fetched == total {
+		return
+	}
 	if !ok {
 		bar = progress.NewBar(member.Name+" fetches", total, fetched)
 		b.loads[member.Name] = bar
@@ -84,8 +95,25 @@ func (b *bars) add(state progress.State) {
 	b.p.Add("", state)
 }
 
+// stop leaves what was shown as it is; what is shown next begins below.
 func (b *bars) stop() {
 	if b.p != nil {
 		b.p.Stop()
 	}
+	b.p, b.spinner, b.loads = nil, nil, map[string]*progress.Bar{}
+}
+
+// A planned display tells the plan as soon as it stands, once, between what came before it and what comes after.
+type planned struct {
+	display
+	tell func(now *pb.Session)
+}
+
+func (p *planned) show(now *pb.Session) {
+	if p.tell != nil && len(now.Stages) > 0 {
+		p.display.stop()
+		p.tell(now)
+		p.tell = nil
+	}
+	p.display.show(now)
 }

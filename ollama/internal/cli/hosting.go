@@ -65,10 +65,7 @@ func newCode(ctx context.Context, c *control.Client, name string, s screen) erro
 	if err := c.Post(ctx, "code", &pb.SessionRequest{Session: name}, &session); err != nil {
 		return err
 	}
-	if session.Joining == "unreachable" {
-		return s.tell(&session, session.Code, "The old code is dead from now on. Joining is "+text.Joining(session.Joining)+".")
-	}
-	return s.tell(&session, session.Code, "The old code is dead from now on; members stay.\n"+text.Invitation(&session))
+	return s.tell(&session, session.Code, "The old code is dead from now on; members stay.\n"+text.WayIn(&session))
 }
 
 func tellCode(ctx context.Context, c *control.Client, name string, s screen) error {
@@ -84,10 +81,8 @@ func tellCode(ctx context.Context, c *control.Client, name string, s screen) err
 	case session.Host != session.Self:
 		return s.tell(&session, session.Code,
 			fmt.Sprintf("This is the code that was typed here. The host, %s, may have made a new one since.", session.Host))
-	case session.Joining != "" && session.Joining != "open":
-		return s.tell(&session, session.Code, "Nobody can join with it now: "+text.Joining(session.Joining)+".")
 	}
-	return s.tell(&session, session.Code, text.Invitation(&session))
+	return s.tell(&session, session.Code, text.WayIn(&session))
 }
 
 func lockCommand() *cobra.Command {
@@ -190,6 +185,5 @@ func kick(ctx context.Context, c *control.Client, name, member string, s screen)
 	if err := c.Post(ctx, "kick", &pb.KickRequest{Session: name, Member: member}, &session); err != nil {
 		return err
 	}
-	return s.tell(&session, session.Code,
-		member+" is removed. The old code is dead from now on; the others stay.\n"+text.Invitation(&session))
+	return s.tell(&session, session.Code, member+" is removed. The old code is dead from now on; the others stay.\n"+text.WayIn(&session))
 }

@@ -10,13 +10,13 @@ import (
 	"kafila/ollama/internal/logbook"
 )
 
-const said = `{"at":"2026-11-28T10:00:00Z","level":"INFO","from":"sidecar","where":"a","said":"sidecar_ready"}
+const kept = `{"at":"2026-11-28T10:00:00Z","level":"INFO","from":"sidecar","where":"a","said":"sidecar_ready"}
 {"at":"2026-11-28T10:00:01Z","level":"ERROR","from":"sidecar","where":"b","said":"call_failed","traceback":"Traceback:\n  x <y>"}
 `
 
 func TestLogs_areShownFromALevelOn_alsoAsJSON(t *testing.T) {
 	folder := t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, "sidecar.jsonl"), []byte(said), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(folder, "sidecar.jsonl"), []byte(kept), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	shown := printedBy(t, false, func(s screen) error { return showLogs(t.Context(), folder, "info", false, s) })

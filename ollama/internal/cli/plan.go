@@ -46,7 +46,7 @@ func showPlan(ctx context.Context, c *control.Client, request *pb.PlanRequest, s
 	if err != nil {
 		return err
 	}
-	plan, refused := text.Plan(&reply)
+	plan, refused := text.Plan(&reply, widthOf(s.out))
 	if refused != nil && !s.asJSON {
 		return refused
 	}

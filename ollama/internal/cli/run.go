@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 
 	"github.com/spf13/cobra"
 
@@ -40,13 +41,22 @@ func addSessionFlags(run *cobra.Command) {
 			if err := checkMembership(cmd.Context(), control.FromEnvironment(), args); err != nil {
 				return err
 			}
+			converse(cmd, args[min(1, len(args)):])
 			return original(cmd, args)
 		}
 		session, err := join(cmd.Context(), control.FromEnvironment(), code, with, screenOf(cmd))
 		if err != nil {
 			return err
 		}
+		converse(cmd, args)
 		return original(cmd, append([]string{session.Vehicle.GetName()}, args...))
+	}
+}
+
+// converse has stock's prompt, where a person will be at one, survive what a session's model can't answer.
+func converse(cmd *cobra.Command, prompt []string) {
+	if len(prompt) == 0 && isTerminal(cmd.InOrStdin()) && isTerminal(cmd.OutOrStdout()) {
+		http.DefaultClient.Transport = conversation{http.DefaultTransport, cmd.ErrOrStderr()}
 	}
 }
 

@@ -146,3 +146,20 @@ func isTerminal(stream any) bool {
 	file, ok := stream.(interface{ Fd() uintptr })
 	return ok && term.IsTerminal(int(file.Fd()))
 }
+
+const (
+	usualWidth = 80
+	leastWidth = 40 // narrower ones get lines that the terminal breaks
+)
+
+// widthOf is how many characters fit into a line of a terminal; 0 is no limit, where a file or a program reads.
+func widthOf(stream any) int {
+	if !isTerminal(stream) {
+		return 0
+	}
+	width, _, err := term.GetSize(int(stream.(interface{ Fd() uintptr }).Fd()))
+	if err != nil || width == 0 {
+		return usualWidth
+	}
+	return max(width, leastWidth)
+}

@@ -63,7 +63,7 @@ func TestService_whenItCantBeInstalled_saysWhy(t *testing.T) {
 	for typed, want := range map[string]string{
 		"service install":          "`systemctl --user daemon-reload` failed: this system has no systemctl",
 		"service install --system": "sudo ollama service install --system",
-		"service install now":      "ollama service install is written: ollama service install [flags]",
+		"service install now":      "usage: ollama service install [flags]",
 	} {
 		serviceHome(t, nil)
 		root, err := newCLI()

@@ -40,7 +40,7 @@ func sessionCommand(heartbeat runE) *cobra.Command {
 	}
 	session.AddCommand(
 		createCommand(), joinCommand(), startCommand(), codeCommand(), lockCommand(), unlockCommand(), kickCommand(), replanCommand(),
-		statusCommand(), traceCommand(), logsCommand(), reportCommand(), pageCommand(), planCommand(), doctorCommand(), leaveCommand(), listCommand(), modelsCommand(), weightsCommand(),
+		statusCommand(), traceCommand(), logsCommand(), reportCommand(), pageCommand(), planCommand(), doctorCommand(), rendezvousCommand(), leaveCommand(), listCommand(), modelsCommand(), weightsCommand(),
 	)
 	for _, command := range session.Commands() {
 		appendVariables(command, sessionVariables)
@@ -53,7 +53,7 @@ func sessionCommand(heartbeat runE) *cobra.Command {
 func arguments(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
-			return fmt.Errorf("%s is written: %s", cmd.CommandPath(), cmd.UseLine())
+			return fmt.Errorf("usage: %s", cmd.UseLine())
 		}
 		return nil
 	}

@@ -3,30 +3,85 @@ package cli
 import (
 	"context"
 	"net/url"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
 
 	"kafila/ollama/internal/control"
+	"kafila/ollama/internal/sessionapi"
 	"kafila/ollama/internal/text"
 	"kafila/ollama/pb"
 )
 
 func statusCommand() *cobra.Command {
+	var watch bool
 	cmd := &cobra.Command{
 		Use:   "status [SESSION]",
 		Short: "Show who holds what, how members are connected, and predicted beside measured times",
 		Args:  arguments(0, 1),
 		RunE: onSession(func(ctx context.Context, c *control.Client, name string, s screen) error {
-			var session pb.Session
-			if err := c.Get(ctx, "status", url.Values{"session": {name}}, &session); err != nil {
+			if watch {
+				return watchStatus(ctx, c, name, s)
+			}
+			session, err := statusOf(ctx, c, name)
+			if err != nil {
 				return err
 			}
-			return s.show(&session, func() string { return text.Status(&session) })
+			return s.show(session, func() string { return text.Status(session, widthOf(s.out)) })
 		}),
 	}
+	cmd.Flags().BoolVar(&watch, "watch", false, "Show it anew each second, until Ctrl-C or the session's end")
 	addJSON(cmd)
 	return cmd
+}
+
+func statusOf(ctx context.Context, c *control.Client, name string) (*pb.Session, error) {
+	var session pb.Session
+	err := c.Get(ctx, "status", url.Values{"session": {name}}, &session)
+	return &session, err
+}
+
+const watchInterval = time.Second
+
+// watchStatus shows a session's status each second, in place of the one before where a person looks.
+func watchStatus(ctx context.Context, c *control.Client, name string, s screen) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	defer stop()
+	ticks := time.NewTicker(watchInterval)
+	defer ticks.Stop()
+	for {
+		session, err := statusOf(ctx, c, name)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return err
+		}
+		if err := s.show(session, func() string { return s.inPlace(text.Status(session, widthOf(s.out))) }); err != nil {
+			return err
+		}
+		if session.State == sessionapi.Closed {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticks.C:
+		}
+	}
+}
+
+// inPlace is a text that is written over the one before, on a terminal; elsewhere an empty line parts them.
+func (s screen) inPlace(text string) string {
+	if !isTerminal(s.out) {
+		return text + "\n"
+	}
+	const home, restOfLine, restOfScreen = "\x1b[H", "\x1b[K", "\x1b[J"
+	return home + strings.ReplaceAll(text, "\n", restOfLine+"\n") + restOfScreen
 }
 
 func listCommand() *cobra.Command {

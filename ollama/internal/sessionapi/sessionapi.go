@@ -17,6 +17,7 @@ import (
 
 // The states of a session that this side acts on.
 const (
+	Fetching   = "fetching"   // members fetch and load their parts
 	Ready      = "ready"      // its model answers
 	Replanning = "replanning" // it was ready, and will be
 	Sleeping   = "sleeping"   // this machine is away from it and comes back by itself: what is asked waits

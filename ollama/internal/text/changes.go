@@ -2,6 +2,7 @@ package text
 
 import (
 	"fmt"
+	"strings"
 
 	"kafila/ollama/internal/sessionapi"
 	"kafila/ollama/pb"
@@ -13,6 +14,15 @@ func Changes(before, now *pb.Session) []string {
 	if before == nil && now.State == sessionapi.Ready {
 		return nil
 	}
+	told := Moves(before, now)
+	if isNews(before, now) {
+		told = append(told, now.Doing)
+	}
+	return append(told, fetches(before, now)...)
+}
+
+// Moves tells who came and who left.
+func Moves(before, now *pb.Session) []string {
 	var told []string
 	was := present(before)
 	for _, member := range now.Members {
@@ -26,10 +36,24 @@ func Changes(before, now *pb.Session) []string {
 			told = append(told, member.Name+" is away")
 		}
 	}
-	if now.Doing != "" && now.Doing != before.GetDoing() {
-		told = append(told, now.Doing)
+	return told
+}
+
+// Doing is what a session does now, and what members wait for, in one line that is written anew as that changes.
+func Doing(now *pb.Session) string {
+	said := []string{now.Doing}
+	for _, member := range now.Members {
+		if member.WaitsFor != "" {
+			said = append(said, member.Name+" waits: "+member.WaitsFor)
+		}
 	}
-	return append(told, fetches(before, now)...)
+	return strings.Join(said, "; ")
+}
+
+// isNews is true of what a session does unless each member's download, told by itself, says as much.
+func isNews(before, now *pb.Session) bool {
+	going := before.GetState() == now.State && now.State == sessionapi.Fetching && before.GetDoing() != ""
+	return now.Doing != "" && now.Doing != before.GetDoing() && !going
 }
 
 func present(session *pb.Session) map[string]bool {
@@ -64,7 +88,7 @@ func fetches(before, now *pb.Session) []string {
 	var told []string
 	for _, member := range now.Members {
 		old := was[member.Name]
-		if member.WaitsFor != "" && member.WaitsFor != old.GetWaitsFor() {
+		if member.WaitsFor != "" && lasting(member.WaitsFor) != lasting(old.GetWaitsFor()) {
 			told = append(told, member.Name+" waits: "+member.WaitsFor)
 		}
 		switch {
@@ -76,4 +100,10 @@ func fetches(before, now *pb.Session) []string {
 		}
 	}
 	return told
+}
+
+// lasting is what a member waits for, without when it is tried again.
+func lasting(waitsFor string) string {
+	what, _, _ := strings.Cut(waitsFor, ", next try")
+	return what
 }

@@ -31,3 +31,23 @@ func TestChanges_tellWhoCameWhoLeftAndWhatIsFetched(t *testing.T) {
 		}
 	}
 }
+
+func TestChanges_whileMembersFetchAndLoad_doNotPileUp(t *testing.T) {
+	doing := func(what, waits string) *pb.Session {
+		return &pb.Session{State: "fetching", Doing: what, Members: []*pb.Member{{Name: "a", Present: true, WaitsFor: waits}}}
+	}
+	steps := []*pb.Session{
+		doing("fetching and loading", ""), doing("a is fetching", ""), doing("a is fetching, b is fetching", "503, next try in 8 s"),
+		doing("a is loading, b is fetching", "503, next try in 16 s"), doing("a is loading", ""),
+	}
+	var told []string
+	for i, now := range steps[1:] {
+		told = append(told, Changes(steps[i], now)...)
+	}
+	if !slices.Equal(told, []string{"a waits: 503, next try in 8 s"}) {
+		t.Errorf("%q", told)
+	}
+	if got := Doing(steps[2]); got != "a is fetching, b is fetching; a waits: 503, next try in 8 s" {
+		t.Error(got)
+	}
+}

@@ -36,7 +36,7 @@ func TestStatus_tellsWhatAMemberWaitsFor(t *testing.T) {
 		Name: "mini", Role: "member", Present: true, Doing: "fetching", FetchedBytes: 50, FetchTotalBytes: 100,
 		WaitsFor: "the model host answers 503, next try in 8 s",
 	}}
-	if got := Status(session); !strings.Contains(got, "fetching, 50 % of 100 B: the model host answers 503, next try in 8 s") {
+	if got := Status(session, 0); !strings.Contains(got, "fetching, 50 % of 100 B: the model host answers 503, next try in 8 s") {
 		t.Errorf("not told in:\n%s", got)
 	}
 }

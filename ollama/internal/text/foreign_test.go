@@ -28,18 +28,21 @@ import (
 
 // told is every text that people get, by the function that makes it, of messages that came from a server.
 var told = map[string]func(c courier) []string{
-	"Status":   func(c courier) []string { return []string{text.Status(c.session())} },
+	"Status":   func(c courier) []string { return []string{text.Status(c.session(), 0), text.Status(c.session(), 60)} },
 	"Sessions": func(c courier) []string { return []string{text.Sessions([]*pb.Session{c.session(), c.session()})} },
 	"Changes": func(c courier) []string {
 		return append(text.Changes(nil, c.session()), text.Changes(c.session(), c.session())...)
 	},
+	"Moves":      func(c courier) []string { return text.Moves(c.session(), c.session()) },
+	"Doing":      func(c courier) []string { return []string{text.Doing(c.session())} },
 	"Terms":      func(c courier) []string { return []string{text.Terms(bring(c, &pb.Offer{}))} },
 	"Joining":    func(c courier) []string { return []string{text.Joining(c.session().Joining)} },
 	"Invitation": func(c courier) []string { return []string{text.Invitation(c.session())} },
+	"WayIn":      func(c courier) []string { return []string{text.WayIn(c.session())} },
 	"Notices":    func(c courier) []string { return text.Notices(c.session().Notices) },
 	"Ready":      func(c courier) []string { return []string{text.Ready(c.session())} },
 	"Plan": func(c courier) []string {
-		plan, err := text.Plan(bring(c, &pb.PlanReply{}))
+		plan, err := text.Plan(bring(c, &pb.PlanReply{}), 80)
 		if err != nil {
 			plan = err.Error()
 		}
@@ -55,6 +58,13 @@ var told = map[string]func(c courier) []string{
 			said = append(said, told)
 		}
 		return said
+	},
+	"Division": func(c courier) []string {
+		division, err := text.Division(bring(c, &pb.PlanReply{}), 80)
+		if err != nil {
+			division = err.Error()
+		}
+		return []string{division}
 	},
 	"Models":  func(c courier) []string { return []string{text.Models(bring(c, &pb.ListModelsReply{}).Models)} },
 	"Weights": func(c courier) []string { return []string{text.Weights(bring(c, &pb.ListWeightsReply{}), time.Now())} },

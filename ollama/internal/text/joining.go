@@ -66,6 +66,14 @@ func Joining(joining string) string {
 	return joining
 }
 
+// WayIn is what to do on the other machines or, while nobody can join, what changes that.
+func WayIn(session *pb.Session) string {
+	if session.Joining != "" && session.Joining != "open" {
+		return "Nobody can join with it now. Joining is " + Joining(session.Joining) + "."
+	}
+	return Invitation(session)
+}
+
 // Invitation is what to do on the other machines.
 func Invitation(session *pb.Session) string {
 	text := "On the other machines: ollama run --session " + session.Code

@@ -11,33 +11,79 @@ import (
 	"kafila/ollama/pb"
 )
 
-// Plan is the plan for people, with its alternatives and what each member will download. A model that isn't
-// admitted is an error, which says what would be.
-func Plan(reply *pb.PlanReply) (string, error) {
-	p, err := readPlan(reply.PlanJson)
+// Plan is the plan for people, with its alternatives and what each member will download, within width characters (0: as
+// wide as it takes). A model that isn't admitted is an error, which says what would be.
+func Plan(reply *pb.PlanReply, width int) (string, error) {
+	p, asked, err := admitted(reply)
 	if err != nil {
 		return "", err
 	}
-	asked, err := readProblem(reply.ProblemJson)
-	if err != nil {
-		return "", err
-	}
-	if !p.Admitted {
-		return "", errors.New(refusalText(p))
-	}
-	others, err := alternativesText(asked, reply.AlternativesJson)
+	others, err := alternativesText(asked, reply.AlternativesJson, width)
 	if err != nil {
 		return "", err
 	}
 	var text strings.Builder
-	table(&text, planRows(p, asked, reply.DownloadBytes))
-	text.WriteString("\n" + weightsText(reply) + expectedText(p, asked))
+	tableIn(&text, planRows(p, asked, reply.DownloadBytes), width)
+	text.WriteString("\n" + sentences(weightsText(reply)+expectedText(p, asked), width))
 	if len(p.Idle) > 0 {
 		text.WriteByte('\n')
-		table(&text, idleRows(p))
+		tableIn(&text, idleRows(p), width)
 	}
 	text.WriteString(others)
 	return text.String(), nil
+}
+
+// Division is how a session's blocks are divided, why so, and what the other objectives would give: what its host wants
+// to know as soon as it is planned.
+func Division(reply *pb.PlanReply, width int) (string, error) {
+	p, asked, err := admitted(reply)
+	if err != nil {
+		return "", err
+	}
+	others, err := alternativesText(asked, reply.AlternativesJson, width)
+	if err != nil {
+		return "", err
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "The plan, made to be best for %s:\n\n", asked.objective())
+	tableIn(&text, divisionRows(p, reply.DownloadBytes), width)
+	text.WriteString("\n" + sentences("Expected: "+rates(p, max(asked.Concurrency, 1))+"\n"+basis(p, asked)+notes(p), width))
+	if len(p.Idle) > 0 {
+		text.WriteByte('\n')
+		tableIn(&text, idleRows(p), width)
+	}
+	text.WriteString(others + "\n" + sentences(toChoose, width) + "\n")
+	return text.String(), nil
+}
+
+const toChoose = "To divide it otherwise: `ollama session leave`, then `ollama session create` with --objective, --require or --exclude."
+
+// admitted reads a plan and its problem; one that isn't admitted is an error.
+func admitted(reply *pb.PlanReply) (*plan, *problem, error) {
+	p, err := readPlan(reply.PlanJson)
+	if err != nil {
+		return nil, nil, err
+	}
+	asked, err := readProblem(reply.ProblemJson)
+	if err == nil && !p.Admitted {
+		err = errors.New(refusalText(p))
+	}
+	return p, asked, err
+}
+
+// divisionRows has one row for each stage: what it holds, fetches at most and takes.
+func divisionRows(p *plan, downloads map[string]uint64) []string {
+	rows := []string{"MEMBER\tBLOCKS\tMEMORY\tDOWNLOADS\tA TOKEN"}
+	for _, s := range p.Stages {
+		name := s.Member
+		if name == p.Head {
+			name += " (head)"
+		}
+		rows = append(rows, strings.Join([]string{
+			name, blocks(s.Start, s.End), size(s.ResidentBytes), size(float64(downloads[s.Member])), p.cost(s.CostS),
+		}, "\t"))
+	}
+	return rows
 }
 
 // weightsText tells in what form the weights are held, and what to know of the model.
@@ -67,7 +113,7 @@ func planRows(p *plan, asked *problem, downloads map[string]uint64) []string {
 	for _, member := range asked.Members {
 		usable[member.Name] = member.MemoryBytes
 	}
-	rows := []string{"MEMBER\tROLE\tBLOCKS\tMEMORY\tDOWNLOADS\tA TOKEN\tHOP TO\tPATH\tONE WAY"}
+	rows := []string{"MEMBER\tROLE\tBLOCKS\tMEMORY\tDOWNLOADS\tA TOKEN" + split + "HOP TO\tPATH\tONE WAY"}
 	for i, s := range p.Stages {
 		role, next := "stage", hop{}
 		if s.Member == p.Head {
@@ -78,7 +124,7 @@ func planRows(p *plan, asked *problem, downloads map[string]uint64) []string {
 		}
 		rows = append(rows, strings.Join([]string{
 			s.Member, role, blocks(s.Start, s.End), memoryOf(s.ResidentBytes, usable[s.Member]),
-			size(float64(downloads[s.Member])), p.cost(s.CostS), orDash(next.To), orDash(next.Path), known(next.CostS),
+			size(float64(downloads[s.Member])), p.cost(s.CostS) + split + orDash(next.To), orDash(next.Path), known(next.CostS),
 		}, "\t"))
 	}
 	return rows
@@ -103,7 +149,10 @@ func expectedText(p *plan, asked *problem) string {
 	if p.TTFTS != nil && asked.PromptTokens != nil {
 		text += fmt.Sprintf("The first token of a prompt of %d tokens comes after %.2f s.\n", *asked.PromptTokens, *p.TTFTS)
 	}
-	text += basis(p, asked)
+	return text + basis(p, asked) + notes(p)
+}
+
+func notes(p *plan) (text string) {
 	for _, note := range p.Notes {
 		text += "Note: " + note + ".\n"
 	}
@@ -173,8 +222,8 @@ func change(from, to *float64) string {
 }
 
 // alternativesText compares the plans by objective; those that can't be are told in words.
-func alternativesText(asked *problem, byObjective map[string]string) (string, error) {
-	rows := []string{"IF BEST FOR\tRING, HEAD FIRST\tRELAYED\tA TOKEN\tALONE\tAT FULL LOAD"}
+func alternativesText(asked *problem, byObjective map[string]string, width int) (string, error) {
+	rows := []string{"IF BEST FOR\tRING, HEAD FIRST" + split + "RELAYED\tA TOKEN\tALONE\tAT FULL LOAD"}
 	var refused strings.Builder
 	for _, objective := range slices.Sorted(maps.Keys(byObjective)) {
 		p, err := readPlan(byObjective[objective])
@@ -192,8 +241,8 @@ func alternativesText(asked *problem, byObjective map[string]string) (string, er
 	}
 	var text strings.Builder
 	text.WriteByte('\n')
-	table(&text, rows)
-	return text.String() + refused.String(), nil
+	tableIn(&text, rows, width)
+	return text.String() + sentences(refused.String(), width), nil
 }
 
 func alternativeRow(objective string, asked *problem, p *plan) string {
@@ -205,7 +254,7 @@ func alternativeRow(objective string, asked *problem, p *plan) string {
 		ring[i] = fmt.Sprintf("%s %d", s.Member, s.End-s.Start)
 	}
 	return strings.Join([]string{
-		objective, strings.Join(ring, ", "), relayed(p), known(p.CircuitS),
+		objective, strings.Join(ring, ", ") + split + relayed(p), known(p.CircuitS),
 		rate(p.TokensPerSOneUser), rate(p.TokensPerS),
 	}, "\t")
 }

@@ -26,7 +26,7 @@ func TestPlan_showsStagesAlternativesAndWhoStandsBy(t *testing.T) {
 		Quantization:  "8-bit, made here from BF16",
 		Notices:       []string{"its window ends"},
 	}
-	text, err := Plan(reply)
+	text, err := Plan(reply, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestPlan_showsStagesAlternativesAndWhoStandsBy(t *testing.T) {
 }
 
 func TestPlan_whenNotAdmitted_isAnErrorThatSaysWhatHelps(t *testing.T) {
-	text, err := Plan(&pb.PlanReply{PlanJson: `{"admitted": false, "reason": "needs 41 GB", "suggestions": ["a smaller context"]}`})
+	text, err := Plan(&pb.PlanReply{PlanJson: `{"admitted": false, "reason": "needs 41 GB", "suggestions": ["a smaller context"]}`}, 0)
 	if text != "" || err == nil || err.Error() != "no plan: needs 41 GB\nEach of these alone would do:\n  - a smaller context" {
 		t.Errorf("%s, %v", text, err)
 	}
@@ -66,7 +66,7 @@ func TestPlan_whenItCantBeRead_fails(t *testing.T) {
 		"problem":     {PlanJson: good, ProblemJson: "nonsense"},
 		"alternative": {PlanJson: good, AlternativesJson: map[string]string{"paper": "nonsense"}},
 	} {
-		if text, err := Plan(reply); err == nil || !strings.Contains(err.Error(), "can't be read") {
+		if text, err := Plan(reply, 0); err == nil || !strings.Contains(err.Error(), "can't be read") {
 			t.Errorf("%s: %s, %v", name, text, err)
 		}
 	}
@@ -77,7 +77,7 @@ func TestPlan_whenSecondsAreNotMeasured_showsNone(t *testing.T) {
 		PlanJson: `{"admitted": true, "tier": "arithmetic", "search": "heuristic", "head": "A", "notes": ["B's step time is not measured"],
 			"stages": [{"member": "A", "start": 0, "end": 1, "cost_s": 12.0}, {"member": "B", "start": 1, "end": 36, "cost_s": 13.5}]}`,
 		ProblemJson: `{"concurrency": 1}`,
-	})
+	}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

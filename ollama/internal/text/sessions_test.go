@@ -26,7 +26,7 @@ func TestSessions_ofASleepingSession_tellsForWhomItWaitsAndHowItIsAsked(t *testi
 			t.Errorf("%q is not in\n%s", wanted, got)
 		}
 	}
-	if got := Status(asleep); !strings.Contains(got, "waits for mini") {
+	if got := Status(asleep, 0); !strings.Contains(got, "waits for mini") {
 		t.Errorf("%s", got)
 	}
 }

@@ -9,12 +9,13 @@ import (
 	"kafila/ollama/pb"
 )
 
-// Status is a session for people: what it is, who is in it, and the ring with predicted beside measured times.
-func Status(s *pb.Session) string {
+// Status is a session for people: what it is, who is in it, and the ring with predicted beside measured times. It keeps
+// within width characters, or takes what it needs where that is 0.
+func Status(s *pb.Session, width int) string {
 	var text strings.Builder
-	table(&text, aboutRows(s))
+	tableIn(&text, aboutRows(s), width)
 	text.WriteByte('\n')
-	table(&text, memberRows(s))
+	tableIn(&text, memberRows(s), width)
 	if len(s.Stages) == 0 {
 		return text.String()
 	}
@@ -23,11 +24,11 @@ func Status(s *pb.Session) string {
 		p = &plan{Tier: measured, TokensPerSOneUser: &s.ExpectedTokensPerS} // the session tells its stages itself
 	}
 	text.WriteByte('\n')
-	table(&text, ringRows(s, p))
-	text.WriteString("\n" + speed(s, p) + "\n")
+	tableIn(&text, ringRows(s, p), width)
+	text.WriteString("\n" + sentences(speed(s, p), width) + "\n")
 	if len(p.Idle) > 0 {
 		text.WriteByte('\n')
-		table(&text, idleRows(p))
+		tableIn(&text, idleRows(p), width)
 	}
 	return text.String()
 }
@@ -117,11 +118,12 @@ func host(s *pb.Session) string {
 }
 
 func doing(s *pb.Session) string {
+	said := strings.TrimPrefix(s.Doing, s.State+": ")
 	switch {
 	case s.Failure != "":
 		return ": " + s.Failure
-	case s.Doing != "" && s.Doing != s.State:
-		return ": " + s.Doing
+	case said != "" && said != s.State:
+		return ": " + said
 	default:
 		return ""
 	}
@@ -131,7 +133,7 @@ func memberRows(s *pb.Session) []string {
 	rows := []string{"MEMBER\tROLE\tDEVICE\tUSABLE\tDOING"}
 	foresees := slices.ContainsFunc(s.Members, func(m *pb.Member) bool { return m.IfLost != "" })
 	if foresees {
-		rows[0] += "\tIF LOST"
+		rows[0] += split + "IF LOST"
 	}
 	for _, m := range s.Members {
 		name, what := m.Name, m.Doing
@@ -147,11 +149,11 @@ func memberRows(s *pb.Session) []string {
 		if m.WaitsFor != "" {
 			what += ": " + m.WaitsFor
 		}
-		row := []string{name, m.Role, orDash(m.Device), size(float64(m.UsableMemoryBytes)), orDash(what)}
+		row := strings.Join([]string{name, m.Role, orDash(m.Device), size(float64(m.UsableMemoryBytes)), orDash(what)}, "\t")
 		if foresees {
-			row = append(row, orDash(m.IfLost))
+			row += split + orDash(m.IfLost)
 		}
-		rows = append(rows, strings.Join(row, "\t"))
+		rows = append(rows, row)
 	}
 	return rows
 }
@@ -162,7 +164,7 @@ func ringRows(s *pb.Session, p *plan) []string {
 	for _, m := range s.Members {
 		usable[m.Name] = m.UsableMemoryBytes
 	}
-	rows := []string{"STAGE\tBLOCKS\tMEMORY\tPREDICTED\tMEASURED\tHOP TO\tPATH\tPREDICTED\tMEASURED"}
+	rows := []string{"STAGE\tBLOCKS\tMEMORY\tPREDICTED\tMEASURED" + split + "HOP TO\tPATH\tPREDICTED\tMEASURED"}
 	for i, stage := range s.Stages {
 		name := stage.Member
 		if stage.Head {
@@ -174,8 +176,7 @@ func ringRows(s *pb.Session, p *plan) []string {
 		}
 		rows = append(rows, strings.Join([]string{
 			name, blocks(stage.Start, stage.End), memoryOf(float64(stage.ResidentBytes), float64(usable[stage.Member])),
-			p.cost(&stage.PredictedS), milliseconds(stage.MeasuredS),
-			orDash(hop.To), pathText(hop), milliseconds(hop.PredictedS), milliseconds(hop.MeasuredS),
+			p.cost(&stage.PredictedS), milliseconds(stage.MeasuredS) + split + orDash(hop.To), pathText(hop), milliseconds(hop.PredictedS), milliseconds(hop.MeasuredS),
 		}, "\t"))
 	}
 	return rows

@@ -22,7 +22,7 @@ func TestStatus_showsTheRing(t *testing.T) {
 	session.Hops = []*pb.Hop{{From: "laptop", To: "mini", Path: "direct", PredictedS: 0.0004}, {From: "mini", To: "laptop", Path: "relay", PredictedPath: "direct"}}
 	session.Host, session.Joining, session.BetterPlan = "laptop", "locked", "another division would give 15.0 instead of 12.3 tokens/s (+22%)"
 	session.PlanJson = `{"tier": "measured", "tokens_per_s": 12.34, "tokens_per_s_one_user": 8.5, "idle": [{"member": "old", "why": "too slow", "tokens_per_s_with": 6.17}]}`
-	text := Status(session)
+	text := Status(session, 0)
 	for _, line := range [][]string{
 		{"laptop (head)", "0–11 (12)", "3.1 GB of 16 GB", "12.1 ms", "12.9 ms", "mini", "direct", "0.4 ms"},
 		{"mini", "12–35", "5 GB", "20.0 ms", "–", "laptop", "relay (expected direct)"},
@@ -45,15 +45,15 @@ func TestStatus_showsTheRing(t *testing.T) {
 func TestStatus_whenMembersRunDifferentVersions_saysWhoseIsWhich(t *testing.T) {
 	session := fake.ReadySession()
 	session.Members = []*pb.Member{{Name: "ada", Kafila: "0.3.0"}, {Name: "bob"}, {Name: "cyd", Kafila: "0.3.0"}}
-	if text := Status(session); !hasLineWith(text, []string{"Kafila", "0.3.0"}) || strings.Contains(text, "(ada") {
+	if text := Status(session, 0); !hasLineWith(text, []string{"Kafila", "0.3.0"}) || strings.Contains(text, "(ada") {
 		t.Error(text)
 	}
 	session.Members[1].Kafila = "0.2.1"
-	if text := Status(session); !hasLineWith(text, []string{"Kafila", "0.3.0 (ada, cyd), 0.2.1 (bob)"}) {
+	if text := Status(session, 0); !hasLineWith(text, []string{"Kafila", "0.3.0 (ada, cyd), 0.2.1 (bob)"}) {
 		t.Error(text)
 	}
 	session.Members = nil
-	if text := Status(session); strings.Contains(text, "Kafila") {
+	if text := Status(session, 0); strings.Contains(text, "Kafila") {
 		t.Error(text)
 	}
 }
@@ -65,7 +65,7 @@ func TestStatus_whenItIsKnownWhatALossWouldMean_saysSoOfEachMember(t *testing.T)
 		{Name: "mini", Role: "member", Present: true, Doing: "ready", IfLost: "can't go on: 3.1 GB too little"},
 		{Name: "new", Role: "member", Present: true, Doing: "measuring"},
 	}
-	text := Status(session)
+	text := Status(session, 0)
 	for _, line := range [][]string{
 		{"DOING", "IF LOST"}, {"laptop", "goes on after about 12 s"}, {"mini", "can't go on: 3.1 GB too little"}, {"new", "–"},
 	} {
@@ -74,7 +74,7 @@ func TestStatus_whenItIsKnownWhatALossWouldMean_saysSoOfEachMember(t *testing.T)
 		}
 	}
 	session.Members[0].IfLost, session.Members[1].IfLost = "", ""
-	if strings.Contains(Status(session), "IF LOST") {
+	if strings.Contains(Status(session, 0), "IF LOST") {
 		t.Error("what is not known is told")
 	}
 }
@@ -83,7 +83,7 @@ func TestStatus_whileForming_leavesOutWhatIsNotKnown(t *testing.T) {
 	text := Status(&pb.Session{
 		Id: "s1", State: "forming", Doing: "waiting for 2 more members", Host: "laptop", Self: "mini",
 		Vehicle: &pb.StubModel{Name: "kafila/session/model:7"},
-	})
+	}, 0)
 	if !hasLineWith(text, []string{"forming: waiting for 2 more members"}) || !hasLineWith(text, []string{"Host", "laptop"}) {
 		t.Error(text)
 	}
@@ -98,7 +98,7 @@ func TestStatus_whenThePlanCantBeRead_tellsWhatTheSessionDoes(t *testing.T) {
 	session := fake.ReadySession()
 	session.ExpectedTokensPerS, session.PlanJson = 12.34, "nonsense"
 	session.Stages = []*pb.Stage{{Member: "laptop", End: 36, Head: true, PredictedS: 0.0121}}
-	text := Status(session)
+	text := Status(session, 0)
 	if !hasLineWith(text, []string{"laptop (head)", "0–35", "12.1 ms"}) || !hasLineWith(text, []string{"Expected: 12.3 tokens/s"}) {
 		t.Error(text)
 	}

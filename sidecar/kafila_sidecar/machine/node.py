@@ -5,7 +5,7 @@ import logging
 import os
 import shutil
 from collections.abc import AsyncGenerator, AsyncIterator, Collection
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.config import Config
-from kafila_sidecar.errors import KafilaError, NotFound, Refused, Unavailable
+from kafila_sidecar.errors import InvalidInput, KafilaError, NotFound, Refused, Unavailable
 from kafila_sidecar.foreign import line
 from kafila_sidecar.lack import own_folder
 from kafila_sidecar.machine.doctoring import examine
@@ -174,7 +174,7 @@ class LocalNode:
         own_folder(self._config.data)
         checkpoint = await self._models.open(request.model, bits=request.quantize_bits)
         await try_text(checkpoint.small_files, model=request.model)
-        rendezvous = request.rendezvous or self._config.rendezvous
+        rendezvous = request.rendezvous or self._config.meeting_place()
         async with AsyncExitStack() as stack:
             if rendezvous:
                 address, note = parse_address(rendezvous), ""
@@ -197,7 +197,7 @@ class LocalNode:
         code = parse_code(request.code)
         own_folder(self._config.data)
         spoken = str(code)  # as it is written, however it was typed
-        rendezvous = request.rendezvous or self._config.rendezvous
+        rendezvous = request.rendezvous or self._config.meeting_place()
         if rendezvous:
             code = code.at(parse_address(rendezvous))
         joined = self._sessions.opened_by(code)
@@ -405,7 +405,7 @@ class LocalNode:
 
     async def doctor(self, request: pb.DoctorRequest) -> pb.DoctorReply:
         """What this machine's network does, see `doctoring.examine`."""
-        return await examine(rendezvous=request.rendezvous or self._config.rendezvous, stun=self._config.stun)
+        return await examine(rendezvous=request.rendezvous or self._config.meeting_place(), stun=self._config.stun)
 
     def generate(self, request: pb.GenerateRequest) -> AsyncGenerator[pb.GenerateReply, None]:
         """One completion, see `Stage.generate`. A model stands for one session, so only its whole id names it here.
@@ -424,8 +424,8 @@ class LocalNode:
 
     async def _elsewhere(self) -> AsyncGenerator[OfferedRendezvous, None]:
         """Where this machine would open another room for a session whose rendezvous is gone."""
-        if self._config.rendezvous:
-            yield OfferedRendezvous(parse_address(self._config.rendezvous), at_host=False)
+        if place := self._config.meeting_place():
+            yield OfferedRendezvous(parse_address(place), at_host=False)
         async with self._embedded.lent() as (address, note):
             yield OfferedRendezvous(address, at_host=True, note=note)
 
@@ -490,8 +490,10 @@ class LocalNode:
 
     def _spoken(self, code: Code) -> str:
         """The code as it is passed on: without the address where everybody is configured with it."""
-        configured = bool(self._config.rendezvous) and parse_address(self._config.rendezvous) == code.address
-        return code.short if configured else str(code)
+        with suppress(InvalidInput):  # what was kept by hand is told of when it is used
+            if (place := self._config.meeting_place()) and parse_address(place) == code.address:
+                return code.short
+        return str(code)
 
 
 def _said(request: pb.CreateSessionRequest | pb.OpenSessionRequest) -> int | None:

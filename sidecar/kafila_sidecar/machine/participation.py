@@ -188,7 +188,7 @@ class Participation:
         session.better_plan, session.replanning = self.driver.better_plan, self.channel.replanning
         if self.driver.leaving.has_begun:
             session.doing = "leaving: answers run, and the others take over this machine's part first"
-        session.active_sequences = self.stage.active_sequences
+        session.active_sequences = max(self.stage.active_sequences, self.stage.answers_here)
         session.reserved_memory_bytes = self.stage.weight_bytes
         self._outlook.show(session)
         return session

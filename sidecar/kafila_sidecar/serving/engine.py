@@ -27,7 +27,7 @@ from kafila_sidecar.serving.headwork import GuessStep, HeadWork, LastState, Spen
 from kafila_sidecar.serving.intake.question import Question, Replies
 from kafila_sidecar.serving.intake.requests import Generation, RequestTable
 from kafila_sidecar.serving.keeping.kept import Beginning
-from kafila_sidecar.serving.places import Places
+from kafila_sidecar.serving.places import SequencePlaces
 from kafila_sidecar.serving.pulse import Pulse
 from kafila_sidecar.serving.ring import Interrupted, Returned, Ring
 from kafila_sidecar.serving.scheduler import MOST_WAITING, ChunkPace, Scheduler
@@ -84,7 +84,7 @@ class Engine:
         self._circuit_s = StepTimes()  # of a sequence that runs alone
         self._busiest_s = StepTimes()  # of the stage that takes longest, which counts when others run too
         most = proposal.problem.concurrency
-        self._places = Places(work=self._work, ring=ring, most=most, forgets=shard.all_rewind)
+        self._places = SequencePlaces(work=self._work, ring=ring, most=most, forgets=shard.all_rewind)
         self._scheduler = Scheduler(most_running=most, most_waiting=limits.most_waiting)
         self._turns: dict[int, asyncio.Future[None]] = {}  # of those who wait
         self._runs: dict[int, asyncio.Task[str]] = {}

@@ -11,7 +11,7 @@ from kafila_sidecar.serving.keeping.kept import Beginning, Kept, KeptSequences
 from kafila_sidecar.serving.ring import Ring
 
 
-class Places:
+class SequencePlaces:
     """Never more than `most` at once; a kept one makes room first, wherever a stage might see both."""
 
     def __init__(self, *, work: HeadWork, ring: Ring, most: int, forgets: bool) -> None:

@@ -50,7 +50,10 @@ async def approach(*, code: Code, name: str, local: Local) -> "Approach":
     Refused when the session takes nobody now or runs other versions, Unavailable when rendezvous or host don't answer.
     """
     if code.address is None:
-        raise InvalidInput("the code names no rendezvous, and none is configured: set KAFILA_RENDEZVOUS=host:port")
+        raise InvalidInput(
+            "the code names no rendezvous, and none is configured: ask for the whole code, or say where with "
+            "`ollama session rendezvous set ADDRESS`"
+        )
     mailbox = await enter_room(code.address, code.room)
     try:
         host = HostMailbox(mailbox, local.deadlines.answer_s)

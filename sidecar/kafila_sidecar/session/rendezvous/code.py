@@ -7,6 +7,7 @@ rendezvous never learns.
 import difflib
 import re
 import secrets
+import unicodedata
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -20,6 +21,10 @@ LARGEST_ROOM = 999_999_999
 
 _EXAMPLE = "7-ocean-velvet-lamp"
 _SEPARATORS = re.compile(r"[\s_.,-]+")
+_QUOTES = "`´'\"‘’‚‛“”„‟‹›«»"
+_COMMAND = re.compile(r"\b(?:ollama|kafila)\s+(?:run\b.*--session|session\s+join\b)[\s=]*(?P<code>.*)", re.IGNORECASE)
+_NEAR = 3  # words that are offered for one that isn't known
+_LONGEST = 1000  # characters of what is pasted; the rest is of no code
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +58,9 @@ class Code:
 
 
 def parse_code(text: str) -> Code:
-    """Reads a code, forgiving case, spaces and underscores; raises InvalidInput that names what is wrong."""
-    spoken, at, place = text.strip().partition("@")
+    """Reads a code, forgiving case, spaces, underscores, and what messengers and word processors make of it: other
+    dashes, quotes, characters without width, the whole command. Raises InvalidInput that names what is wrong."""
+    spoken, at, place = _typed(text).partition("@")
     parts = [part for part in _SEPARATORS.split(spoken.lower()) if part]
     if not parts:
         raise InvalidInput(f"the code is empty: it looks like {_EXAMPLE}")
@@ -66,8 +72,33 @@ def parse_code(text: str) -> Code:
 
 
 def draw_words() -> tuple[str, ...]:
-    """Three words by the system's random source."""
-    return tuple(secrets.choice(_word_list()) for _ in range(WORDS))
+    """Three different words by the system's random source."""
+    return tuple(secrets.SystemRandom().sample(_word_list(), WORDS))
+
+
+def _typed(text: str) -> str:
+    """The code in a pasted text, as a keyboard would have written it."""
+    plain = "".join(_plain(letter) for letter in text[:_LONGEST]).strip()
+    if (command := _COMMAND.search(plain)) is not None:
+        plain = command["code"]
+    spoken, at, place = plain.partition("@")
+    return spoken + at + (place.split() or [""])[0] if at else _before_flags(spoken)
+
+
+def _before_flags(spoken: str) -> str:
+    """Without what follows the code in a command, such as `--yes`."""
+    return re.split(r"\s--(?=\w)", spoken)[0]
+
+
+def _plain(letter: str) -> str:
+    if letter in _QUOTES:
+        return ""
+    match unicodedata.category(letter):
+        case "Pd":
+            return "-"
+        case "Cf":  # zero width, soft hyphen, marks of direction
+            return ""
+    return letter
 
 
 def _room(text: str) -> int:
@@ -83,32 +114,36 @@ def _words(words: list[str]) -> tuple[str, ...]:
     if len(words) != WORDS:
         count = f"{len(words)} word{'s' if len(words) != 1 else ''}"
         raise InvalidInput(f"the code has {count} after its number, not {WORDS}: it looks like {_EXAMPLE}")
-    for word in words:
-        _check_word(word)
+    if complaints := [_complaint(word) for word in words if word not in _word_list()]:
+        raise InvalidInput("; ".join(complaints))
     return tuple(words)
 
 
-def _check_word(word: str) -> None:
-    known = _word_list()
-    if word in known:
-        return
-    near = difflib.get_close_matches(word[:20], _alike(word), n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]!r}?" if near else "ask for the code again"
-    raise InvalidInput(f"{word[:40]!r} is not a word of any code: {hint}")
+def _complaint(word: str) -> str:
+    near = difflib.get_close_matches(word[:20], _alike(word), n=_NEAR, cutoff=0.6)
+    hint = f"did you mean {_or(near)}?" if near else "ask for the code again"
+    return f"{word[:40]!r} is not a word of any code: {hint}"
+
+
+def _or(words: list[str]) -> str:
+    *first, last = map(repr, words)
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def _alike(word: str) -> list[str]:
-    """Words that start or go on as this one does; comparing it with all would take long."""
-    return _by_letters().get(word[:1], []) + _by_letters().get(word[1:3], [])
+    """Words that start, go on or end as this one does, or as it would with a letter before it; comparing it with all
+    would take long."""
+    letters = (word[:1], word[1:3], word[:2], word[-2:])
+    return list(dict.fromkeys(known for some in letters for known in _by_letters().get(some, [])))
 
 
 @cache
 def _by_letters() -> dict[str, list[str]]:
-    """By the first letter, and by the next two."""
+    """By the first letter, by the next two, and by the last two."""
     alike: dict[str, list[str]] = {}
     for word in _word_list():
-        alike.setdefault(word[:1], []).append(word)
-        alike.setdefault(word[1:3], []).append(word)
+        for some in {word[:1], word[1:3], word[-2:]}:
+            alike.setdefault(some, []).append(word)
     return alike
 
 

@@ -1,6 +1,10 @@
 """Codes and addresses as people type them."""
 
+from contextlib import suppress
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress, parse_address
@@ -17,6 +21,15 @@ PIN = "abcdefghij234567klmn"
         "7-ocean_velvet.lamp",
         "7 - ocean - velvet - lamp",
         "7, ocean, velvet, lamp",
+        "7–ocean—velvet‐lamp",
+        "“7-ocean-velvet-lamp”",
+        "`7-ocean-velvet-lamp`",
+        "\u2066'7-ocean-\u200bvelvet-lamp'\ufeff",
+        "7-ocean-vel\u00advet-lamp",
+        "ollama run --session 7-ocean-velvet-lamp",
+        "$ kafila run --yes --session=7-ocean-velvet-lamp --memory 12GB",
+        "ollama session join 7 ocean velvet lamp --yes",
+        "On the other machines: ollama run --session 7-ocean-velvet-lamp",
     ],
 )
 def test_parse_code_when_case_and_spaces_differ_then_same_code(text: str) -> None:
@@ -44,6 +57,18 @@ def test_code_when_it_carries_an_address_then_text_and_back(text: str, address: 
     assert code.short == "7-ocean-velvet-lamp"
 
 
+def test_parse_code_when_a_whole_command_is_pasted_then_its_address_is_kept() -> None:
+    pasted = f"ollama run --session “7–ocean–velvet–lamp@192.0.2.7:7770#{PIN}” --yes 'What is that?'"
+    assert parse_code(pasted) == Code(7, ("ocean", "velvet", "lamp"), RendezvousAddress("192.0.2.7", 7770, PIN))
+
+
+@given(st.text(max_size=60))
+def test_parse_code_when_anything_is_pasted_then_a_code_or_invalid_input(text: str) -> None:
+    with suppress(InvalidInput):
+        code = parse_code(text)
+        assert parse_code(str(code)) == code
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -57,6 +82,9 @@ def test_code_when_it_carries_an_address_then_text_and_back(text: str, address: 
         ("7-ocean-velvet", "2 words"),
         ("7-ocean-velvet-lamp-lamp", "4 words"),
         ("7-ocean-velvt-lamp", "did you mean 'velvet'"),
+        ("7-ocean-elvet-lamp", "did you mean 'velvet'"),
+        ("7-ocean-cheery-lamp", "did you mean 'cherry', 'celery' or 'theory'"),
+        ("7-ocaen-velvt-lamp", "'ocaen' is not .*'ocean'.*; 'velvt' is not .*'velvet'"),
         ("7-ocean-velvet-xqzw", "ask for the code again"),
         ("7-ocean-velvet-lamp@", "host:port"),
         ("7-ocean-velvet-lamp@192.0.2.7", "host:port"),
@@ -88,4 +116,5 @@ def test_draw_words_when_drawn_often_then_known_and_different() -> None:
     drawn = {draw_words() for _ in range(50)}
     assert len(drawn) == 50
     for words in drawn:
+        assert len(set(words)) == len(words)
         assert parse_code("-".join(("1", *words))).words == words

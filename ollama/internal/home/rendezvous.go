@@ -1,0 +1,69 @@
+package home
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"kafila/ollama/internal/env"
+)
+
+// Where sessions meet can be kept in Kafila's folder, so that no variable has to be set; the sidecar reads it at each use,
+// after that variable (config.py).
+const rendezvousFile = "rendezvous.address"
+
+var rendezvousAddress = regexp.MustCompile(`^(?:(?i:grpc\+insecure://)(?:\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}|(?:\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}(?:#[A-Za-z2-7]{16,52})?)$`)
+
+// Rendezvous is the address that is kept, or "".
+func Rendezvous() (string, error) {
+	path, err := rendezvousPath()
+	if err != nil {
+		return "", err
+	}
+	kept, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return strings.TrimSpace(string(kept)), err
+}
+
+// KeepRendezvous keeps an address, which may be the line that a rendezvous prints, and returns it as it is kept.
+func KeepRendezvous(said string) (string, error) {
+	address := strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(said), env.Rendezvous+"="))
+	if !rendezvousAddress.MatchString(address) {
+		return "", fmt.Errorf("%q is no rendezvous address: write host:port#fingerprint, as kafila-rendezvous prints it", said)
+	}
+	path, err := rendezvousPath()
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return "", err
+	}
+	fresh := path + ".new"
+	if err := os.WriteFile(fresh, []byte(address+"\n"), 0o600); err != nil {
+		return "", err
+	}
+	return address, os.Rename(fresh, path)
+}
+
+// ForgetRendezvous keeps none from now on.
+func ForgetRendezvous() error {
+	path, err := rendezvousPath()
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func rendezvousPath() (string, error) {
+	folder, err := Folder()
+	return filepath.Join(folder, rendezvousFile), err
+}
