@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
+from kafila_sidecar.lack import as_typed
 from kafila_sidecar.session.coordination.states import State
 from tests.sim.clock import Life
 from tests.sim.machines import SimMachine
@@ -25,9 +26,18 @@ def no_bug(world: World) -> Iterator[str]:
         fault = machine.participation.driver.follower.fault if machine.participation else None
         if fault is not None and ("a bug at" in fault.sentence or fault.code == "INTERNAL"):
             yield f"{machine.name}: {fault.sentence}"
+        yield from _bugs_of_tasks(machine)
     for answer in world.answers:
         if "a bug at" in answer.error or answer.error.startswith("INTERNAL"):
             yield f"an answer at {answer.machine}: {answer.error}"
+
+
+def _bugs_of_tasks(machine: SimMachine) -> Iterator[str]:
+    """Of all that it began: nobody need have asked how that ended."""
+    for task in machine.process.tasks if machine.process is not None else ():
+        error = task.exception() if task.done() and not task.cancelled() else None
+        if error is not None and as_typed(error) is None:
+            yield f"{machine.name}'s task {task.get_name()} ended by {error!r}"
 
 
 def answers_are_right(world: World) -> Iterator[str]:

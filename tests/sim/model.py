@@ -22,6 +22,7 @@ from kafila_sidecar.runtime.shard.limits import StepLimits
 from kafila_sidecar.runtime.shard.picking import Pick, Picked
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
+from kafila_sidecar.runtime.text.decoding import Decoding
 from kafila_sidecar.runtime.text.sample import Sampler
 from kafila_sidecar.runtime.text.vocabulary import Vocabulary
 from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
@@ -89,10 +90,8 @@ class HashShard:
 
     entry = last = TokenLayout(WIDTH, WIDTH)
     takes_rows = True
-    can_rewind = False
+    can_rewind = all_rewind = False
     step_limits = StepLimits()
-
-    def learn_steps(self, before: object) -> None: ...
 
     def __init__(self, start: int, end: int, worked: Callable[[int], None] = lambda _: None) -> None:
         """`worked` hears how many tokens went through a block."""
@@ -135,6 +134,15 @@ class HashShard:
             picked.append(Picked(token, state))
         return picked
 
+    def learn_steps(self, before: object) -> None:
+        """A step has one token."""
+
+    def build_step(self, sequence: int, like: HiddenState) -> None:
+        """There is nothing to build ahead."""
+
+    def build_pick(self, row: Pick) -> None:
+        """Nor here."""
+
     def position(self, sequence: int) -> int:
         return self._at[sequence][0] if sequence in self._at else 0
 
@@ -166,26 +174,18 @@ def load_shard(*, start: int, end: int, worked: Callable[[int], None], before: A
     return cast(Shard, HashShard(start, end, worked))
 
 
-class NumberText:
-    """A token is its number and a space."""
-
-    def add(self, token: int) -> str:
-        return "" if token == END else f"{token} "
-
-    def finish(self) -> str:
-        return ""
+def _text_of(token: int) -> str:
+    return "" if token == END else f"{token} "
 
 
-class NumberVocabulary:
-    """As `Vocabulary`."""
-
-    generation_config: dict[str, Any] = {}  # noqa: RUF012
-    size = VOCABULARY
-    gaps = ()
-    eos_ids = frozenset((END,))
-
-    def stream(self, *, after_raw_prompt: bool = False) -> NumberText:
-        return NumberText()
+NUMBERS = Vocabulary(
+    size=VOCABULARY,
+    gaps=(),
+    eos_ids=frozenset((END,)),
+    generation_config={},
+    decoding=Decoding(_text_of, ()),
+)
+"""A token is its number and a space."""
 
 
 class NumberPrompts:
@@ -195,7 +195,7 @@ class NumberPrompts:
 
     async def vocabulary(self) -> Vocabulary:
         await asyncio.sleep(0.0005)
-        return cast(Vocabulary, NumberVocabulary())
+        return NUMBERS
 
     async def ids(self, prompt: str, **_: Any) -> list[int]:
         await asyncio.sleep(0.0005)
@@ -291,10 +291,17 @@ class SimModelHost:
 class SimWeights:
     """As `SessionWeights`, for a stage and a driver: parts of the model come from its host, or are on the disk."""
 
-    checkpoint = SimpleNamespace(
-        anatomy=SimpleNamespace(notices=()), config={}, parameters=1, quantization="F32", generation_config={}
-    )
     small_files = Path("model")
+    checkpoint = SimpleNamespace(
+        anatomy=SimpleNamespace(notices=()),
+        config={},
+        parameters=1,
+        quantization="F32",
+        generation_config={},
+        small_files=small_files,
+        weight_bytes=BLOCKS * BLOCK_BYTES,
+        gap=None,
+    )
 
     def __init__(self, disk: Disk, host: SimModelHost, bytes_per_s: float) -> None:
         self._disk = disk

@@ -16,7 +16,7 @@ from typing import Any
 from tests.sim import laws
 from tests.sim.clock import SimLoop
 from tests.sim.schedule import Schedule, draw
-from tests.sim.stand_ins import standing_in
+from tests.sim.stand_ins import entering, standing_in
 from tests.sim.world import World
 
 MOST_WAITS = 20  # of one that is being closed
@@ -81,7 +81,8 @@ def _end(life: Any) -> None:
 async def _played(schedule: Schedule, loop: SimLoop, say: Callable[[str], None] | None) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
         world = World(schedule, loop, Path(folder), say=say)
-        return await _judged(world)
+        with entering(world.rendezvous):
+            return await _judged(world)
 
 
 async def _judged(world: World) -> Outcome:

@@ -1,4 +1,5 @@
-"""What the product finds in the place of a clock that goes by itself, and of checking the same signature again."""
+"""What the product finds in the place of a clock that goes by itself, of the way to a rendezvous, and of checking the
+same signature again."""
 
 import sys
 import time
@@ -9,7 +10,11 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from kafila_sidecar.session.membership import identity
-from tests.sim.clock import SimLoop
+from kafila_sidecar.session.rendezvous.address import RendezvousAddress
+from kafila_sidecar.session.rendezvous.mailbox import MailboxPlace, enter_again, enter_room
+from tests.sim import rendezvous
+from tests.sim.clock import PROCESS, SimLoop, SimProcess
+from tests.sim.rendezvous import SimMailbox, SimServer
 
 _verify = identity.verify
 
@@ -35,6 +40,26 @@ def standing_in(loop: SimLoop) -> Iterator[None]:
     remembered = Remembered()
     with _in_place_of("monotonic", time.monotonic, loop.monotonic), _in_place_of("verify", _verify, remembered.verify):
         yield
+
+
+@contextmanager
+def entering(server: SimServer) -> Iterator[None]:
+    """Meanwhile rooms are entered at this server, by whichever machine does."""
+
+    async def again(address: RendezvousAddress, place: MailboxPlace) -> SimMailbox:
+        return await rendezvous.enter_again(server, _me(), place)
+
+    async def by_number(address: RendezvousAddress, number: int) -> SimMailbox:
+        return await rendezvous.enter(server, _me(), number)
+
+    with _in_place_of("enter_again", enter_again, again), _in_place_of("enter_room", enter_room, by_number):
+        yield
+
+
+def _me() -> SimProcess:
+    process = PROCESS.get()
+    assert process is not None
+    return process
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
+from functools import partial
 
 from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
@@ -114,6 +115,7 @@ class Seat:
         elif self._is_stopping:
             self.stop()
         settling = asyncio.create_task(self._settle(present), name=f"keep session {self.id}")
+        settling.add_done_callback(partial(self._not_settled, present))
         try:
             await present.run()
         finally:
@@ -134,6 +136,14 @@ class Seat:
             while True:
                 self._note(present)
                 await watch.next()
+
+    def _not_settled(self, present: Participation, settling: asyncio.Task[None]) -> None:
+        """Nobody would say any more that requests need not wait: a bug there ends this session, in words."""
+        error = None if settling.cancelled() else settling.exception()
+        if error is not None:
+            log.error("settling_failed id=%s", self.id, exc_info=error)
+            sentence = "a bug ended this machine's part in this session, the log says more"
+            present.driver.abort(Fault(self.keeper.kept.name, KafilaError.code, sentence), Ending.OVER)
 
     def _note(self, present: Participation) -> None:
         self.keeper.seen()

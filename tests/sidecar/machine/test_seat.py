@@ -241,6 +241,17 @@ async def test_seat_when_coming_back_has_a_bug_then_only_this_session_ends(tmp_p
     assert "bug" in chair.seat.snapshot().failure
 
 
+async def test_seat_when_what_keeps_it_has_a_bug_then_the_session_ends_in_words(tmp_path: Path) -> None:
+    chair = Chair(tmp_path, present=True)
+    chair.parts[0].weights = SimpleNamespace()
+    asked = asyncio.create_task(first(chair.seat))
+    await asyncio.wait_for(chair.running, 5)
+    fault = chair.parts[0].fault
+    assert fault is not None
+    assert (fault.code, "bug" in fault.sentence) == (KafilaError.code, True)
+    asked.cancel()
+
+
 async def test_watch_when_a_session_sleeps_and_is_back_then_it_goes_on_until_it_is_over(tmp_path: Path) -> None:
     chair = Chair(tmp_path, present=True)
     states: list[str] = []

@@ -2,7 +2,8 @@
 too. Where none of them is in a live session, the host goes on once half of the others are here; a host that stays away
 is succeeded by votes, as in a live session. No I/O, no clock.
 
-Half of the others with the host leave too few for a successor, and a successor's majority too few for the host.
+Half of the others with the host leave too few for a successor, and a successor's majority too few for the host. One
+alone can't succeed its host, which need not wait for it as soon as anybody who was lost before is here.
 """
 
 import contextlib
@@ -78,6 +79,7 @@ class Homecoming:
         self._met: set[int] = set()  # who was knocked at since all were
         self._knockers: dict[int, Knocker] = {}
         self._proved: dict[str, ProvedMember] = {}  # by name
+        self._lost_here: set[int] = set()  # mailboxes of who was lost before and comes back too
         self._left: dict[str, None] = {}  # by name, who said goodbye
         self._heard: dict[int, str] = {}  # mailbox -> who comes back there too
         self._was_challenged = False
@@ -155,6 +157,7 @@ class Homecoming:
         self.doorstep.departed(mailbox)
         self._knockers.pop(mailbox, None)
         self._heard.pop(mailbox, None)
+        self._lost_here.discard(mailbox)
         self._proved = {name: proved for name, proved in self._proved.items() if proved.mailbox != mailbox}
 
     def _knock(self, mailboxes: Sequence[int]) -> list[Output]:
@@ -192,12 +195,18 @@ class Homecoming:
                 return [answer]
         member = self._log.member(answer.member.name)
         if member is None or member.fingerprint != answer.member.fingerprint:
-            return []  # it was lost before: the host will know it
+            return self._meet_lost(answer, now)
         self._learn(answer)
         if answer.body.leaves:
             return self._let_go(answer, now)
         self._proved[member.name] = answer
         return self._lead(now) or [self.doorstep.wait(answer)]
+
+    def _meet_lost(self, proved: ProvedMember, now: float) -> list[Output]:
+        """It is no member before the host takes it back; that this one leads is what it waits for."""
+        if self._log.may_return(proved.member) and not proved.body.leaves:
+            self._lost_here.add(proved.mailbox)
+        return self._lead(now)
 
     def _let_go(self, proved: ProvedMember, now: float) -> list[Output]:
         """It is not waited for any more; the host alone can say that it heard so."""
@@ -220,7 +229,8 @@ class Homecoming:
             return []
         if self._log.host == self._name:
             left = tuple(name for name in self._left if self._log.member(name) is not None)
-            enough = 2 * (len(back) + len(left)) >= len(self._log.members) - 1
+            others = len(self._log.members) - 1
+            enough = 2 * (len(back) + len(left)) >= others or (others == 1 and self._lost_here)
             return [Lead(self._log, None, back, left)] if enough else []
         proof = self._proof(now)
         return [Lead(self._log, proof, back)] if proof else []

@@ -146,9 +146,12 @@ class Knocker:
         )
         said = self._open(ring_pb2.ChallengeBody(), challenge.sealed)
         self._answerer = self._named(said)
-        is_member = self._answerer is not None  # only members learn what is known here, and get votes
-        knows_less = is_member and said.log_length < len(log) and log.head_at(said.log_length) == said.log_head
-        is_level = knows_less or (is_member and (said.log_length, said.log_head) == (len(log), log.head))
+        is_member = self._answerer is not None  # only members get votes
+        is_one_of_us = is_member or self._is_lost(said)  # and only they learn what is known here
+        knows_less = is_one_of_us and said.log_length < len(log) and log.head_at(said.log_length) == said.log_head
+        is_level = (is_member and knows_less) or (
+            is_member and (said.log_length, said.log_head) == (len(log), log.head)
+        )
         versions = self._versions
         body = ring_pb2.ProofBody(
             signature=identity.sign(PROOF, self._keys.transcript),
@@ -170,6 +173,15 @@ class Knocker:
         if member is not None:
             verify(public_key_of(member.certificate), CHALLENGE, self._transcript, said.signature)
         return member
+
+    def _is_lost(self, said: ring_pb2.ChallengeBody) -> bool:
+        """Whether who answers was lost, as far as is known here, and may not know it. Raises Denied for another one's
+        name."""
+        former = self._log.former(said.name)
+        if former is None or not self._log.may_return(former.member):
+            return False
+        verify(public_key_of(former.member.certificate), CHALLENGE, self._transcript, said.signature)
+        return True
 
     def _refused(self, body: ring_pb2.RefusedBody) -> TurnedAway:
         """Whoever knows this member's keys can say that it is out; it believes the log, or the host by the log."""

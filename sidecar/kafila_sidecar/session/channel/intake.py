@@ -1,6 +1,7 @@
 """Entries of the log as they come in: taken with their keys, kept while they are early, or refused, and whom that
 convicts. No I/O, no clock."""
 
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -48,6 +49,15 @@ class LogIntake:
                 return events + self._blame(error, signed, sender)
             if following := self._early.pop(len(self._log), None):
                 waiting.appendleft(following)
+        return events
+
+    def learn(self, entries: Iterable[ring_pb2.SignedEntry]) -> list[Event]:
+        """Takes what somebody at the door knows beyond this log, as far as it goes on from it; nobody is blamed for the
+        rest."""
+        events: list[Event] = []
+        with contextlib.suppress(KafilaError):
+            for signed in entries:
+                events += self._take(signed)
         return events
 
     def _keep(self, index: int, signed: ring_pb2.SignedEntry) -> None:

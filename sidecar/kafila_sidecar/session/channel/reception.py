@@ -142,8 +142,12 @@ class Reception:
         return Acts()
 
     def take_back(self, proved: ProvedMember, now: float) -> Acts:
-        """A member that proved itself is one again, or hears why not. A session is locked to newcomers only."""
+        """A member that proved itself is one again, or hears why not. A session is locked to newcomers only. A host
+        that hears from it that the others went on without this one is none any more, and takes nobody back."""
         member, log = proved.member, self._replica.log
+        learnt = self._replica.learn(proved.body.entries)
+        if not self._replica.is_host:
+            return Acts(events=learnt)
         try:
             self._check_may_return(proved)
             if proved.body.leaves:

@@ -147,6 +147,10 @@ class Replica:
             raise HostForked(sentence, events)
         return events
 
+    def learn(self, entries: Iterable[ring_pb2.SignedEntry]) -> list[Event]:
+        """What follows from what a member that comes back knows of the log beyond this one's."""
+        return self._intake.learn(entries)
+
     def take_letters(self) -> list[tuple[Member, bytes]]:
         """Sealed messages for one member each, whose log turned out to be shorter than the host's."""
         letters, self._letters = self._letters, []

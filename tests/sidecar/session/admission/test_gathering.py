@@ -2,6 +2,7 @@
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -14,13 +15,18 @@ from kafila_sidecar.session.admission.gathering import GatheringPace, Homecoming
 from kafila_sidecar.session.admission.host import AdmissionAnswer
 from kafila_sidecar.session.admission.knocker import Knocker, TurnedAway, Welcomed
 from kafila_sidecar.session.admission.versions import Versions
+from kafila_sidecar.session.channel.events import HostChanged, MemberRemoved
+from kafila_sidecar.session.channel.presence import Presence
+from kafila_sidecar.session.channel.reception import Reception
 from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.channel.upkeep import Upkeep
 from kafila_sidecar.session.membership.entries import take_over
 from kafila_sidecar.session.membership.history import check_goes_on
 from kafila_sidecar.session.membership.identity import Identity
 from kafila_sidecar.session.membership.log import Log, replay
-from tests.sidecar.session.trust_world import SESSION, entropy, new_host, newcomer
+from kafila_sidecar.session.rendezvous.address import RendezvousAddress
+from kafila_sidecar.session.rendezvous.code import Code
+from tests.sidecar.session.trust_world import SESSION, MemoryStore, entropy, new_host, newcomer
 
 VERSIONS = Versions("1", 1, "1")
 PACE = GatheringPace()
@@ -234,6 +240,63 @@ def test_member_when_it_proves_itself_then_welcomed_with_log_and_key() -> None:
     assert (welcomed.key, len(welcomed.log)) == (host.keys.key, len(host.log))
     own = welcomed.log.now.members["ada"]
     assert (own.mailbox, own.index, own.first_index) == (9, len(host.log) - 1, ada.me.index)
+
+
+def succeeded() -> tuple[Replica, Replica, Replica]:
+    """A host that does not know that it was voted out, its successor ada, and bob, who voted for ada."""
+    host = new_host()
+    ada, bob = newcomer(host, "ada"), newcomer(host, "bob")
+    ada.log.append(host.log.entries[-1])
+    *_, vote = Upkeep(bob).vote("ada").letters
+    upkeep = Upkeep(ada)
+    upkeep.vote("ada")
+    upkeep.settle(ada.receive(vote.sealed) or [])
+    return host, ada, bob
+
+
+def test_host_when_its_successor_comes_back_to_it_then_it_hears_that_it_is_none_and_takes_nobody_back() -> None:
+    host, ada, _ = succeeded()
+    assert (ada.log.host, host.log.host) == ("ada", "host")
+    answers: list[AdmissionAnswer] = []
+    reception = Reception(
+        replica=host,
+        upkeep=Upkeep(host),
+        place=Code(7, (), RendezvousAddress("127.0.0.1", 7770)),
+        guesses=MemoryStore(),
+        versions=VERSIONS,
+        answer=answers.append,
+        where=cast(Any, None),
+        presence=Presence(1.0),
+    )
+    acts = reception.take_back(proved(door(host), knocker(ada)), 0.0)
+    assert acts.events == [MemberRemoved("host", "lost"), HostChanged("ada")]
+    assert (host.log.host, answers, acts.letters) == ("ada", [], [])
+
+
+@pytest.mark.parametrize("is_lost_one_here", [False, True])
+def test_host_of_two_when_who_was_lost_before_is_here_then_it_does_not_wait_for_the_other_one(
+    is_lost_one_here: bool,
+) -> None:
+    """Its only member can't go on without it, wherever that is."""
+    before, ada, _ = succeeded()
+    people = [Returner(gathering(one, replay(SESSION, ada.log.entries)), one, is_here=False) for one in (ada, before)]
+    made = ReturnersRoom(people)
+    made.come(1, *([2] if is_lost_one_here else []))
+    made.wait(40.0)
+    assert made.leaders == ([1] if is_lost_one_here else [])
+    assert people[1].ended == ("taken back" if is_lost_one_here else None)
+
+
+def test_member_when_a_stranger_answers_by_the_name_of_who_was_lost_then_it_learns_nothing() -> None:
+    host, ada, bob = succeeded()
+    liar = Doorstep(
+        log=lambda: host.log, name="host", identity=bob.identity, versions=VERSIONS, entropy=entropy("door")
+    )
+    one = knocker(ada)
+    challenge = liar.receive(9, one.knock(), 0.0)
+    assert isinstance(challenge, AdmissionAnswer)
+    with pytest.raises(Denied):
+        one.receive(challenge.admission)
 
 
 def test_steps_when_said_again_then_nothing_comes_of_them() -> None:
