@@ -118,8 +118,9 @@ class RequestTrace:
         return prompt_s, output_s + self.prompt_s + self.output_s
 
     def record(self, *, reason: str, link_rtt_s: Mapping[frozenset[str], float]) -> dict[str, Any]:
-        """The JSON record; `reason`: "stop", "length", "cancelled" or the error's code."""
-        steps = [circuit for circuit in self._decode if not circuit.guesses] or self._decode or self._prefill
+        """The JSON record; `reason`: "stop", "length", "cancelled" or the error's code. What circuits, stages and hops
+        took is 0 where no token came after the first one: that one's circuit waits for the prompt."""
+        steps = [circuit for circuit in self._decode if not circuit.guesses] or self._decode
         circuit_s = _median(step.circuit_s for step in steps)
         network_s = _median(step.network_s for step in steps)
         stages = self._stages(steps)
