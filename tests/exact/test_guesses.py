@@ -136,6 +136,7 @@ def test_text_when_a_token_hardly_leads_then_it_is_picked_from_a_single_step(tmp
 def test_caches_when_one_has_a_window_then_no_step_has_guesses(tmp_path: Path) -> None:
     ring = RingOfShards(tiny_folder(tmp_path / "model", **FORMS["sliding"]), (0, 2, 6))
     assert StepLimits() in [shard.step_limits for shard in ring.shards]
+    assert not any(shard.model_can_forget for shard in ring.shards)
     ring.close()
 
 

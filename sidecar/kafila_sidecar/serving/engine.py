@@ -22,7 +22,7 @@ from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
 from kafila_sidecar.serving.guessing.gate import StepTimes
 from kafila_sidecar.serving.guessing.guesser import Guesser
-from kafila_sidecar.serving.guessing.room import MOST_GUESSES, most_guesses
+from kafila_sidecar.serving.guessing.room import MOST_GUESSES, most_guesses, why_none
 from kafila_sidecar.serving.headwork import GuessStep, HeadWork, Spent
 from kafila_sidecar.serving.intake.question import Question, Replies
 from kafila_sidecar.serving.intake.requests import Generation, RequestTable
@@ -170,6 +170,10 @@ class Engine:
 
     def _tell(self, trace: RequestTrace, how: str) -> None:
         if how != INTERRUPTED or trace.output_tokens:
+            why = why_none(
+                self._ring.told_limits, is_wanted=self._limits.guesses > 0, can_forget=self._work.model_can_forget
+            )
+            trace.steps(self._ring.step_limits.exact, why)
             self._ended(trace, how)
 
     def _cleared(self, clearing: "asyncio.Task[None]") -> None:

@@ -69,6 +69,11 @@ class HeadWork:
         self.running = 0  # sequences that are there
         self._loop: asyncio.Task[None] | None = None  # while anything waits
 
+    @property
+    def model_can_forget(self) -> bool:
+        """Whether the model can take back tokens, on every stage."""
+        return self._shard.model_can_forget
+
     async def chunk(self, sequence: int, tokens: Sequence[int]) -> tuple[HiddenState, Spent]:
         """The next tokens of a prompt, embedded and run through our blocks.
 

@@ -71,6 +71,7 @@ class RequestTrace:
         self._prefill: list[Circuit] = []
         self._decode: list[Circuit] = []
         self._absorbed_bytes = 0  # of prompt chunks that went out and never came back
+        self._exact_tokens, self._why_no_guesses = 1, ""
         self.output_tokens = 0
 
     def admitted(self, now: float) -> None:
@@ -84,6 +85,10 @@ class RequestTrace:
     def absorbed(self, sent_bytes: int) -> None:
         """A chunk of the prompt went out, up to the last stage's caches."""
         self._absorbed_bytes += sent_bytes
+
+    def steps(self, exact_tokens: int, why_no_guesses: str) -> None:
+        """What held of the ring's steps: with how many tokens they are exact, and why none had guesses, if so."""
+        self._exact_tokens, self._why_no_guesses = exact_tokens, why_no_guesses
 
     def token(self, circuit: Circuit, now: float, tokens: int = 1) -> None:
         """A circuit ended in so many tokens of the answer; the first one ends the prefill."""
@@ -143,6 +148,8 @@ class RequestTrace:
             "circuits_per_token": self._circuits_per_token,
             "guesses": sum(circuit.guesses for circuit in self._decode),
             "guesses_right": sum(circuit.right for circuit in self._decode),
+            "exact_tokens": self._exact_tokens,
+            "why_no_guesses": self._why_no_guesses,
             "circuit_s": circuit_s,
             "network_s": network_s,
             "network_share": network_s / circuit_s if circuit_s else 0.0,

@@ -51,10 +51,12 @@ class Shard:
         takes_rows: bool,
         attends_by_row: bool,
         can_rewind: bool,
+        model_can_forget: bool,
     ) -> None:
         self.entry, self.last = entry.layout, last.layout  # of what comes in, and of what comes to the head at last
         self.takes_rows = takes_rows  # whether several sequences can be in one run
         self.can_rewind = can_rewind  # whether a frame may go back to an earlier position of its sequence
+        self.model_can_forget = model_can_forget  # whether all of the model's stages can, wherever it is cut
         self.step_limits = StepLimits()  # of steps with several tokens, once they are known
         self.weight_bytes = weight_bytes
         self._is_head = head
@@ -127,6 +129,7 @@ class Shard:
             head=head,
             held=frozenset(name for name, _ in flat(built.model) if built.is_of(name, start, end, head=head)),
             can_rewind=all(can_rewind(cache) for slot, cache in enumerate(built.caches()) if slot in own),
+            model_can_forget=all(map(can_rewind, built.caches())) and not beside,
             takes_rows=built.family.together is not Together.NOTHING,
             attends_by_row=built.family.together is Together.BUT_ATTENTION,
         )
