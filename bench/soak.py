@@ -30,6 +30,11 @@ from tests.support.ties import is_same_or_tie
 from tests.support.tiny import tiny_folder
 
 NAMES = ("ada", "bob", "cyd")
+WIDE = {
+    **{"hidden_size": 512, "intermediate_size": 2048, "num_attention_heads": 8, "num_key_value_heads": 4},
+    "head_dim": 64,
+}
+"""Of the tiny model: so wide that runs of several sequences pay, as with real ones."""
 AT_ONCE = 4  # sequences in the ring
 MOST_OUT = 3  # requests of one member that are not answered yet
 PAUSE_S = 0.1  # from one request of a member to the next, in the mean
@@ -49,7 +54,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     asked = parser.parse_args()
     below = Path(tempfile.mkdtemp(prefix="kafila-soak-"))
-    folder = smollm2_folder() if asked.model == "smollm2" else tiny_folder(below / "tiny")
+    folder = smollm2_folder() if asked.model == "smollm2" else tiny_folder(below / "tiny", config=WIDE)
     print(f"seed {asked.seed}, {asked.minutes:g} minutes, logs in {below}", flush=True)
     with make_cluster(*NAMES, folders=(folder,), below=below) as cluster:
         session = form(cluster, f"kafila/{folder.name}", "--concurrency", str(AT_ONCE))
