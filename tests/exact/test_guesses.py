@@ -12,7 +12,7 @@ from kafila_sidecar.runtime.shard.kv import SequenceCache
 from kafila_sidecar.runtime.shard.limits import F32_LEAD, StepLimits
 from kafila_sidecar.runtime.shard.picking import Guessed
 from kafila_sidecar.runtime.shard.shard import Shard
-from kafila_sidecar.runtime.shard.steps import SIZES, Trial, look
+from kafila_sidecar.runtime.shard.steps import SIZES, Standing, Trial, look
 from kafila_sidecar.runtime.text.options import SamplingOptions
 from kafila_sidecar.runtime.text.sample import Sampler
 from tests.exact.shards import RingOfShards, over_the_wire
@@ -84,6 +84,8 @@ def guessed(
 
 def check(folder: Path, cuts: tuple[int, ...], options: SamplingOptions, *, seed: int = 7) -> None:
     ring = RingOfShards(folder, cuts)
+    for shard in ring.shards:
+        shard.learn_steps()
     text = plain(ring, options)
     most = min(shard.step_limits.exact for shard in ring.shards)
     assert most > 1
@@ -135,6 +137,8 @@ def test_text_when_a_token_hardly_leads_then_it_is_picked_from_a_single_step(tmp
 
 def test_caches_when_one_has_a_window_then_no_step_has_guesses(tmp_path: Path) -> None:
     ring = RingOfShards(tiny_folder(tmp_path / "model", **FORMS["sliding"]), (0, 2, 6))
+    for shard in ring.shards:
+        shard.learn_steps()
     assert StepLimits() in [shard.step_limits for shard in ring.shards]
     assert not any(shard.model_can_forget for shard in ring.shards)
     ring.close()
@@ -146,9 +150,9 @@ class RoundingTrial(Trial):
     def __init__(self, *, exact: int, attends_at_once: int, rows: int = MOST) -> None:
         self.exact, self.attends_at_once, self.rows, self.dtype = exact, attends_at_once, rows, mx.bfloat16
 
-    def run(self, caches: Sequence[SequenceCache], tokens: range, *, by_token: bool = False) -> list[mx.array]:
+    def run(self, stands: Sequence[Standing], tokens: range, *, by_token: bool = False) -> list[mx.array]:
         count = len(tokens)
-        most = self.rows if len(caches) > 1 else self.exact if by_token else min(self.exact, self.attends_at_once)
+        most = self.rows if len(stands) > 1 else self.exact if by_token else min(self.exact, self.attends_at_once)
         return [mx.array([[[float(token)] for token in tokens]]) + (0.5 if count > most else 0.0)]
 
 
@@ -164,5 +168,5 @@ class RoundingTrial(Trial):
 def test_steps_when_they_round_otherwise_from_some_size_on_then_that_is_found(
     trial: Trial, limits: StepLimits, by_token: bool
 ) -> None:
-    begun = SequenceCache([], ())
+    begun = (SequenceCache([], ()),)
     assert look(trial, begun, by_token=True, rows=True) == (limits, by_token)

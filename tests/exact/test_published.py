@@ -72,6 +72,7 @@ def shards_of(folder: Path, where: dict[str, Path], cuts: Sequence[int]) -> list
             if reading.holds(name, start=start, end=end, head=start == 0):
                 files.setdefault(file, []).append(name)
         shard = Shard.load(folder=folder, files=files, start=start, end=end, head=start == 0, headers=headers)
+        shard.learn_steps()  # of whatever family, it neither fails nor leaves anything behind
         shards.append(shard)
     return shards
 

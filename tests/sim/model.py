@@ -92,6 +92,8 @@ class HashShard:
     can_rewind = model_can_forget = False
     step_limits = StepLimits()
 
+    def learn_steps(self, before: object) -> None: ...
+
     def __init__(self, start: int, end: int, worked: Callable[[int], None] = lambda _: None) -> None:
         """`worked` hears how many tokens went through a block."""
         self.start, self.end = start, end

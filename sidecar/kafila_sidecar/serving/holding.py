@@ -68,6 +68,7 @@ class Holding:
             folder=folder, files=files, start=start, end=end, head=head, bits=self._bits, before=before, quick=True
         )
         self._part = Part(start, end, head)
+        self.shard.learn_steps(before)
 
     def _free(self) -> None:
         shard, self.shard = self.shard, None

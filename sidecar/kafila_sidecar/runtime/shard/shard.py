@@ -4,6 +4,7 @@ Every method runs on the MLX thread (`MlxThread.run`). This file imports without
 its types; MLX comes in with `Shard.load`, on its thread.
 """
 
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from kafila_sidecar.runtime.shard.carried import Carried, Packing
     from kafila_sidecar.runtime.shard.kv import SequenceCache, Sequences
     from kafila_sidecar.runtime.shard.partial import PartialModel
+
+log = logging.getLogger(__name__)
 
 LARGE_CHUNK_TOKENS = 32  # from here on a chunk's temporaries are worth giving back at once
 
@@ -57,6 +60,7 @@ class Shard:
         self.takes_rows = takes_rows  # whether several sequences can be in one run
         self.can_rewind = can_rewind  # whether a frame may go back to an earlier position of its sequence
         self.model_can_forget = model_can_forget  # whether all of the model's stages can, wherever it is cut
+        self._has_learnt = False
         self.step_limits = StepLimits()  # of steps with several tokens, once they are known
         self.weight_bytes = weight_bytes
         self._is_head = head
@@ -100,9 +104,7 @@ class Shard:
         )
         if before is not None:
             give_back()
-        shard = cls.of(built, start, end, head=head, quick=quick)
-        shard.learn_steps()
-        return shard
+        return cls.of(built, start, end, head=head, quick=quick)
 
     @classmethod
     def of(cls, built: "Built", start: int, end: int, *, head: bool, quick: bool = False) -> "Shard":
@@ -349,17 +351,32 @@ class Shard:
 
         raise NotFinite(f"the model's scores for the next token hold {flaw_of_logits(*raw_of(logits))}: {_WHY}")
 
-    def learn_steps(self) -> None:
-        """Finds out how many tokens a step may have here, with one of our blocks; takes a second or two at most."""
+    def learn_steps(self, before: "Shard | None" = None) -> None:
+        """Finds out how many tokens a step may have here, with two of our blocks; takes a second or two at most.
+
+        Where the model's code can't run a block by itself, steps stay single. before: another part of the same
+        checkpoint, in the same form, that has learnt it. Blocks are alike, so nothing is run again then, unless only we
+        have what is around them.
+        """
         from kafila_sidecar.runtime.shard.steps import Trial, element_type, look
 
         if not self.can_rewind or self._entry.beside or self._exit.beside:
             return
+        if before is not None and before._has_learnt and before._is_head >= self._is_head:
+            self.step_limits, self._by_token, self._has_learnt = before.step_limits, before._by_token, True
+            return
+        self._has_learnt = True
         dtype = element_type(array for name, array in self._passage.weights().items() if name in self._held)
         trial = Trial(self._passage, self._entry, self._last, dtype, is_head=self._is_head)
-        self.step_limits, self._by_token = look(
-            trial, self._sequences.made(), by_token=self._can_attend_by_token, rows=self.takes_rows
-        )
+        try:
+            self.step_limits, self._by_token = look(
+                trial,
+                trial.begins(self._sequences.made),
+                by_token=self._can_attend_by_token,
+                rows=self.takes_rows,
+            )
+        except Exception as error:  # noqa: BLE001  # whatever foreign code raises for blocks that belong together
+            log.info("steps_stay_single reason=%s", type(error).__name__)
 
     def position(self, sequence: int) -> int:
         """Tokens of the sequence that our blocks have taken in; 0 for one that hasn't begun."""

@@ -21,6 +21,12 @@ from kafila_sidecar.runtime.shard.rows import joined_slots
 
 SIZES = (2, 3, 4, 8)  # tokens of one sequence, or sequences, that are tried
 MOST = max(SIZES)
+
+Standing = tuple[SequenceCache, ...]
+"""Where a sequence stands in front of each block that is tried. Each block has caches of its own, as if no other one
+were: models read a run's masks off the first cache that they are given.
+"""
+
 PROMPT_TOKENS = 19
 LENGTHEN = 53  # times: sums over some thousand tokens are divided otherwise than short ones
 ENOUGH_S = 1.5  # then no further size is tried
@@ -35,40 +41,45 @@ class Trial:
         count = MOST + PROMPT_TOKENS
         self._states = mx.random.normal((count, entry.layout.width), key=mx.random.key(7)).astype(dtype)
 
-    def run(self, caches: Sequence[SequenceCache], tokens: range, *, by_token: bool = False) -> list[mx.array]:
+    def begins(self, made: Callable[[], SequenceCache]) -> Standing:
+        """A sequence that has taken nothing in."""
+        return tuple(made() for _ in self._passage.ends)
+
+    def run(self, stands: Sequence[Standing], tokens: range, *, by_token: bool = False) -> list[mx.array]:
         """What is made of tokens, of one sequence one after another or one of each: [tokens, numbers], evaluated."""
-        shape = (1, len(tokens)) if len(caches) == 1 else (len(tokens), 1)
+        shape = (1, len(tokens)) if len(stands) == 1 else (len(tokens), 1)
         states = self._states[tokens.start : tokens.stop].reshape(*shape, -1)
-        slots = joined_slots(caches, by_token=by_token)
         made = []
-        for block in self._passage.ends:
+        for block, caches in zip(self._passage.ends, zip(*stands, strict=True), strict=True):
+            slots = joined_slots(caches, by_token=by_token)
             with self._passage.only(block):
                 made.append(self._passage.of_state(self._entry.parted(states), slots).hidden)
+            for cache in caches:
+                cache.advance(shape[1])
         if self._is_head:
             made.append(self._passage.of_head(self._last.parted(states)))
-        for cache in caches:
-            cache.advance(shape[1])
         made = [part.reshape(-1, len(tokens), part.shape[-1]) for part in made]
         mx.eval(made)
         return made
 
 
-def look(trial: Trial, begun: SequenceCache, *, by_token: bool, rows: bool) -> tuple[StepLimits, bool]:
-    """What is exact here, and whether steps are to attend token by token. begun: the caches of a new sequence.
+def look(trial: Trial, begun: Standing, *, by_token: bool, rows: bool) -> tuple[StepLimits, bool]:
+    """What is exact here, and whether steps are to attend token by token. begun: a new sequence.
     by_token, rows: whether attention may be so, and whether several sequences may be in one run."""
     late_at = monotonic() + ENOUGH_S
     trial.run([begun], range(MOST, MOST + PROMPT_TOKENS))
-    begun.lengthen(LENGTHEN)
+    for caches in begun:
+        caches.lengthen(LENGTHEN)
     alone: list[list[mx.array]] = []  # by token
-    stands: list[SequenceCache] = []  # before each of them
+    stands: list[Standing] = []  # before each of them
 
     def run_alone(size: int) -> None:
         for token in range(len(alone), size):
             stands.append(deepcopy(begun))
             alone.append(trial.run([begun], range(token, token + 1)))
 
-    def is_exact(size: int, caches: Sequence[SequenceCache], *, by_token: bool = False) -> bool:
-        together = trial.run(deepcopy(caches), range(size), by_token=by_token)
+    def is_exact(size: int, before: Sequence[Standing], *, by_token: bool = False) -> bool:
+        together = trial.run(deepcopy(before), range(size), by_token=by_token)
         return all(_are_equal(part, [one[at] for one in alone[:size]]) for at, part in enumerate(together))
 
     def largest(holds: Callable[[int], bool]) -> int:
