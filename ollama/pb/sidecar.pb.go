@@ -2083,6 +2083,7 @@ type GenerateRequest struct {
 	TellsContext  bool                   `protobuf:"varint,62,opt,name=tells_context,json=tellsContext,proto3" json:"tells_context,omitempty"` // the last reply has `context`
 	Begun         bool                   `protobuf:"varint,64,opt,name=begun,proto3" json:"begun,omitempty"`                                   // the conversation ends with how the answer begins
 	Suffix        string                 `protobuf:"bytes,63,opt,name=suffix,proto3" json:"suffix,omitempty"`                                  // the answer goes between the prompt and this; empty: it follows the prompt
+	Embeds        bool                   `protobuf:"varint,120,opt,name=embeds,proto3" json:"embeds,omitempty"`                                // no answer, but the embedding of the prompt, which is text as it stands
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2227,6 +2228,13 @@ func (x *GenerateRequest) GetSuffix() string {
 		return x.Suffix
 	}
 	return ""
+}
+
+func (x *GenerateRequest) GetEmbeds() bool {
+	if x != nil {
+		return x.Embeds
+	}
+	return false
 }
 
 // Ollama's options; unset fields mean the checkpoint's own default.
@@ -2387,8 +2395,9 @@ type GenerateReply struct {
 	PromptS       float64                `protobuf:"fixed64,5,opt,name=prompt_s,json=promptS,proto3" json:"prompt_s,omitempty"`
 	OutputTokens  uint32                 `protobuf:"varint,6,opt,name=output_tokens,json=outputTokens,proto3" json:"output_tokens,omitempty"`
 	OutputS       float64                `protobuf:"fixed64,7,opt,name=output_s,json=outputS,proto3" json:"output_s,omitempty"`
-	Logprobs      []*TokenLogprob        `protobuf:"bytes,50,rep,name=logprobs,proto3" json:"logprobs,omitempty"`       // of the tokens that `text` is made of
-	Context       []uint32               `protobuf:"varint,60,rep,packed,name=context,proto3" json:"context,omitempty"` // the ids of prompt and answer, less the one that ended it; only where asked for
+	Logprobs      []*TokenLogprob        `protobuf:"bytes,50,rep,name=logprobs,proto3" json:"logprobs,omitempty"`             // of the tokens that `text` is made of
+	Embedding     []float32              `protobuf:"fixed32,120,rep,packed,name=embedding,proto3" json:"embedding,omitempty"` // of the prompt, with done; its length is 1
+	Context       []uint32               `protobuf:"varint,60,rep,packed,name=context,proto3" json:"context,omitempty"`       // the ids of prompt and answer, less the one that ended it; only where asked for
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2475,6 +2484,13 @@ func (x *GenerateReply) GetOutputS() float64 {
 func (x *GenerateReply) GetLogprobs() []*TokenLogprob {
 	if x != nil {
 		return x.Logprobs
+	}
+	return nil
+}
+
+func (x *GenerateReply) GetEmbedding() []float32 {
+	if x != nil {
+		return x.Embedding
 	}
 	return nil
 }
@@ -3526,7 +3542,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a@\n" +
 	"\x12DownloadBytesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xcb\x03\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xe3\x03\n" +
 	"\x0fGenerateRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x16\n" +
 	"\x06prompt\x18\x02 \x01(\tR\x06prompt\x124\n" +
@@ -3543,7 +3559,8 @@ const file_sidecar_proto_rawDesc = "" +
 	"\acontext\x18= \x03(\x05R\acontext\x12#\n" +
 	"\rtells_context\x18> \x01(\bR\ftellsContext\x12\x14\n" +
 	"\x05begun\x18@ \x01(\bR\x05begun\x12\x16\n" +
-	"\x06suffix\x18? \x01(\tR\x06suffix\"\xa1\x05\n" +
+	"\x06suffix\x18? \x01(\tR\x06suffix\x12\x16\n" +
+	"\x06embeds\x18x \x01(\bR\x06embeds\"\xa1\x05\n" +
 	"\aOptions\x12\x1c\n" +
 	"\anum_ctx\x18\x01 \x01(\x05H\x00R\x06numCtx\x88\x01\x01\x12$\n" +
 	"\vnum_predict\x18\x02 \x01(\x05H\x01R\n" +
@@ -3576,7 +3593,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x11_presence_penaltyB\x14\n" +
 	"\x12_frequency_penaltyB\n" +
 	"\n" +
-	"\b_guesses\"\xce\x02\n" +
+	"\b_guesses\"\xec\x02\n" +
 	"\rGenerateReply\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x12\n" +
 	"\x04done\x18\x02 \x01(\bR\x04done\x12>\n" +
@@ -3586,7 +3603,8 @@ const file_sidecar_proto_rawDesc = "" +
 	"\bprompt_s\x18\x05 \x01(\x01R\apromptS\x12#\n" +
 	"\routput_tokens\x18\x06 \x01(\rR\foutputTokens\x12\x19\n" +
 	"\boutput_s\x18\a \x01(\x01R\aoutputS\x12;\n" +
-	"\blogprobs\x182 \x03(\v2\x1f.kafila.sidecar.v1.TokenLogprobR\blogprobs\x12\x18\n" +
+	"\blogprobs\x182 \x03(\v2\x1f.kafila.sidecar.v1.TokenLogprobR\blogprobs\x12\x1c\n" +
+	"\tembedding\x18x \x03(\x02R\tembedding\x12\x18\n" +
 	"\acontext\x18< \x03(\rR\acontext\"q\n" +
 	"\fTokenLogprob\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\fR\x05token\x12\x18\n" +

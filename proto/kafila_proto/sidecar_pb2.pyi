@@ -420,7 +420,7 @@ class PlanReply(_message.Message):
     def __init__(self, plan_json: _Optional[str] = ..., problem_json: _Optional[str] = ..., alternatives_json: _Optional[_Mapping[str, str]] = ..., download_bytes: _Optional[_Mapping[str, int]] = ..., notices: _Optional[_Iterable[str]] = ..., quantization: _Optional[str] = ...) -> None: ...
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("session", "prompt", "options", "truncate", "shift", "format", "logprobs", "top_logprobs", "images", "strict", "tools", "plain", "context", "tells_context", "begun", "suffix")
+    __slots__ = ("session", "prompt", "options", "truncate", "shift", "format", "logprobs", "top_logprobs", "images", "strict", "tools", "plain", "context", "tells_context", "begun", "suffix", "embeds")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
@@ -437,6 +437,7 @@ class GenerateRequest(_message.Message):
     TELLS_CONTEXT_FIELD_NUMBER: _ClassVar[int]
     BEGUN_FIELD_NUMBER: _ClassVar[int]
     SUFFIX_FIELD_NUMBER: _ClassVar[int]
+    EMBEDS_FIELD_NUMBER: _ClassVar[int]
     session: str
     prompt: str
     options: Options
@@ -453,7 +454,8 @@ class GenerateRequest(_message.Message):
     tells_context: bool
     begun: bool
     suffix: str
-    def __init__(self, session: _Optional[str] = ..., prompt: _Optional[str] = ..., options: _Optional[_Union[Options, _Mapping]] = ..., truncate: _Optional[bool] = ..., shift: _Optional[bool] = ..., format: _Optional[str] = ..., logprobs: _Optional[bool] = ..., top_logprobs: _Optional[int] = ..., images: _Optional[int] = ..., strict: _Optional[bool] = ..., tools: _Optional[bool] = ..., plain: _Optional[bool] = ..., context: _Optional[_Iterable[int]] = ..., tells_context: _Optional[bool] = ..., begun: _Optional[bool] = ..., suffix: _Optional[str] = ...) -> None: ...
+    embeds: bool
+    def __init__(self, session: _Optional[str] = ..., prompt: _Optional[str] = ..., options: _Optional[_Union[Options, _Mapping]] = ..., truncate: _Optional[bool] = ..., shift: _Optional[bool] = ..., format: _Optional[str] = ..., logprobs: _Optional[bool] = ..., top_logprobs: _Optional[int] = ..., images: _Optional[int] = ..., strict: _Optional[bool] = ..., tools: _Optional[bool] = ..., plain: _Optional[bool] = ..., context: _Optional[_Iterable[int]] = ..., tells_context: _Optional[bool] = ..., begun: _Optional[bool] = ..., suffix: _Optional[str] = ..., embeds: _Optional[bool] = ...) -> None: ...
 
 class Options(_message.Message):
     __slots__ = ("num_ctx", "num_predict", "num_keep", "temperature", "top_k", "top_p", "min_p", "seed", "repeat_penalty", "repeat_last_n", "presence_penalty", "frequency_penalty", "stop", "guesses")
@@ -488,7 +490,7 @@ class Options(_message.Message):
     def __init__(self, num_ctx: _Optional[int] = ..., num_predict: _Optional[int] = ..., num_keep: _Optional[int] = ..., temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., seed: _Optional[int] = ..., repeat_penalty: _Optional[float] = ..., repeat_last_n: _Optional[int] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., stop: _Optional[_Iterable[str]] = ..., guesses: _Optional[int] = ...) -> None: ...
 
 class GenerateReply(_message.Message):
-    __slots__ = ("text", "done", "done_reason", "prompt_tokens", "prompt_s", "output_tokens", "output_s", "logprobs", "context")
+    __slots__ = ("text", "done", "done_reason", "prompt_tokens", "prompt_s", "output_tokens", "output_s", "logprobs", "embedding", "context")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
     DONE_REASON_FIELD_NUMBER: _ClassVar[int]
@@ -497,6 +499,7 @@ class GenerateReply(_message.Message):
     OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_S_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    EMBEDDING_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
     text: str
     done: bool
@@ -506,8 +509,9 @@ class GenerateReply(_message.Message):
     output_tokens: int
     output_s: float
     logprobs: _containers.RepeatedCompositeFieldContainer[TokenLogprob]
+    embedding: _containers.RepeatedScalarFieldContainer[float]
     context: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, text: _Optional[str] = ..., done: _Optional[bool] = ..., done_reason: _Optional[_Union[DoneReason, str]] = ..., prompt_tokens: _Optional[int] = ..., prompt_s: _Optional[float] = ..., output_tokens: _Optional[int] = ..., output_s: _Optional[float] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., context: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, text: _Optional[str] = ..., done: _Optional[bool] = ..., done_reason: _Optional[_Union[DoneReason, str]] = ..., prompt_tokens: _Optional[int] = ..., prompt_s: _Optional[float] = ..., output_tokens: _Optional[int] = ..., output_s: _Optional[float] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., embedding: _Optional[_Iterable[float]] = ..., context: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class TokenLogprob(_message.Message):
     __slots__ = ("token", "logprob", "top")

@@ -19,6 +19,10 @@ type Wishes struct {
 	Strict bool            `json:"strict,omitempty"`
 	// Tools are the definitions as they were written, in the form of Ollama's own API; they take the place of stock's.
 	Tools json.RawMessage `json:"tools,omitempty"`
+	// Guesses is how many tokens a step may guess, at most; nil: as many as the session lets it.
+	Guesses *uint32 `json:"guesses,omitempty"`
+	// Whole has a text that is too long to be embedded refused; else its beginning is.
+	Whole bool `json:"whole,omitempty"`
 	// TellsContext has the runner say, in lines that stock reads over, the ids of prompt and answer.
 	TellsContext bool `json:"tells_context,omitempty"`
 }

@@ -28,6 +28,7 @@ type Sidecar struct {
 	Sessions  []*pb.Session // each watch gives all of them in turn, and then waits
 	Drops     bool          // a watch ends instead of waiting
 	Replies   []string      // chunks of an answer
+	Embedding []float32     // in place of an answer
 	Fails     error         // after the chunks, instead of done
 	Hangs     bool          // after the chunks, until cancelled
 	KeptBack  string        // why leaving has to be asked for twice
@@ -140,6 +141,7 @@ func (s *Sidecar) Generate(r *pb.GenerateRequest, stream grpc.ServerStreamingSer
 	}
 	return stream.Send(&pb.GenerateReply{
 		Done: true, DoneReason: pb.DoneReason_DONE_REASON_LENGTH, PromptTokens: 7, PromptS: 0.5, OutputTokens: 3, OutputS: 1.5,
+		Embedding: s.Embedding,
 	})
 }
 

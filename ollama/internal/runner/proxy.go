@@ -61,11 +61,6 @@ func (p *proxy) load(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, llm.LoadResponse{Success: true})
 }
 
-// embedding is refused, and not with 400, which stock takes for an input that is too long.
-func (p *proxy) embedding(w http.ResponseWriter, _ *http.Request) {
-	http.Error(w, "a session's model makes no embeddings: use an embedding model on this machine", http.StatusNotImplemented)
-}
-
 // completion passes one request to the sidecar. The scheduler closes the connection when its client is gone, which
 // cancels the call and so frees the sequence everywhere.
 func (p *proxy) completion(w http.ResponseWriter, r *http.Request) {

@@ -55,6 +55,7 @@ func options(r *completionRequest) *pb.Options {
 		FrequencyPenalty: &o.FrequencyPenalty,
 		Stop:             o.Stop,
 	}
+	translated.Guesses = r.Wishes.Guesses
 	if r.Wishes.NumCtx > 0 {
 		translated.NumCtx = int32Of(r.Wishes.NumCtx)
 	}

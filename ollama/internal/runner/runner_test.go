@@ -344,14 +344,6 @@ func TestRunner_whenSomebodyElseAsks_refuses(t *testing.T) {
 	}
 }
 
-func TestRunner_whenAskedForEmbeddings_refusesInWords(t *testing.T) {
-	server, _ := loadStub(t, &fake.Sidecar{})
-	_, _, err := server.Embedding(t.Context(), "hello")
-	if err == nil || !strings.Contains(err.Error(), "embedding model") {
-		t.Errorf("%v", err)
-	}
-}
-
 func TestRunnerArguments(t *testing.T) {
 	for _, row := range []struct {
 		args        []string

@@ -69,7 +69,7 @@ type listening struct {
 
 func (l *listening) RoundTrip(r *http.Request) (*http.Response, error) {
 	c, ok := r.Context().Value(courseKey{}).(*course)
-	if ok && c.wishes != nil && r.URL.Path == "/completion" {
+	if ok && c.wishes != nil && (r.URL.Path == "/completion" || r.URL.Path == "/embedding") {
 		with, err := c.wishes.Put(r)
 		if err != nil {
 			return nil, err

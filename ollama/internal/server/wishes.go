@@ -28,7 +28,7 @@ type asking struct {
 var askings = map[string][]func(*asking) string{
 	"POST /api/generate":        {(*asking).refuseRendering, (*asking).refuseStop, (*asking).takeLoading, (*asking).takeContext, (*asking).takeSuffix, (*asking).takeFormat},
 	"POST /api/chat":            {(*asking).refuseRendering, (*asking).refuseStop, (*asking).takeLoading, (*asking).takeFormat, (*asking).takeTools},
-	"POST /api/embed":           {(*asking).takeLoading},
+	"POST /api/embed":           {(*asking).takeLoading, (*asking).noteTruncate},
 	"POST /api/embeddings":      {(*asking).takeLoading},
 	"POST /v1/completions":      {(*asking).refuseRendering, (*asking).takeSuffix},
 	"POST /v1/chat/completions": {(*asking).refuseRendering, (*asking).takeResponseFormat, (*asking).takeTools},
@@ -159,6 +159,9 @@ func (a *asking) withoutLoading(value json.RawMessage) json.RawMessage {
 		return value
 	}
 	options = options.edited(func(f field) (field, bool) {
+		if f.name == "guesses" && a.takeGuesses(f.value) {
+			return f, false
+		}
 		isTaken, ok := loadingOptions[f.name]
 		if !ok || !isTaken(f.value) {
 			return f, true
@@ -183,6 +186,23 @@ func (a *asking) takeNumCtx(value json.RawMessage) {
 	}
 }
 
+// takeGuesses reads whether a step may guess tokens, or how many; stock knows no such option.
+func (a *asking) takeGuesses(value json.RawMessage) bool {
+	var wanted bool
+	if json.Unmarshal(value, &wanted) == nil {
+		if !wanted {
+			a.wishes.Guesses = new(uint32)
+		}
+		return true
+	}
+	var most uint32
+	if json.Unmarshal(value, &most) != nil {
+		return false
+	}
+	a.wishes.Guesses = &most
+	return true
+}
+
 // takeContext has real ids go in and out; stock knows only the stub model's. A raw request has none, and stock says so.
 func (a *asking) takeContext() string {
 	var raw bool
@@ -198,6 +218,13 @@ func (a *asking) takeContext() string {
 	}
 	a.wishes.TellsContext = true
 	a.request = a.request.without("context")
+	return ""
+}
+
+// noteTruncate tells what stock, which cuts a text by the stub model's tokens, keeps to itself: the head cuts it.
+func (a *asking) noteTruncate() string {
+	var truncate *bool
+	a.wishes.Whole = a.request.read("truncate", &truncate) == nil && truncate != nil && !*truncate
 	return ""
 }
 

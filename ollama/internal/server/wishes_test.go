@@ -36,6 +36,7 @@ func wished(t *testing.T, w *world, path, body string) (got string, wishes envel
 
 func TestAsks_whatWouldMakeStockReload_isTakenOutAndTheRestStays(t *testing.T) {
 	w := newWorld(t)
+	three := uint32(3)
 	for _, row := range []struct {
 		path, body, passed string
 		wishes             envelope.Wishes
@@ -48,8 +49,14 @@ func TestAsks_whatWouldMakeStockReload_isTakenOutAndTheRestStays(t *testing.T) {
 			`{` + ours + `,"OPTIONS":{},"options":{"seed":7}}`, envelope.Wishes{NumCtx: 4}},
 		{"/api/chat", `{` + ours + `,"options":{"num_ctx":"many","use_mmap":1},"keep_alive":"soon"}`, // stock refuses them itself
 			`{` + ours + `,"options":{"num_ctx":"many","use_mmap":1},"keep_alive":"soon"}`, envelope.Wishes{}},
+		{"/api/chat", `{` + ours + `,"options":{"guesses":false,"seed":7}}`, `{` + ours + `,"options":{"seed":7}}`, envelope.Wishes{Guesses: new(uint32)}},
+		{"/api/chat", `{` + ours + `,"options":{"guesses":true}}`, `{` + ours + `,"options":{}}`, envelope.Wishes{}},
+		{"/api/chat", `{` + ours + `,"options":{"guesses":3}}`, `{` + ours + `,"options":{}}`, envelope.Wishes{Guesses: &three}},
+		{"/api/chat", `{` + ours + `,"options":{"guesses":-1}}`, `{` + ours + `,"options":{"guesses":-1}}`, envelope.Wishes{}},
 		{"/api/chat", `{` + ours + `,"options":null,"keep_alive":null}`, `{` + ours + `,"options":null}`, envelope.Wishes{}},
 		{"/api/embed", `{` + ours + `,"keep_alive":0,"options":{"num_ctx":64}}`, `{` + ours + `,"options":{}}`, envelope.Wishes{NumCtx: 64}},
+		{"/api/embed", `{` + ours + `,"truncate":false}`, `{` + ours + `,"truncate":false}`, envelope.Wishes{Whole: true}},
+		{"/api/embed", `{` + ours + `,"truncate":true}`, `{` + ours + `,"truncate":true}`, envelope.Wishes{}},
 		{"/api/generate", `{` + ours + `,"prompt":"a","keep_alive":0,"context":[1,2]}`, `{` + ours + `,"prompt":"a"}`,
 			envelope.Wishes{Context: []int32{1, 2}, TellsContext: true}},
 		{"/api/generate", `{` + ours + `,"prompt":"a","raw":true,"context":[1]}`, `{` + ours + `,"prompt":"a","raw":true,"context":[1]}`, envelope.Wishes{}},

@@ -23,9 +23,11 @@ from kafila_sidecar.runtime.shard.state import HiddenState
 from kafila_sidecar.serving.guessing.gate import StepTimes
 from kafila_sidecar.serving.guessing.guesser import Guesser
 from kafila_sidecar.serving.guessing.room import MOST_GUESSES, most_guesses, why_none
-from kafila_sidecar.serving.headwork import GuessStep, HeadWork, Spent
+from kafila_sidecar.serving.headwork import GuessStep, HeadWork, LastState, Spent
 from kafila_sidecar.serving.intake.question import Question, Replies
 from kafila_sidecar.serving.intake.requests import Generation, RequestTable
+from kafila_sidecar.serving.keeping.kept import Beginning
+from kafila_sidecar.serving.places import Places
 from kafila_sidecar.serving.pulse import Pulse
 from kafila_sidecar.serving.ring import Interrupted, Returned, Ring
 from kafila_sidecar.serving.scheduler import MOST_WAITING, ChunkPace, Scheduler
@@ -81,9 +83,12 @@ class Engine:
         self._pace = ChunkPace(limits.prefill_chunk_tokens)
         self._circuit_s = StepTimes()  # of a sequence that runs alone
         self._busiest_s = StepTimes()  # of the stage that takes longest, which counts when others run too
-        self._scheduler = Scheduler(most_running=proposal.problem.concurrency, most_waiting=limits.most_waiting)
+        most = proposal.problem.concurrency
+        self._places = Places(work=self._work, ring=ring, most=most, forgets=shard.all_rewind)
+        self._scheduler = Scheduler(most_running=most, most_waiting=limits.most_waiting)
         self._turns: dict[int, asyncio.Future[None]] = {}  # of those who wait
         self._runs: dict[int, asyncio.Task[str]] = {}
+        self._begun: dict[int, _Run] = {}  # those that had their turn, by request
         self._clearing: set[asyncio.Task[None]] = set()  # each waits for one run, and clears it away
         self._fault: Interrupted | None = None
         self._pulse = Pulse(tell=lambda rate: busy(self._busy(rate)), idle=lambda: not self._turns)
@@ -115,7 +120,13 @@ class Engine:
         for number in list(self._runs):
             self._give_up(number)
         await asyncio.gather(*self._clearing, return_exceptions=True)
+        await self._places.close()
         self._pulse.stop()
+
+    @property
+    def resting(self) -> int:
+        """Sequences that are kept with no answer under way."""
+        return self._places.resting
 
     # ---- A request's life
 
@@ -157,16 +168,21 @@ class Engine:
         self._runs.pop(number, None)
         error = self._fault if run.cancelled() else run.exception()
         try:
-            if trace.has_begun:
-                await self._work.release(number)
-                await self._ring.release(number)
+            if begun := self._begun.pop(number, None):
                 self._tell(trace, _how(run, error))
+                await self._put_away(begun, is_whole=error is None and not run.cancelled())
         finally:
             self._scheduler.remove(number)
             del self._turns[number]
             self._wake()
             if isinstance(error, Exception):
                 generation.replies.fail(error)
+
+    async def _put_away(self, run: "_Run", *, is_whole: bool) -> None:
+        """The sequence of a run that is over; of one that broke off it is not known what the stages have of it."""
+        tokens = run.generation.ran if is_whole and run.leaving else ()
+        last = run.leaving.state if run.leaving else None
+        await self._places.leave(run.sequence, asker=run.generation.key[0], tokens=tokens, last=last)
 
     def _tell(self, trace: RequestTrace, how: str) -> None:
         if how != INTERRUPTED or trace.output_tokens:
@@ -193,15 +209,23 @@ class Engine:
         """From waiting to the last reply; "stop" or "length"."""
         await self._turn(generation)
         trace.admitted(monotonic())
-        self._work.enter()
+        run = self._begun[generation.number] = self._run_of(generation, trace)
         generation.begin()
+        await self._places.ready(run.begins)
+        if generation.asked.request.embeds:
+            return await self._embed(run)
         if not generation.is_over:  # all of it may have been told but the end
             await self._ring.learn_step_limits()
-            run = _Run(generation, trace, Guesser(_most_wanted(generation, self._limits)))
-            leaving = await self._prefill(run)
+            run.leaving = await self._prefill(run)
             while not generation.is_over:
-                leaving = await self._step(run, leaving)
+                run.leaving = await (self._shift(run) if generation.has_moved else self._step(run, run.leaving))
         return generation.finish(_done(generation, trace))
+
+    def _run_of(self, generation: Generation, trace: RequestTrace) -> "_Run":
+        tokens = () if generation.asked.request.embeds else generation.tokens
+        begins = self._places.enter(generation.number, generation.key[0], tokens)
+        trace.reused(begins.tokens)
+        return _Run(generation, trace, begins, Guesser(_most_wanted(generation, self._limits)))
 
     def _busy(self, tokens_per_s: float) -> ring_pb2.Busy:
         """What is done here, for all members."""
@@ -230,9 +254,27 @@ class Engine:
             raise (Interrupted if generation.answer else TimedOut)(waited) from None
 
     async def _prefill(self, run: "_Run") -> "_Leaving":
-        """All tokens so far through the ring in chunks. The last one goes by itself, as in mlx-lm, and so is the same
-        bits where many at once round otherwise; it alone comes back."""
-        number, left = run.number, list(run.generation.tokens)
+        """All tokens that the stages lack through the ring, and the one that follows them."""
+        began, state, before = await self._last_state(run)
+        return await self._pick(run, state, began=began, before=before, is_prompt=True)
+
+    async def _embed(self, run: "_Run") -> str:
+        """All tokens through the ring, and what came of them as a whole."""
+        began, state, before = await self._last_state(run)
+        with _resumable():
+            back = await self._ring.go_round(run.sequence, state, is_prompt=True)
+        embedding, spent = await self._work.embed(LastState(run.sequence, back.state))
+        ended = monotonic()
+        run.trace.token(_circuit(state, back, [before, spent], ended - began), ended, 0)
+        return run.generation.finish_embedding(embedding, _done(run.generation, run.trace))
+
+    async def _last_state(self, run: "_Run") -> tuple[float, HiddenState, Spent]:
+        """All tokens that the stages lack through the ring in chunks, but for the last one, which goes by itself, as in
+        mlx-lm, and so is the same bits where many at once round otherwise; it alone is to come back. When it was begun,
+        in seconds on this clock, its state after the head's blocks, and what that took."""
+        number, known = run.sequence, run.begins.tokens
+        left = list(run.generation.tokens[known:])
+        run.guesser.saw(run.generation.tokens[:known])
         while True:
             began, size = monotonic(), self._pace.tokens(among=self._work.running)
             chunk, left = _divided(left, size)
@@ -240,10 +282,17 @@ class Engine:
             self._pace.ran_chunk(len(chunk), spent.compute_s)
             run.guesser.saw(chunk)
             if not left:
-                return await self._pick(run, state, began=began, before=spent, is_prompt=True)
+                return began, state, spent
             with _resumable():
                 await self._ring.send(number, state, wants_output=False)
             run.trace.absorbed(state.nbytes)
+
+    async def _shift(self, run: "_Run") -> "_Leaving":
+        """The context is full: what is left of the text goes through the ring anew."""
+        generation = run.generation
+        run.begins = await self._places.restart(run.begins, self._requests.number(), keep=generation.keep)
+        run.guesser = Guesser(_most_wanted(generation, self._limits))
+        return await self._prefill(run)
 
     async def _step(self, run: "_Run", leaving: "_Leaving") -> "_Leaving":
         """One circuit more: of the state that is there already, or of the last token with guesses of what follows."""
@@ -252,7 +301,7 @@ class Engine:
             return await self._pick(run, leaving.state, began=began)
         most = self._most_guesses(run, run.generation.left) if leaving.may_guess else 0
         guesses = run.guesser.guesses(run.guesser.paying(most, self._cost))
-        step = GuessStep(run.number, run.generation.length - 1, [run.generation.answer[-1], *guesses])
+        step = GuessStep(run.sequence, run.generation.length - 1, [run.generation.answer[-1], *guesses])
         state, spent = await self._work.step(step)
         if not guesses:
             return await self._pick(run, state, began=began, before=spent)
@@ -271,15 +320,15 @@ class Engine:
         what the head took to make the state, where no circuit has counted it yet."""
         generation, asked = run.generation, run.generation.asked
         if self._ring.has_others and asked.held is None:
-            coming = Pick(run.number, state, asked.sampler, self._goes_on(run), top=asked.top)
+            coming = Pick(run.sequence, state, asked.sampler, self._goes_on(run), top=asked.top)
             asyncio.get_running_loop().call_soon(self._work.expect, coming)  # once the state is on its way
-        going = self._ring.go_round(run.number, state, is_prompt=is_prompt)
+        going = self._ring.go_round(run.sequence, state, is_prompt=is_prompt)
         with _resumable():
             if asked.held is None:
                 back, allowed = await going, None
             else:
                 back, allowed = await asyncio.gather(going, generation.allowed())
-        pick = Pick(run.number, back.state, asked.sampler, self._goes_on(run), allowed, asked.top)
+        pick = Pick(run.sequence, back.state, asked.sampler, self._goes_on(run), allowed, asked.top)
         picked, spent = await self._work.pick(pick)
         if not is_prompt:
             self._pace.ran_step(spent.compute_s)
@@ -292,11 +341,11 @@ class Engine:
     ) -> "_Leaving":
         """A token's state and its guesses' once round the ring, and the tokens that follow as far as that is known."""
         with _resumable():
-            back = await self._ring.go_round(run.number, state, is_prompt=False, has_guesses=True)
+            back = await self._ring.go_round(run.sequence, state, is_prompt=False, has_guesses=True)
         is_exact = state.tokens <= self._ring.step_limits.exact
         lead = 0.0 if is_exact else F32_LEAD
         checked, spent = await self._work.check(
-            Guessed(run.number, back.state, run.generation.asked.sampler, guesses, lead)
+            Guessed(run.sequence, back.state, run.generation.asked.sampler, guesses, lead)
         )
         right = run.guesser.judge(guesses, checked.tokens, is_undecided=checked.is_undecided)
         circuit = _circuit(state, back, [before, spent], monotonic() - began)
@@ -331,7 +380,7 @@ class Engine:
         """Whether the next token's state goes round by itself: it is not the last, and no guesses come with it."""
         generation = run.generation
         guesses_next = run.guesser.paying(self._most_guesses(run, generation.left - 1), self._cost) > 0
-        return not generation.is_last and not guesses_next
+        return not generation.is_last and not generation.moves_next and not guesses_next
 
     def _most_guesses(self, run: "_Run", left: int) -> int:
         """In a step, of a request whose answer may get so many tokens yet."""
@@ -351,24 +400,26 @@ class Engine:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
-    """One run of a request, with what it needs on its way."""
-
-    generation: Generation
-    trace: RequestTrace
-    guesser: Guesser
-
-    @property
-    def number(self) -> int:
-        return self.generation.number
-
-
-@dataclass(frozen=True, slots=True)
 class _Leaving:
     """What goes round next: the state of the last token, or with None that token and guesses that may follow it."""
 
     state: HiddenState | None
     may_guess: bool = True
+
+
+@dataclass(slots=True)
+class _Run:
+    """One run of a request, with what it needs on its way."""
+
+    generation: Generation
+    trace: RequestTrace
+    begins: Beginning
+    guesser: Guesser
+    leaving: _Leaving | None = None  # None: its prompt is not through the ring yet
+
+    @property
+    def sequence(self) -> int:
+        return self.begins.sequence
 
 
 def _most_wanted(generation: Generation, limits: EngineLimits) -> int:

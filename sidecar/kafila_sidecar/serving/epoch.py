@@ -77,6 +77,12 @@ class Epoch:
         finally:
             self.streams.pop(stream, None)
 
+    @property
+    def resting(self) -> int:
+        """Sequences that are kept here with no answer under way."""
+        taker = self.engine or self.worker
+        return taker.resting if taker is not None else 0
+
     async def close(self, fault: Interrupted) -> None:
         """Running answers break off with `fault`; returns when no sequence is left here."""
         self.is_over.set()

@@ -47,8 +47,16 @@ class GuessStep:
     tokens: Sequence[int]
 
 
-Work = Chunk | GuessStep | Guessed | Pick
-Done = HiddenState | CameTrue | Picked
+@dataclass(frozen=True, slots=True)
+class LastState:
+    """After the last block, of a text that is to be embedded."""
+
+    sequence: int
+    state: HiddenState
+
+
+Work = Chunk | GuessStep | Guessed | LastState | Pick
+Done = HiddenState | CameTrue | Picked | tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +115,15 @@ class HeadWork:
         assert isinstance(done, HiddenState)
         return done, spent
 
+    async def embed(self, last: LastState) -> tuple[tuple[float, ...], Spent]:
+        """The embedding.
+
+        Raises: NotFinite; Refused where the architecture's code gives none.
+        """
+        done, spent = await self._ask(last, 1)
+        assert isinstance(done, tuple)
+        return done, spent
+
     async def check(self, check: Guessed) -> tuple[CameTrue, Spent]:
         """Which guesses were right, and the token after them.
 
@@ -120,12 +137,19 @@ class HeadWork:
         """One more sequence runs."""
         self.running += 1
 
-    async def release(self, sequence: int) -> None:
-        """It is over: what it waits for is not done, what it holds is freed."""
+    def leave(self, sequence: int) -> None:
+        """It runs no longer: what it waits for is not done."""
         self.running -= 1
         for one in self._line.drop(sequence):
             one.work.done.cancel()
+
+    async def release(self, sequence: int) -> None:
+        """What it holds is freed."""
         await self._mlx.start(self._shard.release, sequence)
+
+    async def rewind(self, sequence: int, position: int) -> None:
+        """It goes on from `position`; what it has from there on is forgotten."""
+        await self._mlx.start(self._shard.rewind, sequence, position)
 
     async def _ask(self, work: Work, tokens: int) -> tuple[Done, Spent]:
         """Picks run together; of all else a run has one."""
@@ -190,6 +214,8 @@ class HeadWork:
                 return self._shard.embed_and_blocks(sequence, tokens)
             case GuessStep(sequence, position, tokens):
                 return self._shard.step(sequence, position, tokens)
+            case LastState(sequence, state):
+                return self._shard.embedding(sequence, state)
             case Guessed():
                 return self._shard.check_guesses(work)
         raise TypeError(f"{work} is no work that is done alone")

@@ -5,7 +5,7 @@ came over it, and so the break goes round to the head, whose running requests fa
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -76,6 +76,7 @@ class Ring:
         self._told_limits: StepLimits | None = None  # by all stages
         self._asks_limits = False  # a frame that asks is on its way
         self._fault: KafilaError | None = None
+        self.broke: Callable[[], None] = lambda: None  # hears that the other stages have forgotten every sequence
         if hop is not None:
             hop.broken = self._interrupted
 
@@ -107,6 +108,10 @@ class Ring:
             self._asks_limits = True
             with suppress(KafilaError):
                 await self._hop.send(limits_frame(self._own_limits, epoch=self._epoch))
+
+    def has(self, sequence: int) -> bool:
+        """Whether every stage still has what was sent of it."""
+        return self._hop is None or sequence in self._running
 
     def check(self) -> None:
         """Raises the fault that ended the epoch."""
@@ -176,10 +181,12 @@ class Ring:
         if self._hop is None or sequence not in self._running:
             return
         self._running.discard(sequence)
-        try:
-            await self._hop.send(Frame(kind=FrameKind.RELEASE, epoch=self._epoch, sequence=sequence))
-        except KafilaError:
-            return  # the stream broke, and every stage forgets what came over it
+        await self._tell(FrameKind.RELEASE, sequence)
+
+    async def rest(self, sequence: int) -> None:
+        """Every stage keeps what it holds for the sequence, of which nothing runs; nothing of it is on its way back."""
+        if self._hop is not None and sequence in self._running:
+            await self._tell(FrameKind.REST, sequence)
 
     async def take_frames(self, stream: Stream) -> None:
         """Reads what the last stage sends, until it finishes or the link breaks, or it opens another stream.
@@ -205,6 +212,13 @@ class Ring:
         self._fail_waiting(fault)
         if self._hop is not None:
             self._hop.close()
+
+    async def _tell(self, kind: FrameKind, sequence: int) -> None:
+        assert self._hop is not None
+        try:
+            await self._hop.send(Frame(kind=kind, epoch=self._epoch, sequence=sequence))
+        except KafilaError:
+            return  # the stream broke, and every stage forgets what came over it
 
     def _take(self, frame: Frame) -> None:
         """What is of an epoch or a request that is over is dropped. Raises InvalidInput."""
@@ -259,6 +273,7 @@ class Ring:
             back.reset()
         if self._hop is not None:
             self._hop.drop()
+        self.broke()
 
     def _fail_waiting(self, fault: KafilaError) -> None:
         for sent in self._waiting.values():

@@ -226,9 +226,20 @@ class Stage:
 
     @property
     def active_sequences(self) -> int:
-        """Sequences that this stage holds a cache for. Read from the event loop; a count, no promise."""
+        """Sequences that this stage holds a cache for, but for those that are only kept. Read from the event loop; a
+        count, no promise."""
+        return max(0, self.held_sequences - self._resting)
+
+    @property
+    def held_sequences(self) -> int:
+        """Sequences that this stage holds a cache for."""
         shard = self._holding.shard
         return shard.active if shard is not None else 0
+
+    @property
+    def _resting(self) -> int:
+        epoch = self._epochs.epoch
+        return epoch.resting if epoch is not None else 0
 
     @property
     def answers_here(self) -> int:

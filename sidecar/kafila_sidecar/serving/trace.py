@@ -72,6 +72,7 @@ class RequestTrace:
         self._decode: list[Circuit] = []
         self._absorbed_bytes = 0  # of prompt chunks that went out and never came back
         self._exact_tokens, self._why_no_guesses = 1, ""
+        self._reused_tokens = 0
         self.output_tokens = 0
 
     def admitted(self, now: float) -> None:
@@ -81,6 +82,10 @@ class RequestTrace:
     @property
     def has_begun(self) -> bool:
         return self._started is not None
+
+    def reused(self, tokens: int) -> None:
+        """So many of the first tokens were in every stage's caches."""
+        self._reused_tokens = tokens
 
     def absorbed(self, sent_bytes: int) -> None:
         """A chunk of the prompt went out, up to the last stage's caches."""
@@ -137,6 +142,7 @@ class RequestTrace:
             "ended": reason,
             "prompt_tokens": self._prompt_tokens,
             "output_tokens": self._replayed_tokens + self.output_tokens,
+            "reused_tokens": self._reused_tokens,
             "replays": self._replays,
             "replayed_tokens": self._replayed_tokens,
             "queue_s": (self._started or self._began) - self._began,
@@ -174,10 +180,12 @@ class RequestTrace:
 
     @property
     def _predicted_ttft_s(self) -> float | None:
-        """Of a prompt as long as this one, for whoever need not wait; None where it began with some of its answer."""
+        """Of as much as this prompt had that was new, for whoever need not wait; None where it began with some of its
+        answer."""
         if not self._prompt_tokens or self._replayed_tokens:
             return None
-        return first_token_s(self._proposal.problem, self._proposal.plan, self._prompt_tokens)
+        new = self._prompt_tokens - self._reused_tokens
+        return first_token_s(self._proposal.problem, self._proposal.plan, new)
 
     def _stages(self, steps: Sequence[Circuit]) -> list[dict[str, Any]]:
         return [

@@ -56,6 +56,7 @@ class Incoming:
     stream: Stream
     sequences: set[int] = field(default_factory=set)
     ended: set[int] = field(default_factory=set)
+    resting: set[int] = field(default_factory=set)  # of which nothing runs
     line: Gathering[Came] = field(default_factory=Gathering)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     is_over: bool = False  # nothing more comes
@@ -117,6 +118,11 @@ class Worker:
                 self._hop.drop()
                 await asyncio.shield(self._mlx.start(self._forget, incoming.sequences))
 
+    @property
+    def resting(self) -> int:
+        """Sequences that are kept for what may come, with no answer under way."""
+        return len(self._incoming.resting) if self._incoming is not None else 0
+
     def close(self) -> None:
         """No more frames go out."""
         self._hop.close()
@@ -148,6 +154,8 @@ class Worker:
         match frame.kind:
             case FrameKind.RELEASE:
                 await self._release(frame, incoming)
+            case FrameKind.REST:
+                await self._rest(frame, incoming)
             case FrameKind.NOT_FINITE:
                 await self._pass_on(frame, incoming)
             case FrameKind.STEPS:
@@ -160,6 +168,7 @@ class Worker:
             state = state_of(frame)
             self._check(frame, state, incoming.sequences)
         incoming.sequences.add(frame.sequence)
+        incoming.resting.discard(frame.sequence)
         is_chunk = not frame.has_guesses and (state.tokens > 1 or not frame.needs_output)
         incoming.line.add(InLine(frame.sequence, state.tokens, is_chunk, Came(frame, state, arrived)))
         incoming.change()
@@ -170,7 +179,14 @@ class Worker:
         incoming.line.drop(frame.sequence)
         incoming.sequences.discard(frame.sequence)
         incoming.ended.discard(frame.sequence)
+        incoming.resting.discard(frame.sequence)
         await self._mlx.start(self._shard.release, frame.sequence)
+        if not self._is_last:
+            await self._hop.send(frame)
+
+    async def _rest(self, frame: Frame, incoming: Incoming) -> None:
+        if frame.sequence in incoming.sequences:
+            incoming.resting.add(frame.sequence)
         if not self._is_last:
             await self._hop.send(frame)
 
@@ -200,7 +216,7 @@ class Worker:
 
     def _start(self, incoming: Incoming) -> "Running | None":
         """The run that is due, if anything waits."""
-        run = incoming.line.next(self._rows(len(incoming.sequences)))
+        run = incoming.line.next(self._rows(max(1, len(incoming.sequences) - len(incoming.resting))))
         if not run:
             return None
         incoming.change()

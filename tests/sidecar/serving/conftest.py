@@ -16,3 +16,13 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("tiny") / "model"
     return tiny_folder(folder, seed=16, config={"eos_token_id": 258})
+
+
+@pytest.fixture(scope="session")
+def windowed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with blocks that see no more than a window, whose caches can't forget."""
+    from tests.support.tiny import tiny_folder
+
+    kinds = ["full_attention", "sliding_attention"] * 3
+    config = {"eos_token_id": 258, "sliding_window": 16, "layer_types": kinds}
+    return tiny_folder(tmp_path_factory.mktemp("windowed") / "model", seed=16, config=config)

@@ -206,7 +206,7 @@ async def test_answers_when_the_head_is_lost_then_what_had_begun_goes_before_wha
     async with party(tiny, tmp_path, *NAMES) as made:
         session = LosingParty(made, list(NAMES), concurrency=1)
         await session.serve()
-        begun = made[ASKER].stage.generate(ask(PROMPT, num_predict=40))
+        begun = made[ASKER].stage.generate(ask(PROMPT, num_predict=40, guesses=0))
         await anext(begun)
         waiting = asyncio.create_task(answer(made["bob"], ask(PROMPT, num_predict=4)))
         await asyncio.sleep(0.05)

@@ -123,6 +123,35 @@ async def test_release_when_said_then_it_goes_round_and_others_stay(two: Round) 
     assert two.held == [set(), set()]
 
 
+async def test_rest_when_said_then_every_stage_keeps_the_sequence_until_more_of_it_comes_or_its_release(
+    two: Round,
+) -> None:
+    await two.token(1, 0)
+    await two.token(1, 1)
+    await two.ring.rest(1)
+    await two.ring.rest(9)  # of which no stage knows
+    await settle()
+    assert (two.held, [one.resting for one in two.workers]) == ([{1}, {1}], [1, 1])
+    assert await two.token(1, 1) == 2  # it goes on from there
+    assert [one.resting for one in two.workers] == [0, 0]
+    await two.ring.rest(1)
+    await two.ring.release(1)
+    await settle()
+    assert (two.held, [one.resting for one in two.workers]) == ([set(), set()], [0, 0])
+
+
+async def test_ring_when_it_breaks_then_whoever_kept_sequences_hears_of_it(two: Round) -> None:
+    heard = []
+    two.ring.broke = lambda: heard.append(two.ring.has(1))
+    await two.token(1, 0)
+    assert two.ring.has(1)
+    two.wires[1].ends[0][0].stream.reset()
+    await settle()
+    assert heard
+    assert not any(heard)
+    assert two.held == [set(), set()]
+
+
 async def test_frame_when_of_an_old_epoch_then_it_is_dropped_by_worker_and_head(two: Round) -> None:
     await two.token(1, 0)
     old = frame_of(state(0), epoch=EPOCH - 1, sequence=9, needs_output=True)

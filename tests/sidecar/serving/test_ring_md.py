@@ -27,6 +27,7 @@ ACTIVATION = Frame(
     needs_output=False,
     timings=(Timing(compute_s=0.25, residence_s=0.5, rows=2),),
 )
+REST = Frame(kind=FrameKind.REST, epoch=3, sequence=258)
 RELEASE = Frame(kind=FrameKind.RELEASE, epoch=3, sequence=258)
 STEPS = limits_frame(StepLimits(exact=4, bounded=8, rows=4), epoch=3)
 
@@ -53,7 +54,9 @@ def test_message_when_read_then_kind_and_message_come_out() -> None:
     assert inbox.take() == b"\x08\x03"
 
 
-@pytest.mark.parametrize(("name", "frame"), [("activation", ACTIVATION), ("release", RELEASE), ("steps", STEPS)])
+@pytest.mark.parametrize(
+    ("name", "frame"), [("activation", ACTIVATION), ("rest", REST), ("release", RELEASE), ("steps", STEPS)]
+)
 def test_frame_when_encoded_and_decoded_then_it_is_the_documents(name: str, frame: Frame) -> None:
     assert b"".join(wire.encode(frame)) == example(name)
     assert wire.decode(example(name)) == frame

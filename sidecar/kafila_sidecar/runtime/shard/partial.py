@@ -7,7 +7,7 @@ takes the received state, and the block just past our end stops the whole call.
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ import mlx.core as mx
 from mlx.nn.layers.base import Module
 from mlx.utils import tree_flatten
 
+from kafila_sidecar.errors import Refused
 from kafila_sidecar.models.family import Beside, Family, Spread
 from kafila_sidecar.runtime.shard.carried import Carried
 
@@ -66,6 +67,21 @@ class PartialModel:
         finally:
             self._received, self._head_only = None, False
         return logits
+
+    def of_norm(self, received: Carried) -> mx.array:
+        """The state after the last block and the norm behind it, [B, T, D], lazy: what the unembedding would get.
+
+        Raises: Refused where the architecture's code has no part that returns it.
+        """
+        path = self._family.blocks.rpartition(".")[0]
+        with _stopping_after(module_at(self._model, path)) if path else nullcontext():
+            try:
+                self.of_head(received)
+            except _Stopped as stopped:
+                normed: Any = stopped.carried.hidden
+                if isinstance(normed, mx.array) and normed.shape[-1] == received.hidden.shape[-1]:
+                    return normed
+        raise Refused("the code of this model's architecture gives no states of which embeddings could be made")
 
     @property
     def ends(self) -> Sequence[int]:
@@ -161,6 +177,21 @@ class PartialModel:
     def _at_embedding(self, tokens: str, given: Given, embed: Forward) -> Any:
         """The embedding of the ids, or a placeholder of the received state's shape and type."""
         return embed(given) if self._received is None else mx.zeros_like(self._received.single)
+
+
+@contextmanager
+def _stopping_after(module: Module) -> Iterator[None]:
+    """A call of the module in here ends the whole call, with what it returns."""
+    kind = type(module)
+
+    def call(self: Module, *args: Any, **kwargs: Any) -> Any:
+        raise _Stopped(Carried(kind.__call__(self, *args, **kwargs)))
+
+    module.__class__ = type(kind.__name__, (kind,), {"__call__": call, "__module__": kind.__module__})
+    try:
+        yield
+    finally:
+        module.__class__ = kind
 
 
 def passed(family: Family, hidden: Any) -> Any:

@@ -7,13 +7,14 @@ its types; MLX comes in with `Shard.load`, on its thread.
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.models.anatomy import Headers
 from kafila_sidecar.models.family import Together
-from kafila_sidecar.runtime.shard.finite import NotFinite, check_state, made_well, or_not_finite
+from kafila_sidecar.runtime.shard.finite import WHY, NotFinite, check_state, made_well, or_not_finite
 from kafila_sidecar.runtime.shard.limits import StepLimits
 from kafila_sidecar.runtime.shard.picking import CameTrue, Guessed, Pick, Picked, Picker
 from kafila_sidecar.runtime.shard.state import HiddenState
@@ -51,12 +52,13 @@ class Shard:
         takes_rows: bool,
         attends_by_row: bool,
         can_rewind: bool,
-        model_can_forget: bool,
+        all_rewind: bool,
     ) -> None:
         self.entry, self.last = entry.layout, last.layout  # of what comes in, and of what comes to the head at last
         self.takes_rows = takes_rows  # whether several sequences can be in one run
         self.can_rewind = can_rewind  # whether a frame may go back to an earlier position of its sequence
-        self.model_can_forget = model_can_forget  # whether all of the model's stages can, wherever it is cut
+        self.all_rewind = all_rewind  # and so at every stage of the model
+        self.model_can_forget = all_rewind and not exit.beside  # and so guesses, as far as the head knows
         self._has_learnt = False
         self.step_limits = StepLimits()  # of steps with several tokens, once they are known
         self.weight_bytes = weight_bytes
@@ -118,6 +120,7 @@ class Shard:
         let_take_rows(built.model, built.blocks[start:end], built.family.together)
         size = built.weight_bytes(start, end, head=head)
         own = built.roll.slots_of(start, end, head=head)
+        rewinds = [can_rewind(cache) for cache in built.caches()]
         beside = [one for one in built.family.beside if one.parameter in built.roll.beside]
         return cls(
             passage=PartialModel(built.model, built.family, beside, start=start, end=end, idle=built.caches()),
@@ -128,8 +131,8 @@ class Shard:
             weight_bytes=size,
             head=head,
             held=frozenset(name for name, _ in flat(built.model) if built.is_of(name, start, end, head=head)),
-            can_rewind=all(can_rewind(cache) for slot, cache in enumerate(built.caches()) if slot in own),
-            model_can_forget=all(map(can_rewind, built.caches())) and not beside,
+            can_rewind=all(rewinds[slot] for slot in own),
+            all_rewind=all(rewinds),
             takes_rows=built.family.together is not Together.NOTHING,
             attends_by_row=built.family.together is Together.BUT_ATTENTION,
         )
@@ -234,6 +237,23 @@ class Shard:
         logits = logits[0, -1] if last_only else logits[0]
         mx.eval(logits)
         return logits
+
+    def embedding(self, sequence: int, state: HiddenState) -> tuple[float, ...]:
+        """The embedding of what the last token of `state` ends, D numbers of length 1: its state after the last norm,
+        as the stock runner gives of a model without a pooling of its own.
+
+        Raises: NotFinite; Refused where the architecture's code gives no such state.
+        """
+        import mlx.core as mx
+
+        from kafila_sidecar.runtime.shard.arrays import unpack
+
+        self._sequences.check(sequence)
+        normed = self._passage.of_norm(self._last.parted(unpack(state)).last_token())[0, -1].astype(mx.float32)
+        numbers: Any = (normed / mx.maximum(mx.linalg.norm(normed), 1e-12)).tolist()
+        if not all(map(isfinite, numbers)):
+            raise NotFinite(f"the model's last state of this text holds NaN or infinity: {WHY}")
+        return tuple(numbers)
 
     def logits_of(self, rows: Sequence[tuple[int, HiddenState]]) -> "mx.array":
         """The logits [B, V] that follow the last token of each sequence's state, evaluated."""

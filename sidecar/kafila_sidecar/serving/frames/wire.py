@@ -44,6 +44,7 @@ class FrameKind(IntEnum):
     RELEASE = 2  # the sequence is over: every stage frees what it holds for it and passes this on
     NOT_FINITE = 3  # the stage at place `position` of the ring made NaN or infinity of the sequence: the answer ends
     STEPS = 4  # `shape` has limits of steps with several tokens, which each stage lowers to its own, back to the head
+    REST = 5  # the answer is over and the sequence is kept: more may come of it, or its release; passed on likewise
 
 
 @dataclass(frozen=True, slots=True)

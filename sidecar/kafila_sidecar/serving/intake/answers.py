@@ -42,7 +42,7 @@ class Speech:
 class AnswerQueue:
     """What the engine tells, which never waits for a slow caller.
 
-    It never holds more replies than the context has tokens.
+    It never holds more replies than an answer may have tokens.
     """
 
     def __init__(self, speech: Speech) -> None:

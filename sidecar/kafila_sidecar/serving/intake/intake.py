@@ -32,7 +32,6 @@ from kafila_sidecar.serving.intake.limits import (
 from kafila_sidecar.serving.intake.prompt import Framer
 
 NOTHING_TOLD = ring_pb2.Replay()
-DEFAULT_KEEP_TOKENS = 4  # Ollama's num_keep
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +103,7 @@ class Intake:
         """
         refuse_unsupported(request)
         began = monotonic()
-        limits = limits_of(request.options, self._context_tokens)
+        limits = limits_of(request.options, self._context_tokens, shifts=request.shift)
         vocabulary = self._vocabulary
         options = resolve(given_options(request.options), vocabulary.generation_config)
         stops = StopStrings(request.options.stop)
@@ -161,14 +160,33 @@ class Intake:
         )
 
     async def _encode(self, request: pb.GenerateRequest, limits: AnswerLimits) -> Sequence[int]:
-        """The prompt's ids, at least one, with room for at least one token of answer. One that has to be cut leaves a
-        quarter of the context, or as much as is asked for: an answer of one token would be none."""
-        keep = request.options.num_keep if request.options.HasField("num_keep") else DEFAULT_KEEP_TOKENS
+        """The prompt's ids, at least one."""
+        tokens = await (self._beginning if request.embeds else self._fitted)(request, limits)
+        if not tokens:
+            raise InvalidInput("the prompt is empty: there is nothing to answer")
+        return tokens
+
+    async def _beginning(self, request: pb.GenerateRequest, limits: AnswerLimits) -> Sequence[int]:
+        """Of a text that is to be embedded, which may fill the context; of a longer one the beginning, as in Ollama,
+        and the token that ends a text if there is one."""
+        most = limits.context_tokens
+        tokens = await self._text.ids(
+            request.prompt, limit=most, keep=-1, truncate=request.truncate, cut_to=most + 1, plain=True
+        )
+        if len(tokens) <= most:
+            return tokens
+        return [*tokens[: most - 1], tokens[-1 if tokens[-1] in self._vocabulary.eos_ids else most - 1]]
+
+    async def _fitted(self, request: pb.GenerateRequest, limits: AnswerLimits) -> Sequence[int]:
+        """As in Ollama they may fill the context if the answer shifts; else there is
+        room for at least one token of answer, and one that has to be cut leaves a quarter of the context, or as much as
+        is asked for: an answer of one token would be none."""
+        keep, most = limits.keep, limits.context_tokens - (not limits.shifts)
         quarter, wanted = max(1, limits.context_tokens // 4), request.options.num_predict
-        room = min(wanted, quarter) if wanted > 0 else quarter
+        room = 0 if limits.shifts else min(wanted, quarter) if wanted > 0 else quarter
         tokens = await self._text.ids(
             request.prompt,
-            limit=limits.context_tokens - 1,
+            limit=most,
             keep=keep,
             truncate=request.truncate,
             cut_to=limits.context_tokens - room,
@@ -176,13 +194,9 @@ class Intake:
             suffix=request.suffix,
             begun=request.begun,
         )
-        if not tokens:
-            raise InvalidInput("the prompt is empty: there is nothing to answer")
-        if not request.context:
+        if not tokens or not request.context:
             return tokens
-        return self._after(
-            request, tokens, limit=limits.context_tokens - 1, keep=keep, cut_to=limits.context_tokens - room
-        )
+        return self._after(request, tokens, limit=most, keep=keep, cut_to=limits.context_tokens - room)
 
     def _after(
         self, request: pb.GenerateRequest, tokens: Sequence[int], *, limit: int, keep: int, cut_to: int

@@ -15,6 +15,7 @@ from kafila_sidecar.serving.intake.answers import AnswerQueue, Speech
 from kafila_sidecar.serving.intake.intake import Intake, PreparedRequest
 from kafila_sidecar.serving.intake.question import Question, Told
 from kafila_sidecar.serving.intake.scoring import ScoreLine, arrived, on_the_way
+from kafila_sidecar.serving.intake.window import Window
 
 TOKENS_AT_ONCE = 64  # of an answer that goes on: each may cost as many steps as there are stop strings
 MOST_REQUESTS = 1024  # running, waiting, and answered but not read to the end yet
@@ -37,17 +38,43 @@ class Generation:
     _untold: list[int] = field(default_factory=list)  # tokens that made no text certain yet
     _unsent: list[TokenScore] = field(default_factory=list)  # theirs
     _scores: ScoreLine = field(init=False)
+    _window: Window = field(init=False)
     _decoded: int = 0  # characters, and those of them that stop strings let through
     _shown: int = 0
 
     def __post_init__(self) -> None:
+        self._window = self.asked.limits.window(len(self.asked.prompt))
         self.replies = AnswerQueue(Speech(self.asked.framer, self.asked.read_calls))
         self._scores = ScoreLine(self.asked.spell)
 
     @property
     def tokens(self) -> Sequence[int]:
         """All that the caches of a ring have to have seen before the next token."""
-        return [*self.asked.prompt, *self.answer]
+        return self._window.of([*self.asked.prompt, *self.answer])
+
+    @property
+    def ran(self) -> Sequence[int]:
+        """What they have seen, and the last token."""
+        return [*self._window.of([*self.asked.prompt, *self.answer[:-1]]), *self.answer[-1:]]
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether with the last token others went, so that the ring has to see anew what is left."""
+        return self._window.moves(self._total)
+
+    @property
+    def moves_next(self) -> bool:
+        """Whether some will go with the next one."""
+        return self._window.moves(self._total + 1)
+
+    @property
+    def keep(self) -> int:
+        """How many at the beginning stay then."""
+        return self._window.keep or 0
+
+    @property
+    def _total(self) -> int:
+        return len(self.asked.prompt) + len(self.answer)
 
     @property
     def is_last(self) -> bool:
@@ -57,13 +84,13 @@ class Generation:
 
     @property
     def left(self) -> int:
-        """How many tokens the answer may yet get."""
+        """How many tokens the answer may yet get, before any others go."""
         return self.asked.limits.left(self.length, len(self.answer))
 
     @property
     def length(self) -> int:
-        """Of prompt and answer so far, in tokens."""
-        return len(self.asked.prompt) + len(self.answer)
+        """Of what is left of prompt and answer so far, in tokens."""
+        return self._total - self._window.gone(self._total)
 
     @property
     def takes_guesses(self) -> bool:
@@ -110,8 +137,11 @@ class Generation:
         return not self.is_over
 
     def take_all(self, tokens: Sequence[int], score: TokenScore | None = None) -> int:
-        """Adds tokens one after another, as long as another one is wanted; how many those were. score: of the one that
-        there is, where scores are wanted."""
+        """Adds tokens one after another, as long as another one is wanted; how many those were. `score`: of the only
+        one.
+
+        Raises: InvalidInput as `take`.
+        """
         for taken, token in enumerate(tokens, 1):
             if not self.take(token, score):
                 return taken
@@ -131,6 +161,13 @@ class Generation:
         done.done, done.done_reason = True, pb.DONE_REASON_STOP if is_stopped else pb.DONE_REASON_LENGTH
         self._tell(done, [*asked.reader.feed(last), *asked.reader.finish()])
         return "stop" if is_stopped else "length"
+
+    def finish_embedding(self, embedding: Sequence[float], done: pb.GenerateReply) -> str:
+        """Tells what was made of the prompt where no answer is wanted; "stop"."""
+        done.embedding.extend(embedding)
+        done.done, done.done_reason = True, pb.DONE_REASON_STOP
+        self.replies.put(Told(done))
+        return "stop"
 
     def _pieces_of(self, token: int, score: TokenScore | None) -> list[Piece]:
         """What is certain with one more token."""
@@ -170,6 +207,10 @@ class RequestTable:
         self._generations: dict[int, Generation] = {}
         self._latest: dict[tuple[str, bytes], Generation] = {}  # run of each question
         self._numbers = count(1)
+
+    def number(self) -> int:
+        """Of a further sequence for a run that needs one."""
+        return next(self._numbers)
 
     async def open(self, question: Question) -> Generation:
         """A request, ready to be answered from where its answer stands. Those of one member get ready in turns, so that

@@ -1,0 +1,1 @@
+"""Sequences that outlive their answers, so that a conversation's next turn prefills only what is new. Pure."""
