@@ -89,7 +89,7 @@ class HashShard:
 
     entry = last = TokenLayout(WIDTH, WIDTH)
     takes_rows = True
-    can_rewind = model_can_forget = False
+    can_rewind = all_rewind = model_can_forget = False
     step_limits = StepLimits()
 
     def learn_steps(self, before: object) -> None: ...
