@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager, nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -28,6 +29,9 @@ CHECKPOINT = SimpleNamespace(
     parameters=7,
     quantization="F32",
     generation_config={},
+    small_files=Path(__file__).parent,  # where no template is
+    weight_bytes=28,
+    gap=None,
     in_use=nullcontext,
 )
 
