@@ -1,7 +1,7 @@
 """The head of one epoch: a request waits for its turn, then runs, and is cleared away.
 
-Each run of a request is one task that reads top to bottom (`runner.py`); they interleave on the MLX thread and in the
-ring, so that several sequences fill it. The engine knows no socket, and the ring no model.
+Each run of a request is one task that reads top to bottom (`running/runner.py`); they interleave on the MLX thread and
+in the ring, so that several sequences fill it. The engine knows no socket, and the ring no model.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ from kafila_sidecar.errors import KafilaError, TimedOut
 from kafila_sidecar.runtime.footprint import PREFILL_CHUNK_TOKENS
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.serving.guessing.room import MOST_GUESSES, why_none
-from kafila_sidecar.serving.headwork import HeadWork
 from kafila_sidecar.serving.intake.question import Question, Replies
 from kafila_sidecar.serving.intake.requests import Generation, RequestTable
 from kafila_sidecar.serving.places import Places
 from kafila_sidecar.serving.pulse import Pulse
 from kafila_sidecar.serving.ring import Interrupted, Ring
-from kafila_sidecar.serving.runner import RequestRun, Runner
+from kafila_sidecar.serving.running.headwork import HeadWork
+from kafila_sidecar.serving.running.runner import RequestRun, Runner
 from kafila_sidecar.serving.scheduler import MOST_WAITING, Scheduler
 from kafila_sidecar.serving.standstill import ModelThread
 from kafila_sidecar.serving.trace import RequestTrace

@@ -104,7 +104,7 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class Picking:
-    """What `Picker.pick` is about to evaluate: of all rows their scores [B, V], tokens, and whether they have a choice
+    """What `TokenPicker.pick` is about to evaluate: of all rows their scores [B, V], tokens, and whether they have a choice
     [B]; of the rows that go on their caches and, as the only one of `left`, their states as they lie in a payload."""
 
     logits: "mx.array"
@@ -116,7 +116,7 @@ class Picking:
     dtype: str = ""
 
 
-class Picker:
+class TokenPicker:
     """Picks tokens for the sequences of the head's shard. exit, last: as of that. MLX thread only."""
 
     def __init__(self, *, passage: "PartialModel", sequences: "Sequences", exit: "Packing", last: "Packing") -> None:

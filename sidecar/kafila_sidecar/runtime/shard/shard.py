@@ -16,7 +16,7 @@ from kafila_sidecar.models.anatomy import Headers
 from kafila_sidecar.models.family import Together
 from kafila_sidecar.runtime.shard.finite import WHY, NotFinite, check_state, made_well, or_not_finite
 from kafila_sidecar.runtime.shard.limits import StepLimits
-from kafila_sidecar.runtime.shard.picking import CameTrue, Guessed, Pick, Picked, Picker
+from kafila_sidecar.runtime.shard.picking import CameTrue, Guessed, Pick, Picked, TokenPicker
 from kafila_sidecar.runtime.shard.state import HiddenState
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Shard:
         self._sequences = sequences
         self._held = held
         self._entry, self._exit, self._last = entry, exit, last
-        self._picker = Picker(passage=passage, sequences=sequences, exit=exit, last=last)
+        self._picker = TokenPicker(passage=passage, sequences=sequences, exit=exit, last=last)
 
     @classmethod
     def load(

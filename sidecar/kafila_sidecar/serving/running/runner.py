@@ -17,11 +17,11 @@ from kafila_sidecar.runtime.shard.state import HiddenState
 from kafila_sidecar.serving.guessing.gate import StepTimes
 from kafila_sidecar.serving.guessing.guesser import Guesser
 from kafila_sidecar.serving.guessing.room import most_guesses
-from kafila_sidecar.serving.headwork import GuessStep, HeadWork, LastState, Spent
 from kafila_sidecar.serving.intake.requests import Generation
 from kafila_sidecar.serving.keeping.kept import Beginning
 from kafila_sidecar.serving.places import Places
 from kafila_sidecar.serving.ring import Interrupted, Returned, Ring
+from kafila_sidecar.serving.running.headwork import GuessStep, HeadWork, LastState, Spent
 from kafila_sidecar.serving.scheduler import ChunkPace
 from kafila_sidecar.serving.trace import Circuit, RequestTrace
 
