@@ -2831,6 +2831,190 @@ func (x *Finding) GetAdvice() string {
 	return ""
 }
 
+type MetricsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MetricsRequest) Reset() {
+	*x = MetricsRequest{}
+	mi := &file_sidecar_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MetricsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MetricsRequest) ProtoMessage() {}
+
+func (x *MetricsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sidecar_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MetricsRequest.ProtoReflect.Descriptor instead.
+func (*MetricsRequest) Descriptor() ([]byte, []int) {
+	return file_sidecar_proto_rawDescGZIP(), []int{31}
+}
+
+type MetricsReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Text          string                 `protobuf:"bytes,110,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MetricsReply) Reset() {
+	*x = MetricsReply{}
+	mi := &file_sidecar_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MetricsReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MetricsReply) ProtoMessage() {}
+
+func (x *MetricsReply) ProtoReflect() protoreflect.Message {
+	mi := &file_sidecar_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MetricsReply.ProtoReflect.Descriptor instead.
+func (*MetricsReply) Descriptor() ([]byte, []int) {
+	return file_sidecar_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *MetricsReply) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+type TracesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Session       string                 `protobuf:"bytes,110,opt,name=session,proto3" json:"session,omitempty"` // as in SessionRequest
+	Request       string                 `protobuf:"bytes,111,opt,name=request,proto3" json:"request,omitempty"` // its number, as records have it; empty: the latest
+	Most          uint32                 `protobuf:"varint,112,opt,name=most,proto3" json:"most,omitempty"`      // records, at most 100; 0 means 1
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TracesRequest) Reset() {
+	*x = TracesRequest{}
+	mi := &file_sidecar_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TracesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TracesRequest) ProtoMessage() {}
+
+func (x *TracesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sidecar_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TracesRequest.ProtoReflect.Descriptor instead.
+func (*TracesRequest) Descriptor() ([]byte, []int) {
+	return file_sidecar_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *TracesRequest) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *TracesRequest) GetRequest() string {
+	if x != nil {
+		return x.Request
+	}
+	return ""
+}
+
+func (x *TracesRequest) GetMost() uint32 {
+	if x != nil {
+		return x.Most
+	}
+	return 0
+}
+
+type TracesReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RecordsJson   []string               `protobuf:"bytes,110,rep,name=records_json,json=recordsJson,proto3" json:"records_json,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TracesReply) Reset() {
+	*x = TracesReply{}
+	mi := &file_sidecar_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TracesReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TracesReply) ProtoMessage() {}
+
+func (x *TracesReply) ProtoReflect() protoreflect.Message {
+	mi := &file_sidecar_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TracesReply.ProtoReflect.Descriptor instead.
+func (*TracesReply) Descriptor() ([]byte, []int) {
+	return file_sidecar_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *TracesReply) GetRecordsJson() []string {
+	if x != nil {
+		return x.RecordsJson
+	}
+	return nil
+}
+
 type ListModelsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2839,7 +3023,7 @@ type ListModelsRequest struct {
 
 func (x *ListModelsRequest) Reset() {
 	*x = ListModelsRequest{}
-	mi := &file_sidecar_proto_msgTypes[31]
+	mi := &file_sidecar_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2851,7 +3035,7 @@ func (x *ListModelsRequest) String() string {
 func (*ListModelsRequest) ProtoMessage() {}
 
 func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[31]
+	mi := &file_sidecar_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2864,7 +3048,7 @@ func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsRequest.ProtoReflect.Descriptor instead.
 func (*ListModelsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{31}
+	return file_sidecar_proto_rawDescGZIP(), []int{35}
 }
 
 type ListModelsReply struct {
@@ -2876,7 +3060,7 @@ type ListModelsReply struct {
 
 func (x *ListModelsReply) Reset() {
 	*x = ListModelsReply{}
-	mi := &file_sidecar_proto_msgTypes[32]
+	mi := &file_sidecar_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2888,7 +3072,7 @@ func (x *ListModelsReply) String() string {
 func (*ListModelsReply) ProtoMessage() {}
 
 func (x *ListModelsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[32]
+	mi := &file_sidecar_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2901,7 +3085,7 @@ func (x *ListModelsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsReply.ProtoReflect.Descriptor instead.
 func (*ListModelsReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{32}
+	return file_sidecar_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListModelsReply) GetModels() []*NamedModel {
@@ -2926,7 +3110,7 @@ type NamedModel struct {
 
 func (x *NamedModel) Reset() {
 	*x = NamedModel{}
-	mi := &file_sidecar_proto_msgTypes[33]
+	mi := &file_sidecar_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2938,7 +3122,7 @@ func (x *NamedModel) String() string {
 func (*NamedModel) ProtoMessage() {}
 
 func (x *NamedModel) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[33]
+	mi := &file_sidecar_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2951,7 +3135,7 @@ func (x *NamedModel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedModel.ProtoReflect.Descriptor instead.
 func (*NamedModel) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{33}
+	return file_sidecar_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *NamedModel) GetName() string {
@@ -3011,7 +3195,7 @@ type ListWeightsRequest struct {
 
 func (x *ListWeightsRequest) Reset() {
 	*x = ListWeightsRequest{}
-	mi := &file_sidecar_proto_msgTypes[34]
+	mi := &file_sidecar_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3023,7 +3207,7 @@ func (x *ListWeightsRequest) String() string {
 func (*ListWeightsRequest) ProtoMessage() {}
 
 func (x *ListWeightsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[34]
+	mi := &file_sidecar_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3036,7 +3220,7 @@ func (x *ListWeightsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWeightsRequest.ProtoReflect.Descriptor instead.
 func (*ListWeightsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{34}
+	return file_sidecar_proto_rawDescGZIP(), []int{38}
 }
 
 type ListWeightsReply struct {
@@ -3051,7 +3235,7 @@ type ListWeightsReply struct {
 
 func (x *ListWeightsReply) Reset() {
 	*x = ListWeightsReply{}
-	mi := &file_sidecar_proto_msgTypes[35]
+	mi := &file_sidecar_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3063,7 +3247,7 @@ func (x *ListWeightsReply) String() string {
 func (*ListWeightsReply) ProtoMessage() {}
 
 func (x *ListWeightsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[35]
+	mi := &file_sidecar_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3076,7 +3260,7 @@ func (x *ListWeightsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWeightsReply.ProtoReflect.Descriptor instead.
 func (*ListWeightsReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{35}
+	return file_sidecar_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListWeightsReply) GetWeights() []*KeptWeights {
@@ -3121,7 +3305,7 @@ type KeptWeights struct {
 
 func (x *KeptWeights) Reset() {
 	*x = KeptWeights{}
-	mi := &file_sidecar_proto_msgTypes[36]
+	mi := &file_sidecar_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3133,7 +3317,7 @@ func (x *KeptWeights) String() string {
 func (*KeptWeights) ProtoMessage() {}
 
 func (x *KeptWeights) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[36]
+	mi := &file_sidecar_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3146,7 +3330,7 @@ func (x *KeptWeights) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptWeights.ProtoReflect.Descriptor instead.
 func (*KeptWeights) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{36}
+	return file_sidecar_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *KeptWeights) GetModel() string {
@@ -3201,7 +3385,7 @@ type RemoveWeightsRequest struct {
 
 func (x *RemoveWeightsRequest) Reset() {
 	*x = RemoveWeightsRequest{}
-	mi := &file_sidecar_proto_msgTypes[37]
+	mi := &file_sidecar_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3213,7 +3397,7 @@ func (x *RemoveWeightsRequest) String() string {
 func (*RemoveWeightsRequest) ProtoMessage() {}
 
 func (x *RemoveWeightsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[37]
+	mi := &file_sidecar_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3226,7 +3410,7 @@ func (x *RemoveWeightsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveWeightsRequest.ProtoReflect.Descriptor instead.
 func (*RemoveWeightsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{37}
+	return file_sidecar_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RemoveWeightsRequest) GetModel() string {
@@ -3252,7 +3436,7 @@ type PruneWeightsRequest struct {
 
 func (x *PruneWeightsRequest) Reset() {
 	*x = PruneWeightsRequest{}
-	mi := &file_sidecar_proto_msgTypes[38]
+	mi := &file_sidecar_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3264,7 +3448,7 @@ func (x *PruneWeightsRequest) String() string {
 func (*PruneWeightsRequest) ProtoMessage() {}
 
 func (x *PruneWeightsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[38]
+	mi := &file_sidecar_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3277,7 +3461,7 @@ func (x *PruneWeightsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PruneWeightsRequest.ProtoReflect.Descriptor instead.
 func (*PruneWeightsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{38}
+	return file_sidecar_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PruneWeightsRequest) GetUnusedForS() float64 {
@@ -3296,7 +3480,7 @@ type FreedReply struct {
 
 func (x *FreedReply) Reset() {
 	*x = FreedReply{}
-	mi := &file_sidecar_proto_msgTypes[39]
+	mi := &file_sidecar_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3308,7 +3492,7 @@ func (x *FreedReply) String() string {
 func (*FreedReply) ProtoMessage() {}
 
 func (x *FreedReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[39]
+	mi := &file_sidecar_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3321,7 +3505,7 @@ func (x *FreedReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FreedReply.ProtoReflect.Descriptor instead.
 func (*FreedReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{39}
+	return file_sidecar_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *FreedReply) GetBytes() uint64 {
@@ -3636,7 +3820,16 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\tR\x05level\x12\x1a\n" +
 	"\bsentence\x18\x03 \x01(\tR\bsentence\x12\x16\n" +
-	"\x06advice\x18\x04 \x01(\tR\x06advice\"\x13\n" +
+	"\x06advice\x18\x04 \x01(\tR\x06advice\"\x10\n" +
+	"\x0eMetricsRequest\"\"\n" +
+	"\fMetricsReply\x12\x12\n" +
+	"\x04text\x18n \x01(\tR\x04text\"W\n" +
+	"\rTracesRequest\x12\x18\n" +
+	"\asession\x18n \x01(\tR\asession\x12\x18\n" +
+	"\arequest\x18o \x01(\tR\arequest\x12\x12\n" +
+	"\x04most\x18p \x01(\rR\x04most\"0\n" +
+	"\vTracesReply\x12!\n" +
+	"\frecords_json\x18n \x03(\tR\vrecordsJson\"\x13\n" +
 	"\x11ListModelsRequest\"H\n" +
 	"\x0fListModelsReply\x125\n" +
 	"\x06models\x18\x01 \x03(\v2\x1d.kafila.sidecar.v1.NamedModelR\x06models\"\xc2\x01\n" +
@@ -3680,7 +3873,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"DoneReason\x12\x14\n" +
 	"\x10DONE_REASON_STOP\x10\x00\x12\x16\n" +
 	"\x12DONE_REASON_LENGTH\x10\x01\x12\x16\n" +
-	"\x12DONE_REASON_CLOSED\x10\x022\xa4\r\n" +
+	"\x12DONE_REASON_CLOSED\x10\x022\xbf\x0e\n" +
 	"\aSidecar\x12G\n" +
 	"\x05Hello\x12\x1f.kafila.sidecar.v1.HelloRequest\x1a\x1d.kafila.sidecar.v1.HelloReply\x12T\n" +
 	"\rCreateSession\x12'.kafila.sidecar.v1.CreateSessionRequest\x1a\x1a.kafila.sidecar.v1.Session\x12N\n" +
@@ -3702,7 +3895,9 @@ const file_sidecar_proto_rawDesc = "" +
 	"\vListWeights\x12%.kafila.sidecar.v1.ListWeightsRequest\x1a#.kafila.sidecar.v1.ListWeightsReply\x12W\n" +
 	"\rRemoveWeights\x12'.kafila.sidecar.v1.RemoveWeightsRequest\x1a\x1d.kafila.sidecar.v1.FreedReply\x12U\n" +
 	"\fPruneWeights\x12&.kafila.sidecar.v1.PruneWeightsRequest\x1a\x1d.kafila.sidecar.v1.FreedReply\x12J\n" +
-	"\x06Doctor\x12 .kafila.sidecar.v1.DoctorRequest\x1a\x1e.kafila.sidecar.v1.DoctorReply\x12R\n" +
+	"\x06Doctor\x12 .kafila.sidecar.v1.DoctorRequest\x1a\x1e.kafila.sidecar.v1.DoctorReply\x12M\n" +
+	"\aMetrics\x12!.kafila.sidecar.v1.MetricsRequest\x1a\x1f.kafila.sidecar.v1.MetricsReply\x12J\n" +
+	"\x06Traces\x12 .kafila.sidecar.v1.TracesRequest\x1a\x1e.kafila.sidecar.v1.TracesReply\x12R\n" +
 	"\bGenerate\x12\".kafila.sidecar.v1.GenerateRequest\x1a .kafila.sidecar.v1.GenerateReply0\x01B\x12Z\x10kafila/ollama/pbb\x06proto3"
 
 var (
@@ -3718,7 +3913,7 @@ func file_sidecar_proto_rawDescGZIP() []byte {
 }
 
 var file_sidecar_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sidecar_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_sidecar_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_sidecar_proto_goTypes = []any{
 	(DoneReason)(0),              // 0: kafila.sidecar.v1.DoneReason
 	(*HelloRequest)(nil),         // 1: kafila.sidecar.v1.HelloRequest
@@ -3752,19 +3947,23 @@ var file_sidecar_proto_goTypes = []any{
 	(*DoctorRequest)(nil),        // 29: kafila.sidecar.v1.DoctorRequest
 	(*DoctorReply)(nil),          // 30: kafila.sidecar.v1.DoctorReply
 	(*Finding)(nil),              // 31: kafila.sidecar.v1.Finding
-	(*ListModelsRequest)(nil),    // 32: kafila.sidecar.v1.ListModelsRequest
-	(*ListModelsReply)(nil),      // 33: kafila.sidecar.v1.ListModelsReply
-	(*NamedModel)(nil),           // 34: kafila.sidecar.v1.NamedModel
-	(*ListWeightsRequest)(nil),   // 35: kafila.sidecar.v1.ListWeightsRequest
-	(*ListWeightsReply)(nil),     // 36: kafila.sidecar.v1.ListWeightsReply
-	(*KeptWeights)(nil),          // 37: kafila.sidecar.v1.KeptWeights
-	(*RemoveWeightsRequest)(nil), // 38: kafila.sidecar.v1.RemoveWeightsRequest
-	(*PruneWeightsRequest)(nil),  // 39: kafila.sidecar.v1.PruneWeightsRequest
-	(*FreedReply)(nil),           // 40: kafila.sidecar.v1.FreedReply
-	nil,                          // 41: kafila.sidecar.v1.StubModel.ParametersEntry
-	nil,                          // 42: kafila.sidecar.v1.ModelCard.InfoEntry
-	nil,                          // 43: kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
-	nil,                          // 44: kafila.sidecar.v1.PlanReply.DownloadBytesEntry
+	(*MetricsRequest)(nil),       // 32: kafila.sidecar.v1.MetricsRequest
+	(*MetricsReply)(nil),         // 33: kafila.sidecar.v1.MetricsReply
+	(*TracesRequest)(nil),        // 34: kafila.sidecar.v1.TracesRequest
+	(*TracesReply)(nil),          // 35: kafila.sidecar.v1.TracesReply
+	(*ListModelsRequest)(nil),    // 36: kafila.sidecar.v1.ListModelsRequest
+	(*ListModelsReply)(nil),      // 37: kafila.sidecar.v1.ListModelsReply
+	(*NamedModel)(nil),           // 38: kafila.sidecar.v1.NamedModel
+	(*ListWeightsRequest)(nil),   // 39: kafila.sidecar.v1.ListWeightsRequest
+	(*ListWeightsReply)(nil),     // 40: kafila.sidecar.v1.ListWeightsReply
+	(*KeptWeights)(nil),          // 41: kafila.sidecar.v1.KeptWeights
+	(*RemoveWeightsRequest)(nil), // 42: kafila.sidecar.v1.RemoveWeightsRequest
+	(*PruneWeightsRequest)(nil),  // 43: kafila.sidecar.v1.PruneWeightsRequest
+	(*FreedReply)(nil),           // 44: kafila.sidecar.v1.FreedReply
+	nil,                          // 45: kafila.sidecar.v1.StubModel.ParametersEntry
+	nil,                          // 46: kafila.sidecar.v1.ModelCard.InfoEntry
+	nil,                          // 47: kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
+	nil,                          // 48: kafila.sidecar.v1.PlanReply.DownloadBytesEntry
 }
 var file_sidecar_proto_depIdxs = []int32{
 	15, // 0: kafila.sidecar.v1.ListSessionsReply.sessions:type_name -> kafila.sidecar.v1.Session
@@ -3774,17 +3973,17 @@ var file_sidecar_proto_depIdxs = []int32{
 	21, // 4: kafila.sidecar.v1.Session.vehicle:type_name -> kafila.sidecar.v1.StubModel
 	16, // 5: kafila.sidecar.v1.Session.activity:type_name -> kafila.sidecar.v1.Activity
 	17, // 6: kafila.sidecar.v1.Activity.answering:type_name -> kafila.sidecar.v1.Answering
-	41, // 7: kafila.sidecar.v1.StubModel.parameters:type_name -> kafila.sidecar.v1.StubModel.ParametersEntry
-	42, // 8: kafila.sidecar.v1.ModelCard.info:type_name -> kafila.sidecar.v1.ModelCard.InfoEntry
-	43, // 9: kafila.sidecar.v1.PlanReply.alternatives_json:type_name -> kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
-	44, // 10: kafila.sidecar.v1.PlanReply.download_bytes:type_name -> kafila.sidecar.v1.PlanReply.DownloadBytesEntry
+	45, // 7: kafila.sidecar.v1.StubModel.parameters:type_name -> kafila.sidecar.v1.StubModel.ParametersEntry
+	46, // 8: kafila.sidecar.v1.ModelCard.info:type_name -> kafila.sidecar.v1.ModelCard.InfoEntry
+	47, // 9: kafila.sidecar.v1.PlanReply.alternatives_json:type_name -> kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
+	48, // 10: kafila.sidecar.v1.PlanReply.download_bytes:type_name -> kafila.sidecar.v1.PlanReply.DownloadBytesEntry
 	26, // 11: kafila.sidecar.v1.GenerateRequest.options:type_name -> kafila.sidecar.v1.Options
 	0,  // 12: kafila.sidecar.v1.GenerateReply.done_reason:type_name -> kafila.sidecar.v1.DoneReason
 	28, // 13: kafila.sidecar.v1.GenerateReply.logprobs:type_name -> kafila.sidecar.v1.TokenLogprob
 	28, // 14: kafila.sidecar.v1.TokenLogprob.top:type_name -> kafila.sidecar.v1.TokenLogprob
 	31, // 15: kafila.sidecar.v1.DoctorReply.findings:type_name -> kafila.sidecar.v1.Finding
-	34, // 16: kafila.sidecar.v1.ListModelsReply.models:type_name -> kafila.sidecar.v1.NamedModel
-	37, // 17: kafila.sidecar.v1.ListWeightsReply.weights:type_name -> kafila.sidecar.v1.KeptWeights
+	38, // 16: kafila.sidecar.v1.ListModelsReply.models:type_name -> kafila.sidecar.v1.NamedModel
+	41, // 17: kafila.sidecar.v1.ListWeightsReply.weights:type_name -> kafila.sidecar.v1.KeptWeights
 	1,  // 18: kafila.sidecar.v1.Sidecar.Hello:input_type -> kafila.sidecar.v1.HelloRequest
 	3,  // 19: kafila.sidecar.v1.Sidecar.CreateSession:input_type -> kafila.sidecar.v1.CreateSessionRequest
 	4,  // 20: kafila.sidecar.v1.Sidecar.OpenSession:input_type -> kafila.sidecar.v1.OpenSessionRequest
@@ -3800,35 +3999,39 @@ var file_sidecar_proto_depIdxs = []int32{
 	12, // 30: kafila.sidecar.v1.Sidecar.SetReplanning:input_type -> kafila.sidecar.v1.ReplanningRequest
 	7,  // 31: kafila.sidecar.v1.Sidecar.ShowModel:input_type -> kafila.sidecar.v1.SessionRequest
 	23, // 32: kafila.sidecar.v1.Sidecar.Plan:input_type -> kafila.sidecar.v1.PlanRequest
-	32, // 33: kafila.sidecar.v1.Sidecar.ListModels:input_type -> kafila.sidecar.v1.ListModelsRequest
-	35, // 34: kafila.sidecar.v1.Sidecar.ListWeights:input_type -> kafila.sidecar.v1.ListWeightsRequest
-	38, // 35: kafila.sidecar.v1.Sidecar.RemoveWeights:input_type -> kafila.sidecar.v1.RemoveWeightsRequest
-	39, // 36: kafila.sidecar.v1.Sidecar.PruneWeights:input_type -> kafila.sidecar.v1.PruneWeightsRequest
+	36, // 33: kafila.sidecar.v1.Sidecar.ListModels:input_type -> kafila.sidecar.v1.ListModelsRequest
+	39, // 34: kafila.sidecar.v1.Sidecar.ListWeights:input_type -> kafila.sidecar.v1.ListWeightsRequest
+	42, // 35: kafila.sidecar.v1.Sidecar.RemoveWeights:input_type -> kafila.sidecar.v1.RemoveWeightsRequest
+	43, // 36: kafila.sidecar.v1.Sidecar.PruneWeights:input_type -> kafila.sidecar.v1.PruneWeightsRequest
 	29, // 37: kafila.sidecar.v1.Sidecar.Doctor:input_type -> kafila.sidecar.v1.DoctorRequest
-	25, // 38: kafila.sidecar.v1.Sidecar.Generate:input_type -> kafila.sidecar.v1.GenerateRequest
-	2,  // 39: kafila.sidecar.v1.Sidecar.Hello:output_type -> kafila.sidecar.v1.HelloReply
-	15, // 40: kafila.sidecar.v1.Sidecar.CreateSession:output_type -> kafila.sidecar.v1.Session
-	5,  // 41: kafila.sidecar.v1.Sidecar.OpenSession:output_type -> kafila.sidecar.v1.Offer
-	15, // 42: kafila.sidecar.v1.Sidecar.JoinSession:output_type -> kafila.sidecar.v1.Session
-	15, // 43: kafila.sidecar.v1.Sidecar.StartSession:output_type -> kafila.sidecar.v1.Session
-	11, // 44: kafila.sidecar.v1.Sidecar.LeaveSession:output_type -> kafila.sidecar.v1.LeaveSessionReply
-	14, // 45: kafila.sidecar.v1.Sidecar.ListSessions:output_type -> kafila.sidecar.v1.ListSessionsReply
-	15, // 46: kafila.sidecar.v1.Sidecar.WatchSession:output_type -> kafila.sidecar.v1.Session
-	15, // 47: kafila.sidecar.v1.Sidecar.NewCode:output_type -> kafila.sidecar.v1.Session
-	15, // 48: kafila.sidecar.v1.Sidecar.Lock:output_type -> kafila.sidecar.v1.Session
-	15, // 49: kafila.sidecar.v1.Sidecar.Kick:output_type -> kafila.sidecar.v1.Session
-	15, // 50: kafila.sidecar.v1.Sidecar.Replan:output_type -> kafila.sidecar.v1.Session
-	15, // 51: kafila.sidecar.v1.Sidecar.SetReplanning:output_type -> kafila.sidecar.v1.Session
-	22, // 52: kafila.sidecar.v1.Sidecar.ShowModel:output_type -> kafila.sidecar.v1.ModelCard
-	24, // 53: kafila.sidecar.v1.Sidecar.Plan:output_type -> kafila.sidecar.v1.PlanReply
-	33, // 54: kafila.sidecar.v1.Sidecar.ListModels:output_type -> kafila.sidecar.v1.ListModelsReply
-	36, // 55: kafila.sidecar.v1.Sidecar.ListWeights:output_type -> kafila.sidecar.v1.ListWeightsReply
-	40, // 56: kafila.sidecar.v1.Sidecar.RemoveWeights:output_type -> kafila.sidecar.v1.FreedReply
-	40, // 57: kafila.sidecar.v1.Sidecar.PruneWeights:output_type -> kafila.sidecar.v1.FreedReply
-	30, // 58: kafila.sidecar.v1.Sidecar.Doctor:output_type -> kafila.sidecar.v1.DoctorReply
-	27, // 59: kafila.sidecar.v1.Sidecar.Generate:output_type -> kafila.sidecar.v1.GenerateReply
-	39, // [39:60] is the sub-list for method output_type
-	18, // [18:39] is the sub-list for method input_type
+	32, // 38: kafila.sidecar.v1.Sidecar.Metrics:input_type -> kafila.sidecar.v1.MetricsRequest
+	34, // 39: kafila.sidecar.v1.Sidecar.Traces:input_type -> kafila.sidecar.v1.TracesRequest
+	25, // 40: kafila.sidecar.v1.Sidecar.Generate:input_type -> kafila.sidecar.v1.GenerateRequest
+	2,  // 41: kafila.sidecar.v1.Sidecar.Hello:output_type -> kafila.sidecar.v1.HelloReply
+	15, // 42: kafila.sidecar.v1.Sidecar.CreateSession:output_type -> kafila.sidecar.v1.Session
+	5,  // 43: kafila.sidecar.v1.Sidecar.OpenSession:output_type -> kafila.sidecar.v1.Offer
+	15, // 44: kafila.sidecar.v1.Sidecar.JoinSession:output_type -> kafila.sidecar.v1.Session
+	15, // 45: kafila.sidecar.v1.Sidecar.StartSession:output_type -> kafila.sidecar.v1.Session
+	11, // 46: kafila.sidecar.v1.Sidecar.LeaveSession:output_type -> kafila.sidecar.v1.LeaveSessionReply
+	14, // 47: kafila.sidecar.v1.Sidecar.ListSessions:output_type -> kafila.sidecar.v1.ListSessionsReply
+	15, // 48: kafila.sidecar.v1.Sidecar.WatchSession:output_type -> kafila.sidecar.v1.Session
+	15, // 49: kafila.sidecar.v1.Sidecar.NewCode:output_type -> kafila.sidecar.v1.Session
+	15, // 50: kafila.sidecar.v1.Sidecar.Lock:output_type -> kafila.sidecar.v1.Session
+	15, // 51: kafila.sidecar.v1.Sidecar.Kick:output_type -> kafila.sidecar.v1.Session
+	15, // 52: kafila.sidecar.v1.Sidecar.Replan:output_type -> kafila.sidecar.v1.Session
+	15, // 53: kafila.sidecar.v1.Sidecar.SetReplanning:output_type -> kafila.sidecar.v1.Session
+	22, // 54: kafila.sidecar.v1.Sidecar.ShowModel:output_type -> kafila.sidecar.v1.ModelCard
+	24, // 55: kafila.sidecar.v1.Sidecar.Plan:output_type -> kafila.sidecar.v1.PlanReply
+	37, // 56: kafila.sidecar.v1.Sidecar.ListModels:output_type -> kafila.sidecar.v1.ListModelsReply
+	40, // 57: kafila.sidecar.v1.Sidecar.ListWeights:output_type -> kafila.sidecar.v1.ListWeightsReply
+	44, // 58: kafila.sidecar.v1.Sidecar.RemoveWeights:output_type -> kafila.sidecar.v1.FreedReply
+	44, // 59: kafila.sidecar.v1.Sidecar.PruneWeights:output_type -> kafila.sidecar.v1.FreedReply
+	30, // 60: kafila.sidecar.v1.Sidecar.Doctor:output_type -> kafila.sidecar.v1.DoctorReply
+	33, // 61: kafila.sidecar.v1.Sidecar.Metrics:output_type -> kafila.sidecar.v1.MetricsReply
+	35, // 62: kafila.sidecar.v1.Sidecar.Traces:output_type -> kafila.sidecar.v1.TracesReply
+	27, // 63: kafila.sidecar.v1.Sidecar.Generate:output_type -> kafila.sidecar.v1.GenerateReply
+	41, // [41:64] is the sub-list for method output_type
+	18, // [18:41] is the sub-list for method input_type
 	18, // [18:18] is the sub-list for extension type_name
 	18, // [18:18] is the sub-list for extension extendee
 	0,  // [0:18] is the sub-list for field type_name
@@ -3844,14 +4047,14 @@ func file_sidecar_proto_init() {
 	file_sidecar_proto_msgTypes[7].OneofWrappers = []any{}
 	file_sidecar_proto_msgTypes[17].OneofWrappers = []any{}
 	file_sidecar_proto_msgTypes[25].OneofWrappers = []any{}
-	file_sidecar_proto_msgTypes[38].OneofWrappers = []any{}
+	file_sidecar_proto_msgTypes[42].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sidecar_proto_rawDesc), len(file_sidecar_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   44,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

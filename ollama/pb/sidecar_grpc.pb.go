@@ -44,6 +44,8 @@ const (
 	Sidecar_RemoveWeights_FullMethodName = "/kafila.sidecar.v1.Sidecar/RemoveWeights"
 	Sidecar_PruneWeights_FullMethodName  = "/kafila.sidecar.v1.Sidecar/PruneWeights"
 	Sidecar_Doctor_FullMethodName        = "/kafila.sidecar.v1.Sidecar/Doctor"
+	Sidecar_Metrics_FullMethodName       = "/kafila.sidecar.v1.Sidecar/Metrics"
+	Sidecar_Traces_FullMethodName        = "/kafila.sidecar.v1.Sidecar/Traces"
 	Sidecar_Generate_FullMethodName      = "/kafila.sidecar.v1.Sidecar/Generate"
 )
 
@@ -93,6 +95,10 @@ type SidecarClient interface {
 	PruneWeights(ctx context.Context, in *PruneWeightsRequest, opts ...grpc.CallOption) (*FreedReply, error)
 	// What this machine's network does, in words and in values; needs no session.
 	Doctor(ctx context.Context, in *DoctorRequest, opts ...grpc.CallOption) (*DoctorReply, error)
+	// The numbers of this machine's sessions, in Prometheus' text format; docs/numbers.md lists them.
+	Metrics(ctx context.Context, in *MetricsRequest, opts ...grpc.CallOption) (*MetricsReply, error)
+	// What the latest requests of a session took, as its head recorded it.
+	Traces(ctx context.Context, in *TracesRequest, opts ...grpc.CallOption) (*TracesReply, error)
 	// One completion. Ends with exactly one reply that has `done`; cancelling the call frees the sequence everywhere.
 	Generate(ctx context.Context, in *GenerateRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GenerateReply], error)
 }
@@ -314,6 +320,26 @@ func (c *sidecarClient) Doctor(ctx context.Context, in *DoctorRequest, opts ...g
 	return out, nil
 }
 
+func (c *sidecarClient) Metrics(ctx context.Context, in *MetricsRequest, opts ...grpc.CallOption) (*MetricsReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MetricsReply)
+	err := c.cc.Invoke(ctx, Sidecar_Metrics_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sidecarClient) Traces(ctx context.Context, in *TracesRequest, opts ...grpc.CallOption) (*TracesReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TracesReply)
+	err := c.cc.Invoke(ctx, Sidecar_Traces_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *sidecarClient) Generate(ctx context.Context, in *GenerateRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GenerateReply], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Sidecar_ServiceDesc.Streams[1], Sidecar_Generate_FullMethodName, cOpts...)
@@ -379,6 +405,10 @@ type SidecarServer interface {
 	PruneWeights(context.Context, *PruneWeightsRequest) (*FreedReply, error)
 	// What this machine's network does, in words and in values; needs no session.
 	Doctor(context.Context, *DoctorRequest) (*DoctorReply, error)
+	// The numbers of this machine's sessions, in Prometheus' text format; docs/numbers.md lists them.
+	Metrics(context.Context, *MetricsRequest) (*MetricsReply, error)
+	// What the latest requests of a session took, as its head recorded it.
+	Traces(context.Context, *TracesRequest) (*TracesReply, error)
 	// One completion. Ends with exactly one reply that has `done`; cancelling the call frees the sequence everywhere.
 	Generate(*GenerateRequest, grpc.ServerStreamingServer[GenerateReply]) error
 	mustEmbedUnimplementedSidecarServer()
@@ -450,6 +480,12 @@ func (UnimplementedSidecarServer) PruneWeights(context.Context, *PruneWeightsReq
 }
 func (UnimplementedSidecarServer) Doctor(context.Context, *DoctorRequest) (*DoctorReply, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Doctor not implemented")
+}
+func (UnimplementedSidecarServer) Metrics(context.Context, *MetricsRequest) (*MetricsReply, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method Metrics not implemented")
+}
+func (UnimplementedSidecarServer) Traces(context.Context, *TracesRequest) (*TracesReply, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method Traces not implemented")
 }
 func (UnimplementedSidecarServer) Generate(*GenerateRequest, grpc.ServerStreamingServer[GenerateReply]) error {
 	return status.Errorf(codes.Unimplemented, "method Generate not implemented")
@@ -828,6 +864,42 @@ func _Sidecar_Doctor_Handler(srv interface{}, ctx context.Context, dec func(inte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Sidecar_Metrics_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MetricsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SidecarServer).Metrics(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Sidecar_Metrics_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SidecarServer).Metrics(ctx, req.(*MetricsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Sidecar_Traces_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TracesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SidecarServer).Traces(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Sidecar_Traces_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SidecarServer).Traces(ctx, req.(*TracesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Sidecar_Generate_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(GenerateRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -921,6 +993,14 @@ var Sidecar_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Doctor",
 			Handler:    _Sidecar_Doctor_Handler,
+		},
+		{
+			MethodName: "Metrics",
+			Handler:    _Sidecar_Metrics_Handler,
+		},
+		{
+			MethodName: "Traces",
+			Handler:    _Sidecar_Traces_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -575,6 +575,32 @@ class Finding(_message.Message):
     advice: str
     def __init__(self, topic: _Optional[str] = ..., level: _Optional[str] = ..., sentence: _Optional[str] = ..., advice: _Optional[str] = ...) -> None: ...
 
+class MetricsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class MetricsReply(_message.Message):
+    __slots__ = ("text",)
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    def __init__(self, text: _Optional[str] = ...) -> None: ...
+
+class TracesRequest(_message.Message):
+    __slots__ = ("session", "request", "most")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    MOST_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    request: str
+    most: int
+    def __init__(self, session: _Optional[str] = ..., request: _Optional[str] = ..., most: _Optional[int] = ...) -> None: ...
+
+class TracesReply(_message.Message):
+    __slots__ = ("records_json",)
+    RECORDS_JSON_FIELD_NUMBER: _ClassVar[int]
+    records_json: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, records_json: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class ListModelsRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

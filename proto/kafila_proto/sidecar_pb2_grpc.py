@@ -134,6 +134,16 @@ class SidecarStub:
                 request_serializer=kafila__proto_dot_sidecar__pb2.DoctorRequest.SerializeToString,
                 response_deserializer=kafila__proto_dot_sidecar__pb2.DoctorReply.FromString,
                 _registered_method=True)
+        self.Metrics = channel.unary_unary(
+                '/kafila.sidecar.v1.Sidecar/Metrics',
+                request_serializer=kafila__proto_dot_sidecar__pb2.MetricsRequest.SerializeToString,
+                response_deserializer=kafila__proto_dot_sidecar__pb2.MetricsReply.FromString,
+                _registered_method=True)
+        self.Traces = channel.unary_unary(
+                '/kafila.sidecar.v1.Sidecar/Traces',
+                request_serializer=kafila__proto_dot_sidecar__pb2.TracesRequest.SerializeToString,
+                response_deserializer=kafila__proto_dot_sidecar__pb2.TracesReply.FromString,
+                _registered_method=True)
         self.Generate = channel.unary_stream(
                 '/kafila.sidecar.v1.Sidecar/Generate',
                 request_serializer=kafila__proto_dot_sidecar__pb2.GenerateRequest.SerializeToString,
@@ -286,6 +296,20 @@ class SidecarServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Metrics(self, request, context):
+        """The numbers of this machine's sessions, in Prometheus' text format; docs/numbers.md lists them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Traces(self, request, context):
+        """What the latest requests of a session took, as its head recorded it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Generate(self, request, context):
         """One completion. Ends with exactly one reply that has `done`; cancelling the call frees the sequence everywhere.
         """
@@ -395,6 +419,16 @@ def add_SidecarServicer_to_server(servicer, server):
                     servicer.Doctor,
                     request_deserializer=kafila__proto_dot_sidecar__pb2.DoctorRequest.FromString,
                     response_serializer=kafila__proto_dot_sidecar__pb2.DoctorReply.SerializeToString,
+            ),
+            'Metrics': grpc.unary_unary_rpc_method_handler(
+                    servicer.Metrics,
+                    request_deserializer=kafila__proto_dot_sidecar__pb2.MetricsRequest.FromString,
+                    response_serializer=kafila__proto_dot_sidecar__pb2.MetricsReply.SerializeToString,
+            ),
+            'Traces': grpc.unary_unary_rpc_method_handler(
+                    servicer.Traces,
+                    request_deserializer=kafila__proto_dot_sidecar__pb2.TracesRequest.FromString,
+                    response_serializer=kafila__proto_dot_sidecar__pb2.TracesReply.SerializeToString,
             ),
             'Generate': grpc.unary_stream_rpc_method_handler(
                     servicer.Generate,
@@ -942,6 +976,60 @@ class Sidecar:
             '/kafila.sidecar.v1.Sidecar/Doctor',
             kafila__proto_dot_sidecar__pb2.DoctorRequest.SerializeToString,
             kafila__proto_dot_sidecar__pb2.DoctorReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Metrics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kafila.sidecar.v1.Sidecar/Metrics',
+            kafila__proto_dot_sidecar__pb2.MetricsRequest.SerializeToString,
+            kafila__proto_dot_sidecar__pb2.MetricsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Traces(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kafila.sidecar.v1.Sidecar/Traces',
+            kafila__proto_dot_sidecar__pb2.TracesRequest.SerializeToString,
+            kafila__proto_dot_sidecar__pb2.TracesReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -25,6 +25,7 @@ from kafila_rendezvous.config import (
 )
 from kafila_rendezvous.errors import CannotServe, RendezvousError
 from kafila_rendezvous.memory import give_back_regularly
+from kafila_rendezvous.numbers import HOST as NUMBERS_HOST
 from kafila_rendezvous.server import Serving, serve
 
 MOST_RELAY_MIB_PER_S = 1 << 20  # far more than any line carries
@@ -81,6 +82,8 @@ def _lines(config: RendezvousConfig, serving: Serving) -> list[str]:
         lines.append(f"  KAFILA_RENDEZVOUS={place}#{serving.fingerprint}")
     one, other = serving.udp_ports
     lines.append(f"A firewall has to let in TCP port {serving.port} and UDP ports {one} and {other}.")
+    if serving.metrics_port is not None:
+        lines.append(f"Prometheus finds numbers at http://{NUMBERS_HOST}:{serving.metrics_port}/metrics.")
     if wildcard:
         lines.append(f"If members reach this machine under another name than {host}, write that one.")
     return lines
@@ -126,6 +129,9 @@ def _options(arguments: list[str]) -> argparse.Namespace:
         help="what the relay carries for one address in a second, in MiB; default: 32",
     )
     parser.add_argument(
+        "--metrics", type=int, metavar="PORT", help="answer Prometheus on this machine's port; default: nowhere"
+    )
+    parser.add_argument(
         "--embedded",
         action="store_true",
         help="for a sidecar: says its ports in one line of JSON, and ends when standard input does",
@@ -146,6 +152,7 @@ def _config(options: argparse.Namespace) -> RendezvousConfig:
         alternate=options.alternate,
         key_pair=_key_pair(options),
         notes=options.data / "mailboxes",
+        metrics_port=options.metrics,
         limits=RendezvousLimits(relay_bytes_per_address_and_s=options.relay_rate),
     )
 

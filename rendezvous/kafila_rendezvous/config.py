@@ -70,7 +70,8 @@ class RendezvousConfig:
 
     `udp_port` None means the number of the TCP port, and whatever is free if that was left open too. The next port is
     used as well. `alternate` is a second address of this machine; it needs `host` to name the first one. `notes` is a
-    file that tells the next run which mailboxes live; None: nobody comes back after a restart.
+    file that tells the next run which mailboxes live; None: nobody comes back after a restart. At `metrics_port` this
+    machine's Prometheus may ask; None: nowhere.
     """
 
     host: str = "127.0.0.1"
@@ -79,4 +80,5 @@ class RendezvousConfig:
     alternate: str | None = None
     key_pair: KeyPair | None = None
     notes: Path | None = None
+    metrics_port: int | None = None
     limits: RendezvousLimits = field(default_factory=RendezvousLimits)

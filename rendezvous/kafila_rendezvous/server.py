@@ -17,6 +17,7 @@ from kafila_rendezvous.front.door import Door
 from kafila_rendezvous.front.front import Front
 from kafila_rendezvous.front.listening import listen, most_connections
 from kafila_rendezvous.notes import Notes
+from kafila_rendezvous.numbers import Holds, told
 from kafila_rendezvous.pace import Pace
 from kafila_rendezvous.pings import SERVER_OPTIONS
 from kafila_rendezvous.rooms.room import RUN_BITS, Rooms
@@ -44,6 +45,7 @@ class Serving:
     port: int
     fingerprint: str | None
     udp_ports: tuple[int, int]
+    metrics_port: int | None = None
 
 
 @asynccontextmanager
@@ -52,24 +54,39 @@ async def serve(config: RendezvousConfig) -> AsyncIterator[Serving]:
     async with AsyncExitStack() as stack:
         most = most_connections()
         listeners = listen(config.host, config.port)
-        front = Front(listeners, _door(config.limits, most))
+        door = _door(config.limits, most)
+        front = Front(listeners, door)
         stack.callback(front.close)
         port = listeners[0].getsockname()[1]
         sockets = open_sockets(config, port)
         tokens = _tokens(config.limits)
-        datagrams = _datagrams(config, sockets, tokens)
+        relay, pace = _relay(config.limits, tokens)
+        datagrams = _datagrams(config, sockets, relay, pace)
         stack.callback(datagrams.close)
-        servicer = _servicer(config, front=front, tokens=tokens, datagrams=datagrams, udp=_udp_place(config, sockets))
+        rooms, notes = _rooms(config)
+        servicer = Servicer(
+            config.limits,
+            front=front,
+            rooms=rooms,
+            notes=notes,
+            tokens=tokens,
+            datagrams=datagrams,
+            udp=_udp_place(config, sockets),
+        )
         stack.callback(servicer.close)
         server = grpc.aio.server(options=_options(config.limits), maximum_concurrent_rpcs=MOST_CALLS)
         pb_grpc.add_RendezvousServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
         _bind(server, config, f"unix:{front.inner}")
+        numbers = None
+        if config.metrics_port is not None:
+            numbers = stack.enter_context(told(config.metrics_port, lambda: _holds(door, rooms, relay)))
         await server.start()
         front.open()
         logger.info("rendezvous_serving tls=%s most_connections=%d", config.key_pair is not None, most)
         try:
             udp_ports = (address_of(sockets, SocketPlace(0, 0))[1], address_of(sockets, SocketPlace(0, 1))[1])
-            yield Serving(port, config.key_pair.fingerprint if config.key_pair else None, udp_ports)
+            fingerprint = config.key_pair.fingerprint if config.key_pair else None
+            yield Serving(port, fingerprint, udp_ports, numbers)
         finally:
             front.shut()
             servicer.end_streams()
@@ -89,9 +106,19 @@ def _door(limits: RendezvousLimits, most: int) -> Door:
     return Door(limits, most=most, entries=entries, calls=calls)
 
 
-def _servicer(
-    config: RendezvousConfig, *, front: Front, tokens: Tokens, datagrams: Datagrams, udp: pb.UdpPlace
-) -> Servicer:
+def _holds(door: Door, rooms: Rooms, relay: Relay) -> Holds:
+    return Holds(
+        connections=len(door),
+        rooms=len(rooms),
+        mailboxes=rooms.mailboxes,
+        queued_bytes=rooms.queued_bytes,
+        relay_channels=len(relay),
+        relay_bytes=relay.carried_bytes,
+        relay_dropped=relay.dropped,
+    )
+
+
+def _rooms(config: RendezvousConfig) -> tuple[Rooms, Notes | None]:
     """Who had a mailbox here before a restart is known again by the key that goes with the certificate."""
     limits = config.limits
     notes, now = None, asyncio.get_running_loop().time()
@@ -106,29 +133,32 @@ def _servicer(
         resting=notes.resting(limits.rest_ttl_s) if notes else (),
         now=now,
     )
-    return Servicer(limits, front=front, rooms=rooms, notes=notes, tokens=tokens, datagrams=datagrams, udp=udp)
+    return rooms, notes
 
 
 def _tokens(limits: RendezvousLimits) -> Tokens:
     return Tokens(secret=secrets.token_bytes(32), ttl_s=limits.relay_token_ttl_s, bytes_per_s=limits.relay_bytes_per_s)
 
 
-def _datagrams(config: RendezvousConfig, sockets: Sockets, tokens: Tokens) -> Datagrams:
-    """STUN and relay on the sockets."""
-    limits = config.limits
+def _relay(limits: RendezvousLimits, tokens: Tokens) -> tuple[Relay, Pace]:
+    """With the pace that STUN keeps too."""
     pace = Pace(
         per_s=limits.udp_requests_per_address_and_s,
         burst=limits.udp_requests_per_address_at_once,
         salt=secrets.token_bytes(16),
     )
+    return Relay(tokens=tokens, limits=limits, pace=pace, entropy=secrets.token_bytes), pace
+
+
+def _datagrams(config: RendezvousConfig, sockets: Sockets, relay: Relay, pace: Pace) -> Datagrams:
+    """STUN and relay on the sockets."""
     addresses = range(1 if config.alternate is None else 2)
     stun = Stun(
         addresses=[address_of(sockets, SocketPlace(address, 0))[0] for address in addresses],
         ports=[address_of(sockets, SocketPlace(0, port))[1] for port in (0, 1)],
         pace=pace,
     )
-    relay = Relay(tokens=tokens, limits=limits, pace=pace, entropy=secrets.token_bytes)
-    return Datagrams(sockets, stun=stun, relay=relay, limits=limits)
+    return Datagrams(sockets, stun=stun, relay=relay, limits=config.limits)
 
 
 def _udp_place(config: RendezvousConfig, sockets: Sockets) -> pb.UdpPlace:

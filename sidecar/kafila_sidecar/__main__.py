@@ -14,6 +14,7 @@ from kafila_rendezvous.allowance import NEEDED_FILES, grpc_threads, lacking, lac
 from kafila_sidecar.errors import Exhausted
 from kafila_sidecar.foreign import HarmlessFormatter, line
 from kafila_sidecar.lack import as_typed, keep_file_limit
+from kafila_sidecar.logbook import LogBook
 
 if TYPE_CHECKING:
     from kafila_sidecar.config import Config
@@ -61,10 +62,22 @@ def _serve(argv: list[str] | None) -> None:
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # it shows addresses, which may be signed
     logging.getLogger("quic").setLevel(logging.ERROR)  # it warns of every packet of a stranger
     config = Config.read(os.environ, socket_path=options.socket, data=options.data.absolute())
+    book = keep_log(config.data / "logs")
     keep_file_limit()
     if sentence := lacking(files=NEEDED_FILES, threads=grpc_threads()):
         raise Exhausted(sentence)
-    asyncio.run(run(config))
+    asyncio.run(run(config, book))
+
+
+def keep_log(folder: Path) -> LogBook | None:
+    """From now on what is logged is kept there too; None where that can't be."""
+    try:
+        book = LogBook(folder, lambda: ())
+    except OSError as error:
+        log.warning("log_not_kept error=%s", error.strerror)
+        return None
+    logging.getLogger().addHandler(book)
+    return book
 
 
 def start_in_time() -> None:
@@ -97,7 +110,7 @@ class ShowVersions(argparse.Action):
         parser.exit()
 
 
-async def run(config: "Config") -> None:
+async def run(config: "Config", book: LogBook | None = None) -> None:
     """Serves until standard input ends (the parent is gone) or SIGTERM or SIGINT comes."""
     from kafila_sidecar.machine.node import open_node
     from kafila_sidecar.service import start_server
@@ -108,6 +121,8 @@ async def run(config: "Config") -> None:
         loop.add_signal_handler(number, stop.set)
     _watch_parent(loop, stop)
     async with open_node(config) as node:
+        if book is not None:
+            book.names = node.names
         if sentence := lacking_threads(grpc_threads()):  # what was imported took addresses; gRPC retries, and aborts
             raise Exhausted(sentence)
         server = await start_server(node, config.socket)

@@ -10,6 +10,8 @@ from pathlib import Path
 from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.weights.providers.settings import HubSettings, read_settings
 
+SPAN_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")  # OpenTelemetry's own
+
 _UNITS = {
     **{"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12},
     **{"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40},
@@ -32,6 +34,7 @@ class Config:
     port_mapping: bool  # whether routers are asked to forward ports; KAFILA_PORT_MAPPING
     name: str  # this machine's name for people
     openblas: bool  # a quick BLAS on Linux CPUs
+    spans: bool  # whether OTEL_EXPORTER_OTLP_ENDPOINT names where requests are told of
 
     @classmethod
     def read(cls, environment: Mapping[str, str], *, socket_path: Path, data: Path) -> "Config":
@@ -48,6 +51,7 @@ class Config:
             port_mapping=environment.get("KAFILA_PORT_MAPPING", "1") != "0",
             name=environment.get("KAFILA_NAME") or socket.gethostname().split(".")[0] or "member",
             openblas=environment.get("KAFILA_OPENBLAS", "1") != "0",
+            spans=any(environment.get(name) for name in SPAN_VARIABLES),
         )
 
     @property

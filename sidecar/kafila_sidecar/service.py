@@ -97,6 +97,12 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
     async def Doctor(self, request: pb.DoctorRequest, context: Context) -> pb.DoctorReply:
         return await _answer(context, self._node.doctor, request)
 
+    async def Metrics(self, request: pb.MetricsRequest, context: Context) -> pb.MetricsReply:
+        return await _answer(context, self._node.metrics)
+
+    async def Traces(self, request: pb.TracesRequest, context: Context) -> pb.TracesReply:
+        return await _answer(context, self._node.traces, request)
+
     async def WatchSession(self, request: pb.SessionRequest, context: Context) -> AsyncGenerator[pb.Session, None]:
         async for session in _stream(context, self._node.watch, request):
             yield session

@@ -19,7 +19,7 @@ type display interface {
 
 type jsonLines struct{ w io.Writer }
 
-func (j jsonLines) show(now *pb.Session) { sessionapi.Write(j.w, now) }
+func (j jsonLines) show(now *pb.Session) { sessionapi.WritePlain(j.w, now) }
 
 func (jsonLines) stop() {}
 

@@ -37,7 +37,7 @@ func screenOf(cmd *cobra.Command) screen {
 // show prints a message for a program or, as text, for a person.
 func (s screen) show(message proto.Message, asText func() string) error {
 	if s.asJSON {
-		sessionapi.Write(s.out, message)
+		sessionapi.WritePlain(s.out, message)
 		return nil
 	}
 	_, err := fmt.Fprint(s.out, asText())
@@ -47,7 +47,7 @@ func (s screen) show(message proto.Message, asText func() string) error {
 // tell prints a result that others can use, such as a code, with a sentence beside it; for a program the session alone.
 func (s screen) tell(session *pb.Session, result, sentence string) error {
 	if s.asJSON {
-		sessionapi.Write(s.out, session)
+		sessionapi.WritePlain(s.out, session)
 		return nil
 	}
 	if result != "" {
@@ -55,6 +55,15 @@ func (s screen) tell(session *pb.Session, result, sentence string) error {
 	}
 	_, err := fmt.Fprintln(s.aside, sentence)
 	return err
+}
+
+// done tells a person what was done, and a program what came of it.
+func (s screen) done(message proto.Message, sentence string) {
+	if s.asJSON {
+		sessionapi.WritePlain(s.out, message)
+		return
+	}
+	s.say(sentence)
 }
 
 // say tells a person a sentence, and a program nothing.

@@ -40,7 +40,7 @@ func sessionCommand(heartbeat runE) *cobra.Command {
 	}
 	session.AddCommand(
 		createCommand(), joinCommand(), startCommand(), codeCommand(), lockCommand(), unlockCommand(), kickCommand(), replanCommand(),
-		statusCommand(), pageCommand(), planCommand(), doctorCommand(), leaveCommand(), listCommand(), modelsCommand(), weightsCommand(),
+		statusCommand(), traceCommand(), logsCommand(), reportCommand(), pageCommand(), planCommand(), doctorCommand(), leaveCommand(), listCommand(), modelsCommand(), weightsCommand(),
 	)
 	for _, command := range session.Commands() {
 		appendVariables(command, sessionVariables)
@@ -86,6 +86,7 @@ func leaveCommand() *cobra.Command {
 		}),
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "Leave without asking, even if the session ends for the others")
+	addJSON(cmd)
 	return cmd
 }
 
@@ -103,7 +104,7 @@ func leave(ctx context.Context, c *control.Client, session *pb.Session, yes bool
 			return err
 		}
 	}
-	s.say("This machine has left the session; what it lent is free again.")
+	s.done(&pb.LeaveSessionReply{}, "This machine has left the session; what it lent is free again.")
 	if err := tellWhatStays(ctx, c, session, s); err != nil {
 		slog.Debug("weights_not_told", "error", err)
 	}

@@ -30,6 +30,7 @@ var serveVariables = []variable{
 	{env.Limit, "The most that weights take on this disk, as 200GB; the longest unused make room (default: no limit)"},
 	{env.Spare, "The most that is fetched while idle beyond this machine's part, for the loss of others; 0: nothing (default: a tenth of the free disk)"},
 	{env.Token, "Token with which others can control sessions, also from other machines (default: this user, here)"},
+	{"OTEL_EXPORTER_OTLP_ENDPOINT", "Where each request is told of as OpenTelemetry spans (default: nowhere; needs kafila[trace])"},
 	{"HF_ENDPOINT", "Model host (default: the Hugging Face Hub)"},
 	{"HF_HUB_CACHE", "An existing cache of that Hub, whose files are used (default ~/.cache/huggingface/hub)"},
 	{"HF_TOKEN", "Token for gated repositories; goes to the model host only"},

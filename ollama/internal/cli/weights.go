@@ -68,6 +68,7 @@ func pruneWeightsCommand() *cobra.Command {
 
 func addYes(cmd *cobra.Command, yes *bool) {
 	cmd.Flags().BoolVar(yes, "yes", false, "Remove without asking")
+	addJSON(cmd)
 }
 
 // removeWeights asks about what would go and, where nothing would, lets the sidecar say why.
@@ -93,7 +94,7 @@ func removeWeights(ctx context.Context, c *control.Client, named string, yes boo
 	if err := c.Delete(ctx, "weights", &pb.RemoveWeightsRequest{Model: model, Revision: revision}, &freed); err != nil {
 		return err
 	}
-	s.say(text.Freed(&freed))
+	s.done(&freed, text.Freed(&freed))
 	return nil
 }
 
@@ -123,7 +124,7 @@ func pruneWeights(ctx context.Context, c *control.Client, age string, yes bool, 
 		return err
 	}
 	if len(going) == 0 {
-		s.say("Nothing to remove: no weights here were unused for " + age + ".")
+		s.done(&pb.FreedReply{}, "Nothing to remove: no weights here were unused for "+age+".")
 		return nil
 	}
 	if err := agreeToRemoval(going, yes, s); err != nil {
@@ -133,7 +134,7 @@ func pruneWeights(ctx context.Context, c *control.Client, age string, yes bool, 
 	if err := c.Post(ctx, "weights/prune", &pb.PruneWeightsRequest{UnusedForS: &unusedForS}, &freed); err != nil {
 		return err
 	}
-	s.say(text.Freed(&freed))
+	s.done(&freed, text.Freed(&freed))
 	return nil
 }
 

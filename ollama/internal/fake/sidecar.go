@@ -19,6 +19,14 @@ import (
 	"kafila/ollama/pb"
 )
 
+// Record is that of a request which two members answered, as `session trace` gets it.
+const Record = `{"request":"7","epoch":3,"ended":"stop","ended_at":1790000000.5,"prompt_tokens":12,"output_tokens":5,` +
+	`"replays":0,"queue_s":0.5,"ttft_s":2,"prefill_s":1.5,"decode_s":2,"tokens_per_s":2,"circuit_s":0.5,"network_s":0.1,` +
+	`"predicted_circuit_s":0.4,"stages":[{"member":"anna","predicted_s":0.2,"measured_s":0.25,"rows":1},` +
+	`{"member":"mini","predicted_s":0.1,"measured_s":0.15,"rows":1}],"hops":[{"from":"anna","to":"mini","path":"direct",` +
+	`"predicted_s":0.02,"measured_s":0.05,"bytes":20480},{"from":"mini","to":"anna","path":"relay","predicted_s":null,` +
+	`"measured_s":0.05,"bytes":400}]}`
+
 // A Sidecar is one whose sessions and answers a test sets.
 type Sidecar struct {
 	pb.UnimplementedSidecarServer
@@ -71,6 +79,17 @@ func (s *Sidecar) Doctor(_ context.Context, r *pb.DoctorRequest) (*pb.DoctorRepl
 		return nil, status.Error(codes.InvalidArgument, "nonsense is no address")
 	}
 	return &pb.DoctorReply{Text: "! UDP  is blocked\n", Udp: "blocked", Findings: []*pb.Finding{{Topic: "UDP", Level: "problem"}}}, nil
+}
+
+func (s *Sidecar) Metrics(context.Context, *pb.MetricsRequest) (*pb.MetricsReply, error) {
+	return &pb.MetricsReply{Text: "kafila_sequences 2.0\n"}, nil
+}
+
+func (s *Sidecar) Traces(_ context.Context, r *pb.TracesRequest) (*pb.TracesReply, error) {
+	if r.Request != "" && r.Request != "7" {
+		return nil, status.Errorf(codes.NotFound, "no record of a request %q is kept here", r.Request)
+	}
+	return &pb.TracesReply{RecordsJson: []string{Record}}, nil
 }
 
 func (s *Sidecar) ListSessions(context.Context, *pb.ListSessionsRequest) (*pb.ListSessionsReply, error) {

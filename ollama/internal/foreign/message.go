@@ -11,7 +11,8 @@ import (
 
 // Fields that are not one line of text. What a field's name ends with jsonSuffix holds is JSON.
 const (
-	manyLines  = "kafila.sidecar.v1.DoctorReply.text"
+	findings   = "kafila.sidecar.v1.DoctorReply.text"
+	numbers    = "kafila.sidecar.v1.MetricsReply.text"
 	answer     = "kafila.sidecar.v1.GenerateReply.text" // the model's own words
 	jsonSuffix = "_json"
 )
@@ -67,7 +68,7 @@ func cleanedText(field protoreflect.FieldDescriptor, text string) string {
 	switch name := field.FullName(); {
 	case name == answer:
 		return text
-	case name == manyLines:
+	case name == findings, name == numbers:
 		return Lines(text)
 	case strings.HasSuffix(string(name), jsonSuffix):
 		return JSON(text)

@@ -33,7 +33,7 @@ type Sidecar interface {
 }
 
 // Routes are the control routes below /api/session/: the messages of sidecar.proto as JSON, with the field names of
-// that file. status and watch take `?session=`. They are for those whom access lets in.
+// that file. status and watch take `?session=`. /metrics is for Prometheus. They are for those whom access lets in.
 func Routes(s Sidecar, models *SessionModels, access Access) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("POST /api/session/create", unary(s, followed(models, s.Client().CreateSession)))
@@ -53,9 +53,11 @@ func Routes(s Sidecar, models *SessionModels, access Access) http.Handler {
 	mux.Handle("GET /api/session/weights", listing(s, s.Client().ListWeights))
 	mux.Handle("DELETE /api/session/weights", unary(s, s.Client().RemoveWeights))
 	mux.Handle("POST /api/session/weights/prune", unary(s, s.Client().PruneWeights))
+	mux.Handle("POST /api/session/traces", unary(s, s.Client().Traces))
 	mux.Handle("GET /api/session/status", current(s, models))
 	mux.Handle("GET /api/session/watch", watch(s, models))
 	mux.HandleFunc("POST /api/session/qr", draw)
+	mux.HandleFunc("GET /metrics", numbers(s))
 	mux.HandleFunc("/api/session/", func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusNotFound, "this server has no "+r.Method+" "+r.URL.Path+
 			": if it is older than the `ollama` command, start it anew")
@@ -130,6 +132,31 @@ func current(s Sidecar, models *SessionModels) http.HandlerFunc {
 
 func sessionNamed(r *http.Request) *pb.SessionRequest {
 	return &pb.SessionRequest{Session: r.URL.Query().Get("session")}
+}
+
+// metricsKind is Prometheus' text format.
+const metricsKind = "text/plain; version=0.0.4; charset=utf-8"
+
+// numbers answers with the sidecar's, as Prometheus reads them.
+func numbers(s Sidecar) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
+		defer cancel()
+		err := s.Await(ctx)
+		var reply *pb.MetricsReply
+		if err == nil {
+			reply, err = s.Client().Metrics(ctx, &pb.MetricsRequest{})
+		}
+		if err != nil {
+			code, sentence := sidecar.Explain(err)
+			writeError(w, code, sentence)
+			return
+		}
+		w.Header().Set("Content-Type", metricsKind)
+		if _, err := io.WriteString(w, reply.Text); err != nil {
+			slog.Debug("numbers_not_sent", "error", err)
+		}
+	}
 }
 
 // respond makes a call when the sidecar is up, and writes what comes of it.

@@ -1,6 +1,6 @@
 // Package server is what `ollama serve` has beside the stock server: the session routes with their guard, and the
 // models of this machine's sessions in the Ollama store. It imports sidecar, stub, seal, envelope, sessionapi,
-// page, qr, home and env, and nothing of the command line.
+// page, qr, logbook, home and env, and nothing of the command line.
 package server
 
 import (
@@ -25,6 +25,7 @@ import (
 	"kafila/ollama/internal/env"
 	"kafila/ollama/internal/envelope"
 	"kafila/ollama/internal/home"
+	"kafila/ollama/internal/logbook"
 	"kafila/ollama/internal/page"
 	"kafila/ollama/internal/seal"
 	"kafila/ollama/internal/sidecar"
@@ -34,6 +35,7 @@ import (
 // Serve runs the stock server by calling stock, with a sidecar beside it and the session routes in front of its own.
 func Serve(ctx context.Context, stock func() error) error {
 	slog.SetDefault(logutil.NewLogger(os.Stderr, envconfig.LogLevel()))
+	book := openLog()
 	if err := portIsFree(envconfig.Host().Host); err != nil {
 		return err
 	}
@@ -67,13 +69,32 @@ func Serve(ctx context.Context, stock func() error) error {
 	running.Add(1)
 	go func() {
 		defer running.Done()
-		keeper.Run(ctx, func() { go models.reconcile() })
+		keepLog := func() { logbook.Keep(book) } // again, since stock sets a logger of its own
+		keeper.Run(ctx, keepLog, func() {
+			keepLog()
+			go models.reconcile()
+		})
 		models.comeback.expect(nil) // without a sidecar nothing comes back
 	}()
 	err = stock()
 	cancel()
 	running.Wait()
 	return err
+}
+
+// openLog has what our parts say kept in the log from now on. Without a log the server runs on.
+func openLog() *logbook.File {
+	folder, err := logbook.Folder()
+	var book *logbook.File
+	if err == nil {
+		book, err = logbook.Open(folder)
+	}
+	if err != nil {
+		slog.Warn("log_not_kept", "error", err)
+		return nil
+	}
+	logbook.Keep(book)
+	return book
 }
 
 // ownership gives the file that says of stub models that their server lives, until release; without one, nothing says it.
@@ -97,6 +118,7 @@ func leaveNoCore() error {
 // patterns are all other paths: stock undoes escapes such as %2F that a narrower pattern would miss.
 func standBefore(mux *http.ServeMux, sessions http.Handler, models *SessionModels, key seal.Key) {
 	mux.Handle("/api/session/", sessions)
+	mux.Handle("/metrics", sessions)
 	mux.Handle("/session", page.Handler())
 	mux.Handle("/session/", page.Handler())
 	stock := func(w http.ResponseWriter, r *http.Request) {

@@ -118,14 +118,16 @@ func (k *Keeper) Await(ctx context.Context) error {
 	}
 }
 
-// Run keeps the process alive until ctx ends and returns when it is gone. started is called each time that it answers.
-func (k *Keeper) Run(ctx context.Context, started func()) {
+// Run keeps the process alive until ctx ends and returns when it is gone. before is called each time before it is
+// started, started each time that it answers.
+func (k *Keeper) Run(ctx context.Context, before, started func()) {
 	if len(k.command) == 0 {
 		slog.Warn("sidecar_not_found", "reason", k.why)
 		return
 	}
 	pause, failures := k.firstPause, 0
 	for {
+		before()
 		begin := time.Now()
 		err := k.once(ctx, started)
 		if ctx.Err() != nil {

@@ -40,7 +40,7 @@ func managed(t *testing.T, behaviour string) (*Keeper, <-chan struct{}, context.
 	ended, starts := make(chan struct{}), make(chan struct{}, 100)
 	go func() {
 		defer close(ended)
-		k.Run(ctx, func() { starts <- struct{}{} })
+		k.Run(ctx, func() {}, func() { starts <- struct{}{} })
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -127,7 +127,7 @@ func TestSidecar_whenNotFound_saysWhatToDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer k.Close()
-	k.Run(t.Context(), func() { t.Error("started") })
+	k.Run(t.Context(), func() {}, func() { t.Error("started") })
 	if err := k.Await(t.Context()); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "install one") {
 		t.Errorf("%v", err)
 	}
@@ -142,7 +142,7 @@ func kept(t *testing.T, command ...string) string {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
-	go func() { defer close(ended); k.Run(ctx, func() { t.Error("started") }) }()
+	go func() { defer close(ended); k.Run(ctx, func() {}, func() { t.Error("started") }) }()
 	t.Cleanup(func() { cancel(); <-ended; k.Close() })
 	_, sentence := Explain(k.Await(t.Context()))
 	return sentence

@@ -45,6 +45,17 @@ var told = map[string]func(c courier) []string{
 		}
 		return []string{plan}
 	},
+	"Trace": func(c courier) []string {
+		var said []string
+		for _, record := range bring(c, &pb.TracesReply{}).RecordsJson {
+			told, err := text.Trace(record)
+			if err != nil {
+				told = err.Error()
+			}
+			said = append(said, told)
+		}
+		return said
+	},
 	"Models":  func(c courier) []string { return []string{text.Models(bring(c, &pb.ListModelsReply{}).Models)} },
 	"Weights": func(c courier) []string { return []string{text.Weights(bring(c, &pb.ListWeightsReply{}), time.Now())} },
 	"Removal": func(c courier) []string {

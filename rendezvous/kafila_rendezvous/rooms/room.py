@@ -130,6 +130,11 @@ class Rooms:
         return len(self._rooms)
 
     @property
+    def mailboxes(self) -> int:
+        """How many there are in all rooms."""
+        return self._mailbox_places.taken
+
+    @property
     def queued_bytes(self) -> int:
         """What all mailboxes hold together."""
         return self._budget.held

@@ -79,6 +79,7 @@ class Relay:
     def __init__(
         self, *, tokens: Tokens, limits: RendezvousLimits, pace: Pace, entropy: Callable[[int], bytes]
     ) -> None:
+        self.carried_bytes = 0  # of what went from one end to the other
         self.dropped = 0  # datagrams over an end's budget, or for an end that is not bound
         self._tokens = tokens
         self._limits = limits
@@ -134,6 +135,7 @@ class Relay:
         if end is None or other is None or not end.takes(len(datagram), now):
             self.dropped += 1
             return None
+        self.carried_bytes += len(datagram) - HEADER_BYTES
         return datagram, other.source
 
     def _pay(self, source: Source, now: float) -> None:

@@ -4,10 +4,12 @@ import asyncio
 import logging
 import os
 import shutil
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
 from pathlib import Path
+
+from prometheus_client import CollectorRegistry
 
 from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
@@ -31,6 +33,11 @@ from kafila_sidecar.net.nat.monitor import Listener, NetworkMonitor
 from kafila_sidecar.net.nat.stun_servers import parse_servers
 from kafila_sidecar.net.portmap.codec import Transport
 from kafila_sidecar.net.portmap.driver import keep_mapped
+from kafila_sidecar.numbers.looking import look
+from kafila_sidecar.numbers.records import records
+from kafila_sidecar.numbers.served import ServedNumbers
+from kafila_sidecar.numbers.spans import tracing
+from kafila_sidecar.numbers.standing import exposition
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.text.apart.text_process import try_text
 from kafila_sidecar.session import join as joining
@@ -78,6 +85,8 @@ async def _build(config: Config, stack: AsyncExitStack) -> "LocalNode":
     endpoint = open_where_it_was(config.data)
     stack.push_async_callback(endpoint.close)
     monitor = NetworkMonitor(endpoint, map_port=partial(keep_mapped, Transport.UDP) if config.port_mapping else None)
+    told = tracing(wanted=config.spans)
+    stack.callback(told.close)
     sessions, pending = Sessions(), PendingJoins()
     embedded = EmbeddedRendezvous(
         folder=config.data / "rendezvous",
@@ -94,6 +103,8 @@ async def _build(config: Config, stack: AsyncExitStack) -> "LocalNode":
         measuring=measuring,
         traces=config.data / "traces",
         measurements=config.data / "measurements",
+        served=ServedNumbers(counted := CollectorRegistry()),
+        tracing=told,
     )
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
     stack.push_async_callback(pending.close)
@@ -101,7 +112,7 @@ async def _build(config: Config, stack: AsyncExitStack) -> "LocalNode":
     stack.callback(sessions.stop_all)
     monitor.listen(Listener((), sessions.moved))
     endpoint.answer(sessions.called)
-    node = LocalNode(config, equipment, embedded, sessions, pending, tasks)
+    node = LocalNode(config, equipment, embedded, sessions, pending, tasks, counted)
     await node.recall()
     return node
 
@@ -117,7 +128,9 @@ class LocalNode:
         sessions: Sessions,
         pending: PendingJoins,
         tasks: asyncio.TaskGroup,
+        counted: CollectorRegistry,
     ) -> None:
+        self._counted = counted
         self._config = config
         self._equipment = equipment
         self._embedded = embedded
@@ -366,6 +379,29 @@ class LocalNode:
     async def prune_weights(self, request: pb.PruneWeightsRequest) -> pb.FreedReply:
         """Removes what nobody has used for so long."""
         return await asyncio.to_thread(self._kept.prune, request)
+
+    def names(self) -> Collection[str]:
+        """By which members are called in the sessions that are known here."""
+        return {
+            self._config.name,
+            *(member.name for seat in list(self._sessions) for member in seat.keeper.kept.log.members),
+        }
+
+    async def metrics(self) -> pb.MetricsReply:
+        """The numbers of all sessions together, as Prometheus reads them."""
+        relayed_bytes = self._equipment.endpoint.relayed_bytes
+        now = await look(list(self._sessions), version=self._versions.kafila, relayed_bytes=relayed_bytes)
+        return pb.MetricsReply(text=exposition(self._counted, now).decode())
+
+    async def traces(self, request: pb.TracesRequest) -> pb.TracesReply:
+        """The records of a session's latest requests, see `records.records`.
+
+        Raises:
+            KafilaError: no such session or request.
+        """
+        seat = self._sessions.find(request.session)
+        heard = seat.part.driver.roster.trace if seat.part is not None else {}
+        return await asyncio.to_thread(records, self._equipment.traces / f"{seat.id}.jsonl", heard, request)
 
     async def doctor(self, request: pb.DoctorRequest) -> pb.DoctorReply:
         """What this machine's network does, see `doctoring.examine`."""

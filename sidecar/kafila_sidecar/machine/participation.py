@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from kafila_proto import sidecar_pb2 as pb
@@ -12,6 +12,7 @@ from kafila_sidecar.machine.watching import Changes
 from kafila_sidecar.serving.stage import Stage
 from kafila_sidecar.session import snapshot
 from kafila_sidecar.session.channel.channel import Channel
+from kafila_sidecar.session.coordination.edges import FormedLink
 from kafila_sidecar.session.coordination.effects import Fault
 from kafila_sidecar.session.coordination.states import Ending, State
 from kafila_sidecar.session.driving.changes import Change
@@ -140,6 +141,16 @@ class Participation:
         if self.is_open:
             return ""
         return follower.fault.sentence if follower.fault else "this machine left it"
+
+    @property
+    def links(self) -> Mapping[str, FormedLink]:
+        """Those of this machine that stand, by the member at the other end."""
+        me, edges = self.channel.self_name, self.driver.roster.edges
+        return {peer: edge for pair, edge in edges.items() if me in pair for peer in pair - {me}}
+
+    async def kv_bytes(self) -> int:
+        """See `Stage.kv_bytes`."""
+        return await self.stage.kv_bytes()
 
     @property
     def promised_bytes(self) -> int:

@@ -234,6 +234,11 @@ class Seat:
         return self._present
 
     @property
+    def part(self) -> Participation | None:
+        """As `taken`; None while it is away."""
+        return None if self._is_away else self._present
+
+    @property
     def promised_bytes(self) -> int:
         return 0 if self._is_away or self._present is None else self._present.promised_bytes
 

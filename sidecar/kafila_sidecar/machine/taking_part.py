@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import time
 from typing import Any
 
 from kafila_proto import ring_pb2
@@ -20,6 +21,9 @@ from kafila_sidecar.net.candidates import Address
 from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.link.stream import Stream, StreamKind
 from kafila_sidecar.net.nat.monitor import NetworkMonitor
+from kafila_sidecar.numbers.happened import Happened
+from kafila_sidecar.numbers.served import ServedNumbers
+from kafila_sidecar.numbers.spans import Tracing
 from kafila_sidecar.runtime.activity import Activity
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.shard import Shard
@@ -30,6 +34,7 @@ from kafila_sidecar.serving.trace import TraceFile
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.coordination.effects import Json
 from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
+from kafila_sidecar.session.driving.changes import Change
 from kafila_sidecar.session.driving.driver import SessionDriver
 from kafila_sidecar.session.driving.links import StandingLinks
 from kafila_sidecar.session.driving.turns import Turns
@@ -57,6 +62,8 @@ class Equipment:
     measuring: Measuring
     traces: Path
     measurements: Path
+    served: ServedNumbers
+    tracing: Tracing
     activity: Activity = field(default_factory=Activity)
 
 
@@ -83,10 +90,10 @@ def take_part(
         standing=standing,
         say=turns.say,
         folder=models.folder_for(channel.terms),
-        rates=Rates(equipment.measurements / _rates_file(channel.terms)),
+        rates=Rates(equipment.measurements / _rates_file(channel.terms), came=equipment.served.fetched_bytes.inc),
         opened=lambda: models.described(channel.terms),
     )
-    traces = TraceTeller(session=channel.session.hex(), folder=equipment.traces, turns=turns)
+    traces = TraceTeller(session=channel.session.hex(), folder=equipment.traces, tracing=equipment.tracing, turns=turns)
     stage = Stage(
         name=channel.self_name,
         weights=weights,
@@ -95,6 +102,7 @@ def take_part(
         text=lambda folder: TextProcess(folder, model=channel.terms.model),
         links=lambda: standing,
         traced=traces.tell,
+        counted=equipment.served.request_ended,
         busy=lambda busy: turns.say(ring_pb2.Control(busy=busy)),
         broken=turns.stage_broke,
         misled=turns.stage_misled,
@@ -131,6 +139,14 @@ def take_part(
         known = weights.checkpoint
         return None if known is None else planning_terms(channel.terms, known)
 
+    happened = Happened(equipment.served)
+
+    def changed(what: Change) -> None:
+        follower = driver.follower
+        gone = [name for name in driver.roster.seen if follower.liveness.is_gone(name)]
+        happened.look(gone=gone, epoch=follower.proposal.epoch if follower.proposal else 0)
+        changes.note(what)
+
     driver = SessionDriver(
         channel=channel,
         network=reaching,
@@ -142,7 +158,7 @@ def take_part(
         measure=measure,
         slowed=slowed,
         packings=packings,
-        changed=changes.note,
+        changed=changed,
         kafila=own_versions().kafila,
     )
     outlook = Outlook(
@@ -191,17 +207,20 @@ class StreamRouter:
 class TraceTeller:
     """Keeps the records of the requests that were served here, and tells the members of each."""
 
-    def __init__(self, *, session: str, folder: Path, turns: Turns) -> None:
+    def __init__(self, *, session: str, folder: Path, tracing: Tracing, turns: Turns) -> None:
         self._session = session
+        self._tracing = tracing
         self._file = TraceFile(folder / f"{session}.jsonl")
         self._turns = turns
 
     def tell(self, record: Mapping[str, Any]) -> None:
         """What can't be written down is still told."""
+        ended_at = round(time(), 3)
         try:
-            self._file.append({"session": self._session, **record})
+            self._file.append({"session": self._session, "ended_at": ended_at, **record})
         except OSError as error:
             log.warning("trace_lost error=%s", error)
+        self._tracing.request_ended(record, session=self._session, ended_at=ended_at)
         self._turns.say(ring_pb2.Control(measured=ring_pb2.Measured(trace_json=json.dumps(record))))
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from collections import defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,13 +35,19 @@ from kafila_sidecar.serving.ring import Interrupted
 from kafila_sidecar.serving.standstill import FLOOR_S, WatchedThread
 from kafila_sidecar.serving.succession import Succession
 from kafila_sidecar.serving.telling import FetchTelling
-from kafila_sidecar.serving.trace import RequestTrace
+from kafila_sidecar.serving.trace import Circuit, RequestTrace
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
 from kafila_sidecar.session.driving.jobs import Progress
 from kafila_sidecar.weights.fetching import landing
 
 SERVE_DEADLINE_S = 15.0  # between a neighbour's start of serving and ours
 CLEAR_DEADLINE_S = 10.0  # for what an epoch leaves behind; what takes longer is cleared away while others go on
+
+Counted = Callable[[Mapping[str, Any], Sequence[Circuit]], None]
+
+
+def _uncounted(record: Mapping[str, Any], decoded: Sequence[Circuit]) -> None:
+    """Nobody wants numbers."""
 
 
 class StageWeights(Protocol):
@@ -92,6 +98,7 @@ class Stage:
         text: Callable[[Path], SessionText],
         links: Callable[[], LinkTable],
         traced: Callable[[dict[str, Any]], None],
+        counted: Counted = _uncounted,
         busy: Callable[[ring_pb2.Busy], None],
         broken: Callable[[str, str], None],
         misled: Callable[[str, str], None],
@@ -99,13 +106,15 @@ class Stage:
         load_shard: LoadShard = Shard.load,
         activity: Activity | None = None,
     ) -> None:
-        """`text`: for the checkpoint whose small files lie in a folder. `activity`: of this machine, all sessions."""
+        """`text`: for the checkpoint whose small files lie in a folder. `counted`: hears of every run that had its
+        turn, its record and its circuits after the first token. `activity`: of this machine, all sessions."""
         self._name = name
         self._weights = weights
         self._mlx = mlx
         self._make_text = text
         self._links = links
         self._traced = traced
+        self._counted = counted
         self._busy = busy
         self._broken = broken
         self._misled = misled
@@ -236,6 +245,11 @@ class Stage:
         shard = self._holding.shard
         return shard.active if shard is not None else 0
 
+    async def kv_bytes(self) -> int:
+        """What those caches take. Asked of the model's own thread, so it may wait for a step."""
+        shard = self._holding.shard
+        return await self._mlx.run(lambda: shard.kv_bytes) if shard is not None and shard.active else 0
+
     @property
     def _resting(self) -> int:
         epoch = self._epochs.epoch
@@ -352,7 +366,9 @@ class Stage:
     def _request_ended(self, proposal: Proposal, trace: RequestTrace, reason: str) -> None:
         rtt_s = {frozenset(edge.between): edge.rtt_s for edge in proposal.problem.edges if edge.rtt_s}
         rtt_s |= {frozenset((self._name, peer)): link.rtt_s for peer, link in self._links().up.items() if link.rtt_s}
-        self._traced(trace.record(reason=reason, link_rtt_s=rtt_s))
+        record = trace.record(reason=reason, link_rtt_s=rtt_s)
+        self._counted(record, trace.decoded)
+        self._traced(record)
 
 
 def _code(error: Exception) -> str:

@@ -106,6 +106,11 @@ class RequestTrace:
             self._decode.append(circuit)
 
     @property
+    def decoded(self) -> Sequence[Circuit]:
+        """The circuits after the first token."""
+        return tuple(self._decode)
+
+    @property
     def prompt_s(self) -> float:
         """From the queue's end to the first token."""
         if self._started is None or self._first_token is None:

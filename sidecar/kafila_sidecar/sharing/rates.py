@@ -31,8 +31,10 @@ class Rates:
     """Of one checkpoint in one form on this machine, in bytes per second; None before anything was measured. They are
     kept in a file, so that a machine that was started again still knows them."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, *, came: Callable[[int], None] = lambda fetched_bytes: None) -> None:
+        """`came` hears of the bytes of every fetch."""
         self._file = file
+        self._came = came
         self._kept = kept = _read(file)
         self.fetch_bytes_per_s = _rate_in(kept, "fetch_bytes_per_s")
         self.load_bytes_per_s = _rate_in(kept, "load_bytes_per_s")
@@ -45,7 +47,9 @@ class Rates:
         try:
             yield
         finally:
-            rate = _rate(before_bytes - missing_bytes(), clock() - began_s)
+            fetched_bytes = before_bytes - missing_bytes()
+            self._came(max(0, fetched_bytes))
+            rate = _rate(fetched_bytes, clock() - began_s)
             self.fetch_bytes_per_s = rate or self.fetch_bytes_per_s
             self._keep()
 

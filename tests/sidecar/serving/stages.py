@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import combinations, pairwise
@@ -23,6 +23,7 @@ from kafila_sidecar.runtime.text.vocabulary import Vocabulary, from_json, to_jso
 from kafila_sidecar.serving.asking import AnswerPatience
 from kafila_sidecar.serving.intake.intake import SessionText
 from kafila_sidecar.serving.stage import Stage, StageLimits
+from kafila_sidecar.serving.trace import Circuit
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
 from kafila_sidecar.weights.checkpoint import Checkpoint, open_checkpoint
 from kafila_sidecar.weights.providers.hub import Hub
@@ -82,6 +83,7 @@ class StageMember:
         self.person: LinkPerson = person()
         self.endpoint = Endpoint.open(host="127.0.0.1")
         self.traces: list[dict[str, Any]] = []
+        self.counted: list[tuple[Mapping[str, Any], Sequence[Circuit]]] = []
         self.broken: list[tuple[str, str]] = []
         self.misled: list[tuple[str, str]] = []
         self.stage = stage(self)
@@ -200,6 +202,7 @@ async def party(
             text=text or TextHere,
             links=lambda: member.links,
             traced=member.traces.append,
+            counted=lambda record, decoded: member.counted.append((record, decoded)),
             busy=lambda busy: None,
             broken=lambda code, sentence: member.broken.append((code, sentence)),
             misled=lambda by, sentence: member.misled.append((by, sentence)),

@@ -155,6 +155,11 @@ class Endpoint:
         for link in list(self._links.values()):
             link.network_changed()
 
+    @property
+    def relayed_bytes(self) -> tuple[int, int]:
+        """What went out through relays, and came in."""
+        return self._relaying.sent_bytes, self._relaying.received_bytes
+
     async def close(self) -> None:
         """Says goodbye on every link and closes the socket."""
         for link in list(self._links.values()):

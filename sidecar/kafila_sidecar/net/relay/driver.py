@@ -83,6 +83,8 @@ class Relaying:
         self._streams: dict[Address, tuple[RelayTransport, asyncio.Task[None]]] = {}  # by the made-up address of each
         self._stream_of: dict[Address, Address] = {}  # the relay's address -> its stream's
         self._timer: asyncio.TimerHandle | None = None
+        self.sent_bytes = 0  # of peers' datagrams, as they are before they are wrapped
+        self.received_bytes = 0
 
     def open(self, access: RelayAccess, user: ChannelUser, *, udp: bool) -> Address:
         """A channel for one link, and its path. `udp` false: the network is known to carry none."""
@@ -112,13 +114,16 @@ class Relaying:
     def send(self, datagrams: Sequence[bytes], path: Address) -> None:
         """To the peer at the other end; lost while the channel is not bound."""
         if wrapped := self._client.wrap(datagrams, path):
+            self.sent_bytes += sum(map(len, datagrams))
             self._send(*wrapped)
 
     def receive(self, datagram: bytes, source: Address) -> list[tuple[bytes, Address]]:
         """Takes a datagram of the relay's protocol; what a peer sent comes back. Raises BadDatagram."""
         outputs = self._client.receive(datagram, source, self._loop.time())
         self._act(outputs)
-        return [(output.datagram, output.path) for output in outputs if isinstance(output, Deliver)]
+        delivered = [(output.datagram, output.path) for output in outputs if isinstance(output, Deliver)]
+        self.received_bytes += sum(len(carried) for carried, _ in delivered)
+        return delivered
 
     def network_changed(self) -> None:
         """Binds every channel again, from wherever this node is now, and by UDP where it may have been blocked."""

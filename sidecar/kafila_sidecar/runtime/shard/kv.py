@@ -86,6 +86,11 @@ class SequenceCache:
         """What has to be evaluated when the output of a frame is not."""
         return [cache.state for cache in self._ours]
 
+    @property
+    def nbytes(self) -> int:
+        """What our caches take; one that has nothing yet takes nothing."""
+        return sum(cache.nbytes for cache in self._ours if not cache.empty())
+
 
 class Sequences:
     """All sequences of one shard, by the session's sequence numbers.
@@ -157,6 +162,11 @@ class Sequences:
     def release_all(self) -> None:
         self._caches.clear()
         mx.clear_cache()
+
+    @property
+    def nbytes(self) -> int:
+        """What the caches of all sequences take."""
+        return sum(cache.nbytes for cache in self._caches.values())
 
     def __len__(self) -> int:
         return len(self._caches)

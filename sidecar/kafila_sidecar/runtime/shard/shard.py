@@ -345,6 +345,11 @@ class Shard:
         """How many sequences have caches here; a plain count, which any thread may read."""
         return len(self._sequences)
 
+    @property
+    def kv_bytes(self) -> int:
+        """What the caches of all sequences take."""
+        return self._sequences.nbytes
+
     def close(self) -> None:
         """Frees sequences and weights on this thread; the shard can't be used any more."""
         from kafila_sidecar.runtime.memory import give_back
