@@ -105,7 +105,8 @@ class Scores:
 @dataclass(frozen=True, slots=True)
 class Picking:
     """What `TokenPicker.pick` is about to evaluate: of all rows their scores [B, V], tokens, and whether they have a
-    choice [B]; of the rows that go on their caches and, as the only one of `left`, their states as they lie in a payload."""
+    choice [B]; of the rows that go on their caches and, as the only one of `left`, their states as they lie in a
+    payload."""
 
     logits: "mx.array"
     tokens: "Sequence[mx.array]"
