@@ -98,6 +98,10 @@ sim: $(BUILD)/python.done ## whole sessions under 20,000 random schedules (N=…
 chaos: setup ## 15 minutes of random kills, stops, restarts and cuts on real processes (MINUTES=…; SEED=… chooses them again)
 	@PYTHONPATH=.:sidecar:planner:rendezvous:proto $(PY) -m bench.chaos --minutes $(or $(MINUTES),15) $(if $(SEED),--seed $(SEED))
 
+.PHONY: soak
+soak: setup ## 15 minutes of requests of all kinds at all members, none of them disturbed (MINUTES=…; MODEL=tiny; SEED=…)
+	@PYTHONPATH=.:sidecar:planner:rendezvous:proto $(PY) -m bench.soak --minutes $(or $(MINUTES),15) $(if $(MODEL),--model $(MODEL)) $(if $(SEED),--seed $(SEED))
+
 fuzz: setup ## every decoder of bytes from outside, a million hostile inputs each
 	@KAFILA_FUZZ_INPUTS=1000000 $(PYTEST) -m fuzz --timeout 0
 

@@ -43,6 +43,7 @@ class FreeShard:
 
     entry = last = LAYOUT
     takes_rows = True
+    all_rewind = model_can_forget = False
     step_limits = StepLimits()
 
     def __init__(self) -> None:

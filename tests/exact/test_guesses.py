@@ -140,6 +140,7 @@ def test_caches_when_one_has_a_window_then_no_step_has_guesses(tmp_path: Path) -
     for shard in ring.shards:
         shard.learn_steps()
     assert StepLimits() in [shard.step_limits for shard in ring.shards]
+    assert not any(shard.model_can_forget for shard in ring.shards)
     ring.close()
 
 

@@ -14,7 +14,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,7 +105,7 @@ class ClusterMember:
             with error:
                 return error.code, _json_of(error.read(), "application/json")
 
-    def lines(self, path: str, body: Any = None, *, timeout_s: float = 60.0) -> Iterator[Any]:
+    def lines(self, path: str, body: Any = None, *, timeout_s: float = 60.0) -> Generator[Any, None, None]:
         """The lines of a streamed answer, as they come."""
         data = None if body is None else json.dumps(body).encode()
         call = urllib.request.Request(self.url + path, data=data, headers={"Content-Type": "application/json"})

@@ -13,8 +13,9 @@ import (
 	"kafila/ollama/pb"
 )
 
-// withoutJSON are the commands that show nothing which a program could read: the page is opened, a report is a file.
-var withoutJSON = map[string]bool{"page": true, "report": true}
+// withoutJSON are the commands that show nothing which a program could read: the page is opened, a report is a file, an address is a
+// line.
+var withoutJSON = map[string]bool{"page": true, "report": true, "rendezvous": true, "rendezvous set": true, "rendezvous unset": true}
 
 func TestSessionCommands_allTakeJSON_andTheDocumentSaysWhatTheyPrint(t *testing.T) {
 	document, err := os.ReadFile("../../../docs/numbers.md")

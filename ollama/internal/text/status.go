@@ -45,6 +45,7 @@ func aboutRows(s *pb.Session) []string {
 		{"Joining", Joining(s.Joining)},
 		{"Room", fmt.Sprintf("%d tokens of context, %d at once, %d now", s.ContextTokens, s.Concurrency, s.ActiveSequences)},
 		{"Run as", runAs(s)},
+		{"Guesses", guesses(s)},
 		{"Limited", strings.Join(s.Limited, "; ")},
 		{"Rendezvous", s.RendezvousNote},
 		{"Better plan", betterPlan(s)},
@@ -188,6 +189,23 @@ func pathText(hop *pb.Hop) string {
 		return hop.Path + " (expected " + hop.PredictedPath + ")"
 	}
 	return orDash(hop.Path)
+}
+
+// guesses is whether several tokens go round at a time, as the head has found out by its latest answer.
+func guesses(s *pb.Session) string {
+	var trace struct {
+		Exact int     `json:"exact_tokens"`
+		Why   *string `json:"why_no_guesses"`
+	}
+	switch err := json.Unmarshal([]byte(s.LastTraceJson), &trace); {
+	case err != nil || trace.Why == nil:
+		return ""
+	case *trace.Why != "":
+		return "off: " + *trace.Why
+	case trace.Exact < 2:
+		return "only what leads clearly counts: no number of tokens at once is exact here"
+	}
+	return fmt.Sprintf("exact up to %d tokens at once", trace.Exact)
 }
 
 // speed tells what was promised and, on the head, what the last answer took.

@@ -10,7 +10,7 @@ import (
 
 func TestStatus_showsTheRing(t *testing.T) {
 	session := fake.ReadySession()
-	session.LastTraceJson = `{"tokens_per_s": 11.8, "ttft_s": 0.63, "circuits_per_token": 0.4, "guesses": 25, "guesses_right": 20}`
+	session.LastTraceJson = `{"tokens_per_s": 11.8, "ttft_s": 0.63, "circuits_per_token": 0.4, "guesses": 25, "guesses_right": 20, "exact_tokens": 8, "why_no_guesses": ""}`
 	session.Members = []*pb.Member{
 		{Name: "laptop", Role: "host", Present: true, Doing: "ready", UsableMemoryBytes: 16e9, Device: "gpu: Apple M3"},
 		{Name: "mini", Role: "member", FetchedBytes: 50, FetchTotalBytes: 100},
@@ -30,6 +30,7 @@ func TestStatus_showsTheRing(t *testing.T) {
 		{"mini", "away, 50 %"},
 		{"Expected: 8.5 tokens/s alone, 12.3 tokens/s for 2 at once"},
 		{"Last answer: 11.8 tokens/s", "0.63 s", "0.40 times round the ring", "20 of 25 guesses"},
+		{"Guesses", "exact up to 8 tokens at once"},
 		{"Host", "laptop (this machine)"},
 		{"Model", "org/model (BF16)"},
 		{"Joining", "locked", "ollama session unlock"},
@@ -38,6 +39,25 @@ func TestStatus_showsTheRing(t *testing.T) {
 	} {
 		if !hasLineWith(text, line) {
 			t.Errorf("no line with %q in\n%s", line, text)
+		}
+	}
+}
+
+func TestStatus_whenNothingIsGuessed_saysWhy(t *testing.T) {
+	session := fake.ReadySession()
+	for trace, told := range map[string]string{
+		`{"exact_tokens": 1, "why_no_guesses": "this session was created without them"}`: "off: this session was created without them",
+		`{"exact_tokens": 1, "why_no_guesses": ""}`:                                      "only what leads clearly counts",
+	} {
+		session.LastTraceJson = trace
+		if text := Status(session); !hasLineWith(text, []string{"Guesses", told}) {
+			t.Errorf("%s gives\n%s", trace, text)
+		}
+	}
+	for _, older := range []string{"", `{"tokens_per_s": 3}`} {
+		session.LastTraceJson = older
+		if text := Status(session); strings.Contains(text, "Guesses") {
+			t.Errorf("%q gives\n%s", older, text)
 		}
 	}
 }

@@ -6,9 +6,9 @@ from contextlib import suppress
 
 from kafila_sidecar.errors import KafilaError
 from kafila_sidecar.runtime.shard.state import HiddenState
-from kafila_sidecar.serving.headwork import HeadWork
 from kafila_sidecar.serving.keeping.kept import Beginning, Kept, KeptSequences
 from kafila_sidecar.serving.ring import Ring
+from kafila_sidecar.serving.running.headwork import HeadWork
 
 
 class SequencePlaces:

@@ -91,6 +91,11 @@ class Ring:
         return self._told_limits or StepLimits()
 
     @property
+    def told_limits(self) -> StepLimits | None:
+        """The same, once all have said theirs."""
+        return self._told_limits
+
+    @property
     def token_bytes(self) -> int:
         """Of one token's state on the wire, at most."""
         return self._last.width * max(ITEM_BYTES.values())

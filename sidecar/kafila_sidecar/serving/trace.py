@@ -71,6 +71,7 @@ class RequestTrace:
         self._prefill: list[Circuit] = []
         self._decode: list[Circuit] = []
         self._absorbed_bytes = 0  # of prompt chunks that went out and never came back
+        self._exact_tokens, self._why_no_guesses = 1, ""
         self._reused_tokens = 0
         self.output_tokens = 0
 
@@ -89,6 +90,10 @@ class RequestTrace:
     def absorbed(self, sent_bytes: int) -> None:
         """A chunk of the prompt went out, up to the last stage's caches."""
         self._absorbed_bytes += sent_bytes
+
+    def steps(self, exact_tokens: int, why_no_guesses: str) -> None:
+        """What held of the ring's steps: with how many tokens they are exact, and why none had guesses, if so."""
+        self._exact_tokens, self._why_no_guesses = exact_tokens, why_no_guesses
 
     def token(self, circuit: Circuit, now: float, tokens: int = 1) -> None:
         """A circuit ended in so many tokens of the answer; the first one ends the prefill."""
@@ -128,8 +133,9 @@ class RequestTrace:
         return prompt_s, output_s + self.prompt_s + self.output_s
 
     def record(self, *, reason: str, link_rtt_s: Mapping[frozenset[str], float]) -> dict[str, Any]:
-        """The JSON record; `reason`: "stop", "length", "cancelled" or the error's code."""
-        steps = [circuit for circuit in self._decode if not circuit.guesses] or self._decode or self._prefill
+        """The JSON record; `reason`: "stop", "length", "cancelled" or the error's code. What circuits, stages and hops
+        took is 0 where no token came after the first one: that one's circuit waits for the prompt."""
+        steps = [circuit for circuit in self._decode if not circuit.guesses] or self._decode
         circuit_s = _median(step.circuit_s for step in steps)
         network_s = _median(step.network_s for step in steps)
         stages = self._stages(steps)
@@ -153,6 +159,8 @@ class RequestTrace:
             "circuits_per_token": self._circuits_per_token,
             "guesses": sum(circuit.guesses for circuit in self._decode),
             "guesses_right": sum(circuit.right for circuit in self._decode),
+            "exact_tokens": self._exact_tokens,
+            "why_no_guesses": self._why_no_guesses,
             "circuit_s": circuit_s,
             "network_s": network_s,
             "network_share": network_s / circuit_s if circuit_s else 0.0,

@@ -2,13 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from kafila_sidecar.runtime.shard.finite import WHY, NotFinite, flaw_of_logits, made_well, or_not_finite
 from kafila_sidecar.runtime.shard.state import HiddenState
 from kafila_sidecar.runtime.text.sample import Sampler
 
 if TYPE_CHECKING:
     import mlx.core as mx
+
+    from kafila_sidecar.runtime.shard.carried import Carried, Packing
+    from kafila_sidecar.runtime.shard.kv import SequenceCache, Sequences
+    from kafila_sidecar.runtime.shard.partial import PartialModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +100,155 @@ class Scores:
         top: Any = self._top.tolist()
         picked: Any = self._picked.item()
         return TokenScore(picked, tuple(zip(ids, top, strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class Picking:
+    """What `TokenPicker.pick` is about to evaluate: of all rows their scores [B, V], tokens, and whether they have a
+    choice [B]; of the rows that go on their caches and, as the only one of `left`, their states as they lie in a
+    payload."""
+
+    logits: "mx.array"
+    tokens: "Sequence[mx.array]"
+    is_choice: "mx.array"
+    caches: "Sequence[SequenceCache]" = ()
+    left: "Sequence[mx.array]" = ()
+    scores: "Sequence[Scores | None]" = ()
+    dtype: str = ""
+
+
+class TokenPicker:
+    """Picks tokens for the sequences of the head's shard. exit, last: as of that. MLX thread only."""
+
+    def __init__(self, *, passage: "PartialModel", sequences: "Sequences", exit: "Packing", last: "Packing") -> None:
+        self._passage = passage
+        self._sequences = sequences
+        self._exit, self._last = exit, last
+
+    def logits(self, rows: "Sequence[Carried]") -> "mx.array":
+        """[B, V] after the last token of each, lazy."""
+        from kafila_sidecar.runtime.shard.carried import stacked
+
+        last = [row.last_token() for row in rows]
+        logits: mx.array = self._passage.of_head(last[0] if len(last) == 1 else stacked(last))[:, -1]
+        return logits
+
+    def pick(self, rows: Sequence[Pick]) -> list[Picked | NotFinite]:
+        """The token that each row's sampler picks after the last one of its state, and where the answer goes on the
+        token's state after our blocks, all in one evaluation; in a row's place why there is none.
+
+        Raises: NotFound for a sequence that was released or never began.
+        """
+        import mlx.core as mx
+
+        from kafila_sidecar.runtime.shard.arrays import parted_rows, raw_of, unpack
+
+        graph = self._picking_ahead(rows) or self._picking(rows, [self._last.parted(unpack(row.state)) for row in rows])
+        mx.eval(
+            graph.is_choice, *graph.tokens, *graph.left, *(part for one in graph.scores if one for part in one.arrays)
+        )
+        going = [at for at, row in enumerate(rows) if row.goes_on]
+        states: list[HiddenState] = []
+        for raw in graph.left:
+            states = parted_rows(raw, graph.dtype, [cache.position for cache in graph.caches])
+        for cache in graph.caches:
+            cache.advance(1)
+        after: dict[int, HiddenState] = dict(zip(going, states, strict=True))
+        picked: list[Picked | NotFinite] = []
+        choices: Any = graph.is_choice.tolist()
+        for at, (row, chosen) in enumerate(zip(rows, graph.tokens, strict=True)):
+            if not choices[at]:
+                wrong = flaw_of_logits(*raw_of(graph.logits[at]))
+                picked.append(NotFinite(f"the model's scores for the next token hold {wrong}: {WHY}"))
+                continue
+            token = int(chosen)
+            row.sampler.take(token)
+            state = after.get(at)
+            made = None if state is None else or_not_finite(partial(made_well, state, self._exit.layout))
+            score = graph.scores[at]
+            told = score.told() if score else None
+            picked.append(made if isinstance(made, NotFinite) else Picked(token, made, told))
+        return picked
+
+    def build(self, row: Pick) -> None:
+        """Builds what `pick` does with the sequence's state once that is back, if it is one like the row's, and the
+        sampler is asked for nothing before."""
+        from kafila_sidecar.runtime.shard.ahead import Ahead, LateInput
+
+        if cache := self._sequences.begun(row.sequence):
+            late = LateInput(row.state.dtype, (1, 1, self._last.layout.width))
+            cache.ahead = Ahead(cache, late, lambda state: self._picking([row], [self._last.parted(state)]), _asks(row))
+
+    def check(self, row: Guessed) -> CameTrue:
+        """The tokens that the row's sampler picks one after another, as long as they are those that were guessed.
+
+        Raises: NotFound for a sequence that was released or never began; NotFinite for scores without a choice.
+        """
+        import mlx.core as mx
+
+        from kafila_sidecar.runtime.shard.arrays import unpack
+
+        self._sequences.check(row.sequence)
+        logits = self._passage.of_head(self._last.parted(unpack(row.state)))[0]
+        before = [row.guesses[:at] for at in range(row.state.tokens)]
+        tokens = mx.stack([row.sampler.choose(logits[at], after) for at, after in enumerate(before)])
+        is_choice = mx.isfinite(mx.max(logits, axis=-1)) & ~mx.any(mx.isnan(logits), axis=-1)
+        leads = mx.full(tokens.shape, mx.inf)
+        if row.least_lead:
+            leads = mx.stack([row.sampler.lead(logits[at], after) for at, after in enumerate(before)])
+        mx.eval(tokens, is_choice, leads)
+        return self._as_far_as_right(row, logits, tokens.tolist(), is_choice.tolist(), leads.tolist())
+
+    def _as_far_as_right(self, row: Guessed, logits: "mx.array", tokens: Any, choices: Any, leads: Any) -> CameTrue:
+        kept: list[int] = []
+        for at, token in enumerate(tokens):
+            if not choices[at]:
+                self._refuse_scores(logits[at])
+            if leads[at] < row.least_lead:
+                return CameTrue(kept, is_undecided=True)
+            row.sampler.take(token)
+            kept.append(token)
+            if at == len(row.guesses) or token != row.guesses[at]:
+                break
+        return CameTrue(kept)
+
+    def _refuse_scores(self, logits: "mx.array") -> NoReturn:
+        from kafila_sidecar.runtime.shard.arrays import raw_of
+
+        raise NotFinite(f"the model's scores for the next token hold {flaw_of_logits(*raw_of(logits))}: {WHY}")
+
+    def _picking(self, rows: Sequence[Pick], states: "Sequence[Carried]") -> "Picking":
+        """The rows' tokens, and where they go on the tokens' states, lazy."""
+        import mlx.core as mx
+
+        from kafila_sidecar.runtime.shard.arrays import as_raw, dtype_name
+        from kafila_sidecar.runtime.shard.rows import joined_slots
+
+        for row in rows:
+            self._sequences.check(row.sequence)
+        logits = self.logits(states)
+        tokens = [row.sampler.choose(logits[at], allowed=row.allowed) for at, row in enumerate(rows)]
+        scores = [
+            None if row.top is None else Scores(row.sampler.of_tokens(logits[at]), tokens[at], row.top)
+            for at, row in enumerate(rows)
+        ]
+        is_choice = mx.isfinite(mx.max(logits, axis=-1)) & ~mx.any(mx.isnan(logits), axis=-1)
+        going = [at for at, row in enumerate(rows) if row.goes_on]
+        if not going:
+            return Picking(logits, tokens, is_choice, scores=scores)
+        caches = [self._sequences.next(rows[at].sequence) for at in going]
+        ids = mx.stack([tokens[at] for at in going])[:, None].astype(mx.int32)
+        hidden = self._exit.joined(self._passage.of_tokens(ids, joined_slots(caches)))
+        return Picking(logits, tokens, is_choice, caches, [as_raw(hidden)], scores, dtype_name(hidden))
+
+    def _picking_ahead(self, rows: Sequence[Pick]) -> "Picking | None":
+        if len(rows) > 1:
+            return None
+        (row,) = rows
+        ahead = self._sequences.ahead(row.sequence, row.state.position + 1, _asks(row))
+        return None if ahead is None else ahead.given(row.state)
+
+
+def _asks(row: Pick) -> object:
+    """What tells apart for which picks one is built."""
+    return row.sampler, row.goes_on, row.state.dtype, row.state.tokens, row.allowed, row.top

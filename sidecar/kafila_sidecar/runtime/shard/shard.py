@@ -5,19 +5,18 @@ its types; MLX comes in with `Shard.load`, on its thread.
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.models.anatomy import Headers
 from kafila_sidecar.models.family import Together
-from kafila_sidecar.runtime.shard.finite import NotFinite, check_state, flaw_of_logits, flaw_of_state
+from kafila_sidecar.runtime.shard.finite import WHY, NotFinite, check_state, made_well, or_not_finite
 from kafila_sidecar.runtime.shard.limits import StepLimits
-from kafila_sidecar.runtime.shard.picking import CameTrue, Guessed, Pick, Picked, Scores
+from kafila_sidecar.runtime.shard.picking import CameTrue, Guessed, Pick, Picked, TokenPicker
 from kafila_sidecar.runtime.shard.state import HiddenState
 
 if TYPE_CHECKING:
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LARGE_CHUNK_TOKENS = 32  # from here on a chunk's temporaries are worth giving back at once
-
-_WHY = "its weights are damaged, or its element type is too small for its numbers; a checkpoint in bf16 or f32 may help"
 
 
 class Shard:
@@ -61,6 +58,7 @@ class Shard:
         self.takes_rows = takes_rows  # whether several sequences can be in one run
         self.can_rewind = can_rewind  # whether a frame may go back to an earlier position of its sequence
         self.all_rewind = all_rewind  # and so at every stage of the model
+        self.model_can_forget = all_rewind and not exit.beside  # and so guesses, as far as the head knows
         self._has_learnt = False
         self.step_limits = StepLimits()  # of steps with several tokens, once they are known
         self.weight_bytes = weight_bytes
@@ -71,6 +69,7 @@ class Shard:
         self._sequences = sequences
         self._held = held
         self._entry, self._exit, self._last = entry, exit, last
+        self._picker = TokenPicker(passage=passage, sequences=sequences, exit=exit, last=last)
 
     @classmethod
     def load(
@@ -187,13 +186,13 @@ class Shard:
         from kafila_sidecar.runtime.shard.arrays import unpack_rows
 
         if len(rows) == 1:
-            return [_or_not_finite(partial(self.run_blocks, *rows[0], has_guesses=has_guesses))]
+            return [or_not_finite(partial(self.run_blocks, *rows[0], has_guesses=has_guesses))]
         self._check_rows([state.tokens for _, state in rows])
         caches = [self._entered(sequence, state) for sequence, state in rows]
         received = self._entry.parted(unpack_rows([state for _, state in rows]))
         slots = self._slots(caches, has_guesses=has_guesses)
         made = self._leave_rows(self._passage.of_state(received, slots), caches)
-        return [_or_not_finite(partial(self._checked, state)) for state in made]
+        return [or_not_finite(partial(made_well, state, self._exit.layout)) for state in made]
 
     def check_next(self, sequence: int, state: HiddenState) -> None:
         """Whether a received state may be run; what is looked at is its bytes alone.
@@ -253,7 +252,7 @@ class Shard:
         normed = self._passage.of_norm(self._last.parted(unpack(state)).last_token())[0, -1].astype(mx.float32)
         numbers: Any = (normed / mx.maximum(mx.linalg.norm(normed), 1e-12)).tolist()
         if not all(map(isfinite, numbers)):
-            raise NotFinite(f"the model's last state of this text holds NaN or infinity: {_WHY}")
+            raise NotFinite(f"the model's last state of this text holds NaN or infinity: {WHY}")
         return tuple(numbers)
 
     def logits_of(self, rows: Sequence[tuple[int, HiddenState]]) -> "mx.array":
@@ -264,16 +263,8 @@ class Shard:
 
         for sequence, _ in rows:
             self._sequences.check(sequence)
-        logits = self._logits([self._last.parted(unpack(state)) for _, state in rows])
+        logits = self._picker.logits([self._last.parted(unpack(state)) for _, state in rows])
         mx.eval(logits)
-        return logits
-
-    def _logits(self, rows: "Sequence[Carried]") -> "mx.array":
-        """[B, V] after the last token of each."""
-        from kafila_sidecar.runtime.shard.carried import stacked
-
-        last = [row.last_token() for row in rows]
-        logits: mx.array = self._passage.of_head(last[0] if len(last) == 1 else stacked(last))[:, -1]
         return logits
 
     def pick(self, rows: Sequence[Pick]) -> list[Picked | NotFinite]:
@@ -282,36 +273,19 @@ class Shard:
 
         Raises: NotFound for a sequence that was released or never began.
         """
-        import mlx.core as mx
+        return self._picker.pick(rows)
 
-        from kafila_sidecar.runtime.shard.arrays import parted_rows, raw_of, unpack
+    def build_pick(self, row: Pick) -> None:
+        """Builds what `pick` does with the sequence's state once that is back, if it is one like the row's, and the
+        sampler is asked for nothing before."""
+        self._picker.build(row)
 
-        graph = self._picking_ahead(rows) or self._picking(rows, [self._last.parted(unpack(row.state)) for row in rows])
-        mx.eval(
-            graph.is_choice, *graph.tokens, *graph.left, *(part for one in graph.scores if one for part in one.arrays)
-        )
-        going = [at for at, row in enumerate(rows) if row.goes_on]
-        states: list[HiddenState] = []
-        for raw in graph.left:
-            states = parted_rows(raw, graph.dtype, [cache.position for cache in graph.caches])
-        for cache in graph.caches:
-            cache.advance(1)
-        after: dict[int, HiddenState] = dict(zip(going, states, strict=True))
-        picked: list[Picked | NotFinite] = []
-        choices: Any = graph.is_choice.tolist()
-        for at, (row, chosen) in enumerate(zip(rows, graph.tokens, strict=True)):
-            if not choices[at]:
-                wrong = flaw_of_logits(*raw_of(graph.logits[at]))
-                picked.append(NotFinite(f"the model's scores for the next token hold {wrong}: {_WHY}"))
-                continue
-            token = int(chosen)
-            row.sampler.take(token)
-            state = after.get(at)
-            made = None if state is None else _or_not_finite(partial(self._checked, state))
-            score = graph.scores[at]
-            told = score.told() if score else None
-            picked.append(made if isinstance(made, NotFinite) else Picked(token, made, told))
-        return picked
+    def check_guesses(self, row: Guessed) -> CameTrue:
+        """The tokens that the row's sampler picks one after another, as long as they are those that were guessed.
+
+        Raises: NotFound for a sequence that was released or never began; NotFinite for scores without a choice.
+        """
+        return self._picker.check(row)
 
     def build_step(self, sequence: int, like: HiddenState) -> None:
         """Builds the sequence's next step while its state is on the way, if that is one like this, of one token."""
@@ -322,53 +296,6 @@ class Shard:
             cache.ahead = Ahead(
                 cache, late, lambda state: self._passage.of_state(self._entry.parted(state), cache.slots), _like(like)
             )
-
-    def build_pick(self, row: Pick) -> None:
-        """Builds what `pick` does with the sequence's state once that is back, if it is one like the row's, and the
-        sampler is asked for nothing before."""
-        from kafila_sidecar.runtime.shard.ahead import Ahead, LateInput
-
-        if cache := self._sequences.begun(row.sequence):
-            late = LateInput(row.state.dtype, (1, 1, self.last.width))
-            cache.ahead = Ahead(cache, late, lambda state: self._picking([row], [self._last.parted(state)]), _asks(row))
-
-    def check_guesses(self, row: Guessed) -> CameTrue:
-        """The tokens that the row's sampler picks one after another, as long as they are those that were guessed.
-
-        Raises: NotFound for a sequence that was released or never began; NotFinite for scores without a choice.
-        """
-        import mlx.core as mx
-
-        from kafila_sidecar.runtime.shard.arrays import unpack
-
-        self._sequences.check(row.sequence)
-        logits = self._passage.of_head(self._last.parted(unpack(row.state)))[0]
-        before = [row.guesses[:at] for at in range(row.state.tokens)]
-        tokens = mx.stack([row.sampler.choose(logits[at], after) for at, after in enumerate(before)])
-        is_choice = mx.isfinite(mx.max(logits, axis=-1)) & ~mx.any(mx.isnan(logits), axis=-1)
-        leads = mx.full(tokens.shape, mx.inf)
-        if row.least_lead:
-            leads = mx.stack([row.sampler.lead(logits[at], after) for at, after in enumerate(before)])
-        mx.eval(tokens, is_choice, leads)
-        return self._as_far_as_right(row, logits, tokens.tolist(), is_choice.tolist(), leads.tolist())
-
-    def _as_far_as_right(self, row: Guessed, logits: "mx.array", tokens: Any, choices: Any, leads: Any) -> CameTrue:
-        kept: list[int] = []
-        for at, token in enumerate(tokens):
-            if not choices[at]:
-                self._refuse_scores(logits[at])
-            if leads[at] < row.least_lead:
-                return CameTrue(kept, is_undecided=True)
-            row.sampler.take(token)
-            kept.append(token)
-            if at == len(row.guesses) or token != row.guesses[at]:
-                break
-        return CameTrue(kept)
-
-    def _refuse_scores(self, logits: "mx.array") -> NoReturn:
-        from kafila_sidecar.runtime.shard.arrays import raw_of
-
-        raise NotFinite(f"the model's scores for the next token hold {flaw_of_logits(*raw_of(logits))}: {_WHY}")
 
     def learn_steps(self, before: "Shard | None" = None) -> None:
         """Finds out how many tokens a step may have here, with two of our blocks; takes a second or two at most.
@@ -437,37 +364,6 @@ class Shard:
         self.close()
         return weights
 
-    def _picking(self, rows: Sequence[Pick], states: "Sequence[Carried]") -> "Picking":
-        """The rows' tokens, and where they go on the tokens' states, lazy."""
-        import mlx.core as mx
-
-        from kafila_sidecar.runtime.shard.arrays import as_raw, dtype_name
-        from kafila_sidecar.runtime.shard.rows import joined_slots
-
-        for row in rows:
-            self._sequences.check(row.sequence)
-        logits = self._logits(states)
-        tokens = [row.sampler.choose(logits[at], allowed=row.allowed) for at, row in enumerate(rows)]
-        scores = [
-            None if row.top is None else Scores(row.sampler.of_tokens(logits[at]), tokens[at], row.top)
-            for at, row in enumerate(rows)
-        ]
-        is_choice = mx.isfinite(mx.max(logits, axis=-1)) & ~mx.any(mx.isnan(logits), axis=-1)
-        going = [at for at, row in enumerate(rows) if row.goes_on]
-        if not going:
-            return Picking(logits, tokens, is_choice, scores=scores)
-        caches = [self._sequences.next(rows[at].sequence) for at in going]
-        ids = mx.stack([tokens[at] for at in going])[:, None].astype(mx.int32)
-        hidden = self._exit.joined(self._passage.of_tokens(ids, joined_slots(caches)))
-        return Picking(logits, tokens, is_choice, caches, [as_raw(hidden)], scores, dtype_name(hidden))
-
-    def _picking_ahead(self, rows: Sequence[Pick]) -> "Picking | None":
-        if len(rows) > 1:
-            return None
-        (row,) = rows
-        ahead = self._sequences.ahead(row.sequence, row.state.position + 1, _asks(row))
-        return None if ahead is None else ahead.given(row.state)
-
     def _through(
         self, sequence: int, state: HiddenState, *, has_guesses: bool = False
     ) -> "tuple[SequenceCache, Carried]":
@@ -504,50 +400,18 @@ class Shard:
             cache.advance(state.tokens)
         return states
 
-    def _checked(self, state: HiddenState) -> HiddenState:
-        """Raises: NotFinite when our blocks made NaN or infinity."""
-        if wrong := flaw_of_state(state, self._exit.layout):
-            raise NotFinite(f"the model's blocks made {wrong} of this request: {_WHY}")
-        return state
-
     def _leave(self, carried: "Carried", cache: "SequenceCache") -> HiddenState:
         import mlx.core as mx
 
         from kafila_sidecar.runtime.shard.arrays import pack
 
-        state = self._checked(pack(self._exit.joined(carried), cache.position))
+        state = made_well(pack(self._exit.joined(carried), cache.position), self._exit.layout)
         cache.advance(state.tokens)
         if state.tokens >= LARGE_CHUNK_TOKENS:
             mx.clear_cache()
         return state
 
 
-@dataclass(frozen=True, slots=True)
-class Picking:
-    """What `Shard.pick` is about to evaluate: of all rows their scores [B, V], tokens, and whether they have a choice
-    [B]; of the rows that go on their caches and, as the only one of `left`, their states as they lie in a payload."""
-
-    logits: "mx.array"
-    tokens: "Sequence[mx.array]"
-    is_choice: "mx.array"
-    caches: "Sequence[SequenceCache]" = ()
-    left: "Sequence[mx.array]" = ()
-    scores: "Sequence[Scores | None]" = ()
-    dtype: str = ""
-
-
 def _like(state: HiddenState) -> object:
     """What tells apart for which states a step is built."""
     return state.dtype, state.shape
-
-
-def _asks(row: Pick) -> object:
-    """What tells apart for which picks one is built."""
-    return row.sampler, row.goes_on, row.state.dtype, row.state.tokens, row.allowed, row.top
-
-
-def _or_not_finite(make: Callable[[], HiddenState]) -> HiddenState | NotFinite:
-    try:
-        return make()
-    except NotFinite as error:
-        return error

@@ -8,6 +8,20 @@ from kafila_sidecar.serving.frames.wire import STEP_TOKENS
 MOST_GUESSES = STEP_TOKENS - 1
 
 
+def why_none(limits: StepLimits | None, *, is_wanted: bool, can_forget: bool) -> str:
+    """Why no step of this ring has guesses, for people; empty where some have. limits: none before all have told
+    theirs. is_wanted: by whoever created the session. can_forget: the model, what it took in."""
+    if not is_wanted:
+        return "this session was created without them"
+    if not can_forget:
+        return "this model can't take back a token that was guessed wrongly"
+    if limits is None:
+        return "not every member has told yet what it computes exactly"
+    if limits.bounded < 2:
+        return "a member's device computes several tokens at once otherwise than one by one"
+    return ""
+
+
 def most_guesses(
     limits: StepLimits, *, is_greedy: bool, running: int, rows: int, wanted_tokens: int, token_bytes: int
 ) -> int:

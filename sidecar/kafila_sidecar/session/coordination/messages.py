@@ -361,10 +361,11 @@ def _trace(text: str) -> Mapping[str, Any]:
         all(isinstance(trace.get(key, 0), int) for key in ("epoch", "output_tokens"))
         and _is_list_of(stages, texts=("member",))
         and _is_list_of(hops, texts=("from", "to"))
+        and isinstance(why := trace.get("why_no_guesses", ""), str)
     )
     if not good:
         raise InvalidInput("a trace has stages or hops that can't be read")
-    return trace
+    return {**trace, "why_no_guesses": line(why, LONGEST_SENTENCE)} if why else trace
 
 
 def _busy(busy: ring_pb2.Busy) -> ring_pb2.Busy:

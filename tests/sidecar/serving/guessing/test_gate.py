@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kafila_sidecar.runtime.shard.limits import StepLimits
 from kafila_sidecar.serving.guessing.gate import LONGEST_SILENCE, SILENT_STEPS, GuessGate, StepTimes, expected
-from kafila_sidecar.serving.guessing.room import most_guesses
+from kafila_sidecar.serving.guessing.room import most_guesses, why_none
 
 Slope = Callable[[int], float]
 FLAT: Slope = lambda tokens: 1.0 + 0.01 * (tokens - 1)  # noqa: E731  # a table of slopes
@@ -117,3 +117,24 @@ def test_room_when_a_step_may_have_so_many_then_so_many_guesses(
     limits: StepLimits, given_: dict[str, Any], most: int
 ) -> None:
     assert most_guesses(limits, **{**ROOM, **given_}) == most
+
+
+@pytest.mark.parametrize(
+    ("limits", "is_wanted", "can_forget", "told"),
+    [
+        (StepLimits(exact=2, bounded=2), True, True, ""),
+        (StepLimits(exact=1, bounded=8), True, True, ""),
+        (StepLimits(exact=8, bounded=8), False, True, "created without"),
+        (StepLimits(), False, False, "created without"),
+        (StepLimits(), True, False, "can't take back"),
+        (None, True, False, "can't take back"),
+        (None, True, True, "not every member has told"),
+        (StepLimits(), True, True, "otherwise than one by one"),
+    ],
+)
+def test_why_none_when_some_may_be_guessed_then_nothing_else_the_first_reason(
+    limits: StepLimits | None, is_wanted: bool, can_forget: bool, told: str
+) -> None:
+    why = why_none(limits, is_wanted=is_wanted, can_forget=can_forget)
+    assert bool(why) == bool(told)
+    assert told in why

@@ -1,14 +1,16 @@
 """What the head's own shard does for the requests that run: prompt chunks, and tokens picked and sent on their way.
 
-Requests ask and wait; one loop serves them, several of them in a run where that is due (`gathering`).
+Requests ask and wait; one run after another serves them, several of them at once where that is due (`gathering`).
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from typing import TypeVar
 
+from kafila_sidecar.errors import KafilaError
 from kafila_sidecar.runtime.shard.finite import NotFinite
 from kafila_sidecar.runtime.shard.picking import CameTrue, Guessed, Pick, Picked
 from kafila_sidecar.runtime.shard.shard import Shard
@@ -75,7 +77,12 @@ class HeadWork:
         self._rows = rows
         self._line = Gathering[Wanted]()
         self.running = 0  # sequences that are there
-        self._loop: asyncio.Task[None] | None = None  # while anything waits
+        self._serves = False  # a run is under way, or about to begin
+
+    @property
+    def model_can_forget(self) -> bool:
+        """Whether the model can take back tokens, on every stage."""
+        return self._shard.model_can_forget
 
     async def chunk(self, sequence: int, tokens: Sequence[int]) -> tuple[HiddenState, Spent]:
         """The next tokens of a prompt, embedded and run through our blocks.
@@ -146,32 +153,48 @@ class HeadWork:
 
     async def _ask(self, work: Work, tokens: int) -> tuple[Done, Spent]:
         """Picks run together; of all else a run has one."""
-        done: asyncio.Future[tuple[Done, Spent]] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[tuple[Done, Spent]] = loop.create_future()
         is_alone = not isinstance(work, Pick)
         self._line.add(InLine(work.sequence, tokens, is_alone, Wanted(work, monotonic(), done)))
-        if self._loop is None:
-            self._loop = asyncio.create_task(self._serve(), name="the head's runs")
+        if not self._serves:
+            self._serves = True
+            loop.call_soon(self._begin)  # so that who asks at the same moment is in the same run
         return await done
 
-    async def _serve(self) -> None:
+    def _begin(self) -> None:
+        """The run that is due, and after it the next one, until nothing waits."""
+        run = [one.work for one in self._line.next(self._rows(self.running))]
+        self._serves = bool(run)
+        if not run:
+            return
         try:
-            while run := self._line.next(self._rows(self.running)):
-                await self._run([one.work for one in run])
-        finally:
-            self._loop = None
+            outcome = self._mlx.start(_timed, lambda: self._made([one.work for one in run]))
+        except KafilaError as error:
+            self._tell(run, [error] * len(run), 0.0)
+            self._begin()
+        else:
+            outcome.add_done_callback(partial(self._ended, run))
 
-    async def _run(self, run: Sequence[Wanted]) -> None:
-        """One run; whatever goes wrong in it is told to those who are in it."""
-        made: Sequence[Done | Exception]
-        try:
-            made, compute_s = await self._mlx.start(_timed, lambda: self._made([one.work for one in run]))
-        except Exception as error:  # noqa: BLE001  # those who asked raise it
-            made, compute_s = [error] * len(run), 0.0
+    def _ended(
+        self, run: Sequence[Wanted], outcome: "asyncio.Future[tuple[Sequence[Done | NotFinite], float]]"
+    ) -> None:
+        """Whatever went wrong in a run is told to those who were in it."""
+        if outcome.cancelled():
+            for one in run:
+                one.done.cancel()
+        elif error := outcome.exception():
+            self._tell(run, [error] * len(run), 0.0)
+        else:
+            self._tell(run, *outcome.result())
+        self._begin()
+
+    def _tell(self, run: Sequence[Wanted], made: Sequence[Done | BaseException], compute_s: float) -> None:
         now = monotonic()
         for one, what in zip(run, made, strict=True):
             if one.done.done():
                 continue  # its request was given up
-            if isinstance(what, Exception):
+            if isinstance(what, BaseException):
                 one.done.set_exception(what)
             else:
                 one.done.set_result((what, Spent(compute_s, now - one.asked, len(run))))

@@ -1,0 +1,34 @@
+"""What a request's trace says of it."""
+
+import pytest
+
+from kafila_proto import ring_pb2
+from kafila_sidecar.serving.trace import Circuit, RequestTrace
+from kafila_sidecar.session.coordination.effects import Proposal
+from tests.support.plans import plan_of, problem_of, stage
+
+PROPOSAL = Proposal(1, problem_of(members=[{"name": "ada"}, {"name": "bob"}]), plan_of([stage("ada", 0, 1)]))
+WAITED = Circuit((0.5,), (4.0,), 5.0, 64, 64)  # of a prompt's last token, behind all others of it
+STEP = Circuit((0.1,), (0.1,), 0.125, 64, 64)
+FOUR = Circuit((0.25,), (0.25,), 0.25, 256, 256, guesses=3, right=3)
+
+
+@pytest.mark.parametrize(
+    ("circuits", "circuit_s", "stage_s", "network_s"),
+    [
+        ([WAITED], 0.0, 0.0, 0.0),
+        ([WAITED, STEP], 0.125, 0.1, 0.025),
+        ([WAITED, FOUR, STEP], 0.125, 0.1, 0.025),
+        ([WAITED, FOUR], 0.25, 0.0, 0.0),
+    ],
+)
+def test_record_when_few_tokens_came_then_the_prompts_circuit_is_no_measure_of_them(
+    circuits: list[Circuit], circuit_s: float, stage_s: float, network_s: float
+) -> None:
+    trace = RequestTrace(PROPOSAL, request="1", prompt_tokens=1, began=0.0, replay=ring_pb2.Replay())
+    trace.admitted(0.0)
+    for at, circuit in enumerate(circuits):
+        trace.token(circuit, 5.0 + at, 1 + circuit.right)
+    record = trace.record(reason="length", link_rtt_s={})
+    assert (record["circuit_s"], record["network_s"]) == pytest.approx((circuit_s, network_s))
+    assert [one["measured_s"] for one in record["stages"]] == pytest.approx([stage_s])
