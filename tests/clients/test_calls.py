@@ -35,7 +35,7 @@ RESULTS: list[dict[str, Any]] = [
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class ProgramRun:
     """A member that is not the head, and the model's name. answers: what is whole of the first 1, 2, … tokens."""
 
     member: ClusterMember
@@ -44,7 +44,7 @@ class Caller:
 
 
 @pytest.fixture(scope="module")
-def caller(clients: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caller]:
+def caller(clients: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProgramRun]:
     below = tmp_path_factory.mktemp("calls")
     folder = vocabulary(below / "calling", "byte_level")
     answers = make_calling(folder)
@@ -52,11 +52,11 @@ def caller(clients: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         session = form(cluster, f"kafila/{folder.name}")
         head = next(stage["member"] for stage in session["stages"] if stage.get("head"))
         member = next(member for member in cluster.members if member.name != head)
-        yield Caller(member, str(session["vehicle"]["name"]), answers)
+        yield ProgramRun(member, str(session["vehicle"]["name"]), answers)
 
 
 def make_calling(folder: Path) -> tuple[str, ...]:
-    """Makes a checkpoint that says CALLED and ends, and behind results says ANSWER. See `Caller.answers`."""
+    """Makes a checkpoint that says CALLED and ends, and behind results says ANSWER. See `ProgramRun.answers`."""
     tokenizer = Tokenizer.load(folder)
     called, answer = (tokenizer.backend.encode(text, add_special_tokens=False).ids for text in (CALLED, ANSWER))
     before = [*called, min(tokenizer.eos_ids)]
@@ -64,7 +64,7 @@ def make_calling(folder: Path) -> tuple[str, ...]:
     return tuple(tokenizer.backend.decode(answer[:most]).rstrip("\ufffd") for most in range(1, len(answer) + 1))
 
 
-def test_agent_when_a_tool_is_called_then_its_answer_comes_behind_the_result(caller: Caller) -> None:
+def test_agent_when_a_tool_is_called_then_its_answer_comes_behind_the_result(caller: ProgramRun) -> None:
     told = run_program("calls_langgraph.py", caller.member, caller.model)
     turns = [
         {"type": "human", "content": "Where?", "calls": []},
@@ -75,17 +75,17 @@ def test_agent_when_a_tool_is_called_then_its_answer_comes_behind_the_result(cal
     assert told == {"an agent": turns, "an agent async": turns, "an agent streamed": [["agent"], ["tools"], ["agent"]]}
 
 
-def test_instructor_when_a_class_is_wanted_then_made_of_the_call_or_of_json(caller: Caller) -> None:
+def test_instructor_when_a_class_is_wanted_then_made_of_the_call_or_of_json(caller: ProgramRun) -> None:
     told = run_program("calls_instructor.py", caller.member, caller.model)
     assert told == {"a call": PLACE, "an object by its schema": True}
 
 
-def test_answer_when_cut_inside_a_character_then_ends_before_it(caller: Caller) -> None:
+def test_answer_when_cut_inside_a_character_then_ends_before_it(caller: ProgramRun) -> None:
     assert tuple(cut(caller, most) for most in range(1, len(caller.answers) + 1)) == caller.answers
     assert len(set(caller.answers)) < len(caller.answers) - 2  # several cuts were inside of one
 
 
-def cut(caller: Caller, most: int) -> str:
+def cut(caller: ProgramRun, most: int) -> str:
     """An answer of so many tokens, told whole and streamed."""
     body = {"model": caller.model, "messages": RESULTS, "options": {"num_predict": most}}
     status, whole = caller.member.request("/api/chat", {**body, "stream": False})

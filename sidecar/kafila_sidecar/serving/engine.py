@@ -18,10 +18,10 @@ from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.serving.guessing.room import MOST_GUESSES, why_none
 from kafila_sidecar.serving.intake.question import Question, Replies
 from kafila_sidecar.serving.intake.requests import Generation, RequestTable
-from kafila_sidecar.serving.places import SequencePlaces
 from kafila_sidecar.serving.pulse import Pulse
 from kafila_sidecar.serving.ring import Interrupted, Ring
 from kafila_sidecar.serving.running.headwork import HeadWork
+from kafila_sidecar.serving.running.places import SequencePlaces
 from kafila_sidecar.serving.running.runner import RequestRun, Runner
 from kafila_sidecar.serving.scheduler import MOST_WAITING, Scheduler
 from kafila_sidecar.serving.standstill import ModelThread

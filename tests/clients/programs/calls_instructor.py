@@ -17,7 +17,7 @@ class look(BaseModel):  # the name that the model calls
     at: str
 
 
-class Seen(BaseModel):
+class SeenCity(BaseModel):
     """Whether there is anything."""
 
     anything: bool
@@ -31,6 +31,6 @@ def ask(mode: instructor.Mode, wanted: type[BaseModel]) -> Any:
 tell(
     {
         "a call": lambda: ask(instructor.Mode.TOOLS, look).at,
-        "an object by its schema": lambda: ask(instructor.Mode.JSON_SCHEMA, Seen).anything in (True, False),
+        "an object by its schema": lambda: ask(instructor.Mode.JSON_SCHEMA, SeenCity).anything in (True, False),
     }
 )

@@ -19,9 +19,9 @@ from kafila_sidecar.serving.guessing.guesser import Guesser
 from kafila_sidecar.serving.guessing.room import most_guesses
 from kafila_sidecar.serving.intake.requests import Generation
 from kafila_sidecar.serving.keeping.kept import Beginning
-from kafila_sidecar.serving.places import SequencePlaces
 from kafila_sidecar.serving.ring import Interrupted, Returned, Ring
 from kafila_sidecar.serving.running.headwork import GuessStep, HeadWork, LastState, Spent
+from kafila_sidecar.serving.running.places import SequencePlaces
 from kafila_sidecar.serving.scheduler import ChunkPace
 from kafila_sidecar.serving.trace import Circuit, RequestTrace
 
