@@ -164,11 +164,18 @@ async def test_generate_when_num_ctx_is_tiny_then_it_still_answers(three: StageP
     assert (last.prompt_tokens, last.output_tokens) == (3, 1)
 
 
+@pytest.mark.parametrize("options", [{"temperature": -1.0}, {"min_p": 2.0}, {"num_ctx": -4}], ids=str)
+async def test_generate_when_an_option_is_out_of_range_then_it_answers_as_stock_does(
+    three: StageParty, options: dict[str, Any]
+) -> None:
+    _, last = await answer(three["cyd"], ask(num_predict=4, **options))
+    assert last.done
+
+
 REFUSED = {
     "empty prompt": ask(""),
     "images": pb.GenerateRequest(prompt="x", images=1),
-    "temperature": ask(temperature=-1.0),
-    "num_ctx": ask(num_ctx=-4),
+    "temperature": ask(temperature=float("nan")),
     "envelope": ask("\x02kafila1 {"),
     "message without a role": ask('\x02kafila1 {"messages":[{"content":"x"}]}\x03'),
     "half a surrogate": ask('\x02kafila1 {"messages":[{"role":"user","content":"\\ud800"}]}\x03'),
