@@ -62,11 +62,10 @@ def _serve(argv: list[str] | None) -> None:
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # it shows addresses, which may be signed
     logging.getLogger("quic").setLevel(logging.ERROR)  # it warns of every packet of a stranger
     config = Config.read(os.environ, socket_path=options.socket, data=options.data.absolute())
-    book = keep_log(config.data / "logs")
     keep_file_limit()
     if sentence := lacking(files=NEEDED_FILES, threads=grpc_threads()):
         raise Exhausted(sentence)
-    asyncio.run(run(config, book))
+    asyncio.run(run(config, keep_log(config.data / "logs")))
 
 
 def keep_log(folder: Path) -> LogBook | None:

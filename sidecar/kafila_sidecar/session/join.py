@@ -52,7 +52,7 @@ async def approach(*, code: Code, name: str, local: Local) -> "Approach":
     if code.address is None:
         raise InvalidInput(
             "the code names no rendezvous, and none is configured: ask for the whole code, or say where with "
-            "`ollama session rendezvous set ADDRESS`"
+            "`ollama session rendezvous set ADDRESS` or KAFILA_RENDEZVOUS"
         )
     mailbox = await enter_room(code.address, code.room)
     try:

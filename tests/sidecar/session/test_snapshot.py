@@ -1,6 +1,7 @@
 """A session as its snapshot shows it."""
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -25,6 +26,9 @@ CHECKPOINT = SimpleNamespace(
     parameters=7,
     quantization="F32",
     generation_config={"top_k": 5},
+    small_files=Path(__file__).parent,  # where no template is
+    weight_bytes=28,
+    gap=None,
 )
 
 
