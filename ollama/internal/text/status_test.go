@@ -50,13 +50,13 @@ func TestStatus_whenNothingIsGuessed_saysWhy(t *testing.T) {
 		`{"exact_tokens": 1, "why_no_guesses": ""}`:                                      "only what leads clearly counts",
 	} {
 		session.LastTraceJson = trace
-		if text := Status(session); !hasLineWith(text, []string{"Guesses", told}) {
+		if text := Status(session, 80); !hasLineWith(text, []string{"Guesses", told}) {
 			t.Errorf("%s gives\n%s", trace, text)
 		}
 	}
 	for _, older := range []string{"", `{"tokens_per_s": 3}`} {
 		session.LastTraceJson = older
-		if text := Status(session); strings.Contains(text, "Guesses") {
+		if text := Status(session, 80); strings.Contains(text, "Guesses") {
 			t.Errorf("%q gives\n%s", older, text)
 		}
 	}
