@@ -49,7 +49,8 @@ class LogBook(RotatingFileHandler):
 
     def __init__(self, folder: Path, names: Callable[[], Collection[str]]) -> None:
         """Raises OSError where it can't be written."""
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for made in (folder.parent, folder):  # a mode counts for the last folder of a path alone
+            made.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.names = names
         super().__init__(
             folder / FILE, maxBytes=LARGEST_FILE_BYTES, backupCount=OLD_FILES, encoding="utf-8", errors="replace"

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kafila_rendezvous.numbers import Holds, RendezvousNumbers
-from tests.support.numbers import busy_machine
+from tests.support.told_numbers import busy_machine
 
 ROOT = Path(__file__).parents[2]
 ROW = re.compile(r"^\| `(kafila_\w+)` \| (\w+) \|([^|]*)\|", re.MULTILINE)

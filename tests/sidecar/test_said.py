@@ -23,9 +23,9 @@ pytestmark = pytest.mark.mlx
 
 CALLS = {method.name: method for method in pb.DESCRIPTOR.services_by_name["Sidecar"].methods}
 MEANT = set(BY_CODE) - {"INTERNAL"}
-HARMLESS = {"Hello", "ListSessions", "ListModels", "ListWeights", "Doctor"}
+HARMLESS = {"Hello", "ListSessions", "ListModels", "ListWeights", "Doctor", "Metrics"}
 """Those that ask for nothing but to be told."""
-ABSENT = {"StartSession", "ShowModel", "LeaveSession", "NewCode", "Replan", "WatchSession", "Generate"}
+ABSENT = {"StartSession", "ShowModel", "LeaveSession", "NewCode", "Replan", "WatchSession", "Generate", "Traces"}
 """Those that mean the only open session, or one that is not there."""
 LARGE = "x" * 50_000
 ODD: dict[int, tuple[Any, ...]] = {

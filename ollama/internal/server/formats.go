@@ -21,7 +21,7 @@ func (a *asking) takeFormat() string {
 // A responseFormat is OpenAI's, in both of its APIs.
 type responseFormat struct {
 	Type       string
-	JsonSchema *struct {
+	JSONSchema *struct {
 		Schema json.RawMessage
 		Strict bool
 	} `json:"json_schema"`
@@ -53,8 +53,8 @@ func (a *asking) takes(format responseFormat) bool {
 	case "json_object":
 		format.Schema, format.Strict = json.RawMessage(`"json"`), false
 	case "json_schema":
-		if format.JsonSchema != nil {
-			format.Schema, format.Strict = format.JsonSchema.Schema, format.JsonSchema.Strict
+		if format.JSONSchema != nil {
+			format.Schema, format.Strict = format.JSONSchema.Schema, format.JSONSchema.Strict
 		}
 	}
 	if !isFormat(format.Schema) {

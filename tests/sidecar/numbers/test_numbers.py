@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kafila_sidecar.numbers.happened import Happened
 from kafila_sidecar.numbers.served import MOST_MEMBERS, OTHERS, ServedNumbers
 from kafila_sidecar.numbers.standing import PresentNumbers, exposition
-from tests.support.numbers import CIRCUIT, busy_machine, record
+from tests.support.told_numbers import CIRCUIT, busy_machine, record
 
 
 def value(registry: CollectorRegistry, name: str, **labels: str) -> float:

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from kafila_sidecar.config import SPAN_VARIABLES, Config
 from kafila_sidecar.errors import Refused
 from kafila_sidecar.numbers.spans import NoTracing, Spans, tracing
-from tests.support.numbers import record
+from tests.support.told_numbers import record
 
 
 def test_spans_when_a_request_ended_then_it_is_one_with_a_child_for_each_stage() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import mlx.core as mx
 import pytest
-from mlx_lm.models.cache import make_prompt_cache
+from mlx_lm.generate import generate_step
 from mlx_lm.utils import load_model, quantize_model
 from tokenizers import Tokenizer
 
@@ -28,7 +28,7 @@ TOKENS = 24
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A llama in bfloat16, of a seed whose answer goes from one letter to another, at places that its bits change."""
-    return tiny_folder(tmp_path_factory.mktemp("models") / "bf16", dtype="bf16", seed=13, config={"eos_token_id": 258})
+    return tiny_folder(tmp_path_factory.mktemp("models") / "bf16", dtype="bf16", seed=15, config={"eos_token_id": 258})
 
 
 def converted(folder: Path, bits: int) -> str:
@@ -37,11 +37,8 @@ def converted(folder: Path, bits: int) -> str:
     if bits:
         model, _ = quantize_model(model, config, MADE_HERE_GROUP, bits)
     tokenizer: Any = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    caches: Any = make_prompt_cache(model)
-    tokens, given = [], tokenizer.encode(PROMPT).ids  # at once, as a stage's head: the last bits depend on it
-    for _ in range(TOKENS):
-        given = [int(mx.argmax(model(mx.array([given]), cache=caches)[0, -1]))]
-        tokens += given
+    given = mx.array(tokenizer.encode(PROMPT).ids)
+    tokens = [int(token) for token, _ in generate_step(given, model, max_tokens=TOKENS)]
     return str(tokenizer.decode(tokens))
 
 

@@ -127,9 +127,9 @@ async def test_stage_when_its_model_hangs_then_it_says_so_and_stops_all_the_same
         assert shard is not None
         run_blocks = shard.run_blocks
 
-        def hanging(*given: Any) -> Any:
+        def hanging(*given: Any, **named: Any) -> Any:
             hang()
-            return run_blocks(*given)
+            return run_blocks(*given, **named)
 
         shard.run_blocks = hanging  # type: ignore[assignment, method-assign]
         asking = asyncio.create_task(answer(made["dan"], ask()))
