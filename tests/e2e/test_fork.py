@@ -99,7 +99,7 @@ def test_chat_when_chunks_repeat_is_not_cut_off(server: OllamaServer) -> None:
 
 def test_chat_when_refused_or_broken_gives_the_sentence(server: OllamaServer) -> None:
     assert server.refusal("/api/chat", chat("refuse")) == (400, "the input length exceeds the context length")
-    assert server.refusal("/api/chat", chat("break", stream=False)) == (500, "member mini was lost: ask again")
+    assert server.refusal("/api/chat", chat("break", stream=False)) == (503, "member mini was lost: ask again")
     assert server.lines("/api/chat", chat("break"))[-1] == {"error": "member mini was lost: ask again"}
 
 

@@ -131,7 +131,7 @@ async def test_stage_when_its_model_hangs_then_it_says_so_and_stops_all_the_same
             hang()
             return run_blocks(*given, **named)
 
-        shard.run_blocks = hanging  # type: ignore[assignment, method-assign]
+        shard.run_blocks = hanging  # type: ignore[method-assign]
         asking = asyncio.create_task(answer(made["dan"], ask()))
         async with asyncio.timeout(10):
             while not made["bob"].broken:  # noqa: ASYNC110  # the stages tell nobody
