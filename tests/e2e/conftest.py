@@ -35,6 +35,17 @@ def session(cluster: Cluster) -> dict[str, Any]:
     return form(cluster, SMOLLM2)
 
 
+@pytest.fixture(params=range(3), ids=NAMES)
+def member(request: pytest.FixtureRequest, cluster: Cluster, session: dict[str, Any]) -> ClusterMember:
+    """Each of the three in turn, in a session that is ready."""
+    return cluster.members[int(request.param)]
+
+
+def model_of(session: dict[str, Any]) -> str:
+    """By which name it is asked."""
+    return str(session["vehicle"]["name"])
+
+
 def create(member: ClusterMember, model: str, *options: str) -> tuple[str, "subprocess.Popen[str]"]:
     """`ollama session create`: the code, and the command that goes on until the session is ready."""
     process = start(member, "session", "create", model, *options)

@@ -7,9 +7,7 @@ import threading
 import urllib.request
 from typing import Any
 
-import pytest
-
-from tests.e2e.conftest import NAMES, until
+from tests.e2e.conftest import NAMES, model_of, until
 from tests.support.cluster import Cluster, ClusterMember
 from tests.support.smollm2 import smollm2_folder
 
@@ -19,15 +17,6 @@ GREEDY = {"temperature": 0}
 GREEDY_32 = {"temperature": 0, "num_predict": 32}
 
 Session = dict[str, Any]
-
-
-@pytest.fixture(params=range(3), ids=NAMES)
-def member(request: pytest.FixtureRequest, cluster: Cluster, session: Session) -> ClusterMember:
-    return cluster.members[int(request.param)]
-
-
-def model_of(session: Session) -> str:
-    return str(session["vehicle"]["name"])
 
 
 def test_session_when_ready_then_every_block_is_on_one_stage_and_every_member_has_one(session: Session) -> None:

@@ -5,22 +5,13 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import NAMES
+from tests.e2e.conftest import model_of
 from tests.support.cluster import Cluster, ClusterMember
 
 TEXTS = ["A caravan crosses the desert.", "Camels walk through the sand.", "The stock market fell by two percent."]
 WIDTH = 576
 
 Session = dict[str, Any]
-
-
-@pytest.fixture(params=range(3), ids=NAMES)
-def member(request: pytest.FixtureRequest, cluster: Cluster, session: Session) -> ClusterMember:
-    return cluster.members[int(request.param)]
-
-
-def model_of(session: Session) -> str:
-    return str(session["vehicle"]["name"])
 
 
 def embed(member: ClusterMember, session: Session, **body: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import os
 import pty
 import subprocess
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
@@ -29,6 +29,25 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OllamaServer]:
     running.end()
 
 
+def said_at_a_terminal(*arguments: str, env: Mapping[str, str]) -> bytes:
+    """All that a session command that does well writes to a terminal, which answers nothing."""
+    ours, theirs = pty.openpty()
+    running = subprocess.Popen(
+        [OLLAMA, "session", *arguments],
+        env=dict(env), stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+    )  # fmt: skip
+    os.close(theirs)
+    said = b""
+    try:
+        while piece := os.read(ours, 65536):
+            said += piece
+    except OSError:  # how a terminal says that nobody is at the other end
+        pass
+    os.close(ours)
+    assert running.wait(60) == 0
+    return said
+
+
 def assert_harmless(done: subprocess.CompletedProcess[str]) -> None:
     for said in (done.stdout, done.stderr):
         bad = [letter for letter in said if letter != "\n" and unicodedata.category(letter) in COMMANDS]
@@ -45,20 +64,7 @@ def test_commands_when_members_shout_print_nothing_that_commands_the_terminal(se
 
 
 def test_create_at_a_terminal_when_the_host_shouts_clears_no_screen(server: OllamaServer) -> None:
-    ours, theirs = pty.openpty()
-    creating = subprocess.Popen(
-        [OLLAMA, "session", "create", "test/terminal", "--members", "1"],
-        env=server.env, stdin=theirs, stdout=theirs, stderr=theirs,
-    )  # fmt: skip
-    os.close(theirs)
-    said = b""
-    try:
-        while piece := os.read(ours, 65536):
-            said += piece
-    except OSError:  # how a terminal says that nobody is at the other end
-        pass
-    os.close(ours)
-    assert creating.wait(30) == 0
+    said = said_at_a_terminal("create", "test/terminal", "--members", "1", env=server.env)
     assert b"[2J" in said, "the test's session says nothing hostile"
     for command in (
         b"\x1b[2J",
@@ -94,21 +100,7 @@ def test_routes_when_members_shout_pass_nothing_on(server: OllamaServer) -> None
 
 @pytest.mark.parametrize("name", ["xterm-256color", None], ids=["named", "nameless"])
 def test_command_at_a_terminal_that_answers_nothing_asks_it_nothing(name: str | None) -> None:
-    ours, theirs = pty.openpty()
     environment = {key: value for key, value in os.environ.items() if key != "TERM"}
-    running = subprocess.Popen(
-        [OLLAMA, "session", "--version"],
-        env=environment | ({"TERM": name} if name else {}),
-        stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
-    )  # fmt: skip
-    os.close(theirs)
-    said = b""
-    try:
-        while piece := os.read(ours, 65536):
-            said += piece
-    except OSError:  # how a terminal says that nobody is at the other end
-        pass
-    os.close(ours)
-    assert running.wait(60) == 0
+    said = said_at_a_terminal("--version", env=environment | ({"TERM": name} if name else {}))
     assert b"kafila version" in said
     assert b"\x1b" not in said

@@ -119,8 +119,9 @@ func leaveNoCore() error {
 func standBefore(mux *http.ServeMux, sessions http.Handler, models *SessionModels, key seal.Key) {
 	mux.Handle("/api/session/", sessions)
 	mux.Handle("/metrics", sessions)
-	mux.Handle("/session", page.Handler())
-	mux.Handle("/session/", page.Handler())
+	seen := page.Handler()
+	mux.Handle("/session", seen)
+	mux.Handle("/session/", seen)
 	stock := func(w http.ResponseWriter, r *http.Request) {
 		handler, _ := mux.Handler(&http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/"}})
 		handler.ServeHTTP(w, r)

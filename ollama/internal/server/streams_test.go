@@ -34,14 +34,7 @@ func (p passage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}))
 	defer runner.Close()
-	request, err := http.NewRequestWithContext(r.Context(), http.MethodPost, runner.URL, nil)
-	if err != nil {
-		panic(err)
-	}
-	response, err := (&http.Client{Transport: &listening{next: http.DefaultTransport}}).Do(request)
-	if err != nil {
-		panic(err)
-	}
+	response := asStockAsks(r, runner.URL)
 	defer response.Body.Close()
 	if p.refuses != 0 {
 		w.WriteHeader(p.refuses)
@@ -161,16 +154,9 @@ func brokenOff(stock func(http.ResponseWriter, error)) http.Handler {
 			buffered.Flush()
 		}))
 		defer runner.Close()
-		request, err := http.NewRequestWithContext(r.Context(), http.MethodPost, runner.URL, nil)
-		if err != nil {
-			panic(err)
-		}
-		response, err := (&http.Client{Transport: &listening{next: http.DefaultTransport}}).Do(request)
-		if err != nil {
-			panic(err)
-		}
+		response := asStockAsks(r, runner.URL)
 		defer response.Body.Close()
-		_, err = io.ReadAll(response.Body)
+		_, err := io.ReadAll(response.Body)
 		stock(w, fmt.Errorf("error reading llm response: %w", err))
 	})
 }
@@ -218,4 +204,17 @@ func TestStreams_whenRefusedWithAStatus_sayNothingMore(t *testing.T) {
 	if answer.Code != http.StatusServiceUnavailable || answer.Body.String() != `{"error":"refused"}` {
 		t.Errorf("%d %q", answer.Code, answer.Body)
 	}
+}
+
+// asStockAsks asks a runner for what a client's request wants.
+func asStockAsks(r *http.Request, runner string) *http.Response {
+	request, err := http.NewRequestWithContext(r.Context(), http.MethodPost, runner, nil)
+	if err != nil {
+		panic(err)
+	}
+	response, err := (&http.Client{Transport: &listening{next: http.DefaultTransport}}).Do(request)
+	if err != nil {
+		panic(err)
+	}
+	return response
 }

@@ -82,13 +82,18 @@ func put[T any](o *overhearing, w http.ResponseWriter, change func(*T)) {
 	o.pass(w, told)
 }
 
-func (f *front) tellTags(w http.ResponseWriter, r *http.Request) {
+// amend is `put` for stock's lists, which stay as they stand where no session has a model.
+func amend[T any](f *front, w http.ResponseWriter, r *http.Request, change func(*T)) {
 	o := f.stockSays(r)
 	if !f.models.any() {
 		o.pass(w, nil)
 		return
 	}
-	put(o, w, func(list *api.ListResponse) {
+	put(o, w, change)
+}
+
+func (f *front) tellTags(w http.ResponseWriter, r *http.Request) {
+	amend(f, w, r, func(list *api.ListResponse) {
 		for i := range list.Models {
 			if session := f.models.called(list.Models[i].Name); session != nil {
 				list.Models[i].Size = int64(session.Vehicle.WeightBytes)
@@ -100,12 +105,7 @@ func (f *front) tellTags(w http.ResponseWriter, r *http.Request) {
 
 // tellRunning tells what a session's shard takes of this machine, and not what all machines hold together.
 func (f *front) tellRunning(w http.ResponseWriter, r *http.Request) {
-	o := f.stockSays(r)
-	if !f.models.any() {
-		o.pass(w, nil)
-		return
-	}
-	put(o, w, func(list *api.ProcessResponse) {
+	amend(f, w, r, func(list *api.ProcessResponse) {
 		for i := range list.Models {
 			one := &list.Models[i]
 			session := f.models.called(one.Name)

@@ -153,6 +153,14 @@ class StageParty:
     def held(self) -> dict[str, int]:
         return {member.name: member.stage.active_sequences for member in self.members}
 
+    async def link_anew(self, here: str, there: str) -> None:
+        """Breaks the link of two members, and gives them another one a moment later."""
+        one, other = self[here], self[there]
+        await one.links.up.pop(there).close()
+        del other.links.up[here]
+        await asyncio.sleep(0.1)
+        await asyncio.gather(one.dial(other), other.dial(one))
+
     async def until_free(self, deadline_s: float = 1.0, *, members: Sequence[str] = ()) -> None:
         """Returns once no stage holds a sequence; fails after the deadline."""
         async with asyncio.timeout(deadline_s):

@@ -96,11 +96,7 @@ async def test_answer_when_given_up_or_its_ring_breaks_then_nothing_is_left_and_
     for here, there in (("ada", "bob"), ("bob", "cyd"), ("cyd", "ada")):
         pieces = three["ada"].stage.generate(ask(PROMPT, num_predict=100))
         text = "".join([(await anext(pieces)).text for _ in range(6)])
-        one, other = three[here], three[there]
-        await one.links.up.pop(there).close()
-        del other.links.up[here]
-        await asyncio.sleep(0.05)
-        await asyncio.gather(one.dial(other), other.dial(one))
+        await three.link_anew(here, there)
         async with asyncio.timeout(20):
             async for reply in pieces:
                 text += reply.text
