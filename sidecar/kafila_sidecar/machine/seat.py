@@ -147,10 +147,10 @@ class Seat:
 
     def _note(self, present: Participation) -> None:
         self.keeper.seen()
-        checkpoint, proposal = present.weights.checkpoint, present.driver.follower.proposal
-        if checkpoint is not None:
-            stub = snapshot.stub_model(present.channel, checkpoint).SerializeToString(deterministic=True)
-            self.keeper.note(stub_model=stub, formed=proposal is not None or self.keeper.kept.formed)
+        stub, proposal = present.stub_model, present.driver.follower.proposal
+        if stub is not None:
+            formed = proposal is not None or self.keeper.kept.formed
+            self.keeper.note(stub_model=stub.SerializeToString(deterministic=True), formed=formed)
         if present.answers and not self._serves:
             self._serves = True
             self._changes.note(Change.STATE)

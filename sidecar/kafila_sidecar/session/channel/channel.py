@@ -140,8 +140,10 @@ class Channel:
     @property
     def replanning(self) -> Replanning:
         """What is done with a better plan: what the log said last, else the terms."""
+        if ruled := self._replica.log.now.replanning:
+            return ruled
         said = self.terms.replanning
-        return self._replica.log.now.replanning or (Replanning(said) if said in list(Replanning) else Replanning.AUTO)
+        return Replanning(said) if said in list(Replanning) else Replanning.AUTO
 
     @property
     def keeper_of_room(self) -> str:
@@ -249,14 +251,15 @@ class Channel:
         """
         self._delivery.spread(self._replica.write(control), self._replica.others)
 
-    async def receive(self, sealed: bytes) -> None:
-        """A sealed message that came over a link: told and passed on at first sight, else dropped."""
+    async def receive(self, sealed: bytes, peer: str = "") -> None:
+        """A sealed message that came over a link from `peer`: told and passed on at first sight, else dropped."""
         if self._fault is not None:
             return
         try:
-            events = self._heard(sealed)
+            events = self._heard(sealed, peer)
             self._tell(events)
-            self._perform(self._upkeep.settle(events))
+            if acts := self._upkeep.settle(events):
+                self._perform(acts)
         except LeftBehind as fault:
             self._perform(self._upkeep.give_way(fault))
             self._fail(fault)
@@ -368,11 +371,11 @@ class Channel:
     def _keep(self) -> None:
         """Before anybody hears of it, or a host that crashed would sign another entry for the same place."""
         log, code = self._replica.log, self._reception.code
-        place = KeptPlace(self.rendezvous.address, self.rendezvous.place)
-        changing = (len(log), log.head, place, code)
+        changing = (len(log), log.head, self.rendezvous.address, self.rendezvous.place, code)
         if changing == self._kept:
             return
         self._kept = changing
+        place = KeptPlace(self.rendezvous.address, self.rendezvous.place)
         self.keeper.note(
             log=log,
             key=self._replica.keys.key,
@@ -466,13 +469,14 @@ class Channel:
 
     # ---- In
 
-    def _heard(self, sealed: bytes) -> list[Event]:
+    def _heard(self, sealed: bytes, peer: str) -> list[Event]:
         try:
             events = self._replica.receive(sealed)
         except HostForked as forked:
             events = forked.told
         if events is not None and is_for_all(sealed):
-            self._delivery.ways.put(sealed)
+            speakers = {event.sender for event in events if isinstance(event, MessageFrom)}
+            self._delivery.ways.put(sealed, known_to=speakers | {peer})
         return events or []
 
     async def _attend(self) -> None:

@@ -64,6 +64,8 @@ class Glance:
 
     def since(self, before: "Glance") -> Change:
         """What is other than it was; nothing is `Change(0)`."""
+        if self == before:
+            return Change(0)
         differs = (
             Change[one.name.upper()] for one in fields(self) if getattr(self, one.name) != getattr(before, one.name)
         )
