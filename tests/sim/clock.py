@@ -143,7 +143,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def waiting_timers(self) -> list[tuple[SimProcess | None, str]]:
         """Whose they are, and what they call."""
         waiting = [handle for _, _, handle in sorted(self._due) if not handle.cancelled()]
-        return [(handle.process, str(handle._callback)) for handle in waiting]  # type: ignore[attr-defined]
+        return [(handle.process, str(handle._callback)) for handle in waiting]
 
     # ---- What asyncio asks of a loop
 
