@@ -317,9 +317,15 @@ class Seat:
                 with self._changes.watch() as watch:
                     while not self._serves or self._is_away:
                         self.check_open()
+                        self._check_comes_back()
                         await watch.next()
         except TimeoutError as error:
             raise TimedOut(f"this machine did not come back to the session in time: {self._waits}") from error
+
+    def _check_comes_back(self) -> None:
+        if self._is_over:
+            why = "its service was stopped" if self._is_stopping else "it has left the session"
+            raise Unavailable(f"this machine does not answer any more: {why}")
 
     def snapshot(self) -> pb.Session:
         """The session as it is now."""

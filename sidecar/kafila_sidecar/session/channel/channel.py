@@ -58,6 +58,7 @@ from kafila_sidecar.session.rendezvous.mailbox import Mailbox
 logger = logging.getLogger(__name__)
 
 GOODBYE_DEADLINE_S = 2.0
+RULINGS = frozenset(Replanning)
 LONGEST_ABSENCE_S = LONGEST_PAUSE_S + 3.0  # a member's next try to attend, and the call itself
 
 
@@ -142,8 +143,7 @@ class Channel:
         """What is done with a better plan: what the log said last, else the terms."""
         if ruled := self._replica.log.now.replanning:
             return ruled
-        said = self.terms.replanning
-        return Replanning(said) if said in list(Replanning) else Replanning.AUTO
+        return Replanning(said) if (said := self.terms.replanning) in RULINGS else Replanning.AUTO
 
     @property
     def keeper_of_room(self) -> str:
@@ -273,11 +273,12 @@ class Channel:
     def attach(self, forward: Forward, peer: str = "") -> None:
         """From now on messages go over this way too; `forward` may raise KafilaError, and is awaited in turn.
 
-        A peer to which the way leads gets the latest ones again while the rendezvous does not answer.
+        A peer to which the way leads gets the latest ones again while the rendezvous answers this member, or that one,
+        not: what was mailed to it waits there.
         """
         way = self._delivery.ways.attach(forward, peer)
         member = self._replica.log.member(peer)
-        if member is not None and not self._presence.attended:
+        if member is not None and not self._presence.gets_mail(peer):
             for sealed in self._replica.repeat_for(member):
                 way.put(sealed)
 
