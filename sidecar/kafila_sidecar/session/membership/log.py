@@ -162,6 +162,10 @@ class Log:
                 return Former(member, index)
         return None
 
+    def was_host(self, former: Former) -> bool:
+        """Whether that one was the host when it was removed."""
+        return self._history[former.removed_at].host == former.member.name
+
     def before(self, index: int) -> Membership:
         """What held before the entry at `index`."""
         return self._history[index]
