@@ -38,6 +38,7 @@ class SimProcess:
         self.parked: list[SimHandle] = []  # steps that came due while it hung
         self.mail: list[SimHandle] = []  # what the network brought meanwhile
         self.tasks: list[asyncio.Task[Any]] = []  # all that it ever began; kept, so that nothing of a dead one runs
+        self.hears: Callable[[bytes, tuple[str, int]], object] | None = None  # single datagrams
         self.stopped_at = self.woken_at = loop.now
         self._was_deaf = False
         self._loop = loop

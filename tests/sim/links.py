@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from kafila_sidecar.errors import Unavailable
-from kafila_sidecar.net.candidates import HOST, Candidate
+from kafila_sidecar.net.candidates import HOST, Address, Candidate
 from kafila_sidecar.net.errors import LinkLost
 from kafila_sidecar.net.link.link import DIRECT, RELAY, LinkEnd
 from kafila_sidecar.net.link.stream import Stream
@@ -373,6 +373,11 @@ class SimLinks:
             end.outcome.set_result(link)
 
 
+def address_of(number: int) -> Address:
+    """Where a machine of this number can be reached."""
+    return f"192.0.2.{number + 1}", 4711
+
+
 class SimEndpoint:
     """What `Reaching` needs of a machine's socket."""
 
@@ -382,7 +387,7 @@ class SimEndpoint:
         self._number = number
 
     def candidates(self) -> list[Candidate]:
-        return [Candidate(HOST, f"192.0.2.{self._number + 1}", 4711, 1)]
+        return [Candidate(HOST, *address_of(self._number), 1)]
 
     def announced(self, **_: Any) -> None: ...
 

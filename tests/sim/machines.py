@@ -2,19 +2,21 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from kafila_sidecar.errors import KafilaError
 from kafila_sidecar.machine.participation import Participation
 from kafila_sidecar.machine.seat import Seat
 from kafila_sidecar.machine.watching import Changes
+from kafila_sidecar.net.candidates import Address
+from kafila_sidecar.session.calling.calling import Calling
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.channel.replica import Replica
-from kafila_sidecar.session.comeback import Entering, come_back, take_leave
+from kafila_sidecar.session.comeback import come_back, take_leave
 from kafila_sidecar.session.coordination.states import State
 from kafila_sidecar.session.keeping.keeper import Keeper
 from kafila_sidecar.session.opening import Local
@@ -26,7 +28,7 @@ from tests.sim.internet import SimInternet
 from tests.sim.links import SimEndpoint, SimLinks
 from tests.sim.members import VERSIONS, Hardware, channel_of, join_by_code, new_keeper, old_keeper, take_part
 from tests.sim.model import Disk, SimModelHost, SimThread, SimWeights
-from tests.sim.rendezvous import SimMailbox, SimServer, enter, enter_again
+from tests.sim.rendezvous import SimMailbox, SimServer, enter
 
 JOIN_TRIES = 3
 TYPES_AGAIN_S = 5.0
@@ -44,6 +46,7 @@ class Surroundings:
     folder: Path
     note: Callable[[str, str], None]
     codes: Callable[[], Iterator[Code]]
+    call: Callable[[SimProcess, Sequence[bytes], Address], None]  # brings single datagrams to an address
 
 
 @dataclass(eq=False, slots=True)
@@ -125,22 +128,21 @@ class SimMachine:
 
     async def _sit(self, process: SimProcess, keeper: Keeper, channel: Channel | None) -> None:
         """As the node does for each session; `channel`: None for one that this machine was in before."""
-        changes = Changes()
+        changes, calling = Changes(), Calling(keeper, partial(self.around.call, process))
+        process.hears = calling.receive
         present = None if channel is None else self._take_part(process, channel, changes)
 
         async def back(known: Keeper, told: Told, moved: asyncio.Event) -> CameBack:
             self.around.note(self.name, "comes back")
             local = Local(self.around.folder, VERSIONS)
-            ways_in = partial(self._ways_in, process)
-            return await come_back(keeper=known, local=local, told=told, moved=moved, ways_in=ways_in)
+            return await come_back(keeper=known, local=local, told=told, moved=moved, calling=calling)
 
         async def take_part_again(came: CameBack, _: Keeper, noted: Changes) -> Participation:
             self.around.note(self.name, "is back" + (" and leads" if came.leads else ""))
             return self._take_part(process, came.channel, noted)
 
         async def leave_from_afar(known: Keeper) -> None:
-            local, ways_in = Local(self.around.folder, VERSIONS), partial(self._ways_in, process)
-            await take_leave(keeper=known, local=local, ways_in=ways_in)
+            await take_leave(keeper=known, local=Local(self.around.folder, VERSIONS))
 
         self.seat = Seat(
             keeper=keeper,
@@ -152,14 +154,9 @@ class SimMachine:
             spoken=str,
         )
         await self.seat.run()
+        process.hears = None
         fault = self.participation.driver.follower.fault if self.participation else None
         self.around.note(self.name, f"its session is over: {fault.sentence if fault else 'left'}")
-
-    def _ways_in(self, process: SimProcess, keeper: Keeper) -> Iterator[Entering]:
-        server = self.around.rendezvous
-        for place in keeper.kept.places:
-            yield cast(Entering, partial(enter, server, process, place.mailbox.room))
-            yield cast(Entering, partial(enter_again, server, process, place.mailbox))
 
     def _take_part(self, process: SimProcess, channel: Channel, changes: Changes) -> Participation:
         around, hardware = self.around, self.hardware

@@ -10,11 +10,12 @@ from pathlib import Path
 
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import KafilaError
+from kafila_sidecar.net.candidates import Address
 from kafila_sidecar.session.coordination.states import State
 from kafila_sidecar.session.rendezvous.code import Code
 from tests.sim.clock import START_S, Life, SimLoop, SimProcess
 from tests.sim.internet import SimInternet
-from tests.sim.links import SimLinks
+from tests.sim.links import SimLinks, address_of
 from tests.sim.machines import SimMachine, Surroundings, hardware_of
 from tests.sim.members import replicas
 from tests.sim.model import SimModelHost, right_answer
@@ -70,7 +71,7 @@ class World:
         self.links = SimLinks(self.internet, loop)
         self.host = SimModelHost(loop)
         self._around = Surroundings(
-            loop, self.internet, self.rendezvous, self.links, self.host, folder, self.note, self._codes
+            loop, self.internet, self.rendezvous, self.links, self.host, folder, self.note, self._codes, self._call
         )
         self.machines: dict[str, SimMachine] = {}
         self.answers: list[Answer] = []
@@ -187,6 +188,17 @@ class World:
             session = machine.participation
             if machine.runs and session is not None and machine.state is not State.CLOSED and session.channel.code:
                 yield session.channel.code
+
+    def _call(self, caller: SimProcess, datagrams: Sequence[bytes], target: Address) -> None:
+        """Without a link, and only where nothing is between the two."""
+        callers = [machine for machine in self.machines.values() if machine.process is caller]
+        called = [machine for machine in self.machines.values() if address_of(machine.number) == target]
+        for one, other in zip(callers, called, strict=False):
+            hears = other.process.hears if other.process is not None else None
+            if other.process is not None and hears is not None and self.internet.is_direct(one.name, other.name):
+                at_s = self.loop.now + self.internet.delay_s(one.name, other.name)
+                for datagram in datagrams:
+                    other.process.call_at(at_s, hears, datagram, address_of(one.number))
 
     def _note_reach(self) -> None:
         """Who is reached by most of the others."""

@@ -8,7 +8,7 @@ return get the latest ones again.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Set
 
 from google.protobuf.message import DecodeError
 
@@ -478,7 +478,13 @@ class Channel:
         if events is not None and is_for_all(sealed):
             speakers = {event.sender for event in events if isinstance(event, MessageFrom)}
             self._delivery.ways.put(sealed, known_to=speakers | {peer})
+            self._mail_on(sealed, speakers)
         return events or []
+
+    def _mail_on(self, sealed: bytes, speakers: Set[str]) -> None:
+        """Whoever the rendezvous misses is heard through the host by those who are not linked with anybody who is."""
+        if self.is_host and self._presence.attended and not all(map(self._presence.gets_mail, speakers)):
+            self._delivery.mail(sealed, [member for member in self._replica.others if member.name not in speakers])
 
     async def _attend(self) -> None:
         self._look_round()

@@ -78,7 +78,7 @@ class Replica:
         self.me = log.now.members[self_name]  # as it was admitted; it may be removed
         self.ballots = Ballots()
         self.has_resigned = False
-        self.heard: set[str] = set()  # who said something, since it was emptied last
+        self.heard: set[str] = set()  # who said something in this history, since it was emptied last
         self._sequence = 0
         self._seen: dict[bytes, ReplayWindow] = {}  # by certificate fingerprint
         self._sent: deque[Sent] = deque(maxlen=KEPT_MESSAGES)
@@ -228,8 +228,10 @@ class Replica:
             return None
         control = verify_envelope(envelope, session=self.log.session, sender=sender)
         seen.add(envelope.sequence)
-        self.heard.add(sender.name)
-        if not self.log.follows(sender, envelope.log_length, envelope.log_head):
+        follows = self.log.follows(sender, envelope.log_length, envelope.log_head)
+        if follows and not (self.is_host and envelope.log_length > len(self.log)):  # nobody is ahead of the host
+            self.heard.add(sender.name)
+        if not follows:
             self._show(sender, envelope.log_length)
         elif self.is_host and envelope.log_length < len(self.log):
             self._catch_up(sender, envelope.log_length)

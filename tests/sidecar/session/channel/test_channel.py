@@ -447,6 +447,18 @@ async def test_link_when_it_comes_up_with_who_the_rendezvous_misses_then_the_lat
         await company.end()
 
 
+async def test_message_when_the_rendezvous_misses_its_writer_then_who_is_linked_with_nobody_hears_it_by_the_hosts_mail(
+    company: Company,
+) -> None:
+    async with rendezvous(tls=False) as address:
+        host, anna, ben = await trio(company, address)
+        await anna.channel.aclose()
+        await host.hear(MemberDeparted)
+        await host.channel.receive(anna.channel._replica.write(go(9)), "anna")
+        assert (await ben.hear(MessageFrom, lambda event: event.sender == "anna")).control == go(9)
+        await company.end()
+
+
 async def test_send_when_message_is_too_large_then_invalid_and_the_channel_lives(company: Company) -> None:
     async with rendezvous(tls=False) as address:
         host, anna, _ = await trio(company, address)

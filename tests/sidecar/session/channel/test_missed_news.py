@@ -160,8 +160,10 @@ def test_host_when_it_put_out_its_successor_meanwhile_then_anybody_else_tells_it
     removed = village["host"].upkeep.remove("anna", "lost")
     village.deaf.discard("host")
     village.deaf.add("anna")
+    village["host"].replica.heard.clear()
     village.do("host", removed)
     assert "host" in village.forked()
+    assert not village["host"].replica.heard  # nobody who says so is with it
 
 
 def _at_the_voted_out_host(village: Village, who: str) -> Replica:
