@@ -62,6 +62,7 @@ class Participation:
         self._typed_for = self._what_codes_are_for
         self._note = note
         self._spoken = spoken
+        self._lasting = snapshot.Lasting(channel)
 
     # ---- Life
 
@@ -175,6 +176,12 @@ class Participation:
 
     # ---- For people
 
+    @property
+    def stub_model(self) -> pb.StubModel | None:
+        """How the session's model is registered here; None while this machine does not know the checkpoint."""
+        checkpoint = self.weights.checkpoint
+        return None if checkpoint is None else self._lasting.stub_model(checkpoint)
+
     def snapshot(self) -> pb.Session:
         """The session as it is now."""
         session = snapshot.session_view(
@@ -183,6 +190,7 @@ class Participation:
             roster=self.driver.roster,
             coordinator=self.driver.coordinator,
             checkpoint=self.weights.checkpoint,
+            lasting=self._lasting,
         )
         session.code, session.rendezvous_note = self._living_code, self._living_note
         session.better_plan, session.replanning = self.driver.better_plan, self.channel.replanning

@@ -230,6 +230,14 @@ class Coordinator:
         """This process was asleep, or stopped."""
         self._losses.woke(now)
 
+    def rendezvous_lost(self, now: float) -> None:
+        """It does not answer this member, or knows its room no more."""
+        self._losses.lose_rendezvous(now)
+
+    def rendezvous_back(self) -> None:
+        """It answers again, or another one does."""
+        self._losses.find_rendezvous()
+
     def _do(self, judgements: Sequence[Judgement], now: float) -> list[CoordinatorOutput]:
         outputs: list[CoordinatorOutput] = []
         for judgement in judgements:
