@@ -15,6 +15,7 @@ import (
 	"github.com/ollama/ollama/openai"
 
 	"kafila/ollama/internal/envelope"
+	"kafila/ollama/internal/headway"
 )
 
 // keepAliveEvery is well below the minute after which proxies and clients give a silent stream up.
@@ -67,6 +68,10 @@ func event(name string, data any) string {
 // serve has stock answer. For a session's model only, it keeps the stream alive in a pause and tells of a failure.
 func (form streamForm) serve(w http.ResponseWriter, r *http.Request, stock http.Handler) {
 	ctx, course := withCourse(r.Context())
+	if course.wishes != nil && course.wishes.TellsHeadway {
+		told := headway.NewWriter(w)
+		course.tell, w = told.Tell, told
+	}
 	s := &stream{ResponseWriter: w, form: form, course: course, path: r.URL.Path}
 	defer s.end()
 	stock.ServeHTTP(s, r.WithContext(ctx))

@@ -13,11 +13,12 @@ from kafila_sidecar.runtime.answer.pieces import Piece
 from kafila_sidecar.runtime.shard.picking import TokenScore
 from kafila_sidecar.serving.intake.answers import AnswerQueue, Speech
 from kafila_sidecar.serving.intake.intake import Intake, PreparedRequest
-from kafila_sidecar.serving.intake.question import Question, Told
+from kafila_sidecar.serving.intake.question import Question, Told, waiting
 from kafila_sidecar.serving.intake.scoring import ScoreLine, arrived, on_the_way
 from kafila_sidecar.serving.intake.window import Window
 
 TOKENS_AT_ONCE = 64  # of an answer that goes on: each may cost as many steps as there are stop strings
+HEADWAY_PARTS = 20  # of a text that is read; far fewer lines without text than stock takes for a model that loops
 MOST_REQUESTS = 1024  # running, waiting, and answered but not read to the end yet
 
 
@@ -122,6 +123,16 @@ class Generation:
         """Tells what the run begins with."""
         beginning = ring_pb2.Beginning(prompt=self.asked.prompt, seed=self.asked.sampler.seed)
         self.replies.put(Told(pb.GenerateReply(), beginning=beginning))
+
+    def waits(self) -> None:
+        """Tells that it is not its turn yet, where that is asked for."""
+        if self.asked.request.tells_headway:
+            self.replies.put(Told(waiting()))
+
+    def read(self, before: int, now: int, of: int) -> None:
+        """Tells how many tokens the ring has read, where that is asked for, and a further part is read."""
+        if self.asked.request.tells_headway and now * HEADWAY_PARTS // of > before * HEADWAY_PARTS // of:
+            self.replies.put(Told(pb.GenerateReply(headway=pb.Headway(doing="reading", tokens=now, of=of))))
 
     def take(self, token: int, score: TokenScore | None = None) -> bool:
         """Adds a token, and tells the caller its text as far as that is certain. Whether another one is wanted.

@@ -117,6 +117,7 @@ class Runner:
         in seconds on this clock, its state after the head's blocks, and what that took."""
         number, known = run.sequence, run.begins.tokens
         left = list(run.generation.tokens[known:])
+        whole = known + len(left)
         run.guesser.saw(run.generation.tokens[:known])
         while True:
             began, size = monotonic(), self._pace.tokens(among=self._work.running)
@@ -129,6 +130,7 @@ class Runner:
             with _resumable():
                 await self._ring.send(number, state, wants_output=False)
             run.trace.absorbed(state.nbytes)
+            run.generation.read(whole - len(left) - len(chunk), whole - len(left), whole)
 
     async def _shift(self, run: RequestRun) -> Leaves:
         """The context is full: what is left of the text goes through the ring anew."""

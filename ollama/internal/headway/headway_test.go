@@ -1,0 +1,123 @@
+package headway
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+const (
+	lineOfStock = `{"message":{"content":"{\"kafila_headway\":{}}"}}` + "\n"
+	refusal     = `{"error":"mini was lost"}`
+)
+
+var half = Update{Doing: "reading", Tokens: 512, Of: 1024}
+
+// answered is what a client gets of a server that says these updates and then has stock answer, and what its terminal shows.
+func answered(t *testing.T, updates []Update, stock http.HandlerFunc, patience time.Duration) (status int, got, shown string) {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get(Header) == "" {
+			t.Error("nobody asks for updates")
+		}
+		to := NewWriter(w)
+		for _, update := range updates {
+			to.Tell(update)
+		}
+		stock(to, r)
+	}))
+	defer server.Close()
+	var terminal bytes.Buffer
+	client := &http.Client{Transport: Following{http.DefaultTransport, &terminal, patience}}
+	response, err := client.Post(server.URL+"/api/chat", "application/json", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	return response.StatusCode, string(body), terminal.String()
+}
+
+func says(status int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		io.WriteString(w, body)
+	}
+}
+
+func TestUpdates_whenAPersonWaits_areShownBelowTheSpinnerAndGoneWithTheFirstLine(t *testing.T) {
+	for name, row := range map[string]struct {
+		updates  []Update
+		stock    http.HandlerFunc
+		patience time.Duration
+		status   int
+		shown    string // "" for nothing at all
+	}{
+		"reads":               {[]Update{half}, says(200, lineOfStock+lineOfStock), 0, 200, "512 of 1024 tokens"},
+		"waits, then reads":   {[]Update{{Doing: "waiting"}, half}, says(200, lineOfStock), 0, 200, "waiting for its turn"},
+		"fails after that":    {[]Update{half}, says(503, refusal), 0, 200, "512 of 1024 tokens"},
+		"quick":               {[]Update{half}, says(200, lineOfStock), time.Hour, 200, ""},
+		"nothing to tell":     {nil, says(200, lineOfStock), 0, 200, ""},
+		"nothing but refused": {nil, says(404, refusal), 0, 404, ""},
+		"of another version":  {[]Update{{Doing: "dreaming"}, {Doing: "reading"}}, says(200, lineOfStock), 0, 200, "waiting"},
+	} {
+		status, got, shown := answered(t, row.updates, row.stock, row.patience)
+		recorded := httptest.NewRecorder()
+		row.stock(recorded, nil)
+		if status != row.status || got != recorded.Body.String() {
+			t.Errorf("%s: %d, %q", name, status, got)
+		}
+		if !strings.Contains(shown, row.shown) || (row.shown == "") != (shown == "") {
+			t.Errorf("%s: shown %q", name, shown)
+		}
+		if shown != "" && !strings.HasSuffix(shown, lineBelow+lineAbove) {
+			t.Errorf("%s: left %q", name, shown)
+		}
+	}
+}
+
+func TestUpdates_whenTheAnswerBreaksOff_areGone(t *testing.T) {
+	var terminal bytes.Buffer
+	broken := errors.New("broken")
+	following := Following{tripper(func(*http.Request) (*http.Response, error) {
+		body := io.MultiReader(bytes.NewReader(half.Line()), errorReader{broken})
+		return &http.Response{StatusCode: 200, Body: io.NopCloser(body)}, nil
+	}), &terminal, 0}
+	request := httptest.NewRequest(http.MethodPost, "/api/generate", nil)
+	response, err := following.RoundTrip(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(response.Body); !errors.Is(err, broken) || !strings.HasSuffix(terminal.String(), lineBelow+lineAbove) {
+		t.Errorf("%v, %q", err, terminal.String())
+	}
+}
+
+func TestLine_isReadAsItWasSaid_andNoOtherIs(t *testing.T) {
+	if u, ok := In(half.Line()); !ok || u != half {
+		t.Errorf("%v, %t", u, ok)
+	}
+	others := []string{lineOfStock, refusal, "", `{"kafila_headway":`, fmt.Sprintf("%q", half.Line())}
+	if slices.ContainsFunc(others, func(line string) bool { _, ok := In([]byte(line)); return ok }) {
+		t.Error("another line is read as an update")
+	}
+}
+
+type tripper func(*http.Request) (*http.Response, error)
+
+func (t tripper) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
+
+type errorReader struct{ error }
+
+func (e errorReader) Read([]byte) (int, error) { return 0, e.error }
