@@ -2,6 +2,7 @@ package headway
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -20,7 +21,8 @@ type Following struct {
 	Patience time.Duration
 }
 
-// RoundTrip is for stock's client.
+// RoundTrip is for stock's client. It returns with the answer's first line: until then a person who gives up gets from
+// stock's prompt what one gets whose model has said nothing yet.
 func (f Following) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method != http.MethodPost || (r.URL.Path != "/api/chat" && r.URL.Path != "/api/generate") {
 		return f.Below.RoundTrip(r)
@@ -32,7 +34,12 @@ func (f Following) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil || answer.StatusCode >= http.StatusBadRequest {
 		return answer, err
 	}
-	answer.Body = &followed{of: answer.Body, lines: bufio.NewReader(answer.Body), tells: f.Tells, from: began.Add(f.Patience)}
+	told := &followed{of: answer.Body, lines: bufio.NewReader(answer.Body), tells: f.Tells, from: began.Add(f.Patience)}
+	if err := told.next(); err != nil && !errors.Is(err, io.EOF) {
+		told.Close()
+		return nil, err
+	}
+	answer.Body = told
 	return answer, nil
 }
 
@@ -47,22 +54,32 @@ type followed struct {
 }
 
 func (f *followed) Read(p []byte) (int, error) {
-	for len(f.rest) == 0 {
-		line, err := f.lines.ReadBytes('\n')
-		if update, ok := In(line); ok {
-			f.show(update)
-			line = nil
-		} else {
-			f.clear()
-		}
-		if f.rest = line; len(line) == 0 && err != nil {
-			f.clear()
+	if len(f.rest) == 0 {
+		if err := f.next(); err != nil {
 			return 0, err
 		}
 	}
 	n := copy(p, f.rest)
 	f.rest = f.rest[n:]
 	return n, nil
+}
+
+// next reads on to a line that is passed on.
+func (f *followed) next() error {
+	for {
+		line, err := f.lines.ReadBytes('\n')
+		update, ok := In(line)
+		if ok {
+			f.show(update)
+			continue
+		}
+		f.clear()
+		f.rest = line
+		if len(line) > 0 {
+			return nil
+		}
+		return err
+	}
 }
 
 func (f *followed) Close() error {

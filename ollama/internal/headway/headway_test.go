@@ -88,19 +88,30 @@ func TestUpdates_whenAPersonWaits_areShownBelowTheSpinnerAndGoneWithTheFirstLine
 }
 
 func TestUpdates_whenTheAnswerBreaksOff_areGone(t *testing.T) {
-	var terminal bytes.Buffer
 	broken := errors.New("broken")
-	following := Following{tripper(func(*http.Request) (*http.Response, error) {
-		body := io.MultiReader(bytes.NewReader(half.Line()), errorReader{broken})
-		return &http.Response{StatusCode: 200, Body: io.NopCloser(body)}, nil
-	}), &terminal, 0}
-	request := httptest.NewRequest(http.MethodPost, "/api/generate", nil)
-	response, err := following.RoundTrip(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadAll(response.Body); !errors.Is(err, broken) || !strings.HasSuffix(terminal.String(), lineBelow+lineAbove) {
-		t.Errorf("%v, %q", err, terminal.String())
+	for name, row := range map[string]struct {
+		before string
+		begun  bool // there is an answer, as far as stock's client knows
+	}{
+		"before its first line": {string(half.Line()), false},
+		"in its midst":          {lineOfStock + string(half.Line()), true},
+		"before all":            {"", false},
+	} {
+		var terminal bytes.Buffer
+		following := Following{tripper(func(*http.Request) (*http.Response, error) {
+			body := io.MultiReader(strings.NewReader(row.before), errorReader{broken})
+			return &http.Response{StatusCode: 200, Body: io.NopCloser(body)}, nil
+		}), &terminal, 0}
+		response, err := following.RoundTrip(httptest.NewRequest(http.MethodPost, "/api/generate", nil))
+		if (err == nil) != row.begun {
+			t.Errorf("%s: %v", name, err)
+		}
+		if row.begun {
+			_, err = io.ReadAll(response.Body)
+		}
+		if !errors.Is(err, broken) || row.before != "" && !strings.HasSuffix(terminal.String(), lineBelow+lineAbove) {
+			t.Errorf("%s: %v, %q", name, err, terminal.String())
+		}
 	}
 }
 
