@@ -25,10 +25,13 @@ SYSTEM = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, train
 TEMPLATE = (
     "{{- range $i, $_ := .Messages }}"
     f'{{{{- if and (eq $i 0) (ne .Role "system") }}}}{SYSTEM}{{{{ end }}}}'
-    "<|im_start|>{{ .Role }}\n{{ .Content }}<|im_end|>\n"
-    "{{ end }}<|im_start|>assistant\n"
+    "{{- $last := eq (len (slice $.Messages $i)) 1 }}"
+    "<|im_start|>{{ .Role }}\n{{ .Content }}"
+    '{{ if not (and $last (eq .Role "assistant")) }}<|im_end|>\n{{ end }}'
+    '{{- if and $last (ne .Role "assistant") }}<|im_start|>assistant\n{{ end }}'
+    "{{ end }}"
 )
-"""What the checkpoint's own template renders, in stock's language."""
+"""What the checkpoint's own template renders, in stock's language. An answer that is begun has no end there."""
 
 AT_EASE = {"num_thread": 1, "num_ctx": 512}
 """Stock's runner on a machine where others run too: several threads would wait for one another busily. With the context

@@ -110,7 +110,7 @@ func (f *followed) clear() {
 
 // words fit into a narrow terminal.
 func (u Update) words() string {
-	if u.Doing != "reading" || u.Of == 0 {
+	if u.Doing != Reading || u.Of == 0 {
 		return "waiting for its turn"
 	}
 	const width = 20

@@ -16,9 +16,15 @@ const Header = "Kafila-Headway"
 // MostLines follow one another without text between them: stock takes 31 lines of equal content for a model that loops.
 const MostLines = 25
 
+// What may be done for an answer that has no text yet.
+const (
+	Waiting = "waiting"
+	Reading = "reading"
+)
+
 // An Update is one line.
 type Update struct {
-	Doing  string `json:"doing"` // as in the proto
+	Doing  string `json:"doing"`
 	Tokens uint32 `json:"tokens,omitempty"`
 	Of     uint32 `json:"of,omitempty"`
 }

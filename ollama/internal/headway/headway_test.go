@@ -18,7 +18,7 @@ const (
 	refusal     = `{"error":"mini was lost"}`
 )
 
-var half = Update{Doing: "reading", Tokens: 512, Of: 1024}
+var half = Update{Doing: Reading, Tokens: 512, Of: 1024}
 
 // answered is what a client gets of a server that says these updates and then has stock answer, and what its terminal shows.
 func answered(t *testing.T, updates []Update, stock http.HandlerFunc, patience time.Duration) (status int, got, shown string) {
@@ -27,7 +27,8 @@ func answered(t *testing.T, updates []Update, stock http.HandlerFunc, patience t
 		if r.Header.Get(Header) == "" {
 			t.Error("nobody asks for updates")
 		}
-		to := NewWriter(w)
+		to := NewWriter(w, time.Hour)
+		defer to.Close()
 		for _, update := range updates {
 			to.Tell(update)
 		}
@@ -65,12 +66,12 @@ func TestUpdates_whenAPersonWaits_areShownBelowTheSpinnerAndGoneWithTheFirstLine
 		shown    string // "" for nothing at all
 	}{
 		"reads":               {[]Update{half}, says(200, lineOfStock+lineOfStock), 0, 200, "512 of 1024 tokens"},
-		"waits, then reads":   {[]Update{{Doing: "waiting"}, half}, says(200, lineOfStock), 0, 200, "waiting for its turn"},
+		"waits, then reads":   {[]Update{{Doing: Waiting}, half}, says(200, lineOfStock), 0, 200, "waiting for its turn"},
 		"fails after that":    {[]Update{half}, says(503, refusal), 0, 200, "512 of 1024 tokens"},
 		"quick":               {[]Update{half}, says(200, lineOfStock), time.Hour, 200, ""},
 		"nothing to tell":     {nil, says(200, lineOfStock), 0, 200, ""},
 		"nothing but refused": {nil, says(404, refusal), 0, 404, ""},
-		"of another version":  {[]Update{{Doing: "dreaming"}, {Doing: "reading"}}, says(200, lineOfStock), 0, 200, "waiting"},
+		"of another version":  {[]Update{{Doing: "dreaming"}, {Doing: Reading}}, says(200, lineOfStock), 0, 200, "waiting"},
 	} {
 		status, got, shown := answered(t, row.updates, row.stock, row.patience)
 		recorded := httptest.NewRecorder()
@@ -85,6 +86,33 @@ func TestUpdates_whenAPersonWaits_areShownBelowTheSpinnerAndGoneWithTheFirstLine
 			t.Errorf("%s: left %q", name, shown)
 		}
 	}
+}
+
+func TestWriter_whenNothingComes_saysThatTheAnswerWaits_andNothingOnceItIsClosed(t *testing.T) {
+	recorded := httptest.NewRecorder()
+	w := NewWriter(recorded, time.Millisecond)
+	for !w.hasTold() {
+		time.Sleep(time.Millisecond)
+	}
+	w.Close()
+	w.Tell(half)
+	if recorded.Code != 200 || recorded.Body.String() != string(Update{Doing: Waiting}.Line()) {
+		t.Errorf("%d %s", recorded.Code, recorded.Body)
+	}
+	begun := httptest.NewRecorder()
+	w = NewWriter(begun, time.Hour)
+	defer w.Close()
+	w.WriteHeader(503)
+	w.tell(Update{Doing: Waiting}, true)
+	if begun.Code != 503 || begun.Body.Len() != 0 {
+		t.Errorf("%d %s", begun.Code, begun.Body)
+	}
+}
+
+func (w *Writer) hasTold() bool {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	return w.isUpdated
 }
 
 func TestUpdates_whenTheAnswerBreaksOff_areGone(t *testing.T) {

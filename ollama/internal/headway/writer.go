@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/http"
 	"sync"
+	"time"
 )
 
 // A Writer is where stock answers a client that wants to hear before that how far its answer is. From the first update
@@ -13,19 +14,37 @@ type Writer struct {
 	header http.Header // stock's
 
 	mutex     sync.Mutex
+	silence   *time.Timer
 	isUpdated bool
 	isBegun   bool // by stock
+	isOver    bool
 }
 
-// NewWriter is for answers of lines.
-func NewWriter(to http.ResponseWriter) *Writer {
-	return &Writer{to: to, header: to.Header().Clone()}
+// NewWriter is for answers of lines. It says by itself that the answer waits, where nothing came for that long: stock lets
+// no more in at once than the session answers, and the session may be planned anew. Close it.
+func NewWriter(to http.ResponseWriter, silence time.Duration) *Writer {
+	w := &Writer{to: to, header: to.Header().Clone()}
+	w.silence = time.AfterFunc(silence, func() { w.tell(Update{Doing: Waiting}, true) })
+	return w
+}
+
+// Close is before the handler returns: nothing may be written any more.
+func (w *Writer) Close() {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	w.isOver = true
+	w.silence.Stop()
 }
 
 // Tell writes an update, between stock's lines or before them.
-func (w *Writer) Tell(u Update) {
+func (w *Writer) Tell(u Update) { w.tell(u, false) }
+
+func (w *Writer) tell(u Update, onlyFirst bool) {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
+	if w.isOver || onlyFirst && (w.isUpdated || w.isBegun) {
+		return
+	}
 	if !w.isUpdated && !w.isBegun {
 		w.to.Header().Set("Content-Type", "application/x-ndjson")
 	}

@@ -21,6 +21,9 @@ import (
 // keepAliveEvery is well below the minute after which proxies and clients give a silent stream up.
 const keepAliveEvery = 10 * time.Second
 
+// silenceTold is after how long a person who waits is told so.
+const silenceTold = time.Second
+
 // A streamForm is what server-sent events of an API look like where the answer pauses, and where it can't go on. Stock
 // ends such a stream as if all were well.
 type streamForm struct {
@@ -69,7 +72,8 @@ func event(name string, data any) string {
 func (form streamForm) serve(w http.ResponseWriter, r *http.Request, stock http.Handler) {
 	ctx, course := withCourse(r.Context())
 	if course.wishes != nil && course.wishes.TellsHeadway {
-		told := headway.NewWriter(w)
+		told := headway.NewWriter(w, silenceTold)
+		defer told.Close()
 		course.tell, w = told.Tell, told
 	}
 	s := &stream{ResponseWriter: w, form: form, course: course, path: r.URL.Path}

@@ -236,8 +236,6 @@ class Engine:
         )
 
     async def _turn(self, generation: Generation) -> None:
-        if not self._turns[generation.number].done():
-            generation.waits()
         try:
             async with asyncio.timeout(self._limits.wait_deadline_s):
                 await self._turns[generation.number]

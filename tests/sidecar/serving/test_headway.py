@@ -1,6 +1,5 @@
 """How far an answer is before its text, told to who asks for it, at the head and elsewhere."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -44,22 +43,11 @@ async def test_reading_when_it_takes_several_chunks_then_told_as_it_comes_and_on
     assert updates == [reply.headway for reply in replies[: len(updates)]]  # before all text
     read = [update.tokens for update in updates]
     assert {(update.doing, update.of) for update in updates} == {("reading", len(PROMPT))}
-    assert read == [*range(CHUNK, len(PROMPT) - 1, CHUNK), len(PROMPT) - 1]
+    assert read == [*range(0, len(PROMPT) - 1, CHUNK), len(PROMPT) - 1]
     text, _ = await answer(two[at], ask(PROMPT, num_predict=4))
     assert "".join(reply.text for reply in replies) == text
     again = await told(two, at, ask(PROMPT + "then", num_predict=4))
     assert not any(reply.HasField("headway") for reply in again)
-
-
-async def test_waiting_when_another_is_answered_then_told_before_it_is_read(two: StageParty) -> None:
-    first = asyncio.create_task(answer(two["ada"], ask("once", num_predict=60)))
-    while not two["ada"].stage.active_sequences:  # noqa: ASYNC110  # the stages tell nobody
-        await asyncio.sleep(0.001)
-    replies = await told(two, "bob", following(PROMPT))
-    doing = [reply.headway.doing for reply in replies if reply.HasField("headway")]
-    assert doing[0] == "waiting"
-    assert set(doing[1:]) == {"reading"}
-    await first
 
 
 async def test_reading_when_the_ring_is_planned_anew_midway_then_said_and_the_text_is_the_same(

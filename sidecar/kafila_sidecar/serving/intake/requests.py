@@ -13,7 +13,7 @@ from kafila_sidecar.runtime.answer.pieces import Piece
 from kafila_sidecar.runtime.shard.picking import TokenScore
 from kafila_sidecar.serving.intake.answers import AnswerQueue, Speech
 from kafila_sidecar.serving.intake.intake import Intake, PreparedRequest
-from kafila_sidecar.serving.intake.question import Question, Told, waiting
+from kafila_sidecar.serving.intake.question import Question, Told
 from kafila_sidecar.serving.intake.scoring import ScoreLine, arrived, on_the_way
 from kafila_sidecar.serving.intake.window import Window
 
@@ -42,6 +42,7 @@ class Generation:
     _window: Window = field(init=False)
     _decoded: int = 0  # characters, and those of them that stop strings let through
     _shown: int = 0
+    _read: int = -1  # the last part of the text that was told as read
 
     def __post_init__(self) -> None:
         self._window = self.asked.limits.window(len(self.asked.prompt))
@@ -124,15 +125,12 @@ class Generation:
         beginning = ring_pb2.Beginning(prompt=self.asked.prompt, seed=self.asked.sampler.seed)
         self.replies.put(Told(pb.GenerateReply(), beginning=beginning))
 
-    def waits(self) -> None:
-        """Tells that it is not its turn yet, where that is asked for."""
-        if self.asked.request.tells_headway:
-            self.replies.put(Told(waiting()))
-
-    def read(self, before: int, now: int, of: int) -> None:
-        """Tells how many tokens the ring has read, where that is asked for, and a further part is read."""
-        if self.asked.request.tells_headway and now * HEADWAY_PARTS // of > before * HEADWAY_PARTS // of:
-            self.replies.put(Told(pb.GenerateReply(headway=pb.Headway(doing="reading", tokens=now, of=of))))
+    def read(self, tokens: int, of: int) -> None:
+        """Tells how many the ring has read, where that is asked for, at first and whenever a further part is read."""
+        part = tokens * HEADWAY_PARTS // of
+        if self.asked.request.tells_headway and part > self._read:
+            self._read = part
+            self.replies.put(Told(pb.GenerateReply(headway=pb.Headway(doing="reading", tokens=tokens, of=of))))
 
     def take(self, token: int, score: TokenScore | None = None) -> bool:
         """Adds a token, and tells the caller its text as far as that is certain. Whether another one is wanted.

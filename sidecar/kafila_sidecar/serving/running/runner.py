@@ -118,6 +118,7 @@ class Runner:
         number, known = run.sequence, run.begins.tokens
         left = list(run.generation.tokens[known:])
         whole = known + len(left)
+        run.generation.read(known, whole)
         run.guesser.saw(run.generation.tokens[:known])
         while True:
             began, size = monotonic(), self._pace.tokens(among=self._work.running)
@@ -130,7 +131,7 @@ class Runner:
             with _resumable():
                 await self._ring.send(number, state, wants_output=False)
             run.trace.absorbed(state.nbytes)
-            run.generation.read(whole - len(left) - len(chunk), whole - len(left), whole)
+            run.generation.read(whole - len(left), whole)
 
     async def _shift(self, run: RequestRun) -> Leaves:
         """The context is full: what is left of the text goes through the ring anew."""
