@@ -149,14 +149,16 @@ def test_prompt_when_it_is_long_then_how_far_it_is_shows_and_is_gone_with_the_fi
     assert not re.search(r"[a-z]{2}", re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", gone))
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ["--verbose"], ["--format", "json"], ["--format", "nonsense"], ["--think=false"], ["--think"],
-        ["--think=nonsense"], ["--hidethinking"], ["--keepalive", "5m"], ["--keepalive", "soon"], ["--nowordwrap"],
-    ],
-    ids=" ".join,
-)  # fmt: skip
+FLAGS = {
+    "all that does well": ["--verbose", "--hidethinking", "--keepalive", "5m", "--nowordwrap", "--think=false"],
+    "a format that is none": ["--format", "nonsense"],
+    "thoughts of a model without": ["--think"],
+    "a level that is none": ["--think=nonsense"],
+    "a duration that is none": ["--keepalive", "soon"],
+}
+
+
+@pytest.mark.parametrize("flags", FLAGS.values(), ids=FLAGS)
 def test_flag_when_given_without_a_terminal_then_as_with_stocks(sides: Sides, flags: Sequence[str]) -> None:
     ours, stocks = (plain(sides, model, flags) for model in (sides.session, sides.stock))
     assert ours == stocks
@@ -164,9 +166,21 @@ def test_flag_when_given_without_a_terminal_then_as_with_stocks(sides: Sides, fl
 
 def plain(sides: Sides, model: str, flags: Sequence[str]) -> tuple[int, bool, list[str]]:
     """How it ends, whether something was said, and of what is shown beside that the words before the first number."""
-    ran = sides.member.ollama("run", *flags, model, "Say {}, and no more." if "json" in flags else "Hello")
+    ran = sides.member.ollama("run", *flags, model, "Hello")
     lines = [re.split(r"\s+[\d.]", line.replace(model, "MODEL"))[0] for line in read(ran.stderr)]
     return ran.returncode, bool(ran.stdout.strip()), lines
+
+
+def test_format_when_given_then_the_answer_is_of_it(sides: Sides) -> None:
+    with chatting(sides.member, sides.session, "--format", "json", "--verbose") as terminal:
+        terminal.until(PROMPT)
+        terminal.type("/set parameter num_predict 2\r")
+        terminal.until("'2'")
+        terminal.until(PROMPT)
+        terminal.type("Who are you?\r")
+        terminal.until(r"you\?\s")
+        said = read(terminal.until("total duration"))
+    assert any(line.startswith("{") for line in said), said
 
 
 def test_output_when_piped_then_there_is_nothing_of_how_far_it_is(sides: Sides) -> None:
