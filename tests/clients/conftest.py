@@ -42,6 +42,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.e2e)
+            item.add_marker(pytest.mark.long)  # they are `make clients`, not `make test`
             item.add_marker(pytest.mark.timeout(400))  # of a program, its first case waits for all
 
 

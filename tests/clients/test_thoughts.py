@@ -18,7 +18,7 @@ BEGINS, ENDS = "Thinking...", "...done thinking."
 
 
 @pytest.fixture(scope="module")
-def thinker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ClusterMember, str]]:
+def thinker(clients: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ClusterMember, str]]:
     """A member that is not the head, and the model's name."""
     below = tmp_path_factory.mktemp("thoughts")
     folder: Path = vocabulary(below / "thinking", "byte_level")
