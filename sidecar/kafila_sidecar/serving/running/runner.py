@@ -277,7 +277,7 @@ def _resumable() -> Iterator[None]:
 
 
 def _done(generation: Generation, trace: RequestTrace) -> pb.GenerateReply:
-    prompt_s, output_s = trace.spent_s
+    prompt_s, output_s = trace.spent_s(monotonic())
     return pb.GenerateReply(
         prompt_tokens=len(generation.asked.prompt),
         prompt_s=prompt_s,
