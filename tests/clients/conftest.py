@@ -7,6 +7,7 @@ import os
 import subprocess
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,13 +55,19 @@ class Sides:
     member: ClusterMember
     session: str
     stock: str = STOCK
-    _told: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    _told: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)  # by program and model
 
     def told(self, program: str, model: str) -> dict[str, Any]:
-        """What a program of tests/clients/programs gave for each of its cases; it is run once."""
-        if (program, model) not in self._told:
-            self._told[program, model] = run_program(program, self.member, model)
-        return self._told[program, model]
+        """What a program of tests/clients/programs gave for each of its cases; run once, of both models at once."""
+        if program not in self._told:
+            with ThreadPoolExecutor(2) as at_once:
+                asked = {one: at_once.submit(run_program, program, self.member, one) for one in self.models}
+            self._told[program] = {one: told.result() for one, told in asked.items()}
+        return self._told[program][model]
+
+    @property
+    def models(self) -> tuple[str, str]:
+        return self.session, self.stock
 
 
 def run_program(program: str, member: ClusterMember, model: str) -> dict[str, Any]:
