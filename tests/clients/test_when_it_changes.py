@@ -102,7 +102,8 @@ def test_answer_when_stopped_while_the_ring_is_planned_anew_then_the_prompt_is_t
         terminal.until(SPINNER)
         terminal.type(CTRL_C)
         terminal.until(PROMPT, 20)
-        assert leaving.wait(60) == 0
+        leaving.communicate(timeout=60)
+        assert leaving.returncode == 0
         terminal.type("/set parameter num_predict 3\r")
         terminal.until(PROMPT)
         terminal.type("Hello\r")
@@ -133,7 +134,7 @@ def test_model_when_its_session_is_over_then_nothing_of_it_is_left(sides: Sides)
     until(lambda: member.request("/api/show", {"model": name})[0] == 404, 30)
     until(lambda: not runners(sides), 30)
     assert [one["name"] for one in member.request("/api/tags")[1]["models"]] == [sides.stock]
-    assert name not in [one["name"] for one in member.request("/api/ps")[1]["models"]]
+    until(lambda: name not in [one["name"] for one in member.request("/api/ps")[1]["models"]], 30)
     assert name not in [one["id"] for one in member.request("/v1/models")[1]["data"]]
     assert member.request("/api/chat", {"model": name, "messages": ASKED})[0] == 404
     assert left_in(Path(member.environment["OLLAMA_MODELS"])) == []
