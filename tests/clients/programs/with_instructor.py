@@ -12,7 +12,7 @@ URL, MODEL = arguments()
 ASKED: Any = [{"role": "user", "content": "Is Paris the capital of France?"}]
 
 
-class SeenCity(BaseModel):
+class KnownCity(BaseModel):
     """What is known of a city."""
 
     name: Literal["Paris", "Lyon"]
@@ -31,7 +31,7 @@ def client(mode: instructor.Mode) -> Any:
 
 def whole() -> Any:
     made, told = client(instructor.Mode.JSON_SCHEMA).create_with_completion(
-        model=MODEL, messages=ASKED, response_model=SeenCity, max_retries=0, temperature=0, max_tokens=60
+        model=MODEL, messages=ASKED, response_model=KnownCity, max_retries=0, temperature=0, max_tokens=60
     )
     return {"type": type(made).__name__, "fields": kinds(made), "told": told.model_dump(exclude={"usage"})}
 
@@ -39,14 +39,14 @@ def whole() -> Any:
 def cut() -> Any:
     plain = client(instructor.Mode.JSON)
     try:
-        plain.create(model=MODEL, messages=ASKED, response_model=SeenCity, max_retries=0, temperature=0, max_tokens=4)
+        plain.create(model=MODEL, messages=ASKED, response_model=KnownCity, max_retries=0, temperature=0, max_tokens=4)
     except IncompleteOutputException as error:
         return {"raised": type(error).__name__, "sentence": str(error)}
 
 
 def streamed() -> Any:
     parts = client(instructor.Mode.JSON_SCHEMA).create_partial(
-        model=MODEL, messages=ASKED, response_model=SeenCity, max_retries=0, temperature=0, max_tokens=60
+        model=MODEL, messages=ASKED, response_model=KnownCity, max_retries=0, temperature=0, max_tokens=60
     )
     (*_, last) = parts
     return {"type": type(last).__name__, "fields": kinds(last)}
@@ -55,7 +55,7 @@ def streamed() -> Any:
 def refused() -> Any:
     try:
         client(instructor.Mode.JSON_SCHEMA).create(
-            model="nothing-of-the-kind", messages=ASKED, response_model=SeenCity, max_retries=0
+            model="nothing-of-the-kind", messages=ASKED, response_model=KnownCity, max_retries=0
         )
     except InstructorRetryException as error:
         return {"raised": type(error).__name__, "sentence": str(error)}
