@@ -1,7 +1,10 @@
 """What well-known programs send, written by hand from their documentation, and what no package here asks for."""
 
+import http.client
 import json
 import time
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +164,25 @@ def test_durations_when_told_then_they_lie_within_what_the_client_sees(sides: Si
     assert answer_s > 0
     assert load_s + prompt_s + answer_s <= total_s <= whole_s
     assert told["eval_count"] == FEW["num_predict"]
+
+
+def test_prompt_when_given_up_while_it_is_read_then_asked_again_it_goes_on_from_there(sides: Sides) -> None:
+    prompt = "Tell me of " + " ".join(f"camel {number} and its sea" for number in range(80))
+    given_up = next(tokens for tokens in read_so_far(sides, prompt) if tokens > 300)
+    assert next(read_so_far(sides, prompt)) >= given_up
+
+
+def read_so_far(sides: Sides, prompt: str) -> Iterator[int]:
+    """How many tokens of it are read, as it is told; given up when nobody wants to know more."""
+    host, _, port = sides.member.host.partition(":")
+    with closing(http.client.HTTPConnection(host, int(port), timeout=100)) as connection:
+        body = {"model": sides.session, "prompt": prompt, "options": {"num_predict": 2}}
+        connection.request("POST", "/api/generate", json.dumps(body), {"Kafila-Headway": "1"})
+        answer = connection.getresponse()
+        while line := answer.readline():
+            told = json.loads(line).get("kafila_headway", {})
+            if told.get("doing") == "reading":
+                yield told.get("tokens", 0)
 
 
 @pytest.mark.parametrize("path", ["/api/embed", "/api/embeddings", "/v1/embeddings"])
