@@ -2072,18 +2072,19 @@ type GenerateRequest struct {
 	Options       *Options               `protobuf:"bytes,3,opt,name=options,proto3" json:"options,omitempty"`
 	Truncate      bool                   `protobuf:"varint,4,opt,name=truncate,proto3" json:"truncate,omitempty"` // false: refuse a prompt longer than the context
 	Shift         bool                   `protobuf:"varint,5,opt,name=shift,proto3" json:"shift,omitempty"`
-	Format        string                 `protobuf:"bytes,6,opt,name=format,proto3" json:"format,omitempty"`                                   // "json", or a JSON schema as the client sent it; empty: the answer is free
-	Logprobs      bool                   `protobuf:"varint,7,opt,name=logprobs,proto3" json:"logprobs,omitempty"`                              // of each token that is shown
-	TopLogprobs   uint32                 `protobuf:"varint,8,opt,name=top_logprobs,json=topLogprobs,proto3" json:"top_logprobs,omitempty"`     // and of so many of the likeliest in its place, at most 20
-	Images        uint32                 `protobuf:"varint,9,opt,name=images,proto3" json:"images,omitempty"`                                  // how many came with the prompt; refused unless 0
-	Strict        bool                   `protobuf:"varint,50,opt,name=strict,proto3" json:"strict,omitempty"`                                 // refuse a schema of which something could not be held to; else that is passed over
-	Tools         bool                   `protobuf:"varint,51,opt,name=tools,proto3" json:"tools,omitempty"`                                   // the envelope has tools: calls in the answer are told as such
-	Plain         bool                   `protobuf:"varint,60,opt,name=plain,proto3" json:"plain,omitempty"`                                   // the prompt is text as it stands, even if it looks like an envelope
-	Context       []int32                `protobuf:"varint,61,rep,packed,name=context,proto3" json:"context,omitempty"`                        // token ids that the prompt goes on from
-	TellsContext  bool                   `protobuf:"varint,62,opt,name=tells_context,json=tellsContext,proto3" json:"tells_context,omitempty"` // the last reply has `context`
-	Begun         bool                   `protobuf:"varint,64,opt,name=begun,proto3" json:"begun,omitempty"`                                   // the conversation ends with how the answer begins
-	Suffix        string                 `protobuf:"bytes,63,opt,name=suffix,proto3" json:"suffix,omitempty"`                                  // the answer goes between the prompt and this; empty: it follows the prompt
-	Embeds        bool                   `protobuf:"varint,120,opt,name=embeds,proto3" json:"embeds,omitempty"`                                // no answer, but the embedding of the prompt, which is text as it stands
+	Format        string                 `protobuf:"bytes,6,opt,name=format,proto3" json:"format,omitempty"`                                    // "json", or a JSON schema as the client sent it; empty: the answer is free
+	Logprobs      bool                   `protobuf:"varint,7,opt,name=logprobs,proto3" json:"logprobs,omitempty"`                               // of each token that is shown
+	TopLogprobs   uint32                 `protobuf:"varint,8,opt,name=top_logprobs,json=topLogprobs,proto3" json:"top_logprobs,omitempty"`      // and of so many of the likeliest in its place, at most 20
+	Images        uint32                 `protobuf:"varint,9,opt,name=images,proto3" json:"images,omitempty"`                                   // how many came with the prompt; refused unless 0
+	Strict        bool                   `protobuf:"varint,50,opt,name=strict,proto3" json:"strict,omitempty"`                                  // refuse a schema of which something could not be held to; else that is passed over
+	Tools         bool                   `protobuf:"varint,51,opt,name=tools,proto3" json:"tools,omitempty"`                                    // the envelope has tools: calls in the answer are told as such
+	Plain         bool                   `protobuf:"varint,60,opt,name=plain,proto3" json:"plain,omitempty"`                                    // the prompt is text as it stands, even if it looks like an envelope
+	Context       []int32                `protobuf:"varint,61,rep,packed,name=context,proto3" json:"context,omitempty"`                         // token ids that the prompt goes on from
+	TellsContext  bool                   `protobuf:"varint,62,opt,name=tells_context,json=tellsContext,proto3" json:"tells_context,omitempty"`  // the last reply has `context`
+	Begun         bool                   `protobuf:"varint,64,opt,name=begun,proto3" json:"begun,omitempty"`                                    // the conversation ends with how the answer begins
+	Suffix        string                 `protobuf:"bytes,63,opt,name=suffix,proto3" json:"suffix,omitempty"`                                   // the answer goes between the prompt and this; empty: it follows the prompt
+	Embeds        bool                   `protobuf:"varint,120,opt,name=embeds,proto3" json:"embeds,omitempty"`                                 // no answer, but the embedding of the prompt, which is text as it stands
+	TellsHeadway  bool                   `protobuf:"varint,160,opt,name=tells_headway,json=tellsHeadway,proto3" json:"tells_headway,omitempty"` // replies before the first text say how far it is
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2233,6 +2234,13 @@ func (x *GenerateRequest) GetSuffix() string {
 func (x *GenerateRequest) GetEmbeds() bool {
 	if x != nil {
 		return x.Embeds
+	}
+	return false
+}
+
+func (x *GenerateRequest) GetTellsHeadway() bool {
+	if x != nil {
+		return x.TellsHeadway
 	}
 	return false
 }
@@ -2398,6 +2406,7 @@ type GenerateReply struct {
 	Logprobs      []*TokenLogprob        `protobuf:"bytes,50,rep,name=logprobs,proto3" json:"logprobs,omitempty"`             // of the tokens that `text` is made of
 	Embedding     []float32              `protobuf:"fixed32,120,rep,packed,name=embedding,proto3" json:"embedding,omitempty"` // of the prompt, with done; its length is 1
 	Context       []uint32               `protobuf:"varint,60,rep,packed,name=context,proto3" json:"context,omitempty"`       // the ids of prompt and answer, less the one that ended it; only where asked for
+	Headway       *Headway               `protobuf:"bytes,160,opt,name=headway,proto3" json:"headway,omitempty"`              // by itself; only where asked for
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2502,6 +2511,74 @@ func (x *GenerateReply) GetContext() []uint32 {
 	return nil
 }
 
+func (x *GenerateReply) GetHeadway() *Headway {
+	if x != nil {
+		return x.Headway
+	}
+	return nil
+}
+
+// How far an answer is that has no text yet, or no more for now.
+type Headway struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Doing         string                 `protobuf:"bytes,1,opt,name=doing,proto3" json:"doing,omitempty"`    // "waiting" (for a ring that was interrupted), "reading" (the prompt, or what was said so far)
+	Tokens        uint32                 `protobuf:"varint,2,opt,name=tokens,proto3" json:"tokens,omitempty"` // that are read
+	Of            uint32                 `protobuf:"varint,3,opt,name=of,proto3" json:"of,omitempty"`         // that are to be read
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Headway) Reset() {
+	*x = Headway{}
+	mi := &file_sidecar_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Headway) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Headway) ProtoMessage() {}
+
+func (x *Headway) ProtoReflect() protoreflect.Message {
+	mi := &file_sidecar_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Headway.ProtoReflect.Descriptor instead.
+func (*Headway) Descriptor() ([]byte, []int) {
+	return file_sidecar_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *Headway) GetDoing() string {
+	if x != nil {
+		return x.Doing
+	}
+	return ""
+}
+
+func (x *Headway) GetTokens() uint32 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
+func (x *Headway) GetOf() uint32 {
+	if x != nil {
+		return x.Of
+	}
+	return 0
+}
+
 // The natural logarithm of a token's probability, before temperature, penalties and all else that picking goes by.
 type TokenLogprob struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2514,7 +2591,7 @@ type TokenLogprob struct {
 
 func (x *TokenLogprob) Reset() {
 	*x = TokenLogprob{}
-	mi := &file_sidecar_proto_msgTypes[27]
+	mi := &file_sidecar_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2526,7 +2603,7 @@ func (x *TokenLogprob) String() string {
 func (*TokenLogprob) ProtoMessage() {}
 
 func (x *TokenLogprob) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[27]
+	mi := &file_sidecar_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2539,7 +2616,7 @@ func (x *TokenLogprob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenLogprob.ProtoReflect.Descriptor instead.
 func (*TokenLogprob) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{27}
+	return file_sidecar_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *TokenLogprob) GetToken() []byte {
@@ -2572,7 +2649,7 @@ type DoctorRequest struct {
 
 func (x *DoctorRequest) Reset() {
 	*x = DoctorRequest{}
-	mi := &file_sidecar_proto_msgTypes[28]
+	mi := &file_sidecar_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2584,7 +2661,7 @@ func (x *DoctorRequest) String() string {
 func (*DoctorRequest) ProtoMessage() {}
 
 func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[28]
+	mi := &file_sidecar_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2597,7 +2674,7 @@ func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorRequest.ProtoReflect.Descriptor instead.
 func (*DoctorRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{28}
+	return file_sidecar_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DoctorRequest) GetRendezvous() string {
@@ -2630,7 +2707,7 @@ type DoctorReply struct {
 
 func (x *DoctorReply) Reset() {
 	*x = DoctorReply{}
-	mi := &file_sidecar_proto_msgTypes[29]
+	mi := &file_sidecar_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2642,7 +2719,7 @@ func (x *DoctorReply) String() string {
 func (*DoctorReply) ProtoMessage() {}
 
 func (x *DoctorReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[29]
+	mi := &file_sidecar_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2655,7 +2732,7 @@ func (x *DoctorReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorReply.ProtoReflect.Descriptor instead.
 func (*DoctorReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{29}
+	return file_sidecar_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DoctorReply) GetText() string {
@@ -2775,7 +2852,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_sidecar_proto_msgTypes[30]
+	mi := &file_sidecar_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2787,7 +2864,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[30]
+	mi := &file_sidecar_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2800,7 +2877,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{30}
+	return file_sidecar_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Finding) GetTopic() string {
@@ -2839,7 +2916,7 @@ type MetricsRequest struct {
 
 func (x *MetricsRequest) Reset() {
 	*x = MetricsRequest{}
-	mi := &file_sidecar_proto_msgTypes[31]
+	mi := &file_sidecar_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2851,7 +2928,7 @@ func (x *MetricsRequest) String() string {
 func (*MetricsRequest) ProtoMessage() {}
 
 func (x *MetricsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[31]
+	mi := &file_sidecar_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2864,7 +2941,7 @@ func (x *MetricsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetricsRequest.ProtoReflect.Descriptor instead.
 func (*MetricsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{31}
+	return file_sidecar_proto_rawDescGZIP(), []int{32}
 }
 
 type MetricsReply struct {
@@ -2876,7 +2953,7 @@ type MetricsReply struct {
 
 func (x *MetricsReply) Reset() {
 	*x = MetricsReply{}
-	mi := &file_sidecar_proto_msgTypes[32]
+	mi := &file_sidecar_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2888,7 +2965,7 @@ func (x *MetricsReply) String() string {
 func (*MetricsReply) ProtoMessage() {}
 
 func (x *MetricsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[32]
+	mi := &file_sidecar_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2901,7 +2978,7 @@ func (x *MetricsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetricsReply.ProtoReflect.Descriptor instead.
 func (*MetricsReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{32}
+	return file_sidecar_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *MetricsReply) GetText() string {
@@ -2922,7 +2999,7 @@ type TracesRequest struct {
 
 func (x *TracesRequest) Reset() {
 	*x = TracesRequest{}
-	mi := &file_sidecar_proto_msgTypes[33]
+	mi := &file_sidecar_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2934,7 +3011,7 @@ func (x *TracesRequest) String() string {
 func (*TracesRequest) ProtoMessage() {}
 
 func (x *TracesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[33]
+	mi := &file_sidecar_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2947,7 +3024,7 @@ func (x *TracesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TracesRequest.ProtoReflect.Descriptor instead.
 func (*TracesRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{33}
+	return file_sidecar_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *TracesRequest) GetSession() string {
@@ -2980,7 +3057,7 @@ type TracesReply struct {
 
 func (x *TracesReply) Reset() {
 	*x = TracesReply{}
-	mi := &file_sidecar_proto_msgTypes[34]
+	mi := &file_sidecar_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2992,7 +3069,7 @@ func (x *TracesReply) String() string {
 func (*TracesReply) ProtoMessage() {}
 
 func (x *TracesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[34]
+	mi := &file_sidecar_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3005,7 +3082,7 @@ func (x *TracesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TracesReply.ProtoReflect.Descriptor instead.
 func (*TracesReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{34}
+	return file_sidecar_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *TracesReply) GetRecordsJson() []string {
@@ -3023,7 +3100,7 @@ type ListModelsRequest struct {
 
 func (x *ListModelsRequest) Reset() {
 	*x = ListModelsRequest{}
-	mi := &file_sidecar_proto_msgTypes[35]
+	mi := &file_sidecar_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3035,7 +3112,7 @@ func (x *ListModelsRequest) String() string {
 func (*ListModelsRequest) ProtoMessage() {}
 
 func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[35]
+	mi := &file_sidecar_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3048,7 +3125,7 @@ func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsRequest.ProtoReflect.Descriptor instead.
 func (*ListModelsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{35}
+	return file_sidecar_proto_rawDescGZIP(), []int{36}
 }
 
 type ListModelsReply struct {
@@ -3060,7 +3137,7 @@ type ListModelsReply struct {
 
 func (x *ListModelsReply) Reset() {
 	*x = ListModelsReply{}
-	mi := &file_sidecar_proto_msgTypes[36]
+	mi := &file_sidecar_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3072,7 +3149,7 @@ func (x *ListModelsReply) String() string {
 func (*ListModelsReply) ProtoMessage() {}
 
 func (x *ListModelsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[36]
+	mi := &file_sidecar_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3085,7 +3162,7 @@ func (x *ListModelsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsReply.ProtoReflect.Descriptor instead.
 func (*ListModelsReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{36}
+	return file_sidecar_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListModelsReply) GetModels() []*NamedModel {
@@ -3110,7 +3187,7 @@ type NamedModel struct {
 
 func (x *NamedModel) Reset() {
 	*x = NamedModel{}
-	mi := &file_sidecar_proto_msgTypes[37]
+	mi := &file_sidecar_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3122,7 +3199,7 @@ func (x *NamedModel) String() string {
 func (*NamedModel) ProtoMessage() {}
 
 func (x *NamedModel) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[37]
+	mi := &file_sidecar_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3135,7 +3212,7 @@ func (x *NamedModel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedModel.ProtoReflect.Descriptor instead.
 func (*NamedModel) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{37}
+	return file_sidecar_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *NamedModel) GetName() string {
@@ -3195,7 +3272,7 @@ type ListWeightsRequest struct {
 
 func (x *ListWeightsRequest) Reset() {
 	*x = ListWeightsRequest{}
-	mi := &file_sidecar_proto_msgTypes[38]
+	mi := &file_sidecar_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3207,7 +3284,7 @@ func (x *ListWeightsRequest) String() string {
 func (*ListWeightsRequest) ProtoMessage() {}
 
 func (x *ListWeightsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[38]
+	mi := &file_sidecar_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3220,7 +3297,7 @@ func (x *ListWeightsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWeightsRequest.ProtoReflect.Descriptor instead.
 func (*ListWeightsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{38}
+	return file_sidecar_proto_rawDescGZIP(), []int{39}
 }
 
 type ListWeightsReply struct {
@@ -3235,7 +3312,7 @@ type ListWeightsReply struct {
 
 func (x *ListWeightsReply) Reset() {
 	*x = ListWeightsReply{}
-	mi := &file_sidecar_proto_msgTypes[39]
+	mi := &file_sidecar_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3247,7 +3324,7 @@ func (x *ListWeightsReply) String() string {
 func (*ListWeightsReply) ProtoMessage() {}
 
 func (x *ListWeightsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[39]
+	mi := &file_sidecar_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3260,7 +3337,7 @@ func (x *ListWeightsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWeightsReply.ProtoReflect.Descriptor instead.
 func (*ListWeightsReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{39}
+	return file_sidecar_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListWeightsReply) GetWeights() []*KeptWeights {
@@ -3305,7 +3382,7 @@ type KeptWeights struct {
 
 func (x *KeptWeights) Reset() {
 	*x = KeptWeights{}
-	mi := &file_sidecar_proto_msgTypes[40]
+	mi := &file_sidecar_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3317,7 +3394,7 @@ func (x *KeptWeights) String() string {
 func (*KeptWeights) ProtoMessage() {}
 
 func (x *KeptWeights) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[40]
+	mi := &file_sidecar_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3330,7 +3407,7 @@ func (x *KeptWeights) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptWeights.ProtoReflect.Descriptor instead.
 func (*KeptWeights) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{40}
+	return file_sidecar_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *KeptWeights) GetModel() string {
@@ -3385,7 +3462,7 @@ type RemoveWeightsRequest struct {
 
 func (x *RemoveWeightsRequest) Reset() {
 	*x = RemoveWeightsRequest{}
-	mi := &file_sidecar_proto_msgTypes[41]
+	mi := &file_sidecar_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3397,7 +3474,7 @@ func (x *RemoveWeightsRequest) String() string {
 func (*RemoveWeightsRequest) ProtoMessage() {}
 
 func (x *RemoveWeightsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[41]
+	mi := &file_sidecar_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3410,7 +3487,7 @@ func (x *RemoveWeightsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveWeightsRequest.ProtoReflect.Descriptor instead.
 func (*RemoveWeightsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{41}
+	return file_sidecar_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RemoveWeightsRequest) GetModel() string {
@@ -3436,7 +3513,7 @@ type PruneWeightsRequest struct {
 
 func (x *PruneWeightsRequest) Reset() {
 	*x = PruneWeightsRequest{}
-	mi := &file_sidecar_proto_msgTypes[42]
+	mi := &file_sidecar_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3448,7 +3525,7 @@ func (x *PruneWeightsRequest) String() string {
 func (*PruneWeightsRequest) ProtoMessage() {}
 
 func (x *PruneWeightsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[42]
+	mi := &file_sidecar_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3461,7 +3538,7 @@ func (x *PruneWeightsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PruneWeightsRequest.ProtoReflect.Descriptor instead.
 func (*PruneWeightsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{42}
+	return file_sidecar_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PruneWeightsRequest) GetUnusedForS() float64 {
@@ -3480,7 +3557,7 @@ type FreedReply struct {
 
 func (x *FreedReply) Reset() {
 	*x = FreedReply{}
-	mi := &file_sidecar_proto_msgTypes[43]
+	mi := &file_sidecar_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3492,7 +3569,7 @@ func (x *FreedReply) String() string {
 func (*FreedReply) ProtoMessage() {}
 
 func (x *FreedReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[43]
+	mi := &file_sidecar_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3505,7 +3582,7 @@ func (x *FreedReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FreedReply.ProtoReflect.Descriptor instead.
 func (*FreedReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{43}
+	return file_sidecar_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *FreedReply) GetBytes() uint64 {
@@ -3726,7 +3803,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a@\n" +
 	"\x12DownloadBytesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xe3\x03\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\x89\x04\n" +
 	"\x0fGenerateRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x16\n" +
 	"\x06prompt\x18\x02 \x01(\tR\x06prompt\x124\n" +
@@ -3744,7 +3821,8 @@ const file_sidecar_proto_rawDesc = "" +
 	"\rtells_context\x18> \x01(\bR\ftellsContext\x12\x14\n" +
 	"\x05begun\x18@ \x01(\bR\x05begun\x12\x16\n" +
 	"\x06suffix\x18? \x01(\tR\x06suffix\x12\x16\n" +
-	"\x06embeds\x18x \x01(\bR\x06embeds\"\xa1\x05\n" +
+	"\x06embeds\x18x \x01(\bR\x06embeds\x12$\n" +
+	"\rtells_headway\x18\xa0\x01 \x01(\bR\ftellsHeadway\"\xa1\x05\n" +
 	"\aOptions\x12\x1c\n" +
 	"\anum_ctx\x18\x01 \x01(\x05H\x00R\x06numCtx\x88\x01\x01\x12$\n" +
 	"\vnum_predict\x18\x02 \x01(\x05H\x01R\n" +
@@ -3777,7 +3855,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x11_presence_penaltyB\x14\n" +
 	"\x12_frequency_penaltyB\n" +
 	"\n" +
-	"\b_guesses\"\xec\x02\n" +
+	"\b_guesses\"\xa3\x03\n" +
 	"\rGenerateReply\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x12\n" +
 	"\x04done\x18\x02 \x01(\bR\x04done\x12>\n" +
@@ -3789,7 +3867,12 @@ const file_sidecar_proto_rawDesc = "" +
 	"\boutput_s\x18\a \x01(\x01R\aoutputS\x12;\n" +
 	"\blogprobs\x182 \x03(\v2\x1f.kafila.sidecar.v1.TokenLogprobR\blogprobs\x12\x1c\n" +
 	"\tembedding\x18x \x03(\x02R\tembedding\x12\x18\n" +
-	"\acontext\x18< \x03(\rR\acontext\"q\n" +
+	"\acontext\x18< \x03(\rR\acontext\x125\n" +
+	"\aheadway\x18\xa0\x01 \x01(\v2\x1a.kafila.sidecar.v1.HeadwayR\aheadway\"G\n" +
+	"\aHeadway\x12\x14\n" +
+	"\x05doing\x18\x01 \x01(\tR\x05doing\x12\x16\n" +
+	"\x06tokens\x18\x02 \x01(\rR\x06tokens\x12\x0e\n" +
+	"\x02of\x18\x03 \x01(\rR\x02of\"q\n" +
 	"\fTokenLogprob\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\fR\x05token\x12\x18\n" +
 	"\alogprob\x18\x02 \x01(\x01R\alogprob\x121\n" +
@@ -3913,7 +3996,7 @@ func file_sidecar_proto_rawDescGZIP() []byte {
 }
 
 var file_sidecar_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sidecar_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_sidecar_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_sidecar_proto_goTypes = []any{
 	(DoneReason)(0),              // 0: kafila.sidecar.v1.DoneReason
 	(*HelloRequest)(nil),         // 1: kafila.sidecar.v1.HelloRequest
@@ -3943,27 +4026,28 @@ var file_sidecar_proto_goTypes = []any{
 	(*GenerateRequest)(nil),      // 25: kafila.sidecar.v1.GenerateRequest
 	(*Options)(nil),              // 26: kafila.sidecar.v1.Options
 	(*GenerateReply)(nil),        // 27: kafila.sidecar.v1.GenerateReply
-	(*TokenLogprob)(nil),         // 28: kafila.sidecar.v1.TokenLogprob
-	(*DoctorRequest)(nil),        // 29: kafila.sidecar.v1.DoctorRequest
-	(*DoctorReply)(nil),          // 30: kafila.sidecar.v1.DoctorReply
-	(*Finding)(nil),              // 31: kafila.sidecar.v1.Finding
-	(*MetricsRequest)(nil),       // 32: kafila.sidecar.v1.MetricsRequest
-	(*MetricsReply)(nil),         // 33: kafila.sidecar.v1.MetricsReply
-	(*TracesRequest)(nil),        // 34: kafila.sidecar.v1.TracesRequest
-	(*TracesReply)(nil),          // 35: kafila.sidecar.v1.TracesReply
-	(*ListModelsRequest)(nil),    // 36: kafila.sidecar.v1.ListModelsRequest
-	(*ListModelsReply)(nil),      // 37: kafila.sidecar.v1.ListModelsReply
-	(*NamedModel)(nil),           // 38: kafila.sidecar.v1.NamedModel
-	(*ListWeightsRequest)(nil),   // 39: kafila.sidecar.v1.ListWeightsRequest
-	(*ListWeightsReply)(nil),     // 40: kafila.sidecar.v1.ListWeightsReply
-	(*KeptWeights)(nil),          // 41: kafila.sidecar.v1.KeptWeights
-	(*RemoveWeightsRequest)(nil), // 42: kafila.sidecar.v1.RemoveWeightsRequest
-	(*PruneWeightsRequest)(nil),  // 43: kafila.sidecar.v1.PruneWeightsRequest
-	(*FreedReply)(nil),           // 44: kafila.sidecar.v1.FreedReply
-	nil,                          // 45: kafila.sidecar.v1.StubModel.ParametersEntry
-	nil,                          // 46: kafila.sidecar.v1.ModelCard.InfoEntry
-	nil,                          // 47: kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
-	nil,                          // 48: kafila.sidecar.v1.PlanReply.DownloadBytesEntry
+	(*Headway)(nil),              // 28: kafila.sidecar.v1.Headway
+	(*TokenLogprob)(nil),         // 29: kafila.sidecar.v1.TokenLogprob
+	(*DoctorRequest)(nil),        // 30: kafila.sidecar.v1.DoctorRequest
+	(*DoctorReply)(nil),          // 31: kafila.sidecar.v1.DoctorReply
+	(*Finding)(nil),              // 32: kafila.sidecar.v1.Finding
+	(*MetricsRequest)(nil),       // 33: kafila.sidecar.v1.MetricsRequest
+	(*MetricsReply)(nil),         // 34: kafila.sidecar.v1.MetricsReply
+	(*TracesRequest)(nil),        // 35: kafila.sidecar.v1.TracesRequest
+	(*TracesReply)(nil),          // 36: kafila.sidecar.v1.TracesReply
+	(*ListModelsRequest)(nil),    // 37: kafila.sidecar.v1.ListModelsRequest
+	(*ListModelsReply)(nil),      // 38: kafila.sidecar.v1.ListModelsReply
+	(*NamedModel)(nil),           // 39: kafila.sidecar.v1.NamedModel
+	(*ListWeightsRequest)(nil),   // 40: kafila.sidecar.v1.ListWeightsRequest
+	(*ListWeightsReply)(nil),     // 41: kafila.sidecar.v1.ListWeightsReply
+	(*KeptWeights)(nil),          // 42: kafila.sidecar.v1.KeptWeights
+	(*RemoveWeightsRequest)(nil), // 43: kafila.sidecar.v1.RemoveWeightsRequest
+	(*PruneWeightsRequest)(nil),  // 44: kafila.sidecar.v1.PruneWeightsRequest
+	(*FreedReply)(nil),           // 45: kafila.sidecar.v1.FreedReply
+	nil,                          // 46: kafila.sidecar.v1.StubModel.ParametersEntry
+	nil,                          // 47: kafila.sidecar.v1.ModelCard.InfoEntry
+	nil,                          // 48: kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
+	nil,                          // 49: kafila.sidecar.v1.PlanReply.DownloadBytesEntry
 }
 var file_sidecar_proto_depIdxs = []int32{
 	15, // 0: kafila.sidecar.v1.ListSessionsReply.sessions:type_name -> kafila.sidecar.v1.Session
@@ -3973,68 +4057,69 @@ var file_sidecar_proto_depIdxs = []int32{
 	21, // 4: kafila.sidecar.v1.Session.vehicle:type_name -> kafila.sidecar.v1.StubModel
 	16, // 5: kafila.sidecar.v1.Session.activity:type_name -> kafila.sidecar.v1.Activity
 	17, // 6: kafila.sidecar.v1.Activity.answering:type_name -> kafila.sidecar.v1.Answering
-	45, // 7: kafila.sidecar.v1.StubModel.parameters:type_name -> kafila.sidecar.v1.StubModel.ParametersEntry
-	46, // 8: kafila.sidecar.v1.ModelCard.info:type_name -> kafila.sidecar.v1.ModelCard.InfoEntry
-	47, // 9: kafila.sidecar.v1.PlanReply.alternatives_json:type_name -> kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
-	48, // 10: kafila.sidecar.v1.PlanReply.download_bytes:type_name -> kafila.sidecar.v1.PlanReply.DownloadBytesEntry
+	46, // 7: kafila.sidecar.v1.StubModel.parameters:type_name -> kafila.sidecar.v1.StubModel.ParametersEntry
+	47, // 8: kafila.sidecar.v1.ModelCard.info:type_name -> kafila.sidecar.v1.ModelCard.InfoEntry
+	48, // 9: kafila.sidecar.v1.PlanReply.alternatives_json:type_name -> kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
+	49, // 10: kafila.sidecar.v1.PlanReply.download_bytes:type_name -> kafila.sidecar.v1.PlanReply.DownloadBytesEntry
 	26, // 11: kafila.sidecar.v1.GenerateRequest.options:type_name -> kafila.sidecar.v1.Options
 	0,  // 12: kafila.sidecar.v1.GenerateReply.done_reason:type_name -> kafila.sidecar.v1.DoneReason
-	28, // 13: kafila.sidecar.v1.GenerateReply.logprobs:type_name -> kafila.sidecar.v1.TokenLogprob
-	28, // 14: kafila.sidecar.v1.TokenLogprob.top:type_name -> kafila.sidecar.v1.TokenLogprob
-	31, // 15: kafila.sidecar.v1.DoctorReply.findings:type_name -> kafila.sidecar.v1.Finding
-	38, // 16: kafila.sidecar.v1.ListModelsReply.models:type_name -> kafila.sidecar.v1.NamedModel
-	41, // 17: kafila.sidecar.v1.ListWeightsReply.weights:type_name -> kafila.sidecar.v1.KeptWeights
-	1,  // 18: kafila.sidecar.v1.Sidecar.Hello:input_type -> kafila.sidecar.v1.HelloRequest
-	3,  // 19: kafila.sidecar.v1.Sidecar.CreateSession:input_type -> kafila.sidecar.v1.CreateSessionRequest
-	4,  // 20: kafila.sidecar.v1.Sidecar.OpenSession:input_type -> kafila.sidecar.v1.OpenSessionRequest
-	6,  // 21: kafila.sidecar.v1.Sidecar.JoinSession:input_type -> kafila.sidecar.v1.JoinSessionRequest
-	7,  // 22: kafila.sidecar.v1.Sidecar.StartSession:input_type -> kafila.sidecar.v1.SessionRequest
-	10, // 23: kafila.sidecar.v1.Sidecar.LeaveSession:input_type -> kafila.sidecar.v1.LeaveRequest
-	13, // 24: kafila.sidecar.v1.Sidecar.ListSessions:input_type -> kafila.sidecar.v1.ListSessionsRequest
-	7,  // 25: kafila.sidecar.v1.Sidecar.WatchSession:input_type -> kafila.sidecar.v1.SessionRequest
-	7,  // 26: kafila.sidecar.v1.Sidecar.NewCode:input_type -> kafila.sidecar.v1.SessionRequest
-	8,  // 27: kafila.sidecar.v1.Sidecar.Lock:input_type -> kafila.sidecar.v1.LockRequest
-	9,  // 28: kafila.sidecar.v1.Sidecar.Kick:input_type -> kafila.sidecar.v1.KickRequest
-	7,  // 29: kafila.sidecar.v1.Sidecar.Replan:input_type -> kafila.sidecar.v1.SessionRequest
-	12, // 30: kafila.sidecar.v1.Sidecar.SetReplanning:input_type -> kafila.sidecar.v1.ReplanningRequest
-	7,  // 31: kafila.sidecar.v1.Sidecar.ShowModel:input_type -> kafila.sidecar.v1.SessionRequest
-	23, // 32: kafila.sidecar.v1.Sidecar.Plan:input_type -> kafila.sidecar.v1.PlanRequest
-	36, // 33: kafila.sidecar.v1.Sidecar.ListModels:input_type -> kafila.sidecar.v1.ListModelsRequest
-	39, // 34: kafila.sidecar.v1.Sidecar.ListWeights:input_type -> kafila.sidecar.v1.ListWeightsRequest
-	42, // 35: kafila.sidecar.v1.Sidecar.RemoveWeights:input_type -> kafila.sidecar.v1.RemoveWeightsRequest
-	43, // 36: kafila.sidecar.v1.Sidecar.PruneWeights:input_type -> kafila.sidecar.v1.PruneWeightsRequest
-	29, // 37: kafila.sidecar.v1.Sidecar.Doctor:input_type -> kafila.sidecar.v1.DoctorRequest
-	32, // 38: kafila.sidecar.v1.Sidecar.Metrics:input_type -> kafila.sidecar.v1.MetricsRequest
-	34, // 39: kafila.sidecar.v1.Sidecar.Traces:input_type -> kafila.sidecar.v1.TracesRequest
-	25, // 40: kafila.sidecar.v1.Sidecar.Generate:input_type -> kafila.sidecar.v1.GenerateRequest
-	2,  // 41: kafila.sidecar.v1.Sidecar.Hello:output_type -> kafila.sidecar.v1.HelloReply
-	15, // 42: kafila.sidecar.v1.Sidecar.CreateSession:output_type -> kafila.sidecar.v1.Session
-	5,  // 43: kafila.sidecar.v1.Sidecar.OpenSession:output_type -> kafila.sidecar.v1.Offer
-	15, // 44: kafila.sidecar.v1.Sidecar.JoinSession:output_type -> kafila.sidecar.v1.Session
-	15, // 45: kafila.sidecar.v1.Sidecar.StartSession:output_type -> kafila.sidecar.v1.Session
-	11, // 46: kafila.sidecar.v1.Sidecar.LeaveSession:output_type -> kafila.sidecar.v1.LeaveSessionReply
-	14, // 47: kafila.sidecar.v1.Sidecar.ListSessions:output_type -> kafila.sidecar.v1.ListSessionsReply
-	15, // 48: kafila.sidecar.v1.Sidecar.WatchSession:output_type -> kafila.sidecar.v1.Session
-	15, // 49: kafila.sidecar.v1.Sidecar.NewCode:output_type -> kafila.sidecar.v1.Session
-	15, // 50: kafila.sidecar.v1.Sidecar.Lock:output_type -> kafila.sidecar.v1.Session
-	15, // 51: kafila.sidecar.v1.Sidecar.Kick:output_type -> kafila.sidecar.v1.Session
-	15, // 52: kafila.sidecar.v1.Sidecar.Replan:output_type -> kafila.sidecar.v1.Session
-	15, // 53: kafila.sidecar.v1.Sidecar.SetReplanning:output_type -> kafila.sidecar.v1.Session
-	22, // 54: kafila.sidecar.v1.Sidecar.ShowModel:output_type -> kafila.sidecar.v1.ModelCard
-	24, // 55: kafila.sidecar.v1.Sidecar.Plan:output_type -> kafila.sidecar.v1.PlanReply
-	37, // 56: kafila.sidecar.v1.Sidecar.ListModels:output_type -> kafila.sidecar.v1.ListModelsReply
-	40, // 57: kafila.sidecar.v1.Sidecar.ListWeights:output_type -> kafila.sidecar.v1.ListWeightsReply
-	44, // 58: kafila.sidecar.v1.Sidecar.RemoveWeights:output_type -> kafila.sidecar.v1.FreedReply
-	44, // 59: kafila.sidecar.v1.Sidecar.PruneWeights:output_type -> kafila.sidecar.v1.FreedReply
-	30, // 60: kafila.sidecar.v1.Sidecar.Doctor:output_type -> kafila.sidecar.v1.DoctorReply
-	33, // 61: kafila.sidecar.v1.Sidecar.Metrics:output_type -> kafila.sidecar.v1.MetricsReply
-	35, // 62: kafila.sidecar.v1.Sidecar.Traces:output_type -> kafila.sidecar.v1.TracesReply
-	27, // 63: kafila.sidecar.v1.Sidecar.Generate:output_type -> kafila.sidecar.v1.GenerateReply
-	41, // [41:64] is the sub-list for method output_type
-	18, // [18:41] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	29, // 13: kafila.sidecar.v1.GenerateReply.logprobs:type_name -> kafila.sidecar.v1.TokenLogprob
+	28, // 14: kafila.sidecar.v1.GenerateReply.headway:type_name -> kafila.sidecar.v1.Headway
+	29, // 15: kafila.sidecar.v1.TokenLogprob.top:type_name -> kafila.sidecar.v1.TokenLogprob
+	32, // 16: kafila.sidecar.v1.DoctorReply.findings:type_name -> kafila.sidecar.v1.Finding
+	39, // 17: kafila.sidecar.v1.ListModelsReply.models:type_name -> kafila.sidecar.v1.NamedModel
+	42, // 18: kafila.sidecar.v1.ListWeightsReply.weights:type_name -> kafila.sidecar.v1.KeptWeights
+	1,  // 19: kafila.sidecar.v1.Sidecar.Hello:input_type -> kafila.sidecar.v1.HelloRequest
+	3,  // 20: kafila.sidecar.v1.Sidecar.CreateSession:input_type -> kafila.sidecar.v1.CreateSessionRequest
+	4,  // 21: kafila.sidecar.v1.Sidecar.OpenSession:input_type -> kafila.sidecar.v1.OpenSessionRequest
+	6,  // 22: kafila.sidecar.v1.Sidecar.JoinSession:input_type -> kafila.sidecar.v1.JoinSessionRequest
+	7,  // 23: kafila.sidecar.v1.Sidecar.StartSession:input_type -> kafila.sidecar.v1.SessionRequest
+	10, // 24: kafila.sidecar.v1.Sidecar.LeaveSession:input_type -> kafila.sidecar.v1.LeaveRequest
+	13, // 25: kafila.sidecar.v1.Sidecar.ListSessions:input_type -> kafila.sidecar.v1.ListSessionsRequest
+	7,  // 26: kafila.sidecar.v1.Sidecar.WatchSession:input_type -> kafila.sidecar.v1.SessionRequest
+	7,  // 27: kafila.sidecar.v1.Sidecar.NewCode:input_type -> kafila.sidecar.v1.SessionRequest
+	8,  // 28: kafila.sidecar.v1.Sidecar.Lock:input_type -> kafila.sidecar.v1.LockRequest
+	9,  // 29: kafila.sidecar.v1.Sidecar.Kick:input_type -> kafila.sidecar.v1.KickRequest
+	7,  // 30: kafila.sidecar.v1.Sidecar.Replan:input_type -> kafila.sidecar.v1.SessionRequest
+	12, // 31: kafila.sidecar.v1.Sidecar.SetReplanning:input_type -> kafila.sidecar.v1.ReplanningRequest
+	7,  // 32: kafila.sidecar.v1.Sidecar.ShowModel:input_type -> kafila.sidecar.v1.SessionRequest
+	23, // 33: kafila.sidecar.v1.Sidecar.Plan:input_type -> kafila.sidecar.v1.PlanRequest
+	37, // 34: kafila.sidecar.v1.Sidecar.ListModels:input_type -> kafila.sidecar.v1.ListModelsRequest
+	40, // 35: kafila.sidecar.v1.Sidecar.ListWeights:input_type -> kafila.sidecar.v1.ListWeightsRequest
+	43, // 36: kafila.sidecar.v1.Sidecar.RemoveWeights:input_type -> kafila.sidecar.v1.RemoveWeightsRequest
+	44, // 37: kafila.sidecar.v1.Sidecar.PruneWeights:input_type -> kafila.sidecar.v1.PruneWeightsRequest
+	30, // 38: kafila.sidecar.v1.Sidecar.Doctor:input_type -> kafila.sidecar.v1.DoctorRequest
+	33, // 39: kafila.sidecar.v1.Sidecar.Metrics:input_type -> kafila.sidecar.v1.MetricsRequest
+	35, // 40: kafila.sidecar.v1.Sidecar.Traces:input_type -> kafila.sidecar.v1.TracesRequest
+	25, // 41: kafila.sidecar.v1.Sidecar.Generate:input_type -> kafila.sidecar.v1.GenerateRequest
+	2,  // 42: kafila.sidecar.v1.Sidecar.Hello:output_type -> kafila.sidecar.v1.HelloReply
+	15, // 43: kafila.sidecar.v1.Sidecar.CreateSession:output_type -> kafila.sidecar.v1.Session
+	5,  // 44: kafila.sidecar.v1.Sidecar.OpenSession:output_type -> kafila.sidecar.v1.Offer
+	15, // 45: kafila.sidecar.v1.Sidecar.JoinSession:output_type -> kafila.sidecar.v1.Session
+	15, // 46: kafila.sidecar.v1.Sidecar.StartSession:output_type -> kafila.sidecar.v1.Session
+	11, // 47: kafila.sidecar.v1.Sidecar.LeaveSession:output_type -> kafila.sidecar.v1.LeaveSessionReply
+	14, // 48: kafila.sidecar.v1.Sidecar.ListSessions:output_type -> kafila.sidecar.v1.ListSessionsReply
+	15, // 49: kafila.sidecar.v1.Sidecar.WatchSession:output_type -> kafila.sidecar.v1.Session
+	15, // 50: kafila.sidecar.v1.Sidecar.NewCode:output_type -> kafila.sidecar.v1.Session
+	15, // 51: kafila.sidecar.v1.Sidecar.Lock:output_type -> kafila.sidecar.v1.Session
+	15, // 52: kafila.sidecar.v1.Sidecar.Kick:output_type -> kafila.sidecar.v1.Session
+	15, // 53: kafila.sidecar.v1.Sidecar.Replan:output_type -> kafila.sidecar.v1.Session
+	15, // 54: kafila.sidecar.v1.Sidecar.SetReplanning:output_type -> kafila.sidecar.v1.Session
+	22, // 55: kafila.sidecar.v1.Sidecar.ShowModel:output_type -> kafila.sidecar.v1.ModelCard
+	24, // 56: kafila.sidecar.v1.Sidecar.Plan:output_type -> kafila.sidecar.v1.PlanReply
+	38, // 57: kafila.sidecar.v1.Sidecar.ListModels:output_type -> kafila.sidecar.v1.ListModelsReply
+	41, // 58: kafila.sidecar.v1.Sidecar.ListWeights:output_type -> kafila.sidecar.v1.ListWeightsReply
+	45, // 59: kafila.sidecar.v1.Sidecar.RemoveWeights:output_type -> kafila.sidecar.v1.FreedReply
+	45, // 60: kafila.sidecar.v1.Sidecar.PruneWeights:output_type -> kafila.sidecar.v1.FreedReply
+	31, // 61: kafila.sidecar.v1.Sidecar.Doctor:output_type -> kafila.sidecar.v1.DoctorReply
+	34, // 62: kafila.sidecar.v1.Sidecar.Metrics:output_type -> kafila.sidecar.v1.MetricsReply
+	36, // 63: kafila.sidecar.v1.Sidecar.Traces:output_type -> kafila.sidecar.v1.TracesReply
+	27, // 64: kafila.sidecar.v1.Sidecar.Generate:output_type -> kafila.sidecar.v1.GenerateReply
+	42, // [42:65] is the sub-list for method output_type
+	19, // [19:42] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_sidecar_proto_init() }
@@ -4047,14 +4132,14 @@ func file_sidecar_proto_init() {
 	file_sidecar_proto_msgTypes[7].OneofWrappers = []any{}
 	file_sidecar_proto_msgTypes[17].OneofWrappers = []any{}
 	file_sidecar_proto_msgTypes[25].OneofWrappers = []any{}
-	file_sidecar_proto_msgTypes[42].OneofWrappers = []any{}
+	file_sidecar_proto_msgTypes[43].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sidecar_proto_rawDesc), len(file_sidecar_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   48,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

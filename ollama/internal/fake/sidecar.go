@@ -36,6 +36,7 @@ type Sidecar struct {
 	Sessions  []*pb.Session // each watch gives all of them in turn, and then waits
 	Drops     bool          // a watch ends instead of waiting
 	Replies   []string      // chunks of an answer
+	Headway   []*pb.Headway // before them
 	Embedding []float32     // in place of an answer
 	Fails     error         // after the chunks, instead of done
 	Hangs     bool          // after the chunks, until cancelled
@@ -145,6 +146,11 @@ func (s *Sidecar) Generate(r *pb.GenerateRequest, stream grpc.ServerStreamingSer
 	s.mu.Lock()
 	s.asked = r
 	s.mu.Unlock()
+	for _, headway := range s.Headway {
+		if err := stream.Send(&pb.GenerateReply{Headway: headway}); err != nil {
+			return err
+		}
+	}
 	for _, text := range s.Replies {
 		if err := stream.Send(&pb.GenerateReply{Text: text}); err != nil {
 			return err
