@@ -65,7 +65,7 @@ func newCode(ctx context.Context, c *control.Client, name string, s screen) erro
 	if err := c.Post(ctx, "code", &pb.SessionRequest{Session: name}, &session); err != nil {
 		return err
 	}
-	return s.tell(&session, session.Code, "The old code is dead from now on; members stay.\n"+text.WayIn(&session))
+	return s.tell(&session, session.Code, "The old code is dead from now on; members stay.\n"+text.WayIn(&session, widthOf(s.aside)))
 }
 
 func tellCode(ctx context.Context, c *control.Client, name string, s screen) error {
@@ -82,7 +82,7 @@ func tellCode(ctx context.Context, c *control.Client, name string, s screen) err
 		return s.tell(&session, session.Code,
 			fmt.Sprintf("This is the code that was typed here. The host, %s, may have made a new one since.", session.Host))
 	}
-	return s.tell(&session, session.Code, text.WayIn(&session))
+	return s.tell(&session, session.Code, text.WayIn(&session, widthOf(s.aside)))
 }
 
 func lockCommand() *cobra.Command {
@@ -185,5 +185,5 @@ func kick(ctx context.Context, c *control.Client, name, member string, s screen)
 	if err := c.Post(ctx, "kick", &pb.KickRequest{Session: name, Member: member}, &session); err != nil {
 		return err
 	}
-	return s.tell(&session, session.Code, member+" is removed. The old code is dead from now on; the others stay.\n"+text.WayIn(&session))
+	return s.tell(&session, session.Code, member+" is removed. The old code is dead from now on; the others stay.\n"+text.WayIn(&session, widthOf(s.aside)))
 }

@@ -118,7 +118,15 @@ class Coordinator:
     def start(self, now: float) -> list[CoordinatorOutput]:
         """Go on with those who are present."""
         self._course.started = True
-        return [TellBegun(), *self._course.maybe_plan(now)]
+        return [TellBegun(), *self._course.maybe_plan(now), *self._course.choose("", now)]
+
+    def ask_first(self) -> None:
+        """Nothing is fetched before `choose` or `start`."""
+        self._course.asks = True
+
+    def choose(self, objective: str, now: float) -> list[CoordinatorOutput]:
+        """Somebody saw the plan; see `Course.choose`."""
+        return self._course.choose(objective, now)
 
     def measured(self, member: str, capability: Json, now: float) -> list[CoordinatorOutput]:
         """A member's entry for the planner came."""
