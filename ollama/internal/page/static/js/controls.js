@@ -60,7 +60,7 @@ export function buttons(now) {
   does("start", () => ({ title: "Start with those who are here?", yes: "Start", text: "The model is divided among them, and fetched." }),
     () => call("start", id()));
   does("replan", () => ({ title: "Plan again?", yes: "Plan again", text: now().better_plan || "If there is a better plan it is taken; answers go on after a pause." }),
-    () => call("replan", id()));
+    () => (now().better_plan ? call("replan", id()) : say("No better plan is known: this one stays.")));
   does("leave", () => ({ title: "Leave this session?", yes: "Leave", text: "The others plan again without this machine. To come back it needs the code." }),
     () => leave(now()));
   presses(at("alternatives"), () => showAlternatives(now()));
