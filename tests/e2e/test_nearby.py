@@ -20,13 +20,14 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ClusterMember]]:
     below = tmp_path_factory.mktemp("nearby")
+    model = tiny_folder(below / "tiny")
     with NatLab() as lab:
         cluster = Cluster(below)
         lab.callback(cluster.stop)
         for name, address in (("ada", "0.1"), ("bob", "0.2")):
             space = lab.host(name, address)
             with space.inside():
-                cluster.start_model_host(tiny_folder())
+                cluster.start_model_host(model)
             cluster.start_member(name, space.inside, KAFILA_RENDEZVOUS="", KAFILA_MDNS="1", KAFILA_PORT_MAPPING="0")
         yield cluster.members
 
