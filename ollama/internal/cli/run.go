@@ -53,11 +53,17 @@ func addSessionFlags(run *cobra.Command) {
 	}
 }
 
-// converse has stock's prompt, where a person will be at one, survive what a session's model can't answer.
+// converse has stock's prompt, where a person will be at one, survive what a session's model can't answer, and tell
+// whoever waits what for.
 func converse(cmd *cobra.Command, prompt []string) {
+	way := http.DefaultTransport
 	if len(prompt) == 0 && isTerminal(cmd.InOrStdin()) && isTerminal(cmd.OutOrStdout()) {
-		http.DefaultClient.Transport = conversation{http.DefaultTransport, cmd.ErrOrStderr()}
+		way = conversation{way, cmd.ErrOrStderr()}
 	}
+	if isTerminal(cmd.ErrOrStderr()) {
+		way = patience{way, cmd.ErrOrStderr(), watchModel(control.FromEnvironment()), unexplained}
+	}
+	http.DefaultClient.Transport = way
 }
 
 // checkMembership refuses the model of a session that this machine is not in: stock would try to pull it. Another user of

@@ -44,6 +44,7 @@ func aboutRows(s *pb.Session) []string {
 		{"Host", host(s)},
 		{"Joining", Joining(s.Joining)},
 		{"Room", fmt.Sprintf("%d tokens of context, %d at once, %d now", s.ContextTokens, s.Concurrency, s.ActiveSequences)},
+		{"Now", asked(s)},
 		{"Run as", runAs(s)},
 		{"Guesses", guesses(s)},
 		{"Limited", strings.Join(s.Limited, "; ")},
