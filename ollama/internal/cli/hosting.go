@@ -20,14 +20,19 @@ func startCommand() *cobra.Command {
 		Use:   "start [SESSION]",
 		Short: "Go on with the members that are there",
 		Long: "Ends the waiting for members that don't come. Whoever comes later can ask the model at once, and holds a part\n" +
-			"when the session is next planned. Only the host can start.",
+			"when the session is next planned. Only the host can start. Where somebody looks at the plan, it takes that one.",
 		Args: arguments(0, 1),
 		RunE: onSession(func(ctx context.Context, c *control.Client, name string, s screen) error {
 			var session pb.Session
 			if err := c.Post(ctx, "start", &pb.SessionRequest{Session: name}, &session); err != nil {
 				return err
 			}
-			formed, err := untilReady(ctx, c, session.Id, s.display())
+			if !s.canAsk() { // whoever opened it at a terminal would be waited for
+				if err := c.Post(ctx, "choose", &pb.ChoosePlanRequest{Session: session.Id}, &session); err != nil {
+					return err
+				}
+			}
+			formed, err := untilReady(ctx, c, session.Id, s.displayWithPlan(ctx, c, s.canAsk()))
 			if err == nil {
 				s.ready(formed)
 			}

@@ -70,6 +70,19 @@ def test_start_when_its_host_looks_at_the_plan_then_it_is_taken() -> None:
     assert states(party) == {State.READY}
 
 
+def test_start_when_there_is_no_plan_yet_then_the_one_that_is_made_waits_too() -> None:
+    party = CoreParty(wanted=0)
+    party.coordinator.ask_first()
+    party.measure("ada")
+    party.join("bob")
+    party.measure("bob")
+    party.obey(party.coordinator.start(party.now))
+    party.pump()
+    assert (states(party), party.loads) == ({State.LINKING}, [])
+    choose(party, "")
+    assert states(party) == {State.READY}
+
+
 def test_choose_when_a_member_is_lost_meanwhile_then_the_plan_without_it_waits_too() -> None:
     party = asking()
     party.leave("cyd")
