@@ -94,6 +94,7 @@ function progress(member) {
 }
 
 function showHops(session) {
+  at("ways").hidden = !session.hops.length;
   fill(at("hops").tBodies[0], ...session.hops.map((hop) => el("tr", {},
     el("th", { scope: "row" }, `${hop.from} → ${hop.to}`), el("td", {}, hop.path === "relay" ? "by a relay" : hop.path),
     el("td", { class: "number" }, seconds(hop.predicted_s)), el("td", { class: "number" }, seconds(hop.measured_s)),
@@ -109,6 +110,7 @@ function showPlan(session) {
   if (othersOf !== `${session.id} ${session.epoch}`) others = {};
   const name = session.state === "ready" ? "what runs now" : "this plan";
   const plans = { ...(session.plan_json && { [name]: JSON.parse(session.plan_json) }), ...others };
+  at("plans").hidden = !Object.keys(plans).length;
   fill(at("plans").tBodies[0], ...Object.entries(plans).map(([name, plan]) => el("tr", {},
     el("th", { scope: "row" }, name), el("td", { class: "number" }, rate(plan.tokens_per_s_one_user)),
     el("td", { class: "number" }, rate(plan.tokens_per_s)), el("td", { class: "number" }, seconds(plan.ttft_s)),
