@@ -8,7 +8,7 @@ import (
 
 // left are the fields that are taken out whole: what they hold is somebody's in any form, or stands beside them.
 var left = map[string]bool{
-	"code": true, "rendezvous_note": true, "addresses": true, "mapped_address": true, "folder": true, "text": true,
+	"code": true, "whole_code": true, "rendezvous_note": true, "addresses": true, "mapped_address": true, "folder": true, "text": true,
 	"plan_json": true, "problem_json": true, "alternatives_json": true, "records_json": true, "last_trace_json": true,
 }
 
