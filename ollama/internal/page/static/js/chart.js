@@ -15,6 +15,7 @@ export function chart(element, now) {
     series: [{}, { stroke: ink, width: 2, points: { show: false }, fill: "rgb(180 84 26 / .2)" }],
   }, [times, values], element);
   new ResizeObserver(() => plot.setSize({ width: element.clientWidth, height: 130 })).observe(element);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => plot.redraw());
   setInterval(() => {
     times.push(Date.now() / 1000);
     values.push(now());

@@ -15,7 +15,7 @@ export function show(session) {
   at("invitation").hidden = !session.code;
   at("code").textContent = session.code;
   at("command").textContent = `ollama run --session ${session.code}`;
-  at("elsewhere").hidden = !session.whole_code;
+  at("elsewhere").hidden = !session.whole_code || !session.rendezvous_note;
   at("whole-command").textContent = `ollama run --session ${session.whole_code}`;
   fill(at("joining"), ...told(joining(session)));
   at("lock").textContent = session.joining === "locked" ? "Unlock…" : "Lock…";
