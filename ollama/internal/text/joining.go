@@ -77,9 +77,9 @@ func WayIn(session *pb.Session, width int) string {
 // Invitation is what to do on the other machines; a sentence on the rendezvous beside it is width characters wide.
 func Invitation(session *pb.Session, width int) string {
 	text := "On the other machines: ollama run --session " + session.Code
-	if session.RendezvousNote != "" && session.WholeCode != "" {
+	if whole := elsewhere(session); whole != "" {
 		text = "On the other machines of this network: ollama run --session " + session.Code +
-			"\nWhere that finds nothing: ollama run --session " + session.WholeCode
+			"\nWhere that finds nothing: ollama run --session " + whole
 	}
 	if session.RendezvousNote != "" {
 		text += "\n" + sentences(session.RendezvousNote, width)
