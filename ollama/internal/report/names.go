@@ -2,6 +2,8 @@ package report
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"kafila/ollama/internal/logbook"
 )
@@ -47,8 +49,9 @@ func (n *names) learn(value any) {
 			n.learn(one)
 		}
 	case map[string]any:
-		_, isEntry := v["said"] // of the log, whose "from" is a program
-		for key, one := range v {
+		_, isEntry := v["said"]                           // of the log, whose "from" is a program
+		for _, key := range slices.Sorted(maps.Keys(v)) { // the same numbers in each report of a session
+			one := v[key]
 			if name, is := one.(string); is && naming[key] && !isEntry {
 				n.member(name)
 			}
