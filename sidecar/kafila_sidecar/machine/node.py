@@ -443,11 +443,14 @@ class LocalNode:
         place = request.rendezvous or self._config.meeting_place()
         if code.address is not None or not self._config.mdns:
             return await approach(code=code.at(parse_address(place)) if place else code)
+        missing = NotFound(_NOBODY_NEAR.format(room=code.room))
         if place:
-            with suppress(NotFound):  # the host may have another one, of its own
+            try:
                 return await approach(code=code.at(parse_address(place)))
+            except NotFound as error:  # the host may have another one, of its own
+                missing = error
         if (found := await find(code.room, own_networks())) is None:
-            raise NotFound(_NOBODY_NEAR.format(room=code.room))
+            raise missing
         return await approach(code=code.at(found), is_hearsay=True)
 
     def _local(self) -> opening.Local:

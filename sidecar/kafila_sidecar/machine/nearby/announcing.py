@@ -42,8 +42,10 @@ async def _registered(service: ServiceInfo, networks: Sequence[Network]) -> Asyn
         return None
     try:
         await mdns.async_register_service(service)
-    except (OSError, Error) as error:
-        log.info("not_announced error=%s", type(error).__name__)
+    except BaseException as error:
         await mdns.async_close()
+        if not isinstance(error, OSError | Error):
+            raise
+        log.info("not_announced error=%s", type(error).__name__)
         return None
     return mdns
