@@ -44,9 +44,10 @@ type Sidecar struct {
 	Card      *pb.ModelCard // of any session's model; nil: it can't be read
 	Cancelled chan struct{} // closed when an answer that hangs was cancelled
 
-	mu    sync.Mutex
-	asked *pb.GenerateRequest
-	left  bool
+	mu     sync.Mutex
+	asked  *pb.GenerateRequest
+	chosen []string
+	left   bool
 }
 
 func (s *Sidecar) Hello(context.Context, *pb.HelloRequest) (*pb.HelloReply, error) {
@@ -126,6 +127,27 @@ func (s *Sidecar) ShowModel(context.Context, *pb.SessionRequest) (*pb.ModelCard,
 
 func (s *Sidecar) Replan(_ context.Context, r *pb.SessionRequest) (*pb.Session, error) {
 	return &pb.Session{Id: r.Session, State: "planning"}, nil
+}
+
+func (s *Sidecar) ChoosePlan(_ context.Context, r *pb.ChoosePlanRequest) (*pb.Session, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.chosen = append(s.chosen, r.Objective)
+	return &pb.Session{Id: r.Session, State: "fetching"}, nil
+}
+
+// Chosen are the objectives that plans were chosen by.
+func (s *Sidecar) Chosen() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.chosen
+}
+
+// Left is true once a session was left.
+func (s *Sidecar) Left() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.left
 }
 
 func (s *Sidecar) SetReplanning(_ context.Context, r *pb.ReplanningRequest) (*pb.Session, error) {
