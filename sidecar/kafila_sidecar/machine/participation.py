@@ -116,6 +116,12 @@ class Participation:
         return self._spoken(self.channel.code) if self.channel.code else self._typed
 
     @property
+    def whole_code(self) -> str:
+        """`code` with its address, where it goes without; else empty."""
+        whole = str(self.channel.code or "")
+        return whole if whole != self.code else ""
+
+    @property
     def _what_codes_are_for(self) -> tuple[str, int]:
         """Whose they are, and for which room: a code dies with either. A host that comes back has the one it had."""
         return self.channel.host, self.channel.moves
@@ -193,6 +199,7 @@ class Participation:
             lasting=self._lasting,
         )
         session.code, session.rendezvous_note = self._living_code, self._living_note
+        session.whole_code = self.whole_code
         session.better_plan, session.replanning = self.driver.better_plan, self.channel.replanning
         if self.driver.leaving.has_begun:
             session.doing = "leaving: answers run, and the others take over this machine's part first"

@@ -18,6 +18,7 @@ from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.coordination.edges import predicted_path
 from kafila_sidecar.session.coordination.effects import Json
 from kafila_sidecar.session.coordination.follower import Follower
+from kafila_sidecar.session.coordination.messages import CHOOSING
 from kafila_sidecar.session.coordination.states import State
 from kafila_sidecar.session.driving.roster import MemberView, Roster
 from kafila_sidecar.session.hosting.coordinator import Coordinator
@@ -88,6 +89,7 @@ def session_view(
             shortage=follower.shortage,
             ending=follower.ending,
             repair=roster.repair,
+            chooser=channel.host if roster.does(channel.host, CHOOSING) else "",
         ),
         failure=follower.fault.sentence if follower.fault else "",
         failure_code=follower.fault.code if follower.fault else "",

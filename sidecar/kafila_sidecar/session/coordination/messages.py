@@ -34,7 +34,8 @@ LONGEST_S = 600.0  # of a round trip, of forming a link, or of a step
 MOST_ASKING = 16  # requests that a head tells of
 SHORTEST_S = 1e-9  # of a step; 0 means not measured
 MOST_BYTES = 1 << 60  # of memory; more is a mistake
-DOINGS = frozenset({"fetching", "loading", "ready"})
+CHOOSING = "choosing"  # the host's person looks at the plan
+DOINGS = frozenset({CHOOSING, "fetching", "loading", "ready"})
 PATHS = frozenset({"direct", "relay"})
 
 

@@ -160,6 +160,20 @@ class SessionDriver:
         """Go on with those who are present; host only."""
         self._turns.soon(self._start)
 
+    def ask_first(self) -> None:
+        """Nothing is fetched before the person here has seen the plan; host only, before there is one."""
+        if self.coordinator:
+            self.coordinator.ask_first()
+
+    def choose(self, objective: str) -> None:
+        """The person has seen the plan, and wants it, or the one that is best for an objective; host only."""
+
+        async def chosen() -> None:
+            if self.coordinator:
+                await self._cores.obey(self.coordinator.choose(objective, self._clock.now()))
+
+        self._turns.soon(chosen)
+
     def replan(self) -> None:
         """Takes the better plan that is known; host only."""
         self._turns.soon(self._replan)
