@@ -106,9 +106,10 @@ def _waits_for_its_host(world: World) -> bool:
 
 
 def last_answers(world: World) -> Iterator[str]:
-    """A session that says that it is ready answers."""
+    """A session that says that it is ready answers; who was put out, and is asked all the same, has none."""
     for answer in world.answers:
-        if answer.asked_s >= world.settled_s and not answer.is_complete:
+        is_out = world.machines[answer.machine].is_out
+        if answer.asked_s >= world.settled_s and not answer.is_complete and not is_out:
             yield f"at {answer.machine}: {answer.error or 'no end'}"
 
 
