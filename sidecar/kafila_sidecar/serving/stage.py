@@ -25,6 +25,7 @@ from kafila_sidecar.serving.asking import AnswerPatience
 from kafila_sidecar.serving.engine import EngineLimits
 from kafila_sidecar.serving.epoch import Epoch
 from kafila_sidecar.serving.frames.wire import RulesBroken
+from kafila_sidecar.serving.guessing.draft import Drafts
 from kafila_sidecar.serving.holding import Holding, LoadShard, Part
 from kafila_sidecar.serving.intake.intake import Intake, SessionText
 from kafila_sidecar.serving.intake.limits import refuse_unsupported
@@ -105,9 +106,11 @@ class Stage:
         limits: StageLimits | None = None,
         load_shard: LoadShard = Shard.load,
         activity: Activity | None = None,
+        drafts: Drafts | None = None,
     ) -> None:
         """`text`: for the checkpoint whose small files lie in a folder. `counted`: hears of every run that had its
-        turn, its record and its circuits after the first token. `activity`: of this machine, all sessions."""
+        turn, its record and its circuits after the first token. `activity`: of this machine, all sessions. `drafts`: of
+        the session's draft model, if it has one."""
         self._name = name
         self._weights = weights
         self._mlx = mlx
@@ -120,6 +123,7 @@ class Stage:
         self._misled = misled
         self._limits = limits or StageLimits()
         self._activity = activity or Activity()
+        self._drafts = drafts
         self._holding = Holding(mlx, bits=bits, load=load_shard)
         self._text: SessionText | None = None
         self._requests: RequestTable | None = None
@@ -148,16 +152,18 @@ class Stage:
         stands_by = proposal.stage_of(self._name) is None
         if stands_by:
             self._freeing = asyncio.create_task(self._holding.free(), name="free what another stage holds now")
+        mlx = self._watched(proposal)
         epoch = epochs.begin(
             name=self._name,
             proposal=proposal,
             shard=None if stands_by else self._holding.shard,
             requests=self._requests,
-            mlx=self._watched(proposal),
+            mlx=mlx,
             link_to=lambda peer: self._links().to(peer),
             ended=lambda trace, reason: self._request_ended(proposal, trace, reason),
             busy=self._busy,
             limits=self._limits.engine,
+            draft=self._drafts.begin(mlx) if self._drafts is not None and proposal.head == self._name else None,
         )
         self._epochs.begin(epoch)
 
