@@ -22,10 +22,10 @@ from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.serving import asking, remote
 from kafila_sidecar.serving import epoch as epochs
 from kafila_sidecar.serving.asking import AnswerPatience
+from kafila_sidecar.serving.drafting.drafts import Drafts
 from kafila_sidecar.serving.engine import EngineLimits
 from kafila_sidecar.serving.epoch import Epoch
 from kafila_sidecar.serving.frames.wire import RulesBroken
-from kafila_sidecar.serving.guessing.draft import Drafts
 from kafila_sidecar.serving.holding import Holding, LoadShard, Part
 from kafila_sidecar.serving.intake.intake import Intake, SessionText
 from kafila_sidecar.serving.intake.limits import refuse_unsupported
@@ -180,6 +180,8 @@ class Stage:
         text, self._text = self._text, None
         if text is not None:
             await text.close()
+        if self._drafts is not None:
+            await self._within(self._drafts.free(), "free the draft model")
         await self._within(self._free(), "free what was loaded")
 
     # ---- What links bring
@@ -285,6 +287,8 @@ class Stage:
 
     async def _load(self, proposal: Proposal, progress: Progress) -> None:
         stage = proposal.stage_of(self._name)
+        if self._drafts is not None and proposal.head != self._name:
+            await self._drafts.free()
         if stage is None:
             return
         part = Part(stage.start, stage.end, proposal.head == self._name)

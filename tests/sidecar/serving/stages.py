@@ -22,7 +22,7 @@ from kafila_sidecar.runtime.text.prompt import ChatPrompt, parse_prompt
 from kafila_sidecar.runtime.text.tokenizer import Tokenizer
 from kafila_sidecar.runtime.text.vocabulary import Vocabulary, from_json, to_json
 from kafila_sidecar.serving.asking import AnswerPatience
-from kafila_sidecar.serving.guessing.draft import Drafts
+from kafila_sidecar.serving.drafting.drafts import Drafts
 from kafila_sidecar.serving.holding import LoadShard
 from kafila_sidecar.serving.intake.intake import SessionText
 from kafila_sidecar.serving.stage import Stage, StageLimits
@@ -197,11 +197,11 @@ async def party(
     bits: int = 0,
     text: Callable[[Path], SessionText] | None = None,
     load_shard: LoadShard = Shard.load,
-    drafts: Drafts | None = None,
+    drafts: Callable[[MlxThread], Drafts] | None = None,
 ) -> AsyncIterator[StageParty]:
     """Members of these names, all linked with each other; `bits`: what they pack the checkpoint to while loading;
-    `text`: what renders and encodes, unless that is to be done here, which begins sooner; `drafts`: what guesses beside
-    the text itself."""
+    `text`: what renders and encodes, unless that is to be done here, which begins sooner; `drafts`: makes
+    what guesses on a member beside the text itself."""
     checkpoint = await open_checkpoint(str(folder), hub=Hub(endpoint="http://127.0.0.1:9"), cache=data)
     mlx = MlxThread()
     if bits:
@@ -222,7 +222,7 @@ async def party(
             misled=lambda by, sentence: member.misled.append((by, sentence)),
             limits=limits,
             load_shard=load_shard,
-            drafts=drafts,
+            drafts=drafts and drafts(mlx),
         )
 
     made = StageParty([StageMember(name, make_stage) for name in names], mlx)

@@ -27,7 +27,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-class SingleSteps(Shard):
+class SingleStepShard(Shard):
     """Of a device that computes several tokens at once otherwise than one by one."""
 
     def learn_steps(self, before: Shard | None = None) -> None: ...
@@ -53,11 +53,13 @@ class Oracle:
 
     def forget(self, request: int) -> None: ...
 
+    async def free(self) -> None: ...
+
 
 @asynccontextmanager
 async def ring_of(folder: Path, data: Path, cuts: Sequence[int], oracle: Oracle) -> AsyncIterator[StageParty]:
     names = FIVE[: len(cuts) - 1]
-    async with party(folder, data, *names, load_shard=SingleSteps.load, drafts=oracle) as made:
+    async with party(folder, data, *names, load_shard=SingleStepShard.load, drafts=lambda _: oracle) as made:
         await made.serve(cuts, names)
         yield made
 

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from kafila_sidecar.serving.standstill import ModelThread
-
 
 class Draft(Protocol):
     """Guesses for all requests of one epoch's head, each by its number."""
@@ -18,10 +16,3 @@ class Draft(Protocol):
 
     def forget(self, request: int) -> None:
         """The request is over."""
-
-
-class Drafts(Protocol):
-    """A session's draft model on this machine, from one epoch to the next."""
-
-    def begin(self, mlx: ModelThread) -> Draft | None:
-        """What it guesses for the requests of one epoch, on this thread; None where it is not in memory."""

@@ -81,8 +81,13 @@ class HeadWork:
 
     @property
     def model_can_forget(self) -> bool:
-        """Whether the model can take back tokens, on every stage."""
+        """Whether the model can take back guesses, on every stage."""
         return self._shard.model_can_forget
+
+    @property
+    def model_rewinds(self) -> bool:
+        """Whether it can forget any number of tokens."""
+        return self._shard.all_rewind
 
     async def chunk(self, sequence: int, tokens: Sequence[int]) -> tuple[HiddenState, Spent]:
         """The next tokens of a prompt, embedded and run through our blocks.

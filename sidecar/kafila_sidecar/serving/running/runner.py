@@ -47,6 +47,7 @@ class RequestRun:
     guesser: Guesser
     flights: Flights
     leaving: Leaves | None = None  # None: its prompt is not through the ring yet
+    again: int = 0  # tokens that stages run once more with the next ones, where they could not just forget guesses
 
     @property
     def sequence(self) -> int:
@@ -197,6 +198,7 @@ class Runner:
                 back, allowed = await asyncio.gather(going, generation.allowed())
         pick = Pick(run.sequence, back.state, asked.sampler, self._goes_on(run), allowed, asked.top)
         picked, spent = await self._work.pick(pick)
+        run.again = 0
         if is_prompt:
             circuit = _circuit(state, back, _both(before, spent), monotonic() - began)
         else:
@@ -259,6 +261,7 @@ class Runner:
         checked, spent = await self._work.check(
             Guessed(run.sequence, back.state, run.generation.asked.sampler, guesses, lead)
         )
+        run.again = self._again(run, checked.tokens, guesses)
         right = run.guesser.judge(source, guesses, checked.tokens, is_undecided=checked.is_undecided)
         circuit = _circuit(state, back, [before, spent], monotonic() - began)
         drafted = len(guesses) if source is GuessSource.DRAFT else 0
@@ -301,16 +304,23 @@ class Runner:
         running = max(1, self._work.running)
         busiest_s = self._busiest_s.single_s
         ahead = 0
-        if self._ring.has_others and self._work.model_can_forget:
+        if self._ring.has_others and self._work.model_rewinds:
             ahead = most_ahead(self._circuit_s.single_s, busiest_s, running=running, wanted_tokens=left)
         return run.guesser.paying(
             Allowed(self._most_guesses(run, left), self._cost, ahead, running * (busiest_s or 0.0))
         )
 
+    def _again(self, run: RequestRun, kept: Sequence[int], guesses: Sequence[int]) -> int:
+        """Where caches can't forget: tokens before the next ones that are certain, and run in one step with them; none
+        where there is nothing to forget."""
+        if self._work.model_rewinds or len(kept) > len(guesses):
+            return 0
+        return run.again + len(kept)
+
     def _most_guesses(self, run: RequestRun, left: int) -> int:
         """In a step, of a request whose answer may get so many tokens yet."""
         running = max(1, self._work.running)
-        return most_guesses(
+        most = most_guesses(
             self._ring.step_limits,
             is_greedy=run.generation.asked.sampler.is_greedy,
             running=running,
@@ -318,6 +328,7 @@ class Runner:
             wanted_tokens=left,
             token_bytes=self._ring.token_bytes,
         )
+        return max(0, most - run.again)
 
     def _cost(self, tokens: int) -> float:
         """Of a step with so many: the wait of one user, or what all users wait for."""
