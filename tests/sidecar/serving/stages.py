@@ -17,10 +17,12 @@ from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream, StreamKind
 from kafila_sidecar.runtime.answer.calls import Call, read_calls
 from kafila_sidecar.runtime.mlx_thread import MlxThread
+from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.text.prompt import ChatPrompt, parse_prompt
 from kafila_sidecar.runtime.text.tokenizer import Tokenizer
 from kafila_sidecar.runtime.text.vocabulary import Vocabulary, from_json, to_json
 from kafila_sidecar.serving.asking import AnswerPatience
+from kafila_sidecar.serving.holding import LoadShard
 from kafila_sidecar.serving.intake.intake import SessionText
 from kafila_sidecar.serving.stage import Stage, StageLimits
 from kafila_sidecar.serving.trace import Circuit
@@ -192,6 +194,7 @@ async def party(
     *names: str,
     limits: StageLimits = LIMITS,
     bits: int = 0,
+    load_shard: LoadShard = Shard.load,
     text: Callable[[Path], SessionText] | None = None,
 ) -> AsyncIterator[StageParty]:
     """Members of these names, all linked with each other; `bits`: what they pack the checkpoint to while loading;
@@ -207,6 +210,7 @@ async def party(
             weights=checkpoint,
             bits=checkpoint.bits,
             mlx=mlx,
+            load_shard=load_shard,
             text=text or TextHere,
             links=lambda: member.links,
             traced=member.traces.append,

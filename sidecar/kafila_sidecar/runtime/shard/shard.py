@@ -15,6 +15,7 @@ from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.models.anatomy import Headers
 from kafila_sidecar.models.family import Together
 from kafila_sidecar.runtime.shard.finite import WHY, NotFinite, check_state, made_well, or_not_finite
+from kafila_sidecar.runtime.shard.following import Follow, Follower
 from kafila_sidecar.runtime.shard.limits import StepLimits
 from kafila_sidecar.runtime.shard.picking import CameTrue, Guessed, Pick, Picked, TokenPicker
 from kafila_sidecar.runtime.shard.state import HiddenState
@@ -53,12 +54,14 @@ class Shard:
         attends_by_row: bool,
         can_rewind: bool,
         all_rewind: bool,
+        runs_ahead: bool,
     ) -> None:
         self.entry, self.last = entry.layout, last.layout  # of what comes in, and of what comes to the head at last
         self.takes_rows = takes_rows  # whether several sequences can be in one run
         self.can_rewind = can_rewind  # whether a frame may go back to an earlier position of its sequence
         self.all_rewind = all_rewind  # and so at every stage of the model
         self.model_can_forget = all_rewind and not exit.beside  # and so guesses, as far as the head knows
+        self.runs_ahead = runs_ahead  # whether `follow` is for it
         self._has_learnt = False
         self.step_limits = StepLimits()  # of steps with several tokens, once they are known
         self.weight_bytes = weight_bytes
@@ -70,6 +73,7 @@ class Shard:
         self._held = held
         self._entry, self._exit, self._last = entry, exit, last
         self._picker = TokenPicker(passage=passage, sequences=sequences, exit=exit, last=last)
+        self._follower = Follower(passage=passage, sequences=sequences)
 
     @classmethod
     def load(
@@ -109,6 +113,8 @@ class Shard:
     @classmethod
     def of(cls, built: "Built", start: int, end: int, *, head: bool, quick: bool = False) -> "Shard":
         """The stage [start, end) of a Model whose weights are in place; `quick` as in `load`."""
+        import mlx.core as mx
+
         from kafila_sidecar.runtime.shard.building import flat
         from kafila_sidecar.runtime.shard.kv import Sequences, can_rewind
         from kafila_sidecar.runtime.shard.partial import PartialModel
@@ -133,6 +139,7 @@ class Shard:
             held=frozenset(name for name, _ in flat(built.model) if built.is_of(name, start, end, head=head)),
             can_rewind=all(rewinds[slot] for slot in own),
             all_rewind=all(rewinds),
+            runs_ahead=all(rewinds) and end - start == built.count and mx.default_device() != mx.Device(mx.cpu),
             takes_rows=built.family.together is not Together.NOTHING,
             attends_by_row=built.family.together is Together.BUT_ATTENTION,
         )
@@ -279,6 +286,17 @@ class Shard:
         """Builds what `pick` does with the sequence's state once that is back, if it is one like the row's, and the
         sampler is asked for nothing before."""
         self._picker.build(row)
+
+    def follow(self, row: Follow) -> Picked:
+        """The token that follows the row's, where all the blocks are here; what is wanted after it is begun.
+
+        Raises: NotFound for a sequence that was released or never began; NotFinite for scores without a choice.
+        """
+        return self._follower.follow(row)
+
+    def prepare_follow(self, sequence: int) -> None:
+        """Begins what `follow` will be asked for, if the sequence is still here."""
+        self._follower.prepare(sequence)
 
     def check_guesses(self, row: Guessed) -> CameTrue:
         """The tokens that the row's sampler picks one after another, as long as they are those that were guessed.
