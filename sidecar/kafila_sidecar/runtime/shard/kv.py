@@ -196,6 +196,11 @@ class Sequences:
         ahead, cache.ahead = cache.ahead, None
         return ahead
 
+    def under_way(self, sequence: int) -> Undoable | None:
+        """What was built of a sequence's next step, whatever is wanted."""
+        cache = self._caches.get(sequence)
+        return None if cache is None else cache.ahead
+
     def check(self, sequence: int) -> None:
         """Raises: NotFound for a sequence that was released or never began."""
         if sequence not in self._caches:

@@ -15,6 +15,7 @@ from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.models.anatomy import Headers
 from kafila_sidecar.models.family import Together
 from kafila_sidecar.runtime.shard.finite import WHY, NotFinite, check_state, made_well, or_not_finite
+from kafila_sidecar.runtime.shard.following import Follow, Follower
 from kafila_sidecar.runtime.shard.limits import StepLimits
 from kafila_sidecar.runtime.shard.picking import CameTrue, Guessed, Pick, Picked, TokenPicker
 from kafila_sidecar.runtime.shard.state import HiddenState
@@ -56,6 +57,7 @@ class Shard:
         can_rewind: bool,
         all_rewind: bool,
         all_go_back: bool,
+        runs_ahead: bool,
     ) -> None:
         self.entry, self.last = entry.layout, last.layout  # of what comes in, and of what comes to the head at last
         self.takes_rows = takes_rows  # whether several sequences can be in one run
@@ -64,6 +66,7 @@ class Shard:
         self.can_rewind = can_rewind  # and so at this one
         self._can_go_back = can_go_back  # over guesses, at this one
         self._has_windows = has_windows  # which keep tokens in no order of their own
+        self.runs_ahead = runs_ahead  # whether `follow` is for it
         self._has_learnt = False
         self.step_limits = StepLimits()  # of steps with several tokens, once they are known
         self.weight_bytes = weight_bytes
@@ -75,6 +78,7 @@ class Shard:
         self._held = held
         self._entry, self._exit, self._last = entry, exit, last
         self._picker = TokenPicker(passage=passage, sequences=sequences, exit=exit, last=last)
+        self._follower = Follower(passage=passage, sequences=sequences)
 
     @classmethod
     def load(
@@ -114,6 +118,8 @@ class Shard:
     @classmethod
     def of(cls, built: "Built", start: int, end: int, *, head: bool, quick: bool = False) -> "Shard":
         """The stage [start, end) of a Model whose weights are in place; `quick` as in `load`."""
+        import mlx.core as mx
+
         from kafila_sidecar.runtime.shard.building import flat
         from kafila_sidecar.runtime.shard.kv import Sequences, can_go_back, can_rewind, has_window
         from kafila_sidecar.runtime.shard.partial import PartialModel
@@ -127,6 +133,7 @@ class Shard:
         own = built.roll.slots_of(start, end, head=head)
         caches = built.caches()
         goes_back = [can_go_back(cache) for cache in caches]
+        all_rewind = all(map(can_rewind, caches))
         beside = [one for one in built.family.beside if one.parameter in built.roll.beside]
         return cls(
             passage=PartialModel(built.model, built.family, beside, start=start, end=end, idle=built.caches()),
@@ -140,8 +147,11 @@ class Shard:
             can_go_back=all(goes_back[slot] for slot in own),
             has_windows=any(has_window(caches[slot]) for slot in own),
             can_rewind=all(can_rewind(caches[slot]) for slot in own),
-            all_rewind=all(map(can_rewind, caches)),
+            all_rewind=all_rewind,
             all_go_back=all(goes_back),
+            runs_ahead=all(map(can_rewind, caches))
+            and end - start == built.count
+            and mx.default_device() != mx.Device(mx.cpu),
             takes_rows=built.family.together is not Together.NOTHING,
             attends_by_row=built.family.together is Together.BUT_ATTENTION,
         )
@@ -296,6 +306,17 @@ class Shard:
         """Builds what `pick` does with the sequence's state once that is back, if it is one like the row's, and the
         sampler is asked for nothing before."""
         self._picker.build(row)
+
+    def follow(self, row: Follow) -> Picked:
+        """The token that follows the row's, where all the blocks are here; what is wanted after it is begun.
+
+        Raises: NotFound for a sequence that was released or never began; NotFinite for scores without a choice.
+        """
+        return self._follower.follow(row)
+
+    def prepare_follow(self, sequence: int) -> None:
+        """Begins what `follow` will be asked for, if the sequence is still here."""
+        self._follower.prepare(sequence)
 
     def check_guesses(self, row: Guessed) -> CameTrue:
         """The tokens that the row's sampler picks one after another, as long as they are those that were guessed.

@@ -11,6 +11,7 @@ from time import monotonic
 
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import TimedOut
+from kafila_sidecar.runtime.shard.following import Follow
 from kafila_sidecar.runtime.shard.limits import F32_LEAD
 from kafila_sidecar.runtime.shard.picking import Guessed, Pick, TokenScore
 from kafila_sidecar.runtime.shard.state import HiddenState
@@ -157,6 +158,8 @@ class Runner:
         if state is not None:
             return await self._pick(run, state, began=began)
         source, guesses = await self._together(run) if leaving.may_guess else (GuessSource.TEXT, ())
+        if not guesses and self._follows(run):
+            return await self._follow(run, began=began)
         step = GuessStep(run.sequence, run.generation.length - 1, [run.generation.answer[-1], *guesses])
         state, spent = await self._work.step(step)
         if not guesses:
@@ -243,6 +246,26 @@ class Runner:
             circuit, guesses=len(guesses), right=right, drafted=drafted, apart=True, was_behind=flight.was_behind
         )
 
+    async def _follow(self, run: RequestRun, *, began: float) -> Leaves:
+        """The token that follows the last one, where the head has all the blocks and does nothing else. It begins the
+        steps after it before this one is told."""
+        generation, asked = run.generation, run.generation.asked
+        self._ring.check()
+        more = 0 if self._guesses_next(run) else generation.left - 1
+        row = Follow(run.sequence, generation.length - 1, generation.answer[-1], asked.sampler, more, asked.top)
+        picked, spent = await self._work.follow(row)
+        self._pace.ran_step(spent.compute_s)
+        circuit = Circuit(
+            compute_s=(spent.compute_s,),
+            residence_s=(spent.stay_s,),
+            rows=(spent.rows,),
+            circuit_s=monotonic() - began,
+            sent_bytes=0,
+            received_bytes=0,
+        )
+        self._took(run, [picked.token], circuit, score=picked.score)
+        return Leaves(None)
+
     async def _check(
         self,
         run: RequestRun,
@@ -293,11 +316,20 @@ class Runner:
             self._busiest_s.took(circuit.tokens, max(circuit.compute_s))
 
     def _goes_on(self, run: RequestRun) -> bool:
-        """Whether the next token's state goes round by itself: it is not the last, and no guesses come with it."""
+        """Whether the next token's state goes round by itself: it is not the last, no guesses come with it, and it does
+        not stay on the head."""
         generation = run.generation
         if run.flights.guesses or generation.is_last or generation.moves_next:
             return False
-        return not any(one.guesses.together for one in self._paying(run, generation.left - 1)[:1])
+        return not (self._guesses_next(run) or self._follows(run))
+
+    def _guesses_next(self, run: RequestRun) -> bool:
+        """Whether guesses may come with the token after the next one."""
+        return any(one.guesses.together for one in self._paying(run, run.generation.left - 1)[:1])
+
+    def _follows(self, run: RequestRun) -> bool:
+        """Whether its tokens follow one another on the head alone; what a format allows is known too late for that."""
+        return self._work.follows and run.generation.asked.held is None
 
     def _paying(self, run: RequestRun, left: int) -> Sequence[Paying]:
         """Guesses that may come next and pay, of a request whose answer may get so many tokens yet."""
