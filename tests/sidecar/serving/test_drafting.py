@@ -11,11 +11,13 @@ import pytest
 
 from kafila_sidecar.errors import Refused, Unavailable
 from kafila_sidecar.runtime.mlx_thread import MlxThread
+from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.text.vocabulary import Vocabulary
 from kafila_sidecar.serving.drafting.drafts import SOON_TOKENS, DraftHere, LoadDraft
 from kafila_sidecar.serving.drafting.fetched import fetched
 from kafila_sidecar.serving.drafting.model import DraftModel
 from kafila_sidecar.serving.drafting.pairing import check_pair
+from kafila_sidecar.serving.holding import LoadShard
 from kafila_sidecar.weights.checkpoint import Checkpoint, open_checkpoint
 from kafila_sidecar.weights.providers.hub import Hub
 from tests.sidecar.serving.stages import NAMES, StageParty, answer, ask, party
@@ -76,13 +78,13 @@ def test_draft_when_its_caches_cant_forget_then_it_is_refused(windowed: Path) ->
         DraftModel(load_shard(windowed, 0, 6, True), None)
 
 
-def here(folder: Path, data: Path) -> Callable[[MlxThread], DraftHere]:
-    """Drafts that come from this folder."""
+def here(folder: Path, data: Path, *, ids: int = 259) -> Callable[[MlxThread], DraftHere]:
+    """Drafts that come from this folder; `ids`: of the model for which they guess."""
 
     async def opened() -> Checkpoint:
         return await open_checkpoint(str(folder), hub=Hub(endpoint="http://127.0.0.1:9"), cache=data)
 
-    return lambda mlx: DraftHere(mlx, fetched=lambda: fetched(opened, model={"vocab_size": 259}))
+    return lambda mlx: DraftHere(mlx, fetched=lambda: fetched(opened, model={"vocab_size": ids}))
 
 
 @asynccontextmanager
@@ -190,3 +192,35 @@ def test_pair_when_the_models_mean_different_things_by_an_id_then_it_is_refused_
     check_pair(words("a", "b", "c"), words("a", "b", "c"), named="big", draft_named="small")
     with pytest.raises(Refused, match=told):
         check_pair(words("a", "b", "c"), draft, named="big", draft_named="small")
+
+
+class StepsStaySingle(Shard):
+    """A stage whose steps of several tokens are not exact, so that guesses run ahead."""
+
+    def learn_steps(self, before: Shard | None = None) -> None: ...
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("load_shard", [Shard.load, StepsStaySingle.load], ids=["together", "ahead"])
+async def test_answer_when_a_cut_down_smollm2_guesses_for_the_whole_one_then_it_is_the_one_without(
+    tmp_path: Path, load_shard: LoadShard
+) -> None:
+    from tests.support.smollm2 import cut_down, smollm2_folder
+
+    folder = smollm2_folder()
+    made: list[DraftHere] = []
+
+    def drafts(mlx: MlxThread) -> DraftHere:
+        made.append(here(cut_down(folder, 20), tmp_path, ids=49152)(mlx))
+        return made[-1]
+
+    async with party(folder, tmp_path, *NAMES[:2], drafts=drafts, load_shard=load_shard) as two:
+        await two.serve((0, 15, 30), NAMES[:2])
+        await made[0].arrived()
+        for given in ({}, {"temperature": 0.8, "seed": 3, "top_k": 40}):
+            asked = ask("Write a story about a lighthouse keeper.", num_predict=40, guesses=0, **given)
+            plain, _ = await answer(two["ada"], asked)
+            asked.options.ClearField("guesses")
+            assert (await answer(two["ada"], asked))[0] == plain
+            await two.until_free(10)
+            assert two["ada"].traces[-1]["guesses_drafted"] > 0

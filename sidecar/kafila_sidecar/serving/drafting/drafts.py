@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from statistics import median
 from time import monotonic
 from typing import Protocol
@@ -122,7 +122,8 @@ class RunningDraft:
         if reading := self._reading.pop(request, None):
             reading.cancel()
         if model := self._model():
-            self._mlx.start(model.forget, request)
+            with suppress(KafilaError):  # the thread is gone, and all that it held
+                self._mlx.start(model.forget, request)
 
     def _read(self, model: DraftModel, request: int, text: Sequence[int]) -> None:
         task = asyncio.create_task(self._read_on(model, request, list(text)), name="a draft model reads")

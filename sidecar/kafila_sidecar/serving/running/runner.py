@@ -16,13 +16,12 @@ from kafila_sidecar.runtime.shard.limits import F32_LEAD
 from kafila_sidecar.runtime.shard.picking import Guessed, Pick, TokenScore
 from kafila_sidecar.runtime.shard.state import HiddenState
 from kafila_sidecar.serving.guessing.draft import Draft
-from kafila_sidecar.serving.guessing.gate import Allowed, StepTimes
 from kafila_sidecar.serving.guessing.guesser import Guesser, GuessSource, Paying
-from kafila_sidecar.serving.guessing.room import most_ahead, most_guesses
 from kafila_sidecar.serving.intake.requests import Generation
 from kafila_sidecar.serving.keeping.kept import Beginning
 from kafila_sidecar.serving.ring import Interrupted, Returned, Ring
 from kafila_sidecar.serving.running.flights import Flights, Guess
+from kafila_sidecar.serving.running.guessroom import GuessRoom
 from kafila_sidecar.serving.running.headwork import GuessStep, HeadWork, LastState, Spent
 from kafila_sidecar.serving.running.places import SequencePlaces
 from kafila_sidecar.serving.scheduler import ChunkPace
@@ -76,14 +75,12 @@ class Runner:
         self._work = work
         self._ring = ring
         self._places = places
-        self._rows = rows
         self._number = number
         self._taken = taken
         self._guesses = guesses
         self._draft = draft
         self._pace = ChunkPace(chunk_tokens)
-        self._circuit_s = StepTimes()  # of a sequence that runs alone
-        self._busiest_s = StepTimes()  # of the stage that takes longest, which counts when others run too
+        self._room = GuessRoom(ring=ring, work=work, rows=rows)
 
     def run_of(self, generation: Generation, trace: RequestTrace) -> RequestRun:
         tokens = () if generation.asked.request.embeds else generation.tokens
@@ -310,10 +307,7 @@ class Runner:
             return
         if not circuit.guesses:
             run.guesser.went_without()
-        if self._work.running == 1 and not circuit.was_behind:
-            self._circuit_s.took(circuit.tokens, circuit.circuit_s)
-        if max(circuit.rows) == 1:
-            self._busiest_s.took(circuit.tokens, max(circuit.compute_s))
+        self._room.took(circuit)
 
     def _goes_on(self, run: RequestRun) -> bool:
         """Whether the next token's state goes round by itself: it is not the last, no guesses come with it, and it does
@@ -333,14 +327,8 @@ class Runner:
 
     def _paying(self, run: RequestRun, left: int) -> Sequence[Paying]:
         """Guesses that may come next and pay, of a request whose answer may get so many tokens yet."""
-        running = max(1, self._work.running)
-        busiest_s = self._busiest_s.single_s
-        ahead = 0
-        if self._ring.has_others and self._work.model_rewinds:
-            ahead = most_ahead(self._circuit_s.single_s, busiest_s, running=running, wanted_tokens=left)
-        return run.guesser.paying(
-            Allowed(self._most_guesses(run, left), self._cost, ahead, running * (busiest_s or 0.0))
-        )
+        is_greedy = run.generation.asked.sampler.is_greedy
+        return run.guesser.paying(self._room.now(is_greedy=is_greedy, wanted_tokens=left, again=run.again))
 
     def _again(self, run: RequestRun, kept: Sequence[int], guesses: Sequence[int]) -> int:
         """Where caches can't forget: tokens before the next ones that are certain, and run in one step with them; none
@@ -348,23 +336,6 @@ class Runner:
         if self._work.model_rewinds or len(kept) > len(guesses):
             return 0
         return run.again + len(kept)
-
-    def _most_guesses(self, run: RequestRun, left: int) -> int:
-        """In a step, of a request whose answer may get so many tokens yet."""
-        running = max(1, self._work.running)
-        most = most_guesses(
-            self._ring.step_limits,
-            is_greedy=run.generation.asked.sampler.is_greedy,
-            running=running,
-            rows=self._rows(running),
-            wanted_tokens=left,
-            token_bytes=self._ring.token_bytes,
-        )
-        return max(0, most - run.again)
-
-    def _cost(self, tokens: int) -> float:
-        """Of a step with so many: the wait of one user, or what all users wait for."""
-        return (self._circuit_s if self._work.running == 1 else self._busiest_s).of(tokens)
 
     def _guesser(self, generation: Generation) -> Guesser:
         return Guesser(self._most_wanted(generation), draft=self._draft, request=generation.number)
