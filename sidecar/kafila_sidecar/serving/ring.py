@@ -189,7 +189,8 @@ class Ring:
 
     def void(self, sequence: int) -> None:
         """Whatever of the sequence is on its way was guessed wrongly: nobody waits for it, and every stage that has not
-        run it yet leaves it out as soon as the next frame comes."""
+        run it yet leaves it out as soon as the next frame comes. What a stage could not go on with was of it too."""
+        self._ended.pop(sequence, None)
         for sent in self._waiting.pop(sequence, ()):
             _retrieve(sent.returned)
         self._attempts[sequence] = next_attempt(self._attempt(sequence))

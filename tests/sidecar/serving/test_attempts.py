@@ -103,6 +103,20 @@ async def test_head_when_a_stage_tells_of_a_void_attempt_that_it_made_no_numbers
         await two.token(1, 2)
 
 
+async def test_stage_when_a_guess_made_no_numbers_then_the_token_before_it_by_itself_tells_whether_it_did(
+    two: Round,
+) -> None:
+    await two.token(1, 0)
+    two.shards[1].fails = NotFinite("infinity")
+    with pytest.raises(NotFinite):
+        await two.ring.go_round(1, state(1, tokens=3), is_prompt=False, has_guesses=True)
+    two.shards[1].fails = None
+    two.ring.void(1)
+    assert await two.token(1, 1, value=1) == 3
+    assert [shard.at for shard in two.shards] == [{1: 2}, {1: 2}]
+    assert two.errors == []
+
+
 async def test_rest_when_guesses_are_still_on_their_way_then_the_next_answer_goes_on_from_what_was_certain(
     two: Round,
 ) -> None:

@@ -56,6 +56,7 @@ class SequenceCache:
         self._snapshot: Snapshot | None = None
         self._again: mx.array | None = None  # certain, and to be run before what comes at `position`
         self._running_again = 0  # tokens, in the run that is under way
+        self._has_guesses = False  # that run
 
     def drop_ahead(self) -> None:
         """What was built ahead is not what comes."""
@@ -80,7 +81,7 @@ class SequenceCache:
         count = 0 if again is None else again.shape[1]
         if again is not None:
             rows = mx.concatenate([again, rows], axis=1)
-        self._running_again = count
+        self._running_again, self._has_guesses = count, has_guesses
         self._snapshot = None
         if has_guesses and not all(map(can_rewind, self._leaves)):
             self._snapshot = Snapshot(self.position - count, self._restorable(), rows)
@@ -91,7 +92,9 @@ class SequenceCache:
         self.position += tokens
         for shadow in self._shadows:
             _count(shadow, tokens + self._running_again)
-        self._running_again = 0
+        if not self._has_guesses:
+            self._snapshot = None  # there is nothing to go back for
+        self._running_again, self._has_guesses = 0, False
 
     def lengthen(self, times: int) -> None:
         """Repeats what the caches have: a long text without the work, and without sense."""
@@ -128,10 +131,6 @@ class SequenceCache:
     def has_some_again(self) -> bool:
         """Whether the next run has tokens of an earlier one before its own."""
         return self._again is not None
-
-    def settle(self) -> None:
-        """What is run next has no guesses before it."""
-        self._snapshot = None
 
     def _restorable(self) -> Saved:
         return [(leaf, _kept(vars(leaf))) for leaf in self._leaves if not can_rewind(leaf)]
@@ -181,7 +180,6 @@ class Sequences:
         self.check(sequence)
         cache = self._caches[sequence]
         cache.drop_ahead()
-        cache.settle()
         return cache
 
     def begun(self, sequence: int) -> SequenceCache | None:

@@ -211,11 +211,9 @@ class Shard:
         caches = [self._entered(sequence, state) for sequence, state in rows]
         if any(cache.has_some_again for cache in caches):
             return [or_not_finite(partial(self.run_blocks, *row, has_guesses=has_guesses)) for row in rows]
-        for cache, (_, state) in zip(caches, rows, strict=True):
-            if has_guesses:
+        if has_guesses:
+            for cache, (_, state) in zip(caches, rows, strict=True):
                 cache.given(unpack(state), has_guesses=True)
-            else:
-                cache.settle()
         received = self._entry.parted(unpack_rows([state for _, state in rows]))
         slots = self._slots(caches, has_several=has_guesses)
         made = self._leave_rows(self._passage.of_state(received, slots), caches)

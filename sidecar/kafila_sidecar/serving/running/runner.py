@@ -5,12 +5,13 @@ A run begins with all tokens that there are, be it a prompt or an answer that wa
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from time import monotonic
 
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import TimedOut
+from kafila_sidecar.runtime.shard.finite import NotFinite
 from kafila_sidecar.runtime.shard.following import Follow
 from kafila_sidecar.runtime.shard.limits import F32_LEAD
 from kafila_sidecar.runtime.shard.picking import Guessed, Pick, TokenScore
@@ -157,11 +158,18 @@ class Runner:
         source, guesses = await self._together(run) if leaving.may_guess else (GuessSource.TEXT, ())
         if not guesses and self._follows(run):
             return await self._follow(run, began=began)
-        step = GuessStep(run.sequence, run.generation.length - 1, [run.generation.answer[-1], *guesses])
-        state, spent = await self._work.step(step)
-        if not guesses:
-            return await self._pick(run, state, began=began, before=spent)
-        return await self._check(run, state, source, guesses, began=began, before=spent)
+        if guesses:
+            with suppress(NotFinite):  # which a wrong guess may have made: the token by itself tells
+                state, spent = await self._last_token(run, guesses)
+                return await self._check(run, state, source, guesses, began=began, before=spent)
+            self._ring.void(run.sequence)
+        state, spent = await self._last_token(run)
+        return await self._pick(run, state, began=began, before=spent)
+
+    async def _last_token(self, run: RequestRun, guesses: Sequence[int] = ()) -> tuple[HiddenState, Spent]:
+        """The state of the answer's last token, and of guesses behind it, after the head's blocks."""
+        generation = run.generation
+        return await self._work.step(GuessStep(run.sequence, generation.length - 1, [generation.answer[-1], *guesses]))
 
     async def _together(self, run: RequestRun) -> tuple[GuessSource, Sequence[int]]:
         """Guesses for the next step, and whose; none where others pay more, or none are known."""
@@ -212,8 +220,13 @@ class Runner:
         flights = run.flights
         if flights.first is None:
             await flights.set_out(state, began=began, before=before)
-        while not flights.is_back and (guess := await self._following(run)):
-            await flights.follow(guess, began=monotonic())
+        with suppress(NotFinite):  # as above
+            while not flights.is_back and (guess := await self._following(run)):
+                await flights.follow(guess, began=monotonic())
+            return await flights.back()
+        flights.give_up()
+        state, before = await self._last_token(run)
+        await flights.set_out(state, began=began, before=before)
         return await flights.back()
 
     async def _following(self, run: RequestRun) -> Guess | None:
