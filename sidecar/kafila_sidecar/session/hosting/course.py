@@ -78,6 +78,7 @@ class Course:
         self.epoch = takeovers * EPOCHS_PER_HOST
         self.phase = Phase.FORMING
         self._has_formed = started  # there was a plan; from then on the session waits out every shortage
+        self._has_served = started  # from then on it goes on without whom it required to begin with
         self._round = 0
         self._asked: Json = {}  # the problem that the planner is working on
         self._looked_at: Json = {}  # the latest problem that was looked at for a better plan
@@ -154,6 +155,7 @@ class Course:
             return [LetFetch(self.proposal.epoch)]
         if self.phase is Phase.FETCHING and self.loaded >= set(self.stage_members()):
             self._decide(Decision.SERVE, now)
+            self._has_served = True
             self.adoption.planned()
             return [LetServe(self.proposal.epoch), *self._look_without()]
         return []
@@ -220,7 +222,7 @@ class Course:
         if self.name in failed:
             self._decide(Decision.DISSOLVE, now)
             return [StepDown(Fault(self.name, "DEADLINE_EXCEEDED", f"{self.name} {failed[self.name]}"))]
-        if name := self.standby.required(failed):
+        if name := self._required(failed):
             sentence = f"gave up {self.phase}: {name}, whom this session requires, {failed[name]}"
             return self.dissolve(Fault(name, "DEADLINE_EXCEEDED", sentence), now)
         self._put_aside(failed)
@@ -230,7 +232,7 @@ class Course:
 
     def wait_no_more_for(self, silent: Mapping[str, str], now: float) -> list[CoordinatorOutput]:
         """Who did not answer, and how that is put: the others go on measuring."""
-        if self.standby.required(silent):
+        if self._required(silent):
             return self.go_on_without(silent, now)
         self._put_aside(silent)
         return [*self._asides(), *self.maybe_plan(now)]
@@ -336,6 +338,10 @@ class Course:
             f"{missing[0]} is required but is not among the members, {', '.join(self.members)}, and all places are"
             " taken: create the session again, with names for --require that the machines have"
         )
+
+    def _required(self, failed: Collection[str]) -> str:
+        """The first of these without whom the session must not begin; else empty."""
+        return "" if self._has_served else self.standby.required(failed)
 
     def _unlinkable(self, missing: Sequence[Edge]) -> Mapping[str, str]:
         pairs = ", ".join(" to ".join(sorted(edge)) for edge in missing)

@@ -73,6 +73,7 @@ class Losses:
         self.is_alone = False  # the host hears no majority, and waits for one
         self._back_by: float | None = None  # when it hears one again: for those who are still missing
         self._listens_until = 0.0
+        self._said_early: set[Edge] = set()  # both ends say that they can't reach each other: while the host listens
         self._alarms: dict[Edge, str] = {}  # whose alarm about the other was counted
         self._rows: Counter[Edge] = Counter()  # how often the two accused each other
         self._complaints: dict[str, set[str]] = defaultdict(set)  # accused -> by whom
@@ -164,7 +165,8 @@ class Losses:
 
     def next_timer(self) -> float | None:
         """When `handle_timer` has something to do, unless something else happens before."""
-        timers = (self.hearings.next_timer(), self._waits_until, self._back_by)
+        listened = self._listens_until if self._said_early else None
+        timers = (self.hearings.next_timer(), self._waits_until, self._back_by, listened)
         due = min((timer for timer in timers if timer is not None), default=None)
         return None if due is None else max(due, self._listens_until)
 
@@ -173,7 +175,7 @@ class Losses:
         if now < self._listens_until:
             return []
         self._missing |= dict.fromkeys(died.member for died in self.hearings.handle_timer(now))
-        judged = self._settle(now)
+        judged = [*self._part_late(now), *self._settle(now)]
         if self._waits_until is None or now < self._waits_until:
             return judged
         too_long, self.is_alone = self.is_alone, True
@@ -211,9 +213,12 @@ class Losses:
         return [HeardAgain(), *gone, BeginAnew()] if was_alone else [*gone]
 
     def _part(self, edge: Edge, now: float) -> list[Judgement]:
-        """Both ends say that they can't reach each other."""
+        """Both ends say that they can't reach each other. What they said while the host slept may be over."""
         for name in edge:
             self.hearings.dismiss(name)
+        if now < self._listens_until:
+            self._said_early.add(edge)
+            return []
         if edge in self._alarms:
             self.hearings.forgive(self._alarms.pop(edge))
         self._rows[edge] += not self._mesh.is_apart(edge)
@@ -223,6 +228,12 @@ class Losses:
         if one := self._mesh.cut_off(edge, self._members, host=self._me):
             return self.receive_loss(one, now)
         return [BeginAnew()]
+
+    def _part_late(self, now: float) -> list[Judgement]:
+        """Once the host has listened: whose links still don't stand."""
+        said, self._said_early = self._said_early, set()
+        parted = [edge for edge in said if edge <= set(self._members) and self._mesh.cannot_reach(*sorted(edge))]
+        return [judgement for edge in sorted(parted, key=sorted) for judgement in self._part(edge, now)]
 
     def _answer(self, alarm: FalseAlarm | None) -> list[Judgement]:
         """Who raised a false alarm has ended its epoch, so that all begin another; who raises too many is removed."""

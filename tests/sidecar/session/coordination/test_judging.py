@@ -17,8 +17,8 @@ from tests.sidecar.session.party import CoreParty
 FOUR = ("ada", "bob", "cyd", "dan")
 
 
-def party_of(*names: str) -> CoreParty:
-    party = CoreParty(wanted=len(names))
+def party_of(*names: str, require: tuple[str, ...] = ()) -> CoreParty:
+    party = CoreParty(wanted=len(names), require=require)
     party.measure("ada")
     for name in names[1:]:
         party.join(name)
@@ -96,6 +96,15 @@ def test_link_when_it_breaks_then_its_two_ends_do_not_both_leave(host_knows: boo
         party.coordinator.unlinked("bob", "cyd", party.now)
     party.advance(HEARING_S)
     assert party.removed == []
+    assert len(party.proposals[-1].plan.order) == 2
+    assert set(party.serving) == {"ada", "bob", "cyd"}
+
+
+def test_session_that_served_when_two_it_requires_cant_reach_each_other_then_it_goes_on_as_after_a_loss() -> None:
+    party = party_of("ada", "bob", "cyd", require=("all",))
+    apart(party, "bob", "cyd")
+    party.advance(HEARING_S)
+    assert (party.removed, party.closed) == ([], {})
     assert len(party.proposals[-1].plan.order) == 2
     assert set(party.serving) == {"ada", "bob", "cyd"}
 
@@ -254,6 +263,25 @@ def test_host_when_it_wakes_then_it_judges_nobody_before_it_has_listened() -> No
     assert ada.handle_timer(party.now + LISTEN_S, {"bob": 0.1, "cyd": 0.1}) == []
     assert party.coordinator.handle_timer(party.now + LISTEN_S, {"bob": 0.1, "cyd": 0.1}) == []
     assert party.removed == []
+
+
+@pytest.mark.parametrize("mended", [False, True])
+def test_host_when_it_wakes_then_a_link_that_was_said_to_be_down_meanwhile_counts_if_it_stays_down(
+    mended: bool,
+) -> None:
+    party = party_of(*FOUR)
+    plans = len(party.proposals)
+    party.coordinator.woke(party.now)
+    apart(party, "ada", "bob")
+    assert party.coordinator.next_timer() == party.now + LISTEN_S
+    if mended:
+        party.broken.clear()
+        for one, other in (("ada", "bob"), ("bob", "ada")):
+            party.obey(party.coordinator.linked(one, other, "direct", 0.01, party.now))
+    party.advance(LISTEN_S)
+    assert (len(party.proposals) == plans) == mended
+    assert (frozenset(("ada", "bob")) in party.proposals[-1].ring) == mended
+    assert set(party.serving) == set(FOUR)
 
 
 # ---- A successor
