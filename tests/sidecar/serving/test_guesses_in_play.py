@@ -100,7 +100,7 @@ class ForgettingShard(HashShard):
         return HiddenState(payload, "float32", (1, len(made), made[0].shape[2]), position)
 
 
-class Oracle:
+class NumberOracle:
     """Knows every text, and errs."""
 
     token_s = None
@@ -165,7 +165,7 @@ class PlayedRing:
             busy=lambda _: None,
             limits=EngineLimits(prefill_chunk_tokens=CHUNK_TOKENS),
             rows=lambda users: min(users, 4),
-            draft=Oracle(),
+            draft=NumberOracle(),
         )
 
     async def answer(self, prompt: Sequence[int], *, replies: int | None = None) -> list[int]:
