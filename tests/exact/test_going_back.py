@@ -37,6 +37,11 @@ FORMS: dict[str, dict[str, Any]] = {
 CUTS = (0, 2, 4, 6)
 
 
+def forms(*soon: str) -> list[Any]:
+    """All of them, and which are not left to the long run."""
+    return [pytest.param(form, id=form, marks=[] if form in soon else [pytest.mark.long]) for form in FORMS]
+
+
 def guessed(ring: RingOfShards, text: Sequence[int], rng: random.Random, most: int, options: Any = GREEDY) -> list[int]:
     """The text where an oracle that errs guesses, with no more tokens in a run than `most`."""
     picks, answer, again = sampler(options), list[int](), 0
@@ -53,7 +58,7 @@ def guessed(ring: RingOfShards, text: Sequence[int], rng: random.Random, most: i
     return answer[:COUNT]
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", forms("convolved"))
 def test_text_when_guesses_are_taken_back_where_caches_cant_forget_then_it_is_the_one_without(
     tmp_path: Path, form: str
 ) -> None:
@@ -69,7 +74,7 @@ def test_text_when_guesses_are_taken_back_where_caches_cant_forget_then_it_is_th
     ring.close()
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", forms("sliding", "recurrent and attentive"))
 def test_logits_when_any_guesses_are_taken_back_then_those_of_a_ring_that_made_none(tmp_path: Path, form: str) -> None:
     """Bit for bit, and so are the caches: single steps follow."""
     folder = tiny_folder(tmp_path / "model", **FORMS[form])

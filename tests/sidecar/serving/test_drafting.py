@@ -94,7 +94,7 @@ async def drafted(model: Path, data: Path, drafts: Callable[[MlxThread], DraftHe
         yield made
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["greedy", pytest.param("seed", marks=pytest.mark.long)])
 async def test_answer_when_a_draft_model_guesses_then_it_is_the_one_without(
     tiny: Path, tmp_path: Path, kind: str
 ) -> None:
@@ -154,6 +154,7 @@ async def test_draft_when_it_cant_be_had_then_answers_go_on_without(
     assert "no_draft_model" in caplog.text
 
 
+@pytest.mark.long
 async def test_draft_when_a_prompt_is_long_then_it_reads_it_beside_the_answer(tiny: Path, tmp_path: Path) -> None:
     made: list[DraftHere] = []
 

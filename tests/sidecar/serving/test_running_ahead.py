@@ -75,9 +75,9 @@ async def traced(made: StageParty, request: pb.GenerateRequest) -> tuple[str, pb
 @pytest.mark.parametrize(
     ("ring", "kind"),
     [
-        ("two", "greedy"),
         ("three", "seed"),
-        ("five", "greedy"),
+        pytest.param("two", "greedy", marks=pytest.mark.long),
+        pytest.param("five", "greedy", marks=pytest.mark.long),
         pytest.param("two", "seed", marks=pytest.mark.long),
         pytest.param("three", "greedy", marks=pytest.mark.long),
         pytest.param("five", "seed", marks=pytest.mark.long),
@@ -130,6 +130,7 @@ async def test_answer_when_given_up_or_its_ring_breaks_while_guesses_run_ahead_t
         assert not any(member.stage.active_sequences for member in made.members)
 
 
+@pytest.mark.long
 async def test_answers_when_a_conversation_goes_on_behind_guesses_that_ran_ahead_then_it_is_the_one_without(
     tiny: Path, tmp_path: Path
 ) -> None:
