@@ -16,6 +16,7 @@ LONGEST_SILENCE = 128  # each such try that fails doubles the time to the next o
 LATEST = 12  # circuits of so many tokens that are reckoned with
 STALE = 400  # circuits; a time from before them is forgotten
 TOKEN_SHARE = 0.04  # what a further token adds to a circuit, as long as nothing is known (an H200 took 0.036)
+IN_VAIN = 0.1  # of a circuit: what wrong guesses that run ahead cost beside time, since every member computes them
 
 Cost = Callable[[int], float]
 """Seconds of a step with so many tokens."""
@@ -127,7 +128,7 @@ def ahead_s(rate: float, allowed: Allowed) -> float:
     lets it; after a wrong one the right token has to go round by itself, behind one that was in its way."""
     lone_s = allowed.cost(1)
     behind_s = max(allowed.gap_s, lone_s / (1 + allowed.ahead))
-    return rate * behind_s + (1 - rate) * (lone_s + allowed.gap_s)
+    return rate * behind_s + (1 - rate) * ((1 + IN_VAIN) * lone_s + allowed.gap_s)
 
 
 def expected(rate: float, guesses: int) -> float:

@@ -89,6 +89,8 @@ def test_gate_when_it_was_silent_for_long_then_one_guess_is_tried(failed: int, s
         pytest.param(0.9, Allowed(7, STEEP, ahead=4, gap_s=0.25), GuessCount(ahead=4), id="tokens-are-dear"),
         pytest.param(0.9, Allowed(0, STEEP, ahead=4, gap_s=0.25), GuessCount(ahead=4), id="steps-stay-single"),
         pytest.param(0.1, Allowed(0, STEEP, ahead=4, gap_s=0.25), GuessCount(), id="hardly-any-is-right"),
+        pytest.param(0.05, Allowed(0, STEEP, ahead=8, gap_s=0.001), GuessCount(), id="members-would-work-in-vain"),
+        pytest.param(0.3, Allowed(0, STEEP, ahead=8, gap_s=0.001), GuessCount(ahead=8), id="most-of-the-ring-idles"),
         pytest.param(0.9, Allowed(0, STEEP), GuessCount(), id="none-is-allowed"),
         pytest.param(0.6, Allowed(3, FLAT, all_or_none=True), GuessCount(together=3), id="rows-that-are-alike"),
         pytest.param(0.3, Allowed(3, STEEP, all_or_none=True), GuessCount(), id="rows-of-others-would-wait"),
