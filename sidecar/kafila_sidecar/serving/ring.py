@@ -71,8 +71,11 @@ class Ring:
         self._back: Stream | None = None  # from the last stage
         self._waiting: dict[int, deque[OnItsWay]] = {}  # of each sequence in the order in which they come back
         self._attempts: dict[int, int] = {}  # the latest of each sequence that had more than one
+        self._late: dict[int, deque[OnItsWay]] = {}  # for which nobody waits any more
         self._ended: dict[int, NotFinite] = {}  # sequences that a stage can't go on with
-        self._running: set[int] = set()  # sequences that the other stages know
+        self._sent: dict[
+            int, int
+        ] = {}  # of each sequence that the stages know, how many tokens each of them surely gets
         self._lost: set[int] = set()  # sequences that they knew before the ring broke
         self._own_limits = limits or StepLimits()
         self._told_limits: StepLimits | None = None  # by all stages
@@ -113,7 +116,16 @@ class Ring:
 
     def has(self, sequence: int) -> bool:
         """Whether every stage still has what was sent of it."""
-        return self._hop is None or sequence in self._running
+        return self._hop is None or sequence in self._sent
+
+    def sent(self, sequence: int) -> int:
+        """How many of its first tokens every stage has taken in, or will before anything that is sent later."""
+        return self._sent.get(sequence, 0)
+
+    def goes_on(self, sequence: int, position: int) -> None:
+        """The next that is sent of it is at `position`, whatever came after that before."""
+        if sequence in self._sent:
+            self._sent[sequence] = position
 
     def check(self) -> None:
         """Raises the fault that ended the epoch."""
@@ -134,9 +146,11 @@ class Ring:
             raise Interrupted(INTERRUPTED)
         if sequence in self._ended:
             raise self._ended[sequence]
+        position = state.position + (1 if has_guesses else state.tokens)
         if self._hop is None:
+            self._sent[sequence] = position
             return
-        self._running.add(sequence)
+        self._sent.setdefault(sequence, 0)
         try:
             await self._hop.send(
                 frame_of(
@@ -150,6 +164,7 @@ class Ring:
             )
         except Unavailable as error:
             raise Interrupted(f"{INTERRUPTED} ({error})") from error
+        self.goes_on(sequence, position)
 
     async def go_round(
         self, sequence: int, state: HiddenState, *, is_prompt: bool, has_guesses: bool = False
@@ -165,13 +180,16 @@ class Ring:
         async with _in_time(PROMPT_DEADLINE_S if is_prompt else self._decode_deadline_s):
             return await self._returned(sequence, await self.set_out(sequence, state, has_guesses=has_guesses))
 
-    async def set_out(self, sequence: int, state: HiddenState, *, has_guesses: bool = False) -> OnItsWay:
+    async def set_out(
+        self, sequence: int, state: HiddenState, *, has_guesses: bool = False, is_guess: bool = False
+    ) -> OnItsWay:
         """A hidden state on its way round, before or while others of its sequence are; they come back in this order.
-        Raises: as `go_round`.
+        is_guess: its token is one. Raises: as `go_round`.
         """
+        certain = self.sent(sequence)
         sent = OnItsWay(state if has_guesses else state.last_token)
         if self._hop is None:
-            self.check()
+            await self.send(sequence, state, wants_output=True, has_guesses=has_guesses)
             sent.returned.set_result(Returned(sent.state, ()))
             return sent
         self._waiting.setdefault(sequence, deque()).append(sent)
@@ -180,6 +198,8 @@ class Ring:
         except BaseException:
             self._wait_no_more(sequence, sent)
             raise
+        if is_guess:
+            self.goes_on(sequence, certain)
         return sent
 
     async def back(self, sequence: int, sent: OnItsWay) -> Returned:
@@ -191,25 +211,42 @@ class Ring:
         """Whatever of the sequence is on its way was guessed wrongly: nobody waits for it, and every stage that has not
         run it yet leaves it out as soon as the next frame comes. What a stage could not go on with was of it too."""
         self._ended.pop(sequence, None)
-        for sent in self._waiting.pop(sequence, ()):
-            _retrieve(sent.returned)
+        if line := self._waiting.pop(sequence, None):
+            self.goes_on(sequence, line[0].state.position)
+            for sent in line:
+                _retrieve(sent.returned)
         self._attempts[sequence] = next_attempt(self._attempt(sequence))
+
+    def leave(self, sequence: int) -> None:
+        """Nobody waits any more for what of it is on its way; it still comes, and was no wrong guess as far as that is
+        known."""
+        self._late.setdefault(sequence, deque()).extend(self._waiting.pop(sequence, ()))
+
+    async def settled(self, sequence: int) -> None:
+        """Returns once nothing of it is on its way back that nobody waits for.
+
+        Raises:
+            Interrupted: the ring broke.
+            TimedOut: it did not come in time.
+        """
+        for late in tuple(self._late.get(sequence, ())):
+            async with _in_time(PROMPT_DEADLINE_S):
+                await asyncio.shield(late.returned)
+        self._late.pop(sequence, None)
 
     async def release(self, sequence: int) -> None:
         """Every stage frees what it holds for the sequence; where the ring is broken they have done so already."""
         self._attempts.pop(sequence, None)
-        for sent in self._waiting.pop(sequence, ()):
+        for sent in (*self._waiting.pop(sequence, ()), *self._late.pop(sequence, ())):
             _retrieve(sent.returned)
         self._lost.discard(sequence)
         self._ended.pop(sequence, None)
-        if self._hop is None or sequence not in self._running:
-            return
-        self._running.discard(sequence)
-        await self._tell(FrameKind.RELEASE, sequence)
+        if self._sent.pop(sequence, None) is not None:
+            await self._tell(FrameKind.RELEASE, sequence)
 
     async def rest(self, sequence: int) -> None:
-        """Every stage keeps what it holds for the sequence, of which nothing runs; nothing of it is on its way back."""
-        if self._hop is not None and sequence in self._running:
+        """Every stage keeps what it holds for the sequence, of which nothing runs."""
+        if sequence in self._sent:
             await self._tell(FrameKind.REST, sequence)
 
     async def take_frames(self, stream: Stream) -> None:
@@ -238,7 +275,8 @@ class Ring:
             self._hop.close()
 
     async def _tell(self, kind: FrameKind, sequence: int) -> None:
-        assert self._hop is not None
+        if self._hop is None:
+            return
         attempt = self._attempt(sequence) if kind is FrameKind.REST else 0
         try:
             await self._hop.send(Frame(kind=kind, epoch=self._epoch, sequence=sequence, attempt=attempt))
@@ -249,10 +287,11 @@ class Ring:
         """What is of an epoch or a request that is over is dropped. Raises InvalidInput."""
         if frame.epoch == self._epoch and frame.kind is FrameKind.STEPS:
             self._take_limits(limits_of(frame))
-        is_running = frame.epoch == self._epoch and frame.sequence in self._running
-        if not is_running or frame.attempt != self._attempt(frame.sequence):
+        is_known = frame.epoch == self._epoch and frame.sequence in self._sent
+        if not is_known or frame.attempt != self._attempt(frame.sequence):
             return
-        sent = next((one for one in self._waiting.get(frame.sequence, ()) if not one.returned.done()), None)
+        coming = (*self._late.get(frame.sequence, ()), *self._waiting.get(frame.sequence, ()))
+        sent = next((one for one in coming if not one.returned.done()), None)
         if frame.kind is FrameKind.NOT_FINITE:
             self._end(frame, sent)
         elif frame.kind is FrameKind.ACTIVATION and sent is not None:
@@ -290,9 +329,9 @@ class Ring:
 
     def _interrupted(self, error: KafilaError) -> None:
         """A stream of the ring broke: every sequence in it is lost, the rest of the ring hears of it."""
-        self._lost |= self._running
+        self._lost.update(self._sent)
         self._asks_limits = False
-        self._running.clear()
+        self._sent.clear()
         self._fail_waiting(Interrupted(f"{INTERRUPTED} ({error})"))
         back, self._back = self._back, None
         if back is not None:
@@ -302,9 +341,19 @@ class Ring:
         self.broke()
 
     def _fail_waiting(self, fault: KafilaError) -> None:
-        for sent in (one for line in self._waiting.values() for one in line):
+        for sent in (one for lines in (self._waiting, self._late) for line in lines.values() for one in line):
             if not sent.returned.done():
                 sent.returned.set_exception(fault)
+        for sent in (one for line in self._late.values() for one in line):
+            _retrieve(sent.returned)
+        self._late.clear()
+
+    def _leave_behind(self, sequence: int, sent: OnItsWay) -> None:
+        """What somebody waited for until now: it still comes, if it went out; else nobody knows whether it did."""
+        if sent.returned.cancelled():
+            self._late.setdefault(sequence, deque()).append(OnItsWay(sent.state))
+        elif not sent.returned.done():
+            self.goes_on(sequence, 0)
 
     def _attempt(self, sequence: int) -> int:
         return self._attempts.get(sequence, 0)
@@ -321,6 +370,7 @@ class Ring:
             line.remove(sent)
         if not line:
             self._waiting.pop(sequence, None)
+        self._leave_behind(sequence, sent)
         _retrieve(sent.returned)
 
 

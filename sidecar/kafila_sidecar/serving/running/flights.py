@@ -89,6 +89,7 @@ class Flights:
             self.give_up()
             return guesses, 0
         self._line[0] = replace(self._line[0], guess=None)
+        self._ring.goes_on(self._sequence, self._line[0].state.position + 1)
         return guesses[:1], 1
 
     def give_up(self) -> None:
@@ -97,7 +98,13 @@ class Flights:
             self._line.clear()
             self._ring.void(self._sequence)
 
+    def leave(self) -> None:
+        """The answer is given up in its midst; what is on its way still comes."""
+        if self._line:
+            self._line.clear()
+            self._ring.leave(self._sequence)
+
     async def _add(self, guess: Guess | None, state: HiddenState, *, began: float, before: Spent | None) -> None:
         was_behind = bool(self._line)
-        sent = await self._ring.set_out(self._sequence, state)
+        sent = await self._ring.set_out(self._sequence, state, is_guess=guess is not None)
         self._line.append(Flight(guess, state, sent, began, before, was_behind))

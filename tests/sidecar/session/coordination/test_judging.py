@@ -243,6 +243,52 @@ def test_host_when_it_hears_too_few_for_long_then_it_is_ready_at_no_moment_until
     assert party.machines["ada"].state is not State.REPLANNING
 
 
+# ---- A host without rendezvous and links
+
+
+def test_host_when_neither_the_rendezvous_nor_a_majority_is_heard_then_silence_alone_makes_it_stand_still() -> None:
+    coordinator, _ = five_heard("bob")
+    coordinator.rendezvous_lost(150.0)
+    assert coordinator.handle_timer(150.0, {"bob": 0.0, "cyd": 0.0}) == []
+    now = coordinator.next_timer()
+    assert now == 150.0 + LINK_SILENT_S
+    called = coordinator.handle_timer(now, {"bob": 0.0})
+    assert {one.member for one in called if isinstance(one, Ask)} == {"cyd", "dan", "eve"}
+    still = coordinator.handle_timer(now + CALL_OUT_S, {"bob": 0.0})
+    assert [type(one) for one in still] == [StandStill]
+
+
+@pytest.mark.parametrize("word", ["a link", "an answer", "the rendezvous"])
+def test_host_when_something_is_heard_in_time_then_it_goes_on(word: str) -> None:
+    coordinator, _ = five_heard("bob")
+    coordinator.rendezvous_lost(150.0)
+    now = 150.0 + LINK_SILENT_S
+    coordinator.handle_timer(now, {"bob": 0.0})
+    match word:
+        case "a link":
+            coordinator.handle_timer(now, {"bob": 0.0, "cyd": 0.0})
+        case "an answer":
+            coordinator.heard("dan", now + 0.5)
+        case "the rendezvous":
+            coordinator.rendezvous_back()
+    silent_s = {"bob": 0.0, **({"cyd": 0.0} if word == "a link" else {})}
+    assert coordinator.handle_timer(now + CALL_OUT_S, silent_s) == []
+
+
+def test_host_when_it_slept_without_a_rendezvous_then_the_silence_counts_from_its_waking() -> None:
+    coordinator, _ = five_heard()
+    coordinator.rendezvous_lost(150.0)
+    coordinator.woke(400.0)
+    assert coordinator.handle_timer(400.0 + LINK_SILENT_S - 0.1) == []
+    assert coordinator.next_timer() == 400.0 + LINK_SILENT_S
+
+
+def test_host_of_two_when_nothing_is_heard_then_it_goes_on_alone() -> None:
+    coordinator = party_of("ada", "bob").coordinator
+    coordinator.rendezvous_lost(150.0)
+    assert coordinator.handle_timer(500.0) == []
+
+
 # ---- One's own sleep
 
 
