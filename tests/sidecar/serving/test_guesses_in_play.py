@@ -254,3 +254,29 @@ async def test_answers_when_the_ring_breaks_while_guesses_are_on_their_way_then_
     assert not any(shard.active for shard in made.shards)
     assert tuple(await made.answer(PROMPTS[2])) == right_answer(PROMPTS[2], CONTEXT)
     await made.end()
+
+
+@pytest.mark.parametrize("exact", [1, 8])
+async def test_answers_when_one_was_given_up_in_its_midst_then_the_next_goes_on_over_what_every_stage_has(
+    exact: int,
+) -> None:
+    """Guesses are on their way then: none of them counts as what the stages have."""
+    made = PlayedRing(RINGS["three"], exact=exact)
+    reused = 0
+    for turns in range(3, 60, 8):
+        prompt = (*PROMPTS[turns % len(PROMPTS)],)
+        right = right_answer(prompt, CONTEXT)
+        if len(right) < 30:
+            continue
+        asking = asyncio.ensure_future(made.answer(prompt))
+        await settle(20 * turns)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        told = right[: turns % 20]
+        assert tuple(await made.answer((*prompt, *told))) == right[len(told) :]
+        await settle()
+        reused += made.records[-1]["reused_tokens"]
+    assert reused > 0
+    assert not made.errors
+    await made.end()
+    assert not any(shard.active for shard in made.shards)
