@@ -95,6 +95,7 @@ def serving(kafila: Path, folder: Path, name: str) -> Iterator[Member]:
         "OLLAMA_HOST": f"127.0.0.1:{port}",
         "KAFILA_NAME": name,
         "KAFILA_PORT_MAPPING": "0",
+        "KAFILA_MDNS": "0",
         "KAFILA_SPARE": "0",
     }
     member = Member(kafila, environment, home / "log")

@@ -79,6 +79,7 @@ class Chaos:
         self._stopping.set()
         for client in clients:
             client.join()
+        self._until_ready()
         self._weigh()
         self._report.show(smollm2_folder())
 
@@ -183,12 +184,13 @@ class Chaos:
         """The processes of each member, all together."""
         for name, member in self._members.items():
             rss_bytes = descriptors = 0
+            held_bytes = int(member.session().get("reserved_memory_bytes", 0))
             for pid in member.pids():
                 with suppress(psutil.Error):
                     process = psutil.Process(pid)
                     rss_bytes += process.memory_info().rss
                     descriptors += process.num_fds()
-            self._report.weights.setdefault(name, []).append(Weight(rss_bytes, descriptors))
+            self._report.weights.setdefault(name, []).append(Weight(rss_bytes, held_bytes, descriptors))
 
 
 if __name__ == "__main__":

@@ -41,9 +41,11 @@ class ReadAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """What the processes of one member take."""
+    """What the processes of one member take. held_bytes: of that the weights, which each plan divides
+    anew."""
 
     rss_bytes: int
+    held_bytes: int
     descriptors: int
 
 
@@ -122,7 +124,8 @@ class ChaosReport:
         for name, weights in self.weights.items():
             first, last = weights[0], weights[-1]
             rss = f"RSS {first.rss_bytes >> 20} to {last.rss_bytes >> 20} MiB"
-            print(f"{name}: {rss}, descriptors {first.descriptors} to {last.descriptors}")
+            held = f"weights {first.held_bytes >> 20} to {last.held_bytes >> 20} MiB"
+            print(f"{name}: {rss}, of it {held}, descriptors {first.descriptors} to {last.descriptors}")
 
     def _wrong(self, folder: Path) -> Iterable[ReadAnswer]:
         return [answer for answer in self.answers if self._judged(answer, folder) == "wrong"][:SHOWN]

@@ -13,14 +13,15 @@ import (
 // What of ours each room may import, its tests aside: the whole diagram of this folder.
 var mayImport = map[string][]string{
 	".":                   {"internal/background", "internal/called", "internal/cli", "internal/runner", "internal/server"},
-	"internal/cli":        {"internal/called", "internal/control", "internal/env", "internal/foreign", "internal/home", "internal/logbook", "internal/manual", "internal/qr", "internal/report", "internal/service", "internal/sessionapi", "internal/text", "internal/version", "pb"},
-	"internal/server":     {"internal/env", "internal/envelope", "internal/home", "internal/logbook", "internal/page", "internal/qr", "internal/seal", "internal/sessionapi", "internal/sidecar", "internal/stub", "pb"},
-	"internal/runner":     {"internal/env", "internal/envelope", "internal/seal", "internal/sidecar", "internal/stub", "pb"},
+	"internal/cli":        {"internal/called", "internal/control", "internal/env", "internal/foreign", "internal/headway", "internal/home", "internal/logbook", "internal/manual", "internal/qr", "internal/report", "internal/service", "internal/sessionapi", "internal/text", "internal/version", "pb"},
+	"internal/server":     {"internal/env", "internal/envelope", "internal/headway", "internal/home", "internal/logbook", "internal/page", "internal/qr", "internal/seal", "internal/sessionapi", "internal/sidecar", "internal/stub", "pb"},
+	"internal/runner":     {"internal/env", "internal/envelope", "internal/headway", "internal/seal", "internal/sidecar", "internal/stub", "pb"},
 	"internal/control":    {"internal/env", "internal/foreign", "internal/home", "internal/sessionapi", "pb"},
 	"internal/text":       {"internal/sessionapi", "pb"},
 	"internal/sidecar":    {"internal/env", "internal/foreign", "internal/home", "pb"},
 	"internal/logbook":    {"internal/foreign", "internal/home"},
 	"internal/report":     {"internal/logbook", "internal/sessionapi", "pb"},
+	"internal/headway":    {"pb"},
 	"internal/page":       {},
 	"internal/qr":         {},
 	"internal/foreign":    {},

@@ -197,6 +197,7 @@ type CreateSessionRequest struct {
 	QuantizeBits  uint32 `protobuf:"varint,30,opt,name=quantize_bits,json=quantizeBits,proto3" json:"quantize_bits,omitempty"` // 4 or 8: each member packs its own blocks of a 16-bit checkpoint while loading; 0: as they are
 	NoGuesses     bool   `protobuf:"varint,40,opt,name=no_guesses,json=noGuesses,proto3" json:"no_guesses,omitempty"`          // one token a circuit, whatever a request says
 	Replanning    string `protobuf:"bytes,32,opt,name=replanning,proto3" json:"replanning,omitempty"`                          // what is done with a better plan: "auto" (default), "ask", "never"
+	ChoosePlan    bool   `protobuf:"varint,171,opt,name=choose_plan,json=choosePlan,proto3" json:"choose_plan,omitempty"`      // nothing is fetched by the first plan before ChoosePlan, or StartSession
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -336,6 +337,65 @@ func (x *CreateSessionRequest) GetReplanning() string {
 	return ""
 }
 
+func (x *CreateSessionRequest) GetChoosePlan() bool {
+	if x != nil {
+		return x.ChoosePlan
+	}
+	return false
+}
+
+type ChoosePlanRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Session       string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	Objective     string                 `protobuf:"bytes,2,opt,name=objective,proto3" json:"objective,omitempty"` // as in CreateSessionRequest; empty: the plan as it is
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChoosePlanRequest) Reset() {
+	*x = ChoosePlanRequest{}
+	mi := &file_sidecar_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChoosePlanRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChoosePlanRequest) ProtoMessage() {}
+
+func (x *ChoosePlanRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_sidecar_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChoosePlanRequest.ProtoReflect.Descriptor instead.
+func (*ChoosePlanRequest) Descriptor() ([]byte, []int) {
+	return file_sidecar_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ChoosePlanRequest) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *ChoosePlanRequest) GetObjective() string {
+	if x != nil {
+		return x.Objective
+	}
+	return ""
+}
+
 type OpenSessionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Code          string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
@@ -349,7 +409,7 @@ type OpenSessionRequest struct {
 
 func (x *OpenSessionRequest) Reset() {
 	*x = OpenSessionRequest{}
-	mi := &file_sidecar_proto_msgTypes[3]
+	mi := &file_sidecar_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -361,7 +421,7 @@ func (x *OpenSessionRequest) String() string {
 func (*OpenSessionRequest) ProtoMessage() {}
 
 func (x *OpenSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[3]
+	mi := &file_sidecar_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -374,7 +434,7 @@ func (x *OpenSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSessionRequest.ProtoReflect.Descriptor instead.
 func (*OpenSessionRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{3}
+	return file_sidecar_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *OpenSessionRequest) GetCode() string {
@@ -435,7 +495,7 @@ type Offer struct {
 
 func (x *Offer) Reset() {
 	*x = Offer{}
-	mi := &file_sidecar_proto_msgTypes[4]
+	mi := &file_sidecar_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -447,7 +507,7 @@ func (x *Offer) String() string {
 func (*Offer) ProtoMessage() {}
 
 func (x *Offer) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[4]
+	mi := &file_sidecar_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -460,7 +520,7 @@ func (x *Offer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Offer.ProtoReflect.Descriptor instead.
 func (*Offer) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{4}
+	return file_sidecar_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Offer) GetSession() string {
@@ -570,7 +630,7 @@ type JoinSessionRequest struct {
 
 func (x *JoinSessionRequest) Reset() {
 	*x = JoinSessionRequest{}
-	mi := &file_sidecar_proto_msgTypes[5]
+	mi := &file_sidecar_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -582,7 +642,7 @@ func (x *JoinSessionRequest) String() string {
 func (*JoinSessionRequest) ProtoMessage() {}
 
 func (x *JoinSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[5]
+	mi := &file_sidecar_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -595,7 +655,7 @@ func (x *JoinSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinSessionRequest.ProtoReflect.Descriptor instead.
 func (*JoinSessionRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{5}
+	return file_sidecar_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *JoinSessionRequest) GetSession() string {
@@ -614,7 +674,7 @@ type SessionRequest struct {
 
 func (x *SessionRequest) Reset() {
 	*x = SessionRequest{}
-	mi := &file_sidecar_proto_msgTypes[6]
+	mi := &file_sidecar_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -626,7 +686,7 @@ func (x *SessionRequest) String() string {
 func (*SessionRequest) ProtoMessage() {}
 
 func (x *SessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[6]
+	mi := &file_sidecar_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -639,7 +699,7 @@ func (x *SessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRequest.ProtoReflect.Descriptor instead.
 func (*SessionRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{6}
+	return file_sidecar_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *SessionRequest) GetSession() string {
@@ -659,7 +719,7 @@ type LockRequest struct {
 
 func (x *LockRequest) Reset() {
 	*x = LockRequest{}
-	mi := &file_sidecar_proto_msgTypes[7]
+	mi := &file_sidecar_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -671,7 +731,7 @@ func (x *LockRequest) String() string {
 func (*LockRequest) ProtoMessage() {}
 
 func (x *LockRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[7]
+	mi := &file_sidecar_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -684,7 +744,7 @@ func (x *LockRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LockRequest.ProtoReflect.Descriptor instead.
 func (*LockRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{7}
+	return file_sidecar_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *LockRequest) GetSession() string {
@@ -711,7 +771,7 @@ type KickRequest struct {
 
 func (x *KickRequest) Reset() {
 	*x = KickRequest{}
-	mi := &file_sidecar_proto_msgTypes[8]
+	mi := &file_sidecar_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -723,7 +783,7 @@ func (x *KickRequest) String() string {
 func (*KickRequest) ProtoMessage() {}
 
 func (x *KickRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[8]
+	mi := &file_sidecar_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -736,7 +796,7 @@ func (x *KickRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KickRequest.ProtoReflect.Descriptor instead.
 func (*KickRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{8}
+	return file_sidecar_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *KickRequest) GetSession() string {
@@ -763,7 +823,7 @@ type LeaveRequest struct {
 
 func (x *LeaveRequest) Reset() {
 	*x = LeaveRequest{}
-	mi := &file_sidecar_proto_msgTypes[9]
+	mi := &file_sidecar_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -775,7 +835,7 @@ func (x *LeaveRequest) String() string {
 func (*LeaveRequest) ProtoMessage() {}
 
 func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[9]
+	mi := &file_sidecar_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -788,7 +848,7 @@ func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveRequest.ProtoReflect.Descriptor instead.
 func (*LeaveRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{9}
+	return file_sidecar_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *LeaveRequest) GetSession() string {
@@ -814,7 +874,7 @@ type LeaveSessionReply struct {
 
 func (x *LeaveSessionReply) Reset() {
 	*x = LeaveSessionReply{}
-	mi := &file_sidecar_proto_msgTypes[10]
+	mi := &file_sidecar_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -826,7 +886,7 @@ func (x *LeaveSessionReply) String() string {
 func (*LeaveSessionReply) ProtoMessage() {}
 
 func (x *LeaveSessionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[10]
+	mi := &file_sidecar_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -839,7 +899,7 @@ func (x *LeaveSessionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveSessionReply.ProtoReflect.Descriptor instead.
 func (*LeaveSessionReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{10}
+	return file_sidecar_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *LeaveSessionReply) GetKeptBack() string {
@@ -859,7 +919,7 @@ type ReplanningRequest struct {
 
 func (x *ReplanningRequest) Reset() {
 	*x = ReplanningRequest{}
-	mi := &file_sidecar_proto_msgTypes[11]
+	mi := &file_sidecar_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -871,7 +931,7 @@ func (x *ReplanningRequest) String() string {
 func (*ReplanningRequest) ProtoMessage() {}
 
 func (x *ReplanningRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[11]
+	mi := &file_sidecar_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -884,7 +944,7 @@ func (x *ReplanningRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplanningRequest.ProtoReflect.Descriptor instead.
 func (*ReplanningRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{11}
+	return file_sidecar_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReplanningRequest) GetSession() string {
@@ -909,7 +969,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_sidecar_proto_msgTypes[12]
+	mi := &file_sidecar_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -921,7 +981,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[12]
+	mi := &file_sidecar_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -934,7 +994,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{12}
+	return file_sidecar_proto_rawDescGZIP(), []int{13}
 }
 
 type ListSessionsReply struct {
@@ -946,7 +1006,7 @@ type ListSessionsReply struct {
 
 func (x *ListSessionsReply) Reset() {
 	*x = ListSessionsReply{}
-	mi := &file_sidecar_proto_msgTypes[13]
+	mi := &file_sidecar_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -958,7 +1018,7 @@ func (x *ListSessionsReply) String() string {
 func (*ListSessionsReply) ProtoMessage() {}
 
 func (x *ListSessionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[13]
+	mi := &file_sidecar_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -971,7 +1031,7 @@ func (x *ListSessionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsReply.ProtoReflect.Descriptor instead.
 func (*ListSessionsReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{13}
+	return file_sidecar_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListSessionsReply) GetSessions() []*Session {
@@ -1010,17 +1070,18 @@ type Session struct {
 	BetterPlan          string                 `protobuf:"bytes,25,opt,name=better_plan,json=betterPlan,proto3" json:"better_plan,omitempty"`                               // on the host: one sentence when there is a plan worth changing to
 	Joining             string                 `protobuf:"bytes,26,opt,name=joining,proto3" json:"joining,omitempty"`                                                       // "open", "locked", "unreachable": the rendezvous is gone, or on the host "paused": the
 	// code was guessed wrongly too often
-	Notices       []string  `protobuf:"bytes,30,rep,name=notices,proto3" json:"notices,omitempty"`       // as in Offer
-	Replanning    string    `protobuf:"bytes,31,opt,name=replanning,proto3" json:"replanning,omitempty"` // what is done with a better plan: "ask", "auto", "never"
-	Limited       []string  `protobuf:"bytes,60,rep,name=limited,proto3" json:"limited,omitempty"`       // what clients asked for here and got less of, in sentences; only `status` tells it
-	Activity      *Activity `protobuf:"bytes,100,opt,name=activity,proto3" json:"activity,omitempty"`    // of the last second; absent while nothing was asked
+	Notices       []string  `protobuf:"bytes,30,rep,name=notices,proto3" json:"notices,omitempty"`                       // as in Offer
+	Replanning    string    `protobuf:"bytes,31,opt,name=replanning,proto3" json:"replanning,omitempty"`                 // what is done with a better plan: "ask", "auto", "never"
+	Limited       []string  `protobuf:"bytes,60,rep,name=limited,proto3" json:"limited,omitempty"`                       // what clients asked for here and got less of, in sentences; only `status` tells it
+	WholeCode     string    `protobuf:"bytes,170,opt,name=whole_code,json=wholeCode,proto3" json:"whole_code,omitempty"` // on the host with its address, where `code` goes without; else empty
+	Activity      *Activity `protobuf:"bytes,100,opt,name=activity,proto3" json:"activity,omitempty"`                    // of the last second; absent while nothing was asked
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_sidecar_proto_msgTypes[14]
+	mi := &file_sidecar_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1032,7 +1093,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[14]
+	mi := &file_sidecar_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1045,7 +1106,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{14}
+	return file_sidecar_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Session) GetId() string {
@@ -1251,6 +1312,13 @@ func (x *Session) GetLimited() []string {
 	return nil
 }
 
+func (x *Session) GetWholeCode() string {
+	if x != nil {
+		return x.WholeCode
+	}
+	return ""
+}
+
 func (x *Session) GetActivity() *Activity {
 	if x != nil {
 		return x.Activity
@@ -1270,7 +1338,7 @@ type Activity struct {
 
 func (x *Activity) Reset() {
 	*x = Activity{}
-	mi := &file_sidecar_proto_msgTypes[15]
+	mi := &file_sidecar_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1282,7 +1350,7 @@ func (x *Activity) String() string {
 func (*Activity) ProtoMessage() {}
 
 func (x *Activity) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[15]
+	mi := &file_sidecar_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1295,7 +1363,7 @@ func (x *Activity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Activity.ProtoReflect.Descriptor instead.
 func (*Activity) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{15}
+	return file_sidecar_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Activity) GetTokensPerS() float64 {
@@ -1331,7 +1399,7 @@ type Answering struct {
 
 func (x *Answering) Reset() {
 	*x = Answering{}
-	mi := &file_sidecar_proto_msgTypes[16]
+	mi := &file_sidecar_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1343,7 +1411,7 @@ func (x *Answering) String() string {
 func (*Answering) ProtoMessage() {}
 
 func (x *Answering) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[16]
+	mi := &file_sidecar_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1356,7 +1424,7 @@ func (x *Answering) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answering.ProtoReflect.Descriptor instead.
 func (*Answering) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{16}
+	return file_sidecar_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Answering) GetMember() string {
@@ -1392,7 +1460,7 @@ type Member struct {
 	Name               string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Role               string                 `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"` // "host", "member"
 	Present            bool                   `protobuf:"varint,3,opt,name=present,proto3" json:"present,omitempty"`
-	Doing              string                 `protobuf:"bytes,4,opt,name=doing,proto3" json:"doing,omitempty"` // "measuring", "fetching", "loading", "ready", ...
+	Doing              string                 `protobuf:"bytes,4,opt,name=doing,proto3" json:"doing,omitempty"` // "measuring", "choosing", "fetching", "loading", "ready", ...
 	UsableMemoryBytes  uint64                 `protobuf:"varint,5,opt,name=usable_memory_bytes,json=usableMemoryBytes,proto3" json:"usable_memory_bytes,omitempty"`
 	FetchedBytes       uint64                 `protobuf:"varint,6,opt,name=fetched_bytes,json=fetchedBytes,proto3" json:"fetched_bytes,omitempty"`
 	FetchTotalBytes    uint64                 `protobuf:"varint,7,opt,name=fetch_total_bytes,json=fetchTotalBytes,proto3" json:"fetch_total_bytes,omitempty"`
@@ -1409,7 +1477,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_sidecar_proto_msgTypes[17]
+	mi := &file_sidecar_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1421,7 +1489,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[17]
+	mi := &file_sidecar_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1434,7 +1502,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{17}
+	return file_sidecar_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Member) GetName() string {
@@ -1550,7 +1618,7 @@ type Stage struct {
 
 func (x *Stage) Reset() {
 	*x = Stage{}
-	mi := &file_sidecar_proto_msgTypes[18]
+	mi := &file_sidecar_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1562,7 +1630,7 @@ func (x *Stage) String() string {
 func (*Stage) ProtoMessage() {}
 
 func (x *Stage) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[18]
+	mi := &file_sidecar_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1575,7 +1643,7 @@ func (x *Stage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stage.ProtoReflect.Descriptor instead.
 func (*Stage) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{18}
+	return file_sidecar_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Stage) GetMember() string {
@@ -1643,7 +1711,7 @@ type Hop struct {
 
 func (x *Hop) Reset() {
 	*x = Hop{}
-	mi := &file_sidecar_proto_msgTypes[19]
+	mi := &file_sidecar_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1655,7 +1723,7 @@ func (x *Hop) String() string {
 func (*Hop) ProtoMessage() {}
 
 func (x *Hop) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[19]
+	mi := &file_sidecar_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1668,7 +1736,7 @@ func (x *Hop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hop.ProtoReflect.Descriptor instead.
 func (*Hop) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{19}
+	return file_sidecar_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Hop) GetFrom() string {
@@ -1746,7 +1814,7 @@ type StubModel struct {
 
 func (x *StubModel) Reset() {
 	*x = StubModel{}
-	mi := &file_sidecar_proto_msgTypes[20]
+	mi := &file_sidecar_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1758,7 +1826,7 @@ func (x *StubModel) String() string {
 func (*StubModel) ProtoMessage() {}
 
 func (x *StubModel) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[20]
+	mi := &file_sidecar_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1771,7 +1839,7 @@ func (x *StubModel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StubModel.ProtoReflect.Descriptor instead.
 func (*StubModel) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{20}
+	return file_sidecar_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *StubModel) GetName() string {
@@ -1856,7 +1924,7 @@ type ModelCard struct {
 
 func (x *ModelCard) Reset() {
 	*x = ModelCard{}
-	mi := &file_sidecar_proto_msgTypes[21]
+	mi := &file_sidecar_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1868,7 +1936,7 @@ func (x *ModelCard) String() string {
 func (*ModelCard) ProtoMessage() {}
 
 func (x *ModelCard) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[21]
+	mi := &file_sidecar_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1881,7 +1949,7 @@ func (x *ModelCard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelCard.ProtoReflect.Descriptor instead.
 func (*ModelCard) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{21}
+	return file_sidecar_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ModelCard) GetTemplate() string {
@@ -1918,7 +1986,7 @@ type PlanRequest struct {
 
 func (x *PlanRequest) Reset() {
 	*x = PlanRequest{}
-	mi := &file_sidecar_proto_msgTypes[22]
+	mi := &file_sidecar_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1930,7 +1998,7 @@ func (x *PlanRequest) String() string {
 func (*PlanRequest) ProtoMessage() {}
 
 func (x *PlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[22]
+	mi := &file_sidecar_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1943,7 +2011,7 @@ func (x *PlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
 func (*PlanRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{22}
+	return file_sidecar_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PlanRequest) GetSession() string {
@@ -1995,7 +2063,7 @@ type PlanReply struct {
 
 func (x *PlanReply) Reset() {
 	*x = PlanReply{}
-	mi := &file_sidecar_proto_msgTypes[23]
+	mi := &file_sidecar_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2007,7 +2075,7 @@ func (x *PlanReply) String() string {
 func (*PlanReply) ProtoMessage() {}
 
 func (x *PlanReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[23]
+	mi := &file_sidecar_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2020,7 +2088,7 @@ func (x *PlanReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanReply.ProtoReflect.Descriptor instead.
 func (*PlanReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{23}
+	return file_sidecar_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PlanReply) GetPlanJson() string {
@@ -2072,25 +2140,26 @@ type GenerateRequest struct {
 	Options       *Options               `protobuf:"bytes,3,opt,name=options,proto3" json:"options,omitempty"`
 	Truncate      bool                   `protobuf:"varint,4,opt,name=truncate,proto3" json:"truncate,omitempty"` // false: refuse a prompt longer than the context
 	Shift         bool                   `protobuf:"varint,5,opt,name=shift,proto3" json:"shift,omitempty"`
-	Format        string                 `protobuf:"bytes,6,opt,name=format,proto3" json:"format,omitempty"`                                   // "json", or a JSON schema as the client sent it; empty: the answer is free
-	Logprobs      bool                   `protobuf:"varint,7,opt,name=logprobs,proto3" json:"logprobs,omitempty"`                              // of each token that is shown
-	TopLogprobs   uint32                 `protobuf:"varint,8,opt,name=top_logprobs,json=topLogprobs,proto3" json:"top_logprobs,omitempty"`     // and of so many of the likeliest in its place, at most 20
-	Images        uint32                 `protobuf:"varint,9,opt,name=images,proto3" json:"images,omitempty"`                                  // how many came with the prompt; refused unless 0
-	Strict        bool                   `protobuf:"varint,50,opt,name=strict,proto3" json:"strict,omitempty"`                                 // refuse a schema of which something could not be held to; else that is passed over
-	Tools         bool                   `protobuf:"varint,51,opt,name=tools,proto3" json:"tools,omitempty"`                                   // the envelope has tools: calls in the answer are told as such
-	Plain         bool                   `protobuf:"varint,60,opt,name=plain,proto3" json:"plain,omitempty"`                                   // the prompt is text as it stands, even if it looks like an envelope
-	Context       []int32                `protobuf:"varint,61,rep,packed,name=context,proto3" json:"context,omitempty"`                        // token ids that the prompt goes on from
-	TellsContext  bool                   `protobuf:"varint,62,opt,name=tells_context,json=tellsContext,proto3" json:"tells_context,omitempty"` // the last reply has `context`
-	Begun         bool                   `protobuf:"varint,64,opt,name=begun,proto3" json:"begun,omitempty"`                                   // the conversation ends with how the answer begins
-	Suffix        string                 `protobuf:"bytes,63,opt,name=suffix,proto3" json:"suffix,omitempty"`                                  // the answer goes between the prompt and this; empty: it follows the prompt
-	Embeds        bool                   `protobuf:"varint,120,opt,name=embeds,proto3" json:"embeds,omitempty"`                                // no answer, but the embedding of the prompt, which is text as it stands
+	Format        string                 `protobuf:"bytes,6,opt,name=format,proto3" json:"format,omitempty"`                                    // "json", or a JSON schema as the client sent it; empty: the answer is free
+	Logprobs      bool                   `protobuf:"varint,7,opt,name=logprobs,proto3" json:"logprobs,omitempty"`                               // of each token that is shown
+	TopLogprobs   uint32                 `protobuf:"varint,8,opt,name=top_logprobs,json=topLogprobs,proto3" json:"top_logprobs,omitempty"`      // and of so many of the likeliest in its place, at most 20
+	Images        uint32                 `protobuf:"varint,9,opt,name=images,proto3" json:"images,omitempty"`                                   // how many came with the prompt; refused unless 0
+	Strict        bool                   `protobuf:"varint,50,opt,name=strict,proto3" json:"strict,omitempty"`                                  // refuse a schema of which something could not be held to; else that is passed over
+	Tools         bool                   `protobuf:"varint,51,opt,name=tools,proto3" json:"tools,omitempty"`                                    // the envelope has tools: calls in the answer are told as such
+	Plain         bool                   `protobuf:"varint,60,opt,name=plain,proto3" json:"plain,omitempty"`                                    // the prompt is text as it stands, even if it looks like an envelope
+	Context       []int32                `protobuf:"varint,61,rep,packed,name=context,proto3" json:"context,omitempty"`                         // token ids that the prompt goes on from
+	TellsContext  bool                   `protobuf:"varint,62,opt,name=tells_context,json=tellsContext,proto3" json:"tells_context,omitempty"`  // the last reply has `context`
+	Begun         bool                   `protobuf:"varint,64,opt,name=begun,proto3" json:"begun,omitempty"`                                    // the conversation ends with how the answer begins
+	Suffix        string                 `protobuf:"bytes,63,opt,name=suffix,proto3" json:"suffix,omitempty"`                                   // the answer goes between the prompt and this; empty: it follows the prompt
+	Embeds        bool                   `protobuf:"varint,120,opt,name=embeds,proto3" json:"embeds,omitempty"`                                 // no answer, but the embedding of the prompt, which is text as it stands
+	TellsHeadway  bool                   `protobuf:"varint,160,opt,name=tells_headway,json=tellsHeadway,proto3" json:"tells_headway,omitempty"` // replies before the first text say how far it is
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GenerateRequest) Reset() {
 	*x = GenerateRequest{}
-	mi := &file_sidecar_proto_msgTypes[24]
+	mi := &file_sidecar_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2102,7 +2171,7 @@ func (x *GenerateRequest) String() string {
 func (*GenerateRequest) ProtoMessage() {}
 
 func (x *GenerateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[24]
+	mi := &file_sidecar_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2115,7 +2184,7 @@ func (x *GenerateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateRequest.ProtoReflect.Descriptor instead.
 func (*GenerateRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{24}
+	return file_sidecar_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GenerateRequest) GetSession() string {
@@ -2237,6 +2306,13 @@ func (x *GenerateRequest) GetEmbeds() bool {
 	return false
 }
 
+func (x *GenerateRequest) GetTellsHeadway() bool {
+	if x != nil {
+		return x.TellsHeadway
+	}
+	return false
+}
+
 // Ollama's options; unset fields mean the checkpoint's own default.
 type Options struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
@@ -2260,7 +2336,7 @@ type Options struct {
 
 func (x *Options) Reset() {
 	*x = Options{}
-	mi := &file_sidecar_proto_msgTypes[25]
+	mi := &file_sidecar_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2272,7 +2348,7 @@ func (x *Options) String() string {
 func (*Options) ProtoMessage() {}
 
 func (x *Options) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[25]
+	mi := &file_sidecar_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2285,7 +2361,7 @@ func (x *Options) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Options.ProtoReflect.Descriptor instead.
 func (*Options) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{25}
+	return file_sidecar_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Options) GetNumCtx() int32 {
@@ -2398,13 +2474,14 @@ type GenerateReply struct {
 	Logprobs      []*TokenLogprob        `protobuf:"bytes,50,rep,name=logprobs,proto3" json:"logprobs,omitempty"`             // of the tokens that `text` is made of
 	Embedding     []float32              `protobuf:"fixed32,120,rep,packed,name=embedding,proto3" json:"embedding,omitempty"` // of the prompt, with done; its length is 1
 	Context       []uint32               `protobuf:"varint,60,rep,packed,name=context,proto3" json:"context,omitempty"`       // the ids of prompt and answer, less the one that ended it; only where asked for
+	Headway       *Headway               `protobuf:"bytes,160,opt,name=headway,proto3" json:"headway,omitempty"`              // by itself; only where asked for
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GenerateReply) Reset() {
 	*x = GenerateReply{}
-	mi := &file_sidecar_proto_msgTypes[26]
+	mi := &file_sidecar_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2416,7 +2493,7 @@ func (x *GenerateReply) String() string {
 func (*GenerateReply) ProtoMessage() {}
 
 func (x *GenerateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[26]
+	mi := &file_sidecar_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2429,7 +2506,7 @@ func (x *GenerateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateReply.ProtoReflect.Descriptor instead.
 func (*GenerateReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{26}
+	return file_sidecar_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GenerateReply) GetText() string {
@@ -2502,6 +2579,74 @@ func (x *GenerateReply) GetContext() []uint32 {
 	return nil
 }
 
+func (x *GenerateReply) GetHeadway() *Headway {
+	if x != nil {
+		return x.Headway
+	}
+	return nil
+}
+
+// How far an answer is that has no text yet, or no more for now.
+type Headway struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Doing         string                 `protobuf:"bytes,1,opt,name=doing,proto3" json:"doing,omitempty"`    // "waiting" (for a ring that was interrupted), "reading" (the prompt, or what was said so far)
+	Tokens        uint32                 `protobuf:"varint,2,opt,name=tokens,proto3" json:"tokens,omitempty"` // that are read
+	Of            uint32                 `protobuf:"varint,3,opt,name=of,proto3" json:"of,omitempty"`         // that are to be read
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Headway) Reset() {
+	*x = Headway{}
+	mi := &file_sidecar_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Headway) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Headway) ProtoMessage() {}
+
+func (x *Headway) ProtoReflect() protoreflect.Message {
+	mi := &file_sidecar_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Headway.ProtoReflect.Descriptor instead.
+func (*Headway) Descriptor() ([]byte, []int) {
+	return file_sidecar_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *Headway) GetDoing() string {
+	if x != nil {
+		return x.Doing
+	}
+	return ""
+}
+
+func (x *Headway) GetTokens() uint32 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
+func (x *Headway) GetOf() uint32 {
+	if x != nil {
+		return x.Of
+	}
+	return 0
+}
+
 // The natural logarithm of a token's probability, before temperature, penalties and all else that picking goes by.
 type TokenLogprob struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2514,7 +2659,7 @@ type TokenLogprob struct {
 
 func (x *TokenLogprob) Reset() {
 	*x = TokenLogprob{}
-	mi := &file_sidecar_proto_msgTypes[27]
+	mi := &file_sidecar_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2526,7 +2671,7 @@ func (x *TokenLogprob) String() string {
 func (*TokenLogprob) ProtoMessage() {}
 
 func (x *TokenLogprob) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[27]
+	mi := &file_sidecar_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2539,7 +2684,7 @@ func (x *TokenLogprob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenLogprob.ProtoReflect.Descriptor instead.
 func (*TokenLogprob) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{27}
+	return file_sidecar_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *TokenLogprob) GetToken() []byte {
@@ -2572,7 +2717,7 @@ type DoctorRequest struct {
 
 func (x *DoctorRequest) Reset() {
 	*x = DoctorRequest{}
-	mi := &file_sidecar_proto_msgTypes[28]
+	mi := &file_sidecar_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2584,7 +2729,7 @@ func (x *DoctorRequest) String() string {
 func (*DoctorRequest) ProtoMessage() {}
 
 func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[28]
+	mi := &file_sidecar_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2597,7 +2742,7 @@ func (x *DoctorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorRequest.ProtoReflect.Descriptor instead.
 func (*DoctorRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{28}
+	return file_sidecar_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DoctorRequest) GetRendezvous() string {
@@ -2630,7 +2775,7 @@ type DoctorReply struct {
 
 func (x *DoctorReply) Reset() {
 	*x = DoctorReply{}
-	mi := &file_sidecar_proto_msgTypes[29]
+	mi := &file_sidecar_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2642,7 +2787,7 @@ func (x *DoctorReply) String() string {
 func (*DoctorReply) ProtoMessage() {}
 
 func (x *DoctorReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[29]
+	mi := &file_sidecar_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2655,7 +2800,7 @@ func (x *DoctorReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DoctorReply.ProtoReflect.Descriptor instead.
 func (*DoctorReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{29}
+	return file_sidecar_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DoctorReply) GetText() string {
@@ -2775,7 +2920,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_sidecar_proto_msgTypes[30]
+	mi := &file_sidecar_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2787,7 +2932,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[30]
+	mi := &file_sidecar_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2800,7 +2945,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{30}
+	return file_sidecar_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Finding) GetTopic() string {
@@ -2839,7 +2984,7 @@ type MetricsRequest struct {
 
 func (x *MetricsRequest) Reset() {
 	*x = MetricsRequest{}
-	mi := &file_sidecar_proto_msgTypes[31]
+	mi := &file_sidecar_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2851,7 +2996,7 @@ func (x *MetricsRequest) String() string {
 func (*MetricsRequest) ProtoMessage() {}
 
 func (x *MetricsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[31]
+	mi := &file_sidecar_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2864,7 +3009,7 @@ func (x *MetricsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetricsRequest.ProtoReflect.Descriptor instead.
 func (*MetricsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{31}
+	return file_sidecar_proto_rawDescGZIP(), []int{33}
 }
 
 type MetricsReply struct {
@@ -2876,7 +3021,7 @@ type MetricsReply struct {
 
 func (x *MetricsReply) Reset() {
 	*x = MetricsReply{}
-	mi := &file_sidecar_proto_msgTypes[32]
+	mi := &file_sidecar_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2888,7 +3033,7 @@ func (x *MetricsReply) String() string {
 func (*MetricsReply) ProtoMessage() {}
 
 func (x *MetricsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[32]
+	mi := &file_sidecar_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2901,7 +3046,7 @@ func (x *MetricsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetricsReply.ProtoReflect.Descriptor instead.
 func (*MetricsReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{32}
+	return file_sidecar_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *MetricsReply) GetText() string {
@@ -2922,7 +3067,7 @@ type TracesRequest struct {
 
 func (x *TracesRequest) Reset() {
 	*x = TracesRequest{}
-	mi := &file_sidecar_proto_msgTypes[33]
+	mi := &file_sidecar_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2934,7 +3079,7 @@ func (x *TracesRequest) String() string {
 func (*TracesRequest) ProtoMessage() {}
 
 func (x *TracesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[33]
+	mi := &file_sidecar_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2947,7 +3092,7 @@ func (x *TracesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TracesRequest.ProtoReflect.Descriptor instead.
 func (*TracesRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{33}
+	return file_sidecar_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *TracesRequest) GetSession() string {
@@ -2980,7 +3125,7 @@ type TracesReply struct {
 
 func (x *TracesReply) Reset() {
 	*x = TracesReply{}
-	mi := &file_sidecar_proto_msgTypes[34]
+	mi := &file_sidecar_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2992,7 +3137,7 @@ func (x *TracesReply) String() string {
 func (*TracesReply) ProtoMessage() {}
 
 func (x *TracesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[34]
+	mi := &file_sidecar_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3005,7 +3150,7 @@ func (x *TracesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TracesReply.ProtoReflect.Descriptor instead.
 func (*TracesReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{34}
+	return file_sidecar_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *TracesReply) GetRecordsJson() []string {
@@ -3023,7 +3168,7 @@ type ListModelsRequest struct {
 
 func (x *ListModelsRequest) Reset() {
 	*x = ListModelsRequest{}
-	mi := &file_sidecar_proto_msgTypes[35]
+	mi := &file_sidecar_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3035,7 +3180,7 @@ func (x *ListModelsRequest) String() string {
 func (*ListModelsRequest) ProtoMessage() {}
 
 func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[35]
+	mi := &file_sidecar_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3048,7 +3193,7 @@ func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsRequest.ProtoReflect.Descriptor instead.
 func (*ListModelsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{35}
+	return file_sidecar_proto_rawDescGZIP(), []int{37}
 }
 
 type ListModelsReply struct {
@@ -3060,7 +3205,7 @@ type ListModelsReply struct {
 
 func (x *ListModelsReply) Reset() {
 	*x = ListModelsReply{}
-	mi := &file_sidecar_proto_msgTypes[36]
+	mi := &file_sidecar_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3072,7 +3217,7 @@ func (x *ListModelsReply) String() string {
 func (*ListModelsReply) ProtoMessage() {}
 
 func (x *ListModelsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[36]
+	mi := &file_sidecar_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3085,7 +3230,7 @@ func (x *ListModelsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsReply.ProtoReflect.Descriptor instead.
 func (*ListModelsReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{36}
+	return file_sidecar_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListModelsReply) GetModels() []*NamedModel {
@@ -3110,7 +3255,7 @@ type NamedModel struct {
 
 func (x *NamedModel) Reset() {
 	*x = NamedModel{}
-	mi := &file_sidecar_proto_msgTypes[37]
+	mi := &file_sidecar_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3122,7 +3267,7 @@ func (x *NamedModel) String() string {
 func (*NamedModel) ProtoMessage() {}
 
 func (x *NamedModel) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[37]
+	mi := &file_sidecar_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3135,7 +3280,7 @@ func (x *NamedModel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedModel.ProtoReflect.Descriptor instead.
 func (*NamedModel) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{37}
+	return file_sidecar_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *NamedModel) GetName() string {
@@ -3195,7 +3340,7 @@ type ListWeightsRequest struct {
 
 func (x *ListWeightsRequest) Reset() {
 	*x = ListWeightsRequest{}
-	mi := &file_sidecar_proto_msgTypes[38]
+	mi := &file_sidecar_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3207,7 +3352,7 @@ func (x *ListWeightsRequest) String() string {
 func (*ListWeightsRequest) ProtoMessage() {}
 
 func (x *ListWeightsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[38]
+	mi := &file_sidecar_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3220,7 +3365,7 @@ func (x *ListWeightsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWeightsRequest.ProtoReflect.Descriptor instead.
 func (*ListWeightsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{38}
+	return file_sidecar_proto_rawDescGZIP(), []int{40}
 }
 
 type ListWeightsReply struct {
@@ -3235,7 +3380,7 @@ type ListWeightsReply struct {
 
 func (x *ListWeightsReply) Reset() {
 	*x = ListWeightsReply{}
-	mi := &file_sidecar_proto_msgTypes[39]
+	mi := &file_sidecar_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3247,7 +3392,7 @@ func (x *ListWeightsReply) String() string {
 func (*ListWeightsReply) ProtoMessage() {}
 
 func (x *ListWeightsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[39]
+	mi := &file_sidecar_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3260,7 +3405,7 @@ func (x *ListWeightsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWeightsReply.ProtoReflect.Descriptor instead.
 func (*ListWeightsReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{39}
+	return file_sidecar_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListWeightsReply) GetWeights() []*KeptWeights {
@@ -3305,7 +3450,7 @@ type KeptWeights struct {
 
 func (x *KeptWeights) Reset() {
 	*x = KeptWeights{}
-	mi := &file_sidecar_proto_msgTypes[40]
+	mi := &file_sidecar_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3317,7 +3462,7 @@ func (x *KeptWeights) String() string {
 func (*KeptWeights) ProtoMessage() {}
 
 func (x *KeptWeights) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[40]
+	mi := &file_sidecar_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3330,7 +3475,7 @@ func (x *KeptWeights) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptWeights.ProtoReflect.Descriptor instead.
 func (*KeptWeights) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{40}
+	return file_sidecar_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *KeptWeights) GetModel() string {
@@ -3385,7 +3530,7 @@ type RemoveWeightsRequest struct {
 
 func (x *RemoveWeightsRequest) Reset() {
 	*x = RemoveWeightsRequest{}
-	mi := &file_sidecar_proto_msgTypes[41]
+	mi := &file_sidecar_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3397,7 +3542,7 @@ func (x *RemoveWeightsRequest) String() string {
 func (*RemoveWeightsRequest) ProtoMessage() {}
 
 func (x *RemoveWeightsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[41]
+	mi := &file_sidecar_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3410,7 +3555,7 @@ func (x *RemoveWeightsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveWeightsRequest.ProtoReflect.Descriptor instead.
 func (*RemoveWeightsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{41}
+	return file_sidecar_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *RemoveWeightsRequest) GetModel() string {
@@ -3436,7 +3581,7 @@ type PruneWeightsRequest struct {
 
 func (x *PruneWeightsRequest) Reset() {
 	*x = PruneWeightsRequest{}
-	mi := &file_sidecar_proto_msgTypes[42]
+	mi := &file_sidecar_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3448,7 +3593,7 @@ func (x *PruneWeightsRequest) String() string {
 func (*PruneWeightsRequest) ProtoMessage() {}
 
 func (x *PruneWeightsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[42]
+	mi := &file_sidecar_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3461,7 +3606,7 @@ func (x *PruneWeightsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PruneWeightsRequest.ProtoReflect.Descriptor instead.
 func (*PruneWeightsRequest) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{42}
+	return file_sidecar_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *PruneWeightsRequest) GetUnusedForS() float64 {
@@ -3480,7 +3625,7 @@ type FreedReply struct {
 
 func (x *FreedReply) Reset() {
 	*x = FreedReply{}
-	mi := &file_sidecar_proto_msgTypes[43]
+	mi := &file_sidecar_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3492,7 +3637,7 @@ func (x *FreedReply) String() string {
 func (*FreedReply) ProtoMessage() {}
 
 func (x *FreedReply) ProtoReflect() protoreflect.Message {
-	mi := &file_sidecar_proto_msgTypes[43]
+	mi := &file_sidecar_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3505,7 +3650,7 @@ func (x *FreedReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FreedReply.ProtoReflect.Descriptor instead.
 func (*FreedReply) Descriptor() ([]byte, []int) {
-	return file_sidecar_proto_rawDescGZIP(), []int{43}
+	return file_sidecar_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *FreedReply) GetBytes() uint64 {
@@ -3526,7 +3671,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\rR\x03pid\x12\x16\n" +
 	"\x06device\x18\x03 \x01(\tR\x06device\x12.\n" +
-	"\x13usable_memory_bytes\x18\x04 \x01(\x04R\x11usableMemoryBytes\"\xee\x03\n" +
+	"\x13usable_memory_bytes\x18\x04 \x01(\x04R\x11usableMemoryBytes\"\x90\x04\n" +
 	"\x14CreateSessionRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x18\n" +
 	"\amembers\x18\x02 \x01(\rR\amembers\x12%\n" +
@@ -3549,8 +3694,13 @@ const file_sidecar_proto_rawDesc = "" +
 	"no_guesses\x18( \x01(\bR\tnoGuesses\x12\x1e\n" +
 	"\n" +
 	"replanning\x18  \x01(\tR\n" +
-	"replanningB\x0e\n" +
-	"\f_spare_bytes\"\xb5\x01\n" +
+	"replanning\x12 \n" +
+	"\vchoose_plan\x18\xab\x01 \x01(\bR\n" +
+	"choosePlanB\x0e\n" +
+	"\f_spare_bytes\"K\n" +
+	"\x11ChoosePlanRequest\x12\x18\n" +
+	"\asession\x18\x01 \x01(\tR\asession\x12\x1c\n" +
+	"\tobjective\x18\x02 \x01(\tR\tobjective\"\xb5\x01\n" +
 	"\x12OpenSessionRequest\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x1e\n" +
 	"\n" +
@@ -3601,7 +3751,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"replanning\"\x15\n" +
 	"\x13ListSessionsRequest\"K\n" +
 	"\x11ListSessionsReply\x126\n" +
-	"\bsessions\x18\x01 \x03(\v2\x1a.kafila.sidecar.v1.SessionR\bsessions\"\x89\b\n" +
+	"\bsessions\x18\x01 \x03(\v2\x1a.kafila.sidecar.v1.SessionR\bsessions\"\xa9\b\n" +
 	"\aSession\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\tR\x04code\x12\x14\n" +
@@ -3635,7 +3785,9 @@ const file_sidecar_proto_rawDesc = "" +
 	"\n" +
 	"replanning\x18\x1f \x01(\tR\n" +
 	"replanning\x12\x18\n" +
-	"\alimited\x18< \x03(\tR\alimited\x127\n" +
+	"\alimited\x18< \x03(\tR\alimited\x12\x1e\n" +
+	"\n" +
+	"whole_code\x18\xaa\x01 \x01(\tR\twholeCode\x127\n" +
 	"\bactivity\x18d \x01(\v2\x1b.kafila.sidecar.v1.ActivityR\bactivity\"\x82\x01\n" +
 	"\bActivity\x12 \n" +
 	"\ftokens_per_s\x18\x01 \x01(\x01R\n" +
@@ -3726,7 +3878,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a@\n" +
 	"\x12DownloadBytesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xe3\x03\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\x89\x04\n" +
 	"\x0fGenerateRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x16\n" +
 	"\x06prompt\x18\x02 \x01(\tR\x06prompt\x124\n" +
@@ -3744,7 +3896,8 @@ const file_sidecar_proto_rawDesc = "" +
 	"\rtells_context\x18> \x01(\bR\ftellsContext\x12\x14\n" +
 	"\x05begun\x18@ \x01(\bR\x05begun\x12\x16\n" +
 	"\x06suffix\x18? \x01(\tR\x06suffix\x12\x16\n" +
-	"\x06embeds\x18x \x01(\bR\x06embeds\"\xa1\x05\n" +
+	"\x06embeds\x18x \x01(\bR\x06embeds\x12$\n" +
+	"\rtells_headway\x18\xa0\x01 \x01(\bR\ftellsHeadway\"\xa1\x05\n" +
 	"\aOptions\x12\x1c\n" +
 	"\anum_ctx\x18\x01 \x01(\x05H\x00R\x06numCtx\x88\x01\x01\x12$\n" +
 	"\vnum_predict\x18\x02 \x01(\x05H\x01R\n" +
@@ -3777,7 +3930,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"\x11_presence_penaltyB\x14\n" +
 	"\x12_frequency_penaltyB\n" +
 	"\n" +
-	"\b_guesses\"\xec\x02\n" +
+	"\b_guesses\"\xa3\x03\n" +
 	"\rGenerateReply\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x12\n" +
 	"\x04done\x18\x02 \x01(\bR\x04done\x12>\n" +
@@ -3789,7 +3942,12 @@ const file_sidecar_proto_rawDesc = "" +
 	"\boutput_s\x18\a \x01(\x01R\aoutputS\x12;\n" +
 	"\blogprobs\x182 \x03(\v2\x1f.kafila.sidecar.v1.TokenLogprobR\blogprobs\x12\x1c\n" +
 	"\tembedding\x18x \x03(\x02R\tembedding\x12\x18\n" +
-	"\acontext\x18< \x03(\rR\acontext\"q\n" +
+	"\acontext\x18< \x03(\rR\acontext\x125\n" +
+	"\aheadway\x18\xa0\x01 \x01(\v2\x1a.kafila.sidecar.v1.HeadwayR\aheadway\"G\n" +
+	"\aHeadway\x12\x14\n" +
+	"\x05doing\x18\x01 \x01(\tR\x05doing\x12\x16\n" +
+	"\x06tokens\x18\x02 \x01(\rR\x06tokens\x12\x0e\n" +
+	"\x02of\x18\x03 \x01(\rR\x02of\"q\n" +
 	"\fTokenLogprob\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\fR\x05token\x12\x18\n" +
 	"\alogprob\x18\x02 \x01(\x01R\alogprob\x121\n" +
@@ -3873,7 +4031,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"DoneReason\x12\x14\n" +
 	"\x10DONE_REASON_STOP\x10\x00\x12\x16\n" +
 	"\x12DONE_REASON_LENGTH\x10\x01\x12\x16\n" +
-	"\x12DONE_REASON_CLOSED\x10\x022\xbf\x0e\n" +
+	"\x12DONE_REASON_CLOSED\x10\x022\x8f\x0f\n" +
 	"\aSidecar\x12G\n" +
 	"\x05Hello\x12\x1f.kafila.sidecar.v1.HelloRequest\x1a\x1d.kafila.sidecar.v1.HelloReply\x12T\n" +
 	"\rCreateSession\x12'.kafila.sidecar.v1.CreateSessionRequest\x1a\x1a.kafila.sidecar.v1.Session\x12N\n" +
@@ -3885,7 +4043,9 @@ const file_sidecar_proto_rawDesc = "" +
 	"\fWatchSession\x12!.kafila.sidecar.v1.SessionRequest\x1a\x1a.kafila.sidecar.v1.Session0\x01\x12H\n" +
 	"\aNewCode\x12!.kafila.sidecar.v1.SessionRequest\x1a\x1a.kafila.sidecar.v1.Session\x12B\n" +
 	"\x04Lock\x12\x1e.kafila.sidecar.v1.LockRequest\x1a\x1a.kafila.sidecar.v1.Session\x12B\n" +
-	"\x04Kick\x12\x1e.kafila.sidecar.v1.KickRequest\x1a\x1a.kafila.sidecar.v1.Session\x12G\n" +
+	"\x04Kick\x12\x1e.kafila.sidecar.v1.KickRequest\x1a\x1a.kafila.sidecar.v1.Session\x12N\n" +
+	"\n" +
+	"ChoosePlan\x12$.kafila.sidecar.v1.ChoosePlanRequest\x1a\x1a.kafila.sidecar.v1.Session\x12G\n" +
 	"\x06Replan\x12!.kafila.sidecar.v1.SessionRequest\x1a\x1a.kafila.sidecar.v1.Session\x12Q\n" +
 	"\rSetReplanning\x12$.kafila.sidecar.v1.ReplanningRequest\x1a\x1a.kafila.sidecar.v1.Session\x12L\n" +
 	"\tShowModel\x12!.kafila.sidecar.v1.SessionRequest\x1a\x1c.kafila.sidecar.v1.ModelCard\x12D\n" +
@@ -3913,128 +4073,133 @@ func file_sidecar_proto_rawDescGZIP() []byte {
 }
 
 var file_sidecar_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sidecar_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_sidecar_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_sidecar_proto_goTypes = []any{
 	(DoneReason)(0),              // 0: kafila.sidecar.v1.DoneReason
 	(*HelloRequest)(nil),         // 1: kafila.sidecar.v1.HelloRequest
 	(*HelloReply)(nil),           // 2: kafila.sidecar.v1.HelloReply
 	(*CreateSessionRequest)(nil), // 3: kafila.sidecar.v1.CreateSessionRequest
-	(*OpenSessionRequest)(nil),   // 4: kafila.sidecar.v1.OpenSessionRequest
-	(*Offer)(nil),                // 5: kafila.sidecar.v1.Offer
-	(*JoinSessionRequest)(nil),   // 6: kafila.sidecar.v1.JoinSessionRequest
-	(*SessionRequest)(nil),       // 7: kafila.sidecar.v1.SessionRequest
-	(*LockRequest)(nil),          // 8: kafila.sidecar.v1.LockRequest
-	(*KickRequest)(nil),          // 9: kafila.sidecar.v1.KickRequest
-	(*LeaveRequest)(nil),         // 10: kafila.sidecar.v1.LeaveRequest
-	(*LeaveSessionReply)(nil),    // 11: kafila.sidecar.v1.LeaveSessionReply
-	(*ReplanningRequest)(nil),    // 12: kafila.sidecar.v1.ReplanningRequest
-	(*ListSessionsRequest)(nil),  // 13: kafila.sidecar.v1.ListSessionsRequest
-	(*ListSessionsReply)(nil),    // 14: kafila.sidecar.v1.ListSessionsReply
-	(*Session)(nil),              // 15: kafila.sidecar.v1.Session
-	(*Activity)(nil),             // 16: kafila.sidecar.v1.Activity
-	(*Answering)(nil),            // 17: kafila.sidecar.v1.Answering
-	(*Member)(nil),               // 18: kafila.sidecar.v1.Member
-	(*Stage)(nil),                // 19: kafila.sidecar.v1.Stage
-	(*Hop)(nil),                  // 20: kafila.sidecar.v1.Hop
-	(*StubModel)(nil),            // 21: kafila.sidecar.v1.StubModel
-	(*ModelCard)(nil),            // 22: kafila.sidecar.v1.ModelCard
-	(*PlanRequest)(nil),          // 23: kafila.sidecar.v1.PlanRequest
-	(*PlanReply)(nil),            // 24: kafila.sidecar.v1.PlanReply
-	(*GenerateRequest)(nil),      // 25: kafila.sidecar.v1.GenerateRequest
-	(*Options)(nil),              // 26: kafila.sidecar.v1.Options
-	(*GenerateReply)(nil),        // 27: kafila.sidecar.v1.GenerateReply
-	(*TokenLogprob)(nil),         // 28: kafila.sidecar.v1.TokenLogprob
-	(*DoctorRequest)(nil),        // 29: kafila.sidecar.v1.DoctorRequest
-	(*DoctorReply)(nil),          // 30: kafila.sidecar.v1.DoctorReply
-	(*Finding)(nil),              // 31: kafila.sidecar.v1.Finding
-	(*MetricsRequest)(nil),       // 32: kafila.sidecar.v1.MetricsRequest
-	(*MetricsReply)(nil),         // 33: kafila.sidecar.v1.MetricsReply
-	(*TracesRequest)(nil),        // 34: kafila.sidecar.v1.TracesRequest
-	(*TracesReply)(nil),          // 35: kafila.sidecar.v1.TracesReply
-	(*ListModelsRequest)(nil),    // 36: kafila.sidecar.v1.ListModelsRequest
-	(*ListModelsReply)(nil),      // 37: kafila.sidecar.v1.ListModelsReply
-	(*NamedModel)(nil),           // 38: kafila.sidecar.v1.NamedModel
-	(*ListWeightsRequest)(nil),   // 39: kafila.sidecar.v1.ListWeightsRequest
-	(*ListWeightsReply)(nil),     // 40: kafila.sidecar.v1.ListWeightsReply
-	(*KeptWeights)(nil),          // 41: kafila.sidecar.v1.KeptWeights
-	(*RemoveWeightsRequest)(nil), // 42: kafila.sidecar.v1.RemoveWeightsRequest
-	(*PruneWeightsRequest)(nil),  // 43: kafila.sidecar.v1.PruneWeightsRequest
-	(*FreedReply)(nil),           // 44: kafila.sidecar.v1.FreedReply
-	nil,                          // 45: kafila.sidecar.v1.StubModel.ParametersEntry
-	nil,                          // 46: kafila.sidecar.v1.ModelCard.InfoEntry
-	nil,                          // 47: kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
-	nil,                          // 48: kafila.sidecar.v1.PlanReply.DownloadBytesEntry
+	(*ChoosePlanRequest)(nil),    // 4: kafila.sidecar.v1.ChoosePlanRequest
+	(*OpenSessionRequest)(nil),   // 5: kafila.sidecar.v1.OpenSessionRequest
+	(*Offer)(nil),                // 6: kafila.sidecar.v1.Offer
+	(*JoinSessionRequest)(nil),   // 7: kafila.sidecar.v1.JoinSessionRequest
+	(*SessionRequest)(nil),       // 8: kafila.sidecar.v1.SessionRequest
+	(*LockRequest)(nil),          // 9: kafila.sidecar.v1.LockRequest
+	(*KickRequest)(nil),          // 10: kafila.sidecar.v1.KickRequest
+	(*LeaveRequest)(nil),         // 11: kafila.sidecar.v1.LeaveRequest
+	(*LeaveSessionReply)(nil),    // 12: kafila.sidecar.v1.LeaveSessionReply
+	(*ReplanningRequest)(nil),    // 13: kafila.sidecar.v1.ReplanningRequest
+	(*ListSessionsRequest)(nil),  // 14: kafila.sidecar.v1.ListSessionsRequest
+	(*ListSessionsReply)(nil),    // 15: kafila.sidecar.v1.ListSessionsReply
+	(*Session)(nil),              // 16: kafila.sidecar.v1.Session
+	(*Activity)(nil),             // 17: kafila.sidecar.v1.Activity
+	(*Answering)(nil),            // 18: kafila.sidecar.v1.Answering
+	(*Member)(nil),               // 19: kafila.sidecar.v1.Member
+	(*Stage)(nil),                // 20: kafila.sidecar.v1.Stage
+	(*Hop)(nil),                  // 21: kafila.sidecar.v1.Hop
+	(*StubModel)(nil),            // 22: kafila.sidecar.v1.StubModel
+	(*ModelCard)(nil),            // 23: kafila.sidecar.v1.ModelCard
+	(*PlanRequest)(nil),          // 24: kafila.sidecar.v1.PlanRequest
+	(*PlanReply)(nil),            // 25: kafila.sidecar.v1.PlanReply
+	(*GenerateRequest)(nil),      // 26: kafila.sidecar.v1.GenerateRequest
+	(*Options)(nil),              // 27: kafila.sidecar.v1.Options
+	(*GenerateReply)(nil),        // 28: kafila.sidecar.v1.GenerateReply
+	(*Headway)(nil),              // 29: kafila.sidecar.v1.Headway
+	(*TokenLogprob)(nil),         // 30: kafila.sidecar.v1.TokenLogprob
+	(*DoctorRequest)(nil),        // 31: kafila.sidecar.v1.DoctorRequest
+	(*DoctorReply)(nil),          // 32: kafila.sidecar.v1.DoctorReply
+	(*Finding)(nil),              // 33: kafila.sidecar.v1.Finding
+	(*MetricsRequest)(nil),       // 34: kafila.sidecar.v1.MetricsRequest
+	(*MetricsReply)(nil),         // 35: kafila.sidecar.v1.MetricsReply
+	(*TracesRequest)(nil),        // 36: kafila.sidecar.v1.TracesRequest
+	(*TracesReply)(nil),          // 37: kafila.sidecar.v1.TracesReply
+	(*ListModelsRequest)(nil),    // 38: kafila.sidecar.v1.ListModelsRequest
+	(*ListModelsReply)(nil),      // 39: kafila.sidecar.v1.ListModelsReply
+	(*NamedModel)(nil),           // 40: kafila.sidecar.v1.NamedModel
+	(*ListWeightsRequest)(nil),   // 41: kafila.sidecar.v1.ListWeightsRequest
+	(*ListWeightsReply)(nil),     // 42: kafila.sidecar.v1.ListWeightsReply
+	(*KeptWeights)(nil),          // 43: kafila.sidecar.v1.KeptWeights
+	(*RemoveWeightsRequest)(nil), // 44: kafila.sidecar.v1.RemoveWeightsRequest
+	(*PruneWeightsRequest)(nil),  // 45: kafila.sidecar.v1.PruneWeightsRequest
+	(*FreedReply)(nil),           // 46: kafila.sidecar.v1.FreedReply
+	nil,                          // 47: kafila.sidecar.v1.StubModel.ParametersEntry
+	nil,                          // 48: kafila.sidecar.v1.ModelCard.InfoEntry
+	nil,                          // 49: kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
+	nil,                          // 50: kafila.sidecar.v1.PlanReply.DownloadBytesEntry
 }
 var file_sidecar_proto_depIdxs = []int32{
-	15, // 0: kafila.sidecar.v1.ListSessionsReply.sessions:type_name -> kafila.sidecar.v1.Session
-	18, // 1: kafila.sidecar.v1.Session.members:type_name -> kafila.sidecar.v1.Member
-	19, // 2: kafila.sidecar.v1.Session.stages:type_name -> kafila.sidecar.v1.Stage
-	20, // 3: kafila.sidecar.v1.Session.hops:type_name -> kafila.sidecar.v1.Hop
-	21, // 4: kafila.sidecar.v1.Session.vehicle:type_name -> kafila.sidecar.v1.StubModel
-	16, // 5: kafila.sidecar.v1.Session.activity:type_name -> kafila.sidecar.v1.Activity
-	17, // 6: kafila.sidecar.v1.Activity.answering:type_name -> kafila.sidecar.v1.Answering
-	45, // 7: kafila.sidecar.v1.StubModel.parameters:type_name -> kafila.sidecar.v1.StubModel.ParametersEntry
-	46, // 8: kafila.sidecar.v1.ModelCard.info:type_name -> kafila.sidecar.v1.ModelCard.InfoEntry
-	47, // 9: kafila.sidecar.v1.PlanReply.alternatives_json:type_name -> kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
-	48, // 10: kafila.sidecar.v1.PlanReply.download_bytes:type_name -> kafila.sidecar.v1.PlanReply.DownloadBytesEntry
-	26, // 11: kafila.sidecar.v1.GenerateRequest.options:type_name -> kafila.sidecar.v1.Options
+	16, // 0: kafila.sidecar.v1.ListSessionsReply.sessions:type_name -> kafila.sidecar.v1.Session
+	19, // 1: kafila.sidecar.v1.Session.members:type_name -> kafila.sidecar.v1.Member
+	20, // 2: kafila.sidecar.v1.Session.stages:type_name -> kafila.sidecar.v1.Stage
+	21, // 3: kafila.sidecar.v1.Session.hops:type_name -> kafila.sidecar.v1.Hop
+	22, // 4: kafila.sidecar.v1.Session.vehicle:type_name -> kafila.sidecar.v1.StubModel
+	17, // 5: kafila.sidecar.v1.Session.activity:type_name -> kafila.sidecar.v1.Activity
+	18, // 6: kafila.sidecar.v1.Activity.answering:type_name -> kafila.sidecar.v1.Answering
+	47, // 7: kafila.sidecar.v1.StubModel.parameters:type_name -> kafila.sidecar.v1.StubModel.ParametersEntry
+	48, // 8: kafila.sidecar.v1.ModelCard.info:type_name -> kafila.sidecar.v1.ModelCard.InfoEntry
+	49, // 9: kafila.sidecar.v1.PlanReply.alternatives_json:type_name -> kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
+	50, // 10: kafila.sidecar.v1.PlanReply.download_bytes:type_name -> kafila.sidecar.v1.PlanReply.DownloadBytesEntry
+	27, // 11: kafila.sidecar.v1.GenerateRequest.options:type_name -> kafila.sidecar.v1.Options
 	0,  // 12: kafila.sidecar.v1.GenerateReply.done_reason:type_name -> kafila.sidecar.v1.DoneReason
-	28, // 13: kafila.sidecar.v1.GenerateReply.logprobs:type_name -> kafila.sidecar.v1.TokenLogprob
-	28, // 14: kafila.sidecar.v1.TokenLogprob.top:type_name -> kafila.sidecar.v1.TokenLogprob
-	31, // 15: kafila.sidecar.v1.DoctorReply.findings:type_name -> kafila.sidecar.v1.Finding
-	38, // 16: kafila.sidecar.v1.ListModelsReply.models:type_name -> kafila.sidecar.v1.NamedModel
-	41, // 17: kafila.sidecar.v1.ListWeightsReply.weights:type_name -> kafila.sidecar.v1.KeptWeights
-	1,  // 18: kafila.sidecar.v1.Sidecar.Hello:input_type -> kafila.sidecar.v1.HelloRequest
-	3,  // 19: kafila.sidecar.v1.Sidecar.CreateSession:input_type -> kafila.sidecar.v1.CreateSessionRequest
-	4,  // 20: kafila.sidecar.v1.Sidecar.OpenSession:input_type -> kafila.sidecar.v1.OpenSessionRequest
-	6,  // 21: kafila.sidecar.v1.Sidecar.JoinSession:input_type -> kafila.sidecar.v1.JoinSessionRequest
-	7,  // 22: kafila.sidecar.v1.Sidecar.StartSession:input_type -> kafila.sidecar.v1.SessionRequest
-	10, // 23: kafila.sidecar.v1.Sidecar.LeaveSession:input_type -> kafila.sidecar.v1.LeaveRequest
-	13, // 24: kafila.sidecar.v1.Sidecar.ListSessions:input_type -> kafila.sidecar.v1.ListSessionsRequest
-	7,  // 25: kafila.sidecar.v1.Sidecar.WatchSession:input_type -> kafila.sidecar.v1.SessionRequest
-	7,  // 26: kafila.sidecar.v1.Sidecar.NewCode:input_type -> kafila.sidecar.v1.SessionRequest
-	8,  // 27: kafila.sidecar.v1.Sidecar.Lock:input_type -> kafila.sidecar.v1.LockRequest
-	9,  // 28: kafila.sidecar.v1.Sidecar.Kick:input_type -> kafila.sidecar.v1.KickRequest
-	7,  // 29: kafila.sidecar.v1.Sidecar.Replan:input_type -> kafila.sidecar.v1.SessionRequest
-	12, // 30: kafila.sidecar.v1.Sidecar.SetReplanning:input_type -> kafila.sidecar.v1.ReplanningRequest
-	7,  // 31: kafila.sidecar.v1.Sidecar.ShowModel:input_type -> kafila.sidecar.v1.SessionRequest
-	23, // 32: kafila.sidecar.v1.Sidecar.Plan:input_type -> kafila.sidecar.v1.PlanRequest
-	36, // 33: kafila.sidecar.v1.Sidecar.ListModels:input_type -> kafila.sidecar.v1.ListModelsRequest
-	39, // 34: kafila.sidecar.v1.Sidecar.ListWeights:input_type -> kafila.sidecar.v1.ListWeightsRequest
-	42, // 35: kafila.sidecar.v1.Sidecar.RemoveWeights:input_type -> kafila.sidecar.v1.RemoveWeightsRequest
-	43, // 36: kafila.sidecar.v1.Sidecar.PruneWeights:input_type -> kafila.sidecar.v1.PruneWeightsRequest
-	29, // 37: kafila.sidecar.v1.Sidecar.Doctor:input_type -> kafila.sidecar.v1.DoctorRequest
-	32, // 38: kafila.sidecar.v1.Sidecar.Metrics:input_type -> kafila.sidecar.v1.MetricsRequest
-	34, // 39: kafila.sidecar.v1.Sidecar.Traces:input_type -> kafila.sidecar.v1.TracesRequest
-	25, // 40: kafila.sidecar.v1.Sidecar.Generate:input_type -> kafila.sidecar.v1.GenerateRequest
-	2,  // 41: kafila.sidecar.v1.Sidecar.Hello:output_type -> kafila.sidecar.v1.HelloReply
-	15, // 42: kafila.sidecar.v1.Sidecar.CreateSession:output_type -> kafila.sidecar.v1.Session
-	5,  // 43: kafila.sidecar.v1.Sidecar.OpenSession:output_type -> kafila.sidecar.v1.Offer
-	15, // 44: kafila.sidecar.v1.Sidecar.JoinSession:output_type -> kafila.sidecar.v1.Session
-	15, // 45: kafila.sidecar.v1.Sidecar.StartSession:output_type -> kafila.sidecar.v1.Session
-	11, // 46: kafila.sidecar.v1.Sidecar.LeaveSession:output_type -> kafila.sidecar.v1.LeaveSessionReply
-	14, // 47: kafila.sidecar.v1.Sidecar.ListSessions:output_type -> kafila.sidecar.v1.ListSessionsReply
-	15, // 48: kafila.sidecar.v1.Sidecar.WatchSession:output_type -> kafila.sidecar.v1.Session
-	15, // 49: kafila.sidecar.v1.Sidecar.NewCode:output_type -> kafila.sidecar.v1.Session
-	15, // 50: kafila.sidecar.v1.Sidecar.Lock:output_type -> kafila.sidecar.v1.Session
-	15, // 51: kafila.sidecar.v1.Sidecar.Kick:output_type -> kafila.sidecar.v1.Session
-	15, // 52: kafila.sidecar.v1.Sidecar.Replan:output_type -> kafila.sidecar.v1.Session
-	15, // 53: kafila.sidecar.v1.Sidecar.SetReplanning:output_type -> kafila.sidecar.v1.Session
-	22, // 54: kafila.sidecar.v1.Sidecar.ShowModel:output_type -> kafila.sidecar.v1.ModelCard
-	24, // 55: kafila.sidecar.v1.Sidecar.Plan:output_type -> kafila.sidecar.v1.PlanReply
-	37, // 56: kafila.sidecar.v1.Sidecar.ListModels:output_type -> kafila.sidecar.v1.ListModelsReply
-	40, // 57: kafila.sidecar.v1.Sidecar.ListWeights:output_type -> kafila.sidecar.v1.ListWeightsReply
-	44, // 58: kafila.sidecar.v1.Sidecar.RemoveWeights:output_type -> kafila.sidecar.v1.FreedReply
-	44, // 59: kafila.sidecar.v1.Sidecar.PruneWeights:output_type -> kafila.sidecar.v1.FreedReply
-	30, // 60: kafila.sidecar.v1.Sidecar.Doctor:output_type -> kafila.sidecar.v1.DoctorReply
-	33, // 61: kafila.sidecar.v1.Sidecar.Metrics:output_type -> kafila.sidecar.v1.MetricsReply
-	35, // 62: kafila.sidecar.v1.Sidecar.Traces:output_type -> kafila.sidecar.v1.TracesReply
-	27, // 63: kafila.sidecar.v1.Sidecar.Generate:output_type -> kafila.sidecar.v1.GenerateReply
-	41, // [41:64] is the sub-list for method output_type
-	18, // [18:41] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	30, // 13: kafila.sidecar.v1.GenerateReply.logprobs:type_name -> kafila.sidecar.v1.TokenLogprob
+	29, // 14: kafila.sidecar.v1.GenerateReply.headway:type_name -> kafila.sidecar.v1.Headway
+	30, // 15: kafila.sidecar.v1.TokenLogprob.top:type_name -> kafila.sidecar.v1.TokenLogprob
+	33, // 16: kafila.sidecar.v1.DoctorReply.findings:type_name -> kafila.sidecar.v1.Finding
+	40, // 17: kafila.sidecar.v1.ListModelsReply.models:type_name -> kafila.sidecar.v1.NamedModel
+	43, // 18: kafila.sidecar.v1.ListWeightsReply.weights:type_name -> kafila.sidecar.v1.KeptWeights
+	1,  // 19: kafila.sidecar.v1.Sidecar.Hello:input_type -> kafila.sidecar.v1.HelloRequest
+	3,  // 20: kafila.sidecar.v1.Sidecar.CreateSession:input_type -> kafila.sidecar.v1.CreateSessionRequest
+	5,  // 21: kafila.sidecar.v1.Sidecar.OpenSession:input_type -> kafila.sidecar.v1.OpenSessionRequest
+	7,  // 22: kafila.sidecar.v1.Sidecar.JoinSession:input_type -> kafila.sidecar.v1.JoinSessionRequest
+	8,  // 23: kafila.sidecar.v1.Sidecar.StartSession:input_type -> kafila.sidecar.v1.SessionRequest
+	11, // 24: kafila.sidecar.v1.Sidecar.LeaveSession:input_type -> kafila.sidecar.v1.LeaveRequest
+	14, // 25: kafila.sidecar.v1.Sidecar.ListSessions:input_type -> kafila.sidecar.v1.ListSessionsRequest
+	8,  // 26: kafila.sidecar.v1.Sidecar.WatchSession:input_type -> kafila.sidecar.v1.SessionRequest
+	8,  // 27: kafila.sidecar.v1.Sidecar.NewCode:input_type -> kafila.sidecar.v1.SessionRequest
+	9,  // 28: kafila.sidecar.v1.Sidecar.Lock:input_type -> kafila.sidecar.v1.LockRequest
+	10, // 29: kafila.sidecar.v1.Sidecar.Kick:input_type -> kafila.sidecar.v1.KickRequest
+	4,  // 30: kafila.sidecar.v1.Sidecar.ChoosePlan:input_type -> kafila.sidecar.v1.ChoosePlanRequest
+	8,  // 31: kafila.sidecar.v1.Sidecar.Replan:input_type -> kafila.sidecar.v1.SessionRequest
+	13, // 32: kafila.sidecar.v1.Sidecar.SetReplanning:input_type -> kafila.sidecar.v1.ReplanningRequest
+	8,  // 33: kafila.sidecar.v1.Sidecar.ShowModel:input_type -> kafila.sidecar.v1.SessionRequest
+	24, // 34: kafila.sidecar.v1.Sidecar.Plan:input_type -> kafila.sidecar.v1.PlanRequest
+	38, // 35: kafila.sidecar.v1.Sidecar.ListModels:input_type -> kafila.sidecar.v1.ListModelsRequest
+	41, // 36: kafila.sidecar.v1.Sidecar.ListWeights:input_type -> kafila.sidecar.v1.ListWeightsRequest
+	44, // 37: kafila.sidecar.v1.Sidecar.RemoveWeights:input_type -> kafila.sidecar.v1.RemoveWeightsRequest
+	45, // 38: kafila.sidecar.v1.Sidecar.PruneWeights:input_type -> kafila.sidecar.v1.PruneWeightsRequest
+	31, // 39: kafila.sidecar.v1.Sidecar.Doctor:input_type -> kafila.sidecar.v1.DoctorRequest
+	34, // 40: kafila.sidecar.v1.Sidecar.Metrics:input_type -> kafila.sidecar.v1.MetricsRequest
+	36, // 41: kafila.sidecar.v1.Sidecar.Traces:input_type -> kafila.sidecar.v1.TracesRequest
+	26, // 42: kafila.sidecar.v1.Sidecar.Generate:input_type -> kafila.sidecar.v1.GenerateRequest
+	2,  // 43: kafila.sidecar.v1.Sidecar.Hello:output_type -> kafila.sidecar.v1.HelloReply
+	16, // 44: kafila.sidecar.v1.Sidecar.CreateSession:output_type -> kafila.sidecar.v1.Session
+	6,  // 45: kafila.sidecar.v1.Sidecar.OpenSession:output_type -> kafila.sidecar.v1.Offer
+	16, // 46: kafila.sidecar.v1.Sidecar.JoinSession:output_type -> kafila.sidecar.v1.Session
+	16, // 47: kafila.sidecar.v1.Sidecar.StartSession:output_type -> kafila.sidecar.v1.Session
+	12, // 48: kafila.sidecar.v1.Sidecar.LeaveSession:output_type -> kafila.sidecar.v1.LeaveSessionReply
+	15, // 49: kafila.sidecar.v1.Sidecar.ListSessions:output_type -> kafila.sidecar.v1.ListSessionsReply
+	16, // 50: kafila.sidecar.v1.Sidecar.WatchSession:output_type -> kafila.sidecar.v1.Session
+	16, // 51: kafila.sidecar.v1.Sidecar.NewCode:output_type -> kafila.sidecar.v1.Session
+	16, // 52: kafila.sidecar.v1.Sidecar.Lock:output_type -> kafila.sidecar.v1.Session
+	16, // 53: kafila.sidecar.v1.Sidecar.Kick:output_type -> kafila.sidecar.v1.Session
+	16, // 54: kafila.sidecar.v1.Sidecar.ChoosePlan:output_type -> kafila.sidecar.v1.Session
+	16, // 55: kafila.sidecar.v1.Sidecar.Replan:output_type -> kafila.sidecar.v1.Session
+	16, // 56: kafila.sidecar.v1.Sidecar.SetReplanning:output_type -> kafila.sidecar.v1.Session
+	23, // 57: kafila.sidecar.v1.Sidecar.ShowModel:output_type -> kafila.sidecar.v1.ModelCard
+	25, // 58: kafila.sidecar.v1.Sidecar.Plan:output_type -> kafila.sidecar.v1.PlanReply
+	39, // 59: kafila.sidecar.v1.Sidecar.ListModels:output_type -> kafila.sidecar.v1.ListModelsReply
+	42, // 60: kafila.sidecar.v1.Sidecar.ListWeights:output_type -> kafila.sidecar.v1.ListWeightsReply
+	46, // 61: kafila.sidecar.v1.Sidecar.RemoveWeights:output_type -> kafila.sidecar.v1.FreedReply
+	46, // 62: kafila.sidecar.v1.Sidecar.PruneWeights:output_type -> kafila.sidecar.v1.FreedReply
+	32, // 63: kafila.sidecar.v1.Sidecar.Doctor:output_type -> kafila.sidecar.v1.DoctorReply
+	35, // 64: kafila.sidecar.v1.Sidecar.Metrics:output_type -> kafila.sidecar.v1.MetricsReply
+	37, // 65: kafila.sidecar.v1.Sidecar.Traces:output_type -> kafila.sidecar.v1.TracesReply
+	28, // 66: kafila.sidecar.v1.Sidecar.Generate:output_type -> kafila.sidecar.v1.GenerateReply
+	43, // [43:67] is the sub-list for method output_type
+	19, // [19:43] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_sidecar_proto_init() }
@@ -4043,18 +4208,18 @@ func file_sidecar_proto_init() {
 		return
 	}
 	file_sidecar_proto_msgTypes[2].OneofWrappers = []any{}
-	file_sidecar_proto_msgTypes[3].OneofWrappers = []any{}
-	file_sidecar_proto_msgTypes[7].OneofWrappers = []any{}
-	file_sidecar_proto_msgTypes[17].OneofWrappers = []any{}
-	file_sidecar_proto_msgTypes[25].OneofWrappers = []any{}
-	file_sidecar_proto_msgTypes[42].OneofWrappers = []any{}
+	file_sidecar_proto_msgTypes[4].OneofWrappers = []any{}
+	file_sidecar_proto_msgTypes[8].OneofWrappers = []any{}
+	file_sidecar_proto_msgTypes[18].OneofWrappers = []any{}
+	file_sidecar_proto_msgTypes[26].OneofWrappers = []any{}
+	file_sidecar_proto_msgTypes[44].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sidecar_proto_rawDesc), len(file_sidecar_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   48,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -35,6 +35,7 @@ const (
 	Sidecar_NewCode_FullMethodName       = "/kafila.sidecar.v1.Sidecar/NewCode"
 	Sidecar_Lock_FullMethodName          = "/kafila.sidecar.v1.Sidecar/Lock"
 	Sidecar_Kick_FullMethodName          = "/kafila.sidecar.v1.Sidecar/Kick"
+	Sidecar_ChoosePlan_FullMethodName    = "/kafila.sidecar.v1.Sidecar/ChoosePlan"
 	Sidecar_Replan_FullMethodName        = "/kafila.sidecar.v1.Sidecar/Replan"
 	Sidecar_SetReplanning_FullMethodName = "/kafila.sidecar.v1.Sidecar/SetReplanning"
 	Sidecar_ShowModel_FullMethodName     = "/kafila.sidecar.v1.Sidecar/ShowModel"
@@ -77,6 +78,9 @@ type SidecarClient interface {
 	// Removes a member for good: the others get new keys, newcomers a new code, and the ring is planned again without
 	// it. Host only.
 	Kick(ctx context.Context, in *KickRequest, opts ...grpc.CallOption) (*Session, error)
+	// Goes on with the plan that waits for it (`choose_plan`), or with the one that is best for another objective; as
+	// StartSession does with the first. Host only.
+	ChoosePlan(ctx context.Context, in *ChoosePlanRequest, opts ...grpc.CallOption) (*Session, error)
 	// Takes the better plan that is advised, now. Host only.
 	Replan(ctx context.Context, in *SessionRequest, opts ...grpc.CallOption) (*Session, error)
 	// Says what is done with a better plan from now on. Host only.
@@ -224,6 +228,16 @@ func (c *sidecarClient) Kick(ctx context.Context, in *KickRequest, opts ...grpc.
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Session)
 	err := c.cc.Invoke(ctx, Sidecar_Kick_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sidecarClient) ChoosePlan(ctx context.Context, in *ChoosePlanRequest, opts ...grpc.CallOption) (*Session, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Session)
+	err := c.cc.Invoke(ctx, Sidecar_ChoosePlan_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -387,6 +401,9 @@ type SidecarServer interface {
 	// Removes a member for good: the others get new keys, newcomers a new code, and the ring is planned again without
 	// it. Host only.
 	Kick(context.Context, *KickRequest) (*Session, error)
+	// Goes on with the plan that waits for it (`choose_plan`), or with the one that is best for another objective; as
+	// StartSession does with the first. Host only.
+	ChoosePlan(context.Context, *ChoosePlanRequest) (*Session, error)
 	// Takes the better plan that is advised, now. Host only.
 	Replan(context.Context, *SessionRequest) (*Session, error)
 	// Says what is done with a better plan from now on. Host only.
@@ -453,6 +470,9 @@ func (UnimplementedSidecarServer) Lock(context.Context, *LockRequest) (*Session,
 }
 func (UnimplementedSidecarServer) Kick(context.Context, *KickRequest) (*Session, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Kick not implemented")
+}
+func (UnimplementedSidecarServer) ChoosePlan(context.Context, *ChoosePlanRequest) (*Session, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method ChoosePlan not implemented")
 }
 func (UnimplementedSidecarServer) Replan(context.Context, *SessionRequest) (*Session, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Replan not implemented")
@@ -698,6 +718,24 @@ func _Sidecar_Kick_Handler(srv interface{}, ctx context.Context, dec func(interf
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(SidecarServer).Kick(ctx, req.(*KickRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Sidecar_ChoosePlan_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ChoosePlanRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SidecarServer).ChoosePlan(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Sidecar_ChoosePlan_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SidecarServer).ChoosePlan(ctx, req.(*ChoosePlanRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -957,6 +995,10 @@ var Sidecar_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Kick",
 			Handler:    _Sidecar_Kick_Handler,
+		},
+		{
+			MethodName: "ChoosePlan",
+			Handler:    _Sidecar_ChoosePlan_Handler,
 		},
 		{
 			MethodName: "Replan",

@@ -191,7 +191,7 @@ class Refusal(_message.Message):
     def __init__(self, code: _Optional[str] = ..., sentence: _Optional[str] = ...) -> None: ...
 
 class OfferBody(_message.Message):
-    __slots__ = ("confirm_mac", "session", "terms", "host", "members_present", "version", "planner", "mlx_lm_version", "protocol", "oldest_protocol")
+    __slots__ = ("confirm_mac", "session", "terms", "host", "members_present", "version", "planner", "mlx_lm_version", "protocol", "oldest_protocol", "rendezvous_fingerprint")
     CONFIRM_MAC_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     TERMS_FIELD_NUMBER: _ClassVar[int]
@@ -202,6 +202,7 @@ class OfferBody(_message.Message):
     MLX_LM_VERSION_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     OLDEST_PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    RENDEZVOUS_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     confirm_mac: bytes
     session: bytes
     terms: SessionTerms
@@ -212,7 +213,8 @@ class OfferBody(_message.Message):
     mlx_lm_version: str
     protocol: int
     oldest_protocol: int
-    def __init__(self, confirm_mac: _Optional[bytes] = ..., session: _Optional[bytes] = ..., terms: _Optional[_Union[SessionTerms, _Mapping]] = ..., host: _Optional[str] = ..., members_present: _Optional[int] = ..., version: _Optional[str] = ..., planner: _Optional[int] = ..., mlx_lm_version: _Optional[str] = ..., protocol: _Optional[int] = ..., oldest_protocol: _Optional[int] = ...) -> None: ...
+    rendezvous_fingerprint: str
+    def __init__(self, confirm_mac: _Optional[bytes] = ..., session: _Optional[bytes] = ..., terms: _Optional[_Union[SessionTerms, _Mapping]] = ..., host: _Optional[str] = ..., members_present: _Optional[int] = ..., version: _Optional[str] = ..., planner: _Optional[int] = ..., mlx_lm_version: _Optional[str] = ..., protocol: _Optional[int] = ..., oldest_protocol: _Optional[int] = ..., rendezvous_fingerprint: _Optional[str] = ...) -> None: ...
 
 class EnrolBody(_message.Message):
     __slots__ = ("name", "certificate", "version", "mlx_lm_version", "agreement", "planner", "protocol", "oldest_protocol")

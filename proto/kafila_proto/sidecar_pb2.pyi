@@ -33,7 +33,7 @@ class HelloReply(_message.Message):
     def __init__(self, version: _Optional[str] = ..., pid: _Optional[int] = ..., device: _Optional[str] = ..., usable_memory_bytes: _Optional[int] = ...) -> None: ...
 
 class CreateSessionRequest(_message.Message):
-    __slots__ = ("model", "members", "context_tokens", "concurrency", "memory_bytes", "strategy", "objective", "require", "exclude", "rendezvous", "name", "spare_bytes", "quantize_bits", "no_guesses", "replanning")
+    __slots__ = ("model", "members", "context_tokens", "concurrency", "memory_bytes", "strategy", "objective", "require", "exclude", "rendezvous", "name", "spare_bytes", "quantize_bits", "no_guesses", "replanning", "choose_plan")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -49,6 +49,7 @@ class CreateSessionRequest(_message.Message):
     QUANTIZE_BITS_FIELD_NUMBER: _ClassVar[int]
     NO_GUESSES_FIELD_NUMBER: _ClassVar[int]
     REPLANNING_FIELD_NUMBER: _ClassVar[int]
+    CHOOSE_PLAN_FIELD_NUMBER: _ClassVar[int]
     model: str
     members: int
     context_tokens: int
@@ -64,7 +65,16 @@ class CreateSessionRequest(_message.Message):
     quantize_bits: int
     no_guesses: bool
     replanning: str
-    def __init__(self, model: _Optional[str] = ..., members: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., strategy: _Optional[str] = ..., objective: _Optional[str] = ..., require: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., rendezvous: _Optional[str] = ..., name: _Optional[str] = ..., spare_bytes: _Optional[int] = ..., quantize_bits: _Optional[int] = ..., no_guesses: _Optional[bool] = ..., replanning: _Optional[str] = ...) -> None: ...
+    choose_plan: bool
+    def __init__(self, model: _Optional[str] = ..., members: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., strategy: _Optional[str] = ..., objective: _Optional[str] = ..., require: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., rendezvous: _Optional[str] = ..., name: _Optional[str] = ..., spare_bytes: _Optional[int] = ..., quantize_bits: _Optional[int] = ..., no_guesses: _Optional[bool] = ..., replanning: _Optional[str] = ..., choose_plan: _Optional[bool] = ...) -> None: ...
+
+class ChoosePlanRequest(_message.Message):
+    __slots__ = ("session", "objective")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    objective: str
+    def __init__(self, session: _Optional[str] = ..., objective: _Optional[str] = ...) -> None: ...
 
 class OpenSessionRequest(_message.Message):
     __slots__ = ("code", "rendezvous", "name", "memory_bytes", "spare_bytes")
@@ -173,7 +183,7 @@ class ListSessionsReply(_message.Message):
     def __init__(self, sessions: _Optional[_Iterable[_Union[Session, _Mapping]]] = ...) -> None: ...
 
 class Session(_message.Message):
-    __slots__ = ("id", "code", "state", "doing", "failure", "failure_code", "model", "revision", "self", "host", "members_wanted", "context_tokens", "concurrency", "epoch", "members", "stages", "hops", "expected_tokens_per_s", "plan_json", "vehicle", "rendezvous_note", "reserved_memory_bytes", "active_sequences", "last_trace_json", "better_plan", "joining", "notices", "replanning", "limited", "activity")
+    __slots__ = ("id", "code", "state", "doing", "failure", "failure_code", "model", "revision", "self", "host", "members_wanted", "context_tokens", "concurrency", "epoch", "members", "stages", "hops", "expected_tokens_per_s", "plan_json", "vehicle", "rendezvous_note", "reserved_memory_bytes", "active_sequences", "last_trace_json", "better_plan", "joining", "notices", "replanning", "limited", "whole_code", "activity")
     ID_FIELD_NUMBER: _ClassVar[int]
     CODE_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -203,6 +213,7 @@ class Session(_message.Message):
     NOTICES_FIELD_NUMBER: _ClassVar[int]
     REPLANNING_FIELD_NUMBER: _ClassVar[int]
     LIMITED_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_CODE_FIELD_NUMBER: _ClassVar[int]
     ACTIVITY_FIELD_NUMBER: _ClassVar[int]
     id: str
     code: str
@@ -233,8 +244,9 @@ class Session(_message.Message):
     notices: _containers.RepeatedScalarFieldContainer[str]
     replanning: str
     limited: _containers.RepeatedScalarFieldContainer[str]
+    whole_code: str
     activity: Activity
-    def __init__(self_, id: _Optional[str] = ..., code: _Optional[str] = ..., state: _Optional[str] = ..., doing: _Optional[str] = ..., failure: _Optional[str] = ..., failure_code: _Optional[str] = ..., model: _Optional[str] = ..., revision: _Optional[str] = ..., self: _Optional[str] = ..., host: _Optional[str] = ..., members_wanted: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., stages: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., hops: _Optional[_Iterable[_Union[Hop, _Mapping]]] = ..., expected_tokens_per_s: _Optional[float] = ..., plan_json: _Optional[str] = ..., vehicle: _Optional[_Union[StubModel, _Mapping]] = ..., rendezvous_note: _Optional[str] = ..., reserved_memory_bytes: _Optional[int] = ..., active_sequences: _Optional[int] = ..., last_trace_json: _Optional[str] = ..., better_plan: _Optional[str] = ..., joining: _Optional[str] = ..., notices: _Optional[_Iterable[str]] = ..., replanning: _Optional[str] = ..., limited: _Optional[_Iterable[str]] = ..., activity: _Optional[_Union[Activity, _Mapping]] = ...) -> None: ...
+    def __init__(self_, id: _Optional[str] = ..., code: _Optional[str] = ..., state: _Optional[str] = ..., doing: _Optional[str] = ..., failure: _Optional[str] = ..., failure_code: _Optional[str] = ..., model: _Optional[str] = ..., revision: _Optional[str] = ..., self: _Optional[str] = ..., host: _Optional[str] = ..., members_wanted: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., stages: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., hops: _Optional[_Iterable[_Union[Hop, _Mapping]]] = ..., expected_tokens_per_s: _Optional[float] = ..., plan_json: _Optional[str] = ..., vehicle: _Optional[_Union[StubModel, _Mapping]] = ..., rendezvous_note: _Optional[str] = ..., reserved_memory_bytes: _Optional[int] = ..., active_sequences: _Optional[int] = ..., last_trace_json: _Optional[str] = ..., better_plan: _Optional[str] = ..., joining: _Optional[str] = ..., notices: _Optional[_Iterable[str]] = ..., replanning: _Optional[str] = ..., limited: _Optional[_Iterable[str]] = ..., whole_code: _Optional[str] = ..., activity: _Optional[_Union[Activity, _Mapping]] = ...) -> None: ...
 
 class Activity(_message.Message):
     __slots__ = ("tokens_per_s", "waiting", "answering")
@@ -420,7 +432,7 @@ class PlanReply(_message.Message):
     def __init__(self, plan_json: _Optional[str] = ..., problem_json: _Optional[str] = ..., alternatives_json: _Optional[_Mapping[str, str]] = ..., download_bytes: _Optional[_Mapping[str, int]] = ..., notices: _Optional[_Iterable[str]] = ..., quantization: _Optional[str] = ...) -> None: ...
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("session", "prompt", "options", "truncate", "shift", "format", "logprobs", "top_logprobs", "images", "strict", "tools", "plain", "context", "tells_context", "begun", "suffix", "embeds")
+    __slots__ = ("session", "prompt", "options", "truncate", "shift", "format", "logprobs", "top_logprobs", "images", "strict", "tools", "plain", "context", "tells_context", "begun", "suffix", "embeds", "tells_headway")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
@@ -438,6 +450,7 @@ class GenerateRequest(_message.Message):
     BEGUN_FIELD_NUMBER: _ClassVar[int]
     SUFFIX_FIELD_NUMBER: _ClassVar[int]
     EMBEDS_FIELD_NUMBER: _ClassVar[int]
+    TELLS_HEADWAY_FIELD_NUMBER: _ClassVar[int]
     session: str
     prompt: str
     options: Options
@@ -455,7 +468,8 @@ class GenerateRequest(_message.Message):
     begun: bool
     suffix: str
     embeds: bool
-    def __init__(self, session: _Optional[str] = ..., prompt: _Optional[str] = ..., options: _Optional[_Union[Options, _Mapping]] = ..., truncate: _Optional[bool] = ..., shift: _Optional[bool] = ..., format: _Optional[str] = ..., logprobs: _Optional[bool] = ..., top_logprobs: _Optional[int] = ..., images: _Optional[int] = ..., strict: _Optional[bool] = ..., tools: _Optional[bool] = ..., plain: _Optional[bool] = ..., context: _Optional[_Iterable[int]] = ..., tells_context: _Optional[bool] = ..., begun: _Optional[bool] = ..., suffix: _Optional[str] = ..., embeds: _Optional[bool] = ...) -> None: ...
+    tells_headway: bool
+    def __init__(self, session: _Optional[str] = ..., prompt: _Optional[str] = ..., options: _Optional[_Union[Options, _Mapping]] = ..., truncate: _Optional[bool] = ..., shift: _Optional[bool] = ..., format: _Optional[str] = ..., logprobs: _Optional[bool] = ..., top_logprobs: _Optional[int] = ..., images: _Optional[int] = ..., strict: _Optional[bool] = ..., tools: _Optional[bool] = ..., plain: _Optional[bool] = ..., context: _Optional[_Iterable[int]] = ..., tells_context: _Optional[bool] = ..., begun: _Optional[bool] = ..., suffix: _Optional[str] = ..., embeds: _Optional[bool] = ..., tells_headway: _Optional[bool] = ...) -> None: ...
 
 class Options(_message.Message):
     __slots__ = ("num_ctx", "num_predict", "num_keep", "temperature", "top_k", "top_p", "min_p", "seed", "repeat_penalty", "repeat_last_n", "presence_penalty", "frequency_penalty", "stop", "guesses")
@@ -490,7 +504,7 @@ class Options(_message.Message):
     def __init__(self, num_ctx: _Optional[int] = ..., num_predict: _Optional[int] = ..., num_keep: _Optional[int] = ..., temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., seed: _Optional[int] = ..., repeat_penalty: _Optional[float] = ..., repeat_last_n: _Optional[int] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., stop: _Optional[_Iterable[str]] = ..., guesses: _Optional[int] = ...) -> None: ...
 
 class GenerateReply(_message.Message):
-    __slots__ = ("text", "done", "done_reason", "prompt_tokens", "prompt_s", "output_tokens", "output_s", "logprobs", "embedding", "context")
+    __slots__ = ("text", "done", "done_reason", "prompt_tokens", "prompt_s", "output_tokens", "output_s", "logprobs", "embedding", "context", "headway")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
     DONE_REASON_FIELD_NUMBER: _ClassVar[int]
@@ -501,6 +515,7 @@ class GenerateReply(_message.Message):
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     EMBEDDING_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    HEADWAY_FIELD_NUMBER: _ClassVar[int]
     text: str
     done: bool
     done_reason: DoneReason
@@ -511,7 +526,18 @@ class GenerateReply(_message.Message):
     logprobs: _containers.RepeatedCompositeFieldContainer[TokenLogprob]
     embedding: _containers.RepeatedScalarFieldContainer[float]
     context: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, text: _Optional[str] = ..., done: _Optional[bool] = ..., done_reason: _Optional[_Union[DoneReason, str]] = ..., prompt_tokens: _Optional[int] = ..., prompt_s: _Optional[float] = ..., output_tokens: _Optional[int] = ..., output_s: _Optional[float] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., embedding: _Optional[_Iterable[float]] = ..., context: _Optional[_Iterable[int]] = ...) -> None: ...
+    headway: Headway
+    def __init__(self, text: _Optional[str] = ..., done: _Optional[bool] = ..., done_reason: _Optional[_Union[DoneReason, str]] = ..., prompt_tokens: _Optional[int] = ..., prompt_s: _Optional[float] = ..., output_tokens: _Optional[int] = ..., output_s: _Optional[float] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., embedding: _Optional[_Iterable[float]] = ..., context: _Optional[_Iterable[int]] = ..., headway: _Optional[_Union[Headway, _Mapping]] = ...) -> None: ...
+
+class Headway(_message.Message):
+    __slots__ = ("doing", "tokens", "of")
+    DOING_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    OF_FIELD_NUMBER: _ClassVar[int]
+    doing: str
+    tokens: int
+    of: int
+    def __init__(self, doing: _Optional[str] = ..., tokens: _Optional[int] = ..., of: _Optional[int] = ...) -> None: ...
 
 class TokenLogprob(_message.Message):
     __slots__ = ("token", "logprob", "top")

@@ -89,6 +89,11 @@ class SidecarStub:
                 request_serializer=kafila__proto_dot_sidecar__pb2.KickRequest.SerializeToString,
                 response_deserializer=kafila__proto_dot_sidecar__pb2.Session.FromString,
                 _registered_method=True)
+        self.ChoosePlan = channel.unary_unary(
+                '/kafila.sidecar.v1.Sidecar/ChoosePlan',
+                request_serializer=kafila__proto_dot_sidecar__pb2.ChoosePlanRequest.SerializeToString,
+                response_deserializer=kafila__proto_dot_sidecar__pb2.Session.FromString,
+                _registered_method=True)
         self.Replan = channel.unary_unary(
                 '/kafila.sidecar.v1.Sidecar/Replan',
                 request_serializer=kafila__proto_dot_sidecar__pb2.SessionRequest.SerializeToString,
@@ -228,6 +233,14 @@ class SidecarServicer:
     def Kick(self, request, context):
         """Removes a member for good: the others get new keys, newcomers a new code, and the ring is planned again without
         it. Host only.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ChoosePlan(self, request, context):
+        """Goes on with the plan that waits for it (`choose_plan`), or with the one that is best for another objective; as
+        StartSession does with the first. Host only.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -373,6 +386,11 @@ def add_SidecarServicer_to_server(servicer, server):
             'Kick': grpc.unary_unary_rpc_method_handler(
                     servicer.Kick,
                     request_deserializer=kafila__proto_dot_sidecar__pb2.KickRequest.FromString,
+                    response_serializer=kafila__proto_dot_sidecar__pb2.Session.SerializeToString,
+            ),
+            'ChoosePlan': grpc.unary_unary_rpc_method_handler(
+                    servicer.ChoosePlan,
+                    request_deserializer=kafila__proto_dot_sidecar__pb2.ChoosePlanRequest.FromString,
                     response_serializer=kafila__proto_dot_sidecar__pb2.Session.SerializeToString,
             ),
             'Replan': grpc.unary_unary_rpc_method_handler(
@@ -732,6 +750,33 @@ class Sidecar:
             target,
             '/kafila.sidecar.v1.Sidecar/Kick',
             kafila__proto_dot_sidecar__pb2.KickRequest.SerializeToString,
+            kafila__proto_dot_sidecar__pb2.Session.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ChoosePlan(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kafila.sidecar.v1.Sidecar/ChoosePlan',
+            kafila__proto_dot_sidecar__pb2.ChoosePlanRequest.SerializeToString,
             kafila__proto_dot_sidecar__pb2.Session.FromString,
             options,
             channel_credentials,

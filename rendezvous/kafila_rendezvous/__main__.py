@@ -26,6 +26,7 @@ from kafila_rendezvous.config import (
 from kafila_rendezvous.errors import CannotServe, RendezvousError
 from kafila_rendezvous.memory import give_back_regularly
 from kafila_rendezvous.numbers import HOST as NUMBERS_HOST
+from kafila_rendezvous.series import EVERY, embedded_series
 from kafila_rendezvous.server import Serving, serve
 
 MOST_RELAY_MIB_PER_S = 1 << 20  # far more than any line carries
@@ -145,14 +146,16 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 
 def _config(options: argparse.Namespace) -> RendezvousConfig:
     host, port = _host_and_port(options.listen)
+    key_pair = _key_pair(options)
     return RendezvousConfig(
         host=host,
         port=port,
         udp_port=options.udp,
         alternate=options.alternate,
-        key_pair=_key_pair(options),
+        key_pair=key_pair,
         notes=options.data / "mailboxes",
         metrics_port=options.metrics,
+        series=embedded_series(key_pair.fingerprint) if options.embedded and key_pair else EVERY,
         limits=RendezvousLimits(relay_bytes_per_address_and_s=options.relay_rate),
     )
 

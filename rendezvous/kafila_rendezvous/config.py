@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafila_rendezvous.certificate import KeyPair
+from kafila_rendezvous.series import EVERY, Series
 
 PROTOCOL = 1
 DEFAULT_PORT = 7770
@@ -71,7 +72,7 @@ class RendezvousConfig:
     `udp_port` None means the number of the TCP port, and whatever is free if that was left open too. The next port is
     used as well. `alternate` is a second address of this machine; it needs `host` to name the first one. `notes` is a
     file that tells the next run which mailboxes live; None: nobody comes back after a restart. At `metrics_port` this
-    machine's Prometheus may ask; None: nowhere.
+    machine's Prometheus may ask; None: nowhere. `series`: which numbers rooms get.
     """
 
     host: str = "127.0.0.1"
@@ -81,4 +82,5 @@ class RendezvousConfig:
     key_pair: KeyPair | None = None
     notes: Path | None = None
     metrics_port: int | None = None
+    series: Series = EVERY
     limits: RendezvousLimits = field(default_factory=RendezvousLimits)

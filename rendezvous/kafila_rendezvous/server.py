@@ -127,6 +127,7 @@ def _rooms(config: RendezvousConfig) -> tuple[Rooms, Notes | None]:
     rooms = Rooms(
         limits,
         Secrets(key_from(config.key_pair.key_pem) if config.key_pair else secrets.token_bytes(32)),
+        series=config.series,
         run=1 + secrets.randbelow((1 << 32 - RUN_BITS) - 1),
         recall_until=now + limits.idle_ttl_s,
         living=notes.before if notes else (),

@@ -33,6 +33,7 @@ class Config:
     rendezvous: str  # KAFILA_RENDEZVOUS; empty: what is kept in `data`, else the host of a session embeds one
     stun: str  # KAFILA_STUN: further STUN servers, host:port,...
     port_mapping: bool  # whether routers are asked to forward ports; KAFILA_PORT_MAPPING
+    mdns: bool  # whether this network is told, and asked, where embedded rendezvous are; KAFILA_MDNS
     name: str  # this machine's name for people
     openblas: bool  # a quick BLAS on Linux CPUs
     spans: bool  # whether OTEL_EXPORTER_OTLP_ENDPOINT names where requests are told of
@@ -50,6 +51,7 @@ class Config:
             rendezvous=environment.get("KAFILA_RENDEZVOUS", ""),
             stun=environment.get("KAFILA_STUN", ""),
             port_mapping=environment.get("KAFILA_PORT_MAPPING", "1") != "0",
+            mdns=environment.get("KAFILA_MDNS", "1") != "0",
             name=environment.get("KAFILA_NAME") or socket.gethostname().split(".")[0] or "member",
             openblas=environment.get("KAFILA_OPENBLAS", "1") != "0",
             spans=any(environment.get(name) for name in SPAN_VARIABLES),

@@ -55,6 +55,9 @@ class SidecarService(sidecar_pb2_grpc.SidecarServicer):
     async def StartSession(self, request: pb.SessionRequest, context: Context) -> pb.Session:
         return await _answer(context, self._node.start, request)
 
+    async def ChoosePlan(self, request: pb.ChoosePlanRequest, context: Context) -> pb.Session:
+        return await _answer(context, self._node.choose, request)
+
     async def Replan(self, request: pb.SessionRequest, context: Context) -> pb.Session:
         return await _answer(context, self._node.replan, request)
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,13 @@ SYSTEM = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, train
 TEMPLATE = (
     "{{- range $i, $_ := .Messages }}"
     f'{{{{- if and (eq $i 0) (ne .Role "system") }}}}{SYSTEM}{{{{ end }}}}'
-    "<|im_start|>{{ .Role }}\n{{ .Content }}<|im_end|>\n"
-    "{{ end }}<|im_start|>assistant\n"
+    "{{- $last := eq (len (slice $.Messages $i)) 1 }}"
+    "<|im_start|>{{ .Role }}\n{{ .Content }}"
+    '{{ if not (and $last (eq .Role "assistant")) }}<|im_end|>\n{{ end }}'
+    '{{- if and $last (ne .Role "assistant") }}<|im_start|>assistant\n{{ end }}'
+    "{{ end }}"
 )
-"""What the checkpoint's own template renders, in stock's language."""
+"""What the checkpoint's own template renders, in stock's language. An answer that is begun has no end there."""
 
 AT_EASE = {"num_thread": 1, "num_ctx": 512}
 """Stock's runner on a machine where others run too: several threads would wait for one another busily. With the context
@@ -39,6 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.e2e)
+            item.add_marker(pytest.mark.long)  # they are `make clients`, not `make test`
             item.add_marker(pytest.mark.timeout(400))  # of a program, its first case waits for all
 
 
@@ -50,13 +55,19 @@ class Sides:
     member: ClusterMember
     session: str
     stock: str = STOCK
-    _told: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    _told: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)  # by program and model
 
     def told(self, program: str, model: str) -> dict[str, Any]:
-        """What a program of tests/clients/programs gave for each of its cases; it is run once."""
-        if (program, model) not in self._told:
-            self._told[program, model] = run_program(program, self.member, model)
-        return self._told[program, model]
+        """What a program of tests/clients/programs gave for each of its cases; run once, of both models at once."""
+        if program not in self._told:
+            with ThreadPoolExecutor(2) as at_once:
+                asked = {one: at_once.submit(run_program, program, self.member, one) for one in self.models}
+            self._told[program] = {one: told.result() for one, told in asked.items()}
+        return self._told[program][model]
+
+    @property
+    def models(self) -> tuple[str, str]:
+        return self.session, self.stock
 
 
 def run_program(program: str, member: ClusterMember, model: str) -> dict[str, Any]:

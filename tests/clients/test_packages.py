@@ -37,8 +37,8 @@ CASES = [(program, case) for program in PROGRAMS for case in cases_of(program)]
 
 @pytest.mark.parametrize(("program", "case"), CASES, ids=[f"{title(program)}: {case}" for program, case in CASES])
 def test_case_when_a_session_answers_then_in_stocks_shape(sides: Sides, program: str, case: str) -> None:
-    models = (sides.session, sides.stock)
     ours, stocks = (
-        shape_of(sides.told(program, model)[case], models=models, counts="stopped" not in case) for model in models
+        shape_of(sides.told(program, model)[case], models=sides.models, counts="stopped" not in case)
+        for model in sides.models
     )
     assert differences(ours, stocks) == []

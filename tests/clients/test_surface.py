@@ -1,6 +1,10 @@
 """What well-known programs send, written by hand from their documentation, and what no package here asks for."""
 
+import http.client
+import json
 import time
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +42,21 @@ RECORDED: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "Open WebUI: the model is loaded": ("/api/generate", {"keep_alive": -1}),
+    "Open WebUI: a chat with a thought": (
+        "/api/chat",
+        {"messages": ASKED, "stream": True, "think": False, "options": {"num_predict": 6}},
+    ),
+    "Open WebUI: questions that may follow": (
+        "/api/chat",
+        {
+            "messages": [{"role": "user", "content": "### Task: suggest questions"}],
+            "stream": False,
+            "format": {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]},
+            "options": {"num_predict": 6},
+        },
+    ),
+    "Open WebUI: texts are embedded": ("/api/embed", {"input": ["a river", "a road"], "truncate": True}),
+    "Continue: what the model is": ("/api/show", {}),
     "Continue: a chat": (
         "/api/chat",
         {
@@ -71,7 +90,7 @@ RECORDED: dict[str, tuple[str, dict[str, Any]]] = {
             "messages": [{"role": "system", "content": "You are Cline."}, *ASKED],
             "temperature": 0,
             "max_tokens": 6,
-            "stream": False,
+            "stream": True,
             "stream_options": {"include_usage": True},
         },
     ),
@@ -83,8 +102,25 @@ def test_recorded_request_when_sent_then_answered_as_stock_answers(sides: Sides,
     ours = sides.member.request(path, {"model": sides.session, **body})
     stocks = sides.member.request(path, {"model": sides.stock, **without_loading(body)})
     assert ours[0] == stocks[0] == 200
-    last, stocks_last = (answer[-1] if isinstance(answer, list) else answer for _, answer in (ours, stocks))
-    assert last.keys() == stocks_last.keys()
+    last, stocks_last = (last_of(answer) for _, answer in (ours, stocks))
+    assert stocks_last.keys() - {"tensors"} == last.keys()
+
+
+def last_of(answer: Any) -> Any:
+    """Of what was streamed the last line, or the last event."""
+    if isinstance(answer, str):
+        events = [line.removeprefix("data: ") for line in answer.splitlines() if line.startswith("data: ")]
+        assert events[-1] == "[DONE]"
+        return json.loads(events[-2])
+    return answer[-1] if isinstance(answer, list) else answer
+
+
+@pytest.mark.parametrize("path", ["/api/tags", "/api/ps", "/v1/models"])
+def test_list_when_a_program_looks_for_models_then_both_are_there_with_the_same_fields(sides: Sides, path: str) -> None:
+    sides.member.request("/api/generate", {"model": sides.stock, "keep_alive": -1})
+    told = sides.member.request(path)[1]
+    fields = {one.get("name", one.get("id")): one.keys() for one in told.get("models", told.get("data"))}
+    assert fields[sides.session] == fields[sides.stock]
 
 
 def without_loading(body: dict[str, Any]) -> dict[str, Any]:
@@ -128,6 +164,25 @@ def test_durations_when_told_then_they_lie_within_what_the_client_sees(sides: Si
     assert answer_s > 0
     assert load_s + prompt_s + answer_s <= total_s <= whole_s
     assert told["eval_count"] == FEW["num_predict"]
+
+
+def test_prompt_when_given_up_while_it_is_read_then_asked_again_it_goes_on_from_there(sides: Sides) -> None:
+    prompt = "Tell me of " + " ".join(f"camel {number} and its sea" for number in range(80))
+    given_up = next(tokens for tokens in read_so_far(sides, prompt) if tokens > 300)
+    assert next(read_so_far(sides, prompt)) >= given_up
+
+
+def read_so_far(sides: Sides, prompt: str) -> Iterator[int]:
+    """How many tokens of it are read, as it is told; given up when nobody wants to know more."""
+    host, _, port = sides.member.host.partition(":")
+    with closing(http.client.HTTPConnection(host, int(port), timeout=100)) as connection:
+        body = {"model": sides.session, "prompt": prompt, "options": {"num_predict": 2}}
+        connection.request("POST", "/api/generate", json.dumps(body), {"Kafila-Headway": "1"})
+        answer = connection.getresponse()
+        while line := answer.readline():
+            told = json.loads(line).get("kafila_headway", {})
+            if told.get("doing") == "reading":
+                yield told.get("tokens", 0)
 
 
 @pytest.mark.parametrize("path", ["/api/embed", "/api/embeddings", "/v1/embeddings"])

@@ -17,7 +17,7 @@ from tests.support.docs import Document
 from tests.support.tiny import tiny_folder
 
 MODEL = "kafila/tiny"
-NAMED_MODEL = re.compile(r"Qwen/Qwen3-\w+|qwen3:\d+b")
+NAMED_MODEL = re.compile(r"Qwen/Qwen3-\w+|qwen3:\d+b|smollm2:\w+")
 NAMED_CODE = re.compile(r"\d+(?:-[a-z]+){3}(?:@\S+)?")
 ASKING = ("join", "run", "leave", "prune")
 GUIDES = ("start", "home", "routers", "memory", "clients", "upkeep")

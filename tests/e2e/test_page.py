@@ -111,12 +111,14 @@ def test_page_from_opening_a_session_to_leaving_it(browser: Browser, cluster: Cl
     create = ada.page.locator("#create-form")
     create.get_by_label("Model").fill("no/such model")
     create.get_by_role("button", name="Open it").click()
+    ada.says_yes("Open")
     expect(create.locator(".problem")).not_to_be_empty(timeout=SLOW_MS)
     ada.complaints.clear()  # the browser tells its console of every refusal
     create.get_by_label("Model").fill(SMOLLM2)
     create.get_by_label("Members, this one included").fill("3")
     create.get_by_label("Tokens of context").fill("1024")
     create.get_by_role("button", name="Open it").click()
+    ada.says_yes("Open")
     code = ada.page.locator("#code")
     expect(code).to_have_text(re.compile(r"^\d+(-[a-z]+){3}"), timeout=SLOW_MS)
     for person in (bob, cyd):
@@ -124,6 +126,9 @@ def test_page_from_opening_a_session_to_leaving_it(browser: Browser, cluster: Cl
         join.get_by_label("Code").fill(code.inner_text())
         join.get_by_role("button", name="Look at it").click()
         person.says_yes("Join")
+    bob.sees("nothing is fetched before")
+    ada.page.get_by_role("button", name="Fetch by this plan…").click(timeout=SLOW_MS)
+    ada.says_yes("Fetch")
     for person in (ada, bob, cyd):
         person.sees("ready")
 

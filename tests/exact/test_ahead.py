@@ -1,5 +1,6 @@
 """Steps that are built before their input is there: the same bits, whatever comes in their place."""
 
+import gc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ FORMS: dict[str, dict[str, Any]] = {
 }
 """What is kept of a sequence: keys and values, packed ones, windows of them, and states of a convolution."""
 GREEDY = SamplingOptions(temperature=0.0)
+FEW_BYTES = 1024  # of samplers and the like
 DRAWN = SamplingOptions(temperature=1.0, seed=3, repeat_penalty=1.3)
 
 
@@ -111,6 +113,32 @@ def test_step_when_built_ahead_and_the_sequence_is_over_then_nothing_is_left(fol
         shard.build_step(1, ring._states[1])
         assert shard.active == 0
     ring.ring.close()
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_sequence_when_it_ends_with_a_step_built_ahead_then_its_memory_is_free_at_once(
+    folders: Path, closed: bool
+) -> None:
+    """What waits for the collector of cycles keeps caches, and weights that the next plan has given to others."""
+    folder = tiny_folder(folders / "f32")
+    gc.collect()
+    gc.disable()
+    try:
+        nothing = mx.get_active_memory()
+        ring = Picker(folder, CUTS[1], ahead=True)
+        weights = mx.get_active_memory()
+        ring.begin(1, PROMPT[:9], GREEDY)
+        ring.step(1)
+        for shard in ring.ring.shards:
+            shard.build_step(1, ring._states[1])
+        ring.ring.shards[0].build_pick(Pick(1, ring._states[1], ring._samplers[1], True))
+        if closed:
+            ring.ring.close()
+        else:
+            ring.ring.release(1)
+        assert mx.get_active_memory() - (nothing if closed else weights) < FEW_BYTES
+    finally:
+        gc.enable()
 
 
 def test_step_when_built_ahead_then_evaluating_it_copies_no_cache(folders: Path) -> None:

@@ -57,7 +57,13 @@ def weight_bytes(folder: Path) -> int:
 
 @asynccontextmanager
 async def node_of(data: Path, **environment: str) -> AsyncIterator[LocalNode]:
-    told = {"KAFILA_RENDEZVOUS": "", "KAFILA_PORT_MAPPING": "0", "HF_ENDPOINT": "http://127.0.0.1:9", **environment}
+    told = {
+        "KAFILA_RENDEZVOUS": "",
+        "KAFILA_PORT_MAPPING": "0",
+        "KAFILA_MDNS": "0",
+        "HF_ENDPOINT": "http://127.0.0.1:9",
+        **environment,
+    }
     async with open_node(Config.read(told, socket_path=data / "s", data=data)) as node:
         yield node
 

@@ -43,3 +43,8 @@ def test_row_when_it_names_its_test_then_that_is_there(row: list[str]) -> None:
         assert file.is_file(), name
         wanted = set(filter(None, cases.split(", ")))
         assert wanted <= cases_in(file), wanted - cases_in(file)
+
+
+def test_page_when_the_site_is_built_then_in_its_navigation_and_linked_from_the_guide() -> None:
+    assert re.search(r"^\s+- api\.md$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert "(../api.md)" in (ROOT / "docs" / "guide" / "clients.md").read_text(encoding="utf-8")

@@ -17,6 +17,19 @@ ROW = re.compile(r"^\| `(kafila_\w+)` \| (\w+) \|([^|]*)\|", re.MULTILINE)
 DASHBOARD: dict[str, Any] = json.loads((ROOT / "packaging/grafana/kafila.json").read_text(encoding="utf-8"))
 EXPRESSIONS: list[str] = [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
 
+REQUIRED = {
+    "timeseries": {
+        "legend.calcs",
+        "legend.displayMode",
+        "legend.placement",
+        "legend.showLegend",
+        "tooltip.mode",
+        "tooltip.sort",
+    },
+    "stat": {"reduceOptions", "graphMode", "colorMode", "justifyMode", "textMode", "wideLayout", "orientation"},
+}
+"""Options that Grafana's schema of a panel has no default for, by its type."""
+
 Told = dict[str, tuple[str, frozenset[str]]]
 """Kind and labels, by the name that Prometheus knows."""
 
@@ -91,4 +104,7 @@ def test_dashboard_has_the_shape_that_grafana_imports() -> None:
         assert not cells & taken
         taken |= cells
         assert panel["datasource"] == {"type": "prometheus", "uid": "${source}"}
+        assert REQUIRED[panel["type"]] <= {
+            f"{one}.{field}" for one, of in panel["options"].items() if isinstance(of, dict) for field in of
+        } | set(panel["options"])
         assert [target["refId"] for target in panel["targets"]] == list("ABCDE"[: len(panel["targets"])])

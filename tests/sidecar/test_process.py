@@ -41,7 +41,11 @@ class Sidecar:
         raise AssertionError("the session was closed")
 
 
-ALONE = {"KAFILA_RENDEZVOUS": "", "KAFILA_PORT_MAPPING": "0"}  # an embedded rendezvous, and no word to any router
+ALONE = {
+    "KAFILA_RENDEZVOUS": "",
+    "KAFILA_PORT_MAPPING": "0",
+    "KAFILA_MDNS": "0",
+}  # an embedded rendezvous, and no word to any router
 
 
 class Machines:

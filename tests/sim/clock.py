@@ -35,8 +35,8 @@ class SimProcess:
     def __init__(self, name: str, loop: "SimLoop") -> None:
         self.name = name
         self.life = Life.RUNS
-        self.parked: list[asyncio.Handle] = []  # steps that came due while it hung
-        self.mail: list[asyncio.Handle] = []  # what the network brought meanwhile
+        self.parked: list[SimHandle] = []  # steps that came due while it hung
+        self.mail: list[SimHandle] = []  # what the network brought meanwhile
         self.tasks: list[asyncio.Task[Any]] = []  # all that it ever began; kept, so that nothing of a dead one runs
         self.stopped_at = self.woken_at = loop.now
         self._was_deaf = False
@@ -79,6 +79,25 @@ def _brought(process: SimProcess, call: Callable[..., object], *arguments: objec
     call(*arguments)
 
 
+class SimHandle(asyncio.TimerHandle):
+    """A step, at once or at a time, and whose it is; without what asyncio notes for those who look for mistakes."""
+
+    __slots__ = ("process",)
+
+    def __init__(
+        self, when: float, call: Callable[..., object], args: tuple[Any, ...], loop: "SimLoop", context: Context
+    ) -> None:
+        self._when, self._scheduled = when, False
+        self._callback, self._args, self._loop, self._context = call, args, loop, context
+        self._cancelled, self._repr, self._source_traceback = False, None, None
+        self.process: SimProcess | None = context.get(PROCESS)
+
+    @property
+    def came(self) -> bool:
+        """By the network."""
+        return isinstance(self._callback, partial) and self._callback.func is _brought
+
+
 class NumberedTask(asyncio.Task[Any]):
     """A task whose place in a set is the same in every run."""
 
@@ -103,10 +122,10 @@ class SimLoop(asyncio.BaseEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self.now = START_S
-        self.ready: deque[asyncio.Handle] = deque()
+        self.ready: deque[SimHandle] = deque()
         self.steps = 0
         self.errors: list[str] = []
-        self._due: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._due: list[tuple[float, int, SimHandle]] = []
         self._made = 0
         self._turns = 0
         self._plans: dict[Any, Any] = {}
@@ -124,23 +143,21 @@ class SimLoop(asyncio.BaseEventLoop):
     def waiting_timers(self) -> list[tuple[SimProcess | None, str]]:
         """Whose they are, and what they call."""
         waiting = [handle for _, _, handle in sorted(self._due) if not handle.cancelled()]
-        return [(h._context.get(PROCESS), str(h._callback)) for h in waiting]  # type: ignore[attr-defined]
+        return [(handle.process, str(handle._callback)) for handle in waiting]
 
     # ---- What asyncio asks of a loop
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        context = copy_context() if context is None else context
-        handle = asyncio.Handle(callback, args, self, context)
-        self._enqueue(handle, context.get(PROCESS), callback)
+        handle = SimHandle(self.now, callback, args, self, copy_context() if context is None else context)
+        self._enqueue(handle)
         return handle
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        context = copy_context() if context is None else context
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        handle = SimHandle(when, callback, args, self, copy_context() if context is None else context)
         self._made += 1
         heapq.heappush(self._due, (when, self._made, handle))
         return handle
@@ -188,33 +205,31 @@ class SimLoop(asyncio.BaseEventLoop):
             raise RuntimeError("the simulation spins: something is due again and again")
         for _ in range(len(self.ready)):
             handle = self.ready.popleft()
-            if not handle.cancelled():
+            if not handle._cancelled:
                 self._step(handle)
         self.now += TURN_S
 
     # ---- Private
 
-    def _step(self, handle: asyncio.Handle) -> None:
-        process = handle._context.get(PROCESS)  # type: ignore[attr-defined]
-        if process is not None and process.life is not Life.RUNS:
-            self._enqueue(handle, process, handle._callback)  # type: ignore[attr-defined]
+    def _step(self, handle: SimHandle) -> None:
+        if handle.process is not None and handle.process.life is not Life.RUNS:
+            self._enqueue(handle)
             return
         self.steps += 1
         handle._run()
 
-    def _enqueue(self, handle: asyncio.Handle, process: SimProcess | None, callback: Any) -> None:
+    def _enqueue(self, handle: SimHandle) -> None:
+        process = handle.process
         if process is None or process.life is Life.RUNS:
             self.ready.append(handle)
         elif process.life is Life.HANGS:
-            came = isinstance(callback, partial) and callback.func is _brought
-            (process.mail if came else process.parked).append(handle)
+            (process.mail if handle.came else process.parked).append(handle)
 
     def _take_due(self) -> None:
         while self._due and self._due[0][0] <= self.now:
             _, _, handle = heapq.heappop(self._due)
-            if not handle.cancelled():
-                process = handle._context.get(PROCESS)  # type: ignore[attr-defined]
-                self._enqueue(handle, process, handle._callback)  # type: ignore[attr-defined]
+            if not handle._cancelled:
+                self._enqueue(handle)
 
     def _leap(self) -> None:
         while not self.ready:

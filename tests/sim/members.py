@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, cast
@@ -97,10 +97,9 @@ class DiskKeeper(Keeper):
         self._disk = disk
         self._process = process
 
-    def note(self, **changes: Any) -> None:
-        self.kept = replace(self.kept, **changes)
+    def _write(self, data: bytes) -> None:
         if self._process.life is not Life.DEAD:
-            self._disk.files[KEPT] = self.kept.to_bytes()
+            self._disk.files[KEPT] = data
 
     def forget(self) -> None:
         self._disk.files.pop(KEPT, None)

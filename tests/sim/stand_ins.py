@@ -1,6 +1,6 @@
-"""What the product finds in the place of a clock that goes by itself, of the way to a rendezvous, and of checking the
-same signature again."""
+"""What the product finds in the place of a clock that goes by itself, of the way to a rendezvous, and of signatures."""
 
+import hashlib
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -9,7 +9,9 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from kafila_sidecar.errors import Denied
 from kafila_sidecar.session.membership import identity
+from kafila_sidecar.session.membership.identity import Identity
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress
 from kafila_sidecar.session.rendezvous.mailbox import MailboxPlace, enter_again, enter_room
 from tests.sim import rendezvous
@@ -19,27 +21,45 @@ from tests.sim.rendezvous import SimMailbox, SimServer
 _verify = identity.verify
 
 
-class Remembered:
-    """Signatures that were found right: everybody checks every message, which takes a real one longer than the rest of
-    it. A wrong one is checked each time."""
+class Signatures:
+    """All that were given in a world: one is right if who has the key gave it for this. Everybody checks every message,
+    which takes a real one longer than the rest of it."""
 
     def __init__(self) -> None:
-        self._right: set[tuple[bytes, bytes, bytes, bytes]] = set()
+        self._given: dict[bytes, tuple[bytes, bytes, bytes]] = {}  # whose, for which purpose, under what
+
+    def sign(self, signer: Identity, purpose: bytes, message: bytes) -> bytes:
+        """As `Identity.sign`."""
+        given = signer.private_key.public_key().public_bytes_raw(), purpose, message
+        signature = hashlib.blake2b(b"\0".join(given)).digest()
+        self._given[signature] = given
+        return signature
 
     def verify(self, key: Ed25519PublicKey, purpose: bytes, message: bytes, signature: bytes) -> None:
         """As the product's."""
-        said = (key.public_bytes_raw(), purpose, message, signature)
-        if said not in self._right:
-            _verify(key, purpose, message, signature)
-            self._right.add(said)
+        if self._given.get(signature) != (key.public_bytes_raw(), purpose, message):
+            raise Denied(f"a signature over {purpose.decode('ascii')} is not its signer's")
 
 
 @contextmanager
 def standing_in(loop: SimLoop) -> Iterator[None]:
     """Meanwhile a seed replays: nobody in the product reads another clock than the loop's."""
-    remembered = Remembered()
-    with _in_place_of("monotonic", time.monotonic, loop.monotonic), _in_place_of("verify", _verify, remembered.verify):
+    given = Signatures()
+    with (
+        _in_place_of("monotonic", time.monotonic, loop.monotonic),
+        _in_place_of("verify", _verify, given.verify),
+        _signing(given),
+    ):
         yield
+
+
+@contextmanager
+def _signing(given: Signatures) -> Iterator[None]:
+    real, Identity.sign = Identity.sign, lambda *said: given.sign(*said)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Identity.sign = real  # type: ignore[method-assign]
 
 
 @contextmanager

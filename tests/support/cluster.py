@@ -190,6 +190,7 @@ class Cluster:
             "KAFILA_SIDECAR": str(Path(sys.executable).with_name("kafila-sidecar")),
             "KAFILA_RENDEZVOUS": self.rendezvous,
             "HF_ENDPOINT": self.hub,
+            "KAFILA_MDNS": "0",  # no word to the network that these machines are in
             "KAFILA_SPARE": "0",  # what a test counts does not depend on how long it was idle
             "OMP_NUM_THREADS": "2",
             **variables,

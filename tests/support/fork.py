@@ -36,6 +36,7 @@ class OllamaServer:
             "KAFILA_SIDECAR": str(program),
             "OLLAMA_HOST": f"127.0.0.1:{self.port}",
             "OLLAMA_MODELS": str(folder / "models"),
+            "KAFILA_MDNS": "0",
             "OLLAMA_NO_CLOUD": "1",
         }
         self.sequences = folder / "data" / "sequences"

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -19,7 +20,8 @@ const createHelp = `MODEL is a Hugging Face repository with safetensors, a short
 every member has at the same path.
 
 The code comes first on standard output; what follows on standard error tells who comes, how the blocks are divided and
-what the other objectives would give, and what goes on until the model answers. Ctrl-C ends the telling, not the session.`
+what the other objectives would give, and what goes on until the model answers. At a terminal nobody fetches anything before
+you have chosen a plan; with --yes, or where nobody sits, it goes on by itself. Ctrl-C ends the telling, not the session.`
 
 const createExamples = `  # wait for two more machines, then run
   ollama session create Qwen/Qwen3-8B --members 3
@@ -40,6 +42,7 @@ const createExamples = `  # wait for two more machines, then run
 func createCommand() *cobra.Command {
 	var request pb.CreateSessionRequest
 	var memory, spare string
+	var yes bool
 	cmd := &cobra.Command{
 		Use:     "create MODEL",
 		Short:   "Open a session, print its code, and wait for the members",
@@ -58,6 +61,7 @@ func createCommand() *cobra.Command {
 				return err
 			}
 			s := screenOf(cmd)
+			request.ChoosePlan = !yes && request.Members != 1 && s.canAsk()
 			if cmd.Flags().Changed("members") && request.Members == 0 {
 				s.say("Note: --members 0 waits for nobody in particular: `ollama session start` goes on with those who are there.")
 			}
@@ -78,6 +82,7 @@ func createCommand() *cobra.Command {
 	flags.StringVar(&request.Replanning, "replan", "", "What to do with a better plan: `WHEN` is auto, ask, never (default auto: take it when it gains enough)")
 	flags.BoolVar(&request.NoGuesses, "no-guesses", false, "Let one token go round at a time: without it, tokens that the text foretells go with it and are checked on the way")
 	flags.StringVar(&request.Rendezvous, "rendezvous", "", "Meet at the rendezvous at `ADDRESS` (default $KAFILA_RENDEZVOUS, else one within this server)")
+	flags.BoolVar(&yes, "yes", false, "Fetch by the plan without asking about it first")
 	flags.StringVar(&request.Name, "name", "", "This machine's `NAME` in the session (default: its host name)")
 	addJSON(cmd)
 	return cmd
@@ -108,12 +113,18 @@ func modelArgument(model string) (string, error) {
 	return model, nil
 }
 
-// displayWithPlan shows, beside how the session comes about, how it is divided as soon as that is planned.
-func (s screen) displayWithPlan(ctx context.Context, c *control.Client) display {
+// displayWithPlan shows, beside how the session comes about, how it is divided as soon as that is planned; with asks it
+// lets the person choose.
+func (s screen) displayWithPlan(ctx context.Context, c *control.Client, asks bool) display {
 	if s.asJSON {
 		return s.display()
 	}
-	return &planned{s.display(), func(now *pb.Session) { s.tellDivision(ctx, c, now.Id) }}
+	shown := &planned{display: s.display(), tell: func(now *pb.Session) { s.tellDivision(ctx, c, now.Id) }}
+	if asks {
+		asking := &chooser{screen: s, client: c}
+		shown.ask = func(now *pb.Session) { asking.ask(ctx, now.Id) }
+	}
+	return shown
 }
 
 // tellDivision tells how a session is divided; where that can't be told, the session goes on all the same.
@@ -141,9 +152,9 @@ func create(ctx context.Context, c *control.Client, request *pb.CreateSessionReq
 	for _, line := range text.Notices(session.Notices) {
 		s.say(line)
 	}
-	s.say(text.Invitation(&session))
-	s.draw(session.Code)
-	formed, err := untilReady(ctx, c, session.Id, s.displayWithPlan(ctx, c))
+	s.say(text.Invitation(&session, widthOf(s.aside)))
+	s.draw(cmp.Or(session.WholeCode, session.Code))
+	formed, err := untilReady(ctx, c, session.Id, s.displayWithPlan(ctx, c, request.ChoosePlan))
 	if err != nil {
 		return err
 	}

@@ -37,6 +37,8 @@ func (l *lines) show(now *pb.Session) {
 
 func (l *lines) stop() {}
 
+const spinnerWidth = 3 // a space, what turns, and the last column
+
 // bars keeps who came and left as lines, what goes on as a spinner below them, and a bar for each member that downloads.
 type bars struct {
 	w       io.Writer
@@ -66,6 +68,7 @@ func (b *bars) show(now *pb.Session) {
 
 // say puts a line where the spinner is.
 func (b *bars) say(line string) {
+	line = cut(line, widthOf(b.w)-spinnerWidth) // a line that the terminal breaks would stay where it was
 	if b.spinner != nil {
 		b.spinner.SetMessage(line)
 		return
@@ -103,17 +106,36 @@ func (b *bars) stop() {
 	b.p, b.spinner, b.loads = nil, nil, map[string]*progress.Bar{}
 }
 
-// A planned display tells the plan as soon as it stands, once, between what came before it and what comes after.
+// cut leaves a line that fits as it is, and ends a longer one with an ellipsis. Below two characters there is no limit.
+func cut(line string, width int) string {
+	runes := []rune(line)
+	if width < 2 || len(runes) <= width {
+		return line
+	}
+	return string(runes[:width-1]) + "…"
+}
+
+// A planned display tells the plan as soon as it stands, between what came before it and what comes after. Where there
+// is somebody to ask, it tells the plan that can be chosen, and is silent until that is done.
 type planned struct {
 	display
 	tell func(now *pb.Session)
+	ask  func(now *pb.Session) // nil where nobody is asked; doesn't wait for the answer
+	told uint32                // the epoch of the plan that was told last
 }
 
 func (p *planned) show(now *pb.Session) {
-	if p.tell != nil && len(now.Stages) > 0 {
+	chooses := p.ask != nil && sessionapi.IsChoosing(now)
+	stands := len(now.Stages) > 0 && (p.ask == nil || now.State != sessionapi.Linking)
+	if isNew := p.told == 0 || chooses && p.told != now.Epoch; isNew && (chooses || stands) {
 		p.display.stop()
 		p.tell(now)
-		p.tell = nil
+		p.told = now.Epoch
+		if chooses {
+			p.ask(now)
+		}
 	}
-	p.display.show(now)
+	if !chooses {
+		p.display.show(now)
+	}
 }

@@ -20,14 +20,19 @@ func startCommand() *cobra.Command {
 		Use:   "start [SESSION]",
 		Short: "Go on with the members that are there",
 		Long: "Ends the waiting for members that don't come. Whoever comes later can ask the model at once, and holds a part\n" +
-			"when the session is next planned. Only the host can start.",
+			"when the session is next planned. Only the host can start. Where somebody looks at the plan, it takes that one.",
 		Args: arguments(0, 1),
 		RunE: onSession(func(ctx context.Context, c *control.Client, name string, s screen) error {
 			var session pb.Session
 			if err := c.Post(ctx, "start", &pb.SessionRequest{Session: name}, &session); err != nil {
 				return err
 			}
-			formed, err := untilReady(ctx, c, session.Id, s.display())
+			if !s.canAsk() { // whoever opened it at a terminal would be waited for
+				if err := c.Post(ctx, "choose", &pb.ChoosePlanRequest{Session: session.Id}, &session); err != nil {
+					return err
+				}
+			}
+			formed, err := untilReady(ctx, c, session.Id, s.displayWithPlan(ctx, c, s.canAsk()))
 			if err == nil {
 				s.ready(formed)
 			}
@@ -65,7 +70,7 @@ func newCode(ctx context.Context, c *control.Client, name string, s screen) erro
 	if err := c.Post(ctx, "code", &pb.SessionRequest{Session: name}, &session); err != nil {
 		return err
 	}
-	return s.tell(&session, session.Code, "The old code is dead from now on; members stay.\n"+text.WayIn(&session))
+	return s.tell(&session, session.Code, "The old code is dead from now on; members stay.\n"+text.WayIn(&session, widthOf(s.aside)))
 }
 
 func tellCode(ctx context.Context, c *control.Client, name string, s screen) error {
@@ -82,7 +87,7 @@ func tellCode(ctx context.Context, c *control.Client, name string, s screen) err
 		return s.tell(&session, session.Code,
 			fmt.Sprintf("This is the code that was typed here. The host, %s, may have made a new one since.", session.Host))
 	}
-	return s.tell(&session, session.Code, text.WayIn(&session))
+	return s.tell(&session, session.Code, text.WayIn(&session, widthOf(s.aside)))
 }
 
 func lockCommand() *cobra.Command {
@@ -185,5 +190,5 @@ func kick(ctx context.Context, c *control.Client, name, member string, s screen)
 	if err := c.Post(ctx, "kick", &pb.KickRequest{Session: name, Member: member}, &session); err != nil {
 		return err
 	}
-	return s.tell(&session, session.Code, member+" is removed. The old code is dead from now on; the others stay.\n"+text.WayIn(&session))
+	return s.tell(&session, session.Code, member+" is removed. The old code is dead from now on; the others stay.\n"+text.WayIn(&session, widthOf(s.aside)))
 }

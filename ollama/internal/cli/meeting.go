@@ -19,7 +19,7 @@ func rendezvousCommand() *cobra.Command {
 			"this user's server heeds it from the next session on; " + env.Rendezvous + ", where it is set for the server, goes before it.",
 		Example: "  ollama session rendezvous set rendezvous.example.org:7770#mcwqzspzi5esea64axpg\n" +
 			"  ollama session rendezvous",
-		Args:              arguments(0, 0),
+		Args:              onlyCommands,
 		PersistentPreRunE: func(*cobra.Command, []string) error { return nil },
 		RunE:              func(cmd *cobra.Command, _ []string) error { return tellRendezvous(screenOf(cmd)) },
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kafila/ollama/internal/control"
+	"kafila/ollama/internal/headway"
 	"kafila/ollama/internal/sessionapi"
 )
 
@@ -53,11 +54,20 @@ func addSessionFlags(run *cobra.Command) {
 	}
 }
 
-// converse has stock's prompt, where a person will be at one, survive what a session's model can't answer.
+// converse shows a person at a terminal how far an answer is, and has stock's prompt, where one is at that, survive what a
+// session's model can't answer.
 func converse(cmd *cobra.Command, prompt []string) {
-	if len(prompt) == 0 && isTerminal(cmd.InOrStdin()) && isTerminal(cmd.OutOrStdout()) {
-		http.DefaultClient.Transport = conversation{http.DefaultTransport, cmd.ErrOrStderr()}
+	if !isTerminal(cmd.OutOrStdout()) {
+		return
 	}
+	way := http.DefaultTransport
+	if isTerminal(cmd.ErrOrStderr()) {
+		way = headway.Following{Below: way, Tells: cmd.ErrOrStderr(), Patience: headway.Patience}
+	}
+	if len(prompt) == 0 && isTerminal(cmd.InOrStdin()) {
+		way = conversation{way, cmd.ErrOrStderr()}
+	}
+	http.DefaultClient.Transport = way
 }
 
 // checkMembership refuses the model of a session that this machine is not in: stock would try to pull it. Another user of

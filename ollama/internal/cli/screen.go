@@ -95,6 +95,9 @@ func (s screen) draw(code string) {
 	}
 }
 
+// canAsk is true where a person reads what is asked, and can answer.
+func (s screen) canAsk() bool { return !s.asJSON && isTerminal(s.in) && isTerminal(s.aside) }
+
 // spin shows a person at a terminal that something goes on, until the returned function is called.
 func (s screen) spin(sentence string) (stop func()) {
 	if !isTerminal(s.aside) {

@@ -29,7 +29,7 @@ const systemTimeout = 90 * time.Second
 func serviceCommand() *cobra.Command {
 	var machine bool
 	group := &cobra.Command{
-		Use: "service", Short: "Have the system run the server", Long: serviceHelp, Args: cobra.NoArgs,
+		Use: "service", Short: "Have the system run the server", Long: serviceHelp, Args: onlyCommands,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	group.PersistentFlags().BoolVar(&machine, "system", false, "At the machine's start, as the user who runs sudo")

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -34,7 +33,7 @@ const sessionExamples = `  # on one machine
 func sessionCommand(heartbeat runE) *cobra.Command {
 	session := &cobra.Command{
 		Use: "session", Short: "Run a model together with other machines", Long: sessionHelp, Example: sessionExamples,
-		Args:              cobra.NoArgs,
+		Args:              onlyCommands,
 		PersistentPreRunE: heartbeat,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -57,12 +56,6 @@ func arguments(least, most int) cobra.PositionalArgs {
 		}
 		return nil
 	}
-}
-
-// flagError says what a person typed wrongly, without the name of the function that couldn't read it.
-func flagError(cmd *cobra.Command, err error) error {
-	typed, _, _ := strings.Cut(err.Error(), ": strconv.")
-	return fmt.Errorf("%s: `%s --help` shows what it takes", typed, cmd.CommandPath())
 }
 
 func addJSON(cmd *cobra.Command) {
@@ -92,7 +85,7 @@ func leaveCommand() *cobra.Command {
 
 // leave leaves a session and tells what stays on the disk. Not to know that is no failure: the session is left.
 func leave(ctx context.Context, c *control.Client, session *pb.Session, yes bool, s screen) error {
-	if session.ActiveSequences > 0 {
+	if session.ActiveSequences > 0 && len(session.Members) != 1 {
 		s.say("Answers run: the others take over this machine's part first, for a minute at most. Ctrl-C leaves at once.")
 	}
 	var left pb.LeaveSessionReply

@@ -27,6 +27,7 @@ var serveVariables = []variable{
 	{env.Name, "This machine's name in sessions (default: its host name)"},
 	{env.STUN, "Further STUN servers (host:port,...) to find out what this machine's network does"},
 	{env.PortMapping, "0: don't ask the router to forward ports (PCP, NAT-PMP, UPnP)"},
+	{env.MDNS, "0: don't tell or ask the local network where sessions are found (mDNS); codes carry the address then"},
 	{env.Limit, "The most that weights take on this disk, as 200GB; the longest unused make room (default: no limit)"},
 	{env.Spare, "The most that is fetched while idle beyond this machine's part, for the loss of others; 0: nothing (default: a tenth of the free disk)"},
 	{env.Token, "Token with which others can control sessions, also from other machines (default: this user, here)"},

@@ -26,6 +26,7 @@ func weightsCommand() *cobra.Command {
 		"  ollama session weights rm qwen3:8b\n" +
 		"  ollama session weights prune --unused-for 4w"
 	cmd.AddCommand(removeWeightsCommand(), pruneWeightsCommand())
+	cmd.Args = onlyCommands
 	return cmd
 }
 

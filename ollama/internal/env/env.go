@@ -9,6 +9,7 @@ const (
 	Name        = "KAFILA_NAME"
 	STUN        = "KAFILA_STUN"
 	PortMapping = "KAFILA_PORT_MAPPING"
+	MDNS        = "KAFILA_MDNS"
 	Token       = "KAFILA_TOKEN"
 	Limit       = "KAFILA_WEIGHTS_LIMIT"
 	Spare       = "KAFILA_SPARE"

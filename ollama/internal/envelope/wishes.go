@@ -25,6 +25,8 @@ type Wishes struct {
 	Whole bool `json:"whole,omitempty"`
 	// TellsContext has the runner say, in lines that stock reads over, the ids of prompt and answer.
 	TellsContext bool `json:"tells_context,omitempty"`
+	// TellsHeadway has the runner say, in lines that stock reads over, how far the answer is before it has text.
+	TellsHeadway bool `json:"tells_headway,omitempty"`
 }
 
 // WishesKey is the field of a completion that holds them.

@@ -36,6 +36,7 @@ type Sidecar struct {
 	Sessions  []*pb.Session // each watch gives all of them in turn, and then waits
 	Drops     bool          // a watch ends instead of waiting
 	Replies   []string      // chunks of an answer
+	Headway   []*pb.Headway // before them
 	Embedding []float32     // in place of an answer
 	Fails     error         // after the chunks, instead of done
 	Hangs     bool          // after the chunks, until cancelled
@@ -43,9 +44,10 @@ type Sidecar struct {
 	Card      *pb.ModelCard // of any session's model; nil: it can't be read
 	Cancelled chan struct{} // closed when an answer that hangs was cancelled
 
-	mu    sync.Mutex
-	asked *pb.GenerateRequest
-	left  bool
+	mu     sync.Mutex
+	asked  *pb.GenerateRequest
+	chosen []string
+	left   bool
 }
 
 func (s *Sidecar) Hello(context.Context, *pb.HelloRequest) (*pb.HelloReply, error) {
@@ -127,6 +129,27 @@ func (s *Sidecar) Replan(_ context.Context, r *pb.SessionRequest) (*pb.Session, 
 	return &pb.Session{Id: r.Session, State: "planning"}, nil
 }
 
+func (s *Sidecar) ChoosePlan(_ context.Context, r *pb.ChoosePlanRequest) (*pb.Session, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.chosen = append(s.chosen, r.Objective)
+	return &pb.Session{Id: r.Session, State: "fetching"}, nil
+}
+
+// Chosen are the objectives that plans were chosen by.
+func (s *Sidecar) Chosen() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.chosen
+}
+
+// Left is true once a session was left.
+func (s *Sidecar) Left() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.left
+}
+
 func (s *Sidecar) SetReplanning(_ context.Context, r *pb.ReplanningRequest) (*pb.Session, error) {
 	return &pb.Session{Id: r.Session, Replanning: r.Replanning}, nil
 }
@@ -145,6 +168,11 @@ func (s *Sidecar) Generate(r *pb.GenerateRequest, stream grpc.ServerStreamingSer
 	s.mu.Lock()
 	s.asked = r
 	s.mu.Unlock()
+	for _, headway := range s.Headway {
+		if err := stream.Send(&pb.GenerateReply{Headway: headway}); err != nil {
+			return err
+		}
+	}
 	for _, text := range s.Replies {
 		if err := stream.Send(&pb.GenerateReply{Text: text}); err != nil {
 			return err

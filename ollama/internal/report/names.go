@@ -2,13 +2,15 @@ package report
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"kafila/ollama/internal/logbook"
 )
 
 // left are the fields that are taken out whole: what they hold is somebody's in any form, or stands beside them.
 var left = map[string]bool{
-	"code": true, "rendezvous_note": true, "addresses": true, "mapped_address": true, "folder": true, "text": true,
+	"code": true, "whole_code": true, "rendezvous_note": true, "addresses": true, "mapped_address": true, "folder": true, "text": true,
 	"plan_json": true, "problem_json": true, "alternatives_json": true, "records_json": true, "last_trace_json": true,
 }
 
@@ -47,8 +49,9 @@ func (n *names) learn(value any) {
 			n.learn(one)
 		}
 	case map[string]any:
-		_, isEntry := v["said"] // of the log, whose "from" is a program
-		for key, one := range v {
+		_, isEntry := v["said"]                           // of the log, whose "from" is a program
+		for _, key := range slices.Sorted(maps.Keys(v)) { // the same numbers in each report of a session
+			one := v[key]
 			if name, is := one.(string); is && naming[key] && !isEntry {
 				n.member(name)
 			}

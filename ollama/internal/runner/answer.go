@@ -12,6 +12,7 @@ import (
 	"github.com/ollama/ollama/llm"
 
 	"kafila/ollama/internal/envelope"
+	"kafila/ollama/internal/headway"
 	"kafila/ollama/pb"
 )
 
@@ -35,6 +36,7 @@ type answer struct {
 	last    string // the last chunk's text without surrounding space, as stock compares it
 	repeats int
 	held    string
+	updates int           // since the last text
 	scores  []llm.Logprob // of the tokens that are held
 }
 
@@ -44,6 +46,7 @@ func newAnswer(w http.ResponseWriter, framed bool) *answer {
 
 // text passes a chunk on, in pieces where it is very long, joined with the next ones where it repeats.
 func (a *answer) text(chunk string, scores []llm.Logprob) {
+	a.updates = 0
 	a.held += chunk
 	a.scores = append(a.scores, scores...)
 	trimmed := strings.TrimSpace(a.held)
@@ -135,6 +138,20 @@ func (a *answer) begin() {
 		a.begun = true
 		a.w.Header().Set("Content-Type", "application/x-ndjson")
 	}
+}
+
+// headway tells our own server how far the answer is. Stock reads over it.
+func (a *answer) headway(u headway.Update) {
+	if a.updates++; a.updates > headway.MostLines {
+		return
+	}
+	a.flush()
+	a.begin()
+	if _, err := a.w.Write(u.Line()); err != nil {
+		slog.Debug("runner_headway_not_sent", "error", err)
+		return
+	}
+	a.flushOut()
 }
 
 func (a *answer) line(response llm.CompletionResponse) {

@@ -16,6 +16,7 @@ import (
 	"github.com/ollama/ollama/llm"
 
 	"kafila/ollama/internal/envelope"
+	"kafila/ollama/internal/headway"
 	"kafila/ollama/internal/seal"
 	"kafila/ollama/internal/sidecar"
 	"kafila/ollama/pb"
@@ -88,6 +89,10 @@ func (p *proxy) completion(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			answer.fail(sidecar.Explain(err))
 			return
+		}
+		if reply.Headway != nil {
+			answer.headway(headway.Told(reply.Headway))
+			continue
 		}
 		answer.text(reply.Text, logprobs(reply.Logprobs))
 		if reply.Done {

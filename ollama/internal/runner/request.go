@@ -32,6 +32,7 @@ func generateRequest(session, prompt string, r *completionRequest) *pb.GenerateR
 
 		Context:      r.Wishes.Context,
 		TellsContext: r.Wishes.TellsContext,
+		TellsHeadway: r.Wishes.TellsHeadway,
 		Suffix:       r.Wishes.Suffix,
 	}
 }

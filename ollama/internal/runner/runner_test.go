@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -146,6 +147,15 @@ func TestRunner_whenChunksRepeat_isNotCutOff(t *testing.T) {
 				t.Errorf("%v, done %t, %d bytes", err, last.Done, len(strings.Join(chunks, "")))
 			}
 		})
+	}
+}
+
+func TestRunner_whenToldHowFarItIs_isNotCutOff(t *testing.T) {
+	headway := slices.Repeat([]*pb.Headway{{Doing: "reading", Tokens: 1, Of: 2}}, 100)
+	server, _ := loadStub(t, &fake.Sidecar{Headway: headway, Replies: []string{"Par", "is"}})
+	chunks, last, err := complete(t.Context(), server, "hello", nil)
+	if err != nil || !last.Done || strings.Join(chunks, "") != "Paris" {
+		t.Errorf("%v, done %t, %q", err, last.Done, chunks)
 	}
 }
 

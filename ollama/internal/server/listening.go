@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"kafila/ollama/internal/envelope"
+	"kafila/ollama/internal/headway"
 )
 
 // A course is what becomes of one client's request on its way through stock to a session's runner, which stock alone
@@ -19,7 +20,8 @@ type course struct {
 	failure   *envelope.Failure
 	context   []uint32 // ids of prompt and answer, where they were wished
 
-	wishes *envelope.Wishes // what goes to the runner beside what stock sends; set before stock is asked
+	wishes *envelope.Wishes // what goes to the runner beside what stock sends; both are set before stock is asked
+	tell   func(headway.Update)
 }
 
 type courseKey struct{}
@@ -46,6 +48,8 @@ func (c *course) heard(line []byte) {
 		c.failure = &failure
 	} else if ids, ok := envelope.ContextIn(line); ok {
 		c.context = append(c.context, ids...)
+	} else if update, ok := headway.In(line); ok && c.tell != nil {
+		c.tell(update)
 	}
 }
 

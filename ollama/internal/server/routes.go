@@ -40,6 +40,7 @@ func Routes(s Sidecar, models *SessionModels, access Access) http.Handler {
 	mux.Handle("POST /api/session/open", unary(s, s.Client().OpenSession))
 	mux.Handle("POST /api/session/join", unary(s, followed(models, s.Client().JoinSession)))
 	mux.Handle("POST /api/session/start", unary(s, followed(models, s.Client().StartSession)))
+	mux.Handle("POST /api/session/choose", unary(s, s.Client().ChoosePlan))
 	mux.Handle("POST /api/session/code", unary(s, s.Client().NewCode))
 	mux.Handle("POST /api/session/lock", unary(s, s.Client().Lock))
 	mux.Handle("POST /api/session/kick", unary(s, s.Client().Kick))

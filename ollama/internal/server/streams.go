@@ -15,10 +15,14 @@ import (
 	"github.com/ollama/ollama/openai"
 
 	"kafila/ollama/internal/envelope"
+	"kafila/ollama/internal/headway"
 )
 
 // keepAliveEvery is well below the minute after which proxies and clients give a silent stream up.
 const keepAliveEvery = 10 * time.Second
+
+// silenceTold is after how long a person who waits is told so.
+const silenceTold = time.Second
 
 // A streamForm is what server-sent events of an API look like where the answer pauses, and where it can't go on. Stock
 // ends such a stream as if all were well.
@@ -67,6 +71,11 @@ func event(name string, data any) string {
 // serve has stock answer. For a session's model only, it keeps the stream alive in a pause and tells of a failure.
 func (form streamForm) serve(w http.ResponseWriter, r *http.Request, stock http.Handler) {
 	ctx, course := withCourse(r.Context())
+	if course.wishes != nil && course.wishes.TellsHeadway {
+		told := headway.NewWriter(w, silenceTold)
+		defer told.Close()
+		course.tell, w = told.Tell, told
+	}
 	s := &stream{ResponseWriter: w, form: form, course: course, path: r.URL.Path}
 	defer s.end()
 	stock.ServeHTTP(s, r.WithContext(ctx))

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"kafila/ollama/internal/envelope"
+	"kafila/ollama/internal/headway"
 )
 
 // A pretended way through stock: it asks a runner, and makes an event of each line, as stock's middleware does.
@@ -217,4 +218,18 @@ func asStockAsks(r *http.Request, runner string) *http.Response {
 		panic(err)
 	}
 	return response
+}
+
+func TestStreams_whenTheClientAsksHowFarItIs_haveTheRunnersUpdatesBeforeTheAnswer(t *testing.T) {
+	update := string(headway.Update{Doing: "reading", Tokens: 1, Of: 2}.Line())
+	for asked, wanted := range map[bool]string{true: update, false: ""} {
+		request := httptest.NewRequest("POST", "/api/chat", nil)
+		ctx, course := withCourse(request.Context())
+		course.wishes = &envelope.Wishes{TellsHeadway: asked}
+		answer := httptest.NewRecorder()
+		streamForms["POST /api/chat"].serve(answer, request.WithContext(ctx), passage{lines: []string{update}, isSession: true})
+		if answer.Body.String() != wanted+"data: "+update+"\n" {
+			t.Errorf("asked %t: %s", asked, answer.Body)
+		}
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/ollama/ollama/api"
 
 	"kafila/ollama/internal/envelope"
+	"kafila/ollama/internal/headway"
 	"kafila/ollama/pb"
 )
 
@@ -61,6 +62,7 @@ func (f *front) asks(r *http.Request) (*http.Request, string) {
 			return r, sentence
 		}
 	}
+	a.wishes.TellsHeadway = strings.HasPrefix(r.URL.Path, "/api/") && r.Header.Get(headway.Header) != ""
 	f.models.asksContext(session, a.wishes.NumCtx)
 	return a.passed(r), ""
 }

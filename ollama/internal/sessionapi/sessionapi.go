@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protojson"
@@ -17,6 +18,7 @@ import (
 
 // The states of a session that this side acts on.
 const (
+	Linking    = "linking"    // members find their ways to one another, or the host chooses a plan
 	Fetching   = "fetching"   // members fetch and load their parts
 	Ready      = "ready"      // its model answers
 	Replanning = "replanning" // it was ready, and will be
@@ -37,6 +39,13 @@ func IsModel(name string) bool {
 // SameModel is true of two names that stock takes for one.
 func SameModel(one, other string) bool {
 	return model.ParseName(strings.TrimSpace(one)).EqualFold(model.ParseName(strings.TrimSpace(other)))
+}
+
+// IsChoosing is true on the host while the person here looks at the plan, and nothing is fetched.
+func IsChoosing(session *pb.Session) bool {
+	return session.Self == session.Host && slices.ContainsFunc(session.Members, func(member *pb.Member) bool {
+		return member.Name == session.Self && member.Doing == "choosing"
+	})
 }
 
 // BodyLimitBytes is far above any request, and any error that answers one.

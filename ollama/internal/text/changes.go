@@ -50,6 +50,42 @@ func Doing(now *pb.Session) string {
 	return strings.Join(said, "; ")
 }
 
+// Meanwhile is what somebody here who waits for an answer waits for; empty while nothing has to be said.
+func Meanwhile(now *pb.Session) string {
+	if now.State != sessionapi.Ready {
+		return Doing(now)
+	}
+	for _, one := range now.GetActivity().GetAnswering() {
+		switch {
+		case one.Member != now.Self:
+		case one.Doing == "reading":
+			return fmt.Sprintf("the prompt is read: %d tokens", one.PromptTokens)
+		case one.Doing == "waiting":
+			return "others are answered first"
+		}
+	}
+	return ""
+}
+
+// asked is who asks now, and how far the answers are: names and counts.
+func asked(now *pb.Session) string {
+	var said []string
+	for _, one := range now.GetActivity().GetAnswering() {
+		switch one.Doing {
+		case "reading":
+			said = append(said, fmt.Sprintf("%s's prompt of %d tokens is read", one.Member, one.PromptTokens))
+		case "answering":
+			said = append(said, fmt.Sprintf("%s is answered, %d tokens so far", one.Member, one.AnswerTokens))
+		case "waiting":
+			said = append(said, one.Member+" waits")
+		}
+	}
+	if speed := now.GetActivity().GetTokensPerS(); speed > 0 {
+		said = append(said, fmt.Sprintf("%.1f tokens/s", speed))
+	}
+	return strings.Join(said, "; ")
+}
+
 // isNews is true of what a session does unless each member's download, told by itself, says as much.
 func isNews(before, now *pb.Session) bool {
 	going := before.GetState() == now.State && now.State == sessionapi.Fetching && before.GetDoing() != ""

@@ -67,18 +67,22 @@ func Joining(joining string) string {
 }
 
 // WayIn is what to do on the other machines or, while nobody can join, what changes that.
-func WayIn(session *pb.Session) string {
+func WayIn(session *pb.Session, width int) string {
 	if session.Joining != "" && session.Joining != "open" {
 		return "Nobody can join with it now. Joining is " + Joining(session.Joining) + "."
 	}
-	return Invitation(session)
+	return Invitation(session, width)
 }
 
-// Invitation is what to do on the other machines.
-func Invitation(session *pb.Session) string {
+// Invitation is what to do on the other machines; a sentence on the rendezvous beside it is width characters wide.
+func Invitation(session *pb.Session, width int) string {
 	text := "On the other machines: ollama run --session " + session.Code
+	if whole := elsewhere(session); whole != "" {
+		text = "On the other machines of this network: ollama run --session " + session.Code +
+			"\nWhere that finds nothing: ollama run --session " + whole
+	}
 	if session.RendezvousNote != "" {
-		text += "\n" + session.RendezvousNote
+		text += "\n" + sentences(session.RendezvousNote, width)
 	}
 	return text
 }

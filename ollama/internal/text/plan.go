@@ -47,7 +47,7 @@ func Division(reply *pb.PlanReply, width int) (string, error) {
 	var text strings.Builder
 	fmt.Fprintf(&text, "The plan, made to be best for %s:\n\n", asked.objective())
 	tableIn(&text, divisionRows(p, reply.DownloadBytes), width)
-	text.WriteString("\n" + sentences("Expected: "+rates(p, max(asked.Concurrency, 1))+"\n"+basis(p, asked)+notes(p), width))
+	text.WriteString("\n" + sentences("Expected: "+rates(p, max(asked.Concurrency, 1))+"\n"+reason(p, asked)+basis(p, asked)+notes(p), width))
 	if len(p.Idle) > 0 {
 		text.WriteByte('\n')
 		tableIn(&text, idleRows(p), width)
@@ -56,7 +56,43 @@ func Division(reply *pb.PlanReply, width int) (string, error) {
 	return text.String(), nil
 }
 
-const toChoose = "To divide it otherwise: `ollama session leave`, then `ollama session create` with --objective, --require or --exclude."
+// reason tells why the blocks are divided so.
+func reason(p *plan, asked *problem) string {
+	switch {
+	case len(asked.Members) < 2:
+		return ""
+	case len(p.Stages) == 1:
+		return fmt.Sprintf("Why: %s alone is quicker than any ring, where each hop takes time.\n", p.Head)
+	}
+	text := "Why: " + map[string]string{
+		"latency":    "one answer at a time passes all stages and hops one after the other, so whoever computes a block soonest takes as many as it can hold",
+		"throughput": "many answers are on their way at once, so the slowest stage counts as well as the whole way round",
+		"paper":      "everybody takes part, and the slowest stage is as short as can be",
+	}[asked.objective()]
+	if len(asked.Require) > 0 {
+		text += "; " + strings.Join(asked.Require, ", ") + " had to hold a part (--require)"
+	}
+	return text + ".\n" + blockTimes(p)
+}
+
+// blockTimes tells what a block takes on each member that holds some, where that was measured.
+func blockTimes(p *plan) string {
+	if p.Tier != measured {
+		return ""
+	}
+	var times []string
+	for _, s := range p.Stages {
+		if s.CostS != nil && s.End > s.Start && s.Member != p.Head {
+			times = append(times, fmt.Sprintf("%s on %s", milliseconds(*s.CostS/float64(s.End-s.Start)), s.Member))
+		}
+	}
+	if len(times) == 0 {
+		return ""
+	}
+	return "A block takes " + strings.Join(times, ", ") + "; the head also makes the tokens of what comes back.\n"
+}
+
+const toChoose = "To divide it among others: `ollama session leave`, then `ollama session create` with --require or --exclude."
 
 // admitted reads a plan and its problem; one that isn't admitted is an error.
 func admitted(reply *pb.PlanReply) (*plan, *problem, error) {

@@ -49,10 +49,11 @@ type idle struct {
 
 // The part of the planner's input that a person wants beside its output.
 type problem struct {
-	Concurrency  uint32 `json:"concurrency"`
-	Strategy     string `json:"strategy"`
-	Objective    string `json:"objective"`
-	PromptTokens *int   `json:"prompt_tokens"`
+	Concurrency  uint32   `json:"concurrency"`
+	Strategy     string   `json:"strategy"`
+	Require      []string `json:"require"`
+	Objective    string   `json:"objective"`
+	PromptTokens *int     `json:"prompt_tokens"`
 	Members      []struct {
 		Name        string  `json:"name"`
 		MemoryBytes float64 `json:"memory_bytes"`

@@ -44,9 +44,11 @@ func aboutRows(s *pb.Session) []string {
 		{"Host", host(s)},
 		{"Joining", Joining(s.Joining)},
 		{"Room", fmt.Sprintf("%d tokens of context, %d at once, %d now", s.ContextTokens, s.Concurrency, s.ActiveSequences)},
+		{"Now", asked(s)},
 		{"Run as", runAs(s)},
 		{"Guesses", guesses(s)},
 		{"Limited", strings.Join(s.Limited, "; ")},
+		{"Elsewhere", elsewhere(s)},
 		{"Rendezvous", s.RendezvousNote},
 		{"Better plan", betterPlan(s)},
 		{"Kafila", kafilas(s)},
@@ -108,6 +110,14 @@ func whole(s *pb.Session) string {
 		return s.Code
 	}
 	return s.Id
+}
+
+// elsewhere is the code with its address, for those whose network doesn't find the host by its number.
+func elsewhere(s *pb.Session) string {
+	if s.RendezvousNote == "" {
+		return ""
+	}
+	return s.WholeCode
 }
 
 // host tells who admits members and plans.

@@ -34,7 +34,8 @@ class Fields:
         self.owner = owner
         self.value: dict[str, object] = value
         self.error = error
-        unknown = sorted(str(key) for key in value if key not in set(allowed))
+        known = frozenset(allowed)
+        unknown = sorted(str(key) for key in value if key not in known)
         if unknown:
             raise error(f"{owner} has a field that is not known: {show(unknown[0])}")
 

@@ -20,6 +20,7 @@ from kafila_rendezvous.rooms.mailbox import RoomMailbox
 from kafila_rendezvous.rooms.meter import Meter
 from kafila_rendezvous.rooms.numbers import RoomNumbers
 from kafila_rendezvous.rooms.secret import Secrets
+from kafila_rendezvous.series import EVERY, Series
 
 FIRST_MAILBOX = 1  # the creator's, who answers newcomers
 NOBODY = ""  # who opened what was there before a restart
@@ -86,7 +87,7 @@ class RestingRoom:
 
 
 class Rooms:
-    """All rooms of one run of a server. `run`, 1 to 4095, is another one each time.
+    """All rooms of one run of a server. `run`, 1 to 4095, is another one each time; `series`: which numbers they get.
 
     Until `recall_until` come back those who had a mailbox at the end of the run before, `living`; their rooms rest from
     then on, as those do that rested then, `resting`.
@@ -97,6 +98,7 @@ class Rooms:
         limits: RendezvousLimits,
         secrets: Secrets,
         *,
+        series: Series = EVERY,
         run: int = 1,
         recall_until: float = 0.0,
         living: Iterable[LivingMailbox] = (),
@@ -112,7 +114,7 @@ class Rooms:
         self._mailbox_places = Places(limits.mailboxes, limits.mailboxes_per_address, "mailboxes")
         self._recallable = set(living)
         self._changes: list[LifeChange | RestChange] = [LifeChange(one, begins=True) for one in self._recallable]
-        self._room_numbers = RoomNumbers(limits.cool_down_s, {one.room for one in self._recallable})
+        self._room_numbers = RoomNumbers(limits.cool_down_s, {one.room for one in self._recallable}, series)
         self._resting: dict[int, RestingRoom] = {}  # by number, whose rest ends first comes first
         self._resting_places = Places(limits.resting_rooms, limits.rooms_per_address, "resting rooms")
         for one in sorted(resting, key=attrgetter("for_s")):

@@ -5,7 +5,7 @@ import logging
 import os
 import shutil
 from collections.abc import AsyncGenerator, AsyncIterator, Collection
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +22,9 @@ from kafila_sidecar.machine.embedding.embedded import EmbeddedRendezvous
 from kafila_sidecar.machine.home import held
 from kafila_sidecar.machine.measuring import Measuring
 from kafila_sidecar.machine.models import KeptModels, OpenedModels
+from kafila_sidecar.machine.nearby.announcing import announced
+from kafila_sidecar.machine.nearby.finding import find
+from kafila_sidecar.machine.nearby.service import own_networks
 from kafila_sidecar.machine.participation import Participation
 from kafila_sidecar.machine.pending import PendingJoin, PendingJoins
 from kafila_sidecar.machine.seat import Seat
@@ -53,12 +56,17 @@ from kafila_sidecar.session.rendezvous.address import parse_address
 from kafila_sidecar.session.rendezvous.code import Code, parse_code
 from kafila_sidecar.session.rendezvous.elsewhere import OfferedRendezvous
 from kafila_sidecar.session.stay import CameBack, Told
-from kafila_sidecar.session.terms import check_replanning, check_terms, context_for, make_terms
+from kafila_sidecar.session.terms import check_objective, check_replanning, check_terms, context_for, make_terms
 from kafila_sidecar.versions import own_versions
 from kafila_sidecar.weights.checkpoint import Checkpoint
 from kafila_sidecar.weights.store.library import Library
 
 log = logging.getLogger(__name__)
+
+_NOBODY_NEAR = (
+    "no session {room} is found on this network: if it is elsewhere, or the network passes no announcements on (mDNS), "
+    "ask for the whole code, with @ and an address"
+)
 
 
 @asynccontextmanager
@@ -92,6 +100,7 @@ async def _build(config: Config, stack: AsyncExitStack) -> "LocalNode":
         folder=config.data / "rendezvous",
         stack=await stack.enter_async_context(AsyncExitStack()),  # outlives sessions, which say goodbye through it
         map_port=keep_mapped if config.port_mapping else None,
+        announce=_announced if config.mdns else None,
         is_needed=sessions.may_be_at,
     )
     measuring = Measuring(mlx=mlx, folder=config.data / "measurements", reserved=sessions.promised_bytes)
@@ -186,7 +195,10 @@ class LocalNode:
             model = request.model if terms.folder else ""
             spare = _said(request)
             channel.keeper.note(lend_bytes=request.memory_bytes, spare_bytes=spare, note=note, model=model)
-            return self._take_part(channel, checkpoint)
+            session = self._take_part(channel, checkpoint)
+            if request.choose_plan:
+                self._sessions.hosted(session.id, "choose a plan").driver.ask_first()
+            return session
 
     async def open(self, request: pb.OpenSessionRequest) -> pb.Offer:
         """Proves a code and says what joining would mean.
@@ -197,13 +209,10 @@ class LocalNode:
         code = parse_code(request.code)
         own_folder(self._config.data)
         spoken = str(code)  # as it is written, however it was typed
-        rendezvous = request.rendezvous or self._config.meeting_place()
-        if rendezvous:
-            code = code.at(parse_address(rendezvous))
         joined = self._sessions.opened_by(code)
         if joined is not None:
             return _already(joined)
-        approach = await joining.approach(code=code, name=request.name or self._config.name, local=self._local())
+        approach = await self._approach(code, request)
         if (seat := self._sessions.open_with_id(approach.session.hex())) is not None:
             await approach.abandon()
             seat.moved.set()  # its host is there
@@ -291,6 +300,17 @@ class LocalNode:
             raise NotFound(f"{request.member[:40]!r} is not a member of this session")
         session.channel.remove(request.member, "removed")
         return session.told()
+
+    async def choose(self, request: pb.ChoosePlanRequest) -> pb.Session:
+        """Goes on with the plan that waits for this, or with the one that is best for another objective.
+
+        Raises:
+            KafilaError: no such session or objective, or this machine is not its host.
+        """
+        check_objective(request.objective)
+        session = self._sessions.hosted(request.session, "choose a plan")
+        session.driver.choose(request.objective)
+        return session.snapshot()
 
     async def replan(self, request: pb.SessionRequest) -> pb.Session:
         """Takes the better plan that is advised.
@@ -417,6 +437,22 @@ class LocalNode:
 
     # ---- Private
 
+    async def _approach(self, code: Code, request: pb.OpenSessionRequest) -> joining.Approach:
+        """By the code's own address, else the configured rendezvous, else whoever on this network has its number."""
+        approach = partial(joining.approach, name=request.name or self._config.name, local=self._local())
+        place = request.rendezvous or self._config.meeting_place()
+        if code.address is not None or not self._config.mdns:
+            return await approach(code=code.at(parse_address(place)) if place else code)
+        missing = NotFound(_NOBODY_NEAR.format(room=code.room))
+        if place:
+            try:
+                return await approach(code=code.at(parse_address(place)))
+            except NotFound as error:  # the host may have another one, of its own
+                missing = error
+        if (found := await find(code.room, own_networks())) is None:
+            raise missing
+        return await approach(code=code.at(found), is_hearsay=True)
+
     def _local(self) -> opening.Local:
         """What this machine brings to a session."""
         folder = self._config.data / "sessions" / os.urandom(8).hex()
@@ -489,11 +525,17 @@ class LocalNode:
         )
 
     def _spoken(self, code: Code) -> str:
-        """The code as it is passed on: without the address where everybody is configured with it."""
+        """The code as it is passed on: without the address where this network finds it, or everybody is configured."""
+        if code.address is not None and self._embedded.is_found_by_number(code.address):
+            return code.short
         with suppress(InvalidInput):  # what was kept by hand is told of when it is used
             if (place := self._config.meeting_place()) and parse_address(place) == code.address:
                 return code.short
         return str(code)
+
+
+def _announced(port: int, fingerprint: str) -> AbstractAsyncContextManager[bool]:
+    return announced(port, fingerprint, own_networks())
 
 
 def _said(request: pb.CreateSessionRequest | pb.OpenSessionRequest) -> int | None:

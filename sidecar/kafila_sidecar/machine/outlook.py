@@ -49,7 +49,7 @@ class Outlook:
         self._rest = rest
         self._changes = changes
         self._quiet_s = quiet_s
-        self._fetching: asyncio.Task[None] | None = None
+        self._making_ready: asyncio.Task[None] | None = None
         self._inventory: Inventory | None = None
         self._aftermaths: dict[str, Aftermath] = {}
         self._seen: Any = None  # what they were worked out from
@@ -64,7 +64,7 @@ class Outlook:
         except Exception:
             log.exception("outlook_failed")
         finally:
-            await self._stop_fetching()
+            await self._stop_making_ready()
 
     def show(self, session: pb.Session) -> None:
         """Says for each member what would be if it were lost, as far as that is known."""
@@ -83,7 +83,7 @@ class Outlook:
         seen, proposal, terms = self._sight, self._driver.follower.proposal, self._terms()
         if seen == self._seen:
             return
-        await self._stop_fetching()
+        await self._stop_making_ready()
         self._seen = seen
         if seen is None or proposal is None or terms is None:
             self._say({})
@@ -91,8 +91,8 @@ class Outlook:
         await self._rest.until_quiet(self._quiet_s)
         await self._tell_holdings()
         self._say(await self._expected(proposal, terms))
-        if self._sight == seen and not self._spares.is_off:
-            self._fetching = asyncio.create_task(self._fetch(proposal), name="fetch spares")
+        if self._sight == seen:
+            self._making_ready = asyncio.create_task(self._make_ready(proposal), name="make ready for a loss")
 
     @property
     def _sight(self) -> Any:
@@ -122,11 +122,23 @@ class Outlook:
         entry = await inventory.entry(self._weights.rates, in_memory=(part.start, part.end), memory_head=part.head)
         self._driver.tell(entry)
 
-    async def _fetch(self, proposal: Proposal) -> None:
+    async def _make_ready(self, proposal: Proposal) -> None:
         with in_words():
-            wanted, own, everything = await asyncio.to_thread(self._lists, proposal)
-            if await self._spares.fetch(wanted, own, everything):
-                await self._tell_holdings()
+            if self._is_heir(proposal.head):
+                await self._stage.read_text()
+            if not self._spares.is_off:
+                await self._fetch(proposal)
+
+    def _is_heir(self, head: str) -> bool:
+        """Whether this machine would be the head in place of that one."""
+        me, then = self._driver.follower.name, self._aftermaths.get(head)
+        part = then.part_of(me) if then is not None and head != me else None
+        return part is not None and part[1]
+
+    async def _fetch(self, proposal: Proposal) -> None:
+        wanted, own, everything = await asyncio.to_thread(self._lists, proposal)
+        if await self._spares.fetch(wanted, own, everything):
+            await self._tell_holdings()
 
     def _lists(self, proposal: Proposal) -> tuple[Sequence[frozenset[str]], frozenset[str], frozenset[str]]:
         """What is wanted here after any loss, block by block; what this machine's stage has; what there is."""
@@ -150,11 +162,11 @@ class Outlook:
             self._inventory = Inventory(checkpoint)
         return self._inventory
 
-    async def _stop_fetching(self) -> None:
-        fetching, self._fetching = self._fetching, None
-        if fetching is None:
+    async def _stop_making_ready(self) -> None:
+        making, self._making_ready = self._making_ready, None
+        if making is None:
             return
-        fetching.cancel()
-        await asyncio.wait([fetching])
-        if not fetching.cancelled() and (error := fetching.exception()) is not None:
-            log.warning("spares_failed", exc_info=error)
+        making.cancel()
+        await asyncio.wait([making])
+        if not making.cancelled() and (error := making.exception()) is not None:
+            log.warning("not_ready_for_a_loss", exc_info=error)

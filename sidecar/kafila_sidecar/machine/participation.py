@@ -62,6 +62,7 @@ class Participation:
         self._typed_for = self._what_codes_are_for
         self._note = note
         self._spoken = spoken
+        self._lasting = snapshot.Lasting(channel)
 
     # ---- Life
 
@@ -113,6 +114,12 @@ class Participation:
     def code(self) -> str:
         """By which newcomers join, where this machine admits them; else the one that was typed here."""
         return self._spoken(self.channel.code) if self.channel.code else self._typed
+
+    @property
+    def whole_code(self) -> str:
+        """`code` with its address, where it goes without; else empty."""
+        whole = str(self.channel.code or "")
+        return whole if whole != self.code else ""
 
     @property
     def _what_codes_are_for(self) -> tuple[str, int]:
@@ -175,6 +182,12 @@ class Participation:
 
     # ---- For people
 
+    @property
+    def stub_model(self) -> pb.StubModel | None:
+        """How the session's model is registered here; None while this machine does not know the checkpoint."""
+        checkpoint = self.weights.checkpoint
+        return None if checkpoint is None else self._lasting.stub_model(checkpoint)
+
     def snapshot(self) -> pb.Session:
         """The session as it is now."""
         session = snapshot.session_view(
@@ -183,8 +196,10 @@ class Participation:
             roster=self.driver.roster,
             coordinator=self.driver.coordinator,
             checkpoint=self.weights.checkpoint,
+            lasting=self._lasting,
         )
         session.code, session.rendezvous_note = self._living_code, self._living_note
+        session.whole_code = self.whole_code
         session.better_plan, session.replanning = self.driver.better_plan, self.channel.replanning
         if self.driver.leaving.has_begun:
             session.doing = "leaving: answers run, and the others take over this machine's part first"

@@ -147,10 +147,10 @@ class Seat:
 
     def _note(self, present: Participation) -> None:
         self.keeper.seen()
-        checkpoint, proposal = present.weights.checkpoint, present.driver.follower.proposal
-        if checkpoint is not None:
-            stub = snapshot.stub_model(present.channel, checkpoint).SerializeToString(deterministic=True)
-            self.keeper.note(stub_model=stub, formed=proposal is not None or self.keeper.kept.formed)
+        stub, proposal = present.stub_model, present.driver.follower.proposal
+        if stub is not None:
+            formed = proposal is not None or self.keeper.kept.formed
+            self.keeper.note(stub_model=stub.SerializeToString(deterministic=True), formed=formed)
         if present.answers and not self._serves:
             self._serves = True
             self._changes.note(Change.STATE)
@@ -317,9 +317,15 @@ class Seat:
                 with self._changes.watch() as watch:
                     while not self._serves or self._is_away:
                         self.check_open()
+                        self._check_comes_back()
                         await watch.next()
         except TimeoutError as error:
             raise TimedOut(f"this machine did not come back to the session in time: {self._waits}") from error
+
+    def _check_comes_back(self) -> None:
+        if self._is_over:
+            why = "its service was stopped" if self._is_stopping else "it has left the session"
+            raise Unavailable(f"this machine does not answer any more: {why}")
 
     def snapshot(self) -> pb.Session:
         """The session as it is now."""

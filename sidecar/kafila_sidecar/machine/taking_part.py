@@ -201,7 +201,7 @@ class StreamRouter:
             await self._weights.answer(stream)
         elif stream.kind == StreamKind.CONTROL:
             while (sealed := await stream.receive(most_bytes=LARGEST_SEALED_BYTES)) is not None:
-                await self._channel.receive(sealed)
+                await self._channel.receive(sealed, stream.peer)
 
 
 class TraceTeller:

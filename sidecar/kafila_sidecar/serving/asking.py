@@ -11,7 +11,7 @@ from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import Exhausted, KafilaError, Unavailable
 from kafila_sidecar.net.errors import LinkLost, PeerReset
 from kafila_sidecar.serving.epoch import Epoch
-from kafila_sidecar.serving.intake.question import Question, Told
+from kafila_sidecar.serving.intake.question import Question, Told, waiting
 from kafila_sidecar.serving.ring import Interrupted
 from kafila_sidecar.serving.succession import Succession
 
@@ -66,7 +66,7 @@ async def answer(
         try:
             async with aclosing(_run(question, epoch)) as told_now:
                 async for told in told_now:
-                    if told.reply.text or told.reply.done:
+                    if told.reply.text or told.reply.done or told.reply.HasField("headway"):
                         yield told.reply
                     if told.reply.done:
                         return
@@ -78,6 +78,8 @@ async def answer(
             fault = error
         question.interrupted()
         was_asked = True
+        if question.request.tells_headway:
+            yield waiting()
         tokens = len(question.replay.answer)
         pause_s = tries.failed(epoch, tokens, monotonic())
         if pause_s is None and epochs.epoch is epoch:

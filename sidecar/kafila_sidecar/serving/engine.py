@@ -169,7 +169,7 @@ class Engine:
         try:
             if begun := self._begun.pop(number, None):
                 self._tell(trace, _how(run, error))
-                await self._put_away(begun, is_whole=error is None and not run.cancelled())
+                await self._put_away(begun, error, is_given_up=run.cancelled())
         finally:
             self._scheduler.remove(number)
             del self._turns[number]
@@ -177,11 +177,16 @@ class Engine:
             if isinstance(error, Exception):
                 generation.replies.fail(error)
 
-    async def _put_away(self, run: RequestRun, *, is_whole: bool) -> None:
-        """The sequence of a run that is over; of one that broke off it is not known what the stages have of it."""
-        tokens = run.generation.ran if is_whole and run.leaving else ()
+    async def _put_away(self, run: RequestRun, error: BaseException | None, *, is_given_up: bool) -> None:
+        """The sequence of a run that is over; of one that went wrong it is not known what the stages have of it."""
+        generation, asker = run.generation, run.generation.key[0]
+        if is_given_up and error is None:
+            tokens = () if generation.asked.request.embeds or generation.has_moved else generation.tokens
+            await self._places.break_off(run.sequence, asker=asker, tokens=tokens)
+            return
+        tokens = generation.ran if error is None and run.leaving else ()
         last = run.leaving.state if run.leaving else None
-        await self._places.leave(run.sequence, asker=run.generation.key[0], tokens=tokens, last=last)
+        await self._places.leave(run.sequence, asker=asker, tokens=tokens, last=last)
 
     def _tell(self, trace: RequestTrace, how: str) -> None:
         if how != INTERRUPTED or trace.output_tokens:

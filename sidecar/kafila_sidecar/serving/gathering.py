@@ -47,6 +47,10 @@ class Gathering(Generic[Work]):
         """Nobody wants a sequence any more: what of it waited."""
         return list(self._lines.pop(sequence, ()))
 
+    def has(self, sequence: int) -> bool:
+        """Whether something of it waits."""
+        return sequence in self._lines
+
     @property
     def tokens(self) -> int:
         """How many wait."""

@@ -69,8 +69,11 @@ class Ring:
         self._most_bytes = most_bytes(chunk_tokens, last.width)
         self._back: Stream | None = None  # from the last stage
         self._waiting: dict[int, OnItsWay] = {}
+        self._late: dict[int, OnItsWay] = {}  # nobody waits for it any more
         self._ended: dict[int, NotFinite] = {}  # sequences that a stage can't go on with
-        self._running: set[int] = set()  # sequences that the other stages know
+        self._sent: dict[
+            int, int
+        ] = {}  # of each sequence that the stages know, how many tokens each of them surely gets
         self._lost: set[int] = set()  # sequences that they knew before the ring broke
         self._own_limits = limits or StepLimits()
         self._told_limits: StepLimits | None = None  # by all stages
@@ -111,7 +114,16 @@ class Ring:
 
     def has(self, sequence: int) -> bool:
         """Whether every stage still has what was sent of it."""
-        return self._hop is None or sequence in self._running
+        return self._hop is None or sequence in self._sent
+
+    def sent(self, sequence: int) -> int:
+        """How many of its first tokens every stage has taken in, or will before anything that is sent later."""
+        return self._sent.get(sequence, 0)
+
+    def goes_on(self, sequence: int, position: int) -> None:
+        """The next that is sent of it is at `position`, whatever came after that before."""
+        if sequence in self._sent:
+            self._sent[sequence] = position
 
     def check(self) -> None:
         """Raises the fault that ended the epoch."""
@@ -132,9 +144,11 @@ class Ring:
             raise Interrupted(INTERRUPTED)
         if sequence in self._ended:
             raise self._ended[sequence]
+        position = state.position + (1 if has_guesses else state.tokens)
         if self._hop is None:
+            self._sent[sequence] = position
             return
-        self._running.add(sequence)
+        self._sent.setdefault(sequence, 0)
         try:
             await self._hop.send(
                 frame_of(
@@ -147,6 +161,7 @@ class Ring:
             )
         except Unavailable as error:
             raise Interrupted(f"{INTERRUPTED} ({error})") from error
+        self.goes_on(sequence, position)
 
     async def go_round(
         self, sequence: int, state: HiddenState, *, is_prompt: bool, has_guesses: bool = False
@@ -160,7 +175,7 @@ class Ring:
             KafilaError: the fault that ended the epoch.
         """
         if self._hop is None:
-            self.check()
+            await self.send(sequence, state, wants_output=True, has_guesses=has_guesses)
             return Returned(state if has_guesses else state.last_token, ())
         sent = self._waiting[sequence] = OnItsWay(state if has_guesses else state.last_token)
         deadline_s = PROMPT_DEADLINE_S if is_prompt else self._decode_deadline_s
@@ -172,20 +187,36 @@ class Ring:
             raise TimedOut(f"the ring brought nothing back within {deadline_s:.0f} s: try again") from None
         finally:
             del self._waiting[sequence]
+            self._leave_behind(sequence, sent)
             _retrieve(sent.returned)
+
+    async def settled(self, sequence: int) -> None:
+        """Returns once nothing of it is on its way back that nobody waits for.
+
+        Raises:
+            Interrupted: the ring broke.
+            TimedOut: it did not come in time.
+        """
+        if late := self._late.get(sequence):
+            try:
+                async with asyncio.timeout(PROMPT_DEADLINE_S):
+                    await asyncio.shield(late.returned)
+            except TimeoutError:
+                raise TimedOut(f"the ring brought nothing back within {PROMPT_DEADLINE_S:.0f} s: try again") from None
+            self._late.pop(sequence, None)
 
     async def release(self, sequence: int) -> None:
         """Every stage frees what it holds for the sequence; where the ring is broken they have done so already."""
         self._lost.discard(sequence)
         self._ended.pop(sequence, None)
-        if self._hop is None or sequence not in self._running:
-            return
-        self._running.discard(sequence)
-        await self._tell(FrameKind.RELEASE, sequence)
+        if late := self._late.pop(sequence, None):
+            _retrieve(late.returned)
+        if self._sent.pop(sequence, None) is not None:
+            await self._tell(FrameKind.RELEASE, sequence)
 
     async def rest(self, sequence: int) -> None:
-        """Every stage keeps what it holds for the sequence, of which nothing runs; nothing of it is on its way back."""
-        if self._hop is not None and sequence in self._running:
+        """Every stage keeps what it holds for the sequence, of which nothing runs."""
+        if sequence in self._sent:
             await self._tell(FrameKind.REST, sequence)
 
     async def take_frames(self, stream: Stream) -> None:
@@ -214,7 +245,8 @@ class Ring:
             self._hop.close()
 
     async def _tell(self, kind: FrameKind, sequence: int) -> None:
-        assert self._hop is not None
+        if self._hop is None:
+            return
         try:
             await self._hop.send(Frame(kind=kind, epoch=self._epoch, sequence=sequence))
         except KafilaError:
@@ -224,9 +256,9 @@ class Ring:
         """What is of an epoch or a request that is over is dropped. Raises InvalidInput."""
         if frame.epoch == self._epoch and frame.kind is FrameKind.STEPS:
             self._take_limits(limits_of(frame))
-        if frame.epoch != self._epoch or frame.sequence not in self._running:
+        if frame.epoch != self._epoch or frame.sequence not in self._sent:
             return
-        sent = self._waiting.get(frame.sequence)
+        sent = self._waiting.get(frame.sequence) or self._late.get(frame.sequence)
         if frame.kind is FrameKind.NOT_FINITE:
             self._end(frame, sent)
         elif frame.kind is FrameKind.ACTIVATION and sent is not None and not sent.returned.done():
@@ -264,9 +296,9 @@ class Ring:
 
     def _interrupted(self, error: KafilaError) -> None:
         """A stream of the ring broke: every sequence in it is lost, the rest of the ring hears of it."""
-        self._lost |= self._running
+        self._lost.update(self._sent)
         self._asks_limits = False
-        self._running.clear()
+        self._sent.clear()
         self._fail_waiting(Interrupted(f"{INTERRUPTED} ({error})"))
         back, self._back = self._back, None
         if back is not None:
@@ -276,9 +308,19 @@ class Ring:
         self.broke()
 
     def _fail_waiting(self, fault: KafilaError) -> None:
-        for sent in self._waiting.values():
+        for sent in (*self._waiting.values(), *self._late.values()):
             if not sent.returned.done():
                 sent.returned.set_exception(fault)
+        for sent in self._late.values():
+            _retrieve(sent.returned)
+        self._late.clear()
+
+    def _leave_behind(self, sequence: int, sent: OnItsWay) -> None:
+        """What somebody waited for until now: it still comes, if it went out; else nobody knows whether it did."""
+        if sent.returned.cancelled():
+            self._late[sequence] = OnItsWay(sent.state)
+        elif not sent.returned.done():
+            self.goes_on(sequence, 0)
 
 
 def _retrieve(future: "asyncio.Future[Returned]") -> None:

@@ -142,6 +142,15 @@ class Stage:
         with self._activity.at_work():
             await self._load(proposal, progress)
 
+    async def read_text(self) -> None:
+        """Starts the session's text here, which only the head needs: whoever would be the next one has it then.
+
+        Raises:
+            KafilaError: it can't be started, or nothing is served here.
+        """
+        self._epochs.check()
+        await self._started_text().vocabulary()
+
     def serve(self, proposal: Proposal) -> None:
         """Every stage is loaded."""
         self._concurrency = proposal.problem.concurrency
@@ -296,7 +305,7 @@ class Stage:
 
     async def _beside(self, take: Callable[[], Awaitable[None]], context_tokens: int) -> RequestTable:
         """Takes what the head needs, and starts its text meanwhile. Raises KafilaError as either does."""
-        text = self._text = self._text or self._make_text(self._weights.small_files)
+        text = self._started_text()
         reading = asyncio.create_task(text.vocabulary(), name="read the vocabulary")
         try:
             await take()
@@ -306,6 +315,10 @@ class Stage:
             await asyncio.gather(reading, return_exceptions=True)
         intake = Intake(text=text, vocabulary=vocabulary, context_tokens=context_tokens)
         return RequestTable(intake)
+
+    def _started_text(self) -> SessionText:
+        self._text = self._text or self._make_text(self._weights.small_files)
+        return self._text
 
     async def _fetch(self, names: frozenset[str], part: Part, telling: FetchTelling) -> None:
         """What is not in memory, unless that turns out to be what somebody gave wrongly."""

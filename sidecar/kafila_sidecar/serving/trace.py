@@ -124,13 +124,14 @@ class RequestTrace:
             return 0.0
         return self._last_token - self._first_token
 
-    @property
-    def spent_s(self) -> tuple[float, float]:
-        """What prompt and answer took in all runs; the replay of an answer counts as the answer's."""
+    def spent_s(self, now: float) -> tuple[float, float]:
+        """What prompt and answer took in all runs until now; the replay of an answer counts as the answer's. An answer
+        goes on, as in stock, until all is done that its last token takes."""
         prompt_s, output_s = self._before_s
+        answer_s = 0.0 if self._first_token is None else now - self._first_token
         if not self._replayed_tokens:
-            return self.prompt_s, self.output_s
-        return prompt_s, output_s + self.prompt_s + self.output_s
+            return self.prompt_s, answer_s
+        return prompt_s, output_s + self.prompt_s + answer_s
 
     def record(self, *, reason: str, link_rtt_s: Mapping[frozenset[str], float]) -> dict[str, Any]:
         """The JSON record; `reason`: "stop", "length", "cancelled" or the error's code. What circuits, stages and hops

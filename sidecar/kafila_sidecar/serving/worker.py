@@ -57,9 +57,15 @@ class Incoming:
     sequences: set[int] = field(default_factory=set)
     ended: set[int] = field(default_factory=set)
     resting: set[int] = field(default_factory=set)  # of which nothing runs
+    tiring: dict[int, Frame] = field(default_factory=dict)  # which rest once all that came of them went on, as was said
+    runs: list[Sequence[InLine[Came]]] = field(default_factory=list)  # that were begun and did not go on as a whole yet
     line: Gathering[Came] = field(default_factory=Gathering)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     is_over: bool = False  # nothing more comes
+
+    def has_work(self, sequence: int) -> bool:
+        """Whether something of it is still to go on."""
+        return self.line.has(sequence) or any(one.sequence == sequence for run in self.runs for one in run)
 
     def change(self) -> None:
         """Wakes who waits for work, or for room."""
@@ -169,6 +175,7 @@ class Worker:
             self._check(frame, state, incoming.sequences)
         incoming.sequences.add(frame.sequence)
         incoming.resting.discard(frame.sequence)
+        incoming.tiring.pop(frame.sequence, None)
         is_chunk = not frame.has_guesses and (state.tokens > 1 or not frame.needs_output)
         incoming.line.add(InLine(frame.sequence, state.tokens, is_chunk, Came(frame, state, arrived)))
         incoming.change()
@@ -180,15 +187,23 @@ class Worker:
         incoming.sequences.discard(frame.sequence)
         incoming.ended.discard(frame.sequence)
         incoming.resting.discard(frame.sequence)
+        incoming.tiring.pop(frame.sequence, None)
         await self._mlx.start(self._shard.release, frame.sequence)
         if not self._is_last:
             await self._hop.send(frame)
 
     async def _rest(self, frame: Frame, incoming: Incoming) -> None:
         if frame.sequence in incoming.sequences:
-            incoming.resting.add(frame.sequence)
-        if not self._is_last:
-            await self._hop.send(frame)
+            incoming.tiring[frame.sequence] = frame
+        await self._let_rest(incoming)
+
+    async def _let_rest(self, incoming: Incoming) -> None:
+        """Who was told to, and has nothing more to go on: the next stage must not hear of it before that."""
+        for sequence in [sequence for sequence in incoming.tiring if not incoming.has_work(sequence)]:
+            frame = incoming.tiring.pop(sequence)
+            incoming.resting.add(sequence)
+            if not self._is_last:
+                await self._hop.send(frame)
 
     # ---- Through
 
@@ -204,6 +219,8 @@ class Worker:
                 for one, what in zip(run, made, strict=False):
                     if one.sequence in incoming.sequences:  # it may have been released meanwhile
                         await self._send_on(one, what, compute_s, len(run))
+                incoming.runs.pop(0)
+                await self._let_rest(incoming)
         finally:
             if running is not None:
                 running.outcome.cancel()
@@ -219,6 +236,7 @@ class Worker:
         run = incoming.line.next(self._rows(max(1, len(incoming.sequences) - len(incoming.resting))))
         if not run:
             return None
+        incoming.runs.append(run)
         incoming.change()
         is_wanted = not self._is_last or any(one.work.frame.needs_output for one in run)
         return Running(run, self._mlx.start(self._timed if is_wanted else self._absorb, incoming.stream.peer, run))

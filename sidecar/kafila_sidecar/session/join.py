@@ -43,8 +43,10 @@ async def found(*, rendezvous: RendezvousAddress, terms: ring_pb2.SessionTerms, 
     return open_channel(mailbox, replica, local)
 
 
-async def approach(*, code: Code, name: str, local: Local) -> "Approach":
+async def approach(*, code: Code, name: str, local: Local, is_hearsay: bool = False) -> "Approach":
     """Proves a code to the session's host and learns the session's terms; nothing is joined yet.
+
+    `is_hearsay`: where the code's rendezvous is, anybody may have said; the host has to say that it has the same.
 
     Raises InvalidInput for a code without an address, NotFound when there is no such session, Denied for wrong words,
     Refused when the session takes nobody now or runs other versions, Unavailable when rendezvous or host don't answer.
@@ -58,6 +60,8 @@ async def approach(*, code: Code, name: str, local: Local) -> "Approach":
     try:
         host = HostMailbox(mailbox, local.deadlines.answer_s)
         newcomer = await _prove(host, code, local)
+        if is_hearsay:
+            _check_hearsay(newcomer.offer.rendezvous_fingerprint, code.address)
         check_versions(session=told_by(newcomer.offer), newcomer=local.versions)
     except BaseException:
         await mailbox.aclose()
@@ -173,6 +177,15 @@ async def _prove(host: HostMailbox, code: Code, local: Local) -> Newcomer:
             await asyncio.sleep(local.deadlines.busy_pause_s)
         else:
             return newcomer
+
+
+def _check_hearsay(hosts: str, heard: RendezvousAddress) -> None:
+    """The host said it sealed with what both know of the words, so nobody in between could change it."""
+    if not heard.fingerprint or hosts != heard.fingerprint:
+        raise Denied(
+            "somebody on this network answered in place of the host's rendezvous: ask for the whole code, with @ and an"
+            " address"
+        )
 
 
 def _admission(event: rendezvous_pb2.Event) -> ring_pb2.Admission | None:

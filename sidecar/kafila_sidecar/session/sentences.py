@@ -30,10 +30,11 @@ def doing(
     shortage: str = "",
     ending: Ending | None = None,
     repair: str = "",
+    chooser: str = "",
 ) -> str:
     """`waiting`: who has to act; `progress`: what each member said last that it does; `joining`: see `Channel`;
     `shortage`: why the session can't be planned yet, if it can't; `ending`: how it closed here; `repair`: who
-    takes over what by the plan that is on its way."""
+    takes over what by the plan that is on its way; `chooser`: the host, while it looks at the plan."""
     match state:
         case State.FORMING if shortage:
             return f"{shortage}: waiting for another member, {_DOOR[joining]}"
@@ -46,6 +47,8 @@ def doing(
             return shortage
         case State.FORMING | State.PLANNING | State.REPLANNING:
             return f"measuring: {_names(waiting)}" if waiting else "planning"
+        case State.LINKING if chooser and not waiting:
+            return f"waiting for {chooser} to choose a plan, or say `ollama session start`: nothing is fetched before"
         case State.LINKING:
             links = f"linking: {_names(waiting)}" if waiting else "linking the members"
             return "; ".join(part for part in (repair, links) if part)

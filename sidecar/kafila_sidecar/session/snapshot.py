@@ -1,10 +1,10 @@
 """A session as its snapshot shows it; a pure translation."""
 
 import json
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from kafila_planner import Plan, Problem, plan_to_json
 from kafila_proto import ring_pb2
@@ -18,6 +18,7 @@ from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.coordination.edges import predicted_path
 from kafila_sidecar.session.coordination.effects import Json
 from kafila_sidecar.session.coordination.follower import Follower
+from kafila_sidecar.session.coordination.messages import CHOOSING
 from kafila_sidecar.session.coordination.states import State
 from kafila_sidecar.session.driving.roster import MemberView, Roster
 from kafila_sidecar.session.hosting.coordinator import Coordinator
@@ -31,6 +32,37 @@ LEVELS = (
 )
 
 
+T = TypeVar("T")
+Made = TypeVar("Made")
+
+
+class Latest(Generic[T, Made]):
+    """What was made of a thing last, for as long as it is that very one."""
+
+    def __init__(self, make: Callable[[T], Made]) -> None:
+        self._make = make
+        self._latest: tuple[T, Made] | None = None
+
+    def of(self, thing: T) -> Made:
+        if self._latest is None or self._latest[0] is not thing:
+            self._latest = thing, self._make(thing)
+        return self._latest[1]
+
+
+class Lasting:
+    """What of one session's snapshots takes long to say, and is the same from one to the next."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._stub_models = Latest(partial(stub_model, channel))
+        self._plans = Latest(_plan_json)
+
+    def stub_model(self, checkpoint: Checkpoint) -> pb.StubModel:
+        return self._stub_models.of(checkpoint)
+
+    def plan_json(self, plan: Plan) -> str:
+        return self._plans.of(plan)
+
+
 def session_view(
     *,
     channel: Channel,
@@ -38,6 +70,7 @@ def session_view(
     roster: Roster,
     coordinator: Coordinator | None,
     checkpoint: Checkpoint | None,
+    lasting: Lasting,
 ) -> pb.Session:
     """Everything but the code and what only the stage knows. `checkpoint`: None while it is not known here."""
     terms = channel.terms
@@ -56,6 +89,7 @@ def session_view(
             shortage=follower.shortage,
             ending=follower.ending,
             repair=roster.repair,
+            chooser=channel.host if roster.does(channel.host, CHOOSING) else "",
         ),
         failure=follower.fault.sentence if follower.fault else "",
         failure_code=follower.fault.code if follower.fault else "",
@@ -76,7 +110,7 @@ def session_view(
             )
             for name, seen in roster.seen.items()
         ],
-        vehicle=stub_model(channel, checkpoint) if checkpoint else None,
+        vehicle=lasting.stub_model(checkpoint) if checkpoint else None,
         last_trace_json=json.dumps(roster.trace) if roster.trace else "",
         joining=channel.joining,
         notices=checkpoint.anatomy.notices if checkpoint else (),
@@ -84,6 +118,7 @@ def session_view(
     if roster.busy:
         session.activity.CopyFrom(_activity(roster.busy))
     if follower.proposal:
+        session.plan_json = lasting.plan_json(follower.proposal.plan)
         _show_plan(session, follower.proposal.plan, follower.proposal.epoch, roster.trace)
         _show_edges(session, follower.proposal.problem, roster)
     return session
@@ -193,9 +228,12 @@ def _doing(seen: MemberView, *, serves: bool) -> str:
     return "ready" if serves else seen.doing
 
 
+def _plan_json(plan: Plan) -> str:
+    return json.dumps(plan_to_json(plan))
+
+
 def _show_plan(session: pb.Session, plan: Plan, epoch: int, trace: Json) -> None:
     session.epoch = epoch
-    session.plan_json = json.dumps(plan_to_json(plan))
     session.expected_tokens_per_s = plan.tokens_per_s_one_user or 0.0
     measured = trace if trace.get("epoch") == epoch else {}
     stage_s = {stage["member"]: stage["measured_s"] for stage in measured.get("stages", [])}

@@ -98,6 +98,12 @@ class LoadedPart:
 
     part = Part(0, 2, True)
 
+    def __init__(self) -> None:
+        self.text_is_read = asyncio.Event()
+
+    async def read_text(self) -> None:
+        self.text_is_read.set()
+
 
 def entry(name: str, rooms: int) -> dict[str, Any]:
     return {
@@ -114,13 +120,13 @@ class Watched:
     """Ada's outlook, that runs. `rooms`: gigabytes of each machine."""
 
     def __init__(self, folder: Path, *here: str, rooms: int = 6, spare_bytes: int = 100 * GB) -> None:
-        self.changes, self.rest = Changes(), Activity()
+        self.changes, self.rest, self.stage = Changes(), Activity(), LoadedPart()
         self.disk = PlayedDisk(*here)
         self.driver = PlayedDriver(self.changes, rooms=rooms)
         room = PlayedRoom(folder, bound_bytes=spare_bytes, left_bytes=lambda: None)
         self.outlook = Outlook(
             driver=cast(Any, self.driver),
-            stage=cast(Any, LoadedPart()),
+            stage=cast(Any, self.stage),
             weights=cast(Any, self.disk),
             terms=lambda: TERMS,
             spares=Spares(weights=self.disk, room=room, rest=self.rest, quiet_s=0.0),
@@ -208,6 +214,22 @@ async def test_outlook_when_an_answer_runs_then_nothing_is_fetched_before_it_end
                 await asyncio.sleep(0)
             assert watched.disk.fetched == []
             assert not any(watched.said.values())
+
+
+@pytest.mark.parametrize("me", NAMES)
+async def test_outlook_when_idle_then_who_would_be_the_next_head_starts_its_text_and_nobody_else(
+    tmp_path: Path, me: str
+) -> None:
+    watched = Watched(tmp_path, spare_bytes=0)
+    watched.driver.follower.name = me
+    head = watched.driver.plan.head
+    async with watched.running():
+        await watched.until(lambda: all(watched.said.values()))
+        then = watched.outlook._aftermaths[head].plan
+        assert then is not None
+        if me == then.head:
+            await asyncio.wait_for(watched.stage.text_is_read.wait(), 10)
+    assert watched.stage.text_is_read.is_set() == (me == then.head != head)
 
 
 async def test_outlook_when_it_breaks_then_the_log_says_so_and_nobody_else_hears_of_it(

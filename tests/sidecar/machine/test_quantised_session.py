@@ -40,6 +40,7 @@ async def nodes(tmp_path: Path, folder: Path) -> AsyncIterator[tuple[LocalNode, 
         environment = {
             "KAFILA_RENDEZVOUS": f"grpc+insecure://127.0.0.1:{rendezvous.port}",
             "KAFILA_PORT_MAPPING": "0",
+            "KAFILA_MDNS": "0",
             "HF_ENDPOINT": "http://127.0.0.1:9",
             "KAFILA_FOLDERS": str(folder.parent),  # both have it
         }

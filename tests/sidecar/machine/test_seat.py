@@ -1,7 +1,7 @@
 """This machine's seat in one session: away, back, left for good, or waited for by what is asked meanwhile."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,7 +34,7 @@ class PlayedPart:
         self.fault: Fault | None = None
         self.started = 0
         self.asked: list[Question] = []
-        self.weights = SimpleNamespace(checkpoint=None)
+        self.stub_model: Any = None
         self.channel = SimpleNamespace(self_name="hal", joining="open")
         self.driver = self
         self.follower = self
@@ -206,6 +206,23 @@ async def test_seat_when_left_while_it_sleeps_then_it_is_over_at_once(tmp_path: 
     assert chair.goodbyes == 1
 
 
+@pytest.mark.parametrize(("goes", "why"), [(Seat.leave, "has left the session"), (Seat.stop, "service was stopped")])
+async def test_answer_when_the_machine_is_lost_and_does_not_come_back_then_it_ends_and_says_why(
+    tmp_path: Path, goes: Callable[[Seat], None], why: str
+) -> None:
+    chair = Chair(tmp_path, present=True)
+    chair.parts[0].serve()
+    async with aclosing(chair.seat.generate(pb.GenerateRequest(prompt="hello"))) as replies:
+        await anext(replies)
+        waiting = asyncio.ensure_future(anext(replies))
+        chair.parts[0].end(Ending.LOST)
+        await soon()
+        goes(chair.seat)
+        with pytest.raises(Unavailable, match=why):
+            await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(chair.running, 5)
+
+
 async def test_seat_when_the_service_stops_while_it_sleeps_then_nobody_hears_a_goodbye(tmp_path: Path) -> None:
     chair = Chair(tmp_path, present=False)
     await soon()
@@ -243,7 +260,7 @@ async def test_seat_when_coming_back_has_a_bug_then_only_this_session_ends(tmp_p
 
 async def test_seat_when_what_keeps_it_has_a_bug_then_the_session_ends_in_words(tmp_path: Path) -> None:
     chair = Chair(tmp_path, present=True)
-    chair.parts[0].weights = SimpleNamespace()
+    chair.parts[0].stub_model = SimpleNamespace()
     asked = asyncio.create_task(first(chair.seat))
     await asyncio.wait_for(chair.running, 5)
     fault = chair.parts[0].fault

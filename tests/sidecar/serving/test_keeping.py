@@ -139,12 +139,47 @@ async def test_kept_when_the_ring_breaks_then_nothing_is_left_and_the_next_turn_
     assert await say(two, FIRST) == (expected, 0)
 
 
-async def test_kept_when_an_answer_is_given_up_then_its_sequence_is_freed(two: StageParty) -> None:
-    asked = asyncio.create_task(answer(two["ada"], ask(FIRST, num_predict=200, **VARIED)))
-    while not two["ada"].stage.active_sequences:  # noqa: ASYNC110  # the stages tell nobody
-        await asyncio.sleep(0.005)
+LONG = "it was the caravan of a merchant who never came back " * 4
+
+
+async def give_up(made: StageParty, prompt: str, *, after: int) -> None:
+    """Asks, and gives the answer up once so many replies with text came; with 0 some time after it began."""
+    replies = made["ada"].stage.generate(ask(prompt, num_predict=40, **VARIED))
+    asked = asyncio.ensure_future(anext(replies))
+    while not made["ada"].stage.active_sequences:  # noqa: ASYNC110  # the stages tell nobody
+        await asyncio.sleep(0.001)
+    for _ in range(after):
+        await asked
+        asked = asyncio.ensure_future(anext(replies))
     asked.cancel()
     await asyncio.wait((asked,))
-    await two.until_free()
-    assert held(two) == {0}
-    assert (await say(two, FIRST))[1] == 0
+    await replies.aclose()
+    await made.until_free(10)
+
+
+async def test_kept_when_an_answer_is_given_up_then_what_was_computed_is_used_and_the_text_is_the_same(
+    ring: StageParty, request: pytest.FixtureRequest
+) -> None:
+    alone, _ = await say(ring, LONG)
+    await replanned(ring, request.node.callspec.params["ring"])
+    await give_up(ring, LONG, after=1)
+    assert await say(ring, LONG) == (alone, len(LONG) - 1)
+
+
+async def test_kept_when_answers_are_given_up_again_and_again_then_the_text_is_as_if_none_had_been(
+    two: StageParty,
+) -> None:
+    alone, _ = await say(two, FIRST)
+    for after in (0, 3, 0, 0, 1, 5, 0):
+        await give_up(two, FIRST + " of mules" * (after % 2), after=after)
+        assert max(held(two)) <= 2
+    assert (await say(two, FIRST))[0] == alone
+
+
+async def test_kept_when_an_answer_is_given_up_whose_caches_cannot_forget_then_its_sequence_is_freed(
+    windowed: Path, tmp_path: Path
+) -> None:
+    async with party(windowed, tmp_path, *NAMES[:2]) as made:
+        await made.serve(RINGS["two"], NAMES[:2])
+        await give_up(made, FIRST, after=2)
+        assert held(made) == {0}

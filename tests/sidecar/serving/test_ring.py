@@ -53,6 +53,25 @@ async def test_ring_when_several_sequences_run_then_each_gets_its_own(two: Round
     assert answers == [[10 * sequence + 2] * 20 for sequence in (1, 2, 3)]
 
 
+async def test_rest_when_nobody_waits_for_what_is_under_way_then_it_overtakes_nothing_and_the_next_is_its_own(
+    two: Round,
+) -> None:
+    await two.token(1, 0, tokens=4)
+    going = asyncio.ensure_future(two.ring.go_round(1, state(4, value=50), is_prompt=False))
+    await asyncio.sleep(0)
+    await two.ring.send(2, state(0, tokens=3), wants_output=False)
+    going.cancel()
+    await asyncio.wait([going])
+    assert two.ring.sent(1) == 5
+    await two.ring.rest(1)
+    await settle()
+    assert [one.resting for one in two.workers] == [1, 1]
+    await two.ring.settled(1)
+    two.ring.goes_on(1, 3)
+    assert (two.ring.sent(1), await two.token(1, 3, value=10)) == (3, 12)
+    assert [shard.at[1] for shard in two.shards] == [4, 4]
+
+
 async def test_ring_when_a_chunk_wants_no_output_then_the_last_stage_absorbs_it(two: Round) -> None:
     await two.ring.send(1, state(0, tokens=3), wants_output=False)
     assert await two.token(1, 3) == 2

@@ -14,7 +14,7 @@ from kafila_sidecar.session.coordination.effects import Fault, Proposal
 from kafila_sidecar.session.coordination.follower import Follower
 from kafila_sidecar.session.coordination.messages import Doing
 from kafila_sidecar.session.driving.roster import Roster
-from kafila_sidecar.session.snapshot import session_view
+from kafila_sidecar.session.snapshot import Lasting, session_view
 from tests.sidecar.session.driver_world import PlayedChannel
 from tests.support.plans import plan_of, problem_of, stage
 
@@ -41,6 +41,7 @@ class ViewedSession:
         self.follower = Follower(name="bob", host="ada", members=("ada", "bob", "cyd"))
         self.roster = Roster(("ada", "bob", "cyd"))
         self.checkpoint: Any = CHECKPOINT
+        self.lasting = Lasting(cast(Any, self.channel))
 
     def view(self) -> Any:
         channel: Any = self.channel
@@ -51,6 +52,7 @@ class ViewedSession:
             roster=self.roster,
             coordinator=None,
             checkpoint=cast(Any, self.checkpoint),
+            lasting=self.lasting,
         )
 
 
@@ -137,3 +139,13 @@ def test_view_when_a_member_waits_for_a_source_then_it_says_for_what_and_at_whic
     shown = seen.view().members[2]
     assert (shown.fetched_bytes, shown.fetch_total_bytes, shown.fetch_rate_bytes_per_s) == (5, 10, 2.5)
     assert shown.waits_for == "the model host answers 503, next try in 8 s"
+
+
+def test_plan_when_it_is_shown_again_then_it_is_not_written_anew_unless_it_is_another() -> None:
+    seen = ViewedSession()
+    seen.follower.proposed(PROPOSAL)
+    first = seen.lasting.plan_json(PROPOSAL.plan)
+    assert seen.view().plan_json == first
+    assert seen.lasting.plan_json(PROPOSAL.plan) is first
+    other = plan_of([stage("ada", 0, 3), stage("bob", 3, 4)])
+    assert json.loads(seen.lasting.plan_json(other)) == plan_to_json(other)

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -24,8 +24,13 @@ log = logging.getLogger(__name__)
 
 MAPPING_PATIENCE_S = 2.0  # for the router's answer, before the code is printed
 
+UNHEARD = ". This network passes no announcements on (mDNS), so the code carries the address"
+
 MapPort = Callable[[Transport, int, Told], Awaitable[None]]
 """Has the router forward a port until cancelled and tells what stands; returns when it offers nothing."""
+
+Announce = Callable[[int, str], AbstractAsyncContextManager[bool]]
+"""Tells this network of a port and a certificate's fingerprint meanwhile; whether it could."""
 
 
 def best_address() -> str:
@@ -48,12 +53,13 @@ class EmbeddedRendezvous:
         folder: Path,
         stack: AsyncExitStack,
         map_port: MapPort | None,
+        announce: Announce | None = None,
         is_needed: Callable[[RendezvousAddress], bool] = lambda _: True,
         own_address: Callable[[], str] = best_address,
         patience_s: float = MAPPING_PATIENCE_S,
     ) -> None:
-        """`map_port` None: the router is not asked. `is_needed`: a session may be found there. `own_address`: where
-        others would reach this machine."""
+        """`map_port` None: the router is not asked. `announce` None: this network is told nothing. `is_needed`: a
+        session may be found there. `own_address`: where others would reach this machine."""
         self._is_needed = is_needed
         self._own_address = own_address
         self._patience_s = patience_s
@@ -62,6 +68,8 @@ class EmbeddedRendezvous:
         stack.push_async_callback(self._serving.aclose)
         self._borrowers = 0  # who may need it in a moment
         self._map_port = map_port
+        self._announce = announce
+        self._is_announced = False
         self._address: RendezvousAddress | None = None
         self._outside: Mapped | None = None  # what the router forwards to it
         self._mapping: list[asyncio.Task[None]] = []
@@ -77,7 +85,13 @@ class EmbeddedRendezvous:
         async with self._starting:
             if self._address is None:
                 self._address = await self._serve()
-        return self._address, rendezvous_note(self._address, self._outside.outside if self._outside else None)
+        note = rendezvous_note(self._address, self._outside.outside if self._outside else None)
+        is_unheard = self._announce is not None and not self._is_announced
+        return self._address, note + (UNHEARD if is_unheard and is_in_a_network(self._address) else "")
+
+    def is_found_by_number(self, address: RendezvousAddress) -> bool:
+        """Whether members on this network need no address: it is this one, and this network was told of it."""
+        return self._is_announced and self._address is not None and self._address.is_same(address)
 
     def is_own(self, address: RendezvousAddress) -> bool:
         """Whether it is, or was, this machine's, by its certificate."""
@@ -104,6 +118,7 @@ class EmbeddedRendezvous:
                 return
             log.info("rendezvous_not_needed")
             self._address = self._outside = None
+            self._is_announced = False
             await self._serving.aclose()
 
     async def _serve(self) -> RendezvousAddress:
@@ -111,6 +126,9 @@ class EmbeddedRendezvous:
         served = await process.start()
         self._serving.push_async_callback(process.stop)
         address = RendezvousAddress(self._own_address(), served.port, served.fingerprint)
+        if self._announce is not None:
+            telling = self._announce(served.port, served.fingerprint)
+            self._is_announced = await self._serving.enter_async_context(telling)
         is_behind_a_router = ip_address(address.host).is_private and not ip_address(address.host).is_loopback
         if is_behind_a_router and self._map_port is not None:
             await self._have_mapped(served, self._map_port)
@@ -136,6 +154,10 @@ class EmbeddedRendezvous:
         for task in self._mapping:
             task.cancel()
         await asyncio.wait(self._mapping)
+
+
+def is_in_a_network(address: RendezvousAddress) -> bool:
+    return not ip_address(address.host).is_loopback
 
 
 async def _keep(mapping: Awaitable[None]) -> None:

@@ -161,12 +161,13 @@ class Sequences:
 
     def release(self, sequence: int) -> None:
         """Frees a sequence's caches; one that isn't there is nobody's fault."""
-        if self._caches.pop(sequence, None) is not None:
+        if (cache := self._caches.pop(sequence, None)) is not None:
+            cache.drop_ahead()  # it refers to them, and they to it: both would stay until cycles are collected
             mx.clear_cache()
 
     def release_all(self) -> None:
-        self._caches.clear()
-        mx.clear_cache()
+        for sequence in list(self._caches):
+            self.release(sequence)
 
     @property
     def nbytes(self) -> int:

@@ -22,6 +22,11 @@ class Told:
     beginning: ring_pb2.Beginning | None = None  # with the first of each run
 
 
+def waiting() -> pb.GenerateReply:
+    """What is told while nothing is done for an answer."""
+    return pb.GenerateReply(headway=pb.Headway(doing="waiting"))
+
+
 class Replies(Protocol):
     """An answer as its caller takes it, wherever it is made."""
 

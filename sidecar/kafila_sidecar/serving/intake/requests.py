@@ -18,6 +18,7 @@ from kafila_sidecar.serving.intake.scoring import ScoreLine, arrived, on_the_way
 from kafila_sidecar.serving.intake.window import Window
 
 TOKENS_AT_ONCE = 64  # of an answer that goes on: each may cost as many steps as there are stop strings
+HEADWAY_PARTS = 20  # of a text that is read; far fewer lines without text than stock takes for a model that loops
 MOST_REQUESTS = 1024  # running, waiting, and answered but not read to the end yet
 
 
@@ -41,6 +42,7 @@ class Generation:
     _window: Window = field(init=False)
     _decoded: int = 0  # characters, and those of them that stop strings let through
     _shown: int = 0
+    _read: int = -1  # the last part of the text that was told as read
 
     def __post_init__(self) -> None:
         self._window = self.asked.limits.window(len(self.asked.prompt))
@@ -122,6 +124,13 @@ class Generation:
         """Tells what the run begins with."""
         beginning = ring_pb2.Beginning(prompt=self.asked.prompt, seed=self.asked.sampler.seed)
         self.replies.put(Told(pb.GenerateReply(), beginning=beginning))
+
+    def read(self, tokens: int, of: int) -> None:
+        """Tells how many the ring has read, where that is asked for, at first and whenever a further part is read."""
+        part = tokens * HEADWAY_PARTS // of
+        if self.asked.request.tells_headway and part > self._read:
+            self._read = part
+            self.replies.put(Told(pb.GenerateReply(headway=pb.Headway(doing="reading", tokens=tokens, of=of))))
 
     def take(self, token: int, score: TokenScore | None = None) -> bool:
         """Adds a token, and tells the caller its text as far as that is certain. Whether another one is wanted.

@@ -33,6 +33,7 @@ class SequencePlaces:
     def enter(self, number: int, asker: str, tokens: Sequence[int]) -> Beginning:
         """Where a request with these tokens begins: with a kept sequence, or with one of its own number."""
         begins = self._kept.take(asker, tokens, running=len(self._running)) or Beginning(number)
+        self._ring.goes_on(begins.sequence, begins.tokens)
         self._running.add(begins.sequence)
         self._work.enter()
         return begins
@@ -41,6 +42,7 @@ class SequencePlaces:
         """Returns once the sequence stands where it begins, and what had to go for it is on its way out."""
         await self._free_soon(self._kept.make_room(running=len(self._running)))
         if begins.tokens:
+            await self._ring.settled(begins.sequence)
             await self._work.rewind(begins.sequence, begins.tokens)
 
     async def restart(self, begins: Beginning, number: int, *, keep: int) -> Beginning:
@@ -59,18 +61,35 @@ class SequencePlaces:
         seen, and none where that is not known; last: their last one's state, where only the head has that yet."""
         self._work.leave(sequence)
         try:
-            taken = await self._taken(sequence, tokens, last)
-            if self._is_over or not self._ring.has(sequence) or not self._kept.keep(Kept(sequence, asker, taken)):
-                await self._free(sequence)
-                return
+            is_kept = await self._keep(Kept(sequence, asker, await self._taken(sequence, tokens, last)))
         finally:
             self._running.discard(sequence)
-        await self._ring.rest(sequence)
+        if is_kept:
+            await self._ring.rest(sequence)
+
+    async def break_off(self, sequence: int, *, asker: str, tokens: Sequence[int]) -> None:
+        """It runs no longer, in whatever midst it was. As much of it is kept as every stage has or will have; where
+        caches can't forget what one of them has beyond that, none. tokens: all that it was to see."""
+        self._work.leave(sequence)
+        sent = self._ring.sent(sequence) if self._forgets else 0
+        try:
+            is_kept = await self._keep(Kept(sequence, asker, tokens[:sent]))
+        finally:
+            self._running.discard(sequence)
+        if is_kept:
+            await self._ring.rest(sequence)
 
     async def close(self) -> None:
         """Frees all that are kept; none is kept any more."""
         self._is_over = True
         await asyncio.gather(self._free_soon(self._kept.give_up()), *self._freeing)
+
+    async def _keep(self, one: Kept) -> bool:
+        """Whether it is kept; where it is not worth it, or can't be, it is freed."""
+        is_kept = not self._is_over and self._ring.has(one.sequence) and self._kept.keep(one)
+        if not is_kept:
+            await self._free(one.sequence)
+        return is_kept
 
     def _lost(self) -> None:
         """The other stages have forgotten every sequence."""

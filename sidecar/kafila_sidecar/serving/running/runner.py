@@ -118,6 +118,8 @@ class Runner:
         in seconds on this clock, its state after the head's blocks, and what that took."""
         number, known = run.sequence, run.begins.tokens
         left = list(run.generation.tokens[known:])
+        whole = known + len(left)
+        run.generation.read(known, whole)
         run.guesser.saw(run.generation.tokens[:known])
         while True:
             began, size = monotonic(), self._pace.tokens(among=self._work.running)
@@ -130,6 +132,7 @@ class Runner:
             with _resumable():
                 await self._ring.send(number, state, wants_output=False)
             run.trace.absorbed(state.nbytes)
+            run.generation.read(whole - len(left), whole)
 
     async def _shift(self, run: RequestRun) -> Leaves:
         """The context is full: what is left of the text goes through the ring anew."""
@@ -306,7 +309,7 @@ def _resumable() -> Iterator[None]:
 
 
 def _done(generation: Generation, trace: RequestTrace) -> pb.GenerateReply:
-    prompt_s, output_s = trace.spent_s
+    prompt_s, output_s = trace.spent_s(monotonic())
     return pb.GenerateReply(
         prompt_tokens=len(generation.asked.prompt),
         prompt_s=prompt_s,

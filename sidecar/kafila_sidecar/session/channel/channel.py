@@ -58,6 +58,7 @@ from kafila_sidecar.session.rendezvous.mailbox import Mailbox
 logger = logging.getLogger(__name__)
 
 GOODBYE_DEADLINE_S = 2.0
+RULINGS = frozenset(Replanning)
 LONGEST_ABSENCE_S = LONGEST_PAUSE_S + 3.0  # a member's next try to attend, and the call itself
 
 
@@ -140,8 +141,9 @@ class Channel:
     @property
     def replanning(self) -> Replanning:
         """What is done with a better plan: what the log said last, else the terms."""
-        said = self.terms.replanning
-        return self._replica.log.now.replanning or (Replanning(said) if said in list(Replanning) else Replanning.AUTO)
+        if ruled := self._replica.log.now.replanning:
+            return ruled
+        return Replanning(said) if (said := self.terms.replanning) in RULINGS else Replanning.AUTO
 
     @property
     def keeper_of_room(self) -> str:
@@ -249,14 +251,15 @@ class Channel:
         """
         self._delivery.spread(self._replica.write(control), self._replica.others)
 
-    async def receive(self, sealed: bytes) -> None:
-        """A sealed message that came over a link: told and passed on at first sight, else dropped."""
+    async def receive(self, sealed: bytes, peer: str = "") -> None:
+        """A sealed message that came over a link from `peer`: told and passed on at first sight, else dropped."""
         if self._fault is not None:
             return
         try:
-            events = self._heard(sealed)
+            events = self._heard(sealed, peer)
             self._tell(events)
-            self._perform(self._upkeep.settle(events))
+            if acts := self._upkeep.settle(events):
+                self._perform(acts)
         except LeftBehind as fault:
             self._perform(self._upkeep.give_way(fault))
             self._fail(fault)
@@ -270,11 +273,12 @@ class Channel:
     def attach(self, forward: Forward, peer: str = "") -> None:
         """From now on messages go over this way too; `forward` may raise KafilaError, and is awaited in turn.
 
-        A peer to which the way leads gets the latest ones again while the rendezvous does not answer.
+        A peer to which the way leads gets the latest ones again while the rendezvous answers this member, or that one,
+        not: what was mailed to it waits there.
         """
         way = self._delivery.ways.attach(forward, peer)
         member = self._replica.log.member(peer)
-        if member is not None and not self._presence.attended:
+        if member is not None and not self._presence.gets_mail(peer):
             for sealed in self._replica.repeat_for(member):
                 way.put(sealed)
 
@@ -368,11 +372,11 @@ class Channel:
     def _keep(self) -> None:
         """Before anybody hears of it, or a host that crashed would sign another entry for the same place."""
         log, code = self._replica.log, self._reception.code
-        place = KeptPlace(self.rendezvous.address, self.rendezvous.place)
-        changing = (len(log), log.head, place, code)
+        changing = (len(log), log.head, self.rendezvous.address, self.rendezvous.place, code)
         if changing == self._kept:
             return
         self._kept = changing
+        place = KeptPlace(self.rendezvous.address, self.rendezvous.place)
         self.keeper.note(
             log=log,
             key=self._replica.keys.key,
@@ -466,13 +470,14 @@ class Channel:
 
     # ---- In
 
-    def _heard(self, sealed: bytes) -> list[Event]:
+    def _heard(self, sealed: bytes, peer: str) -> list[Event]:
         try:
             events = self._replica.receive(sealed)
         except HostForked as forked:
             events = forked.told
         if events is not None and is_for_all(sealed):
-            self._delivery.ways.put(sealed)
+            speakers = {event.sender for event in events if isinstance(event, MessageFrom)}
+            self._delivery.ways.put(sealed, known_to=speakers | {peer})
         return events or []
 
     async def _attend(self) -> None:

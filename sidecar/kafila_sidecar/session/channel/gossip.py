@@ -76,10 +76,11 @@ class Ways:
         if task := self._tasks.pop(forward, None):
             task.cancel()
 
-    def put(self, sealed: bytes) -> None:
-        """On every way."""
+    def put(self, sealed: bytes, *, known_to: Container[str] = ()) -> None:
+        """On every way but those to members who have it."""
         for way in self._ways.values():
-            way.put(sealed)
+            if way.peer not in known_to or not way.peer:
+                way.put(sealed)
 
     def put_for(self, readers: Container[str], sealed: bytes) -> None:
         """On the ways that lead to these members."""

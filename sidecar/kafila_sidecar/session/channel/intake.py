@@ -21,6 +21,10 @@ logger = logging.getLogger(__name__)
 KEPT_ENTRIES = 64  # log entries that came before the ones that they build on
 
 
+class Voided(Astray):
+    """By votes that the host has answered, which who voted may not have heard."""
+
+
 class LogIntake:
     """One member's. `follow` tells what follows from a change that the log has just taken."""
 
@@ -91,7 +95,7 @@ class LogIntake:
         """Raises Astray for votes that the host has answered; and a host that is there yields to no single member."""
         name = change.successor.name
         if self._ballots.has_voided(change.standing):
-            raise Astray(f"{name} takes over by votes that the host has answered since", name)
+            raise Voided(f"{name} takes over by votes that the host has answered since", name)
         if change.member == self._me and len(self._log.now.heirs) == 1:
             raise Astray(f"{name} alone takes over from a host that is there", name)
 
@@ -101,7 +105,7 @@ class LogIntake:
         """Raises Forked when that is nobody. A host that hears of its succession from the successor alone does not know
         yet with whom the others are; one that hears of it from another member does."""
         match error:
-            case Astray(name=name) if name == sender and self._may_be_outvoted:
+            case Astray(name=name) if (name == sender or isinstance(error, Voided)) and self._may_be_outvoted:
                 return [Outvoted(name, (signed,))]
             case Astray(name=name):
                 return [WentAstray(name, (signed,))]

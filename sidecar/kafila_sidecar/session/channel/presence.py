@@ -23,6 +23,10 @@ class Presence:
         """A member that may be back in a moment, or be no member any more."""
         return bool(self._absent)
 
+    def gets_mail(self, name: str) -> bool:
+        """As far as is known: the rendezvous answers, and this member attends it."""
+        return self.attended and name not in self._absent
+
     def lose_rendezvous(self) -> None:
         """It does not answer, so that nobody knows who attends."""
         self.attended = False

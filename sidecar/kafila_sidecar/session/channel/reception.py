@@ -218,4 +218,11 @@ class Reception:
 
     def _offer(self) -> ring_pb2.OfferBody:
         log = self._replica.log
-        return ring_pb2.OfferBody(session=log.session, terms=log.terms, host=log.host, members_present=len(log.members))
+        address = self._code.address
+        return ring_pb2.OfferBody(
+            session=log.session,
+            terms=log.terms,
+            host=log.host,
+            members_present=len(log.members),
+            rendezvous_fingerprint=(address.fingerprint or "") if address else "",
+        )

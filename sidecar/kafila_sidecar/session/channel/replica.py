@@ -247,12 +247,13 @@ class Replica:
 
     def _tell_out(self, envelope: ring_pb2.Envelope) -> None:
         """The host tells who was removed and does not know it, since it slept or was cut off, how the log went on: on
-        its first message, the second, fourth, eighth and so on, since an answer may be lost.
+        its first message, the second, fourth, eighth and so on, since an answer may be lost. A host that was succeeded
+        hears it from anybody, since it may have put out meanwhile who is the host now.
 
         Raises Denied for what that one did not sign.
         """
         former = self.log.former(envelope.sender)
-        if not self.is_host or former is None:
+        if former is None or not (self.is_host or self.log.was_host(former)):
             return
         verify_envelope(envelope, session=self.log.session, sender=former.member)
         self._out[former.member.fingerprint] += 1

@@ -37,7 +37,14 @@ class Acts:
     events: list[Event] = field(default_factory=list)
 
     def __add__(self, other: "Acts") -> "Acts":
-        return Acts(self.letters + other.letters, self.events + other.events)
+        return Acts(self.letters + other.letters, self.events + other.events) if self and other else self or other
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to be done."""
+        return bool(self.letters or self.events)
+
+
+NOTHING = Acts()
 
 
 class Upkeep:
@@ -111,7 +118,7 @@ class Upkeep:
         replica = self._replica
         heir = replica.log.member(successor)
         if heir is None or replica.is_host or heir.name == replica.log.host or not replica.is_member:
-            return Acts()
+            return NOTHING
         letter = self._vote(heir)
         # A vote is for one place in the log, so that the others have to be there too.
         return Acts([Letter(replica.others, replica.write_entries()), letter]) + self.settle([])
@@ -127,7 +134,7 @@ class Upkeep:
 
     def settle(self, heard: Iterable[Event]) -> Acts:
         """What the latest messages call for; nothing, for who is no member any more."""
-        acts = Acts()
+        acts = NOTHING
         if not self._replica.is_member:
             return acts
         for one in heard:
@@ -148,7 +155,7 @@ class Upkeep:
         """Tells everybody what convicts a member, once."""
         member = self._replica.log.member(name)
         if member is None or member.fingerprint in self._shown:
-            return Acts()
+            return NOTHING
         self._shown.add(member.fingerprint)
         return self.write(ring_pb2.Control(entries=ring_pb2.LogEntries(entries=proof)))
 
@@ -156,7 +163,7 @@ class Upkeep:
         """A member follows another history: the host removes it, others tell the host."""
         if not self._decides:
             return self._show(name, proof)
-        return self.remove(name, "removed") if self._replica.log.member(name) else Acts()
+        return self.remove(name, "removed") if self._replica.log.member(name) else NOTHING
 
     @property
     def _decides(self) -> bool:
@@ -176,7 +183,7 @@ class Upkeep:
 
     def _stand(self) -> Acts:
         """To who has just come: votes under another number than the others' would count for nothing."""
-        return self.write(self._replica.standing) if self._replica.ballots.standing else Acts()
+        return self.write(self._replica.standing) if self._replica.ballots.standing else NOTHING
 
     def _vote(self, heir: Member) -> Letter:
         replica, place, standing = self._replica, self._replica.log.place, self._replica.ballots.standing
@@ -195,24 +202,25 @@ class Upkeep:
         replica = self._replica
         heir = replica.log.member(replica.ballots.own)
         if heir is None or replica.is_host or heir.name == replica.log.host:
-            return Acts()
-        return Acts() if replica.me.name in replica.ballots.voters else Acts([self._vote(heir)])
+            return NOTHING
+        return NOTHING if replica.me.name in replica.ballots.voters else Acts([self._vote(heir)])
 
     def _go_past_vote(self) -> Acts:
         """The host is heard again and the log grew: says so, since it takes the force from a vote that others kept."""
         if self._voted_at is None or self._voted_at >= len(self._replica.log):
-            return Acts()
+            return NOTHING
         self._voted_at = None
         return self.write(ring_pb2.Control())
 
     def _take_over(self) -> Acts:
         """Becomes the host when the others' votes or the host's resignation allow it."""
-        replica, others = self._replica, self._replica.others
+        replica = self._replica
         if self._listens or replica.is_host or replica.log.member(replica.self_name) is None:
-            return Acts()
+            return NOTHING
         proof = replica.ballots.won(replica.me, replica.log.place, replica.log.now)
         if proof is None or self._is_alone(proof) or not self._agrees(proof):
-            return Acts()
+            return NOTHING
+        others = replica.others
         key, new_key = replica.keys.draw(member for member in others if member.name != replica.log.host)
         entries.take_over(replica.log, replica.identity, proof=proof, new_key=new_key)
         replica.keys.take(key)
@@ -229,7 +237,8 @@ class Upkeep:
 
     def _catch_up(self) -> Acts:
         """Tells who is behind, and asks when this member is."""
-        acts = Acts([Letter((member,), sealed) for member, sealed in self._replica.take_letters()])
+        letters = [Letter((member,), sealed) for member, sealed in self._replica.take_letters()]
+        acts = Acts(letters) if letters else NOTHING
         if self._replica.is_behind and self._asked_at != len(self._replica.log):
             self._asked_at = len(self._replica.log)
             acts += self.write(ring_pb2.Control())  # whoever reads it sees how long our log is

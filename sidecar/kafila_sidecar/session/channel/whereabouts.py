@@ -40,7 +40,11 @@ class Whereabouts:
     def settled(self, members: Iterable[Member]) -> list[Member]:
         """Those who are known to have a mailbox here, with that one."""
         found = ((member, self.mailbox_of(member)) for member in members)
-        return [replace(member, mailbox=mailbox) for member, mailbox in found if mailbox is not None]
+        return [
+            member if member.mailbox == mailbox else replace(member, mailbox=mailbox)
+            for member, mailbox in found
+            if mailbox is not None
+        ]
 
     def heard_of(self, move: ring_pb2.Moved) -> None:
         """A move that may fail, or be followed later."""

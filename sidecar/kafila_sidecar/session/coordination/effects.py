@@ -168,6 +168,13 @@ class LetFetch:
 
 
 @dataclass(frozen=True, slots=True)
+class TellChoosing:
+    """Tell everybody that a person looks at the plan, and that nothing is fetched before."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class LetServe:
     """Tell everybody that every stage is loaded."""
 
@@ -261,6 +268,7 @@ CoordinatorOutput = (
     ComputePlan
     | Propose
     | LetFetch
+    | TellChoosing
     | LetServe
     | Remove
     | Dissolve

@@ -176,8 +176,7 @@ class Follower:
     def rendezvous_lost(self, now: float) -> None:
         """The rendezvous does not answer this member, or knows its room no more."""
         self.liveness.receive_rendezvous_lost(now)
-        if self.host != self.name:
-            self._contact.lose_rendezvous(now)
+        self._contact.lose_rendezvous(now)
 
     def rendezvous_back(self) -> None:
         """It answers again, or another one does."""
@@ -225,7 +224,7 @@ class Follower:
         """When `handle_timer` has something to do, unless something else happens before."""
         if self.state is State.CLOSED:
             return None
-        contact = self._contact.next_timer(now, silent_s.get(self.host))
+        contact = None if self.host == self.name else self._contact.next_timer(now, silent_s.get(self.host))
         timers = (self._replan_by, contact, self.liveness.next_timer(now, silent_s))
         return min((timer for timer in timers if timer is not None), default=None)
 
@@ -239,7 +238,7 @@ class Follower:
         if self._replan_by is not None and now >= self._replan_by:
             fault = Fault(self.host, "UNAVAILABLE", f"{self.host} did not plan again in time")
             return self.close(fault, Ending.LOST)
-        finding = self._contact.handle_timer(now, silent_s.get(self.host))
+        finding = None if self.host == self.name else self._contact.handle_timer(now, silent_s.get(self.host))
         if finding is ContactLost.IS_CUT_OFF:
             return self.close(self._cut_off(), Ending.LOST)
         outputs: list[FollowerOutput] = [Ask(self.host)] if finding is ContactLost.ASKS else []

@@ -19,6 +19,7 @@ class Knowledge:
         self.capabilities: dict[str, Json] = {}  # the latest of each member
         self.mesh = Mesh()
         self.aside: dict[str, str] = {}  # who failed at something that the others waited for, and at what
+        self.objective = ""  # which the latest plan is made for; the host may choose another than the terms'
         self.has_begun = False  # somebody said start: whoever is missing is not waited for any more
         self._loaded: dict[str, int] = {}  # the epoch whose stage each member holds, by its own word
 

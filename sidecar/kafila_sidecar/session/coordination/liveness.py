@@ -188,9 +188,10 @@ class Liveness:
 
     def _missed_at(self, member: str) -> float | None:
         """Since when the rendezvous or, if it is the host, others miss it."""
-        since = [self._departed_at[member]] if member in self._departed_at else []
-        since += [self._doubted_at] if member == self._host and self._doubted_at is not None else []
-        return min(since, default=None)
+        departed_at = self._departed_at.get(member)
+        if member != self._host or self._doubted_at is None:
+            return departed_at
+        return self._doubted_at if departed_at is None else min(departed_at, self._doubted_at)
 
     def _missed_since(self, member: str, now: float, silent_s: Mapping[str, float]) -> float:
         """Since when both the rendezvous, or others, and the link, if there is one, miss it."""

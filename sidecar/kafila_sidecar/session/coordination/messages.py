@@ -5,7 +5,7 @@ A member that says nonsense is not heard; it brings nobody down.
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +34,8 @@ LONGEST_S = 600.0  # of a round trip, of forming a link, or of a step
 MOST_ASKING = 16  # requests that a head tells of
 SHORTEST_S = 1e-9  # of a step; 0 means not measured
 MOST_BYTES = 1 << 60  # of memory; more is a mistake
-DOINGS = frozenset({"fetching", "loading", "ready"})
+CHOOSING = "choosing"  # the host's person looks at the plan
+DOINGS = frozenset({CHOOSING, "fetching", "loading", "ready"})
 PATHS = frozenset({"direct", "relay"})
 
 
@@ -272,7 +273,8 @@ def read_json(text: str, most_bytes: int) -> Any:
         value = json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"JSON that can't be read: {type(error).__name__}") from error
-    _check_depth(value, DEEPEST_JSON)
+    if isinstance(value, dict | list):
+        _check_depth(value, DEEPEST_JSON)
     return value
 
 
@@ -389,16 +391,13 @@ def _is_time(value: Any) -> bool:
     return is_number and (value == 0 or SHORTEST_S <= value <= LONGEST_S)
 
 
-def _check_depth(value: Any, left: int) -> None:
-    inner: Sequence[Any] = ()
-    if isinstance(value, dict):
-        inner = list(value.values())
-    elif isinstance(value, list):
-        inner = value
+def _check_depth(value: dict[str, Any] | list[Any], left: int) -> None:
+    inner: Collection[Any] = value.values() if isinstance(value, dict) else value
     if inner and left == 0:
         raise InvalidInput(f"JSON is nested more than {DEEPEST_JSON} deep")
     for part in inner:
-        _check_depth(part, left - 1)
+        if isinstance(part, dict | list):
+            _check_depth(part, left - 1)
 
 
 def _no_number(name: str) -> float:

@@ -86,8 +86,8 @@ def _check_measurement(problem: Problem, own: Sequence[Node]) -> None:
 
 
 def _check_terms(problem: Problem, told: Json, terms: PlanningTerms) -> None:
-    """The host decides on anchor, members and edges; all else the terms give."""
-    decided = {name: told[name] for name in ("anchor", "members", "edges") if name in told}
+    """The host decides on anchor, members, edges and objective; all else the terms give."""
+    decided = {name: told[name] for name in ("anchor", "members", "edges", "objective") if name in told}
     try:
         agreed = problem_from_json({**terms.fields([member.name for member in problem.members]), **decided})
     except BadProblem as error:

@@ -69,6 +69,7 @@ class Phase(StrEnum):
     MEASURING = "measuring"  # their measurements
     PLANNING = "planning"  # the planner
     LINKING = "linking"  # the plan's links
+    CHOOSING = "choosing"  # a person who looks at the plan before anything is fetched
     FETCHING = "fetching"  # the stages' weights
     READY = "ready"  # nothing
     CLOSED = "closed"
@@ -81,6 +82,7 @@ class Decision(StrEnum):
     MEASURE = "measure"  # everybody came
     PLAN = "plan"  # for the first time, with measured links, or without somebody
     PROPOSE = "propose"
+    ASK = "ask"  # the links of the first plan stand, and somebody wants to see it first
     FETCH = "fetch"
     SERVE = "serve"
     DISSOLVE = "dissolve"
@@ -98,8 +100,12 @@ _NEXT_PHASE: dict[tuple[Phase, Decision], Phase] = {
     (Phase.PLANNING, Decision.WAIT): Phase.FORMING,
     (Phase.PLANNING, Decision.DISSOLVE): Phase.CLOSED,
     (Phase.LINKING, Decision.PLAN): Phase.PLANNING,
+    (Phase.LINKING, Decision.ASK): Phase.CHOOSING,
     (Phase.LINKING, Decision.FETCH): Phase.FETCHING,
     (Phase.LINKING, Decision.DISSOLVE): Phase.CLOSED,
+    (Phase.CHOOSING, Decision.PLAN): Phase.PLANNING,
+    (Phase.CHOOSING, Decision.PROPOSE): Phase.LINKING,
+    (Phase.CHOOSING, Decision.DISSOLVE): Phase.CLOSED,
     (Phase.FETCHING, Decision.PLAN): Phase.PLANNING,
     (Phase.FETCHING, Decision.SERVE): Phase.READY,
     (Phase.FETCHING, Decision.DISSOLVE): Phase.CLOSED,

@@ -1,11 +1,10 @@
 """What of a session people see, and what of it is other than it was. No I/O."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
 from enum import Flag, auto
 from functools import reduce
 from operator import or_
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.coordination.leaving import Leaving
@@ -27,15 +26,15 @@ class Change(Flag):
     LOAD = auto()  # requests under way, and what the stage holds
 
 
-@dataclass(frozen=True, slots=True)
-class Glance:
-    """All that a snapshot is made of, as values that cost little to take; one field for each `Change`."""
+class Glance(NamedTuple):
+    """All that a snapshot is made of, as values that cost little to take; one field for each `Change`, in that
+    order."""
 
     state: Sequence[Any]
     members: Sequence[Any]
     progress: Sequence[Any]
     plan: int
-    links: Sequence[Any]
+    links: Mapping[Any, Any]
     served: Sequence[Any]
     joining: Sequence[Any]
     load: Sequence[int]
@@ -56,7 +55,7 @@ class Glance:
             members=(channel.host, [(name, follower.liveness.is_gone(name)) for name in seen]),
             progress=[(name, *view.shown) for name, view in seen.items()],
             plan=follower.proposal.epoch if follower.proposal else 0,
-            links=sorted((sorted(pair), edge) for pair, edge in roster.edges.items()),
+            links=dict(roster.edges),
             served=(id(roster.trace), advice),
             joining=(channel.joining, channel.code),
             load=(stage.active_sequences, stage.weight_bytes, id(roster.busy)),
@@ -64,7 +63,7 @@ class Glance:
 
     def since(self, before: "Glance") -> Change:
         """What is other than it was; nothing is `Change(0)`."""
-        differs = (
-            Change[one.name.upper()] for one in fields(self) if getattr(self, one.name) != getattr(before, one.name)
-        )
-        return reduce(or_, differs, Change(0))
+        if self == before:
+            return Change(0)
+        fields = zip(Change, self, before, strict=True)
+        return reduce(or_, (change for change, now, then in fields if now != then), Change(0))

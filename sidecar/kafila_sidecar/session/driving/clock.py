@@ -21,6 +21,7 @@ class DriverClock:
         self._loop = asyncio.get_running_loop()
         self._running = RunningTime(self._loop.time(), outer())
         self._naps = 0
+        self._beating: asyncio.TimerHandle | None = None
         self._woke_at = self.now()
 
     def now(self) -> float:
@@ -42,11 +43,18 @@ class DriverClock:
         """Of a silence in the loop's seconds, what fell into the time since this process woke."""
         return min(silent_s, self.now() - self._woke_at)
 
-    async def beat(self, napped: Callable[[], None]) -> None:
-        """Until cancelled; `napped` is called when this process has slept."""
-        while True:
-            naps = self._running.naps
-            await asyncio.sleep(BEAT_S)
-            self.now()
-            if self._running.naps != naps:
-                napped()
+    def beat(self, napped: Callable[[], None]) -> None:
+        """Until `rest`; `napped` is called when this process has slept."""
+        self._beating = self._loop.call_later(BEAT_S, self._on_beat, self._running.naps, napped)
+
+    def rest(self) -> None:
+        """Beats no more."""
+        if self._beating is not None:
+            self._beating.cancel()
+            self._beating = None
+
+    def _on_beat(self, naps: int, napped: Callable[[], None]) -> None:
+        self.now()
+        if self._running.naps != naps:
+            napped()
+        self.beat(napped)

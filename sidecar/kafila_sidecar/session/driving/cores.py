@@ -12,6 +12,7 @@ from kafila_sidecar.session.coordination import effects as ev
 from kafila_sidecar.session.coordination import speech
 from kafila_sidecar.session.coordination.follower import Follower
 from kafila_sidecar.session.coordination.knowledge import Knowledge
+from kafila_sidecar.session.coordination.messages import CHOOSING
 from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
 from kafila_sidecar.session.coordination.states import Ending, State
 from kafila_sidecar.session.driving.jobs import Jobs, StageDriver
@@ -128,6 +129,8 @@ class Cores:
                     self._jobs.plan(epoch, problem, partial(self._planned, epoch))
                 case ev.Propose(proposal, problem):
                     self._turns.say(speech.plan(proposal, problem))
+                case ev.TellChoosing(epoch):
+                    self._turns.say(speech.progress(epoch, CHOOSING))
                 case ev.LetFetch(epoch):
                     self._turns.say(speech.may_fetch(epoch))
                 case ev.LetServe(epoch):

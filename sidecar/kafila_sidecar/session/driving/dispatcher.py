@@ -210,6 +210,7 @@ class Dispatcher:
         self._roster.planned()
         if not self._coordinator:
             self._knows.planned()
+        self._knows.objective = proposal.problem.objective.value
         await self._cores.do(self._follower.proposed(proposal))
 
     def _tell_settled(self, proposal: ev.Proposal | None) -> None:

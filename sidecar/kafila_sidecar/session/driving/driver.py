@@ -107,6 +107,7 @@ class SessionDriver:
             introduce=self._introduce,
             now=self._clock.now,
         )
+        self._drains: asyncio.Task[None] | None = None
         self._without_rendezvous = False
         self._departed: set[str] = set()  # whom the rendezvous misses
         self._shunned: dict[str, int] = {}  # who broke the ring's rules, and in which epoch
@@ -140,15 +141,17 @@ class SessionDriver:
                 self._network.start(self._turns.network_moved)
                 self._jobs.measure(self._measure, self._measured_here, self._not_measured)
                 listening = self._tasks.create_task(self._turns.bring(self.channel.events()))
-                beating = self._tasks.create_task(self._clock.beat(lambda: self._turns.soon(self._nothing)))
+                self._clock.beat(lambda: self._turns.soon(self._nothing))
                 self._introduce()
                 while self.follower.state is not State.CLOSED:
                     await self._turn()
                 listening.cancel()
-                beating.cancel()
+                if self._drains is not None:
+                    self._drains.cancel()  # what runs here now waits for another session than this one
                 self._jobs.stop_measuring()
                 await self._links.close()
         finally:
+            self._clock.rest()
             self._turns.end()
             self._network.stop()
             await self._stage.close(self.follower.fault or ev.Fault("", "UNAVAILABLE", "the session was left"))
@@ -156,6 +159,20 @@ class SessionDriver:
     def start(self) -> None:
         """Go on with those who are present; host only."""
         self._turns.soon(self._start)
+
+    def ask_first(self) -> None:
+        """Nothing is fetched before the person here has seen the plan; host only, before there is one."""
+        if self.coordinator:
+            self.coordinator.ask_first()
+
+    def choose(self, objective: str) -> None:
+        """The person has seen the plan, and wants it, or the one that is best for an objective; host only."""
+
+        async def chosen() -> None:
+            if self.coordinator:
+                await self._cores.obey(self.coordinator.choose(objective, self._clock.now()))
+
+        self._turns.soon(chosen)
 
     def replan(self) -> None:
         """Takes the better plan that is known; host only."""
@@ -251,12 +268,14 @@ class SessionDriver:
                 self._departed.discard(name)
                 self._reach_out()
             case RendezvousLost() | RoomGone():
-                self.follower.rendezvous_lost(self._clock.now())
                 self._without_rendezvous = True
+                self.follower.rendezvous_lost(self._clock.now())
+                self._tell_host_of_rendezvous()
                 self._reach_out()
             case RendezvousBack():
-                self.follower.rendezvous_back()
                 self._without_rendezvous = False
+                self.follower.rendezvous_back()
+                self._tell_host_of_rendezvous()
                 self._reach_out()
             case events.HostMissed():
                 self.follower.liveness.receive_doubt(self._clock.now())
@@ -295,6 +314,14 @@ class SessionDriver:
         else:
             self._cores.knowledge.keep(members)
 
+    def _tell_host_of_rendezvous(self) -> None:
+        if self.coordinator is None:
+            return
+        if self._without_rendezvous:
+            self.coordinator.rendezvous_lost(self._clock.now())
+        else:
+            self.coordinator.rendezvous_back()
+
     def _reach_out(self) -> None:
         """Whoever the rendezvous does not answer holds a link to everybody, and everybody one to it: the plan's few may
         lead to those alone who are lost next, and nobody would hear then that it is there."""
@@ -304,6 +331,7 @@ class SessionDriver:
     async def _host_changed(self) -> None:
         """Everybody tells the successor what it needs; it starts to decide when it is this member."""
         await self._cores.host_changed()
+        self._tell_host_of_rendezvous()
         self._introduce()
         for peer, link in self._standing.up.items():
             self._turns.say(speech.link(self._cores.epoch, peer, link))
@@ -409,7 +437,7 @@ class SessionDriver:
     async def _drain(self) -> None:
         self.leaving.begin(self._clock.now())
         self._turns.say(speech.leaving())
-        self._tasks.create_task(self._answered(), name="wait for own answers")
+        self._drains = self._tasks.create_task(self._answered(), name="wait for own answers")
 
     async def _answered(self) -> None:
         await self._stage.answered()

@@ -7,7 +7,7 @@ from typing import Any
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.session.coordination.edges import FormedLink
-from kafila_sidecar.session.coordination.messages import Doing
+from kafila_sidecar.session.coordination.messages import CHOOSING, Doing
 
 
 @dataclass(slots=True)
@@ -68,15 +68,20 @@ class Roster:
         if said.total_bytes:
             seen.fetched_bytes, seen.total_bytes = said.fetched_bytes, said.total_bytes
 
+    def does(self, name: str, what: str) -> bool:
+        """Whether this is what a member said last that it does."""
+        return name in self._seen and self._seen[name].doing == what
+
     def put_aside(self, name: str, why: str) -> None:
         """A member takes no part in the plan."""
         if name in self._seen:
             self._seen[name].aside = why
 
     def planned(self) -> None:
-        """There is a new plan; the host says anew without whom."""
+        """There is a new plan; the host says anew without whom, and whether somebody chooses."""
         for view in self._seen.values():
             view.aside = ""
+            view.doing = "waiting" if view.doing == CHOOSING else view.doing
 
     def linked(self, one: str, other: str, edge: FormedLink | None) -> None:
         """A link stands, or moved to another path; None: it is down."""

@@ -103,13 +103,16 @@ class Turns:
     async def next(self, until: float | None) -> Item | None:
         """The next item; None at the loop's time `until`, if that comes first."""
         try:
-            async with asyncio.timeout_at(until):
-                item = await self._queue.get()
+            item = self._queue.get_nowait() if self._queue.qsize() else await self._wait(until)
         except TimeoutError:
             return None
         if isinstance(item, Event):
             self._room_for_events.release()
         return item
+
+    async def _wait(self, until: float | None) -> Item:
+        async with asyncio.timeout_at(until):
+            return await self._queue.get()
 
     def end(self) -> None:
         """Nobody handles anything any more."""

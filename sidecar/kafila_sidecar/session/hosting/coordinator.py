@@ -116,9 +116,19 @@ class Coordinator:
         return told + course.maybe_advance(now)
 
     def start(self, now: float) -> list[CoordinatorOutput]:
-        """Go on with those who are present."""
-        self._course.started = True
-        return [TellBegun(), *self._course.maybe_plan(now)]
+        """Go on with those who are present; by the plan that somebody looks at, if there is one."""
+        course = self._course
+        course.started = True
+        taken = course.choose("", now) if course.phase is Phase.CHOOSING else []
+        return [TellBegun(), *course.maybe_plan(now), *taken]
+
+    def ask_first(self) -> None:
+        """Nothing is fetched before `choose`, or `start` once there is a plan."""
+        self._course.asks = True
+
+    def choose(self, objective: str, now: float) -> list[CoordinatorOutput]:
+        """Somebody saw the plan; see `Course.choose`."""
+        return self._course.choose(objective, now)
 
     def measured(self, member: str, capability: Json, now: float) -> list[CoordinatorOutput]:
         """A member's entry for the planner came."""
@@ -229,6 +239,14 @@ class Coordinator:
     def woke(self, now: float) -> None:
         """This process was asleep, or stopped."""
         self._losses.woke(now)
+
+    def rendezvous_lost(self, now: float) -> None:
+        """It does not answer this member, or knows its room no more."""
+        self._losses.lose_rendezvous(now)
+
+    def rendezvous_back(self) -> None:
+        """It answers again, or another one does."""
+        self._losses.find_rendezvous()
 
     def _do(self, judgements: Sequence[Judgement], now: float) -> list[CoordinatorOutput]:
         outputs: list[CoordinatorOutput] = []

@@ -4,6 +4,7 @@ No I/O and no clock: calls carry `now` in seconds of the driver's monotonic cloc
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from kafila_planner import Plan, Refusal
 from kafila_sidecar.session.coordination.effects import (
@@ -24,6 +25,7 @@ from kafila_sidecar.session.coordination.effects import (
     SetAside,
     StepDown,
     TellBegun,
+    TellChoosing,
 )
 from kafila_sidecar.session.coordination.knowledge import Knowledge
 from kafila_sidecar.session.coordination.mesh import Edge
@@ -44,7 +46,7 @@ from kafila_sidecar.session.membership.members import Replanning
 
 MAX_ROUNDS = 3  # plans before the first fetch, each with the round trips measured by the one before
 EPOCHS_PER_HOST = 1 << 16
-HAS_PLAN = (Phase.LINKING, Phase.FETCHING, Phase.READY)
+HAS_PLAN = (Phase.LINKING, Phase.CHOOSING, Phase.FETCHING, Phase.READY)
 
 
 class Course:
@@ -65,7 +67,7 @@ class Course:
         """`started`: a plan was made before; `is_successor`: with members who are still here; `away`: who was lost
         until now."""
         self.name = name
-        self.terms = terms
+        self.terms = replace(terms, objective=knowledge.objective or terms.objective)
         self.members: tuple[str, ...] = (name,)
         self.proposal: Proposal | None = None
         self.knows = knowledge
@@ -75,9 +77,11 @@ class Course:
         self.roll_call = SuccessionCall(calls=is_successor)
         self.adoption = Adoption(replanning)
         self.started = started or knowledge.has_begun
+        self.asks = False  # a person wants to see the first plan before anything is fetched
         self.epoch = takeovers * EPOCHS_PER_HOST
         self.phase = Phase.FORMING
         self._has_formed = started  # there was a plan; from then on the session waits out every shortage
+        self._has_served = started  # from then on it goes on without whom it required to begin with
         self._round = 0
         self._asked: Json = {}  # the problem that the planner is working on
         self._looked_at: Json = {}  # the latest problem that was looked at for a better plan
@@ -143,20 +147,40 @@ class Course:
         return [AwaitMemory(fault)]
 
     def maybe_advance(self, now: float, *, replan: bool = True) -> list[CoordinatorOutput]:
-        """From linked to fetching, and from loaded to serving."""
+        """From linked to fetching, unless somebody chooses first, and from loaded to serving."""
         if self.proposal is None:
             return []
         if self.phase is Phase.LINKING and not self.missing_links():
             if replan and self._round < MAX_ROUNDS and not is_alike(self._problem(), self._asked):
                 return self.plan(now, first_round=False)
+            if self.asks:
+                self._decide(Decision.ASK, now)
+                return [TellChoosing(self.proposal.epoch)]
             self._decide(Decision.FETCH, now)
             self.waits.fetch(self.members, now)
             return [LetFetch(self.proposal.epoch)]
         if self.phase is Phase.FETCHING and self.loaded >= set(self.stage_members()):
             self._decide(Decision.SERVE, now)
+            self._has_served = True
             self.adoption.planned()
             return [LetServe(self.proposal.epoch), *self._look_without()]
         return []
+
+    def choose(self, objective: str, now: float) -> list[CoordinatorOutput]:
+        """The person wants this plan fetched, or the one that is best for another objective; "": this one."""
+        self.asks = False
+        if objective and objective != self._objective and self.phase in (Phase.PLANNING, *HAS_PLAN):
+            self.terms = replace(self.terms, objective=objective)
+            return self.plan(now)
+        if self.phase is not Phase.CHOOSING:
+            return []
+        self._decide(Decision.PROPOSE, now, LINK_DEADLINE_S)
+        return self.maybe_advance(now, replan=False)
+
+    @property
+    def _objective(self) -> str:
+        """Which the plan is made for."""
+        return self.proposal.problem.objective.value if self.proposal else self.terms.objective
 
     def look_anew(self) -> list[CoordinatorOutput]:
         """Once for each problem that the session comes to have while its plan stands."""
@@ -220,7 +244,7 @@ class Course:
         if self.name in failed:
             self._decide(Decision.DISSOLVE, now)
             return [StepDown(Fault(self.name, "DEADLINE_EXCEEDED", f"{self.name} {failed[self.name]}"))]
-        if name := self.standby.required(failed):
+        if name := self._required(failed):
             sentence = f"gave up {self.phase}: {name}, whom this session requires, {failed[name]}"
             return self.dissolve(Fault(name, "DEADLINE_EXCEEDED", sentence), now)
         self._put_aside(failed)
@@ -230,7 +254,7 @@ class Course:
 
     def wait_no_more_for(self, silent: Mapping[str, str], now: float) -> list[CoordinatorOutput]:
         """Who did not answer, and how that is put: the others go on measuring."""
-        if self.standby.required(silent):
+        if self._required(silent):
             return self.go_on_without(silent, now)
         self._put_aside(silent)
         return [*self._asides(), *self.maybe_plan(now)]
@@ -336,6 +360,10 @@ class Course:
             f"{missing[0]} is required but is not among the members, {', '.join(self.members)}, and all places are"
             " taken: create the session again, with names for --require that the machines have"
         )
+
+    def _required(self, failed: Collection[str]) -> str:
+        """The first of these without whom the session must not begin; else empty."""
+        return "" if self._has_served else self.standby.required(failed)
 
     def _unlinkable(self, missing: Sequence[Edge]) -> Mapping[str, str]:
         pairs = ", ".join(" to ".join(sorted(edge)) for edge in missing)

@@ -3,13 +3,23 @@
 What counts is whether a member can be reached for the ring. A pair that can't exchange frames by any path is the pair's
 fault: whom most of the others can't reach either goes; if they reach both, the two are no neighbours in the next plan.
 Nobody goes on one member's word, and while the host hears no majority nobody goes at all.
+
+A host that is without rendezvous and links hears nothing of how the others go on without it: silence alone says so.
 """
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kafila_sidecar.session.coordination.liveness import HEARING_S, LISTEN_S, MOST_FALSE_ALARMS, FalseAlarm, Hearings
+from kafila_sidecar.session.coordination.liveness import (
+    HEARING_S,
+    LINK_SILENT_S,
+    LISTEN_S,
+    MOST_FALSE_ALARMS,
+    FalseAlarm,
+    Hearings,
+)
 from kafila_sidecar.session.coordination.mesh import Edge, Mesh
 from kafila_sidecar.session.judging.majority import Majority
 
@@ -73,6 +83,8 @@ class Losses:
         self.is_alone = False  # the host hears no majority, and waits for one
         self._back_by: float | None = None  # when it hears one again: for those who are still missing
         self._listens_until = 0.0
+        self._said_early: set[Edge] = set()  # both ends say that they can't reach each other: while the host listens
+        self._unanswered_since: float | None = None  # by the rendezvous
         self._alarms: dict[Edge, str] = {}  # whose alarm about the other was counted
         self._rows: Counter[Edge] = Counter()  # how often the two accused each other
         self._complaints: dict[str, set[str]] = defaultdict(set)  # accused -> by whom
@@ -94,6 +106,17 @@ class Losses:
         """This process was asleep: what it heard before is old, and what it did not hear says nothing."""
         self._listens_until = now + LISTEN_S
         self._majority.woke()
+        if self._unanswered_since is not None:
+            self._unanswered_since = now
+
+    def lose_rendezvous(self, now: float) -> None:
+        """It does not answer the host, or knows its room no more."""
+        if self._unanswered_since is None:
+            self._unanswered_since = now
+
+    def find_rendezvous(self) -> None:
+        """It answers again, or another one does."""
+        self._unanswered_since = None
 
     def receive_silence(self, silent_s: Mapping[str, float], now: float) -> None:
         """For each linked peer, how long nothing came from it, this process' own sleep included."""
@@ -164,7 +187,9 @@ class Losses:
 
     def next_timer(self) -> float | None:
         """When `handle_timer` has something to do, unless something else happens before."""
-        timers = (self.hearings.next_timer(), self._waits_until, self._back_by)
+        listened = self._listens_until if self._said_early else None
+        cut_off_at = None if self.is_alone or self._waits_until else self._cut_off_at
+        timers = (self.hearings.next_timer(), self._waits_until, self._back_by, listened, cut_off_at)
         due = min((timer for timer in timers if timer is not None), default=None)
         return None if due is None else max(due, self._listens_until)
 
@@ -173,7 +198,7 @@ class Losses:
         if now < self._listens_until:
             return []
         self._missing |= dict.fromkeys(died.member for died in self.hearings.handle_timer(now))
-        judged = self._settle(now)
+        judged = [*self._part_late(now), *self._settle(now)]
         if self._waits_until is None or now < self._waits_until:
             return judged
         too_long, self.is_alone = self.is_alone, True
@@ -184,7 +209,7 @@ class Losses:
 
     def _settle(self, now: float) -> list[Judgement]:
         """Who is missing goes if the host hears a majority; else the others are called."""
-        if not self._missing and not self.is_alone:
+        if not self._missing and not self.is_alone and not self._is_cut_off(now):
             self._waits_until = None
             return []
         if now < self._listens_until:
@@ -196,6 +221,16 @@ class Losses:
             return []
         self._waits_until = now + ROLL_CALL_S
         return [CallOut([name for name in self._majority.unheard(now) if name not in self._missing])]
+
+    @property
+    def _cut_off_at(self) -> float | None:
+        """When too few were heard for so long that the others may have gone on; None while the rendezvous answers."""
+        if self._unanswered_since is None or self._majority.heard_most_at == math.inf:
+            return None
+        return max(self._unanswered_since, self._majority.heard_most_at) + LINK_SILENT_S
+
+    def _is_cut_off(self, now: float) -> bool:
+        return (at := self._cut_off_at) is not None and now >= at
 
     def _await_rest(self, now: float) -> list[Judgement]:
         """What had cut the host off from most of them may be over for the rest a little later; and what comes first was
@@ -211,9 +246,12 @@ class Losses:
         return [HeardAgain(), *gone, BeginAnew()] if was_alone else [*gone]
 
     def _part(self, edge: Edge, now: float) -> list[Judgement]:
-        """Both ends say that they can't reach each other."""
+        """Both ends say that they can't reach each other. What they said while the host slept may be over."""
         for name in edge:
             self.hearings.dismiss(name)
+        if now < self._listens_until:
+            self._said_early.add(edge)
+            return []
         if edge in self._alarms:
             self.hearings.forgive(self._alarms.pop(edge))
         self._rows[edge] += not self._mesh.is_apart(edge)
@@ -223,6 +261,12 @@ class Losses:
         if one := self._mesh.cut_off(edge, self._members, host=self._me):
             return self.receive_loss(one, now)
         return [BeginAnew()]
+
+    def _part_late(self, now: float) -> list[Judgement]:
+        """Once the host has listened: whose links still don't stand."""
+        said, self._said_early = self._said_early, set()
+        parted = [edge for edge in said if edge <= set(self._members) and self._mesh.cannot_reach(*sorted(edge))]
+        return [judgement for edge in sorted(parted, key=sorted) for judgement in self._part(edge, now)]
 
     def _answer(self, alarm: FalseAlarm | None) -> list[Judgement]:
         """Who raised a false alarm has ended its epoch, so that all begin another; who raises too many is removed."""

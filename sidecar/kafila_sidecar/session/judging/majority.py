@@ -59,6 +59,14 @@ class Majority:
         since = now - FRESH_S
         return sorted(m for m in self._members - {self._me} if self._heard_at.get(m, since - 1.0) < since)
 
+    @property
+    def heard_most_at(self) -> float:
+        """The last moment at which more than half had something come since; infinite for a session that has none."""
+        if len(self._members) < SMALLEST:
+            return math.inf
+        heard_at = sorted((self._heard_at.get(m, -math.inf) for m in self._members - {self._me}), reverse=True)
+        return heard_at[len(self._members) // 2 - 1]
+
     def is_here(self, now: float) -> bool:
         """Whether the others can't have gone on without this one."""
         unheard = self.unheard(now)

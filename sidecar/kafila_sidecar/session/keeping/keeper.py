@@ -30,7 +30,7 @@ class Keeper:
         self.kept = kept
         self.trouble = ""  # in one sentence, while what is on the disk is older than the session
         self._clock = clock
-        self._written = b""
+        self._written: tuple[KeptSession, int] | None = None  # what is on the disk, and how long its log was then
         self._forgotten = False
         self._reached_at = 0.0
 
@@ -42,16 +42,17 @@ class Keeper:
 
     def note(self, **changes: Any) -> None:
         """Takes over what is other than before, as fields of `KeptSession`; returns when it is on the disk."""
-        self.kept = replace(self.kept, **changes)
-        data = self.kept.to_bytes()
-        if data == self._written or self._forgotten:
+        if any(getattr(self.kept, name) != value for name, value in changes.items()):
+            self.kept = replace(self.kept, **changes)
+        as_it_is = self.kept, len(self.kept.log)
+        if as_it_is == self._written or self._forgotten:
             return
         try:
-            write_whole(self.folder / FILE, data)
+            self._write(self.kept.to_bytes())
         except OSError as error:
             self._tell_trouble(error)
         else:
-            self._written, self.trouble = data, ""
+            self._written, self.trouble = as_it_is, ""
 
     def seen(self) -> None:
         """This machine is in the session now."""
@@ -71,6 +72,9 @@ class Keeper:
         """The session is over for this machine."""
         self._forgotten = True
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _write(self, data: bytes) -> None:
+        write_whole(self.folder / FILE, data)
 
     def _tell_trouble(self, error: OSError) -> None:
         why = error.strerror or type(error).__name__

@@ -4,12 +4,15 @@ Nothing here depends on the session's key: who is removed never knew what two ot
 """
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from kafila_sidecar.errors import InvalidInput
+
+REMEMBERED_KEYS = 256  # who checks a log checks the same keys again with each member that comes
 
 _TRIAL_KEY = X25519PrivateKey.from_private_bytes(bytes(range(32)))
 
@@ -37,6 +40,7 @@ def exchange(own: X25519PrivateKey, theirs: bytes) -> bytes:
         raise InvalidInput("a member's agreement key is not a good X25519 key") from error
 
 
+@lru_cache(maxsize=REMEMBERED_KEYS)
 def check_agreement(theirs: bytes) -> None:
     """Raises InvalidInput unless others can agree on secrets with this key."""
     exchange(_TRIAL_KEY, theirs)

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import Denied, Unavailable
@@ -20,6 +21,22 @@ class Early(Unavailable):
     """A message is sealed by a key, or by somebody, that a log entry on its way will make known."""
 
 
+@dataclass(frozen=True, slots=True)
+class GroupKey:
+    """One of the group's, 32 bytes, and what seals with it: setting a cipher up takes longer than a message does."""
+
+    key: bytes = field(repr=False)
+    sealer: Sealer
+
+
+@dataclass(frozen=True, slots=True)
+class PairKey:
+    """What two members share, and what seals by it."""
+
+    keys: PairKeys
+    sealer: Sealer
+
+
 class Keyring:
     """`number` counts the group's keys as the log does; `take` is told each new one."""
 
@@ -28,18 +45,18 @@ class Keyring:
         self._identity = identity
         self._session = session
         self._entropy = entropy
-        self._group: OrderedDict[int, bytes] = OrderedDict({number: key})
-        self._pairs: dict[bytes, PairKeys] = {}  # by the other one's fingerprint
+        self._group: OrderedDict[int, GroupKey] = OrderedDict({number: self._of_group(key)})
+        self._pairs: dict[bytes, PairKey] = {}  # by the other one's fingerprint
 
     @property
     def key(self) -> bytes:
         """The group's newest."""
-        return self._group[self.number]
+        return self._group[self.number].key
 
     def take(self, key: bytes) -> None:
         """The group's next key."""
         self.number += 1
-        self._group[self.number] = key
+        self._group[self.number] = self._of_group(key)
         while len(self._group) > KEPT_KEYS:
             self._group.popitem(last=False)
 
@@ -56,13 +73,13 @@ class Keyring:
 
     def seal(self, plain: bytes, *, number: int) -> bytes:
         """For the group, with a key that is kept."""
-        sealed = Sealer(self._group[number], _GROUP + self._session, self._entropy).seal(plain)
+        sealed = self._group[number].sealer.seal(plain)
         sealed.key = number
         return sealed.SerializeToString()
 
     def seal_for(self, reader: Member, plain: bytes, *, writer: int) -> bytes:
         """For one member only; `writer` is the index of the log entry that admitted this one."""
-        sealed = Sealer(self.pair(reader).seal, _PAIR + self._session, self._entropy).seal(plain)
+        sealed = self._with(reader).sealer.seal(plain)
         sealed.pair = writer
         return sealed.SerializeToString()
 
@@ -73,21 +90,28 @@ class Keyring:
         writer = next((member for member in members if member.index == sealed.pair), None)
         if writer is None:
             raise Early("a message was sealed by somebody who is no member yet")
-        return Sealer(self.pair(writer).seal, _PAIR + self._session, self._entropy).open(sealed)
+        return self._with(writer).sealer.open(sealed)
 
     def pair(self, other: Member) -> PairKeys:
         """What this member and the other one share."""
-        if other.fingerprint not in self._pairs:
-            self._pairs[other.fingerprint] = pair_keys(self._session, self._identity.agreement_key, other.agreement)
-        return self._pairs[other.fingerprint]
+        return self._with(other).keys
 
     def forget(self, other: Member) -> None:
         """The other one is no member any more."""
         self._pairs.pop(other.fingerprint, None)
+
+    def _of_group(self, key: bytes) -> GroupKey:
+        return GroupKey(key, Sealer(key, _GROUP + self._session, self._entropy))
+
+    def _with(self, other: Member) -> PairKey:
+        if other.fingerprint not in self._pairs:
+            keys = pair_keys(self._session, self._identity.agreement_key, other.agreement)
+            self._pairs[other.fingerprint] = PairKey(keys, Sealer(keys.seal, _PAIR + self._session, self._entropy))
+        return self._pairs[other.fingerprint]
 
     def _open_group(self, sealed: ring_pb2.Sealed) -> bytes:
         if sealed.key > self.number:
             raise Early(f"a message is sealed with the session's key {sealed.key}, we hold {self.number}")
         if sealed.key not in self._group:
             raise Denied(f"a message is sealed with the session's key {sealed.key}, which is long replaced")
-        return Sealer(self._group[sealed.key], _GROUP + self._session, self._entropy).open(sealed)
+        return self._group[sealed.key].sealer.open(sealed)

@@ -74,6 +74,7 @@ class Log:
         self.founder = ""
         self.last_change: Change = Locking(False)  # none yet
         self._entries: list[ring_pb2.SignedEntry] = []
+        self._digests = [b""]  # SHA-256 of the entry before each place
         self._heads = Heads()
         self._history = [Membership()]  # before each entry, and now
         self._bytes = 0
@@ -113,7 +114,7 @@ class Log:
 
     def head_at(self, length: int) -> bytes:
         """SHA-256 of the last of the first `length` entries; empty for none."""
-        return self._place(length).previous
+        return self._digests[length]
 
     @property
     def entries(self) -> tuple[ring_pb2.SignedEntry, ...]:
@@ -147,7 +148,7 @@ class Log:
     @property
     def head(self) -> bytes:
         """SHA-256 of the last entry, 32 bytes; empty while there is none."""
-        return self.place.previous
+        return self._digests[-1]
 
     def member(self, name: str) -> Member | None:
         return self.now.members.get(name)
@@ -161,6 +162,10 @@ class Log:
                 return Former(member, index)
         return None
 
+    def was_host(self, former: Former) -> bool:
+        """Whether that one was the host when it was removed."""
+        return self._history[former.removed_at].host == former.member.name
+
     def before(self, index: int) -> Membership:
         """What held before the entry at `index`."""
         return self._history[index]
@@ -168,7 +173,7 @@ class Log:
     def follows(self, member: Member, length: int, head: bytes) -> bool:
         """Notes a member's signed word of how long its log is and how it ends. False if that is another history."""
         self._heads.say(member, length, head)
-        return length > len(self) or self._place(length).previous == head
+        return length > len(self) or self._digests[length] == head
 
     def append(self, signed: ring_pb2.SignedEntry) -> Change | None:
         """Takes one entry and says what it changes; None when it is known already. Raises as `check` does."""
@@ -199,6 +204,7 @@ class Log:
     def take(self, checked: Checked) -> None:
         """Appends what `check` has just found to fit."""
         self._entries.append(checked.signed)
+        self._digests.append(hashlib.sha256(checked.signed.entry).digest())
         self._history.append(self.now.after(checked.change))
         self.last_change = checked.change
         self._bytes += len(checked.signed.entry) + len(checked.signed.signature)
@@ -216,8 +222,7 @@ class Log:
             self.terms, self.founder = checked.terms, self.now.host
 
     def _place(self, index: int) -> LogPlace:
-        previous = hashlib.sha256(self._entries[index - 1].entry).digest() if index else b""
-        return LogPlace(self.session, index, previous)
+        return LogPlace(self.session, index, self._digests[index])
 
     def _signer_of(self, entry: ring_pb2.LogEntry) -> bytes:
         """The certificate (DER) whose key has to have signed: the founder's own at first, then the host's.
@@ -259,7 +264,7 @@ class Log:
     def _is_past(self, member: Member, index: int) -> bool:
         """Whether a member is known to follow this history beyond the place `index`."""
         length, head = self._heads.of(member)
-        return index < length <= len(self) and self._place(length).previous == head
+        return index < length <= len(self) and self._digests[length] == head
 
     def _is_signed_by_host(self, signed: ring_pb2.SignedEntry) -> bool:
         try:
@@ -275,7 +280,7 @@ class Log:
         """Raises Gap or ForkedByHost unless the signed entry is the next one."""
         if entry.index > len(self):
             raise Gap(entry.index, len(self))
-        if entry.previous != self.place.previous:
+        if entry.previous != self.head:
             raise self._forked_by_host(entry.index)
         if len(self) >= LONGEST_LOG or self._bytes >= LARGEST_LOG_BYTES:
             raise Refused(f"the session's log is full at {len(self)} entries: create a new session")

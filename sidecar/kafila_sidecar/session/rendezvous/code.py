@@ -22,6 +22,10 @@ LARGEST_ROOM = 999_999_999
 _EXAMPLE = "7-ocean-velvet-lamp"
 _SEPARATORS = re.compile(r"[\s_.,-]+")
 _QUOTES = "`´'\"‘’‚‛“”„‟‹›«»"
+_MINUS = "\u2212\u2043\uff0d\ufe63"  # minus, bullet and wide hyphens
+_SIGNS = re.compile(r"[^\w\s.,-]+")  # brackets, stars and the like round a code or its words
+_NUMBER = re.compile(r"(?<!\w)\d{1,12}(?=[\s_.,-])", re.ASCII)
+_AFTER_SENTENCES = ".,;:!?)>]}*"
 _COMMAND = re.compile(r"\b(?:ollama|kafila)\s+(?:run\b.*--session|session\s+join\b)[\s=]*(?P<code>.*)", re.IGNORECASE)
 _NEAR = 3  # words that are offered for one that isn't known
 _LONGEST = 1000  # characters of what is pasted; the rest is of no code
@@ -82,7 +86,8 @@ def _typed(text: str) -> str:
     if (command := _COMMAND.search(plain)) is not None:
         plain = command["code"]
     spoken, at, place = plain.partition("@")
-    return spoken + at + (place.split() or [""])[0] if at else _before_flags(spoken)
+    spoken = _from_number(_SIGNS.sub(" ", spoken if at else _before_flags(spoken)))
+    return spoken + at + (place.split() or [""])[0].rstrip(_AFTER_SENTENCES)
 
 
 def _before_flags(spoken: str) -> str:
@@ -90,15 +95,25 @@ def _before_flags(spoken: str) -> str:
     return re.split(r"\s--(?=\w)", spoken)[0]
 
 
+def _from_number(spoken: str) -> str:
+    """Without what people write before a code, such as `code:`; as it is where no number follows."""
+    begins = _NUMBER.search(spoken)
+    return spoken[begins.start() :] if begins else spoken
+
+
 def _plain(letter: str) -> str:
-    if letter in _QUOTES:
-        return ""
+    """As a keyboard has it: wide digits, ligatures, and letters with marks too."""
     match unicodedata.category(letter):
         case "Pd":
             return "-"
-        case "Cf":  # zero width, soft hyphen, marks of direction
+        case "Cf" | "Mn":  # zero width, soft hyphen, marks of direction; accents of their own
             return ""
-    return letter
+    if letter in _MINUS:
+        return "-"
+    if letter in _QUOTES:
+        return ""
+    plain = unicodedata.normalize("NFKD", letter)
+    return "".join(one for one in plain if unicodedata.category(one) != "Mn")
 
 
 def _room(text: str) -> int:

@@ -424,6 +424,29 @@ async def test_message_when_a_link_stalls_or_fails_then_others_are_not_held_up(c
         await company.end()
 
 
+@pytest.mark.parametrize("is_missed", [True, False])
+async def test_link_when_it_comes_up_with_who_the_rendezvous_misses_then_the_latest_messages_go_over_it(
+    company: Company, is_missed: bool
+) -> None:
+    """The host's own stream goes on: what it mailed to the other one waits in a mailbox that nobody attends."""
+    came: list[bytes] = []
+
+    async def forward(sealed: bytes) -> None:
+        came.append(sealed)
+
+    async with rendezvous(tls=False) as address:
+        host, anna, _ = await trio(company, address)
+        await host.channel.send(go(1))
+        if is_missed:
+            await anna.channel.aclose()
+            await host.hear(MemberDeparted)
+        host.channel.attach(forward, "anna")
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert bool(came) == is_missed
+        await company.end()
+
+
 async def test_send_when_message_is_too_large_then_invalid_and_the_channel_lives(company: Company) -> None:
     async with rendezvous(tls=False) as address:
         host, anna, _ = await trio(company, address)

@@ -153,6 +153,17 @@ def test_host_when_it_slept_while_the_others_went_on_then_its_first_word_is_answ
     assert not village["host"].replica.is_host
 
 
+def test_host_when_it_put_out_its_successor_meanwhile_then_anybody_else_tells_it_how_the_log_went_on() -> None:
+    """It was cut off, and heard too late whom it holds to be lost."""
+    village = Village(*NAMES)
+    _succeed(village)
+    removed = village["host"].upkeep.remove("anna", "lost")
+    village.deaf.discard("host")
+    village.deaf.add("anna")
+    village.do("host", removed)
+    assert "host" in village.forked()
+
+
 def _at_the_voted_out_host(village: Village, who: str) -> Replica:
     """The others have another host by now; this one does not know it, and takes somebody in."""
     _succeed(village)

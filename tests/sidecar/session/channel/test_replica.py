@@ -15,6 +15,7 @@ from kafila_sidecar.session.channel.events import (
     MemberReturned,
     MessageFrom,
     Outvoted,
+    WentAstray,
 )
 from kafila_sidecar.session.channel.presence import Presence
 from kafila_sidecar.session.channel.replica import KEPT_MESSAGES, Replica
@@ -259,5 +260,23 @@ def test_host_when_it_reads_votes_late_and_then_who_took_over_by_them_then_nobod
     village.do("ben", missed)
     village.do("anna", village["anna"].upkeep.vote("anna"))
     assert village["anna"].replica.is_host
+    assert told(village["host"], Outvoted, lambda event: cast(Outvoted, event).name == "anna")
+    assert "anna" in village["host"].names
+
+
+def test_host_when_members_of_its_part_show_it_who_took_over_in_the_other_part_then_nobody_is_to_blame_yet() -> None:
+    """The session was cut in two, most of the others voted, and the host answered their votes when it was too late."""
+    cut = ("anna", "ben", "carl")
+    village = Village(*cut, "dora", "eve")
+    village.deaf = {"host", "dora", "eve"}
+    missed = {name: village[name].upkeep.vote("anna") for name in ("ben", "carl", "anna")}
+    for name, acts in missed.items():
+        village.do(name, acts)
+    assert village["anna"].replica.is_host
+    village.deaf = set(cut)
+    for letter in missed["ben"].letters:
+        village.send(letter.sealed, to=("host",))
+    village.send(village["anna"].replica.write_entries(), to=("dora", "eve"))
+    assert told(village["dora"], WentAstray)
     assert told(village["host"], Outvoted, lambda event: cast(Outvoted, event).name == "anna")
     assert "anna" in village["host"].names

@@ -42,3 +42,14 @@ def test_member_when_there_is_any_sign_of_the_host_then_it_stays(what: str) -> N
 
 def test_host_when_the_rendezvous_is_away_then_it_misses_nobody_for_that() -> None:
     assert member("ada").next_timer(0.0, {}) is None
+
+
+def test_member_when_it_is_the_host_since_the_rendezvous_is_away_then_it_does_not_miss_itself() -> None:
+    bob = member("bob")
+    bob.members_changed(("bob", "cyd"), "bob", 1.0)
+    bob.members_changed(("bob", "cyd", "dan"), "bob", 2.0)
+    assert Ask("bob") not in bob.handle_timer(ASK_AFTER_S + 1.0, {})
+    bob.handle_timer(CUT_OFF_S + 1.0, {})
+    assert bob.ending is not Ending.LOST
+    bob.members_changed(("cyd", "bob"), "cyd", CUT_OFF_S + 2.0)
+    assert Ask("cyd") in bob.handle_timer(CUT_OFF_S + 2.0 + ASK_AFTER_S, {})

@@ -17,8 +17,8 @@ from tests.sidecar.session.party import CoreParty
 FOUR = ("ada", "bob", "cyd", "dan")
 
 
-def party_of(*names: str) -> CoreParty:
-    party = CoreParty(wanted=len(names))
+def party_of(*names: str, require: tuple[str, ...] = ()) -> CoreParty:
+    party = CoreParty(wanted=len(names), require=require)
     party.measure("ada")
     for name in names[1:]:
         party.join(name)
@@ -96,6 +96,15 @@ def test_link_when_it_breaks_then_its_two_ends_do_not_both_leave(host_knows: boo
         party.coordinator.unlinked("bob", "cyd", party.now)
     party.advance(HEARING_S)
     assert party.removed == []
+    assert len(party.proposals[-1].plan.order) == 2
+    assert set(party.serving) == {"ada", "bob", "cyd"}
+
+
+def test_session_that_served_when_two_it_requires_cant_reach_each_other_then_it_goes_on_as_after_a_loss() -> None:
+    party = party_of("ada", "bob", "cyd", require=("all",))
+    apart(party, "bob", "cyd")
+    party.advance(HEARING_S)
+    assert (party.removed, party.closed) == ([], {})
     assert len(party.proposals[-1].plan.order) == 2
     assert set(party.serving) == {"ada", "bob", "cyd"}
 
@@ -234,6 +243,52 @@ def test_host_when_it_hears_too_few_for_long_then_it_is_ready_at_no_moment_until
     assert party.machines["ada"].state is not State.REPLANNING
 
 
+# ---- A host without rendezvous and links
+
+
+def test_host_when_neither_the_rendezvous_nor_a_majority_is_heard_then_silence_alone_makes_it_stand_still() -> None:
+    coordinator, _ = five_heard("bob")
+    coordinator.rendezvous_lost(150.0)
+    assert coordinator.handle_timer(150.0, {"bob": 0.0, "cyd": 0.0}) == []
+    now = coordinator.next_timer()
+    assert now == 150.0 + LINK_SILENT_S
+    called = coordinator.handle_timer(now, {"bob": 0.0})
+    assert {one.member for one in called if isinstance(one, Ask)} == {"cyd", "dan", "eve"}
+    still = coordinator.handle_timer(now + CALL_OUT_S, {"bob": 0.0})
+    assert [type(one) for one in still] == [StandStill]
+
+
+@pytest.mark.parametrize("word", ["a link", "an answer", "the rendezvous"])
+def test_host_when_something_is_heard_in_time_then_it_goes_on(word: str) -> None:
+    coordinator, _ = five_heard("bob")
+    coordinator.rendezvous_lost(150.0)
+    now = 150.0 + LINK_SILENT_S
+    coordinator.handle_timer(now, {"bob": 0.0})
+    match word:
+        case "a link":
+            coordinator.handle_timer(now, {"bob": 0.0, "cyd": 0.0})
+        case "an answer":
+            coordinator.heard("dan", now + 0.5)
+        case "the rendezvous":
+            coordinator.rendezvous_back()
+    silent_s = {"bob": 0.0, **({"cyd": 0.0} if word == "a link" else {})}
+    assert coordinator.handle_timer(now + CALL_OUT_S, silent_s) == []
+
+
+def test_host_when_it_slept_without_a_rendezvous_then_the_silence_counts_from_its_waking() -> None:
+    coordinator, _ = five_heard()
+    coordinator.rendezvous_lost(150.0)
+    coordinator.woke(400.0)
+    assert coordinator.handle_timer(400.0 + LINK_SILENT_S - 0.1) == []
+    assert coordinator.next_timer() == 400.0 + LINK_SILENT_S
+
+
+def test_host_of_two_when_nothing_is_heard_then_it_goes_on_alone() -> None:
+    coordinator = party_of("ada", "bob").coordinator
+    coordinator.rendezvous_lost(150.0)
+    assert coordinator.handle_timer(500.0) == []
+
+
 # ---- One's own sleep
 
 
@@ -254,6 +309,25 @@ def test_host_when_it_wakes_then_it_judges_nobody_before_it_has_listened() -> No
     assert ada.handle_timer(party.now + LISTEN_S, {"bob": 0.1, "cyd": 0.1}) == []
     assert party.coordinator.handle_timer(party.now + LISTEN_S, {"bob": 0.1, "cyd": 0.1}) == []
     assert party.removed == []
+
+
+@pytest.mark.parametrize("mended", [False, True])
+def test_host_when_it_wakes_then_a_link_that_was_said_to_be_down_meanwhile_counts_if_it_stays_down(
+    mended: bool,
+) -> None:
+    party = party_of(*FOUR)
+    plans = len(party.proposals)
+    party.coordinator.woke(party.now)
+    apart(party, "ada", "bob")
+    assert party.coordinator.next_timer() == party.now + LISTEN_S
+    if mended:
+        party.broken.clear()
+        for one, other in (("ada", "bob"), ("bob", "ada")):
+            party.obey(party.coordinator.linked(one, other, "direct", 0.01, party.now))
+    party.advance(LISTEN_S)
+    assert (len(party.proposals) == plans) == mended
+    assert (frozenset(("ada", "bob")) in party.proposals[-1].ring) == mended
+    assert set(party.serving) == set(FOUR)
 
 
 # ---- A successor

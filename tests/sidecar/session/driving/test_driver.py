@@ -492,6 +492,17 @@ async def test_leave_when_the_host_is_another_one_meanwhile_then_that_hears_of_i
     assert driven.channel.bodies().count("leaving") == 2
 
 
+async def test_leave_when_the_member_is_out_before_its_answers_have_ended_then_nothing_waits_for_them(
+    start_driver: StartDriver,
+) -> None:
+    driven = await start_driver("bob", "ada", "bob")
+    driven.stage.answers_here = 1
+    driven.driver.leave()
+    await driven.settled()
+    driven.driver.abort(Fault("bob", "UNAVAILABLE", "bob was lost"), Ending.LOST)
+    await asyncio.wait_for(driven.running, 5)
+
+
 async def test_better_plan_when_nobody_wants_to_hear_of_it_then_it_is_not_told(start_driver: StartDriver) -> None:
     driven = await formed(start_driver)
     driven.driver._advised("another division is better")

@@ -188,9 +188,8 @@ def test_lock_when_written_then_everybody_knows_and_members_stay() -> None:
 
 def test_admit_when_log_is_full_then_refused_in_words() -> None:
     log = founded()
-    admit(log, HOST, name="anna", **keys(ANNA), mailbox=2)
-    filler = log.entries[-1]
-    log._entries += [filler] * (LONGEST_LOG - len(log))
+    while len(log) < LONGEST_LOG:
+        lock(log, HOST, locked=len(log) % 2 == 0)
     with pytest.raises(Refused, match="create a new session"):
         admit(log, HOST, name="ben", **keys(BEN), mailbox=3)
 

@@ -30,6 +30,15 @@ PIN = "abcdefghij234567klmn"
         "$ kafila run --yes --session=7-ocean-velvet-lamp --memory 12GB",
         "ollama session join 7 ocean velvet lamp --yes",
         "On the other machines: ollama run --session 7-ocean-velvet-lamp",
+        "7\u2212ocean\uff0dvelvet\u2011lamp",
+        "\uff17-ocean-velvet-lamp",
+        "<7-ocean-velvet-lamp>",
+        "(7-ocean-velvet-lamp).",
+        "**7-ocean-velvet-lamp**!",
+        "7\\-ocean\\-velvet\\-lamp",
+        "code: 7-ocean-velvet-lamp",
+        "7-océan-velvet-lamp",
+        "7-oce\u0301an-velvet-lamp",
     ],
 )
 def test_parse_code_when_case_and_spaces_differ_then_same_code(text: str) -> None:
@@ -60,6 +69,12 @@ def test_code_when_it_carries_an_address_then_text_and_back(text: str, address: 
 def test_parse_code_when_a_whole_command_is_pasted_then_its_address_is_kept() -> None:
     pasted = f"ollama run --session “7–ocean–velvet–lamp@192.0.2.7:7770#{PIN}” --yes 'What is that?'"
     assert parse_code(pasted) == Code(7, ("ocean", "velvet", "lamp"), RendezvousAddress("192.0.2.7", 7770, PIN))
+
+
+@pytest.mark.parametrize("after", [".", ",", ")", ">.", "!", " and hurry"])
+def test_parse_code_when_a_sentence_goes_on_after_the_address_then_without_that(after: str) -> None:
+    code = Code(7, ("ocean", "velvet", "lamp"), RendezvousAddress("192.0.2.7", 7770, PIN))
+    assert parse_code(f"{code}{after}") == code
 
 
 @given(st.text(max_size=60))

@@ -12,11 +12,16 @@ export function beginnings(taken) {
     taken(offer.joined ? offer.session : (await call("join", { session: offer.session })).id);
   });
   submits(at("create-form"), async (form) => {
-    const request = { model: form.model, name: form.name };
+    const request = { model: form.model, name: form.name, choose_plan: form.members !== "1" };
     for (const count of ["members", "concurrency", "context_tokens"]) if (form[count]) request[count] = Number(form[count]);
+    if (!(await asked({ title: `Open a session with ${form.model}?`, yes: "Open", text: opening(request) }))) return;
     taken((await call("create", request)).id);
   });
 }
+
+const opening = ({ members, choose_plan: chooses }) => [
+  members ? `It waits for ${members} members, this machine included, and takes no more.` : "It waits until you start it with those who are there.",
+  chooses ? "Then the model is divided, and nothing is fetched before you have seen the plan." : "This machine fetches the model."];
 
 /** The short names that can be typed, and what the chosen one needs. */
 export async function offerModels() {
@@ -39,7 +44,7 @@ export function buttons(now) {
   presses(at("show-qr"), async () => {
     const figure = at("qr"), button = at("show-qr");
     if (figure.hidden) {
-      const image = el("img", { alt: "The code as a QR code", src: `data:image/svg+xml,${encodeURIComponent(await drawn(now().code))}` });
+      const image = el("img", { alt: "The code as a QR code", src: `data:image/svg+xml,${encodeURIComponent(await drawn(now().whole_code || now().code))}` });
       figure.replaceChildren(image);
     }
     figure.hidden = !figure.hidden;
@@ -55,11 +60,17 @@ export function buttons(now) {
   does("start", () => ({ title: "Start with those who are here?", yes: "Start", text: "The model is divided among them, and fetched." }),
     () => call("start", id()));
   does("replan", () => ({ title: "Plan again?", yes: "Plan again", text: now().better_plan || "If there is a better plan it is taken; answers go on after a pause." }),
-    () => call("replan", id()));
+    () => (now().better_plan ? call("replan", id()) : say("No better plan is known: this one stays.")));
   does("leave", () => ({ title: "Leave this session?", yes: "Leave", text: "The others plan again without this machine. To come back it needs the code." }),
     () => leave(now()));
   presses(at("alternatives"), () => showAlternatives(now()));
   presses(at("doctor"), examine);
+  at("choices").addEventListener("click", async ({ target }) => {
+    const { choose: objective, division } = target.dataset;
+    if (objective === undefined || !(await asked({ title: "Fetch by this plan?", yes: "Fetch",
+      text: ["Each member fetches and loads its blocks:", `${division}.`] }))) return;
+    call("choose", { ...id(), objective }).catch((refused) => say(refused.message));
+  });
   at("members").addEventListener("click", async ({ target }) => {
     const member = target.dataset.kick;
     if (!member || !(await asked({ title: `Remove ${member}?`, yes: "Remove",

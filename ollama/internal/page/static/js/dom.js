@@ -21,6 +21,11 @@ function filled(element, attributes, children) {
   return element;
 }
 
+/** A sentence with what stands between backticks as something to type. */
+export function told(sentence) {
+  return sentence.split("`").map((part, i) => (i % 2 ? el("code", {}, part) : part)).filter(Boolean);
+}
+
 /** Puts rows into a table's body, unless they are what it shows: who reads or selects there is not disturbed. */
 export function fill(element, ...children) {
   const fresh = el("div", {}, ...children);

@@ -4,7 +4,7 @@ import { chat } from "./chat.js";
 import { beginnings, buttons, offerModels } from "./controls.js";
 import { at, el, say, submits } from "./dom.js";
 import { call, findToken, keepToken, Refused, watched } from "./server.js";
-import { show } from "./session.js";
+import { drawRing, show } from "./session.js";
 
 const LOOK_MS = 3000; // between looks for a session, and after the server was gone
 
@@ -13,6 +13,7 @@ let watching = null;
 
 function shows(part) {
   for (const id of ["entry", "begin", "session"]) at(id).hidden = id !== part;
+  at("last").hidden = part !== "begin" || !at("last").textContent;
 }
 
 /** The sessions of this machine; the page asks for the token where the server wants one. */
@@ -62,7 +63,7 @@ async function watch(id) {
   }
   if (watching !== mine) return;
   watching = null;
-  if (session?.failure) say(`The session is over: ${session.failure}`);
+  if (session?.failure) at("last").textContent = `The session with ${session.model} is over: ${session.failure}.`;
   session = null;
   look();
 }
@@ -77,6 +78,7 @@ beginnings(watch);
 buttons(() => session);
 chat(() => session);
 chart(at("chart"), () => session?.activity?.tokens_per_s ?? 0);
+new ResizeObserver(() => session && drawRing(session)).observe(at("ring"));
 at("which").addEventListener("change", (event) => watch(event.target.value));
 
 let begun = false;

@@ -1,30 +1,43 @@
 // One session as it is shown.
-import { asked, at, el, fill } from "./dom.js";
+import { asked, at, el, fill, told } from "./dom.js";
 import { ringOf } from "./ring.js";
 import { call } from "./server.js";
 import { blocks, bytes, rate, seconds } from "./units.js";
 
+const NARROW_PX = 480;
 const DOING = { waiting: "waits", reading: "is read", answering: "is answered" };
 
 /** Shows all of it. */
 export function show(session) {
   const isHost = session.self === session.host;
   document.title = `${session.state} · Kafila session`;
-  at("headline").textContent = headline(session);
+  fill(at("headline"), ...told(headline(session)));
   at("invitation").hidden = !session.code;
   at("code").textContent = session.code;
   at("command").textContent = `ollama run --session ${session.code}`;
-  at("joining").textContent = joining(session);
+  at("elsewhere").hidden = !session.whole_code || !session.rendezvous_note;
+  at("whole-command").textContent = `ollama run --session ${session.whole_code}`;
+  fill(at("joining"), ...told(joining(session)));
   at("lock").textContent = session.joining === "locked" ? "Unlock…" : "Lock…";
   for (const button of document.querySelectorAll("button.host")) button.disabled = !isHost;
   at("start").hidden = session.state !== "forming" || !isHost;
   at("replan").hidden = session.state === "forming";
-  fill(at("ring"), ringOf(session));
+  drawRing(session);
   showNumbers(session);
   showMembers(session, isHost);
   showHops(session);
   showPlan(session);
+  showChoice(session);
   at("send").disabled = session.state !== "ready";
+  at("message").placeholder = session.state === "ready" ? "Ask the model something. Enter sends, Shift and Enter begins a line."
+    : "The model answers once the session is ready.";
+}
+
+/** By the width that there is, which may change while nothing else does. */
+export function drawRing(session) {
+  const isNarrow = at("ring").clientWidth < NARROW_PX;
+  at("ring").classList.toggle("small", isNarrow);
+  fill(at("ring"), ringOf(session, isNarrow));
 }
 
 function headline(session) {
@@ -43,7 +56,7 @@ function showNumbers(session) {
   const trace = session.last_trace_json ? JSON.parse(session.last_trace_json) : null;
   const activity = session.activity ?? {};
   const numbers = { Now: rate(activity.tokens_per_s), Expected: rate(session.expected_tokens_per_s),
-    "Last answer": rate(trace?.tokens_per_s), "Its first token": seconds(trace?.ttft_s), Waiting: String(activity.waiting ?? 0) };
+    "Last answer": rate(trace?.tokens_per_s), "First token after": seconds(trace?.ttft_s), Waiting: String(activity.waiting ?? 0) };
   fill(at("numbers"), ...Object.entries(numbers).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
   fill(at("asking"), ...(activity.answering ?? []).map((one) =>
     el("li", {}, `${one.member}: a prompt of ${one.prompt_tokens} tokens ${DOING[one.doing] ?? one.doing}`
@@ -81,6 +94,7 @@ function progress(member) {
 }
 
 function showHops(session) {
+  at("ways").hidden = !session.hops.length;
   fill(at("hops").tBodies[0], ...session.hops.map((hop) => el("tr", {},
     el("th", { scope: "row" }, `${hop.from} → ${hop.to}`), el("td", {}, hop.path === "relay" ? "by a relay" : hop.path),
     el("td", { class: "number" }, seconds(hop.predicted_s)), el("td", { class: "number" }, seconds(hop.measured_s)),
@@ -94,12 +108,39 @@ function showPlan(session) {
   at("better").hidden = !session.better_plan;
   at("better").textContent = session.better_plan;
   if (othersOf !== `${session.id} ${session.epoch}`) others = {};
-  const plans = { ...(session.plan_json && { "what runs now": JSON.parse(session.plan_json) }), ...others };
+  const name = session.state === "ready" ? "what runs now" : "this plan";
+  const plans = { ...(session.plan_json && { [name]: JSON.parse(session.plan_json) }), ...others };
+  at("plans").hidden = !Object.keys(plans).length;
   fill(at("plans").tBodies[0], ...Object.entries(plans).map(([name, plan]) => el("tr", {},
     el("th", { scope: "row" }, name), el("td", { class: "number" }, rate(plan.tokens_per_s_one_user)),
     el("td", { class: "number" }, rate(plan.tokens_per_s)), el("td", { class: "number" }, seconds(plan.ttft_s)),
-    el("td", {}, plan.stages.map((stage) => `${stage.member} ${stage.end - stage.start}`).join(", ")))));
+    el("td", {}, plan.stages ? division(plan) : plan.reason))));
 }
+
+const division = (plan) => plan.stages.map((stage) => `${stage.member} ${stage.end - stage.start}`).join(", ");
+
+const isChoosing = (session) => session.self === session.host
+  && session.members.some((one) => one.name === session.self && one.doing === "choosing");
+
+let askedFor = ""; // the epoch whose alternatives were asked for, so that they can be chosen
+
+/** The first plan waits for its host: this one, or the one that is best for another objective. */
+function showChoice(session) {
+  at("choose").hidden = !isChoosing(session);
+  if (at("choose").hidden) return;
+  const now = division(JSON.parse(session.plan_json));
+  at("chosen").textContent = now;
+  const differ = Object.entries(others).filter(([, plan]) => plan.stages && division(plan) !== now);
+  fill(at("choices"), choice("", now, "Fetch by this plan…", "strong"), ...differ.map(([objective, plan]) =>
+    choice(objective, division(plan), `Best for ${objective}: ${division(plan)}, ${rate(plan.tokens_per_s_one_user)}…`, "")));
+  const epoch = `${session.id} ${session.epoch}`;
+  if (askedFor === epoch) return;
+  askedFor = epoch;
+  showAlternatives(session).then(() => showChoice(session), () => {}); // else this plan alone can be chosen
+}
+
+const choice = (objective, blocks, label, kind) =>
+  el("button", { type: "button", class: kind, "data-choose": objective, "data-division": blocks }, label);
 
 /** Has the server plan for every objective. */
 export async function showAlternatives(session) {
