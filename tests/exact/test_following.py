@@ -28,7 +28,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("following")
 
 
-class Answer:
+class FollowedAnswer:
     """One sequence's answer, token by token."""
 
     def __init__(self, shard: Shard, sequence: int, prompt: Sequence[int], sampler: Sampler) -> None:
@@ -50,7 +50,7 @@ class Answer:
         self._shard.prepare_follow(self._sequence)
 
 
-def after(shard: Shard, answer: Answer) -> bytes:
+def after(shard: Shard, answer: FollowedAnswer) -> bytes:
     """The state of the next token of another run, which only the caches tell from another."""
     return bytes(shard.embed_and_blocks(answer._sequence, answer.tokens[-1:]).payload)
 
@@ -63,7 +63,7 @@ def test_follow_when_later_tokens_are_begun_then_they_are_those_of_single_steps(
     shard = load_shard(tiny_folder(folders / form, **FORMS[form]), *WHOLE, head=True)
     told = []
     for sequence, ahead in enumerate((False, True), 1):
-        answer = Answer(shard, sequence, PROMPT[:9], Sampler(options, PROMPT[:9]))  # type: ignore[arg-type]
+        answer = FollowedAnswer(shard, sequence, PROMPT[:9], Sampler(options, PROMPT[:9]))  # type: ignore[arg-type]
         for left in reversed(range(COUNT)):
             answer.follow(left if ahead else 0, top=2)
             if ahead and left % 3:
@@ -75,8 +75,8 @@ def test_follow_when_later_tokens_are_begun_then_they_are_those_of_single_steps(
 
 def test_follow_when_something_else_comes_then_what_was_begun_is_forgotten(folders: Path) -> None:
     shard = load_shard(tiny_folder(folders / "f32"), *WHOLE, head=True)
-    left = Answer(shard, 1, PROMPT[:9], Sampler(GREEDY, PROMPT[:9]))
-    plain = Answer(shard, 2, PROMPT[:9], Sampler(GREEDY, PROMPT[:9]))
+    left = FollowedAnswer(shard, 1, PROMPT[:9], Sampler(GREEDY, PROMPT[:9]))
+    plain = FollowedAnswer(shard, 2, PROMPT[:9], Sampler(GREEDY, PROMPT[:9]))
     for answer, more in ((left, 5), (plain, 0)):
         answer.follow(more)
     left.prepare()
@@ -89,8 +89,8 @@ def test_follow_when_something_else_comes_then_what_was_begun_is_forgotten(folde
 
 def test_follow_when_the_options_change_then_it_goes_on_from_the_token_that_was_told(folders: Path) -> None:
     shard = load_shard(tiny_folder(folders / "f32"), *WHOLE, head=True)
-    changing = Answer(shard, 1, PROMPT[:9], Sampler(GREEDY, PROMPT[:9]))
-    plain = Answer(shard, 2, PROMPT[:9], Sampler(GREEDY, PROMPT[:9]))
+    changing = FollowedAnswer(shard, 1, PROMPT[:9], Sampler(GREEDY, PROMPT[:9]))
+    plain = FollowedAnswer(shard, 2, PROMPT[:9], Sampler(GREEDY, PROMPT[:9]))
     for at in range(9):
         changing.follow(9, top=at % 2)
         plain.follow(0)
@@ -100,7 +100,7 @@ def test_follow_when_the_options_change_then_it_goes_on_from_the_token_that_was_
 
 def test_follow_when_the_sequence_is_over_then_nothing_is_left(folders: Path) -> None:
     shard = load_shard(tiny_folder(folders / "f32"), *WHOLE, head=True)
-    answer = Answer(shard, 1, PROMPT[:9], Sampler(GREEDY, PROMPT[:9]))
+    answer = FollowedAnswer(shard, 1, PROMPT[:9], Sampler(GREEDY, PROMPT[:9]))
     answer.follow(5)
     shard.release(1)
     answer.prepare()

@@ -107,7 +107,7 @@ class UnderWay:
         self._last = token.reshape(1).astype(mx.int32)
 
 
-class Follower:
+class TokenRunner:
     """Picks token after token. MLX thread only."""
 
     def __init__(self, *, passage: "PartialModel", sequences: "Sequences") -> None:

@@ -15,7 +15,7 @@ from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.models.anatomy import Headers
 from kafila_sidecar.models.family import Together
 from kafila_sidecar.runtime.shard.finite import WHY, NotFinite, check_state, made_well, or_not_finite
-from kafila_sidecar.runtime.shard.following import Follow, Follower
+from kafila_sidecar.runtime.shard.following import Follow, TokenRunner
 from kafila_sidecar.runtime.shard.limits import StepLimits
 from kafila_sidecar.runtime.shard.picking import CameTrue, Guessed, Pick, Picked, TokenPicker
 from kafila_sidecar.runtime.shard.state import HiddenState
@@ -78,7 +78,7 @@ class Shard:
         self._held = held
         self._entry, self._exit, self._last = entry, exit, last
         self._picker = TokenPicker(passage=passage, sequences=sequences, exit=exit, last=last)
-        self._follower = Follower(passage=passage, sequences=sequences)
+        self._follower = TokenRunner(passage=passage, sequences=sequences)
 
     @classmethod
     def load(
