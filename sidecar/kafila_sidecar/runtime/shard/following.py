@@ -98,7 +98,7 @@ class UnderWay:
         steps, begins = len(self._steps), self.cache.position
         self._steps.clear()
         self.cache.advance(steps)
-        self.cache.trim_to(begins)
+        self.cache.go_back(begins)
 
     def _hand_over(self) -> None:
         import mlx.core as mx

@@ -115,7 +115,15 @@ class HopSender:
             task.exception()  # the caller who waited has it; one who was cancelled wants it no more
 
 
-def frame_of(state: HiddenState, *, epoch: int, sequence: int, needs_output: bool, has_guesses: bool = False) -> Frame:
+def frame_of(
+    state: HiddenState,
+    *,
+    epoch: int,
+    sequence: int,
+    needs_output: bool,
+    has_guesses: bool = False,
+    attempt: int = 0,
+) -> Frame:
     """A hidden state as a frame; the payload is not copied."""
     return Frame(
         kind=FrameKind.ACTIVATION,
@@ -128,6 +136,7 @@ def frame_of(state: HiddenState, *, epoch: int, sequence: int, needs_output: boo
         payload=memoryview(state.payload),
         needs_output=needs_output,
         has_guesses=has_guesses,
+        attempt=attempt,
     )
 
 

@@ -82,8 +82,13 @@ class HeadWork:
 
     @property
     def model_can_forget(self) -> bool:
-        """Whether the model can take back tokens, on every stage."""
+        """Whether the model can take back guesses, on every stage."""
         return self._shard.model_can_forget
+
+    @property
+    def model_rewinds(self) -> bool:
+        """Whether it can forget any number of tokens."""
+        return self._shard.all_rewind
 
     @property
     def follows(self) -> bool:
