@@ -3,6 +3,7 @@ same as one by one, whatever comes in between."""
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import pytest
@@ -106,6 +107,28 @@ def test_follow_when_the_sequence_is_over_then_nothing_is_left(folders: Path) ->
     answer.prepare()
     assert shard.active == 0
     with pytest.raises(NotFound):
+        answer.follow(5)
+    shard.close()
+
+
+class FailingSampler(Sampler):
+    """Fails from its third token on."""
+
+    chosen = 0
+
+    def choose(self, *given: Any, **named: Any) -> mx.array:
+        self.chosen += 1
+        if self.chosen > 2:
+            raise RuntimeError("no memory")
+        return super().choose(*given, **named)
+
+
+def test_follow_when_what_was_begun_early_failed_then_who_asks_next_hears_it(folders: Path) -> None:
+    shard = load_shard(tiny_folder(folders / "f32"), *WHOLE, head=True)
+    answer = FollowedAnswer(shard, 1, PROMPT[:9], FailingSampler(GREEDY, PROMPT[:9]))
+    answer.follow(5)
+    answer.prepare()
+    with pytest.raises(RuntimeError, match="no memory"):
         answer.follow(5)
     shard.close()
 

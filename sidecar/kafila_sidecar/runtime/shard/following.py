@@ -67,6 +67,7 @@ class UnderWay:
         self._passage, self._row = passage, row
         self._steps: deque[OneToken] = deque()
         self._last = mx.array([row.token], dtype=mx.int32)
+        self._failure: Exception | None = None  # of what nobody had asked for yet
 
     def go_on(self, most: int) -> None:
         """Hands over steps until so many are under way."""
@@ -74,7 +75,9 @@ class UnderWay:
             self._hand_over()
 
     def next(self, row: Follow) -> Picked:
-        """The token of the oldest step. Raises: NotFinite."""
+        """The token of the oldest step. Raises: NotFinite, and what went wrong with a later one."""
+        if self._failure is not None:
+            raise self._failure
         self._row = row
         self.go_on(1 + row.more)
         picked = self._steps.popleft().told()
@@ -84,8 +87,11 @@ class UnderWay:
         return picked
 
     def prepare(self) -> None:
-        """Hands over what will be asked for."""
-        self.go_on(self._row.more)
+        """Hands over what will be asked for; who asks hears what goes wrong."""
+        try:
+            self.go_on(self._row.more)
+        except Exception as error:  # noqa: BLE001  # whatever the model's code raises
+            self._failure = error
 
     def undo(self) -> None:
         """What is under way is forgotten."""
