@@ -114,6 +114,7 @@ func (u Update) words() string {
 		return "waiting for its turn"
 	}
 	const width = 20
-	done := int(uint64(u.Tokens) * width / uint64(u.Of))
-	return fmt.Sprintf("reading %s%s %d of %d tokens", strings.Repeat("█", done), strings.Repeat("░", width-done), u.Tokens, u.Of)
+	read := min(u.Tokens, u.Of) // whatever a server says
+	done := int(uint64(read) * width / uint64(u.Of))
+	return fmt.Sprintf("reading %s%s %d of %d tokens", strings.Repeat("█", done), strings.Repeat("░", width-done), read, u.Of)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -71,6 +72,7 @@ func TestUpdates_whenAPersonWaits_areShownBelowTheSpinnerAndGoneWithTheFirstLine
 		"quick":               {[]Update{half}, says(200, lineOfStock), time.Hour, 200, ""},
 		"nothing to tell":     {nil, says(200, lineOfStock), 0, 200, ""},
 		"nothing but refused": {nil, says(404, refusal), 0, 404, ""},
+		"more than there is":  {[]Update{{Reading, math.MaxUint32, 3}}, says(200, lineOfStock), 0, 200, "3 of 3 tokens"},
 		"of another version":  {[]Update{{Doing: "dreaming"}, {Doing: Reading}}, says(200, lineOfStock), 0, 200, "waiting"},
 	} {
 		status, got, shown := answered(t, row.updates, row.stock, row.patience)
