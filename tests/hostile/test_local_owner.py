@@ -27,6 +27,7 @@ ROUTES: list[tuple[str, dict[str, Any] | None]] = [
     ("/api/session/replanning", {"session": "s1", "replanning": "never"}),
     ("/api/session/leave", {"session": "s1"}),
     ("/api/session/start", {"session": "s1"}),
+    ("/api/session/choose", {"session": "s1", "objective": "paper"}),
     ("/api/session/open", {"code": "9-ocean-velvet-lamp"}),
     ("/api/session/join", {"session": "s9"}),
     ("/api/session/doctor", {}),

@@ -48,6 +48,7 @@ type followed struct {
 	of      io.ReadCloser
 	lines   *bufio.Reader
 	rest    []byte // of a line that is passed on
+	isCut   bool   // the rest of that line comes with the next read
 	tells   io.Writer
 	from    time.Time
 	isShown bool
@@ -64,15 +65,15 @@ func (f *followed) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// next reads on to a line that is passed on.
+// next reads on to a line that is passed on, or as much of it as is read at once: a server may send one without end.
 func (f *followed) next() error {
 	for {
-		line, err := f.lines.ReadBytes('\n')
-		update, ok := In(line)
-		if ok {
+		line, err := f.lines.ReadSlice('\n')
+		if update, ok := In(line); ok && !f.isCut {
 			f.show(update)
 			continue
 		}
+		f.isCut = errors.Is(err, bufio.ErrBufferFull)
 		f.clear()
 		f.rest = line
 		if len(line) > 0 {
@@ -114,6 +115,7 @@ func (u Update) words() string {
 		return "waiting for its turn"
 	}
 	const width = 20
-	done := int(uint64(u.Tokens) * width / uint64(u.Of))
-	return fmt.Sprintf("reading %s%s %d of %d tokens", strings.Repeat("█", done), strings.Repeat("░", width-done), u.Tokens, u.Of)
+	read := min(u.Tokens, u.Of) // whatever a server says
+	done := int(uint64(read) * width / uint64(u.Of))
+	return fmt.Sprintf("reading %s%s %d of %d tokens", strings.Repeat("█", done), strings.Repeat("░", width-done), read, u.Of)
 }

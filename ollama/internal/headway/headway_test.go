@@ -1,10 +1,12 @@
 package headway
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -17,6 +19,9 @@ const (
 	lineOfStock = `{"message":{"content":"{\"kafila_headway\":{}}"}}` + "\n"
 	refusal     = `{"error":"mini was lost"}`
 )
+
+// What is read of it at second would be an update, were it a line.
+var longLine = strings.Repeat("a", bufio.NewReader(nil).Size()) + string(half.Line()) + lineOfStock
 
 var half = Update{Doing: Reading, Tokens: 512, Of: 1024}
 
@@ -71,6 +76,8 @@ func TestUpdates_whenAPersonWaits_areShownBelowTheSpinnerAndGoneWithTheFirstLine
 		"quick":               {[]Update{half}, says(200, lineOfStock), time.Hour, 200, ""},
 		"nothing to tell":     {nil, says(200, lineOfStock), 0, 200, ""},
 		"nothing but refused": {nil, says(404, refusal), 0, 404, ""},
+		"says a long line":    {[]Update{half}, says(200, longLine), 0, 200, "512 of 1024 tokens"},
+		"more than there is":  {[]Update{{Reading, math.MaxUint32, 3}}, says(200, lineOfStock), 0, 200, "3 of 3 tokens"},
 		"of another version":  {[]Update{{Doing: "dreaming"}, {Doing: Reading}}, says(200, lineOfStock), 0, 200, "waiting"},
 	} {
 		status, got, shown := answered(t, row.updates, row.stock, row.patience)

@@ -66,7 +66,7 @@ async def answer(
         try:
             async with aclosing(_run(question, epoch)) as told_now:
                 async for told in told_now:
-                    if told.reply.text or told.reply.done or told.reply.HasField("headway"):
+                    if told.reply.text or told.reply.done or _is_wanted_headway(told, question):
                         yield told.reply
                     if told.reply.done:
                         return
@@ -86,6 +86,11 @@ async def answer(
             raise Unavailable(f"this answer can't go on, it was tried for {patience.ring_s:.0f} s and more: {fault}")
         log.info("answer_interrupted tokens=%d epoch=%d", tokens, epoch.proposal.epoch)
         await epochs.replaced(epoch, pause_s or 0.0)
+
+
+def _is_wanted_headway(told: Told, question: Question) -> bool:
+    """A head may be another member, and say what nobody asked for."""
+    return question.request.tells_headway and told.reply.HasField("headway")
 
 
 async def _run(question: Question, epoch: Epoch) -> AsyncGenerator[Told, None]:

@@ -25,6 +25,7 @@ from kafila_sidecar.serving.ring import Interrupted
 
 REQUEST_DEADLINE_S = 30.0  # from the stream's opening to the request
 FRAMING_BYTES = 1 << 10  # what a request has around it
+LONGEST_DOING = 20  # characters
 SILENCE_DEADLINE_S = 1260.0  # the longest wait for a free sequence and the longest prompt, together
 
 Asked = Callable[[Question, int], AbstractAsyncContextManager[Replies]]  # the int: the asker's epoch
@@ -107,8 +108,18 @@ def read_reply(message: bytes, peer: str) -> Told:
         raise from_code(answer.refusal.code, answer.refusal.sentence)
     if answer.HasField("interrupted"):
         raise Interrupted(line(answer.interrupted))
+    if reply.HasField("headway"):
+        _check_headway(reply, peer)
     beginning = answer.beginning if answer.HasField("beginning") else None
     return Told(reply, answer.tokens, answer.scores, beginning)
+
+
+def _check_headway(reply: pb.GenerateReply, peer: str) -> None:
+    """Raises Unavailable for what can't be true, or does not stand by itself: clients draw it."""
+    said = reply.headway
+    is_alone = not (reply.text or reply.done)
+    if not is_alone or said.tokens > said.of or len(said.doing) > LONGEST_DOING:
+        raise Unavailable(f"{said.tokens} of {said.of} tokens that {peer} says are read make no sense")
 
 
 async def read_request(stream: Stream, deadline_s: float = REQUEST_DEADLINE_S) -> tuple[Question, int]:

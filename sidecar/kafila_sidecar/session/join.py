@@ -7,7 +7,7 @@ import secrets
 from google.protobuf.message import DecodeError
 
 from kafila_proto import rendezvous_pb2, ring_pb2
-from kafila_sidecar.errors import Denied, InvalidInput, TimedOut, Unavailable
+from kafila_sidecar.errors import Denied, InvalidInput, NotFound, TimedOut, Unavailable
 from kafila_sidecar.session.admission.newcomer import HostBusy, Newcomer
 from kafila_sidecar.session.admission.versions import check_versions, told_by
 from kafila_sidecar.session.channel.channel import Channel
@@ -59,7 +59,7 @@ async def approach(*, code: Code, name: str, local: Local, is_hearsay: bool = Fa
     mailbox = await enter_room(code.address, code.room)
     try:
         host = HostMailbox(mailbox, local.deadlines.answer_s)
-        newcomer = await _prove(host, code, local)
+        newcomer = await _proved(host, code, local)
         if is_hearsay:
             _check_hearsay(newcomer.offer.rendezvous_fingerprint, code.address)
         check_versions(session=told_by(newcomer.offer), newcomer=local.versions)
@@ -161,6 +161,15 @@ class HostMailbox:
                 self._answering = event.mail.sender
                 return admission
             self.mailbox.put_off(event)
+
+
+async def _proved(host: HostMailbox, code: Code, local: Local) -> Newcomer:
+    """As `_prove`. NotFound means that no words were tried, so that they may be tried elsewhere: from here on whoever
+    holds the rendezvous had its guess."""
+    try:
+        return await _prove(host, code, local)
+    except NotFound as error:
+        raise Unavailable("the session ended while this machine was joining: ask for the code again") from error
 
 
 async def _prove(host: HostMailbox, code: Code, local: Local) -> Newcomer:

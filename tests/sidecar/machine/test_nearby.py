@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from ipaddress import ip_address
 
 import pytest
 
@@ -75,8 +76,11 @@ async def test_find_when_the_network_carries_nothing_then_nobody(ada: Space, bob
     assert await find(ROOM, []) is None
 
 
-async def test_announced_when_there_is_no_network_then_it_is_not() -> None:
-    async with announced(7770, PIN, []) as is_announced:
+@pytest.mark.parametrize("networks", [[], [Network("192.0.2.7/24"), Network("8.8.4.4/24")]], ids=["none", "public"])
+async def test_announced_when_there_is_no_network_or_the_internet_reaches_it_then_it_is_not(
+    networks: list[Network],
+) -> None:
+    async with announced(7770, PIN, networks) as is_announced:
         assert not is_announced
 
 
@@ -86,6 +90,17 @@ def test_service_when_it_is_made_then_it_says_no_name_and_no_room() -> None:
     assert service.name == f"{ROOM % EMBEDDED_STEP}._kafila._tcp.local."
     assert str(ROOM) not in said
     assert from_service(service, HERE) == Announced(("192.0.2.7",), 7770, PIN)
+
+
+def test_service_when_it_names_many_addresses_elsewhere_too_then_those_here_are_heard() -> None:
+    service = to_service(Announced(("192.0.2.7",), 7770, PIN), ROOM)
+    elsewhere = [ip_address("203.0.113.0") + n for n in range(200)]
+    service.addresses = [one.packed for one in (*elsewhere, ip_address("192.0.2.7"), *elsewhere)]
+    assert from_service(service, HERE) == Announced(("192.0.2.7",), 7770, PIN)
+    service.addresses = [(ip_address("192.0.2.0") + n).packed for n in range(200)]
+    heard = from_service(service, HERE)
+    assert heard is not None
+    assert len(heard.addresses) == 8
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from itertools import count
 from typing import cast
 
@@ -90,6 +90,27 @@ async def read_on(replies: remote.RemoteReplies) -> list[str]:
         assert list(told.tokens) == ([] if told.reply.done else [int(told.reply.text), 256 + int(told.reply.text)])
         is_done = told.reply.done
     return texts
+
+
+@pytest.mark.parametrize(
+    ("tokens", "of", "doing", "text", "makes_sense"),
+    [
+        (0, 3, "reading", "", True),
+        (3, 3, "reading", "", True),
+        (0, 0, "waiting", "", True),
+        (4, 3, "reading", "", False),
+        (2**32 - 1, 0, "reading", "", False),
+        (1, 3, "reading", "once", False),  # the text would be lost
+        (1, 3, "reading" * 1000, "", False),
+    ],
+)
+def test_headway_when_the_head_lies_then_it_is_not_passed_on(
+    tokens: int, of: int, doing: str, text: str, makes_sense: bool
+) -> None:
+    said = pb.GenerateReply(text=text, headway=pb.Headway(doing=doing, tokens=tokens, of=of))
+    with nullcontext() if makes_sense else pytest.raises(Unavailable, match="make no sense"):
+        message = ring_pb2.Answer(reply=said.SerializeToString()).SerializeToString()
+        assert remote.read_reply(message, "head").reply == said
 
 
 async def test_request_when_answered_then_every_reply_in_order_and_the_generation_closed(

@@ -87,7 +87,7 @@ class EmbeddedRendezvous:
                 self._address = await self._serve()
         note = rendezvous_note(self._address, self._outside.outside if self._outside else None)
         is_unheard = self._announce is not None and not self._is_announced
-        return self._address, note + (UNHEARD if is_unheard and is_in_a_network(self._address) else "")
+        return self._address, note + (UNHEARD if is_unheard and is_of_a_network(self._address) else "")
 
     def is_found_by_number(self, address: RendezvousAddress) -> bool:
         """Whether members on this network need no address: it is this one, and this network was told of it."""
@@ -156,8 +156,10 @@ class EmbeddedRendezvous:
         await asyncio.wait(self._mapping)
 
 
-def is_in_a_network(address: RendezvousAddress) -> bool:
-    return not ip_address(address.host).is_loopback
+def is_of_a_network(address: RendezvousAddress) -> bool:
+    """Neither this machine's alone nor the internet's, where announcements have no place."""
+    host = ip_address(address.host)
+    return not (host.is_loopback or host.is_global)
 
 
 async def _keep(mapping: Awaitable[None]) -> None:

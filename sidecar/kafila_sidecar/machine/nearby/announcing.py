@@ -15,7 +15,8 @@ log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def announced(port: int, fingerprint: str, networks: Sequence[Network]) -> AsyncIterator[bool]:
-    """Whether it is: not without a network that carries multicast, nor where another one has the number already."""
+    """Whether it is: not without a network that carries multicast, nor where another one has the number already, nor
+    where this machine has a public address, at which the internet could ask it too, and in another's name."""
     mdns = await _registered(
         to_service(_told(port, fingerprint, networks), embedded_series(fingerprint).first), networks
     )
@@ -33,7 +34,7 @@ def _told(port: int, fingerprint: str, networks: Sequence[Network]) -> Announced
 
 async def _registered(service: ServiceInfo, networks: Sequence[Network]) -> AsyncZeroconf | None:
     """Returns once nobody objected to the name, which takes about half a second."""
-    if not networks:
+    if not networks or any(one.ip.is_global for one in networks):
         return None
     try:
         mdns = open_mdns(networks)

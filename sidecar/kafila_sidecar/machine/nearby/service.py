@@ -63,7 +63,7 @@ def to_service(announced: Announced, room: int) -> ServiceInfo:
 
 def from_service(service: ServiceInfo, networks: Sequence[Network]) -> Announced | None:
     """What of it can be true: only who is on this network is announced there. None: nothing."""
-    said = service.parsed_addresses(IPVersion.V4Only)[:_MOST_ADDRESSES]
+    said = service.parsed_addresses(IPVersion.V4Only)
     near = tuple(one for one in said if any(ipaddress.ip_address(one) in network.network for network in networks))
     pin = service.decoded_properties.get(_PIN)
-    return Announced(near, service.port, pin) if near and pin and service.port else None
+    return Announced(near[:_MOST_ADDRESSES], service.port, pin) if near and pin and service.port else None

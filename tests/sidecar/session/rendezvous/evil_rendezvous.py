@@ -42,6 +42,7 @@ class EvilRendezvous(pb_grpc.RendezvousServicer):
         self.seen: list[EvilMail] = []
         self.meddle: Meddle = lambda mail: [mail]
         self.host = 1  # as newcomers are told
+        self.lost_at = ""  # the step of an admission at which it says that it knows the room no more
         self._boxes: dict[int, asyncio.Queue[pb.Event]] = {}
         self._next = 1
 
@@ -77,6 +78,8 @@ class EvilRendezvous(pb_grpc.RendezvousServicer):
         for to in request.to:
             mail = EvilMail(request.mailbox, to, request.body)
             self.seen.append(mail)
+            if mail.step == self.lost_at:
+                await context.abort(grpc.StatusCode.NOT_FOUND, "no such room")
             for instead in self.meddle(mail):
                 self.deliver(instead)
         return pb.PostReply()

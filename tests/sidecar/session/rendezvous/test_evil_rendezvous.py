@@ -10,7 +10,7 @@ import pytest
 
 from kafila_proto import rendezvous_pb2 as pb
 from kafila_proto import ring_pb2
-from kafila_sidecar.errors import Denied, KafilaError
+from kafila_sidecar.errors import Denied, KafilaError, Unavailable
 from kafila_sidecar.session.admission.host import MOST_GUESSES
 from kafila_sidecar.session.admission.newcomer import Newcomer
 from kafila_sidecar.session.admission.pake import Guesses, HostPake
@@ -120,6 +120,19 @@ async def test_admission_when_a_step_is_altered_then_nobody_joins(company: Compa
             await company.join(host.channel.code, "anna", deadlines=JoinDeadlines(answer_s=0.5, busy_s=0.0))
         # The last answer is on its way when the host has admitted; a member that can't know of it is soon missed.
         assert names(host) == (["host"] if step != "admitted" else ["host", "anna"])
+        await company.end()
+
+
+@pytest.mark.parametrize("step", ["start", "confirm"])
+async def test_newcomer_when_the_room_is_said_to_be_gone_once_words_were_tried_then_it_is_not_sought_elsewhere(
+    company: Company, step: str
+) -> None:
+    """NotFound leads on to whoever answers on this network, who would get a second guess."""
+    async with evil_rendezvous() as (evil, address):
+        host = await company.host(address)
+        evil.lost_at = step
+        with pytest.raises(Unavailable, match="ended while this machine was joining"):
+            await company.join(host.channel.code, "anna")
         await company.end()
 
 
