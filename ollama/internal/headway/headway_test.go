@@ -103,7 +103,7 @@ func TestWriter_whenNothingComes_saysThatTheAnswerWaits_andNothingOnceItIsClosed
 	w = NewWriter(begun, time.Hour)
 	defer w.Close()
 	w.WriteHeader(503)
-	w.tell(Update{Doing: Waiting}, true)
+	w.breakSilence()
 	if begun.Code != 503 || begun.Body.Len() != 0 {
 		t.Errorf("%d %s", begun.Code, begun.Body)
 	}
