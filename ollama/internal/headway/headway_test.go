@@ -67,6 +67,7 @@ func TestUpdates_whenAPersonWaits_areShownBelowTheSpinnerAndGoneWithTheFirstLine
 	}{
 		"reads":               {[]Update{half}, says(200, lineOfStock+lineOfStock), 0, 200, "512 of 1024 tokens"},
 		"waits, then reads":   {[]Update{{Doing: Waiting}, half}, says(200, lineOfStock), 0, 200, "waiting for its turn"},
+		"is interrupted":      {[]Update{{Doing: Interrupted}}, says(200, lineOfStock), 0, 200, "the ring"},
 		"fails after that":    {[]Update{half}, says(503, refusal), 0, 200, "512 of 1024 tokens"},
 		"quick":               {[]Update{half}, says(200, lineOfStock), time.Hour, 200, ""},
 		"nothing to tell":     {nil, says(200, lineOfStock), 0, 200, ""},

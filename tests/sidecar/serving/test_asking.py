@@ -1,0 +1,46 @@
+"""What is told of an answer while there is no ring for it: whoever asked for headway hears of it, and nobody else."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+
+from kafila_proto import sidecar_pb2 as pb
+from kafila_sidecar.serving.asking import AnswerPatience, answer
+from kafila_sidecar.serving.intake.question import Question, Told
+from kafila_sidecar.serving.succession import Succession
+from kafila_sidecar.session.coordination.effects import Fault
+
+LOST = Fault("bob", "UNAVAILABLE", "bob was lost")
+
+
+class DoneAtOnce:
+    """An epoch in which each answer is there as soon as it is asked for."""
+
+    @asynccontextmanager
+    async def asked(self, _: Question) -> AsyncIterator["DoneAtOnce"]:
+        yield self
+
+    async def next(self) -> Told:
+        return Told(pb.GenerateReply(done=True))
+
+
+@pytest.mark.parametrize("tells", [True, False])
+async def test_answer_when_asked_between_two_epochs_then_it_says_that_it_waits_for_the_ring_if_wanted(
+    tells: bool,
+) -> None:
+    epochs = Succession()
+    epochs.end(LOST)
+    replies = answer(Question(pb.GenerateRequest(tells_headway=tells)), epochs, AnswerPatience())
+    if tells:
+        assert (await anext(replies)).headway.doing == "interrupted"
+    epochs.begin(cast(Any, DoneAtOnce()))
+    assert [reply.done async for reply in replies] == [True]
+
+
+async def test_answer_when_asked_in_an_epoch_then_it_waits_for_no_ring() -> None:
+    epochs = Succession()
+    epochs.begin(cast(Any, DoneAtOnce()))
+    replies = answer(Question(pb.GenerateRequest(tells_headway=True)), epochs, AnswerPatience())
+    assert [reply.done async for reply in replies] == [True]
