@@ -18,6 +18,7 @@ from kafila_sidecar.machine.node import open_node
 from kafila_sidecar.service import start_server
 from kafila_sidecar.weights.store.journal import append
 from kafila_sidecar.weights.store.store import JOURNAL
+from tests.support.alone import ALONE
 
 pytestmark = pytest.mark.mlx
 
@@ -77,13 +78,7 @@ async def served(held: Path, tmp_path: Path) -> AsyncIterator[ToldSidecar]:
     weights.parent.mkdir(parents=True, exist_ok=True)
     weights.write_bytes(bytes(64))
     append(weights.parent / JOURNAL, {"file": weights.name, "size": 64, "etag": None})
-    told = {
-        "KAFILA_RENDEZVOUS": "",
-        "KAFILA_PORT_MAPPING": "0",
-        "KAFILA_MDNS": "0",
-        "HF_HUB_OFFLINE": "1",
-        "KAFILA_NAME": "ada",
-    }
+    told = {**ALONE, "HF_HUB_OFFLINE": "1", "KAFILA_NAME": "ada"}
     async with AsyncExitStack() as stack:
         node = await stack.enter_async_context(open_node(Config.read(told, socket_path=tmp_path / "s", data=held)))
         server = await start_server(node, tmp_path / "s")
