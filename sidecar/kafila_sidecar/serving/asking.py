@@ -60,7 +60,7 @@ async def answer(
     """
     tries, was_asked = Tries(patience), False
     while True:
-        if question.request.tells_headway and not was_asked and epochs.is_between:
+        if question.request.tells_headway and (was_asked or epochs.is_between):
             yield interruption()
         epoch = await epochs.present(patience.epoch_s)
         if was_asked and not question.has_begun:
@@ -80,8 +80,6 @@ async def answer(
             fault = error
         question.interrupted()
         was_asked = True
-        if question.request.tells_headway:
-            yield interruption()
         tokens = len(question.replay.answer)
         pause_s = tries.failed(epoch, tokens, monotonic())
         if pause_s is None and epochs.epoch is epoch:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.serving.asking import AnswerPatience, answer
 from kafila_sidecar.serving.intake.question import Question, Told
+from kafila_sidecar.serving.ring import Interrupted
 from kafila_sidecar.serving.succession import Succession
 from kafila_sidecar.session.coordination.effects import Fault
 
@@ -16,13 +18,20 @@ LOST = Fault("bob", "UNAVAILABLE", "bob was lost")
 
 
 class DoneAtOnce:
-    """An epoch in which each answer is there as soon as it is asked for."""
+    """An epoch in which each answer is there as soon as it is asked for, but breaks off so many times before."""
+
+    def __init__(self, interruptions: int = 0) -> None:
+        self._interruptions = interruptions
+        self.proposal = SimpleNamespace(epoch=1)
 
     @asynccontextmanager
     async def asked(self, _: Question) -> AsyncIterator["DoneAtOnce"]:
         yield self
 
     async def next(self) -> Told:
+        if self._interruptions:
+            self._interruptions -= 1
+            raise Interrupted("a hop broke")
         return Told(pb.GenerateReply(done=True))
 
 
@@ -39,8 +48,10 @@ async def test_answer_when_asked_between_two_epochs_then_it_says_that_it_waits_f
     assert [reply.done async for reply in replies] == [True]
 
 
-async def test_answer_when_asked_in_an_epoch_then_it_waits_for_no_ring() -> None:
+@pytest.mark.parametrize("times", [0, 1, 2])
+async def test_answer_when_it_breaks_off_then_it_says_each_time_that_it_waits_for_the_ring(times: int) -> None:
     epochs = Succession()
-    epochs.begin(cast(Any, DoneAtOnce()))
-    replies = answer(Question(pb.GenerateRequest(tells_headway=True)), epochs, AnswerPatience())
-    assert [reply.done async for reply in replies] == [True]
+    epochs.begin(cast(Any, DoneAtOnce(times)))
+    patience = AnswerPatience(first_pause_s=0.0, give_way_s=0.0)
+    replies = answer(Question(pb.GenerateRequest(tells_headway=True)), epochs, patience)
+    assert [reply.headway.doing async for reply in replies] == ["interrupted"] * times + [""]
