@@ -26,7 +26,10 @@ CALLS = {method.name: method for method in pb.DESCRIPTOR.services_by_name["Sidec
 MEANT = set(BY_CODE) - {"INTERNAL"}
 HARMLESS = {"Hello", "ListSessions", "ListModels", "ListWeights", "Doctor", "Metrics"}
 """Those that ask for nothing but to be told."""
-ABSENT = {"StartSession", "ShowModel", "LeaveSession", "NewCode", "Replan", "WatchSession", "Generate", "Traces"}
+ABSENT = {
+    *("StartSession", "ShowModel", "LeaveSession", "NewCode", "ChoosePlan", "Replan", "WatchSession", "Generate"),
+    "Traces",
+}
 """Those that mean the only open session, or one that is not there."""
 LARGE = "x" * 50_000
 ODD: dict[int, tuple[Any, ...]] = {
