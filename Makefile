@@ -62,8 +62,10 @@ demo: setup ## a rendezvous and three members on this machine answer a prompt (K
 test: setup ## unit, exactness and end-to-end tests
 	@echo "== Go tests"
 	@cd ollama && $(GOENV) $(GO) test ./...
-	@echo "== Python tests"
-	@$(PYTEST) -m "not long"
+	@echo "== Python tests, as many at a time as this machine has processors"
+	@$(PYTEST) -n logical --maxprocesses 8 -m "not long and not mlx and not e2e"
+	@echo "== Python tests that use MLX or start processes, one at a time"
+	@$(PYTEST) -m "not long and (mlx or e2e)"
 
 test-race: $(BUILD)/deps.done ## Go tests under the race detector (the C++ part takes some 9 minutes the first time)
 	@cd ollama && $(GOENV) GORACE="suppressions=$(CURDIR)/.ci/race-suppressions" $(GO) test -race ./...

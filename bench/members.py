@@ -26,6 +26,8 @@ from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.text.decoding import Decoding
 from kafila_sidecar.runtime.text.vocabulary import Vocabulary
 from kafila_sidecar.serving import epoch as epochs
+from kafila_sidecar.serving.drafting.drafts import RunningDraft
+from kafila_sidecar.serving.drafting.model import DraftModel
 from kafila_sidecar.serving.engine import EngineLimits
 from kafila_sidecar.serving.epoch import Epoch
 from kafila_sidecar.serving.intake.intake import Intake
@@ -33,6 +35,7 @@ from kafila_sidecar.serving.intake.question import Question
 from kafila_sidecar.serving.intake.requests import RequestTable
 from kafila_sidecar.serving.ring import Interrupted
 from kafila_sidecar.serving.standstill import WatchedThread
+from kafila_sidecar.serving.trace import RequestTrace
 from kafila_sidecar.session.coordination.effects import Proposal
 from kafila_sidecar.session.membership.identity import Identity, make_identity
 from tests.support.plans import MODEL, plan_of, problem_of, stage
@@ -45,6 +48,9 @@ ECHO = 100  # the kind of a stream whose messages come back
 MakeShard = Callable[[int, int, bool], Shard]
 """Makes the stage [start, end), of the head or not, on the member's MLX thread."""
 
+MakeDraft = Callable[[], DraftModel]
+"""Makes the model that guesses, on the head's MLX thread."""
+
 Card = tuple[str, bytes, bytes]
 """Of a member: its name, its candidates, and its certificate's fingerprint."""
 
@@ -53,7 +59,7 @@ Card = tuple[str, bytes, bytes]
 class RingShape:
     """cuts: where each stage begins, and the end. vocabulary: how many ids there are. measured: what the planner is
     told of every member. env: of each member's process, by place. hop_s: what a datagram takes to another member
-    beside what this machine takes."""
+    beside what this machine takes. make_draft: for the head."""
 
     cuts: Sequence[int]
     make_shard: MakeShard
@@ -63,6 +69,7 @@ class RingShape:
     measured: Mapping[str, Any]
     env: Sequence[Mapping[str, str]] = ()
     hop_s: float = 0.0
+    make_draft: MakeDraft | None = None
 
     @property
     def names(self) -> Sequence[str]:
@@ -100,6 +107,11 @@ class RingOfProcesses:
         """Greedy answers to all prompts at once, so many tokens of each, with up to so many guesses a step."""
         answers: Sequence[Answered] = self._ask(0, _Member.answer, prompts, tokens, guesses)
         return answers
+
+    def record(self) -> Mapping[str, Any]:
+        """Of the latest answer that is over and cleared away."""
+        record: Mapping[str, Any] = self._ask(0, _Member.record)
+        return record
 
     def spent_s(self) -> Sequence[float]:
         """Seconds of processor time that each member has used so far."""
@@ -177,6 +189,10 @@ class _Member:
         self._links: dict[str, Link] = {}
         self._served: asyncio.Event = asyncio.Event()
         self._epoch: Epoch | None = None
+        self._record: Mapping[str, Any] = {}  # of the latest answer
+
+    async def record(self) -> Mapping[str, Any]:
+        return self._record
 
     async def live(self) -> None:
         """Until the parent goes."""
@@ -186,7 +202,9 @@ class _Member:
             await self._link(endpoint, make_identity())
             start, end = self._shape.cuts[self._place : self._place + 2]
             shard = await self._mlx.run(self._shape.make_shard, start, end, self._place == 0)
-            self._epoch = self._begin(shard)
+            make_draft = self._shape.make_draft if self._place == 0 else None
+            draft = await self._mlx.run(make_draft) if make_draft else None
+            self._epoch = self._begin(shard, draft)
             self._served.set()
             await self._obey()
         finally:
@@ -250,21 +268,26 @@ class _Member:
             with self._epoch.holding(stream):
                 await self._epoch.taker_for(stream.peer).take_frames(stream)
 
-    def _begin(self, shard: Shard) -> Epoch:
+    def _begin(self, shard: Shard, draft: DraftModel | None) -> Epoch:
         shape = self._shape
         vocabulary = _vocabulary(shape.vocabulary)
         intake = Intake(text=PromptOfIds(vocabulary), vocabulary=vocabulary, context_tokens=shape.context_tokens)
+        mlx = WatchedThread(NotedThread(self._mlx, Activity()), stalled=lambda _: None)
         return epochs.begin(
             name=self._name,
             proposal=shape.proposal,
             shard=shard,
             requests=RequestTable(intake) if self._place == 0 else None,
-            mlx=WatchedThread(NotedThread(self._mlx, Activity()), stalled=lambda _: None),
+            mlx=mlx,
             link_to=self._links.__getitem__,
-            ended=lambda *_: None,
+            ended=self._ended,
             busy=lambda _: None,
             limits=EngineLimits(),
+            draft=RunningDraft(mlx, lambda: draft) if draft is not None else None,
         )
+
+    def _ended(self, trace: RequestTrace, reason: str) -> None:
+        self._record = trace.record(reason=reason, link_rtt_s={})
 
     async def _answer(self, prompt: Sequence[int], tokens: int, guesses: int, began: float) -> Answered:
         assert self._epoch is not None

@@ -43,7 +43,7 @@ class FreeShard:
 
     entry = last = LAYOUT
     takes_rows = True
-    all_rewind = model_can_forget = False
+    all_rewind = model_can_forget = runs_ahead = False
     step_limits = StepLimits()
 
     def __init__(self) -> None:

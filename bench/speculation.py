@@ -1,6 +1,7 @@
 """Tokens a second with and without guesses: four kinds of text, hops of 0, 5 and 25 ms, rings of two and three.
 
-    python -m bench.speculation [--dtype f32] [--tokens 96] [--rounds 3] [--hops 0 5 25] [--stages 2 3] [--record]
+    python -m bench.speculation [--dtype f32] [--tokens 96] [--rounds 3] [--hops 0 5 25] [--stages 2 3]
+                                [--draft BLOCKS] [--single] [--record]
 
 One user, greedy, SmolLM2's own text. The members are processes of this machine, linked over QUIC; their datagrams are
 held back for the hop's time. With and without guesses in turn, so that a drifting machine hits both alike; both have
@@ -8,6 +9,10 @@ to give the same text where the ring says that its steps are exact. The kinds: a
 back with a change, free chat, and a text that is copied. An answer's first words are given, or so small a model would
 talk about the task instead. Wanted on hops of 25 ms: copying 5 times and a code edit 1.8 times as quick as without,
 chat at least 0.97 times.
+
+With `--draft` a model of the first BLOCKS blocks guesses on the head too. With `--single` stages say that no step of
+several tokens is exact, as some devices do, so that guesses run ahead or not at all. How many guesses of the last round
+were right, of how many, and how many of those ran ahead and were a draft's, is told beside it.
 """
 
 import argparse
@@ -24,8 +29,9 @@ from tokenizers import Tokenizer
 from bench.members import Answered, RingOfProcesses, RingShape, ring_of_processes
 from bench.record import Figures, add_record_option, record
 from kafila_sidecar.runtime.shard.shard import Shard
+from kafila_sidecar.serving.drafting.model import DraftModel
 from tests.exact.shards import load_shard
-from tests.support.smollm2 import smollm2_folder
+from tests.support.smollm2 import cut_down, smollm2_folder
 
 CONTEXT_TOKENS = 1024
 GUESSES = 7
@@ -70,14 +76,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--hops", type=float, nargs="+", default=[0.0, 5.0, 25.0], metavar="MS")
     parser.add_argument("--stages", type=int, nargs="+", default=[2, 3])
+    parser.add_argument("--draft", type=int, default=0, metavar="BLOCKS")
+    parser.add_argument("--single", action="store_true")
     add_record_option(parser)
     options = parser.parse_args()
     folder = smollm2_folder(dtype=options.dtype)
     figures: dict[str, Figures] = {}
-    print(f"{'ring':>4} {'hop ms':>6}  {'text':10} {'plain /s':>8} {'guesses /s':>10} {'times':>6}  same text")
+    heading = f"{'ring':>4} {'hop ms':>6}  {'text':10} {'plain /s':>8} {'guesses /s':>10} {'times':>6}  same text"
+    print(heading + "  right/made (ahead, drafted)")
     for stages in options.stages:
         for hop_ms in options.hops:
-            with ring_of_processes(shape(folder, stages, hop_ms / 1e3)) as ring:
+            with ring_of_processes(shape(folder, stages, hop_ms / 1e3, options)) as ring:
                 for kind in KINDS:
                     figures[f"{kind}, ring of {stages}, {hop_ms:g} ms"] = compared(
                         ring, kind, prompt(folder, kind), options, f"{stages:>4} {hop_ms:>6g}"
@@ -95,7 +104,10 @@ def compared(ring: RingOfProcesses, kind: str, ids: Sequence[int], options: argp
     plain, guessing = (median(map(rate, answers)) for answers in zip(*rounds, strict=True))
     is_same = all(one.tokens == other.tokens for one, other in rounds)
     wanted = f"  wanted {WANTED[kind]}" if kind in WANTED else ""
-    print(f"{where}  {kind:10} {plain:8.1f} {guessing:10.1f} {guessing / plain:6.2f}  {is_same}{wanted}", flush=True)
+    last = ring.record()
+    right, made, ahead, drafted = (last[f"guesses{name}"] for name in ("_right", "", "_ahead", "_drafted"))
+    told = f"{guessing / plain:6.2f}  {is_same}  {right}/{made} ({ahead}, {drafted})"
+    print(f"{where}  {kind:10} {plain:8.1f} {guessing:10.1f} {told}{wanted}", flush=True)
     return {"plain_tokens_per_s": plain, "guesses_tokens_per_s": guessing, "times": guessing / plain}
 
 
@@ -111,14 +123,15 @@ def prompt(folder: Path, kind: str) -> list[int]:
     return list(Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text, add_special_tokens=False).ids)
 
 
-def shape(folder: Path, stages: int, hop_s: float) -> RingShape:
+def shape(folder: Path, stages: int, hop_s: float, options: argparse.Namespace) -> RingShape:
     config = json.loads((folder / "config.json").read_text())
     blocks = config["num_hidden_layers"]
     cuts = [round(blocks * place / stages) for place in range(stages + 1)]
     assert all(start < end for start, end in pairwise(cuts))
     return RingShape(
         cuts=cuts,
-        make_shard=partial(stage_of, folder),
+        make_shard=partial(stage_of, folder, options.single),
+        make_draft=partial(draft_of, folder, options.draft) if options.draft else None,
         vocabulary=config["vocab_size"],
         context_tokens=CONTEXT_TOKENS,
         concurrency=1,
@@ -128,8 +141,16 @@ def shape(folder: Path, stages: int, hop_s: float) -> RingShape:
     )
 
 
-def stage_of(folder: Path, start: int, end: int, head: bool) -> Shard:
-    return load_shard(folder, start, end, head, quick=True)
+def stage_of(folder: Path, is_single: bool, start: int, end: int, head: bool) -> Shard:
+    shard = load_shard(folder, start, end, head, quick=True)
+    if not is_single:
+        shard.learn_steps()
+    return shard
+
+
+def draft_of(folder: Path, blocks: int) -> DraftModel:
+    """The first blocks of the same model, with its own head."""
+    return DraftModel(load_shard(cut_down(folder, blocks), 0, blocks, True), None)
 
 
 if __name__ == "__main__":

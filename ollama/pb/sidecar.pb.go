@@ -194,10 +194,12 @@ type CreateSessionRequest struct {
 	Name          string                 `protobuf:"bytes,11,opt,name=name,proto3" json:"name,omitempty"`                                        // this member's name; empty means the host name
 	SpareBytes    *uint64                `protobuf:"varint,31,opt,name=spare_bytes,json=spareBytes,proto3,oneof" json:"spare_bytes,omitempty"`   // the most this machine fetches beyond its part, for the loss of others; 0: nothing;
 	// absent: KAFILA_SPARE, else a tenth of the free disk
-	QuantizeBits  uint32 `protobuf:"varint,30,opt,name=quantize_bits,json=quantizeBits,proto3" json:"quantize_bits,omitempty"` // 4 or 8: each member packs its own blocks of a 16-bit checkpoint while loading; 0: as they are
-	NoGuesses     bool   `protobuf:"varint,40,opt,name=no_guesses,json=noGuesses,proto3" json:"no_guesses,omitempty"`          // one token a circuit, whatever a request says
-	Replanning    string `protobuf:"bytes,32,opt,name=replanning,proto3" json:"replanning,omitempty"`                          // what is done with a better plan: "auto" (default), "ask", "never"
-	ChoosePlan    bool   `protobuf:"varint,171,opt,name=choose_plan,json=choosePlan,proto3" json:"choose_plan,omitempty"`      // nothing is fetched by the first plan before ChoosePlan, or StartSession
+	QuantizeBits uint32 `protobuf:"varint,30,opt,name=quantize_bits,json=quantizeBits,proto3" json:"quantize_bits,omitempty"` // 4 or 8: each member packs its own blocks of a 16-bit checkpoint while loading; 0: as they are
+	NoGuesses    bool   `protobuf:"varint,40,opt,name=no_guesses,json=noGuesses,proto3" json:"no_guesses,omitempty"`          // one token a circuit, whatever a request says
+	Draft        string `protobuf:"bytes,150,opt,name=draft,proto3" json:"draft,omitempty"`                                   // a smaller model with the same tokenizer, which the head has beside its part and which
+	// guesses; named as `model`
+	Replanning    string `protobuf:"bytes,32,opt,name=replanning,proto3" json:"replanning,omitempty"`                     // what is done with a better plan: "auto" (default), "ask", "never"
+	ChoosePlan    bool   `protobuf:"varint,171,opt,name=choose_plan,json=choosePlan,proto3" json:"choose_plan,omitempty"` // nothing is fetched by the first plan before ChoosePlan, or StartSession
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -328,6 +330,13 @@ func (x *CreateSessionRequest) GetNoGuesses() bool {
 		return x.NoGuesses
 	}
 	return false
+}
+
+func (x *CreateSessionRequest) GetDraft() string {
+	if x != nil {
+		return x.Draft
+	}
+	return ""
 }
 
 func (x *CreateSessionRequest) GetReplanning() string {
@@ -3671,7 +3680,7 @@ const file_sidecar_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\rR\x03pid\x12\x16\n" +
 	"\x06device\x18\x03 \x01(\tR\x06device\x12.\n" +
-	"\x13usable_memory_bytes\x18\x04 \x01(\x04R\x11usableMemoryBytes\"\x90\x04\n" +
+	"\x13usable_memory_bytes\x18\x04 \x01(\x04R\x11usableMemoryBytes\"\xa7\x04\n" +
 	"\x14CreateSessionRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x18\n" +
 	"\amembers\x18\x02 \x01(\rR\amembers\x12%\n" +
@@ -3691,7 +3700,8 @@ const file_sidecar_proto_rawDesc = "" +
 	"spareBytes\x88\x01\x01\x12#\n" +
 	"\rquantize_bits\x18\x1e \x01(\rR\fquantizeBits\x12\x1d\n" +
 	"\n" +
-	"no_guesses\x18( \x01(\bR\tnoGuesses\x12\x1e\n" +
+	"no_guesses\x18( \x01(\bR\tnoGuesses\x12\x15\n" +
+	"\x05draft\x18\x96\x01 \x01(\tR\x05draft\x12\x1e\n" +
 	"\n" +
 	"replanning\x18  \x01(\tR\n" +
 	"replanning\x12 \n" +

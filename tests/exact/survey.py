@@ -158,8 +158,9 @@ offered.
 
 - **name**: `model_type` in the checkpoint's `config.json`, and the other names that the same code answers to.
 - **caches**: what a block keeps of a sequence. *kv* grows with the context, *window* stops at the sliding window,
-  *state* has a fixed size. Only *kv* can forget: where a model has others too, or values beside the hidden state, one
-  token goes round at a time, and none are guessed.
+  *state* has a fixed size. Only *kv* can forget: where a model has others too, guesses go round only together with the
+  token that they follow, and what is to be forgotten comes back from a copy. Where values travel beside the hidden
+  state, none are guessed.
 - **together**: what of several sequences' tokens is computed in one run: *all but attention*, or *mostly the MLP* (what
   lies outside the modules that have a cache), or *nothing*. A row's logits are those of its sequence alone.
 - **cuts**: blocks that share a cache or a value are on one stage. *with* says what travels beside the hidden state.

@@ -135,12 +135,12 @@ def test_text_when_a_token_hardly_leads_then_it_is_picked_from_a_single_step(tmp
     ring.close()
 
 
-def test_caches_when_one_has_a_window_then_no_step_has_guesses(tmp_path: Path) -> None:
+def test_caches_when_one_has_a_window_in_which_steps_round_otherwise_then_no_step_has_guesses(tmp_path: Path) -> None:
     ring = RingOfShards(tiny_folder(tmp_path / "model", **FORMS["sliding"]), (0, 2, 6))
     for shard in ring.shards:
         shard.learn_steps()
-    assert StepLimits() in [shard.step_limits for shard in ring.shards]
-    assert not any(shard.model_can_forget for shard in ring.shards)
+    assert (1, 1) in [(shard.step_limits.exact, shard.step_limits.bounded) for shard in ring.shards]
+    assert not any(shard.all_rewind for shard in ring.shards)
     ring.close()
 
 

@@ -90,7 +90,7 @@ class HashShard:
 
     entry = last = TokenLayout(WIDTH, WIDTH)
     takes_rows = True
-    can_rewind = all_rewind = model_can_forget = False
+    can_rewind = all_rewind = model_can_forget = runs_ahead = False
     step_limits = StepLimits()
 
     def __init__(self, start: int, end: int, worked: Callable[[int], None] = lambda _: None) -> None:

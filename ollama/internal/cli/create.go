@@ -32,6 +32,9 @@ const createExamples = `  # wait for two more machines, then run
   # quantise while loading: each member packs its own blocks of a 16-bit checkpoint to 4 bits
   ollama session create Qwen/Qwen3-8B --members 3 --quantize 4
 
+  # a small model of the same family guesses on the head; the large one checks several tokens at a time
+  ollama session create Qwen/Qwen3-8B --members 3 --draft Qwen/Qwen3-0.6B
+
   # everybody holds a part, even if it were quicker without
   ollama session create ./models/SmolLM2 --members 3 --require all
 
@@ -60,6 +63,11 @@ func createCommand() *cobra.Command {
 			if request.Model, err = modelArgument(args[0]); err != nil {
 				return err
 			}
+			if request.Draft != "" {
+				if request.Draft, err = modelArgument(request.Draft); err != nil {
+					return err
+				}
+			}
 			s := screenOf(cmd)
 			request.ChoosePlan = !yes && request.Members != 1 && s.canAsk()
 			if cmd.Flags().Changed("members") && request.Members == 0 {
@@ -81,6 +89,7 @@ func createCommand() *cobra.Command {
 	flags.StringSliceVar(&request.Exclude, "exclude", nil, "Members that must not hold a part, by `NAMES`")
 	flags.StringVar(&request.Replanning, "replan", "", "What to do with a better plan: `WHEN` is auto, ask, never (default auto: take it when it gains enough)")
 	flags.BoolVar(&request.NoGuesses, "no-guesses", false, "Let one token go round at a time: without it, tokens that the text foretells go with it and are checked on the way")
+	flags.StringVar(&request.Draft, "draft", "", "Let `MODEL` guess what comes: a much smaller one of the same family, which the head has beside its part")
 	flags.StringVar(&request.Rendezvous, "rendezvous", "", "Meet at the rendezvous at `ADDRESS` (default $KAFILA_RENDEZVOUS, else one within this server)")
 	flags.BoolVar(&yes, "yes", false, "Fetch by the plan without asking about it first")
 	flags.StringVar(&request.Name, "name", "", "This machine's `NAME` in the session (default: its host name)")

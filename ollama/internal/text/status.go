@@ -213,7 +213,7 @@ func guesses(s *pb.Session) string {
 	case *trace.Why != "":
 		return "off: " + *trace.Why
 	case trace.Exact < 2:
-		return "only what leads clearly counts: no number of tokens at once is exact here"
+		return "one by one, or where they lead clearly: no number of tokens at once is exact here"
 	}
 	return fmt.Sprintf("exact up to %d tokens at once", trace.Exact)
 }
@@ -229,13 +229,27 @@ func speed(s *pb.Session, p *plan) string {
 		PerToken   float64 `json:"circuits_per_token"`
 		Guesses    int     `json:"guesses"`
 		Right      int     `json:"guesses_right"`
+		Ahead      int     `json:"guesses_ahead"`
+		Drafted    int     `json:"guesses_drafted"`
 	}
 	if json.Unmarshal([]byte(s.LastTraceJson), &trace) == nil && trace.TokensPerS > 0 {
 		text += fmt.Sprintf("\nLast answer: %.1f tokens/s, first token after %.2f s", trace.TokensPerS, trace.TTFTS)
 		text += promptText(trace.PrefillS, trace.PlannedS)
 		if trace.Guesses > 0 {
 			text += fmt.Sprintf(", %.2f times round the ring for a token: %d of %d guesses were right", trace.PerToken, trace.Right, trace.Guesses)
+			text += guessed(trace.Ahead, trace.Drafted)
 		}
+	}
+	return text
+}
+
+// guessed tells how guesses went round, and whose they were, where that is not as usual.
+func guessed(ahead, drafted int) (text string) {
+	if ahead > 0 {
+		text += fmt.Sprintf(", %d ran ahead", ahead)
+	}
+	if drafted > 0 {
+		text += fmt.Sprintf(", %d are the draft model's", drafted)
 	}
 	return text
 }

@@ -10,7 +10,7 @@ import (
 
 func TestStatus_showsTheRing(t *testing.T) {
 	session := fake.ReadySession()
-	session.LastTraceJson = `{"tokens_per_s": 11.8, "ttft_s": 0.63, "circuits_per_token": 0.4, "guesses": 25, "guesses_right": 20, "exact_tokens": 8, "why_no_guesses": ""}`
+	session.LastTraceJson = `{"tokens_per_s": 11.8, "ttft_s": 0.63, "circuits_per_token": 0.4, "guesses": 25, "guesses_right": 20, "guesses_ahead": 4, "guesses_drafted": 7, "exact_tokens": 8, "why_no_guesses": ""}`
 	session.Members = []*pb.Member{
 		{Name: "laptop", Role: "host", Present: true, Doing: "ready", UsableMemoryBytes: 16e9, Device: "gpu: Apple M3"},
 		{Name: "mini", Role: "member", FetchedBytes: 50, FetchTotalBytes: 100},
@@ -29,7 +29,7 @@ func TestStatus_showsTheRing(t *testing.T) {
 		{"laptop (here)", "host", "gpu: Apple M3", "16 GB", "ready"},
 		{"mini", "away, 50 %"},
 		{"Expected: 8.5 tokens/s alone, 12.3 tokens/s for 2 at once"},
-		{"Last answer: 11.8 tokens/s", "0.63 s", "0.40 times round the ring", "20 of 25 guesses"},
+		{"Last answer: 11.8 tokens/s", "0.63 s", "0.40 times round the ring", "20 of 25 guesses were right, 4 ran ahead, 7 are the draft model's"},
 		{"Guesses", "exact up to 8 tokens at once"},
 		{"Host", "laptop (this machine)"},
 		{"Model", "org/model (BF16)"},
@@ -47,7 +47,7 @@ func TestStatus_whenNothingIsGuessed_saysWhy(t *testing.T) {
 	session := fake.ReadySession()
 	for trace, told := range map[string]string{
 		`{"exact_tokens": 1, "why_no_guesses": "this session was created without them"}`: "off: this session was created without them",
-		`{"exact_tokens": 1, "why_no_guesses": ""}`:                                      "only what leads clearly counts",
+		`{"exact_tokens": 1, "why_no_guesses": ""}`:                                      "where they lead clearly",
 	} {
 		session.LastTraceJson = trace
 		if text := Status(session, 80); !hasLineWith(text, []string{"Guesses", told}) {

@@ -57,6 +57,7 @@ MODEL_FIELDS = [
     "embed_bytes",
     "unembed_bytes",
     "norm_bytes",
+    "draft_bytes",
     "tied",
     "kv_bytes_per_token_per_block",
     "block_read_bytes",
@@ -186,6 +187,7 @@ def _model(value: object) -> Model:
         embed_bytes=fields.get("embed_bytes", whole(0)),
         unembed_bytes=fields.get("unembed_bytes", whole(0), 0 if tied else REQUIRED),
         norm_bytes=fields.get("norm_bytes", whole(0), 0),
+        draft_bytes=fields.get("draft_bytes", whole(0), 0),
         tied=tied,
         no_cut_after=tuple(sorted(set(fields.get("no_cut_after", listed(_block(blocks)), ())))),
     )

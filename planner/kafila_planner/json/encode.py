@@ -70,6 +70,7 @@ def _model(model: Model) -> dict[str, Any]:
         "embed_bytes": model.embed_bytes,
         "unembed_bytes": model.unembed_bytes,
         "norm_bytes": model.norm_bytes,
+        "draft_bytes": model.draft_bytes,
         "tied": model.tied,
         "no_cut_after": list(model.no_cut_after),
     }

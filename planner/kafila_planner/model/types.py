@@ -71,7 +71,8 @@ class Model:
 
     `block_read_bytes` is what one decode step reads of a block: less than it holds where experts are chosen.
     `kv_fixed_bytes` is a cache whose size does not depend on the context; `kv_window_tokens` limits the other kind.
-    Both are for one sequence. No cut is made between block i and i + 1 for i in `no_cut_after`.
+    Both are for one sequence. No cut is made between block i and i + 1 for i in `no_cut_after`. `draft_bytes` is what
+    the head holds beside its part: a model that guesses, with its caches.
     """
 
     block_bytes: tuple[int, ...]
@@ -84,6 +85,7 @@ class Model:
     norm_bytes: int
     tied: bool
     no_cut_after: tuple[int, ...] = ()
+    draft_bytes: int = 0
 
     @property
     def blocks(self) -> int:
@@ -91,9 +93,10 @@ class Model:
 
     @property
     def head_held_bytes(self) -> int:
-        """The head holds the embedding and the unembedding, once if they are one matrix, and the norm."""
+        """The head holds the embedding and the unembedding, once if they are one matrix, the norm, and a draft model if
+        there is one."""
         matrices = max(self.embed_bytes, self.unembed_bytes) if self.tied else self.embed_bytes + self.unembed_bytes
-        return matrices + self.norm_bytes
+        return matrices + self.norm_bytes + self.draft_bytes
 
     @property
     def head_read_bytes(self) -> int:

@@ -42,7 +42,8 @@ from kafila_sidecar.numbers.served import ServedNumbers
 from kafila_sidecar.numbers.spans import tracing
 from kafila_sidecar.numbers.standing import exposition
 from kafila_sidecar.runtime.mlx_thread import MlxThread
-from kafila_sidecar.runtime.text.apart.text_process import try_text
+from kafila_sidecar.runtime.text.apart.text_process import read_vocabulary, try_text
+from kafila_sidecar.serving.drafting.pairing import check_pair
 from kafila_sidecar.session import join as joining
 from kafila_sidecar.session import opening, plans
 from kafila_sidecar.session.calling.calling import Calling
@@ -178,13 +179,14 @@ class LocalNode:
         own_folder(self._config.data)
         checkpoint = await self._models.open(request.model, bits=request.quantize_bits)
         await try_text(checkpoint.small_files, model=request.model)
+        draft = await self._draft_for(checkpoint, request)
         rendezvous = request.rendezvous or self._config.meeting_place()
         async with AsyncExitStack() as stack:
             if rendezvous:
                 address, note = parse_address(rendezvous), ""
             else:
                 address, note = await stack.enter_async_context(self._embedded.lent())
-            terms = make_terms(request, checkpoint, rendezvous_at_host=not rendezvous)
+            terms = make_terms(request, checkpoint, rendezvous_at_host=not rendezvous, draft=draft)
             name = request.name or self._config.name
             channel = await joining.found(rendezvous=address, terms=terms, name=name, local=self._local())
             model = request.model if terms.folder else ""
@@ -194,6 +196,18 @@ class LocalNode:
             if request.choose_plan:
                 self._sessions.hosted(session.id, "choose a plan").driver.ask_first()
             return session
+
+    async def _draft_for(self, checkpoint: Checkpoint, request: pb.CreateSessionRequest) -> Checkpoint | None:
+        """The model that guesses, if one is asked for. Raises KafilaError where it can't."""
+        if not request.draft:
+            return None
+        draft = await self._models.open(request.draft)
+        model, other = [
+            await read_vocabulary(one.small_files, model=named)
+            for one, named in ((checkpoint, request.model), (draft, request.draft))
+        ]
+        check_pair(model, other, named=request.model, draft_named=request.draft)
+        return draft
 
     async def open(self, request: pb.OpenSessionRequest) -> pb.Offer:
         """Proves a code and says what joining would mean.

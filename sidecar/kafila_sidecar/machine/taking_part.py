@@ -5,7 +5,9 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from time import time
 from typing import Any
@@ -28,6 +30,8 @@ from kafila_sidecar.runtime.activity import Activity
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.text.apart.text_process import TextProcess
+from kafila_sidecar.serving.drafting.drafts import DraftHere, LoadDraft
+from kafila_sidecar.serving.drafting.fetched import fetched
 from kafila_sidecar.serving.engine import EngineLimits
 from kafila_sidecar.serving.stage import Stage, StageLimits
 from kafila_sidecar.serving.trace import TraceFile
@@ -40,7 +44,7 @@ from kafila_sidecar.session.driving.links import StandingLinks
 from kafila_sidecar.session.driving.turns import Turns
 from kafila_sidecar.session.membership.seal import LARGEST_SEALED_BYTES
 from kafila_sidecar.session.rendezvous.code import Code
-from kafila_sidecar.session.terms import planning_terms
+from kafila_sidecar.session.terms import planning_terms, with_draft
 from kafila_sidecar.sharing.inventory import Inventory
 from kafila_sidecar.sharing.rates import Rates
 from kafila_sidecar.sharing.session import SessionWeights
@@ -109,6 +113,7 @@ def take_part(
         load_shard=weights.rates.loading(Shard.load),
         limits=StageLimits(engine=EngineLimits(guesses=0)) if channel.terms.no_guesses else None,
         activity=equipment.activity,
+        drafts=_drafts(equipment, channel.terms, models, weights),
     )
     reaching = Reaching(
         channel=channel,
@@ -133,7 +138,10 @@ def take_part(
     async def packings() -> Mapping[int, Json]:
         """Of what the session runs, as soon as that is known."""
         known = weights.checkpoint
-        return {} if known is None else await models.packings(known, channel.terms.context_tokens)
+        if known is None:
+            return {}
+        made = await models.packings(known, channel.terms.context_tokens)
+        return {bits: {**one, "model": with_draft(one["model"], channel.terms)} for bits, one in made.items()}
 
     def terms() -> PlanningTerms | None:
         known = weights.checkpoint
@@ -181,6 +189,20 @@ def take_part(
         note=note,
         spoken=spoken,
     )
+
+
+def _drafts(
+    equipment: Equipment, terms: ring_pb2.SessionTerms, models: OpenedModels, weights: SessionWeights
+) -> DraftHere | None:
+    """Of a session that has a draft model."""
+    if not terms.draft:
+        return None
+
+    def bring() -> AbstractAsyncContextManager[LoadDraft]:
+        config = weights.checkpoint.config if weights.checkpoint is not None else {}
+        return fetched(partial(models.open, terms.draft, terms.draft_revision), model=config)
+
+    return DraftHere(equipment.mlx, fetched=bring)
 
 
 class StreamRouter:

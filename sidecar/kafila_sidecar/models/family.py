@@ -113,6 +113,12 @@ def text_of(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return nested if isinstance(nested, Mapping) else config
 
 
+def embedded_ids(config: Mapping[str, Any]) -> int:
+    """How many ids the model has embeddings for; 0 where config.json doesn't say."""
+    sizes = [one.get("vocab_size") for one in (config, text_of(config))]
+    return next((size for size in sizes if type(size) is int), 0)
+
+
 def tying_of(config: Mapping[str, Any]) -> bool | None:
     """What a configuration says of tied embeddings; None where it says nothing."""
     for part in (text_of(config), config):

@@ -15,6 +15,7 @@ from kafila_proto import ring_pb2
 from kafila_sidecar.errors import KafilaError, TimedOut
 from kafila_sidecar.runtime.footprint import PREFILL_CHUNK_TOKENS
 from kafila_sidecar.runtime.shard.shard import Shard
+from kafila_sidecar.serving.guessing.draft import Draft
 from kafila_sidecar.serving.guessing.room import MOST_GUESSES, why_none
 from kafila_sidecar.serving.intake.question import Question, Replies
 from kafila_sidecar.serving.intake.requests import Generation, RequestTable
@@ -64,8 +65,9 @@ class Engine:
         busy: TellBusy,
         limits: EngineLimits,
         rows: Callable[[int], int],
+        draft: Draft | None = None,
     ) -> None:
-        """rows: how many sequences a run of this stage has, of so many that are there."""
+        """rows: how many sequences a run of this stage has, of so many that are there. draft: a model that guesses."""
         self._ring = ring
         self._proposal = proposal
         self._requests = requests
@@ -90,6 +92,7 @@ class Engine:
             taken=self._pulse.beat,
             chunk_tokens=limits.prefill_chunk_tokens,
             guesses=limits.guesses,
+            draft=draft,
         )
 
     @asynccontextmanager
@@ -191,7 +194,10 @@ class Engine:
     def _tell(self, trace: RequestTrace, how: str) -> None:
         if how != INTERRUPTED or trace.output_tokens:
             why = why_none(
-                self._ring.told_limits, is_wanted=self._limits.guesses > 0, can_forget=self._work.model_can_forget
+                self._ring.told_limits,
+                is_wanted=self._limits.guesses > 0,
+                can_forget=self._work.model_can_forget,
+                has_others=self._ring.has_others,
             )
             trace.steps(self._ring.step_limits.exact, why)
             self._ended(trace, how)

@@ -15,6 +15,7 @@ from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.serving import remote
 from kafila_sidecar.serving.engine import Ended, Engine, EngineLimits, TellBusy
 from kafila_sidecar.serving.frames.hop import HopSender
+from kafila_sidecar.serving.guessing.draft import Draft
 from kafila_sidecar.serving.intake.question import Question, Replies
 from kafila_sidecar.serving.intake.requests import RequestTable
 from kafila_sidecar.serving.ring import Interrupted, Ring
@@ -122,8 +123,10 @@ def begin(
     ended: Ended,
     busy: TellBusy,
     limits: EngineLimits,
+    draft: Draft | None = None,
 ) -> Epoch:
-    """The epoch of a member that holds `shard`, or none; the head has `requests` too. Every stage is loaded."""
+    """The epoch of a member that holds `shard`, or none; the head has `requests` too, and may have a draft model. Every
+    stage is loaded."""
     if shard is None:
         return Epoch(name, proposal, link_to, mlx)
     peer, problem = proposal.next_after(name), proposal.problem
@@ -149,6 +152,7 @@ def begin(
             busy=busy,
             limits=limits,
             rows=rows,
+            draft=draft,
         )
         return Epoch(name, proposal, link_to, mlx, engine=engine, ring=ring)
     worker = Worker(

@@ -5,8 +5,9 @@ came over it, and so the break goes round to the head, whose running requests fa
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from kafila_sidecar.errors import InvalidInput, KafilaError, TimedOut, Unavailable
@@ -15,7 +16,7 @@ from kafila_sidecar.runtime.shard.finite import NotFinite, TokenLayout, check_st
 from kafila_sidecar.runtime.shard.limits import StepLimits
 from kafila_sidecar.runtime.shard.state import ITEM_BYTES, HiddenState
 from kafila_sidecar.serving.frames.hop import HopSender, frame_of, limits_frame, limits_of, state_of
-from kafila_sidecar.serving.frames.wire import Frame, FrameKind, Timing, decode, most_bytes, sent_by
+from kafila_sidecar.serving.frames.wire import Frame, FrameKind, Timing, decode, most_bytes, next_attempt, sent_by
 
 DECODE_DEADLINE_S = 60.0  # one token through all stages
 PROMPT_DEADLINE_S = 600.0  # the last chunk of a prompt, with all earlier ones before it in every stage's queue
@@ -35,7 +36,7 @@ class Returned:
     stages: tuple[Timing, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class OnItsWay:
     """What is on its way round, as far as it is to come back, and what will be its return."""
 
@@ -68,8 +69,9 @@ class Ring:
         self._last = last
         self._most_bytes = most_bytes(chunk_tokens, last.width)
         self._back: Stream | None = None  # from the last stage
-        self._waiting: dict[int, OnItsWay] = {}
-        self._late: dict[int, OnItsWay] = {}  # nobody waits for it any more
+        self._waiting: dict[int, deque[OnItsWay]] = {}  # of each sequence in the order in which they come back
+        self._attempts: dict[int, int] = {}  # the latest of each sequence that had more than one
+        self._late: dict[int, deque[OnItsWay]] = {}  # for which nobody waits any more
         self._ended: dict[int, NotFinite] = {}  # sequences that a stage can't go on with
         self._sent: dict[int, int] = {}  # of sequences that the stages know: how many tokens each of them surely gets
         self._lost: set[int] = set()  # sequences that they knew before the ring broke
@@ -155,6 +157,7 @@ class Ring:
                     sequence=sequence,
                     needs_output=wants_output,
                     has_guesses=has_guesses,
+                    attempt=self._attempt(sequence),
                 )
             )
         except Unavailable as error:
@@ -172,21 +175,50 @@ class Ring:
             TimedOut: nothing came back in time.
             KafilaError: the fault that ended the epoch.
         """
+        async with _in_time(PROMPT_DEADLINE_S if is_prompt else self._decode_deadline_s):
+            return await self._returned(sequence, await self.set_out(sequence, state, has_guesses=has_guesses))
+
+    async def set_out(
+        self, sequence: int, state: HiddenState, *, has_guesses: bool = False, is_guess: bool = False
+    ) -> OnItsWay:
+        """A hidden state on its way round, before or while others of its sequence are; they come back in this order.
+        is_guess: its token is one. Raises: as `go_round`.
+        """
+        certain = self.sent(sequence)
+        sent = OnItsWay(state if has_guesses else state.last_token)
         if self._hop is None:
             await self.send(sequence, state, wants_output=True, has_guesses=has_guesses)
-            return Returned(state if has_guesses else state.last_token, ())
-        sent = self._waiting[sequence] = OnItsWay(state if has_guesses else state.last_token)
-        deadline_s = PROMPT_DEADLINE_S if is_prompt else self._decode_deadline_s
+            sent.returned.set_result(Returned(sent.state, ()))
+            return sent
+        self._waiting.setdefault(sequence, deque()).append(sent)
         try:
-            async with asyncio.timeout(deadline_s):
-                await self.send(sequence, state, wants_output=True, has_guesses=has_guesses)
-                return await sent.returned
-        except TimeoutError:
-            raise TimedOut(f"the ring brought nothing back within {deadline_s:.0f} s: try again") from None
-        finally:
-            del self._waiting[sequence]
-            self._leave_behind(sequence, sent)
-            _retrieve(sent.returned)
+            await self.send(sequence, state, wants_output=True, has_guesses=has_guesses)
+        except BaseException:
+            self._wait_no_more(sequence, sent)
+            raise
+        if is_guess:
+            self.goes_on(sequence, certain)
+        return sent
+
+    async def back(self, sequence: int, sent: OnItsWay) -> Returned:
+        """What comes of a token's state that set out. Raises: as `go_round`."""
+        async with _in_time(self._decode_deadline_s):
+            return await self._returned(sequence, sent)
+
+    def void(self, sequence: int) -> None:
+        """Whatever of the sequence is on its way was guessed wrongly: nobody waits for it, and every stage that has not
+        run it yet leaves it out as soon as the next frame comes. What a stage could not go on with was of it too."""
+        self._ended.pop(sequence, None)
+        if line := self._waiting.pop(sequence, None):
+            self.goes_on(sequence, line[0].state.position)
+            for sent in line:
+                _retrieve(sent.returned)
+        self._attempts[sequence] = next_attempt(self._attempt(sequence))
+
+    def leave(self, sequence: int) -> None:
+        """Nobody waits any more for what of it is on its way; it still comes, and was no wrong guess as far as that is
+        known."""
+        self._late.setdefault(sequence, deque()).extend(self._waiting.pop(sequence, ()))
 
     async def settled(self, sequence: int) -> None:
         """Returns once nothing of it is on its way back that nobody waits for.
@@ -195,20 +227,18 @@ class Ring:
             Interrupted: the ring broke.
             TimedOut: it did not come in time.
         """
-        if late := self._late.get(sequence):
-            try:
-                async with asyncio.timeout(PROMPT_DEADLINE_S):
-                    await asyncio.shield(late.returned)
-            except TimeoutError:
-                raise TimedOut(f"the ring brought nothing back within {PROMPT_DEADLINE_S:.0f} s: try again") from None
-            self._late.pop(sequence, None)
+        for late in tuple(self._late.get(sequence, ())):
+            async with _in_time(PROMPT_DEADLINE_S):
+                await asyncio.shield(late.returned)
+        self._late.pop(sequence, None)
 
     async def release(self, sequence: int) -> None:
         """Every stage frees what it holds for the sequence; where the ring is broken they have done so already."""
+        self._attempts.pop(sequence, None)
+        for sent in (*self._waiting.pop(sequence, ()), *self._late.pop(sequence, ())):
+            _retrieve(sent.returned)
         self._lost.discard(sequence)
         self._ended.pop(sequence, None)
-        if late := self._late.pop(sequence, None):
-            _retrieve(late.returned)
         if self._sent.pop(sequence, None) is not None:
             await self._tell(FrameKind.RELEASE, sequence)
 
@@ -245,8 +275,9 @@ class Ring:
     async def _tell(self, kind: FrameKind, sequence: int) -> None:
         if self._hop is None:
             return
+        attempt = self._attempt(sequence) if kind is FrameKind.REST else 0
         try:
-            await self._hop.send(Frame(kind=kind, epoch=self._epoch, sequence=sequence))
+            await self._hop.send(Frame(kind=kind, epoch=self._epoch, sequence=sequence, attempt=attempt))
         except KafilaError:
             return  # the stream broke, and every stage forgets what came over it
 
@@ -254,12 +285,14 @@ class Ring:
         """What is of an epoch or a request that is over is dropped. Raises InvalidInput."""
         if frame.epoch == self._epoch and frame.kind is FrameKind.STEPS:
             self._take_limits(limits_of(frame))
-        if frame.epoch != self._epoch or frame.sequence not in self._sent:
+        is_known = frame.epoch == self._epoch and frame.sequence in self._sent
+        if not is_known or frame.attempt != self._attempt(frame.sequence):
             return
-        sent = self._waiting.get(frame.sequence) or self._late.get(frame.sequence)
+        coming = (*self._late.get(frame.sequence, ()), *self._waiting.get(frame.sequence, ()))
+        sent = next((one for one in coming if not one.returned.done()), None)
         if frame.kind is FrameKind.NOT_FINITE:
             self._end(frame, sent)
-        elif frame.kind is FrameKind.ACTIVATION and sent is not None and not sent.returned.done():
+        elif frame.kind is FrameKind.ACTIVATION and sent is not None:
             state = state_of(frame)
             self._check(sent.state, state, len(frame.timings))
             sent.returned.set_result(Returned(state, frame.timings))
@@ -289,7 +322,7 @@ class Ring:
             " damaged, or the model's element type is too small for its numbers; a checkpoint in bf16 or f32 may help"
         )
         self._ended[frame.sequence] = error
-        if sent is not None and not sent.returned.done():
+        if sent is not None:
             sent.returned.set_exception(error)
 
     def _interrupted(self, error: KafilaError) -> None:
@@ -306,19 +339,46 @@ class Ring:
         self.broke()
 
     def _fail_waiting(self, fault: KafilaError) -> None:
-        for sent in (*self._waiting.values(), *self._late.values()):
+        for sent in (one for lines in (self._waiting, self._late) for line in lines.values() for one in line):
             if not sent.returned.done():
                 sent.returned.set_exception(fault)
-        for sent in self._late.values():
+        for sent in (one for line in self._late.values() for one in line):
             _retrieve(sent.returned)
         self._late.clear()
 
     def _leave_behind(self, sequence: int, sent: OnItsWay) -> None:
         """What somebody waited for until now: it still comes, if it went out; else nobody knows whether it did."""
         if sent.returned.cancelled():
-            self._late[sequence] = OnItsWay(sent.state)
+            self._late.setdefault(sequence, deque()).append(OnItsWay(sent.state))
         elif not sent.returned.done():
             self.goes_on(sequence, 0)
+
+    def _attempt(self, sequence: int) -> int:
+        return self._attempts.get(sequence, 0)
+
+    async def _returned(self, sequence: int, sent: OnItsWay) -> Returned:
+        try:
+            return await sent.returned
+        finally:
+            self._wait_no_more(sequence, sent)
+
+    def _wait_no_more(self, sequence: int, sent: OnItsWay) -> None:
+        line = self._waiting.get(sequence)
+        if line and sent in line:
+            line.remove(sent)
+        if not line:
+            self._waiting.pop(sequence, None)
+        self._leave_behind(sequence, sent)
+        _retrieve(sent.returned)
+
+
+@asynccontextmanager
+async def _in_time(deadline_s: float) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(deadline_s):
+            yield
+    except TimeoutError:
+        raise TimedOut(f"the ring brought nothing back within {deadline_s:.0f} s: try again") from None
 
 
 def _retrieve(future: "asyncio.Future[Returned]") -> None:

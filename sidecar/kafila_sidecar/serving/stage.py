@@ -22,6 +22,7 @@ from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.serving import asking, remote
 from kafila_sidecar.serving import epoch as epochs
 from kafila_sidecar.serving.asking import AnswerPatience
+from kafila_sidecar.serving.drafting.drafts import Drafts
 from kafila_sidecar.serving.engine import EngineLimits
 from kafila_sidecar.serving.epoch import Epoch
 from kafila_sidecar.serving.frames.wire import RulesBroken
@@ -105,9 +106,11 @@ class Stage:
         limits: StageLimits | None = None,
         load_shard: LoadShard = Shard.load,
         activity: Activity | None = None,
+        drafts: Drafts | None = None,
     ) -> None:
         """`text`: for the checkpoint whose small files lie in a folder. `counted`: hears of every run that had its
-        turn, its record and its circuits after the first token. `activity`: of this machine, all sessions."""
+        turn, its record and its circuits after the first token. `activity`: of this machine, all sessions. `drafts`: of
+        the session's draft model, if it has one."""
         self._name = name
         self._weights = weights
         self._mlx = mlx
@@ -120,6 +123,7 @@ class Stage:
         self._misled = misled
         self._limits = limits or StageLimits()
         self._activity = activity or Activity()
+        self._drafts = drafts
         self._holding = Holding(mlx, bits=bits, load=load_shard)
         self._text: SessionText | None = None
         self._requests: RequestTable | None = None
@@ -157,16 +161,18 @@ class Stage:
         stands_by = proposal.stage_of(self._name) is None
         if stands_by:
             self._freeing = asyncio.create_task(self._holding.free(), name="free what another stage holds now")
+        mlx = self._watched(proposal)
         epoch = epochs.begin(
             name=self._name,
             proposal=proposal,
             shard=None if stands_by else self._holding.shard,
             requests=self._requests,
-            mlx=self._watched(proposal),
+            mlx=mlx,
             link_to=lambda peer: self._links().to(peer),
             ended=lambda trace, reason: self._request_ended(proposal, trace, reason),
             busy=self._busy,
             limits=self._limits.engine,
+            draft=self._drafts.begin(mlx) if self._drafts is not None and proposal.head == self._name else None,
         )
         self._epochs.begin(epoch)
 
@@ -183,6 +189,8 @@ class Stage:
         text, self._text = self._text, None
         if text is not None:
             await text.close()
+        if self._drafts is not None:
+            await self._within(self._drafts.free(), "free the draft model")
         await self._within(self._free(), "free what was loaded")
 
     # ---- What links bring
@@ -288,6 +296,8 @@ class Stage:
 
     async def _load(self, proposal: Proposal, progress: Progress) -> None:
         stage = proposal.stage_of(self._name)
+        if self._drafts is not None and proposal.head != self._name:
+            await self._drafts.free()
         if stage is None:
             return
         part = Part(stage.start, stage.end, proposal.head == self._name)

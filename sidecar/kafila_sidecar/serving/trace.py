@@ -27,7 +27,9 @@ class Circuit:
 
     compute_s, residence_s: per stage in ring order, of the whole runs that it was in; rows: sequences in each of them;
     circuit_s: from the head's first computation to its token, or from one token to the next. guesses: tokens that it
-    had beside a certain one; right: how many of them came true.
+    had beside a certain one; right: how many of them came true; drafted: how many a draft model made.
+    apart: whether its guesses ran ahead, each in
+    a circuit of its own. was_behind: others of its sequence, when it set out.
     """
 
     compute_s: tuple[float, ...]
@@ -38,10 +40,18 @@ class Circuit:
     rows: tuple[int, ...] = ()
     guesses: int = 0
     right: int = 0
+    drafted: int = 0
+    apart: bool = False
+    was_behind: bool = False
+
+    @property
+    def tokens(self) -> int:
+        """That went round in it."""
+        return 1 if self.apart else 1 + self.guesses
 
     def was_alone(self, stage: int) -> bool:
         """Whether a stage ran for one token of this sequence alone: only then is its time what the plan predicts."""
-        return stage < len(self.compute_s) and self.rows_at(stage) == 1 and not self.guesses
+        return stage < len(self.compute_s) and self.rows_at(stage) == 1 and self.tokens == 1
 
     def rows_at(self, stage: int) -> int:
         """Sequences in the stage's run."""
@@ -136,7 +146,7 @@ class RequestTrace:
     def record(self, *, reason: str, link_rtt_s: Mapping[frozenset[str], float]) -> dict[str, Any]:
         """The JSON record; `reason`: "stop", "length", "cancelled" or the error's code. What circuits, stages and hops
         took is 0 where no token came after the first one: that one's circuit waits for the prompt."""
-        steps = [circuit for circuit in self._decode if not circuit.guesses] or self._decode
+        steps = [one for one in self._decode if one.tokens == 1 and not one.was_behind] or self._decode
         circuit_s = _median(step.circuit_s for step in steps)
         network_s = _median(step.network_s for step in steps)
         stages = self._stages(steps)
@@ -159,6 +169,8 @@ class RequestTrace:
             "circuits": len(self._decode),
             "circuits_per_token": self._circuits_per_token,
             "guesses": sum(circuit.guesses for circuit in self._decode),
+            "guesses_ahead": sum(circuit.guesses for circuit in self._decode if circuit.apart),
+            "guesses_drafted": sum(circuit.drafted for circuit in self._decode),
             "guesses_right": sum(circuit.right for circuit in self._decode),
             "exact_tokens": self._exact_tokens,
             "why_no_guesses": self._why_no_guesses,

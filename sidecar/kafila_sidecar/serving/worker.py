@@ -57,11 +57,37 @@ class Incoming:
     sequences: set[int] = field(default_factory=set)
     ended: set[int] = field(default_factory=set)
     resting: set[int] = field(default_factory=set)  # of which nothing runs
+    attempts: dict[int, int] = field(default_factory=dict)  # the latest of each
     to_rest: dict[int, Frame] = field(default_factory=dict)  # once all that came of them before that frame went on
     runs: list[Sequence[InLine[Came]]] = field(default_factory=list)  # that were begun and did not go on as a whole yet
     line: Gathering[Came] = field(default_factory=Gathering)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     is_over: bool = False  # nothing more comes
+
+    def begin_attempt(self, frame: Frame) -> None:
+        """With a new attempt of a sequence nobody waits any more for what came of the one before.
+
+        Raises: InvalidInput where some of that is no guess.
+        """
+        if self.attempts.setdefault(frame.sequence, frame.attempt) == frame.attempt:
+            return
+        self.attempts[frame.sequence] = frame.attempt
+        self.ended.discard(frame.sequence)
+        for one in self.line.drop(frame.sequence):
+            if one.work.frame.position < frame.position:
+                raise InvalidInput(f"an attempt at {frame.position} leaves out what came at {one.work.frame.position}")
+
+    def forget(self, sequence: int) -> None:
+        """The sequence is over."""
+        self.line.drop(sequence)
+        self.attempts.pop(sequence, None)
+        self.to_rest.pop(sequence, None)
+        for those in (self.sequences, self.ended, self.resting):
+            those.discard(sequence)
+
+    def wants(self, frame: Frame) -> bool:
+        """Whether anybody waits for what is made of it: it may have been released meanwhile, or been a wrong guess."""
+        return frame.sequence in self.sequences and self.attempts[frame.sequence] == frame.attempt
 
     def has_work(self, sequence: int) -> bool:
         """Whether something of it is still to go on."""
@@ -166,13 +192,16 @@ class Worker:
                 await self._pass_on(frame, incoming)
             case FrameKind.STEPS:
                 await self._hop.send(limits_frame(limits_of(frame).least(self._shard.step_limits), epoch=self._epoch))
-            case FrameKind.ACTIVATION if frame.sequence not in incoming.ended:
+            case FrameKind.ACTIVATION:
                 await self._put_in_line(frame, arrived, incoming)
 
     async def _put_in_line(self, frame: Frame, arrived: float, incoming: Incoming) -> None:
         with sent_by(incoming.stream.peer):
             state = state_of(frame)
             self._check(frame, state, incoming.sequences)
+            incoming.begin_attempt(frame)
+        if frame.sequence in incoming.ended:
+            return
         incoming.sequences.add(frame.sequence)
         incoming.resting.discard(frame.sequence)
         incoming.to_rest.pop(frame.sequence, None)
@@ -183,17 +212,14 @@ class Worker:
             await incoming.changed.wait()
 
     async def _release(self, frame: Frame, incoming: Incoming) -> None:
-        incoming.line.drop(frame.sequence)
-        incoming.sequences.discard(frame.sequence)
-        incoming.ended.discard(frame.sequence)
-        incoming.resting.discard(frame.sequence)
-        incoming.to_rest.pop(frame.sequence, None)
+        incoming.forget(frame.sequence)
         await self._mlx.start(self._shard.release, frame.sequence)
         if not self._is_last:
             await self._hop.send(frame)
 
     async def _rest(self, frame: Frame, incoming: Incoming) -> None:
         if frame.sequence in incoming.sequences:
+            incoming.begin_attempt(frame)
             incoming.to_rest[frame.sequence] = frame
         await self._let_rest(incoming)
 
@@ -217,7 +243,7 @@ class Worker:
                 self._note_ended(run, made, incoming)
                 running = self._start(incoming)
                 for one, what in zip(run, made, strict=False):
-                    if one.sequence in incoming.sequences:  # it may have been released meanwhile
+                    if incoming.wants(one.work.frame):
                         await self._send_on(one, what, compute_s, len(run))
                 incoming.runs.pop(0)
                 await self._let_rest(incoming)
@@ -246,7 +272,7 @@ class Worker:
     ) -> None:
         """A sequence that can't go on leaves the line."""
         for one, what in zip(run, made, strict=False):
-            if isinstance(what, NotFinite) and one.sequence in incoming.sequences:
+            if isinstance(what, NotFinite) and incoming.wants(one.work.frame):
                 incoming.ended.add(one.sequence)
                 incoming.line.drop(one.sequence)
 
@@ -254,7 +280,7 @@ class Worker:
         frame = one.work.frame
         if isinstance(made, NotFinite):
             told = Frame(FrameKind.NOT_FINITE, epoch=self._epoch, sequence=frame.sequence, position=self._place)
-            await self._hop.send(told)
+            await self._hop.send(replace(told, attempt=frame.attempt))
             return
         timing = Timing(compute_s=compute_s, residence_s=self._clock() - one.work.arrived, rows=rows)
         out = frame_of(
@@ -263,6 +289,7 @@ class Worker:
             sequence=frame.sequence,
             needs_output=frame.needs_output,
             has_guesses=frame.has_guesses,
+            attempt=frame.attempt,
         )
         await self._hop.send(replace(out, timings=(*frame.timings, timing)))
         if rows == 1 and made.tokens == 1:  # as the next one will be, unless it joins a run

@@ -1,5 +1,8 @@
 """From what a person asks for to the session's terms, and to what the planner reads."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from kafila_planner.model.types import Objective, Strategy
 from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
@@ -36,6 +39,8 @@ def check_terms(request: pb.CreateSessionRequest, most_members: int) -> None:
     check_sizes(request.context_tokens, request.concurrency)
     check_replanning(request.replanning or Replanning.AUTO)
     check_bits(request.quantize_bits)
+    if request.draft and request.no_guesses:
+        raise InvalidInput("a draft model only guesses: a session without guesses has no use for one")
     for names in (request.require, request.exclude):
         if len(names) > most_members or any(len(name) > LONGEST_NAME for name in names):
             raise InvalidInput(f"a plan names {most_members} members at most, of {LONGEST_NAME} characters each")
@@ -66,10 +71,14 @@ def check_sizes(context_tokens: int, concurrency: int) -> None:
 
 
 def make_terms(
-    request: pb.CreateSessionRequest, checkpoint: Checkpoint, *, rendezvous_at_host: bool
+    request: pb.CreateSessionRequest,
+    checkpoint: Checkpoint,
+    *,
+    rendezvous_at_host: bool,
+    draft: Checkpoint | None = None,
 ) -> ring_pb2.SessionTerms:
     """What the founding entry of the log says."""
-    return ring_pb2.SessionTerms(
+    terms = ring_pb2.SessionTerms(
         model=request.model if checkpoint.description is None else checkpoint.name,
         revision=checkpoint.revision,
         members_wanted=request.members,
@@ -88,6 +97,26 @@ def make_terms(
         quantization=checkpoint.quantization if checkpoint.description else "",
         describing_bytes=checkpoint.description.describing_bytes if checkpoint.description else 0,
     )
+    if draft is not None:
+        terms.draft, terms.draft_revision = request.draft, draft.revision
+        terms.draft_bytes = whole_bytes(draft, tokens=terms.context_tokens, sequences=terms.concurrency)
+    return terms
+
+
+def whole_bytes(checkpoint: Checkpoint, *, tokens: int, sequences: int) -> int:
+    """What a machine takes that runs all of it: weights, and the caches of so many sequences of so many tokens."""
+    anatomy = checkpoint.anatomy
+    shared = min(anatomy.embed_bytes, anatomy.unembed_bytes) if anatomy.tied else 0
+    blocks = sum(
+        block.held_bytes + sequences * (tokens * block.kv_bytes_per_token + block.kv_fixed_bytes)
+        for block in anatomy.blocks
+    )
+    return anatomy.embed_bytes + anatomy.unembed_bytes + anatomy.norm_bytes - shared + blocks
+
+
+def with_draft(sizes: Mapping[str, Any], terms: ring_pb2.SessionTerms) -> dict[str, Any]:
+    """A model's sizes with what the head has beside it."""
+    return {**sizes, "draft_bytes": terms.draft_bytes} if terms.draft_bytes else dict(sizes)
 
 
 def context_for(checkpoint: Checkpoint, wanted_tokens: int) -> int:
@@ -128,7 +157,7 @@ def planning_terms(terms: ring_pb2.SessionTerms, checkpoint: Checkpoint) -> Plan
     """The same for the host's core."""
     return PlanningTerms(
         members_wanted=terms.members_wanted,
-        model=checkpoint.sizes,
+        model=with_draft(checkpoint.sizes, terms),
         context_tokens=terms.context_tokens,
         concurrency=terms.concurrency,
         strategy=terms.strategy,

@@ -35,6 +35,7 @@ class PlainShard:
         self.at: dict[int, int] = {}
         self.absorbed: list[int] = []
         self.most_rows = 0  # in one run
+        self.runs = 0
         self.fails: Exception | None = None
 
     entry = LAYOUT
@@ -54,6 +55,7 @@ class PlainShard:
         if known < state.position:
             raise InvalidInput("a frame is missing")
         self.at[sequence] = state.position + state.tokens
+        self.runs += 1
         return HiddenState(bytes((byte + 1) % 256 for byte in state.payload), state.dtype, state.shape, state.position)
 
     def run_rows(

@@ -17,10 +17,13 @@ from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream, StreamKind
 from kafila_sidecar.runtime.answer.calls import Call, read_calls
 from kafila_sidecar.runtime.mlx_thread import MlxThread
+from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.text.prompt import ChatPrompt, parse_prompt
 from kafila_sidecar.runtime.text.tokenizer import Tokenizer
 from kafila_sidecar.runtime.text.vocabulary import Vocabulary, from_json, to_json
 from kafila_sidecar.serving.asking import AnswerPatience
+from kafila_sidecar.serving.drafting.drafts import Drafts
+from kafila_sidecar.serving.holding import LoadShard
 from kafila_sidecar.serving.intake.intake import SessionText
 from kafila_sidecar.serving.stage import Stage, StageLimits
 from kafila_sidecar.serving.trace import Circuit
@@ -180,7 +183,7 @@ MEASURED: dict[str, Any] = {
 
 def plan(epoch: int, cuts: Sequence[int], order: Sequence[str], concurrency: int) -> Proposal:
     stages = [stage(name, start, end) for name, (start, end) in zip(order, pairwise(cuts), strict=True)]
-    problem = problem_of(*NAMES, context_tokens=CONTEXT, concurrency=concurrency)
+    problem = problem_of(*dict.fromkeys((*NAMES, *order)), context_tokens=CONTEXT, concurrency=concurrency)
     problem = replace(problem, members=tuple(replace(member, **MEASURED) for member in problem.members))
     return Proposal(epoch, problem, plan_of(stages))
 
@@ -193,9 +196,12 @@ async def party(
     limits: StageLimits = LIMITS,
     bits: int = 0,
     text: Callable[[Path], SessionText] | None = None,
+    load_shard: LoadShard = Shard.load,
+    drafts: Callable[[MlxThread], Drafts] | None = None,
 ) -> AsyncIterator[StageParty]:
     """Members of these names, all linked with each other; `bits`: what they pack the checkpoint to while loading;
-    `text`: what renders and encodes, unless that is to be done here, which begins sooner."""
+    `text`: what renders and encodes, unless that is to be done here, which begins sooner; `drafts`: makes
+    what guesses on a member beside the text itself."""
     checkpoint = await open_checkpoint(str(folder), hub=Hub(endpoint="http://127.0.0.1:9"), cache=data)
     mlx = MlxThread()
     if bits:
@@ -215,6 +221,8 @@ async def party(
             broken=lambda code, sentence: member.broken.append((code, sentence)),
             misled=lambda by, sentence: member.misled.append((by, sentence)),
             limits=limits,
+            load_shard=load_shard,
+            drafts=drafts and drafts(mlx),
         )
 
     made = StageParty([StageMember(name, make_stage) for name in names], mlx)

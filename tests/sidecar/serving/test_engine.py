@@ -14,6 +14,7 @@ import pytest
 
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import Exhausted, InvalidInput, TimedOut
+from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.serving.engine import EngineLimits
 from tests.sidecar.serving.stages import CONTEXT, LIMITS, NAMES, StageParty, answer, ask, party, refusal
 
@@ -21,16 +22,25 @@ pytestmark = pytest.mark.mlx
 
 PROMPT = "once upon a time"
 VARIED: dict[str, Any] = {"repeat_penalty": 1.5}  # or a random model soon repeats itself
-RINGS: dict[str, Sequence[int]] = {"one": (0, 6), "two": (0, 2, 6), "three": (0, 2, 4, 6)}
+AHEAD = "one, ahead"
+RINGS: dict[str, Sequence[int]] = {"one": (0, 6), AHEAD: (0, 6), "two": (0, 2, 6), "three": (0, 2, 4, 6)}
 
 
-@pytest.fixture(params=list(RINGS.values()), ids=list(RINGS))
+@pytest.fixture(params=RINGS)
 async def ring(request: pytest.FixtureRequest, tiny: Path, tmp_path: Path) -> AsyncIterator[StageParty]:
     """A party that serves over one, two or three stages."""
-    names = NAMES[: len(request.param) - 1]
-    async with party(tiny, tmp_path, *names) as made:
-        await made.serve(request.param, names)
+    cuts = RINGS[request.param]
+    names = NAMES[: len(cuts) - 1]
+    async with party(tiny, tmp_path, *names, load_shard=load_ahead if request.param == AHEAD else Shard.load) as made:
+        await made.serve(cuts, names)
         yield made
+
+
+def load_ahead(**given: Any) -> Shard:
+    """A shard that runs ahead of what is asked, as those on GPUs do that have all blocks."""
+    shard = Shard.load(**given)
+    shard.runs_ahead = True
+    return shard
 
 
 @asynccontextmanager
@@ -88,6 +98,22 @@ async def test_generate_when_asked_at_another_member_then_the_same_answer(three:
         text, last = await answer(three[name], ask())
         assert (text, last.done, last.output_tokens) == (expected, True, 12)
     await three.until_free()
+
+
+async def test_generate_when_one_that_runs_ahead_stops_early_then_the_next_is_as_if_it_had_not(
+    tiny: Path, tmp_path: Path
+) -> None:
+    """The one is cut off by its reader, the other goes on from what is kept of it."""
+    async with party(tiny, tmp_path, NAMES[0], load_shard=load_ahead) as made:
+        await made.serve(RINGS[AHEAD], NAMES[:1])
+        whole, _ = await answer(made["ada"], ask(PROMPT, num_predict=40, **VARIED))
+        stopped, _ = await answer(made["ada"], ask(PROMPT, num_predict=40, stop=[whole[20:23]], **VARIED))
+        generation = made["ada"].stage.generate(ask(PROMPT, num_predict=100, **VARIED))
+        await anext(generation)
+        await generation.aclose()
+        again, _ = await answer(made["ada"], ask(PROMPT, num_predict=40, **VARIED))
+    assert stopped == whole[: whole.index(whole[20:23])]
+    assert again == whole
 
 
 async def test_generate_when_two_at_once_then_both_as_if_alone(ring: StageParty) -> None:

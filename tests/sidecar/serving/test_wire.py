@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafila_sidecar.net.errors import BadFrame
-from kafila_sidecar.serving.frames.wire import ITEM_BYTES, Frame, FrameKind, Timing, decode, encode
+from kafila_sidecar.serving.frames.wire import ITEM_BYTES, Frame, FrameKind, Timing, decode, encode, next_attempt
 from tests.sidecar.serving.test_ring_md import ACTIVATION, RELEASE, example
 from tests.support import fuzz
 
@@ -29,6 +29,7 @@ def activations(draw: st.DrawFn) -> Frame:
         shape=shape,
         payload=memoryview(draw(st.binary(min_size=size, max_size=size))),
         needs_output=draw(st.booleans()),
+        attempt=draw(st.integers(0, 2**16 - 1)),
         timings=tuple(Timing(*t) for t in draw(st.lists(st.tuples(_seconds, _seconds), max_size=4))),
     )
 
@@ -76,7 +77,7 @@ def test_encode_when_the_frame_makes_no_sense_then_bad_frame(frame: Frame) -> No
 
 @pytest.mark.parametrize(
     ("offset", "value"),
-    [(0, 3), (1, 0), (1, 9), (2, 4), (2, 3), (3, 4), (24, 5), (25, 65), (27, 1), (20, 0xFF)],
+    [(0, 3), (1, 0), (1, 9), (2, 4), (2, 3), (3, 4), (24, 5), (25, 65), (20, 0xFF)],
     ids=[
         "version",
         "kind-0",
@@ -86,7 +87,6 @@ def test_encode_when_the_frame_makes_no_sense_then_bad_frame(frame: Frame) -> No
         "dtype",
         "dimensions",
         "stages",
-        "zero",
         "tokens",
     ],
 )
@@ -95,6 +95,18 @@ def test_decode_when_one_header_byte_is_wrong_then_bad_frame(offset: int, value:
     message[offset] = value
     with pytest.raises(BadFrame):
         decode(bytes(message))
+
+
+@pytest.mark.parametrize("name", ["release", "steps"])
+def test_decode_when_a_frame_whose_kind_has_no_attempt_has_one_then_bad_frame(name: str) -> None:
+    message = bytearray(example(name))
+    message[27] = 1
+    with pytest.raises(BadFrame):
+        decode(bytes(message))
+
+
+def test_attempt_when_there_were_as_many_as_there_are_numbers_then_they_begin_again() -> None:
+    assert (next_attempt(0), next_attempt((1 << 16) - 1)) == (1, 0)
 
 
 def test_decode_when_cut_short_anywhere_then_bad_frame() -> None:

@@ -262,7 +262,7 @@ def test_trace_when_a_request_was_served_then_the_documents_and_it_is_taken() ->
     trace.admitted(0.125)
     for at, size in ((0.375, 24_576), (0.625, 2_048), (0.875, 2_048)):
         trace.token(Circuit((0.0625, 0.03125), (0.078125, 0.046875), 0.25, size, size), at)
-    trace.steps(8, why_none(StepLimits(8, 8, 8), is_wanted=False, can_forget=True))
+    trace.steps(8, why_none(StepLimits(8, 8, 8), is_wanted=False, can_forget=True, has_others=True))
     record = trace.record(reason="stop", link_rtt_s={frozenset(("desk", "lab")): 0.008})
     assert record == DOC.json("trace")
     said = messages.read("desk", ring_pb2.Control(measured=ring_pb2.Measured(trace_json=DOC.text("trace"))))

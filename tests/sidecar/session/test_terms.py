@@ -38,6 +38,7 @@ def asked(**fields: Any) -> pb.CreateSessionRequest:
         ({"context_tokens": 3}, "3 tokens"),
         ({"replanning": "daily"}, "one of ask, auto, never, not for 'daily'"),
         ({"quantize_bits": 5}, "5 bits while loading: choose 4 or 8"),
+        ({"draft": "org/small", "no_guesses": True}, "without guesses has no use"),
     ],
 )
 def test_check_when_it_makes_no_sense_then_one_sentence_names_it(fields: dict[str, Any], named: str) -> None:
@@ -50,6 +51,21 @@ def test_terms_when_nothing_is_said_then_defaults_within_the_models_own() -> Non
     terms = make_terms(asked(), CHECKPOINT, rendezvous_at_host=True)
     assert (terms.context_tokens, terms.concurrency, terms.strategy, terms.members_wanted) == (1000, 1, "kafila", 0)
     assert (terms.revision, terms.weight_bytes, terms.rendezvous_at_host) == ("r1", 4711, True)
+
+
+BLOCK = SimpleNamespace(held_bytes=100, kv_bytes_per_token=2, kv_fixed_bytes=5)
+ANATOMY = SimpleNamespace(blocks=(BLOCK, BLOCK), embed_bytes=70, unembed_bytes=70, norm_bytes=1, tied=True)
+SMALL: Any = SimpleNamespace(revision="r2", anatomy=ANATOMY)
+
+
+def test_terms_when_a_draft_model_is_named_then_its_weights_and_caches_are_kept_free_on_the_head() -> None:
+    request = asked(draft="org/small", context_tokens=10, concurrency=3)
+    terms = make_terms(request, CHECKPOINT, rendezvous_at_host=True, draft=SMALL)
+    assert (terms.draft, terms.draft_revision) == ("org/small", "r2")
+    assert terms.draft_bytes == 70 + 1 + 2 * (100 + 3 * (10 * 2 + 5))
+    assert planning_terms(terms, CHECKPOINT).model == {"blocks": 3, "draft_bytes": terms.draft_bytes}
+    plain = make_terms(asked(), CHECKPOINT, rendezvous_at_host=True)
+    assert planning_terms(plain, CHECKPOINT).model == {"blocks": 3}
 
 
 def test_terms_when_the_context_is_more_than_the_models_then_refused() -> None:

@@ -233,7 +233,7 @@ class Endpoint:
                 log.debug("datagram_refused reason=%s", error)
                 self.strangers += 1
         for link in touched.values():
-            link.pump()
+            link.came()
 
     def _receive(self, datagram: bytes, source: Address, touched: dict[int, Link]) -> None:
         """Gives one datagram to whom it belongs; raises BadDatagram for a stranger's."""

@@ -76,6 +76,7 @@ class Link:
         )
         self._timer: asyncio.TimerHandle | None = None
         self._pump_is_due = False
+        self._look_is_due = False
         self._path_used: tuple[Address | None, int] = (None, SAFE_BYTES)
         self._moved: asyncio.Future[None] = self._loop.create_future()  # done when the path turns direct or relayed
         self._began_at = self._path_at = self._ready_at = self._loop.time()
@@ -185,20 +186,21 @@ class Link:
             return f"{tried}; the handshake failed: {self.refusal.detail}"
         return f"{tried}; the handshake did not finish" if self._core.is_started else tried
 
+    def came(self) -> None:
+        """Hands out what has come. Whoever waited for it acts first; then acknowledgements and timers are seen to."""
+        if self.closed.done():
+            return
+        self._hand_out()
+        if not self._look_is_due:
+            self._look_is_due = True
+            self._loop.call_soon(self._look)
+
     def pump(self) -> None:
         """Acts on everything that has come: starts the handshake, hands out events, sends, sets the timer."""
         self._pump_is_due = False
         if self.closed.done():
             return
-        now = self._loop.time()
-        if self._punch.take_silence() and self._core.is_established:
-            self._silent()
-        self._follow_path()
-        if self._punch.selected is not None and self._core.dials and not self._core.is_started:
-            self._core.dial(now, self.rtt_s)
-        while (event := self._core.next_event()) is not None:
-            self._handle(event)
-        self._streams.acknowledged()
+        self._hand_out()
         self._flush()
         self._arm()
 
@@ -209,6 +211,26 @@ class Link:
         self._end(LinkEnd("closed here", reason or f"the link to {self.peer} was closed here"))
 
     # ---- Private.
+
+    def _look(self) -> None:
+        """Sends what has to be sent after something has come, most often nothing."""
+        self._look_is_due = False
+        if self.closed.done():
+            return
+        if self._core.has_to_send(self._loop.time()):
+            self._flush()
+        self._arm()
+
+    def _hand_out(self) -> None:
+        now = self._loop.time()
+        if self._punch.take_silence() and self._core.is_established:
+            self._silent()
+        self._follow_path()
+        if self._punch.selected is not None and self._core.dials and not self._core.is_started:
+            self._core.dial(now, self.rtt_s)
+        while (event := self._core.next_event()) is not None:
+            self._handle(event)
+        self._streams.acknowledged()
 
     def _handle(self, event: quic.Event) -> None:
         match event:

@@ -141,6 +141,9 @@ class Stream:
         length = sum(len(view) for view in views)
         if length > MAX_MESSAGE_BYTES:
             raise BadFrame(f"a message of {length} bytes to {self.peer} is over the limit of {MAX_MESSAGE_BYTES} bytes")
+        if self.can_send_at_once(length):
+            self._write(b"".join((_LENGTH.pack(length), *views)), flush=True)
+            return
         async with self._sending:
             await self._drain()
             if length <= _SLICE_BYTES:
@@ -148,12 +151,18 @@ class Stream:
             else:
                 await self._send_long(length, views)
 
+    def can_send_at_once(self, length: int) -> bool:
+        """Whether `send` of so many bytes would wait for nobody."""
+        return length <= _SLICE_BYTES and not self._sending.locked() and self.unacknowledged <= SEND_BUFFER_BYTES
+
     async def receive(self, deadline_s: float | None = None, *, most_bytes: int = MAX_MESSAGE_BYTES) -> bytes | None:
         """The next message, or None once the peer has finished; raises ReceiveTimedOut, PeerReset, LinkLost, BadFrame.
 
         `deadline_s` counts from now; None waits as long as the link stands. `most_bytes`: what the message may have,
         which its length says before any of it is kept.
         """
+        if deadline_s is None:
+            return await self._next(most_bytes)
         try:
             async with asyncio.timeout(deadline_s):
                 return await self._next(most_bytes)

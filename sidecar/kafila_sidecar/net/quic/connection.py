@@ -130,6 +130,29 @@ class PinnedConnection(QuicConnection):
             self._close_end()
             return []
 
+    def has_to_send(self, now: float) -> bool:
+        """False where nothing but what came of a peer's datagram has changed and there is nothing to be sent for that:
+        looking costs a tenth of `datagrams_to_send`. What it overlooked would go with the next timer."""
+        if not self._handshake_confirmed or self._close_pending or self._probe_pending or self._retire_connection_ids:
+            return True
+        if len(self._network_paths) > 1 or self._network_paths[0].remote_challenges:
+            return True
+        ack_at = self._spaces[tls.Epoch.ONE_RTT].ack_at
+        if ack_at is not None and ack_at <= now:
+            return True
+        if not all(cid.was_sent for cid in self._host_cids) or self._link_limit_due() is not None:
+            return True
+        if any(map(_is_due, (self._local_max_streams_bidi, self._local_max_streams_uni))):
+            return True
+        return any(
+            stream.is_finished
+            or stream.receiver.stop_pending
+            or stream.sender.reset_pending
+            or not stream.sender.buffer_is_empty
+            or stream.max_stream_data_local_sent != stream.max_stream_data_local
+            for stream in self._queue
+        )
+
     def unacknowledged(self, stream_id: int) -> int:
         """Bytes of a stream that are still held here, sent or not."""
         stream = self._streams.get(stream_id)
@@ -208,15 +231,20 @@ class PinnedConnection(QuicConnection):
         stream.max_stream_data_local = stream.max_stream_data_local_sent = limit
 
     def _write_connection_limits(self, builder: QuicPacketBuilder, space: QuicPacketSpace) -> None:
+        if (limit := self._link_limit_due()) is not None:
+            self._local_max_data.value = limit
+            self._write_limit(builder, self._local_max_data)
+        for streams in (self._local_max_streams_bidi, self._local_max_streams_uni):
+            if _is_due(streams):
+                self._write_limit(builder, streams)
+
+    def _link_limit_due(self) -> int | None:
+        """The limit of all streams together, when it is time to tell it, or it was lost."""
         data = self._local_max_data
         limit = self._credit.link_limit(data.used, {i: s.receiver.highest_offset for i, s in self._streams.items()})
-        if data.sent != data.value or limit - data.value >= UPDATE_BYTES:
-            data.value = max(data.value, limit)
-            self._write_limit(builder, data)
-        for streams in (self._local_max_streams_bidi, self._local_max_streams_uni):
-            # MAX_STREAMS in batches: when the peer has fewer streams left than the update would grant.
-            if streams.sent - streams.used < streams.value - streams.sent:
-                self._write_limit(builder, streams)
+        if data.sent == data.value and limit - data.value < UPDATE_BYTES:
+            return None
+        return max(data.value, limit)
 
     def _write_limit(self, builder: QuicPacketBuilder, limit: Limit) -> None:
         buffer = builder.start_frame(
@@ -227,6 +255,11 @@ class PinnedConnection(QuicConnection):
         )
         buffer.push_uint_var(limit.value)
         limit.sent = limit.value
+
+
+def _is_due(streams: Limit) -> bool:
+    """MAX_STREAMS in batches: when the peer has fewer streams left than the update would grant."""
+    return bool(streams.sent - streams.used < streams.value - streams.sent)
 
 
 def _missing(owner: object, names: str) -> list[str]:
@@ -243,11 +276,14 @@ def _check_private_names() -> None:
             "_peer_cid _original_destination_connection_id _close_event _close_end _loss _streams _initialize "
             "_payload_received _streams_queue _receive_version_negotiation_packet _receive_retry_packet "
             "_write_stream_limits _write_connection_limits _on_max_stream_data_delivery _on_connection_limit_delivery "
-            "_local_max_data _local_max_streams_bidi _local_max_streams_uni _max_datagram_size",
+            "_local_max_data _local_max_streams_bidi _local_max_streams_uni _max_datagram_size "
+            "_handshake_confirmed _close_pending _probe_pending _retire_connection_ids _network_paths _spaces "
+            "_host_cids",
         ),
         *_missing(connection._loss, "_rtt_initialized _rtt_min _pto_count _pacer _cc"),
-        *_missing(stream.sender, "_buffer_start _buffer_stop reset"),
-        *_missing(stream.receiver, "stop is_finished highest_offset"),
+        *_missing(stream, "is_finished max_stream_data_local max_stream_data_local_sent"),
+        *_missing(stream.sender, "_buffer_start _buffer_stop reset reset_pending buffer_is_empty"),
+        *_missing(stream.receiver, "stop is_finished highest_offset stop_pending"),
         *_missing(tls.Context(is_client=True), "_request_client_certificate _peer_certificate"),
     ]
     if missing:

@@ -159,6 +159,10 @@ class Neighbour:
             self._keep_alive(now)
         self._collect(now)
 
+    def has_to_send(self, now: float) -> bool:
+        """Whether `datagrams` may have something: sometimes true though it has not."""
+        return self._connection is not None and self._connection.has_to_send(now)
+
     def datagrams(self, now: float) -> list[bytes]:
         """What is to be sent now, in order."""
         if self._connection is None:

@@ -1,6 +1,7 @@
 """The caches of a shard's sequences: made at their first frame, gone at their release. MLX thread only."""
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -13,6 +14,8 @@ Make = Callable[[], list[Any]]
 Kind = tuple[Any, ...]
 Saved = list[tuple[Any, dict[str, Any]]]
 REWINDABLE = frozenset({"KVCache", "QuantizedKVCache", "ConcatenateKVCache"})
+RESTORABLE = frozenset({"RotatingKVCache", "ArraysCache"})  # that come back as they were from a copy of what they hold
+LONGEST_RUN = 8  # tokens that are run at once where some of them were run before
 
 
 class Undoable(Protocol):
@@ -21,6 +24,16 @@ class Undoable(Protocol):
     wants: object
 
     def undo(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a sequence was before a run with guesses, where its caches can't forget: the position, what they held, and
+    what was run, [1, T, …]."""
+
+    position: int
+    saved: Saved
+    given: mx.array
 
 
 class SequenceCache:
@@ -39,6 +52,11 @@ class SequenceCache:
         kinds = {kind_of(cache) for cache in self._ours}
         self._shadows = [cache for kind, cache in first.items() if kind not in kinds]
         self.ahead: Undoable | None = None  # the step at `position`, if it was built already
+        self._leaves = [part for cache in self._ours for part in parts_of(cache) if not hasattr(part, "caches")]
+        self._snapshot: Snapshot | None = None
+        self._again: mx.array | None = None  # certain, and to be run before what comes at `position`
+        self._running_again = 0  # tokens, in the run that is under way
+        self._has_guesses = False  # that run
 
     def drop_ahead(self) -> None:
         """What was built ahead is not what comes."""
@@ -56,30 +74,66 @@ class SequenceCache:
         for part, fields in saved:
             part.__dict__.update(fields)
 
+    def given(self, rows: mx.array, *, has_guesses: bool = False) -> tuple[mx.array, int]:
+        """What to run for these tokens [1, T, …], and how many tokens before them that is: such as were run before,
+        taken back with others, and are certain. has_guesses: it may be gone back into this run."""
+        again, self._again = self._again, None
+        count = 0 if again is None else again.shape[1]
+        if again is not None:
+            rows = mx.concatenate([again, rows], axis=1)
+        self._running_again, self._has_guesses = count, has_guesses
+        self._snapshot = None
+        if has_guesses and not all(map(can_rewind, self._leaves)):
+            self._snapshot = Snapshot(self.position - count, self._restorable(), rows)
+        return rows, count
+
     def advance(self, tokens: int) -> None:
         """Counts tokens whose frame has gone through our blocks."""
         self.position += tokens
         for shadow in self._shadows:
-            _count(shadow, tokens)
+            _count(shadow, tokens + self._running_again)
+        if not self._has_guesses:
+            self._snapshot = None  # there is nothing to go back for
+        self._running_again, self._has_guesses = 0, False
 
     def lengthen(self, times: int) -> None:
         """Repeats what the caches have: a long text without the work, and without sense."""
         for cache in self._ours:
             _repeat(cache, times)
 
-    def trim_to(self, position: int) -> None:
+    def can_go_back(self, position: int) -> bool:
+        """Whether the tokens from `position` on can be forgotten."""
+        if all(map(can_rewind, self._leaves)):
+            return True
+        return self._snapshot is not None and 0 <= position - self._snapshot.position < LONGEST_RUN
+
+    def go_back(self, position: int) -> None:
         """Forgets the tokens from `position` on, which were guesses.
 
-        Raises: InvalidInput where one of the caches can't forget.
+        Raises: InvalidInput where one of the caches can't forget them.
         """
-        if not all(can_rewind(cache) for cache in self._ours):
+        if not self.can_go_back(position):
             raise InvalidInput(f"a frame goes back to {position} tokens, which this architecture's caches can't")
-        tokens, self.position = self.position - position, position
-        for cache in self._ours:
+        stands_at = position
+        if snapshot := self._snapshot:
+            stands_at = snapshot.position
+            self.restore(snapshot.saved)
+            self._again = snapshot.given[:, : position - stands_at] if position > stands_at else None
+        tokens = self.position - stands_at
+        for cache in filter(can_rewind, self._leaves):
             trimmed = cache.trim(tokens)
             assert trimmed == tokens, f"{type(cache).__name__} forgot {trimmed} tokens, not {tokens}"
         for shadow in self._shadows:
             _count(shadow, -tokens)
+        self.position, self._snapshot = position, None
+
+    @property
+    def has_some_again(self) -> bool:
+        """Whether the next run has tokens of an earlier one before its own."""
+        return self._again is not None
+
+    def _restorable(self) -> Saved:
+        return [(leaf, _kept(vars(leaf))) for leaf in self._leaves if not can_rewind(leaf)]
 
     @property
     def arrays(self) -> list[Any]:
@@ -116,7 +170,7 @@ class Sequences:
             cache = self._caches[sequence] = SequenceCache(self._make(), self._own)
         cache.drop_ahead()
         if 0 < position < cache.position:
-            cache.trim_to(position)
+            cache.go_back(position)
         if cache.position != position:
             raise InvalidInput(f"sequence {sequence} stands at {cache.position} tokens, its frame at {position}")
         return cache
@@ -140,6 +194,11 @@ class Sequences:
         ahead, cache.ahead = cache.ahead, None
         return ahead
 
+    def under_way(self, sequence: int) -> Undoable | None:
+        """What was built of a sequence's next step, whatever is wanted."""
+        cache = self._caches.get(sequence)
+        return None if cache is None else cache.ahead
+
     def check(self, sequence: int) -> None:
         """Raises: NotFound for a sequence that was released or never began."""
         if sequence not in self._caches:
@@ -148,6 +207,11 @@ class Sequences:
     def made(self) -> SequenceCache:
         """Caches of a sequence that is none of the session's."""
         return SequenceCache(self._make(), self._own)
+
+    def can_go_back(self, sequence: int, position: int) -> bool:
+        """Whether the sequence is here and can forget its tokens from `position` on."""
+        cache = self._caches.get(sequence)
+        return cache is not None and cache.can_go_back(position)
 
     def position(self, sequence: int) -> int:
         """Tokens taken in so far; 0 for a sequence that hasn't begun."""
@@ -198,6 +262,17 @@ def can_rewind(cache: Any) -> bool:
     return type(cache).__name__ in REWINDABLE
 
 
+def can_go_back(cache: Any) -> bool:
+    """Whether a cache can be what it was, be it by forgetting its last tokens or from a copy."""
+    leaves = [part for part in parts_of(cache) if not hasattr(part, "caches")]
+    return all(can_rewind(leaf) or type(leaf).__name__ in RESTORABLE for leaf in leaves)
+
+
+def has_window(cache: Any) -> bool:
+    """Whether a cache keeps no more than so many tokens, the latest in the place of the oldest."""
+    return any(hasattr(part, "max_size") for part in parts_of(cache))
+
+
 def kind_of(cache: Any) -> Kind:
     """What tells caches apart for masks: the class, how much it keeps, and the same of what it is made of."""
     parts = tuple(kind_of(part) for part in getattr(cache, "caches", ()))
@@ -207,15 +282,20 @@ def kind_of(cache: Any) -> Kind:
 def _repeat(cache: Any, times: int) -> None:
     for part in getattr(cache, "caches", ()):
         _repeat(part, times)
-    if getattr(cache, "keys", None) is not None:
-        length = cache.offset
-        for name in ("keys", "values"):
-            setattr(cache, name, tree_map(partial(_tiled, length, times), getattr(cache, name)))
-        cache.offset = times * length
+    if getattr(cache, "keys", None) is None:
+        return
+    had, window = cache.offset, getattr(cache, "max_size", None)
+    if window is not None:
+        times = max(times, -(-window // had) + 1)  # so that it is full: then it keeps its tokens in another order
+    for name in ("keys", "values"):
+        setattr(cache, name, tree_map(partial(_tiled, min(had, window or had), times, window), getattr(cache, name)))
+    cache.offset = times * had
+    if window is not None:
+        cache._idx = cache.keys.shape[2]
 
 
-def _tiled(length: int, times: int, array: mx.array) -> mx.array:
-    return mx.tile(array[..., :length, :], (1, 1, times, 1))
+def _tiled(length: int, times: int, most: int | None, array: mx.array) -> mx.array:
+    return mx.tile(array[..., :length, :], (1, 1, times, 1))[..., :most, :]
 
 
 def _count(shadow: Any, tokens: int) -> None:

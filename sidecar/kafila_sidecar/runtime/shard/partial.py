@@ -48,6 +48,7 @@ class PartialModel:
         self._each = [one for one in beside if one.reach is Spread.EACH]
         self._received: Carried | None = None
         self._head_only = False
+        self._is_whole = False  # nothing leaves: norm and unembedding follow at once
         self._leaving: Carried | None = None  # complete but for the values of the blocks past our end
         self._doctor()
 
@@ -66,6 +67,15 @@ class PartialModel:
             logits: mx.array = self._model(_no_tokens(received), cache=self._idle)
         finally:
             self._received, self._head_only = None, False
+        return logits
+
+    def of_whole(self, tokens: mx.array, slots: list[Any]) -> mx.array:
+        """[B, T] ids through all of the model, whose blocks are all ours: logits [B, T, V], lazy."""
+        self._is_whole = True
+        try:
+            logits: mx.array = self._model(tokens, cache=slots)
+        finally:
+            self._is_whole = False
         return logits
 
     def of_norm(self, received: Carried) -> mx.array:
@@ -135,7 +145,7 @@ class PartialModel:
             if received is not None:
                 self._take(index, given, received)
             answer = forward(given)
-            if index + 1 == ours.stop == len(self._blocks):
+            if index + 1 == ours.stop == len(self._blocks) and not self._is_whole:
                 raise _Stopped(Carried(answer[0] if self._family.returns > 1 else answer))
             return answer
         if index >= ours.stop:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from kafila_sidecar.runtime.shard.finite import WHY, NotFinite, flaw_of_logits, made_well, or_not_finite
 from kafila_sidecar.runtime.shard.state import HiddenState
@@ -141,7 +141,7 @@ class TokenPicker:
         """
         import mlx.core as mx
 
-        from kafila_sidecar.runtime.shard.arrays import parted_rows, raw_of, unpack
+        from kafila_sidecar.runtime.shard.arrays import parted_rows, unpack
 
         graph = self._picking_ahead(rows) or self._picking(rows, [self._last.parted(unpack(row.state)) for row in rows])
         mx.eval(
@@ -158,8 +158,7 @@ class TokenPicker:
         choices: Any = graph.is_choice.tolist()
         for at, (row, chosen) in enumerate(zip(rows, graph.tokens, strict=True)):
             if not choices[at]:
-                wrong = flaw_of_logits(*raw_of(graph.logits[at]))
-                picked.append(NotFinite(f"the model's scores for the next token hold {wrong}: {WHY}"))
+                picked.append(no_choice(graph.logits[at]))
                 continue
             token = int(chosen)
             row.sampler.take(token)
@@ -192,7 +191,7 @@ class TokenPicker:
         logits = self._passage.of_head(self._last.parted(unpack(row.state)))[0]
         before = [row.guesses[:at] for at in range(row.state.tokens)]
         tokens = mx.stack([row.sampler.choose(logits[at], after) for at, after in enumerate(before)])
-        is_choice = mx.isfinite(mx.max(logits, axis=-1)) & ~mx.any(mx.isnan(logits), axis=-1)
+        is_choice = may_choose(logits)
         leads = mx.full(tokens.shape, mx.inf)
         if row.least_lead:
             leads = mx.stack([row.sampler.lead(logits[at], after) for at, after in enumerate(before)])
@@ -203,7 +202,7 @@ class TokenPicker:
         kept: list[int] = []
         for at, token in enumerate(tokens):
             if not choices[at]:
-                self._refuse_scores(logits[at])
+                raise no_choice(logits[at])
             if leads[at] < row.least_lead:
                 return CameTrue(kept, is_undecided=True)
             row.sampler.take(token)
@@ -211,11 +210,6 @@ class TokenPicker:
             if at == len(row.guesses) or token != row.guesses[at]:
                 break
         return CameTrue(kept)
-
-    def _refuse_scores(self, logits: "mx.array") -> NoReturn:
-        from kafila_sidecar.runtime.shard.arrays import raw_of
-
-        raise NotFinite(f"the model's scores for the next token hold {flaw_of_logits(*raw_of(logits))}: {WHY}")
 
     def _picking(self, rows: Sequence[Pick], states: "Sequence[Carried]") -> "Picking":
         """The rows' tokens, and where they go on the tokens' states, lazy."""
@@ -232,7 +226,7 @@ class TokenPicker:
             None if row.top is None else Scores(row.sampler.of_tokens(logits[at]), tokens[at], row.top)
             for at, row in enumerate(rows)
         ]
-        is_choice = mx.isfinite(mx.max(logits, axis=-1)) & ~mx.any(mx.isnan(logits), axis=-1)
+        is_choice = may_choose(logits)
         going = [at for at, row in enumerate(rows) if row.goes_on]
         if not going:
             return Picking(logits, tokens, is_choice, scores=scores)
@@ -247,6 +241,20 @@ class TokenPicker:
         (row,) = rows
         ahead = self._sequences.ahead(row.sequence, row.state.position + 1, _asks(row))
         return None if ahead is None else ahead.given(row.state)
+
+
+def may_choose(logits: "mx.array") -> "mx.array":
+    """Whether there is a choice among scores [..., V], lazy."""
+    import mlx.core as mx
+
+    return mx.isfinite(mx.max(logits, axis=-1)) & ~mx.any(mx.isnan(logits), axis=-1)
+
+
+def no_choice(logits: "mx.array") -> NotFinite:
+    """What is said of scores [V] without one."""
+    from kafila_sidecar.runtime.shard.arrays import raw_of
+
+    return NotFinite(f"the model's scores for the next token hold {flaw_of_logits(*raw_of(logits))}: {WHY}")
 
 
 def _asks(row: Pick) -> object:

@@ -15,6 +15,7 @@ from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.models.anatomy import Headers
 from kafila_sidecar.models.family import Together
 from kafila_sidecar.runtime.shard.finite import WHY, NotFinite, check_state, made_well, or_not_finite
+from kafila_sidecar.runtime.shard.following import Follow, TokenRunner
 from kafila_sidecar.runtime.shard.limits import StepLimits
 from kafila_sidecar.runtime.shard.picking import CameTrue, Guessed, Pick, Picked, TokenPicker
 from kafila_sidecar.runtime.shard.state import HiddenState
@@ -51,14 +52,21 @@ class Shard:
         held: frozenset[str],
         takes_rows: bool,
         attends_by_row: bool,
+        can_go_back: bool,
+        has_windows: bool,
         can_rewind: bool,
         all_rewind: bool,
+        all_go_back: bool,
+        runs_ahead: bool,
     ) -> None:
         self.entry, self.last = entry.layout, last.layout  # of what comes in, and of what comes to the head at last
         self.takes_rows = takes_rows  # whether several sequences can be in one run
-        self.can_rewind = can_rewind  # whether a frame may go back to an earlier position of its sequence
-        self.all_rewind = all_rewind  # and so at every stage of the model
-        self.model_can_forget = all_rewind and not exit.beside  # and so guesses, as far as the head knows
+        self.all_rewind = all_rewind  # whether a sequence can go back any number of tokens, at every stage of the model
+        self.model_can_forget = all_go_back and not exit.beside  # and so at least guesses, as far as the head knows
+        self.can_rewind = can_rewind  # and so at this one
+        self._can_go_back = can_go_back  # over guesses, at this one
+        self._has_windows = has_windows  # which keep tokens in no order of their own
+        self.runs_ahead = runs_ahead  # whether `follow` is for it
         self._has_learnt = False
         self.step_limits = StepLimits()  # of steps with several tokens, once they are known
         self.weight_bytes = weight_bytes
@@ -70,6 +78,7 @@ class Shard:
         self._held = held
         self._entry, self._exit, self._last = entry, exit, last
         self._picker = TokenPicker(passage=passage, sequences=sequences, exit=exit, last=last)
+        self._follower = TokenRunner(passage=passage, sequences=sequences)
 
     @classmethod
     def load(
@@ -109,8 +118,10 @@ class Shard:
     @classmethod
     def of(cls, built: "Built", start: int, end: int, *, head: bool, quick: bool = False) -> "Shard":
         """The stage [start, end) of a Model whose weights are in place; `quick` as in `load`."""
+        import mlx.core as mx
+
         from kafila_sidecar.runtime.shard.building import flat
-        from kafila_sidecar.runtime.shard.kv import Sequences, can_rewind
+        from kafila_sidecar.runtime.shard.kv import Sequences, can_go_back, can_rewind, has_window
         from kafila_sidecar.runtime.shard.partial import PartialModel
         from kafila_sidecar.runtime.shard.quick import quicken_prompts
         from kafila_sidecar.runtime.shard.rows import let_take_rows
@@ -120,7 +131,9 @@ class Shard:
         let_take_rows(built.model, built.blocks[start:end], built.family.together)
         size = built.weight_bytes(start, end, head=head)
         own = built.roll.slots_of(start, end, head=head)
-        rewinds = [can_rewind(cache) for cache in built.caches()]
+        caches = built.caches()
+        goes_back = [can_go_back(cache) for cache in caches]
+        all_rewind = all(map(can_rewind, caches))
         beside = [one for one in built.family.beside if one.parameter in built.roll.beside]
         return cls(
             passage=PartialModel(built.model, built.family, beside, start=start, end=end, idle=built.caches()),
@@ -131,8 +144,14 @@ class Shard:
             weight_bytes=size,
             head=head,
             held=frozenset(name for name, _ in flat(built.model) if built.is_of(name, start, end, head=head)),
-            can_rewind=all(rewinds[slot] for slot in own),
-            all_rewind=all(rewinds),
+            can_go_back=all(goes_back[slot] for slot in own),
+            has_windows=any(has_window(caches[slot]) for slot in own),
+            can_rewind=all(can_rewind(caches[slot]) for slot in own),
+            all_rewind=all_rewind,
+            all_go_back=all(goes_back),
+            runs_ahead=all(map(can_rewind, caches))
+            and end - start == built.count
+            and mx.default_device() != mx.Device(mx.cpu),
             takes_rows=built.family.together is not Together.NOTHING,
             attends_by_row=built.family.together is Together.BUT_ATTENTION,
         )
@@ -142,8 +161,8 @@ class Shard:
         import mlx.core as mx
 
         cache = self._sequences.at(sequence, self._sequences.position(sequence))
-        carried = self._passage.of_tokens(mx.array([list(tokens)], dtype=mx.int32), cache.slots)
-        return self._leave(carried, cache)
+        ids, again = cache.given(mx.array([list(tokens)], dtype=mx.int32))
+        return self._leave(self._passage.of_tokens(ids, cache.slots), cache, again=again)
 
     def embed_rows(self, rows: Sequence[tuple[int, Sequence[int]]]) -> list[HiddenState]:
         """The next tokens of several sequences, equally many of each, in one run; otherwise as `embed_and_blocks`.
@@ -171,8 +190,9 @@ class Shard:
 
         self._sequences.check(sequence)
         cache = self._sequences.at(sequence, position)
-        slots = self._slots([cache], has_guesses=len(tokens) > 1)
-        return self._leave(self._passage.of_tokens(mx.array([list(tokens)], dtype=mx.int32), slots), cache)
+        ids, again = cache.given(mx.array([list(tokens)], dtype=mx.int32), has_guesses=len(tokens) > 1)
+        slots = self._slots([cache], has_several=ids.shape[1] > 1)
+        return self._leave(self._passage.of_tokens(ids, slots), cache, again=again)
 
     def run_rows(
         self, rows: Sequence[tuple[int, HiddenState]], *, has_guesses: bool = False
@@ -183,14 +203,19 @@ class Shard:
         Raises: NotFound or InvalidInput as `run_blocks`, before anything is run, and InvalidInput for several rows of a
         family whose code takes one.
         """
-        from kafila_sidecar.runtime.shard.arrays import unpack_rows
+        from kafila_sidecar.runtime.shard.arrays import unpack, unpack_rows
 
         if len(rows) == 1:
             return [or_not_finite(partial(self.run_blocks, *rows[0], has_guesses=has_guesses))]
         self._check_rows([state.tokens for _, state in rows])
         caches = [self._entered(sequence, state) for sequence, state in rows]
+        if any(cache.has_some_again for cache in caches):
+            return [or_not_finite(partial(self.run_blocks, *row, has_guesses=has_guesses)) for row in rows]
+        if has_guesses:
+            for cache, (_, state) in zip(caches, rows, strict=True):
+                cache.given(unpack(state), has_guesses=True)
         received = self._entry.parted(unpack_rows([state for _, state in rows]))
-        slots = self._slots(caches, has_guesses=has_guesses)
+        slots = self._slots(caches, has_several=has_guesses)
         made = self._leave_rows(self._passage.of_state(received, slots), caches)
         return [or_not_finite(partial(made_well, state, self._exit.layout)) for state in made]
 
@@ -201,7 +226,7 @@ class Shard:
         when it is not of this model, or holds NaN or infinity.
         """
         stands_at = self._sequences.position(sequence)
-        goes_back = self.can_rewind and 0 < state.position < stands_at
+        goes_back = 0 < state.position < stands_at and self._sequences.can_go_back(sequence, state.position)
         if stands_at != state.position and not goes_back:
             raise InvalidInput(f"sequence {sequence} stands at {stands_at} tokens, its frame at {state.position}")
         check_state(state, self.entry)
@@ -213,14 +238,14 @@ class Shard:
         Raises: NotFound or InvalidInput when the state is not the sequence's next, or not of this model; NotFinite when
         our blocks make NaN or infinity of it.
         """
-        cache, carried = self._through(sequence, state, has_guesses=has_guesses)
-        return self._leave(carried, cache)
+        cache, carried, again = self._through(sequence, state, has_guesses=has_guesses)
+        return self._leave(carried, cache, again=again)
 
     def absorb(self, sequence: int, state: HiddenState) -> None:
         """As `run_blocks`, where only the caches matter: the last stage's part of a prompt whose end is yet to come."""
         import mlx.core as mx
 
-        cache, _ = self._through(sequence, state)
+        cache, *_ = self._through(sequence, state)
         mx.eval(cache.arrays)
         cache.advance(state.tokens)
         mx.clear_cache()
@@ -280,6 +305,17 @@ class Shard:
         sampler is asked for nothing before."""
         self._picker.build(row)
 
+    def follow(self, row: Follow) -> Picked:
+        """The token that follows the row's, where all the blocks are here; what is wanted after it is begun.
+
+        Raises: NotFound for a sequence that was released or never began; NotFinite for scores without a choice.
+        """
+        return self._follower.follow(row)
+
+    def prepare_follow(self, sequence: int) -> None:
+        """Begins what `follow` will be asked for, if the sequence is still here."""
+        self._follower.prepare(sequence)
+
     def check_guesses(self, row: Guessed) -> CameTrue:
         """The tokens that the row's sampler picks one after another, as long as they are those that were guessed.
 
@@ -306,7 +342,7 @@ class Shard:
         """
         from kafila_sidecar.runtime.shard.steps import Trial, element_type, look
 
-        if not self.can_rewind or self._entry.beside or self._exit.beside:
+        if not self._can_go_back or self._entry.beside or self._exit.beside:
             return
         if before is not None and before._has_learnt and before._is_head >= self._is_head:
             self.step_limits, self._by_token, self._has_learnt = before.step_limits, before._by_token, True
@@ -318,8 +354,9 @@ class Shard:
             self.step_limits, self._by_token = look(
                 trial,
                 trial.begins(self._sequences.made),
-                by_token=self._can_attend_by_token,
+                by_token=self._can_attend_by_token and not self._has_windows,
                 rows=self.takes_rows,
+                may_differ=self.can_rewind,
             )
         except Exception as error:  # noqa: BLE001  # whatever foreign code raises for blocks that belong together
             log.info("steps_stay_single reason=%s", type(error).__name__)
@@ -366,19 +403,22 @@ class Shard:
 
     def _through(
         self, sequence: int, state: HiddenState, *, has_guesses: bool = False
-    ) -> "tuple[SequenceCache, Carried]":
+    ) -> "tuple[SequenceCache, Carried, int]":
+        """The caches, what our blocks make of the state, and how many tokens are before those of the state in it."""
         from kafila_sidecar.runtime.shard.arrays import unpack
 
         if ahead := self._sequences.ahead(sequence, state.position, _like(state)):
-            return ahead.cache, ahead.given(state)
+            return ahead.cache, ahead.given(state), 0
         cache = self._entered(sequence, state)
-        slots = self._slots([cache], has_guesses=has_guesses)
-        return cache, self._passage.of_state(self._entry.parted(unpack(state)), slots)
+        rows, again = cache.given(unpack(state), has_guesses=has_guesses)
+        slots = self._slots([cache], has_several=has_guesses or again > 0)
+        return cache, self._passage.of_state(self._entry.parted(rows), slots), again
 
-    def _slots(self, caches: "Sequence[SequenceCache]", *, has_guesses: bool) -> list[Any]:
+    def _slots(self, caches: "Sequence[SequenceCache]", *, has_several: bool) -> list[Any]:
+        """has_several: each row has tokens that are to be computed as if one by one."""
         from kafila_sidecar.runtime.shard.rows import joined_slots
 
-        return joined_slots(caches, by_token=has_guesses and self._by_token)
+        return joined_slots(caches, by_token=has_several and self._by_token)
 
     def _entered(self, sequence: int, state: HiddenState) -> "SequenceCache":
         """The caches of the sequence whose next state this is."""
@@ -400,13 +440,16 @@ class Shard:
             cache.advance(state.tokens)
         return states
 
-    def _leave(self, carried: "Carried", cache: "SequenceCache") -> HiddenState:
+    def _leave(self, carried: "Carried", cache: "SequenceCache", *, again: int = 0) -> HiddenState:
+        """again: tokens before those that are wanted."""
         import mlx.core as mx
 
         from kafila_sidecar.runtime.shard.arrays import pack
 
-        state = made_well(pack(self._exit.joined(carried), cache.position), self._exit.layout)
+        made = self._exit.joined(carried)
+        state = pack(made[:, again:] if again else made, cache.position)
         cache.advance(state.tokens)
+        made_well(state, self._exit.layout)
         if state.tokens >= LARGE_CHUNK_TOKENS:
             mx.clear_cache()
         return state

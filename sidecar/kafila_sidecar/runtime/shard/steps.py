@@ -21,6 +21,7 @@ from kafila_sidecar.runtime.shard.rows import joined_slots
 
 SIZES = (2, 3, 4, 8)  # tokens of one sequence, or sequences, that are tried
 MOST = max(SIZES)
+AFTER = MOST + 1  # tokens that are tried at most, and one after them
 
 Standing = tuple[SequenceCache, ...]
 """Where a sequence stands in front of each block that is tried. Each block has caches of its own, as if no other one
@@ -38,7 +39,7 @@ class Trial:
     def __init__(self, passage: PartialModel, entry: Packing, last: Packing, dtype: mx.Dtype, *, is_head: bool) -> None:
         self._passage, self._entry, self._last, self._is_head = passage, entry, last, is_head
         self.dtype = dtype
-        count = MOST + PROMPT_TOKENS
+        count = AFTER + PROMPT_TOKENS
         self._states = mx.random.normal((count, entry.layout.width), key=mx.random.key(7)).astype(dtype)
 
     def begins(self, made: Callable[[], SequenceCache]) -> Standing:
@@ -63,38 +64,65 @@ class Trial:
         return made
 
 
-def look(trial: Trial, begun: Standing, *, by_token: bool, rows: bool) -> tuple[StepLimits, bool]:
-    """What is exact here, and whether steps are to attend token by token. begun: a new sequence.
-    by_token, rows: whether attention may be so, and whether several sequences may be in one run."""
-    late_at = monotonic() + ENOUGH_S
-    trial.run([begun], range(MOST, MOST + PROMPT_TOKENS))
-    for caches in begun:
-        caches.lengthen(LENGTHEN)
-    alone: list[list[mx.array]] = []  # by token
-    stands: list[Standing] = []  # before each of them
+class SingleSteps:
+    """What single steps give from one standing, against which steps of several tokens are held."""
 
-    def run_alone(size: int) -> None:
-        for token in range(len(alone), size):
-            stands.append(deepcopy(begun))
-            alone.append(trial.run([begun], range(token, token + 1)))
+    def __init__(self, trial: Trial, begun: Standing, *, late_at: float) -> None:
+        """late_at: when no further size is tried, on the monotonic clock."""
+        self._trial, self._begun, self._late_at = trial, begun, late_at
+        self._alone: list[list[mx.array]] = []  # by token
+        self._stands: list[Standing] = []  # before each of them
 
-    def is_exact(size: int, before: Sequence[Standing], *, by_token: bool = False) -> bool:
-        together = trial.run(deepcopy(before), range(size), by_token=by_token)
-        return all(_are_equal(part, [one[at] for one in alone[:size]]) for at, part in enumerate(together))
+    def most_tokens(self, *, by_token: bool = False) -> int:
+        """Of one sequence, in one step that is exact, and after which single steps are."""
+        return self._largest(lambda size: self._is_exact(size, self._stands[:1], by_token=by_token))
 
-    def largest(holds: Callable[[int], bool]) -> int:
+    def most_rows(self) -> int:
+        """Sequences in one run that is exact."""
+        return self._largest(lambda size: self._is_exact(size, self._stands[:size]))
+
+    def _largest(self, holds: Callable[[int], bool]) -> int:
         exact = 1
         for size in SIZES:
-            run_alone(size)
-            if monotonic() > late_at or not holds(size):
+            self._run_alone(size + 1)
+            if monotonic() > self._late_at or not holds(size):
                 break
             exact = size
         return exact
 
-    exact = largest(lambda size: is_exact(size, stands[:1]))
-    split = largest(lambda size: is_exact(size, stands[:1], by_token=True)) if by_token and exact < MOST else 1
-    together = largest(lambda size: is_exact(size, stands[:size])) if rows else 1
-    is_bounded = mx.default_device() == mx.Device(mx.cpu) and trial.dtype == mx.float32
+    def _run_alone(self, size: int) -> None:
+        for token in range(len(self._alone), size):
+            self._stands.append(deepcopy(self._begun))
+            self._alone.append(self._trial.run([self._begun], range(token, token + 1)))
+
+    def _is_exact(self, size: int, before: Sequence[Standing], *, by_token: bool = False) -> bool:
+        stands = deepcopy(before)
+        together = self._trial.run(stands, range(size), by_token=by_token)
+        if not all(_are_equal(part, [one[at] for one in self._alone[:size]]) for at, part in enumerate(together)):
+            return False
+        if len(stands) > 1:
+            return True
+        after = self._trial.run(stands, range(size, size + 1))  # windows keep tokens in another order now
+        return all(bool(mx.array_equal(*pair)) for pair in zip(after, self._alone[size], strict=True))
+
+
+def look(
+    trial: Trial, begun: Standing, *, by_token: bool, rows: bool, may_differ: bool = True
+) -> tuple[StepLimits, bool]:
+    """What is exact here behind a short text and a long one, and whether steps are to attend token by token. begun: a
+    new sequence. by_token, rows: whether attention may be so, and whether several sequences may be in one run.
+    may_differ: whether what differs a little does so in that step alone: states that are made of one another carry it
+    on."""
+    late_at = monotonic() + ENOUGH_S
+    trial.run([begun], range(AFTER, AFTER + PROMPT_TOKENS))
+    lengthy = deepcopy(begun)
+    for caches in lengthy:
+        caches.lengthen(LENGTHEN)
+    steps = [SingleSteps(trial, one, late_at=late_at) for one in (lengthy, begun)]
+    exact = min(one.most_tokens() for one in steps)
+    split = min(one.most_tokens(by_token=True) for one in steps) if by_token and exact < MOST else 1
+    together = min(one.most_rows() for one in steps) if rows else 1
+    is_bounded = may_differ and mx.default_device() == mx.Device(mx.cpu) and trial.dtype == mx.float32
     most = max(exact, split)
     return StepLimits(most, MOST if is_bounded else most, together), split > exact
 

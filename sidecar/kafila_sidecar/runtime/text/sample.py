@@ -47,9 +47,12 @@ class Sampler:
         self.take(token)
         return token
 
-    def choose(self, logits: "mx.array", after: Sequence[int] = (), allowed: bytes | None = None) -> "mx.array":
+    def choose(
+        self, logits: "mx.array", after: "Sequence[int | mx.array]" = (), allowed: bytes | None = None
+    ) -> "mx.array":
         """The next token after logits [V] as an array of one id, lazy; `take` has to follow before the next one. after:
-        tokens that are taken for picked already, and may turn out not to be. allowed: a bit for each id, the lowest
+        tokens that are taken for picked already, and may turn out not to be, or are not known yet: arrays of one id.
+        allowed: a bit for each id, the lowest
         first; None: all.
 
         The most likely one is mlx-lm's: of log-probabilities in the logits' own element type, in which 16 bits make
@@ -91,9 +94,8 @@ class Sampler:
             self._mask = mx.put_along_axis(mx.zeros_like(scores), gaps, mx.array(-mx.inf, scores.dtype), axis=-1)
         return scores + self._mask
 
-    def _penalised(self, logits: "mx.array", after: Sequence[int]) -> "mx.array":
+    def _penalised(self, logits: "mx.array", after: "Sequence[int | mx.array]") -> "mx.array":
         """Logits [V] less what the last `repeat_last_n` tokens cost, `after` the last ones of them."""
-        import mlx.core as mx
         from mlx_lm.sample_utils import make_logits_processors
 
         options = self._options
@@ -110,7 +112,7 @@ class Sampler:
         )
         if not window or not penalties:
             return logits
-        rows, seen = logits[None], mx.array(window)
+        rows, seen = logits[None], _ids(window)
         for penalise in penalties:
             rows = penalise(seen, rows)
         return rows[0]
@@ -134,6 +136,17 @@ class Sampler:
         key = mx.random.key((self.seed + _STRIDE * (picked + 1)) % (1 << 64))
         choice = mx.random.categorical(scores[0], key=key)
         return choice if ids is None else ids[choice]
+
+
+def _ids(tokens: "Sequence[int | mx.array]") -> "mx.array":
+    """One array of all of them."""
+    import mlx.core as mx
+
+    if all(isinstance(token, int) for token in tokens):
+        return mx.array(list(tokens))
+    known = [token for token in tokens if isinstance(token, int)]
+    later = [token.reshape(1).astype(mx.int32) for token in tokens if not isinstance(token, int)]
+    return mx.concatenate([mx.array(known, dtype=mx.int32), *later])
 
 
 def _only(scores: "mx.array", allowed: bytes | None) -> "mx.array":

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kafila_sidecar.errors import InvalidInput, Refused
+from kafila_sidecar.models.family import embedded_ids
 from kafila_sidecar.models.gaps import gap_tokens
 from kafila_sidecar.runtime.answer.calls import marks_of
 from kafila_sidecar.runtime.answer.formats import AnswerFormat, answer_format
@@ -68,7 +69,7 @@ class Tokenizer:
         self.size = max(known, default=-1) + 1
         self.gaps = tuple(sorted(frozenset(range(self.size)) - known))
         self._length = TokenLength.of(vocab, normalizes=files.backend.normalizer is not None)
-        self._embedded = _embedded_ids(files.config)
+        self._embedded = embedded_ids(files.config)
         self._begin = _first_token(files)
         self._gap = gap_tokens(vocab)
         self._decoding = Decoding.of(files.backend)
@@ -302,13 +303,6 @@ def _answers(files: TokenizerFiles, templates: str) -> AnswerFormat:
     named = files.tokenizer_config.get("tool_parser_type")
     parser = str(named) if named is not None else None
     return answer_format(templates, named_parser=parser, marks_of=marks_of, control_of=added.get)
-
-
-def _embedded_ids(config: Mapping[str, Any]) -> int:
-    """How many ids the model has embeddings for; 0 where config.json doesn't say."""
-    inner = config.get("text_config")
-    sizes = [one.get("vocab_size") for one in (config, inner if isinstance(inner, Mapping) else {})]
-    return next((size for size in sizes if type(size) is int), 0)
 
 
 def _first_token(files: TokenizerFiles) -> tuple[str, int] | None:

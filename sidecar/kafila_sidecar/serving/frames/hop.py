@@ -38,7 +38,10 @@ class HopSender:
             TimedOut: the next stage takes nothing for `deadline_s`.
         """
         head, payload = encode(frame)
-        if payload.nbytes <= SMALL_BYTES:
+        stream = self._stream
+        if stream is not None and stream.can_send_at_once(len(head) + payload.nbytes) and not self._opening.locked():
+            await self._send_at_once(stream, head, payload)
+        elif payload.nbytes <= SMALL_BYTES:
             await self._send(head, payload)
         else:
             await asyncio.shield(self._spawn(self._send(head, payload)))
@@ -53,6 +56,14 @@ class HopSender:
         """No more frames."""
         self._closed = True
         self.drop()
+
+    async def _send_at_once(self, stream: Stream, head: bytes, payload: memoryview) -> None:
+        """As `_send`, where nothing has to be waited for, and so no deadline is needed."""
+        try:
+            await stream.send(head, payload)
+        except KafilaError as error:
+            self._broke(stream, error)
+            raise
 
     async def _send(self, head: bytes, payload: memoryview) -> None:
         stream = None
@@ -104,7 +115,15 @@ class HopSender:
             task.exception()  # the caller who waited has it; one who was cancelled wants it no more
 
 
-def frame_of(state: HiddenState, *, epoch: int, sequence: int, needs_output: bool, has_guesses: bool = False) -> Frame:
+def frame_of(
+    state: HiddenState,
+    *,
+    epoch: int,
+    sequence: int,
+    needs_output: bool,
+    has_guesses: bool = False,
+    attempt: int = 0,
+) -> Frame:
     """A hidden state as a frame; the payload is not copied."""
     return Frame(
         kind=FrameKind.ACTIVATION,
@@ -117,6 +136,7 @@ def frame_of(state: HiddenState, *, epoch: int, sequence: int, needs_output: boo
         payload=memoryview(state.payload),
         needs_output=needs_output,
         has_guesses=has_guesses,
+        attempt=attempt,
     )
 
 

@@ -27,6 +27,7 @@ _TIMING = struct.Struct("!ffHxx")
 _NO_OUTPUT = 0x01
 _GUESSES = 0x02
 _FLAGS = _NO_OUTPUT | _GUESSES
+_ATTEMPTS = 1 << 16
 _ALIGNMENT = 8  # the payload starts at a multiple, so that an array can be laid over it
 _EMPTY = memoryview(b"")
 
@@ -45,6 +46,9 @@ class FrameKind(IntEnum):
     NOT_FINITE = 3  # the stage at place `position` of the ring made NaN or infinity of the sequence: the answer ends
     STEPS = 4  # `shape` has limits of steps with several tokens, which each stage lowers to its own, back to the head
     REST = 5  # the answer is over and the sequence is kept: more may come of it, or its release; passed on likewise
+
+
+_WITHOUT_ATTEMPT = (FrameKind.RELEASE, FrameKind.STEPS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,9 @@ class Frame:
     """`position` counts the sequence's tokens before this frame; `payload` is raw little-endian items of `shape`.
 
     With `needs_output` false nobody wants the last stage's result: a prefill chunk before the last. With `has_guesses`
-    the tokens after the first are guesses: every token's state comes back, else the last one's alone.
+    the tokens after the first are guesses: every token's state comes back, else the last one's alone. `attempt`: a
+    frame of another one than those of its sequence before it says that from its position on they were guesses, and that
+    nobody waits for them any more.
     """
 
     kind: FrameKind
@@ -80,12 +86,18 @@ class Frame:
     needs_output: bool = True
     has_guesses: bool = False
     timings: tuple[Timing, ...] = ()
+    attempt: int = 0
 
 
 def most_bytes(tokens: int, width: int) -> int:
     """The longest frame of so many tokens, of that many elements each."""
     beside = 4 * MAX_DIMENSIONS + _TIMING.size * MAX_TIMINGS + _ALIGNMENT
     return _HEADER.size + beside + tokens * width * max(ITEM_BYTES.values())
+
+
+def next_attempt(attempt: int) -> int:
+    """They begin again at 0, long after whatever was of that one."""
+    return (attempt + 1) % _ATTEMPTS
 
 
 @contextmanager
@@ -132,7 +144,7 @@ def _head(frame: Frame, flags: int) -> Iterator[bytes]:
         frame.tokens,
         len(frame.shape),
         len(frame.timings),
-        0,
+        frame.attempt,
     )
     yield struct.pack(f"!{len(frame.shape)}I", *frame.shape)
     for timing in frame.timings:
@@ -140,10 +152,12 @@ def _head(frame: Frame, flags: int) -> Iterator[bytes]:
 
 
 def _decoded(view: memoryview) -> Frame:
-    version, kind, flags, dtype, epoch, sequence, position, tokens, dimensions, stages, zero = _HEADER.unpack_from(view)
+    (version, kind, flags, dtype, epoch, sequence, position, tokens, dimensions, stages, attempt) = _HEADER.unpack_from(
+        view
+    )
     if version != VERSION:
         raise BadFrame(f"a frame of version {version}, expected {VERSION}: the members run different versions")
-    if dimensions > MAX_DIMENSIONS or stages > MAX_TIMINGS or dtype >= len(_DTYPES) or zero or flags & ~_FLAGS:
+    if dimensions > MAX_DIMENSIONS or stages > MAX_TIMINGS or dtype >= len(_DTYPES) or flags & ~_FLAGS:
         raise BadFrame("a frame with a dtype, flag or count that this version doesn't know")
     if kind not in tuple(FrameKind):
         raise BadFrame(f"a frame of the unknown kind {kind}")
@@ -167,6 +181,7 @@ def _decoded(view: memoryview) -> Frame:
         needs_output=not flags & _NO_OUTPUT,
         has_guesses=bool(flags & _GUESSES),
         timings=timings,
+        attempt=attempt,
     )
     _check(frame)
     return frame
@@ -187,6 +202,8 @@ def _check(frame: Frame) -> None:
         raise BadFrame(f"a frame of {frame.tokens} tokens with a payload of {frame.shape[1]}")
     if frame.kind is not FrameKind.ACTIVATION and (frame.tokens or frame.dtype is not None):
         raise BadFrame("a frame with tokens or a payload whose kind has none")
+    if frame.attempt and frame.kind in _WITHOUT_ATTEMPT:
+        raise BadFrame("a frame with an attempt whose kind has none")
     if frame.has_guesses and not (1 < frame.tokens <= STEP_TOKENS and frame.needs_output):
         raise BadFrame(f"a frame of {frame.tokens} tokens can't have guesses, or nobody wants what comes of them")
 

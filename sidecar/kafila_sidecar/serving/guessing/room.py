@@ -6,18 +6,21 @@ from kafila_sidecar.serving.frames.hop import SMALL_BYTES
 from kafila_sidecar.serving.frames.wire import STEP_TOKENS
 
 MOST_GUESSES = STEP_TOKENS - 1
+MOST_AHEAD = 8  # guesses on their way at once
+IDLE = 0.5  # of its time, that the busiest device has to spare where guesses run ahead
 
 
-def why_none(limits: StepLimits | None, *, is_wanted: bool, can_forget: bool) -> str:
-    """Why no step of this ring has guesses, for people; empty where some have. limits: none before all have told
-    theirs. is_wanted: by whoever created the session. can_forget: the model, what it took in."""
+def why_none(limits: StepLimits | None, *, is_wanted: bool, can_forget: bool, has_others: bool) -> str:
+    """Why nothing is guessed in this ring, for people; empty where something may be. limits: none before all have told
+    theirs. is_wanted: by whoever created the session. can_forget: the model, what it took in. has_others: the ring, so
+    that guesses may run ahead."""
     if not is_wanted:
         return "this session was created without them"
     if not can_forget:
         return "this model can't take back a token that was guessed wrongly"
     if limits is None:
         return "not every member has told yet what it computes exactly"
-    if limits.bounded < 2:
+    if limits.bounded < 2 and not has_others:
         return "a member's device computes several tokens at once otherwise than one by one"
     return ""
 
@@ -33,3 +36,12 @@ def most_guesses(
     exact = limits.bounded if is_greedy else limits.exact
     tokens = min(exact // rows, MOST_ROWS_A_RUN // running, SMALL_BYTES // token_bytes, wanted_tokens, STEP_TOKENS)
     return max(0, tokens - 1)
+
+
+def most_ahead(lone_s: float | None, busiest_s: float | None, *, running: int, wanted_tokens: int) -> int:
+    """Guesses that may be on their way at once, each in a step of its own: as many as the ring computes at a time, and
+    none unless the busiest device idles enough. lone_s: of a circuit. busiest_s: of that on the device that takes most
+    of it; None: not known yet. wanted_tokens: of the answer, at most."""
+    if lone_s is None or busiest_s is None or running * busiest_s > (1 - IDLE) * lone_s:
+        return 0
+    return max(0, min(int(lone_s / (running * busiest_s)), MOST_AHEAD, wanted_tokens - 1))

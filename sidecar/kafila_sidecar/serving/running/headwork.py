@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from kafila_sidecar.errors import KafilaError
 from kafila_sidecar.runtime.shard.finite import NotFinite
+from kafila_sidecar.runtime.shard.following import Follow
 from kafila_sidecar.runtime.shard.picking import CameTrue, Guessed, Pick, Picked
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
@@ -55,7 +56,7 @@ class LastState:
     state: HiddenState
 
 
-Work = Chunk | GuessStep | Guessed | LastState | Pick
+Work = Chunk | Follow | GuessStep | Guessed | LastState | Pick
 Done = HiddenState | CameTrue | Picked | tuple[float, ...]
 
 
@@ -81,8 +82,18 @@ class HeadWork:
 
     @property
     def model_can_forget(self) -> bool:
-        """Whether the model can take back tokens, on every stage."""
+        """Whether the model can take back guesses, on every stage."""
         return self._shard.model_can_forget
+
+    @property
+    def model_rewinds(self) -> bool:
+        """Whether it can forget any number of tokens."""
+        return self._shard.all_rewind
+
+    @property
+    def follows(self) -> bool:
+        """Whether the sequence that runs is the only one, and its tokens follow one another here, without the ring."""
+        return self._shard.runs_ahead and self.running == 1
 
     async def chunk(self, sequence: int, tokens: Sequence[int]) -> tuple[HiddenState, Spent]:
         """The next tokens of a prompt, embedded and run through our blocks.
@@ -99,6 +110,15 @@ class HeadWork:
         Raises: NotFinite for scores among which there is no choice, or when our blocks make such numbers.
         """
         done, spent = await self._ask(pick, 1)
+        assert isinstance(done, Picked)
+        return done, spent
+
+    async def follow(self, row: Follow) -> tuple[Picked, Spent]:
+        """The token that follows the row's.
+
+        Raises: NotFinite for scores among which there is no choice.
+        """
+        done, spent = await self._ask(row, 1)
         assert isinstance(done, Picked)
         return done, spent
 
@@ -175,6 +195,8 @@ class HeadWork:
             self._begin()
         else:
             outcome.add_done_callback(partial(self._ended, run))
+            for row in (one.work for one in run if isinstance(one.work, Follow)):
+                self._mlx.when_idle(self._shard.prepare_follow, row.sequence)  # while what came of it is told
 
     def _ended(
         self, run: Sequence[Wanted], outcome: "asyncio.Future[tuple[Sequence[Done | NotFinite], float]]"
@@ -214,6 +236,8 @@ class HeadWork:
                 return self._shard.embed_and_blocks(sequence, tokens)
             case GuessStep(sequence, position, tokens):
                 return self._shard.step(sequence, position, tokens)
+            case Follow():
+                return self._shard.follow(work)
             case LastState(sequence, state):
                 return self._shard.embedding(sequence, state)
             case Guessed():

@@ -38,7 +38,8 @@ class QuicEnd:
 
     def receive(self, data: bytes, source: Address) -> None:
         self.core.receive(data, self.wire.now, 0.02)
-        self.pump()
+        may_send = self.core.has_to_send(self.wire.now)
+        assert self.pump() == 0 or may_send, "a link would not have looked"
 
     def fire(self) -> None:
         self.core.handle_timer(self.wire.now)
@@ -52,13 +53,16 @@ class QuicEnd:
         self.core.connection.send_stream_data(stream_id, data, is_last)
         self.pump()
 
-    def pump(self) -> None:
+    def pump(self) -> int:
+        """How many datagrams that makes."""
         while (event := self.core.next_event()) is not None:
             self.events.append(event)
-        for datagram in self.core.datagrams(self.wire.now):
+        datagrams = self.core.datagrams(self.wire.now)
+        for datagram in datagrams:
             self.largest_sent = max(self.largest_sent, len(datagram))
             self.wire.send(datagram, self.here, self.there)
         self.clocked.arm()
+        return len(datagrams)
 
     def got(self, stream_id: int) -> bytes:
         return b"".join(e.data for e in self.events if isinstance(e, StreamData) and e.stream_id == stream_id)

@@ -1,4 +1,4 @@
-"""Guesses as long as they pay, and no more than there is room for."""
+"""GuessCount as long as they pay, and no more than there is room for."""
 
 import math
 import random
@@ -10,24 +10,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafila_sidecar.runtime.shard.limits import StepLimits
-from kafila_sidecar.serving.guessing.gate import LONGEST_SILENCE, SILENT_STEPS, GuessGate, StepTimes, expected
-from kafila_sidecar.serving.guessing.room import most_guesses, why_none
+from kafila_sidecar.serving.guessing.gate import (
+    LONGEST_SILENCE,
+    SILENT_STEPS,
+    Allowed,
+    GuessCount,
+    GuessGate,
+    StepTimes,
+    expected,
+)
+from kafila_sidecar.serving.guessing.room import MOST_AHEAD, most_ahead, most_guesses, why_none
 
 Slope = Callable[[int], float]
 FLAT: Slope = lambda tokens: 1.0 + 0.01 * (tokens - 1)  # noqa: E731  # a table of slopes
 STEEP: Slope = lambda tokens: 1.0 + 0.9 * (tokens - 1)  # noqa: E731
+ONE = Allowed(1, STEEP)
+
+
+def best(gate: GuessGate, allowed: Allowed) -> GuessCount:
+    return gate.best(allowed)[1]
 
 
 def served(rate: float, cost: Slope, circuits: int = 400) -> float:
     """Tokens a second with the gate, where guesses are right at this rate, over those without guesses."""
     rng, gate, times, tokens, seconds = random.Random(3), GuessGate(), StepTimes(), 0, 0.0
     for _ in range(circuits):
-        guesses = gate.most(7, times.of)
+        guesses = best(gate, Allowed(7, times.of)).together
         right = 0
         while right < guesses and rng.random() < rate:
             right += 1
         if guesses:
-            gate.guessed()
             gate.judge(right, guesses)
         else:
             gate.went_without()
@@ -61,12 +73,36 @@ def test_gate_when_it_was_silent_for_long_then_one_guess_is_tried(failed: int, s
     for _ in range(failed):
         gate.judge(0, 1)
     for _ in range(silence):
-        assert gate.most(1, STEEP) == 0
+        assert best(gate, ONE) == GuessCount()
         gate.went_without()
-    assert gate.most(1, STEEP) == 1
-    assert gate.most(0, STEEP) == 0
-    gate.guessed()
-    assert gate.most(1, STEEP) == 0
+    assert best(gate, ONE) == GuessCount(together=1)
+    assert best(gate, Allowed(0, STEEP)) == GuessCount()
+    assert best(gate, Allowed(0, STEEP, ahead=4, gap_s=0.9)) == GuessCount(ahead=1)
+    gate.judge(0, 1)
+    assert best(gate, ONE) == GuessCount()
+
+
+@pytest.mark.parametrize(
+    ("rate", "allowed", "guesses"),
+    [
+        pytest.param(0.9, Allowed(7, FLAT, ahead=4, gap_s=0.25), GuessCount(together=7), id="tokens-cost-little"),
+        pytest.param(0.9, Allowed(7, STEEP, ahead=4, gap_s=0.25), GuessCount(ahead=4), id="tokens-are-dear"),
+        pytest.param(0.9, Allowed(0, STEEP, ahead=4, gap_s=0.25), GuessCount(ahead=4), id="steps-stay-single"),
+        pytest.param(0.1, Allowed(0, STEEP, ahead=4, gap_s=0.25), GuessCount(), id="hardly-any-is-right"),
+        pytest.param(0.05, Allowed(0, STEEP, ahead=8, gap_s=0.001), GuessCount(), id="members-would-work-in-vain"),
+        pytest.param(0.3, Allowed(0, STEEP, ahead=8, gap_s=0.001), GuessCount(ahead=8), id="most-of-the-ring-idles"),
+        pytest.param(0.9, Allowed(0, STEEP), GuessCount(), id="none-is-allowed"),
+        pytest.param(0.6, Allowed(3, FLAT, all_or_none=True), GuessCount(together=3), id="rows-that-are-alike"),
+        pytest.param(0.3, Allowed(3, STEEP, all_or_none=True), GuessCount(), id="rows-of-others-would-wait"),
+    ],
+)
+def test_gate_when_guesses_may_go_together_or_run_ahead_then_what_gives_a_token_soonest(
+    rate: float, allowed: Allowed, guesses: GuessCount
+) -> None:
+    gate, rng = GuessGate(), random.Random(5)
+    for _ in range(200):
+        gate.judge(int(rng.random() < rate), 1)
+    assert best(gate, allowed) == guesses
 
 
 @given(st.floats(0, 1), st.integers(0, 7))
@@ -120,6 +156,27 @@ def test_room_when_a_step_may_have_so_many_then_so_many_guesses(
 
 
 @pytest.mark.parametrize(
+    ("lone_s", "busiest_s", "given_", "most"),
+    [
+        pytest.param(0.1, 0.02, {}, 5, id="a-long-ring"),
+        pytest.param(0.1, 0.05, {}, 2, id="two-stages-that-are-alike"),
+        pytest.param(0.1, 0.06, {}, 0, id="one-stage-has-most-of-it"),
+        pytest.param(0.1, 0.001, {}, MOST_AHEAD, id="far-apart"),
+        pytest.param(0.1, 0.02, {"running": 2}, 2, id="another-one-runs-and-much-idles"),
+        pytest.param(0.1, 0.02, {"running": 3}, 0, id="others-fill-it"),
+        pytest.param(0.1, 0.02, {"wanted_tokens": 3}, 2, id="near-the-end"),
+        pytest.param(0.1, 0.02, {"wanted_tokens": 0}, 0, id="at-the-end"),
+        pytest.param(None, 0.02, {}, 0, id="no-circuit-yet"),
+        pytest.param(0.1, None, {}, 0, id="no-stage-alone-yet"),
+    ],
+)
+def test_room_when_the_ring_idles_then_so_many_guesses_run_ahead(
+    lone_s: float | None, busiest_s: float | None, given_: dict[str, int], most: int
+) -> None:
+    assert most_ahead(lone_s, busiest_s, **{"running": 1, "wanted_tokens": 100, **given_}) == most
+
+
+@pytest.mark.parametrize(
     ("limits", "is_wanted", "can_forget", "told"),
     [
         (StepLimits(exact=2, bounded=2), True, True, ""),
@@ -135,6 +192,10 @@ def test_room_when_a_step_may_have_so_many_then_so_many_guesses(
 def test_why_none_when_some_may_be_guessed_then_nothing_else_the_first_reason(
     limits: StepLimits | None, is_wanted: bool, can_forget: bool, told: str
 ) -> None:
-    why = why_none(limits, is_wanted=is_wanted, can_forget=can_forget)
+    why = why_none(limits, is_wanted=is_wanted, can_forget=can_forget, has_others=False)
     assert bool(why) == bool(told)
     assert told in why
+
+
+def test_why_none_when_steps_stay_single_then_in_a_ring_guesses_may_run_ahead() -> None:
+    assert not why_none(StepLimits(), is_wanted=True, can_forget=True, has_others=True)

@@ -190,3 +190,12 @@ async def try_text(folder: Path, *, model: str, limits: TextLimits | None = None
         await text.check()
     finally:
         await text.close()
+
+
+async def read_vocabulary(folder: Path, *, model: str, limits: TextLimits | None = None) -> Vocabulary:
+    """Of a checkpoint that nobody has asked for text yet. Raises: Refused for a tokenizer that can't be used."""
+    text = TextProcess(folder, model=model, limits=limits)
+    try:
+        return await text.vocabulary()
+    finally:
+        await text.close()
