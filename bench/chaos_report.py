@@ -41,8 +41,7 @@ class ReadAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """What the processes of one member take. held_bytes: of that the weights, which each plan divides
-    anew."""
+    """What the processes of one member take. held_bytes: of that the weights, which each plan divides anew."""
 
     rss_bytes: int
     held_bytes: int

@@ -2598,7 +2598,7 @@ func (x *GenerateReply) GetHeadway() *Headway {
 // How far an answer is that has no text yet, or no more for now.
 type Headway struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Doing         string                 `protobuf:"bytes,1,opt,name=doing,proto3" json:"doing,omitempty"`    // "waiting" (for a ring that was interrupted), "reading" (the prompt, or what was said so far)
+	Doing         string                 `protobuf:"bytes,1,opt,name=doing,proto3" json:"doing,omitempty"`    // "interrupted" (it waits for the ring), "reading" (the prompt, or what was said so far)
 	Tokens        uint32                 `protobuf:"varint,2,opt,name=tokens,proto3" json:"tokens,omitempty"` // that are read
 	Of            uint32                 `protobuf:"varint,3,opt,name=of,proto3" json:"of,omitempty"`         // that are to be read
 	unknownFields protoimpl.UnknownFields

@@ -15,6 +15,7 @@ from kafila_sidecar.config import Config
 from kafila_sidecar.errors import Refused
 from kafila_sidecar.machine.node import LocalNode, open_node
 from kafila_sidecar.runtime.mlx_thread import prefer_openblas
+from tests.support.alone import ALONE
 from tests.support.model_host import ModelHost
 
 pytestmark = pytest.mark.mlx
@@ -57,13 +58,7 @@ def weight_bytes(folder: Path) -> int:
 
 @asynccontextmanager
 async def node_of(data: Path, **environment: str) -> AsyncIterator[LocalNode]:
-    told = {
-        "KAFILA_RENDEZVOUS": "",
-        "KAFILA_PORT_MAPPING": "0",
-        "KAFILA_MDNS": "0",
-        "HF_ENDPOINT": "http://127.0.0.1:9",
-        **environment,
-    }
+    told = {**ALONE, "HF_ENDPOINT": "http://127.0.0.1:9", **environment}
     async with open_node(Config.read(told, socket_path=data / "s", data=data)) as node:
         yield node
 

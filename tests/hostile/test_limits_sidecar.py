@@ -16,11 +16,11 @@ import pytest
 
 from kafila_proto import sidecar_pb2 as pb
 from kafila_proto import sidecar_pb2_grpc as rpc
+from tests.support.alone import ALONE
 
 pytestmark = pytest.mark.mlx
 
 ROOT = Path(__file__).parents[2]
-ALONE = {"KAFILA_RENDEZVOUS": "", "KAFILA_PORT_MAPPING": "0", "KAFILA_MDNS": "0"}
 STRANGER = 54321  # a user that has no processes of its own
 # Another user, who may read what root may: the interpreter can lie in root's home.
 AS_STRANGER = (

@@ -14,6 +14,7 @@ import pytest
 
 from kafila_proto import sidecar_pb2 as pb
 from kafila_proto import sidecar_pb2_grpc as rpc
+from tests.support.alone import ALONE
 
 pytestmark = pytest.mark.mlx
 
@@ -39,13 +40,6 @@ class Sidecar:
             if holds(snapshot):
                 return snapshot
         raise AssertionError("the session was closed")
-
-
-ALONE = {
-    "KAFILA_RENDEZVOUS": "",
-    "KAFILA_PORT_MAPPING": "0",
-    "KAFILA_MDNS": "0",
-}  # an embedded rendezvous, and no word to any router
 
 
 class Machines:

@@ -18,6 +18,7 @@ from kafila_sidecar.machine.node import open_node
 from kafila_sidecar.service import start_server
 from kafila_sidecar.weights.store.journal import append
 from kafila_sidecar.weights.store.store import JOURNAL
+from tests.support.alone import ALONE
 
 pytestmark = pytest.mark.mlx
 
@@ -25,7 +26,10 @@ CALLS = {method.name: method for method in pb.DESCRIPTOR.services_by_name["Sidec
 MEANT = set(BY_CODE) - {"INTERNAL"}
 HARMLESS = {"Hello", "ListSessions", "ListModels", "ListWeights", "Doctor", "Metrics"}
 """Those that ask for nothing but to be told."""
-ABSENT = {"StartSession", "ShowModel", "LeaveSession", "NewCode", "Replan", "WatchSession", "Generate", "Traces"}
+ABSENT = {
+    *("StartSession", "ShowModel", "LeaveSession", "NewCode", "ChoosePlan", "Replan", "WatchSession", "Generate"),
+    "Traces",
+}
 """Those that mean the only open session, or one that is not there."""
 LARGE = "x" * 50_000
 ODD: dict[int, tuple[Any, ...]] = {
@@ -77,13 +81,7 @@ async def served(held: Path, tmp_path: Path) -> AsyncIterator[ToldSidecar]:
     weights.parent.mkdir(parents=True, exist_ok=True)
     weights.write_bytes(bytes(64))
     append(weights.parent / JOURNAL, {"file": weights.name, "size": 64, "etag": None})
-    told = {
-        "KAFILA_RENDEZVOUS": "",
-        "KAFILA_PORT_MAPPING": "0",
-        "KAFILA_MDNS": "0",
-        "HF_HUB_OFFLINE": "1",
-        "KAFILA_NAME": "ada",
-    }
+    told = {**ALONE, "HF_HUB_OFFLINE": "1", "KAFILA_NAME": "ada"}
     async with AsyncExitStack() as stack:
         node = await stack.enter_async_context(open_node(Config.read(told, socket_path=tmp_path / "s", data=held)))
         server = await start_server(node, tmp_path / "s")

@@ -111,7 +111,10 @@ func (f *followed) clear() {
 
 // words fit into a narrow terminal.
 func (u Update) words() string {
-	if u.Doing != Reading || u.Of == 0 {
+	switch {
+	case u.Doing == Interrupted:
+		return "waiting for the ring, which was interrupted"
+	case u.Doing != Reading || u.Of == 0:
 		return "waiting for its turn"
 	}
 	const width = 20

@@ -18,8 +18,9 @@ const MostLines = 25
 
 // What may be done for an answer that has no text yet.
 const (
-	Waiting = "waiting"
-	Reading = "reading"
+	Waiting     = "waiting" // for its turn
+	Interrupted = "interrupted"
+	Reading     = "reading"
 )
 
 // An Update is one line.

@@ -72,6 +72,7 @@ func TestUpdates_whenAPersonWaits_areShownBelowTheSpinnerAndGoneWithTheFirstLine
 	}{
 		"reads":               {[]Update{half}, says(200, lineOfStock+lineOfStock), 0, 200, "512 of 1024 tokens"},
 		"waits, then reads":   {[]Update{{Doing: Waiting}, half}, says(200, lineOfStock), 0, 200, "waiting for its turn"},
+		"is interrupted":      {[]Update{{Doing: Interrupted}}, says(200, lineOfStock), 0, 200, "the ring"},
 		"fails after that":    {[]Update{half}, says(503, refusal), 0, 200, "512 of 1024 tokens"},
 		"quick":               {[]Update{half}, says(200, lineOfStock), time.Hour, 200, ""},
 		"nothing to tell":     {nil, says(200, lineOfStock), 0, 200, ""},
@@ -110,7 +111,7 @@ func TestWriter_whenNothingComes_saysThatTheAnswerWaits_andNothingOnceItIsClosed
 	w = NewWriter(begun, time.Hour)
 	defer w.Close()
 	w.WriteHeader(503)
-	w.tell(Update{Doing: Waiting}, true)
+	w.breakSilence()
 	if begun.Code != 503 || begun.Body.Len() != 0 {
 		t.Errorf("%d %s", begun.Code, begun.Body)
 	}

@@ -24,7 +24,7 @@ type Writer struct {
 // no more in at once than the session answers, and the session may be planned anew. Close it.
 func NewWriter(to http.ResponseWriter, silence time.Duration) *Writer {
 	w := &Writer{to: to, header: to.Header().Clone()}
-	w.silence = time.AfterFunc(silence, func() { w.tell(Update{Doing: Waiting}, true) })
+	w.silence = time.AfterFunc(silence, w.breakSilence)
 	return w
 }
 
@@ -37,12 +37,22 @@ func (w *Writer) Close() {
 }
 
 // Tell writes an update, between stock's lines or before them.
-func (w *Writer) Tell(u Update) { w.tell(u, false) }
-
-func (w *Writer) tell(u Update, onlyFirst bool) {
+func (w *Writer) Tell(u Update) {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
-	if w.isOver || onlyFirst && (w.isUpdated || w.isBegun) {
+	w.tell(u)
+}
+
+func (w *Writer) breakSilence() {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	if !w.isUpdated && !w.isBegun {
+		w.tell(Update{Doing: Waiting})
+	}
+}
+
+func (w *Writer) tell(u Update) {
+	if w.isOver {
 		return
 	}
 	if !w.isUpdated && !w.isBegun {

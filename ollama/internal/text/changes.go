@@ -50,23 +50,6 @@ func Doing(now *pb.Session) string {
 	return strings.Join(said, "; ")
 }
 
-// Meanwhile is what somebody here who waits for an answer waits for; empty while nothing has to be said.
-func Meanwhile(now *pb.Session) string {
-	if now.State != sessionapi.Ready {
-		return Doing(now)
-	}
-	for _, one := range now.GetActivity().GetAnswering() {
-		switch {
-		case one.Member != now.Self:
-		case one.Doing == "reading":
-			return fmt.Sprintf("the prompt is read: %d tokens", one.PromptTokens)
-		case one.Doing == "waiting":
-			return "others are answered first"
-		}
-	}
-	return ""
-}
-
 // asked is who asks now, and how far the answers are: names and counts.
 func asked(now *pb.Session) string {
 	var said []string

@@ -34,7 +34,6 @@ var told = map[string]func(c courier) []string{
 		return append(text.Changes(nil, c.session()), text.Changes(c.session(), c.session())...)
 	},
 	"Moves":      func(c courier) []string { return text.Moves(c.session(), c.session()) },
-	"Meanwhile":  func(c courier) []string { return []string{text.Meanwhile(c.session())} },
 	"Doing":      func(c courier) []string { return []string{text.Doing(c.session())} },
 	"Terms":      func(c courier) []string { return []string{text.Terms(bring(c, &pb.Offer{}))} },
 	"Joining":    func(c courier) []string { return []string{text.Joining(c.session().Joining)} },

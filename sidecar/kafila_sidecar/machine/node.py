@@ -23,7 +23,7 @@ from kafila_sidecar.machine.home import held
 from kafila_sidecar.machine.measuring import Measuring
 from kafila_sidecar.machine.models import KeptModels, OpenedModels
 from kafila_sidecar.machine.nearby.announcing import announced
-from kafila_sidecar.machine.nearby.finding import find
+from kafila_sidecar.machine.nearby.approaching import approach_by
 from kafila_sidecar.machine.nearby.service import own_networks
 from kafila_sidecar.machine.participation import Participation
 from kafila_sidecar.machine.pending import PendingJoin, PendingJoins
@@ -63,11 +63,6 @@ from kafila_sidecar.weights.checkpoint import Checkpoint
 from kafila_sidecar.weights.store.library import Library
 
 log = logging.getLogger(__name__)
-
-_NOBODY_NEAR = (
-    "no session {room} is found on this network: if it is elsewhere, or the network passes no announcements on (mDNS), "
-    "ask for the whole code, with @ and an address"
-)
 
 
 @asynccontextmanager
@@ -452,20 +447,14 @@ class LocalNode:
     # ---- Private
 
     async def _approach(self, code: Code, request: pb.OpenSessionRequest) -> joining.Approach:
-        """By the code's own address, else the configured rendezvous, else whoever on this network has its number."""
-        approach = partial(joining.approach, name=request.name or self._config.name, local=self._local())
         place = request.rendezvous or self._config.meeting_place()
-        if code.address is not None or not self._config.mdns:
-            return await approach(code=code.at(parse_address(place)) if place else code)
-        missing = NotFound(_NOBODY_NEAR.format(room=code.room))
-        if place:
-            try:
-                return await approach(code=code.at(parse_address(place)))
-            except NotFound as error:  # the host may have another one, of its own
-                missing = error
-        if (found := await find(code.room, own_networks())) is None:
-            raise missing
-        return await approach(code=code.at(found), is_hearsay=True)
+        return await approach_by(
+            code,
+            place=parse_address(place) if place else None,
+            asks_network=self._config.mdns,
+            name=request.name or self._config.name,
+            local=self._local(),
+        )
 
     def _local(self) -> opening.Local:
         """What this machine brings to a session."""

@@ -124,16 +124,15 @@ class Outlook:
 
     async def _make_ready(self, proposal: Proposal) -> None:
         with in_words():
-            if self._is_heir(proposal.head):
+            if self._is_next_head(proposal.head):
                 await self._stage.read_text()
             if not self._spares.is_off:
                 await self._fetch(proposal)
 
-    def _is_heir(self, head: str) -> bool:
+    def _is_next_head(self, head: str) -> bool:
         """Whether this machine would be the head in place of that one."""
         me, then = self._driver.follower.name, self._aftermaths.get(head)
-        part = then.part_of(me) if then is not None and head != me else None
-        return part is not None and part[1]
+        return then is not None and then.plan is not None and then.plan.head == me
 
     async def _fetch(self, proposal: Proposal) -> None:
         wanted, own, everything = await asyncio.to_thread(self._lists, proposal)

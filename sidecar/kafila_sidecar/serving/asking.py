@@ -11,7 +11,7 @@ from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import Exhausted, KafilaError, Unavailable
 from kafila_sidecar.net.errors import LinkLost, PeerReset
 from kafila_sidecar.serving.epoch import Epoch
-from kafila_sidecar.serving.intake.question import Question, Told, waiting
+from kafila_sidecar.serving.intake.question import Question, Told, interruption
 from kafila_sidecar.serving.ring import Interrupted
 from kafila_sidecar.serving.succession import Succession
 
@@ -60,6 +60,8 @@ async def answer(
     """
     tries, was_asked = Tries(patience), False
     while True:
+        if question.request.tells_headway and (was_asked or epochs.is_between):
+            yield interruption()
         epoch = await epochs.present(patience.epoch_s)
         if was_asked and not question.has_begun:
             await epochs.replaced(epoch, patience.give_way_s)
@@ -78,8 +80,6 @@ async def answer(
             fault = error
         question.interrupted()
         was_asked = True
-        if question.request.tells_headway:
-            yield waiting()
         tokens = len(question.replay.answer)
         pause_s = tries.failed(epoch, tokens, monotonic())
         if pause_s is None and epochs.epoch is epoch:

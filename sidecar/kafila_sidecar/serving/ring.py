@@ -73,9 +73,7 @@ class Ring:
         self._attempts: dict[int, int] = {}  # the latest of each sequence that had more than one
         self._late: dict[int, deque[OnItsWay]] = {}  # for which nobody waits any more
         self._ended: dict[int, NotFinite] = {}  # sequences that a stage can't go on with
-        self._sent: dict[
-            int, int
-        ] = {}  # of each sequence that the stages know, how many tokens each of them surely gets
+        self._sent: dict[int, int] = {}  # of sequences that the stages know: how many tokens each of them surely gets
         self._lost: set[int] = set()  # sequences that they knew before the ring broke
         self._own_limits = limits or StepLimits()
         self._told_limits: StepLimits | None = None  # by all stages

@@ -19,6 +19,11 @@ class Succession:
         self._is_closed = False
         self._changed = asyncio.Event()
 
+    @property
+    def is_between(self) -> bool:
+        """Whether one has ended and the next is to come."""
+        return self.epoch is None and not self._is_closed and self.fault is not NOT_READY
+
     def begin(self, epoch: Epoch) -> None:
         self.epoch = epoch
         self._change()

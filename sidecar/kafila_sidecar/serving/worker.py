@@ -58,7 +58,7 @@ class Incoming:
     ended: set[int] = field(default_factory=set)
     resting: set[int] = field(default_factory=set)  # of which nothing runs
     attempts: dict[int, int] = field(default_factory=dict)  # the latest of each
-    tiring: dict[int, Frame] = field(default_factory=dict)  # which rest once all that came of them went on, as was said
+    to_rest: dict[int, Frame] = field(default_factory=dict)  # once all that came of them before that frame went on
     runs: list[Sequence[InLine[Came]]] = field(default_factory=list)  # that were begun and did not go on as a whole yet
     line: Gathering[Came] = field(default_factory=Gathering)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -81,7 +81,7 @@ class Incoming:
         """The sequence is over."""
         self.line.drop(sequence)
         self.attempts.pop(sequence, None)
-        self.tiring.pop(sequence, None)
+        self.to_rest.pop(sequence, None)
         for those in (self.sequences, self.ended, self.resting):
             those.discard(sequence)
 
@@ -204,7 +204,7 @@ class Worker:
             return
         incoming.sequences.add(frame.sequence)
         incoming.resting.discard(frame.sequence)
-        incoming.tiring.pop(frame.sequence, None)
+        incoming.to_rest.pop(frame.sequence, None)
         is_chunk = not frame.has_guesses and (state.tokens > 1 or not frame.needs_output)
         incoming.line.add(InLine(frame.sequence, state.tokens, is_chunk, Came(frame, state, arrived)))
         incoming.change()
@@ -220,13 +220,13 @@ class Worker:
     async def _rest(self, frame: Frame, incoming: Incoming) -> None:
         if frame.sequence in incoming.sequences:
             incoming.begin_attempt(frame)
-            incoming.tiring[frame.sequence] = frame
+            incoming.to_rest[frame.sequence] = frame
         await self._let_rest(incoming)
 
     async def _let_rest(self, incoming: Incoming) -> None:
         """Who was told to, and has nothing more to go on: the next stage must not hear of it before that."""
-        for sequence in [sequence for sequence in incoming.tiring if not incoming.has_work(sequence)]:
-            frame = incoming.tiring.pop(sequence)
+        for sequence in [sequence for sequence in incoming.to_rest if not incoming.has_work(sequence)]:
+            frame = incoming.to_rest.pop(sequence)
             incoming.resting.add(sequence)
             if not self._is_last:
                 await self._hop.send(frame)

@@ -1,8 +1,9 @@
-"""What is passed on of an answer, whoever the head is."""
+"""What is passed on of an answer, whoever the head is; and what is told while there is no ring for it."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -10,7 +11,9 @@ from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.serving.asking import AnswerPatience, answer
 from kafila_sidecar.serving.epoch import Epoch
 from kafila_sidecar.serving.intake.question import Question, Replies, Told
+from kafila_sidecar.serving.ring import Interrupted
 from kafila_sidecar.serving.succession import Succession
+from kafila_sidecar.session.coordination.effects import Fault
 
 SAID = [
     pb.GenerateReply(headway=pb.Headway(doing="reading", tokens=1, of=2)),
@@ -39,3 +42,46 @@ async def test_headway_when_nobody_asked_for_it_then_it_is_dropped(is_wanted: bo
     question = Question(pb.GenerateRequest(tells_headway=is_wanted))
     told = [reply async for reply in answer(question, cast(Succession, Head()), AnswerPatience())]
     assert told == (SAID if is_wanted else SAID[1:])
+
+
+LOST = Fault("bob", "UNAVAILABLE", "bob was lost")
+
+
+class DoneAtOnce:
+    """An epoch in which each answer is there as soon as it is asked for, but breaks off so many times before."""
+
+    def __init__(self, interruptions: int = 0) -> None:
+        self._interruptions = interruptions
+        self.proposal = SimpleNamespace(epoch=1)
+
+    @asynccontextmanager
+    async def asked(self, _: Question) -> AsyncIterator["DoneAtOnce"]:
+        yield self
+
+    async def next(self) -> Told:
+        if self._interruptions:
+            self._interruptions -= 1
+            raise Interrupted("a hop broke")
+        return Told(pb.GenerateReply(done=True))
+
+
+@pytest.mark.parametrize("tells", [True, False])
+async def test_answer_when_asked_between_two_epochs_then_it_says_that_it_waits_for_the_ring_if_wanted(
+    tells: bool,
+) -> None:
+    epochs = Succession()
+    epochs.end(LOST)
+    replies = answer(Question(pb.GenerateRequest(tells_headway=tells)), epochs, AnswerPatience())
+    if tells:
+        assert (await anext(replies)).headway.doing == "interrupted"
+    epochs.begin(cast(Any, DoneAtOnce()))
+    assert [reply.done async for reply in replies] == [True]
+
+
+@pytest.mark.parametrize("times", [0, 1, 2])
+async def test_answer_when_it_breaks_off_then_it_says_each_time_that_it_waits_for_the_ring(times: int) -> None:
+    epochs = Succession()
+    epochs.begin(cast(Any, DoneAtOnce(times)))
+    patience = AnswerPatience(first_pause_s=0.0, give_way_s=0.0)
+    replies = answer(Question(pb.GenerateRequest(tells_headway=True)), epochs, patience)
+    assert [reply.headway.doing async for reply in replies] == ["interrupted"] * times + [""]

@@ -62,4 +62,4 @@ async def test_reading_when_the_ring_is_planned_anew_midway_then_said_and_the_te
     rest = [reply async for reply in asked]
     assert text + "".join(reply.text for reply in rest) == expected
     doing = [reply.headway.doing for reply in rest if reply.HasField("headway")]
-    assert (doing[0], doing[-1]) == ("waiting", "reading")
+    assert (doing[0], doing[-1]) == ("interrupted", "reading")

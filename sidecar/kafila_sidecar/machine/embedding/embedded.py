@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 MAPPING_PATIENCE_S = 2.0  # for the router's answer, before the code is printed
 
-UNHEARD = ". This network passes no announcements on (mDNS), so the code carries the address"
+UNHEARD = ". This network can't be told of it (mDNS), so the code carries the address"
 
 MapPort = Callable[[Transport, int, Told], Awaitable[None]]
 """Has the router forward a port until cancelled and tells what stands; returns when it offers nothing."""

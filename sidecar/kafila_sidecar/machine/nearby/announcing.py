@@ -2,10 +2,9 @@
 
 import logging
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 
 from zeroconf import Error, ServiceInfo
-from zeroconf.asyncio import AsyncZeroconf
 
 from kafila_rendezvous.series import embedded_series
 from kafila_sidecar.machine.nearby.service import Announced, Network, open_mdns, to_service
@@ -17,36 +16,26 @@ log = logging.getLogger(__name__)
 async def announced(port: int, fingerprint: str, networks: Sequence[Network]) -> AsyncIterator[bool]:
     """Whether it is: not without a network that carries multicast, nor where another one has the number already, nor
     where this machine has a public address, at which the internet could ask it too, and in another's name."""
-    mdns = await _registered(
-        to_service(_told(port, fingerprint, networks), embedded_series(fingerprint).first), networks
-    )
-    try:
-        yield mdns is not None
-    finally:
-        if mdns is not None:
-            await mdns.async_unregister_all_services()
-            await mdns.async_close()
+    service = to_service(_told(port, fingerprint, networks), embedded_series(fingerprint).first)
+    is_public = any(one.ip.is_global for one in networks)
+    registered = await _registered(service, networks) if networks and not is_public else None
+    async with registered or nullcontext():
+        yield registered is not None
 
 
 def _told(port: int, fingerprint: str, networks: Sequence[Network]) -> Announced:
     return Announced(tuple(str(one.ip) for one in networks), port, fingerprint)
 
 
-async def _registered(service: ServiceInfo, networks: Sequence[Network]) -> AsyncZeroconf | None:
-    """Returns once nobody objected to the name, which takes about half a second."""
-    if not networks or any(one.ip.is_global for one in networks):
-        return None
+async def _registered(service: ServiceInfo, networks: Sequence[Network]) -> AsyncExitStack | None:
+    """What takes it back. Returns once nobody objected to the name, which takes about half a second."""
     try:
-        mdns = open_mdns(networks)
-    except OSError as error:
-        log.info("not_announced error=%s", error.strerror)
+        async with AsyncExitStack() as stack:
+            mdns = open_mdns(networks)
+            stack.push_async_callback(mdns.async_close)
+            await mdns.async_register_service(service)
+            stack.push_async_callback(mdns.async_unregister_all_services)
+            return stack.pop_all()
+    except (OSError, Error) as error:
+        log.info("not_announced error=%r", error)
         return None
-    try:
-        await mdns.async_register_service(service)
-    except BaseException as error:
-        await mdns.async_close()
-        if not isinstance(error, OSError | Error):
-            raise
-        log.info("not_announced error=%s", type(error).__name__)
-        return None
-    return mdns

@@ -36,16 +36,13 @@ async def _asked(room: int, networks: Sequence[Network], patience_s: float) -> A
     service = AsyncServiceInfo(TYPE, service_name(room))
     try:
         mdns = open_mdns(networks)
-    except OSError as error:
-        log.info("not_asked_nearby error=%s", error.strerror)
-        return None
-    try:
-        was_answered = await service.async_request(mdns.zeroconf, patience_s * 1000)
+        try:
+            was_answered = await service.async_request(mdns.zeroconf, patience_s * 1000)
+        finally:
+            await mdns.async_close()
     except (OSError, Error) as error:
-        log.info("not_asked_nearby error=%s", type(error).__name__)
+        log.info("not_asked_nearby error=%r", error)
         return None
-    finally:
-        await mdns.async_close()
     return from_service(service, networks) if was_answered else None
 
 

@@ -22,9 +22,9 @@ class Told:
     beginning: ring_pb2.Beginning | None = None  # with the first of each run
 
 
-def waiting() -> pb.GenerateReply:
-    """What is told while nothing is done for an answer."""
-    return pb.GenerateReply(headway=pb.Headway(doing="waiting"))
+def interruption() -> pb.GenerateReply:
+    """What is told while an answer waits for the ring."""
+    return pb.GenerateReply(headway=pb.Headway(doing="interrupted"))
 
 
 class Replies(Protocol):

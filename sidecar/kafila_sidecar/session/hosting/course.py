@@ -151,19 +151,9 @@ class Course:
         if self.proposal is None:
             return []
         if self.phase is Phase.LINKING and not self.missing_links():
-            if replan and self._round < MAX_ROUNDS and not is_alike(self._problem(), self._asked):
-                return self.plan(now, first_round=False)
-            if self.asks:
-                self._decide(Decision.ASK, now)
-                return [TellChoosing(self.proposal.epoch)]
-            self._decide(Decision.FETCH, now)
-            self.waits.fetch(self.members, now)
-            return [LetFetch(self.proposal.epoch)]
+            return self._linked(self.proposal, now, replan=replan)
         if self.phase is Phase.FETCHING and self.loaded >= set(self.stage_members()):
-            self._decide(Decision.SERVE, now)
-            self._has_served = True
-            self.adoption.planned()
-            return [LetServe(self.proposal.epoch), *self._look_without()]
+            return self._all_loaded(self.proposal, now)
         return []
 
     def choose(self, objective: str, now: float) -> list[CoordinatorOutput]:
@@ -360,6 +350,23 @@ class Course:
             f"{missing[0]} is required but is not among the members, {', '.join(self.members)}, and all places are"
             " taken: create the session again, with names for --require that the machines have"
         )
+
+    def _linked(self, proposal: Proposal, now: float, *, replan: bool) -> list[CoordinatorOutput]:
+        """Plans once more where the links take other times than was thought; else has somebody choose, or all fetch."""
+        if replan and self._round < MAX_ROUNDS and not is_alike(self._problem(), self._asked):
+            return self.plan(now, first_round=False)
+        if self.asks:
+            self._decide(Decision.ASK, now)
+            return [TellChoosing(proposal.epoch)]
+        self._decide(Decision.FETCH, now)
+        self.waits.fetch(self.members, now)
+        return [LetFetch(proposal.epoch)]
+
+    def _all_loaded(self, proposal: Proposal, now: float) -> list[CoordinatorOutput]:
+        self._decide(Decision.SERVE, now)
+        self._has_served = True
+        self.adoption.planned()
+        return [LetServe(proposal.epoch), *self._look_without()]
 
     def _required(self, failed: Collection[str]) -> str:
         """The first of these without whom the session must not begin; else empty."""

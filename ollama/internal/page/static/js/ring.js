@@ -32,7 +32,7 @@ function placeOf(i, count) {
 function hopFigure(hop, places, speed) {
   const from = places.get(hop.from), to = places.get(hop.to);
   if (!from || !to) return svg("g");
-  const bent = shape.radius * (places.size === 2 ? TWO : 1); // there and back are two bows
+  const bent = shape.radius * (places.size === 2 ? WIDER : 1); // there and back are two bows
   const bow = `M${from.x} ${from.y} A${bent} ${bent} 0 0 1 ${to.x} ${to.y}`;
   const middle = places.size === 1 ? from : midway(from, to, places.size);
   const time = hop.measured_s || hop.predicted_s;
@@ -45,7 +45,7 @@ function hopFigure(hop, places, speed) {
 /** The table of hops has the times, where there is no room beside them. */
 const isCrowded = (count) => shape === NARROW && count > 5;
 
-const TWO = 1.35; // of two bows, what their radius is of the ring's
+const WIDER = 1.35; // of two bows, what their radius is of the ring's
 
 /** What a token's picture takes for a hop: one of few times, so that it does not begin anew whenever the speed changes. */
 const hopTime = (speed) => (speed > 20 ? "0.5s" : speed > 5 ? "1s" : "2s");
@@ -53,7 +53,7 @@ const hopTime = (speed) => (speed > 20 ? "0.5s" : speed > 5 ? "1s" : "2s");
 /** Inside the bow, or outside of two, so that it is not written over. */
 function midway(from, to, count) {
   const angle = count === 2 ? from.angle + Math.PI / 2 : from.angle + Math.PI / count;
-  const radius = count === 2 ? shape.radius * (TWO - Math.sqrt(TWO * TWO - 1)) + 34 : shape.radius - 30;
+  const radius = count === 2 ? shape.radius * (WIDER - Math.sqrt(WIDER * WIDER - 1)) + 34 : shape.radius - 30;
   return { x: centre().x + radius * Math.cos(angle), y: centre().y + radius * Math.sin(angle) + 4 };
 }
 
