@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kafila_proto import ring_pb2
-from kafila_sidecar.errors import Denied, Unavailable
+from kafila_sidecar.errors import Denied, InvalidInput, Unavailable
 from kafila_sidecar.session.membership import rekey
 from kafila_sidecar.session.membership.agreement import PairKeys, pair_keys
 from kafila_sidecar.session.membership.identity import Identity
@@ -38,7 +38,8 @@ class PairKey:
 
 
 class Keyring:
-    """`number` counts the group's keys as the log does; `take` is told each new one."""
+    """`number` counts the group's keys as the log does; `take` is told each new one. Both raise InvalidInput for a key
+    that is none."""
 
     def __init__(self, *, identity: Identity, session: bytes, number: int, key: bytes, entropy: Entropy) -> None:
         self.number = number
@@ -101,6 +102,8 @@ class Keyring:
         self._pairs.pop(other.fingerprint, None)
 
     def _of_group(self, key: bytes) -> GroupKey:
+        if len(key) != KEY_BYTES:
+            raise InvalidInput(f"a session's key has {len(key)} bytes, not {KEY_BYTES}")
         return GroupKey(key, Sealer(key, _GROUP + self._session, self._entropy))
 
     def _with(self, other: Member) -> PairKey:
