@@ -189,7 +189,7 @@ def load(folder: Path, count: int) -> Shard:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    from kafila_sidecar.runtime.shard import loading
+    from kafila_sidecar.runtime.shard.making import loading
 
     return loading.read_config(folder)
 

@@ -157,8 +157,8 @@ def prompts_for(users: int, vocabulary: int) -> Sequence[Sequence[int]]:
 
 def make_shard(config: Mapping[str, Any], device: str, start: int, end: int, head: bool) -> Shard:
     """A stage with its part of the random model; on the MLX thread."""
-    from kafila_sidecar.runtime.shard.building import build, flat
-    from kafila_sidecar.runtime.shard.loading import strip_absent
+    from kafila_sidecar.runtime.shard.making.building import build, flat
+    from kafila_sidecar.runtime.shard.making.loading import strip_absent
 
     choose(device)
     built = build(config, UNTIED)

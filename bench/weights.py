@@ -95,7 +95,8 @@ def load(cache: Path, blocks: int, stage: int, plain: bool) -> dict[str, float]:
     import mlx.core as mx
     import mlx_lm.models.llama  # noqa: F401 - importing takes seconds, which are not the checkpoint's
 
-    from kafila_sidecar.runtime.shard import kv, loading, partial  # noqa: F401
+    from kafila_sidecar.runtime.shard import kv, partial  # noqa: F401
+    from kafila_sidecar.runtime.shard.making import loading  # noqa: F401
     from kafila_sidecar.runtime.shard.shard import Shard
 
     checkpoint = asyncio.run(

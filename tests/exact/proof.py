@@ -16,8 +16,8 @@ from mlx_lm.utils import load_model
 
 from kafila_sidecar.models.family import Family, Together, Tying, is_embedding, is_unembedding
 from kafila_sidecar.models.reading import Reading
-from kafila_sidecar.runtime.shard.building import Built, built_from, flat
-from kafila_sidecar.runtime.shard.loading import absent, filled
+from kafila_sidecar.runtime.shard.making.building import Built, built_from, flat
+from kafila_sidecar.runtime.shard.making.loading import absent, filled
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
 from tests.exact.candidates import RULES

@@ -15,9 +15,9 @@ from mlx_lm.utils import load_model, quantize_model
 from kafila_planner.json.decode_problem import problem_from_json
 from kafila_sidecar.errors import Refused
 from kafila_sidecar.models.reading import read
-from kafila_sidecar.runtime.shard.building import flat
-from kafila_sidecar.runtime.shard.examine import examine
-from kafila_sidecar.runtime.shard.loading import load_part, read_config
+from kafila_sidecar.runtime.shard.making.building import flat
+from kafila_sidecar.runtime.shard.making.examine import examine
+from kafila_sidecar.runtime.shard.making.loading import load_part, read_config
 from tests.exact.proof import cuts_for, prove, ring, whole, write_checkpoint
 from tests.exact.shapes import tiny_config
 from tests.exact.shards import tensors_for

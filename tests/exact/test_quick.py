@@ -9,8 +9,8 @@ import pytest
 from mlx.nn.layers.linear import Linear
 from mlx.nn.layers.quantized import QuantizedLinear
 
-from kafila_sidecar.runtime.shard import quick
-from kafila_sidecar.runtime.shard.quick import LEAST_TOKENS, quicken_prompts
+from kafila_sidecar.runtime.shard.making import quick
+from kafila_sidecar.runtime.shard.making.quick import LEAST_TOKENS, quicken_prompts
 from tests.exact.shards import RingOfShards
 from tests.exact.test_tiny import PROMPT
 from tests.support.tiny import tiny_folder

@@ -11,8 +11,8 @@ import pytest
 
 from kafila_sidecar.models.quantisation import quantisation_of
 from kafila_sidecar.models.reading import read
-from kafila_sidecar.runtime.shard.building import flat
-from kafila_sidecar.runtime.shard.examine import examine
+from kafila_sidecar.runtime.shard.making.building import flat
+from kafila_sidecar.runtime.shard.making.examine import examine
 from kafila_sidecar.runtime.shard.shard import Shard
 from tests.exact.proof import model_of, rings_answers, telling, whole
 from tests.exact.shapes import tiny_config

@@ -15,7 +15,7 @@ from kafila_sidecar.models.family import text_of
 from kafila_sidecar.models.offered import FAMILIES
 from kafila_sidecar.models.read_keys import READ_KEYS
 from kafila_sidecar.models.reading import read
-from kafila_sidecar.runtime.shard.building import Built, built_from, flat
+from kafila_sidecar.runtime.shard.making.building import Built, built_from, flat
 from tests.exact.proof import model_of, telling
 from tests.exact.shapes import tiny_config
 

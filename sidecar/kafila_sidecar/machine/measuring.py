@@ -83,7 +83,7 @@ def network_entry(nat: Nat) -> Json:
 
 
 def _anatomy(config: Mapping[str, Any], headers: Headers, bits: int) -> Anatomy:
-    from kafila_sidecar.runtime.shard.examine import examine
+    from kafila_sidecar.runtime.shard.making.examine import examine
 
     return examine(config, headers, bits=bits)
 

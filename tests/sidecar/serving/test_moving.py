@@ -53,7 +53,7 @@ class ReadTensors:
     """Notes which tensors a shard is made of that were not in memory before."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from kafila_sidecar.runtime.shard import loading
+        from kafila_sidecar.runtime.shard.making import loading
 
         self.by_part: dict[tuple[int, int], set[str]] = {}
         true = loading.load_part

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from kafila_sidecar.machine.measuring import Measuring
 from kafila_sidecar.models.quantisation import MADE_HERE_GROUP
 from kafila_sidecar.runtime.mlx_thread import MlxThread
-from kafila_sidecar.runtime.shard import quick
+from kafila_sidecar.runtime.shard.making import quick
 from kafila_sidecar.weights.checkpoint import open_checkpoint
 from kafila_sidecar.weights.providers.hub import Hub
 from tests.sidecar.serving.stages import answer, ask, packed, party

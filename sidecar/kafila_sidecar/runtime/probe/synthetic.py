@@ -11,8 +11,8 @@ from mlx.nn.layers.quantized import quantize
 from mlx.utils import tree_flatten, tree_unflatten
 
 from kafila_sidecar.runtime.shard.arrays import DTYPES, pack
-from kafila_sidecar.runtime.shard.building import Built, build, flat
-from kafila_sidecar.runtime.shard.loading import strip_absent
+from kafila_sidecar.runtime.shard.making.building import Built, build, flat
+from kafila_sidecar.runtime.shard.making.loading import strip_absent
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
 

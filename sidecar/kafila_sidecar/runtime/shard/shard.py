@@ -23,9 +23,9 @@ from kafila_sidecar.runtime.shard.state import HiddenState
 if TYPE_CHECKING:
     import mlx.core as mx
 
-    from kafila_sidecar.runtime.shard.building import Built
     from kafila_sidecar.runtime.shard.carried import Carried, Packing
     from kafila_sidecar.runtime.shard.kv import SequenceCache, Sequences
+    from kafila_sidecar.runtime.shard.making.building import Built
     from kafila_sidecar.runtime.shard.partial import PartialModel
 
 log = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ class Shard:
         Raises: Refused for a family that isn't offered, or weights that are missing or don't fit.
         """
         from kafila_sidecar.runtime.memory import give_back
-        from kafila_sidecar.runtime.shard.loading import load_part, read_config
+        from kafila_sidecar.runtime.shard.making.loading import load_part, read_config
 
         kept = None if before is None else before.give_up()
         built = load_part(
@@ -120,10 +120,10 @@ class Shard:
         """The stage [start, end) of a Model whose weights are in place; `quick` as in `load`."""
         import mlx.core as mx
 
-        from kafila_sidecar.runtime.shard.building import flat
         from kafila_sidecar.runtime.shard.kv import Sequences, can_go_back, can_rewind, has_window
+        from kafila_sidecar.runtime.shard.making.building import flat
+        from kafila_sidecar.runtime.shard.making.quick import quicken_prompts
         from kafila_sidecar.runtime.shard.partial import PartialModel
-        from kafila_sidecar.runtime.shard.quick import quicken_prompts
         from kafila_sidecar.runtime.shard.rows import let_take_rows
 
         if quick:

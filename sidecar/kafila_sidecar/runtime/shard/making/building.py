@@ -16,8 +16,8 @@ from kafila_sidecar.errors import Refused
 from kafila_sidecar.models.family import Family
 from kafila_sidecar.models.quantisation import MADE_HERE_GROUP
 from kafila_sidecar.models.reading import Reading, read
+from kafila_sidecar.runtime.shard.making.rollcall import RollCall, call_roll
 from kafila_sidecar.runtime.shard.partial import blocks_of
-from kafila_sidecar.runtime.shard.rollcall import RollCall, call_roll
 
 Weights = dict[str, mx.array]
 

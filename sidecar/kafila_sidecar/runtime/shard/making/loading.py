@@ -11,7 +11,7 @@ from kafila_sidecar.errors import NotFound, Refused
 from kafila_sidecar.models.anatomy import Headers
 from kafila_sidecar.models.quantisation import with_modelopt
 from kafila_sidecar.runtime.memory import check_room
-from kafila_sidecar.runtime.shard.building import Built, build, flat
+from kafila_sidecar.runtime.shard.making.building import Built, build, flat
 from kafila_sidecar.runtime.shard.partial import strip
 from kafila_sidecar.small_files import CONFIG, QUANT_CONFIG, read_json, read_optional_json
 

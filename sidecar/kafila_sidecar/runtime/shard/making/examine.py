@@ -17,8 +17,8 @@ from kafila_sidecar.models.anatomy import Anatomy, BlockAnatomy, Headers
 from kafila_sidecar.models.family import is_embedding, is_unembedding, text_of
 from kafila_sidecar.models.quantisation import MADE_HERE_GROUP
 from kafila_sidecar.models.reading import Reading
-from kafila_sidecar.runtime.shard.building import Built, build, flat
-from kafila_sidecar.runtime.shard.loading import compare, stand_ins
+from kafila_sidecar.runtime.shard.making.building import Built, build, flat
+from kafila_sidecar.runtime.shard.making.loading import compare, stand_ins
 from kafila_sidecar.runtime.shard.partial import Forward, Given, redirect
 
 ACTIVATIONS = {mx.float32: "F32", mx.float16: "F16", mx.bfloat16: "BF16"}
