@@ -91,12 +91,21 @@ def others_busy(sides: Sides) -> Iterator[None]:
         assert all(one.result() for one in asked)
 
 
+@pytest.fixture(scope="module")
+def leaver(sides: Sides) -> ClusterMember:
+    """Neither the one that is asked nor, if there is another, the head or the host."""
+    session = sides.member.session()
+    stay = {sides.member.name, session["host"], *(one["member"] for one in session["stages"] if one.get("head"))}
+    others = [one for one in sides.cluster.members if one is not sides.member]
+    return next((one for one in others if one.name not in stay), others[-1])
+
+
 def test_answer_when_stopped_while_the_ring_is_planned_anew_then_the_prompt_is_there_and_the_next_is_answered(
-    sides: Sides, calm: dict[str, Any]
+    sides: Sides, leaver: ClusterMember
 ) -> None:
     with chatting(sides.member, sides.session, "--verbose") as terminal:
         terminal.until(PROMPT)
-        leaving = start(third(sides), "session", "leave")
+        leaving = start(leaver, "session", "leave")
         until(lambda: sides.member.session()["state"] != "ready", 60)
         terminal.type("Hello\r")
         terminal.until(SPINNER)
@@ -111,17 +120,11 @@ def test_answer_when_stopped_while_the_ring_is_planned_anew_then_the_prompt_is_t
         terminal.until(PROMPT)
 
 
-def third(sides: Sides) -> ClusterMember:
-    """Neither the one that is asked nor the head."""
-    head = next(stage["member"] for stage in sides.member.session()["stages"] if stage.get("head"))
-    (found,) = (one for one in sides.cluster.members if one is not sides.member and one.name != head)
-    return found
-
-
-def test_model_when_another_member_has_left_then_the_same_is_answered(sides: Sides, calm: dict[str, Any]) -> None:
+def test_model_when_another_member_has_left_then_the_same_is_answered(
+    sides: Sides, leaver: ClusterMember, calm: dict[str, Any]
+) -> None:
     """It has in the test before this one."""
-    left = third(sides).name
-    until(lambda: left not in {stage["member"] for stage in sides.member.session()["stages"]}, 60)
+    until(lambda: leaver.name not in {stage["member"] for stage in sides.member.session()["stages"]}, 60)
     until(lambda: sides.member.session()["state"] == "ready", 60)
     assert answers(sides.member, sides.session) == calm
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -51,6 +52,9 @@ type followed struct {
 	isCut   bool   // the rest of that line comes with the next read
 	tells   io.Writer
 	from    time.Time
+	drawing sync.Mutex
+	newest  *Update     // that no word of the answer has followed
+	late    *time.Timer // of what came before a person is to be told
 	isShown bool
 }
 
@@ -85,6 +89,9 @@ func (f *followed) next() error {
 
 func (f *followed) Close() error {
 	f.clear()
+	if f.late != nil {
+		f.late.Stop()
+	}
 	return f.of.Close()
 }
 
@@ -94,15 +101,37 @@ const (
 	lineAbove = "\x1b[A\r"
 )
 
+// show draws an update, once a person has waited so long.
 func (f *followed) show(u Update) {
-	if time.Now().Before(f.from) {
+	f.drawing.Lock()
+	defer f.drawing.Unlock()
+	f.newest = &u
+	if wait := time.Until(f.from); wait > 0 {
+		if f.late == nil {
+			f.late = time.AfterFunc(wait, f.showNewest)
+		}
 		return
 	}
+	f.draw()
+}
+
+func (f *followed) showNewest() {
+	f.drawing.Lock()
+	defer f.drawing.Unlock()
+	if f.newest != nil {
+		f.draw()
+	}
+}
+
+func (f *followed) draw() {
 	f.isShown = true
-	fmt.Fprint(f.tells, lineBelow+u.words()+lineAbove)
+	fmt.Fprint(f.tells, lineBelow+f.newest.words()+lineAbove)
 }
 
 func (f *followed) clear() {
+	f.drawing.Lock()
+	defer f.drawing.Unlock()
+	f.newest = nil
 	if f.isShown {
 		f.isShown = false
 		fmt.Fprint(f.tells, lineBelow+lineAbove)

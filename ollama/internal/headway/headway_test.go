@@ -96,6 +96,33 @@ func TestUpdates_whenAPersonWaits_areShownBelowTheSpinnerAndGoneWithTheFirstLine
 	}
 }
 
+// written hears what is drawn.
+type written chan string
+
+func (w written) Write(p []byte) (int, error) {
+	w <- string(p)
+	return len(p), nil
+}
+
+func TestUpdate_whenNoOtherFollowsIt_isShownOnceAPersonHasWaitedSoLong(t *testing.T) {
+	drawn := make(written, 2)
+	told := &followed{of: io.NopCloser(nil), tells: drawn, from: time.Now().Add(20 * time.Millisecond)}
+	told.show(half)
+	select {
+	case shown := <-drawn:
+		if time.Now().Before(told.from) || !strings.Contains(shown, "512 of 1024 tokens") {
+			t.Errorf("%q", shown)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it never was")
+	}
+	told.Close()
+	told.showNewest()
+	if shown := <-drawn; shown != lineBelow+lineAbove || len(drawn) > 0 {
+		t.Errorf("left %q", shown)
+	}
+}
+
 func TestWriter_whenNothingComes_saysThatTheAnswerWaits_andNothingOnceItIsClosed(t *testing.T) {
 	recorded := httptest.NewRecorder()
 	w := NewWriter(recorded, time.Millisecond)
