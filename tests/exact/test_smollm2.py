@@ -1,4 +1,5 @@
-"""SmolLM2 in three shards against single-process mlx-lm: 64 greedy tokens for ten prompts."""
+"""SmolLM2 in three shards against single-process mlx-lm: 64 greedy tokens for ten prompts, every other one of them in
+`make test`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,7 +53,9 @@ def chat(folder: Path, text: str) -> list[int]:
     return list(Tokenizer.from_file(str(folder / "tokenizer.json")).encode(prompt).ids)
 
 
-@pytest.mark.parametrize("number", range(len(PROMPTS)))
+@pytest.mark.parametrize(
+    "number", [pytest.param(number, marks=[pytest.mark.long] * (number % 2)) for number in range(len(PROMPTS))]
+)
 def test_three_shards_when_greedy_then_the_tokens_of_single_process_mlx_lm(
     folder: Path, whole: Whole, rings: dict[tuple[int, ...], RingOfShards], number: int
 ) -> None:
