@@ -18,6 +18,7 @@ from kafila_sidecar.session.stay import CameBack, Deserted, Directed, Outside, S
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0  # between tries to reach a rendezvous
+OVER_LIMIT_S = 2.0  # for each try that came too soon for a rendezvous
 COMPANY_S = 30.0  # so long who is met in a room may take this member back, if others say that the session is elsewhere
 LEAST_STAY_S = 4.0  # so long whoever is in a room has to answer a knock, before another room is looked at
 GOODBYE_S = 4.0  # for a goodbye to be heard
@@ -126,6 +127,8 @@ class Seeking:
         except KafilaError as error:
             log.info("not_back_yet session=%s code=%s reason=%s", self._keeper.kept.id, error.code, error)
             self._told(str(error))
+            if error.code == "RESOURCE_EXHAUSTED":  # who goes on at this pace stays over what is allowed
+                await asyncio.sleep(OVER_LIMIT_S)
         finally:
             if self._calling is not None:
                 self._calling.stays(None)
