@@ -94,18 +94,23 @@ async def drafted(model: Path, data: Path, drafts: Callable[[MlxThread], DraftHe
         yield made
 
 
+def noted(made: list[DraftHere], model: Path, data: Path) -> Callable[[MlxThread], DraftHere]:
+    """As `here`, and each one is told."""
+
+    def make(mlx: MlxThread) -> DraftHere:
+        made.append(here(model, data)(mlx))
+        return made[-1]
+
+    return make
+
+
 @pytest.mark.parametrize("kind", ["greedy", pytest.param("seed", marks=pytest.mark.long)])
 async def test_answer_when_a_draft_model_guesses_then_it_is_the_one_without(
     tiny: Path, tmp_path: Path, kind: str
 ) -> None:
     """The draft is the model itself, so that greedy guesses are right."""
     made: list[DraftHere] = []
-
-    def drafts(mlx: MlxThread) -> DraftHere:
-        made.append(here(tiny, tmp_path)(mlx))
-        return made[-1]
-
-    async with drafted(tiny, tmp_path, drafts) as three:
+    async with drafted(tiny, tmp_path, noted(made, tiny, tmp_path)) as three:
         await made[0].arrived()
         plain, last = await answer(three["ada"], ask(num_predict=50, guesses=0, **KINDS[kind]))
         text, last_too = await answer(three["ada"], ask(num_predict=50, **KINDS[kind]))
@@ -123,12 +128,7 @@ async def test_draft_when_another_member_becomes_the_head_then_that_one_brings_i
     tiny: Path, tmp_path: Path
 ) -> None:
     made: list[DraftHere] = []
-
-    def drafts(mlx: MlxThread) -> DraftHere:
-        made.append(here(tiny, tmp_path)(mlx))
-        return made[-1]
-
-    async with drafted(tiny, tmp_path, drafts) as three:
+    async with drafted(tiny, tmp_path, noted(made, tiny, tmp_path)) as three:
         await made[0].arrived()
         plain, _ = await answer(three["ada"], ask(num_predict=20, guesses=0, **KINDS["greedy"]))
         await three.stop()
@@ -157,14 +157,9 @@ async def test_draft_when_it_cant_be_had_then_answers_go_on_without(
 @pytest.mark.long
 async def test_draft_when_a_prompt_is_long_then_it_reads_it_beside_the_answer(tiny: Path, tmp_path: Path) -> None:
     made: list[DraftHere] = []
-
-    def drafts(mlx: MlxThread) -> DraftHere:
-        made.append(here(tiny, tmp_path)(mlx))
-        return made[-1]
-
     prompt = "a long story " * 8
     assert len(prompt) > SOON_TOKENS
-    async with drafted(tiny, tmp_path, drafts) as three:
+    async with drafted(tiny, tmp_path, noted(made, tiny, tmp_path)) as three:
         await made[0].arrived()
         plain, _ = await answer(three["ada"], ask(prompt, num_predict=40, guesses=0, **KINDS["greedy"]))
         assert (await answer(three["ada"], ask(prompt, num_predict=40, **KINDS["greedy"])))[0] == plain

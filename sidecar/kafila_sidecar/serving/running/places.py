@@ -1,7 +1,7 @@
 """The sequences that the ring holds for one epoch's head: those that run, and those that are kept for what may come."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 
 from kafila_sidecar.errors import KafilaError
@@ -59,30 +59,26 @@ class SequencePlaces:
     async def leave(self, sequence: int, *, asker: str, tokens: Sequence[int], last: HiddenState | None) -> None:
         """It runs no longer, and is kept if that is worth it and can be; else every stage frees it. tokens: what it has
         seen, and none where that is not known; last: their last one's state, where only the head has that yet."""
-        self._work.leave(sequence)
-        try:
-            is_kept = await self._keep(Kept(sequence, asker, await self._taken(sequence, tokens, last)))
-        finally:
-            self._running.discard(sequence)
-        if is_kept:
-            await self._ring.rest(sequence)
+        await self._put_by(sequence, asker, self._taken(sequence, tokens, last))
 
     async def break_off(self, sequence: int, *, asker: str, tokens: Sequence[int]) -> None:
         """It runs no longer, in whatever midst it was. As much of it is kept as every stage has or will have; where
         caches can't forget what one of them has beyond that, none. tokens: all that it was to see."""
-        self._work.leave(sequence)
-        sent = self._ring.sent(sequence) if self._forgets else 0
-        try:
-            is_kept = await self._keep(Kept(sequence, asker, tokens[:sent]))
-        finally:
-            self._running.discard(sequence)
-        if is_kept:
-            await self._ring.rest(sequence)
+        await self._put_by(sequence, asker, self._sent(sequence, tokens))
 
     async def close(self) -> None:
         """Frees all that are kept; none is kept any more."""
         self._is_over = True
         await asyncio.gather(self._free_soon(self._kept.give_up()), *self._freeing)
+
+    async def _put_by(self, sequence: int, asker: str, taken: Awaitable[Sequence[int]]) -> None:
+        self._work.leave(sequence)
+        try:
+            is_kept = await self._keep(Kept(sequence, asker, await taken))
+        finally:
+            self._running.discard(sequence)
+        if is_kept:
+            await self._ring.rest(sequence)
 
     async def _keep(self, one: Kept) -> bool:
         """Whether it is kept; where it is not worth it, or can't be, it is freed."""
@@ -103,6 +99,10 @@ class SequencePlaces:
             await self._ring.send(sequence, last, wants_output=False)
             return tokens
         return ()
+
+    async def _sent(self, sequence: int, tokens: Sequence[int]) -> Sequence[int]:
+        """What every stage has of it, or will have."""
+        return tokens[: self._ring.sent(sequence)] if self._forgets else ()
 
     def _free_soon(self, sequences: Sequence[int]) -> "asyncio.Future[None]":
         """In a task of its own, which nobody's cancelling ends."""
