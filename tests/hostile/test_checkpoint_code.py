@@ -71,7 +71,8 @@ async def answer(node: LocalNode, model: str) -> pb.GenerateReply:
             assert shown.state != "closed", shown.failure
             if shown.state == "ready":
                 break
-    asked = pb.GenerateRequest(session=made.id, prompt="once", options=pb.Options(num_predict=4), truncate=True)
+    options = pb.Options(num_predict=4, temperature=0)  # a drawn token may be one that ends the answer
+    asked = pb.GenerateRequest(session=made.id, prompt="once", options=options, truncate=True)
     return [reply async for reply in node.generate(asked)][-1]
 
 
