@@ -58,6 +58,7 @@ from kafila_sidecar.session.rendezvous.code import Code, parse_code
 from kafila_sidecar.session.rendezvous.elsewhere import OfferedRendezvous
 from kafila_sidecar.session.stay import CameBack, Told
 from kafila_sidecar.session.terms import check_objective, check_replanning, check_terms, context_for, make_terms
+from kafila_sidecar.session.turnstile import Turnstile
 from kafila_sidecar.versions import own_versions
 from kafila_sidecar.weights.checkpoint import Checkpoint
 from kafila_sidecar.weights.store.library import Library
@@ -485,7 +486,7 @@ class LocalNode:
             keeper=keeper,
             changes=changes,
             present=present,
-            come_back=partial(self._come_back, calling),
+            come_back=partial(self._come_back, calling, Turnstile()),
             take_part=self._take_part_again,
             take_leave=self._take_leave,
             spoken=self._spoken,
@@ -493,12 +494,16 @@ class LocalNode:
         self._sessions.run(seat, calling, self._tasks)
         return seat
 
-    async def _come_back(self, calling: Calling, keeper: Keeper, told: Told, moved: asyncio.Event) -> CameBack:
+    async def _come_back(
+        self, calling: Calling, turnstile: Turnstile, keeper: Keeper, told: Told, moved: asyncio.Event
+    ) -> CameBack:
         kept = keeper.kept
         if any(self._embedded.is_own(place.address) for place in kept.places):
             address, note = await self._embedded.start()  # where the others look, or hear that they have to
             keeper.note(places=kept.known_as(address).places, note=note)
-        return await come_back(keeper=keeper, local=self._local(), told=told, moved=moved, calling=calling)
+        return await come_back(
+            keeper=keeper, local=self._local(), told=told, moved=moved, turnstile=turnstile, calling=calling
+        )
 
     async def _take_leave(self, keeper: Keeper) -> None:
         await take_leave(keeper=keeper, local=self._local())

@@ -91,6 +91,11 @@ class Caller:
         answer = ring_pb2.CallBody(number=call.number, is_answer=True, rooms=_said(here), is_in=is_in)
         return line.seal(answer, self._entropy) if answer.ByteSize() <= call.ByteSize() else b""
 
+    def hear_of(self, room: KnownRoom) -> None:
+        """Somebody who may know says that the session is there."""
+        self.forget(room)
+        self.learnt = (room, *self.learnt)[:MOST_LEARNT]
+
     def forget(self, room: KnownRoom) -> None:
         """Nobody of the session is there."""
         self.learnt = tuple(one for one in self.learnt if one != room)
@@ -99,9 +104,7 @@ class Caller:
         for one in said:
             if not 1 <= one.room <= LARGEST_ROOM:
                 raise InvalidInput(f"somebody says that the session is in room {one.room}: there is none")
-            room = KnownRoom(parse_address(one.address), one.room)
-            self.forget(room)
-            self.learnt = (room, *self.learnt)[:MOST_LEARNT]
+            self.hear_of(KnownRoom(parse_address(one.address), one.room))
 
     def _may_hear(self, member: Member) -> bool:
         return self._kept().log.may_return(member)

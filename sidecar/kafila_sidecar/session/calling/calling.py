@@ -59,6 +59,11 @@ class Calling:
         order = list(self._tried)
         return tuple(sorted(rooms, key=lambda room: order.index(room) if room in order else -1))
 
+    def directed(self, room: KnownRoom) -> None:
+        """The host says in a room of before that the session is there."""
+        self._caller.hear_of(room)
+        self.news.set()
+
     def tried(self, room: KnownRoom) -> None:
         """It leads nowhere, unless somebody names it again."""
         self._caller.forget(room)
