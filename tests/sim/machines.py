@@ -150,6 +150,7 @@ class SimMachine:
         self.seat = Seat(
             keeper=keeper,
             changes=changes,
+            calling=calling,
             present=present,
             come_back=back,
             take_part=take_part_again,

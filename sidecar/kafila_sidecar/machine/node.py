@@ -485,6 +485,7 @@ class LocalNode:
         seat = Seat(
             keeper=keeper,
             changes=changes,
+            calling=calling,
             present=present,
             come_back=partial(self._come_back, calling, Turnstile()),
             take_part=self._take_part_again,

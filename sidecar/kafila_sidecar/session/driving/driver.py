@@ -128,6 +128,11 @@ class SessionDriver:
         return self._cores.coordinator
 
     @property
+    def stands_alone(self) -> bool:
+        """This member is a host that hears too few of the others."""
+        return self.coordinator is not None and self.coordinator.is_alone
+
+    @property
     def better_plan(self) -> str:
         """On the host, a sentence on a plan that is better than the present one, unless nobody wants to hear of it."""
         return self._better_plan if self.coordinator and self.coordinator.adoption.tells else ""
