@@ -28,6 +28,10 @@ class KeptPlace:
     mailbox: MailboxPlace
     is_first: bool = field(default=False, compare=False)  # where this member came to the session
 
+    def is_room_of(self, other: "KeptPlace") -> bool:
+        """Whether both are mailboxes in one room."""
+        return (self.address, self.mailbox.room) == (other.address, other.mailbox.room)
+
 
 @dataclass(frozen=True, slots=True)
 class KeptSession:
@@ -59,8 +63,9 @@ class KeptSession:
         however often a host moves: one that lies can't put it out of mind."""
         if self.places[:1] == (place,):
             return self
-        place = replace(place, is_first=any(one.is_first for one in self.places if one == place))
-        others = [one for one in self.places if one != place and (one.is_first or one.address != place.address)]
+        place = replace(place, is_first=any(one.is_first for one in self.places if one.is_room_of(place)))
+        elsewhere = [one for one in self.places if not one.is_room_of(place)]
+        others = [one for one in elsewhere if one.is_first or one.address != place.address]
         over = max(0, len(others) + 1 - MOST_PLACES)
         dropped = [one for one in reversed(others) if not one.is_first][:over]
         return replace(self, places=(place, *(one for one in others if one not in dropped)))
