@@ -256,6 +256,7 @@ class SessionDriver:
             case events.MemberRemoved(self.follower.name, reason):
                 await self._cores.do(self.follower.removed(reason))
             case events.MemberRemoved(name, reason):
+                self.roster.gone[name] = reason
                 await self._members_changed(without=name, anew=reason == "removed")
             case events.HostChanged():
                 await self._host_changed()

@@ -113,6 +113,14 @@ def test_places_when_a_member_comes_back_to_its_room_then_one_mailbox_there_is_k
     assert [(one.mailbox.mailbox, one.is_first) for one in kept_from(both.to_bytes()).places] == [(5, True)]
 
 
+def test_places_when_this_member_has_another_mailbox_in_the_room_where_it_came_then_that_room_is_one_place() -> None:
+    """Else the host would answer in its own room as in one of before, and send away those who come back."""
+    again = replace(PLACE, mailbox=replace(PLACE.mailbox, mailbox=9), is_first=False)
+    after = replace(kept(), places=(PLACE,)).at(again)
+    assert after.places == (again,)
+    assert after.places[0].is_first
+
+
 def test_places_when_they_were_written_before_the_first_was_marked_then_it_is_the_oldest() -> None:
     other = replace(PLACE, address=parse_address("grpc+insecure://127.0.0.1:7001"))
     former = (replace(other, is_first=False), replace(PLACE, is_first=False))
