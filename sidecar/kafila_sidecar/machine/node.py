@@ -314,11 +314,12 @@ class LocalNode:
         """Goes on with the plan that waits for this, or with the one that is best for another objective.
 
         Raises:
-            KafilaError: no such session or objective, or this machine is not its host.
+            KafilaError: no such session or objective, this machine is not its host, or another plan stands than was shown.
         """
         check_objective(request.objective)
         session = self._sessions.hosted(request.session, "choose a plan")
-        session.driver.choose(request.objective)
+        shown = tuple((stage.member, stage.start, stage.end) for stage in request.shown)
+        session.driver.choose(request.objective, shown=shown)
         return session.snapshot()
 
     async def replan(self, request: pb.SessionRequest) -> pb.Session:
