@@ -174,7 +174,7 @@ class Course:
         return self.maybe_advance(now, replan=False)
 
     def is_outdated(self, objective: str, shown: Division) -> bool:
-        """The plan as it is, which a person wants, divides the blocks otherwise than was shown; who saw none takes any."""
+        """The plan as it is, which a person wants, divides the blocks otherwise than shown; who saw none takes any."""
         if not shown or self.proposal is None or objective not in ("", self._objective):
             return False
         return shown != division_of(self.proposal.plan)
