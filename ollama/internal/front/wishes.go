@@ -1,4 +1,4 @@
-package server
+package front
 
 import (
 	"bytes"
@@ -39,9 +39,9 @@ var askings = map[string][]func(*asking) string{
 
 // asks gives the request of a route that asks a model as it is passed to stock, and the sentence with which it is refused,
 // or "". What is no session's, or can't be read, stays as it is: stock refuses what can't be read.
-func (f *front) asks(r *http.Request) (*http.Request, string) {
+func (f *Front) asks(r *http.Request) (*http.Request, string) {
 	takers, ok := askings[r.Method+" "+r.URL.Path]
-	if !ok || !f.models.any() {
+	if !ok || !f.Models.Any() {
 		return r, ""
 	}
 	request, err := readObject(r)
@@ -52,7 +52,7 @@ func (f *front) asks(r *http.Request) (*http.Request, string) {
 	if request.read("model", &name) != nil {
 		return r, ""
 	}
-	session := f.models.called(name)
+	session := f.Models.Called(name)
 	if session == nil {
 		return r, ""
 	}
@@ -63,7 +63,7 @@ func (f *front) asks(r *http.Request) (*http.Request, string) {
 		}
 	}
 	a.wishes.TellsHeadway = strings.HasPrefix(r.URL.Path, "/api/") && r.Header.Get(headway.Header) != ""
-	f.models.asksContext(session, a.wishes.NumCtx)
+	f.Models.AsksContext(session, a.wishes.NumCtx)
 	return a.passed(r), ""
 }
 
