@@ -5,7 +5,7 @@ both ends as much as the frame. Here it may wait, as far as RFC 9000 section 13.
 one, and one that waits goes along with what is sent. A packet that is missing, or was, is told of at once.
 """
 
-from aioquic.quic.recovery import K_GRANULARITY
+from aioquic.quic.congestion.base import K_GRANULARITY
 
 DELAY_S = 0.02  # less than the 25 ms that aioquic tells its peer, which waits so much longer before it sends again
 MOST_PACKETS = 8  # a frame of 4,096 elements has six where datagrams are an Ethernet's

@@ -20,11 +20,12 @@ from typing import Any, Protocol, cast
 
 from aioquic import tls
 from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.congestion.base import K_GRANULARITY
 from aioquic.quic.connection import Limit, NetworkAddress, QuicConnection, QuicReceiveContext
 from aioquic.quic.events import ConnectionTerminated
 from aioquic.quic.packet import QuicErrorCode, QuicFrameType, QuicHeader
 from aioquic.quic.packet_builder import QuicPacketBuilder
-from aioquic.quic.recovery import K_GRANULARITY, QuicPacketSpace
+from aioquic.quic.recovery import QuicPacketSpace
 from aioquic.quic.stream import QuicStream
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
