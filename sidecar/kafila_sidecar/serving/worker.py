@@ -290,8 +290,9 @@ class Worker:
             needs_output=frame.needs_output,
             has_guesses=frame.has_guesses,
             attempt=frame.attempt,
+            timings=(*frame.timings, timing),
         )
-        await self._hop.send(replace(out, timings=(*frame.timings, timing)))
+        await self._hop.send(out)
         if rows == 1 and made.tokens == 1:  # as the next one will be, unless it joins a run
             self._mlx.when_idle(self._shard.build_step, frame.sequence, one.work.state)
 

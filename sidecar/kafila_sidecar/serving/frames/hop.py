@@ -7,7 +7,7 @@ from kafila_sidecar.errors import KafilaError, TimedOut, Unavailable
 from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.runtime.shard.limits import StepLimits
 from kafila_sidecar.runtime.shard.state import HiddenState
-from kafila_sidecar.serving.frames.wire import Frame, FrameKind, encode
+from kafila_sidecar.serving.frames.wire import Frame, FrameKind, Timing, encode
 
 SEND_DEADLINE_S = 120.0  # for a prefill chunk on a slow uplink
 SMALL_BYTES = 128 << 10  # a frame up to this size enters its stream whole or not at all
@@ -123,6 +123,7 @@ def frame_of(
     needs_output: bool,
     has_guesses: bool = False,
     attempt: int = 0,
+    timings: tuple[Timing, ...] = (),
 ) -> Frame:
     """A hidden state as a frame; the payload is not copied."""
     return Frame(
@@ -136,6 +137,7 @@ def frame_of(
         payload=memoryview(state.payload),
         needs_output=needs_output,
         has_guesses=has_guesses,
+        timings=timings,
         attempt=attempt,
     )
 
