@@ -114,7 +114,7 @@ def last_answers(world: World) -> Iterator[str]:
 
 
 def nothing_is_left(world: World) -> Iterator[str]:
-    """After everybody has left nothing runs, waits, holds a sequence or a link."""
+    """After everybody has left nothing runs, waits, holds a sequence, a link or a mailbox."""
     for machine in world.machines.values():
         if not machine.runs or machine.process is None:
             continue
@@ -125,6 +125,8 @@ def nothing_is_left(world: World) -> Iterator[str]:
             yield f"{machine.name} holds {held} sequences"
     if timers := _left_timers(world):
         yield f"timers: {', '.join(timers[:3])}"
+    if attending := world.rendezvous.attending:
+        yield f"mailboxes are attended by {', '.join(attending)}"
     if world.links.count:
         yield f"{world.links.count} ends of links stand"
 

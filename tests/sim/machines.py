@@ -23,6 +23,7 @@ from kafila_sidecar.session.opening import Local
 from kafila_sidecar.session.rendezvous.code import Code
 from kafila_sidecar.session.rendezvous.mailbox import MailboxPlace
 from kafila_sidecar.session.stay import CameBack, Told
+from kafila_sidecar.session.turnstile import Turnstile
 from tests.sim.clock import Life, SimLoop, SimProcess
 from tests.sim.internet import SimInternet
 from tests.sim.links import SimEndpoint, SimLinks
@@ -128,14 +129,16 @@ class SimMachine:
 
     async def _sit(self, process: SimProcess, keeper: Keeper, channel: Channel | None) -> None:
         """As the node does for each session; `channel`: None for one that this machine was in before."""
-        changes, calling = Changes(), Calling(keeper, partial(self.around.call, process))
+        changes, calling, turnstile = Changes(), Calling(keeper, partial(self.around.call, process)), Turnstile()
         process.hears = calling.receive
         present = None if channel is None else self._take_part(process, channel, changes)
 
         async def back(known: Keeper, told: Told, moved: asyncio.Event) -> CameBack:
             self.around.note(self.name, "comes back")
             local = Local(self.around.folder, VERSIONS)
-            return await come_back(keeper=known, local=local, told=told, moved=moved, calling=calling)
+            return await come_back(
+                keeper=known, local=local, told=told, moved=moved, turnstile=turnstile, calling=calling
+            )
 
         async def take_part_again(came: CameBack, _: Keeper, noted: Changes) -> Participation:
             self.around.note(self.name, "is back" + (" and leads" if came.leads else ""))
@@ -147,6 +150,7 @@ class SimMachine:
         self.seat = Seat(
             keeper=keeper,
             changes=changes,
+            calling=calling,
             present=present,
             come_back=back,
             take_part=take_part_again,

@@ -136,8 +136,15 @@ def channel_of(mailbox: SimMailbox, replica: Replica, keeper: Keeper) -> Channel
 
 
 async def join_by_code(mailbox: SimMailbox, code: Code, name: str) -> Replica:
-    """As `approach` and `enrol`, over a mailbox that is attended. Raises what they raise."""
-    host = HostMailbox(cast(Any, mailbox), ANSWER_S)
+    """As `approach` and `enrol`, over a mailbox that is attended, which is closed where they raise something."""
+    try:
+        return await _enrolled(HostMailbox(cast(Any, mailbox), ANSWER_S), code, name)
+    except BaseException:
+        await mailbox.aclose()
+        raise
+
+
+async def _enrolled(host: HostMailbox, code: Code, name: str) -> Replica:
     newcomer = Newcomer(code, os.urandom, VERSIONS.protocols)
     await host.exchange(newcomer, newcomer.start(), until="offered")
     keys, protocol = make_identity(), VERSIONS.protocols.newest

@@ -117,6 +117,12 @@ class SimServer:
                 for event in unsent:
                     self._deliver(stream, event)
 
+    @property
+    def attending(self) -> list[str]:
+        """Machines that run and have not ended a stream of theirs, once for each."""
+        streams = self._streams.values()
+        return [one.box.me.name for one in streams if one.box.me.life is Life.RUNS and not one.is_over]
+
     def is_open(self, stream: Attended) -> bool:
         return stream.number in self._streams
 
@@ -314,7 +320,11 @@ async def enter(server: SimServer, me: SimProcess, room: int) -> SimMailbox:
 async def enter_again(server: SimServer, me: SimProcess, place: MailboxPlace) -> SimMailbox:
     """As `enter_again`."""
     mailbox = SimMailbox(server, me, place)
-    await mailbox.attend()
+    try:
+        await mailbox.attend()
+    except BaseException:
+        await mailbox.aclose()
+        raise
     return mailbox
 
 

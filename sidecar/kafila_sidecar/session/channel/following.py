@@ -70,6 +70,7 @@ class Following:
             self._perform(self._upkeep.settle([WentAstray(outvoted.name, outvoted.proof)]))
             self._remove_put_off()
         else:
+            self._perform(self._upkeep.give_way(outvoted.proof))
             self._fail(Forked(f"the others went on with {outvoted.name} as their host"))
 
     def _remove_put_off(self) -> None:

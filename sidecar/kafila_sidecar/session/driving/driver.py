@@ -128,6 +128,11 @@ class SessionDriver:
         return self._cores.coordinator
 
     @property
+    def stands_alone(self) -> bool:
+        """This member is a host that hears too few of the others."""
+        return self.coordinator is not None and self.coordinator.is_alone
+
+    @property
     def better_plan(self) -> str:
         """On the host, a sentence on a plan that is better than the present one, unless nobody wants to hear of it."""
         return self._better_plan if self.coordinator and self.coordinator.adoption.tells else ""
@@ -257,6 +262,7 @@ class SessionDriver:
             case events.MemberRemoved(self.follower.name, reason):
                 await self._cores.do(self.follower.removed(reason))
             case events.MemberRemoved(name, reason):
+                self.roster.gone[name] = reason
                 await self._members_changed(without=name, anew=reason == "removed")
             case events.HostChanged():
                 await self._host_changed()

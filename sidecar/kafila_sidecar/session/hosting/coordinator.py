@@ -90,6 +90,11 @@ class Coordinator:
         return self._course.adoption
 
     @property
+    def is_alone(self) -> bool:
+        """It hears too few of the others, and waits for more."""
+        return self._losses.is_alone
+
+    @property
     def hearings(self) -> Hearings:
         """Of those who were accused."""
         return self._losses.hearings
