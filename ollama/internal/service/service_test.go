@@ -206,7 +206,7 @@ func TestPlist_whenNamesHaveAngles_isXML(t *testing.T) {
 }
 
 // plistReader reads a property list as macOS' own tools do, and tells its values.
-const plistReader = "import json, plistlib, sys; json.dump(plistlib.load(sys.stdin.buffer), sys.stdout)"
+const plistReader = "import json, plistlib, sys; json.dump(plistlib.loads(sys.stdin.buffer.read()), sys.stdout)"
 
 func TestPlist_isWhatAReaderOfPropertyListsTakes(t *testing.T) {
 	python, err := exec.LookPath("python3")
