@@ -42,8 +42,8 @@ DRAWN = """async (count) => {
     const air = one.tagName === "text" ? (bottom - top) / 8 : 0; // above and below the letters
     return { left, right, top: top + air, bottom: bottom - air, what: one.textContent || "member" };
   };
-  const points = [...figure.querySelectorAll("path.hop")].flatMap((hop) => Array.from({ length: 100 }, (_, i) => {
-    const { x, y } = hop.getPointAtLength((hop.getTotalLength() * i) / 99).matrixTransform(hop.getScreenCTM());
+  const points = [...figure.querySelectorAll("path.hop")].flatMap((hop) => Array.from({ length: 40 }, (_, i) => {
+    const { x, y } = hop.getPointAtLength((hop.getTotalLength() * i) / 39).matrixTransform(hop.getScreenCTM());
     return { left: x - 1, right: x + 1, top: y - 1, bottom: y + 1 };
   }));
   const labels = shown.filter((text) => !text.matches(".initial")).map(box);
@@ -153,7 +153,7 @@ def test_ring_of_however_many_then_no_label_or_member_touches_another_and_all_ca
     browser: Browser, size: str
 ) -> None:
     page = opened(browser, PlayedServer(), size)
-    for count in (*range(1, 11), 15, 16, LARGEST):
+    for count in (1, 2, 3, 4, 5, 8, 9, 16, LARGEST):
         drawn = page.evaluate(DRAWN, count)
         assert (count, drawn["touching"], drawn["crossed"], drawn["outside"]) == (count, [], [], [])
         assert drawn["letters_px"] >= 11, count
@@ -166,6 +166,7 @@ def choosing(epoch: int, head_blocks: int) -> dict[str, Any]:
     return {
         "id": "s1", "model": "some/model", "state": "linking", "doing": "waiting for ada", "epoch": epoch,
         "self": "ada", "host": "ada", "notices": [], "stages": [], "hops": [], "joining": "open", "rendezvous_note": "",
+        "code": "7-ocean-velvet-lamp",
         "members": [{"name": "ada", "doing": "choosing", **member}, {"name": "bob", "doing": "waiting", **member}],
         "plan_json": planned(head_blocks),
     }  # fmt: skip
@@ -213,4 +214,30 @@ def test_choice_when_it_is_another_objective_then_it_names_that_ones_division(br
     page.get_by_role("button", name=re.compile("^Best for throughput: ada 15, bob 15")).click()
     says_fetch(page)
     assert server.choices == [{"session": "s1", "objective": "throughput", "shown": stages(15)}]
+    page.close()
+
+
+def test_question_when_it_is_asked_by_keyboard_then_escape_does_nothing_and_leads_back(browser: Browser) -> None:
+    server = PlayedServer(choosing(2, head_blocks=10))
+    page = opened(browser, server)
+    button = page.get_by_role("button", name="Fetch by this plan…")
+    button.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog", name="Fetch by this plan?")).to_be_visible()
+    expect(page.get_by_role("button", name="Cancel")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    expect(button).to_be_focused()
+    assert server.choices == []
+    page.close()
+
+
+def test_controls_when_a_screen_reader_names_them_then_no_two_are_called_alike(browser: Browser) -> None:
+    session = choosing(2, head_blocks=10)
+    session["members"].append({**session["members"][1], "name": "cyd"})
+    page = opened(browser, PlayedServer(session))
+    expect(page.get_by_role("button", name="Remove cyd…")).to_be_visible()
+    named = re.findall(r'- (button|textbox|combobox|spinbutton) "([^"]+)"', page.locator("body").aria_snapshot())
+    assert len(named) >= 12
+    assert len(set(named)) == len(named), sorted(named)
     page.close()

@@ -78,7 +78,7 @@ function showMembers(session, isHost) {
       el("td", { class: "number" }, seconds(stage?.measured_s)),
       el("td", {}, member.if_lost || "–"),
       el("td", {}, ...(isHost && member.name !== session.self
-        ? [el("button", { type: "button", "data-kick": member.name }, "Remove…")] : [])));
+        ? [el("button", { type: "button", "data-kick": member.name, "aria-label": `Remove ${member.name}…` }, "Remove…")] : [])));
   }));
 }
 
