@@ -98,7 +98,8 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		tell(f, w, r)
 		return
 	}
-	if name, ok := strings.CutPrefix(route, "GET /v1/models/"); ok && f.Models.Called(name) != nil {
+	name, isModel := strings.CutPrefix(route, "GET /v1/models/")
+	if isModel && (strings.Contains(name, "/") || f.Models.Called(name) != nil) {
 		f.tellModel(w, r, name)
 		return
 	}

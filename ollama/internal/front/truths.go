@@ -149,6 +149,7 @@ func (f *Front) tellModel(w http.ResponseWriter, r *http.Request, name string) {
 		fail(w, r.URL.Path, envelope.Failure{Status: http.StatusNotFound, Sentence: fmt.Sprintf("model '%s' not found", name)})
 		return
 	}
+	o.header.Set("Content-Type", "application/json") // as stock has it in this API
 	o.pass(w, openai.ToModel(told, name))
 }
 

@@ -61,6 +61,10 @@ func telling(t *testing.T, side cards) *Front {
 		if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
 			t.Error(err)
 		}
+		if strings.HasPrefix(request.Model, "nobody/") {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
 		say(t, w, api.ShowResponse{
 			Modelfile: "FROM /blobs/sha256-1", Template: "{{ .Prompt }}", Parameters: "temperature   0.2\nnum_ctx   4096", Details: stub,
 			ModelInfo:    map[string]any{"general.architecture": "llama", "general.kafila.seal": "secret", "llama.block_count": 1},
@@ -147,5 +151,21 @@ func TestV1Model_ofASessionsName_isToldHoweverItIsWritten(t *testing.T) {
 	f.ServeHTTP(answer, httptest.NewRequest("GET", "/v1/models/llama3", nil))
 	if answer.Body.String() != "stock" {
 		t.Errorf("another model: %s", answer.Body)
+	}
+}
+
+// Stock's own route ends at a slash, in plain text.
+func TestV1Model_whenANameHasSlashes_isToldOrNotFoundInTheFormOfTheAPI(t *testing.T) {
+	f := telling(t, cards{})
+	answer := httptest.NewRecorder()
+	f.ServeHTTP(answer, httptest.NewRequest("GET", "/v1/models/hf.co/people/model:8b", nil))
+	if kind := answer.Header().Get("Content-Type"); kind != "application/json" || !strings.Contains(answer.Body.String(), `"owned_by":"people"`) {
+		t.Errorf("%s: %s", kind, answer.Body)
+	}
+	answer = httptest.NewRecorder()
+	f.ServeHTTP(answer, httptest.NewRequest("GET", "/v1/models/nobody/none", nil))
+	want := `{"error":{"message":"model 'nobody/none' not found","type":"not_found_error","param":null,"code":null}}`
+	if answer.Code != http.StatusNotFound || strings.TrimSpace(answer.Body.String()) != want {
+		t.Errorf("%d %s", answer.Code, answer.Body)
 	}
 }

@@ -35,6 +35,9 @@ var askings = map[string][]func(*asking) string{
 	"POST /v1/chat/completions": {(*asking).refuseRendering, (*asking).takeResponseFormat, (*asking).takeTools, (*asking).joinParts},
 	"POST /v1/responses":        {(*asking).refuseRendering, (*asking).takeTextFormat, (*asking).takeFlatTools},
 	"POST /v1/messages":         {(*asking).refuseRendering, (*asking).takeFlatTools, (*asking).resultsFirst},
+
+	"POST /v1/images/generations": {(*asking).refusePictures},
+	"POST /v1/images/edits":       {(*asking).refusePictures},
 }
 
 // asks gives the request of a route that asks a model as it is passed to stock, and the sentence with which it is refused,
@@ -102,6 +105,11 @@ func (a *asking) refuseRendering() string {
 		return "the prompts of a session are rendered by its head: they can't be shown here"
 	}
 	return ""
+}
+
+// refusePictures: stock would have a model of words answer, for as long as it likes, and send no picture.
+func (a *asking) refusePictures() string {
+	return a.session.Vehicle.Name + " makes no pictures: it answers in words"
 }
 
 // refuseStop: a request without prompt that keeps the model for no time is what `ollama stop` makes.

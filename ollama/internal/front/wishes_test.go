@@ -103,6 +103,8 @@ func TestAsks_whatASessionsModelCannot_isRefusedInTheWordsOfItsAPI(t *testing.T)
 		{"/api/chat", `{` + ours + `,"_debug_render_only":true}`, "rendered by its head"},
 		{"/v1/chat/completions", `{` + ours + `,"_debug_render_only":true}`, `{"error":{"message":"the prompts`},
 		{"/v1/messages", `{` + ours + `,"_debug_render_only":true}`, `{"type":"error","error":{"type":"invalid_request_error"`},
+		{"/v1/images/generations", `{` + ours + `,"prompt":"a cat"}`, `{"error":{"message":"` + fake.ModelName + ` makes no pictures`},
+		{"/v1/images/edits", `{` + ours + `,"prompt":"a cat","image":"x"}`, "makes no pictures"},
 	} {
 		passed, _, answer := wished(t, w, row.path, row.body)
 		if passed != "" || answer.Code != http.StatusBadRequest || !strings.Contains(answer.Body.String(), row.words) {
