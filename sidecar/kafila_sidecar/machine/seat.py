@@ -209,8 +209,10 @@ class Seat:
         except BaseException:
             await back.channel.aclose()
             raise
-        if back.leads and self.keeper.kept.formed:
+        if self.keeper.kept.formed and back.leads:
             self._go_on_soon(self._present)
+        elif self.keeper.kept.formed:
+            self._present.driver.tell_begun()
 
     def _note_bug(self, coming: asyncio.Task[None]) -> None:
         """It ends this session only."""

@@ -71,6 +71,11 @@ class Cores:
         """Of the latest plan; 0 before there is one."""
         return self.follower.proposal.epoch if self.follower.proposal else 0
 
+    @property
+    def founder(self) -> str:
+        """Whose start counts, whoever is the host when it comes."""
+        return self._channel.founder
+
     async def host_changed(self) -> None:
         """This member decides from now on, if it is the successor. It can't if it does not know the checkpoint."""
         if not self._channel.is_host or self.coordinator is not None:

@@ -104,8 +104,8 @@ class Dispatcher:
                 await self._heard_lost(sender, member)
             case messages.Misbehaved(fault):
                 await self._heard_complaint(sender, fault)
-            case messages.HasBegun() if from_host:
-                self._knows.has_begun = True
+            case messages.HasBegun() if from_host or sender == self._cores.founder:
+                await self._heard_begun()
             case messages.MemberFailed(fault) if sender != self._follower.name:
                 await self._gone(sender, self._follower.failed(fault, self._now()))
             case messages.WantsToLeave() if self._coordinator:
@@ -150,6 +150,11 @@ class Dispatcher:
         in_order = [name for name in self._follower.members if name in (sender, self._follower.name)]
         if is_new and in_order == [self._follower.name, sender]:
             self._introduce()
+
+    async def _heard_begun(self) -> None:
+        self._knows.has_begun = True
+        if self._coordinator:
+            await self._cores.obey(self._coordinator.has_begun(self._now()))
 
     async def _heard_doing(self, sender: str, said: messages.Doing) -> None:
         self._roster.progressed(sender, said)

@@ -165,6 +165,10 @@ class SessionDriver:
         """Go on with those who are present; host only."""
         self._turns.soon(self._start)
 
+    def tell_begun(self) -> None:
+        """This machine knows from before that somebody said start; whom it comes back to may never have heard of it."""
+        self._turns.say(speech.begun())
+
     def ask_first(self) -> None:
         """Nothing is fetched before the person here has seen the plan; host only, before there is one."""
         if self.coordinator:

@@ -124,9 +124,15 @@ class Coordinator:
     def start(self, now: float) -> list[CoordinatorOutput]:
         """Go on with those who are present; by the plan that somebody looks at, if there is one."""
         course = self._course
-        course.started = True
-        taken = course.choose("", now) if course.phase is Phase.CHOOSING else []
-        return [TellBegun(), *course.maybe_plan(now), *taken]
+        begun = self.has_begun(now)
+        return begun + course.choose("", now) if course.phase is Phase.CHOOSING else begun
+
+    def has_begun(self, now: float) -> list[CoordinatorOutput]:
+        """Somebody said start, perhaps to a host of before, whose word did not come to all: nobody is waited for."""
+        if self._course.started:
+            return []
+        self._course.started = True
+        return [TellBegun(), *self._course.maybe_plan(now)]
 
     def ask_first(self) -> None:
         """Nothing is fetched before `choose`, or `start` once there is a plan."""

@@ -288,3 +288,16 @@ def test_session_that_was_ready_when_who_is_gone_cant_come_back_then_it_is_not_n
     asked = [one for one in changed if isinstance(one, ComputePlan)][-1]
     short = host.planned(asked.epoch, Refusal("208 MB short", "", 1, ()), now)
     assert [one.fault.sentence for one in short if isinstance(one, AwaitMemory)] == ["208 MB short"]
+
+
+def test_host_that_took_over_when_the_one_before_says_that_it_was_begun_then_nobody_else_is_waited_for() -> None:
+    party = CoreParty(wanted=0)
+    for name in NAMES:
+        if name != "ada":
+            party.join(name)
+        party.measure(name)
+    assert party.proposals == []
+    party.obey(party.coordinator.has_begun(party.now))
+    party.pump()
+    assert {follower.state for follower in party.machines.values()} == {State.READY}
+    assert party.coordinator.has_begun(party.now) == []  # what the host says comes back to itself too
