@@ -65,7 +65,7 @@ class PlayedServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, session: dict[str, Any] | None = None) -> None:
-        super().__init__(("127.0.0.1", 0), Answering)
+        super().__init__(("127.0.0.1", 0), PlayedPage)
         self.changed = threading.Condition()
         self.session = session
         self.alternatives: dict[str, str] = {}
@@ -87,7 +87,7 @@ class PlayedServer(ThreadingHTTPServer):
         return (400, {"error": self.refuses}) if self.refuses else (200, {})
 
 
-class Answering(SimpleHTTPRequestHandler):
+class PlayedPage(SimpleHTTPRequestHandler):
     server: PlayedServer
 
     def __init__(self, *args: Any) -> None:

@@ -27,7 +27,7 @@ from kafila_sidecar.session.turnstile import Turnstile
 from tests.sim.clock import Life, SimLoop, SimProcess
 from tests.sim.internet import SimInternet
 from tests.sim.links import SimEndpoint, SimLinks
-from tests.sim.members import VERSIONS, Hardware, channel_of, join_by_code, new_keeper, old_keeper, take_part
+from tests.sim.members import VERSIONS, Hardware, NoRouter, channel_of, join_by_code, new_keeper, old_keeper, take_part
 from tests.sim.model import Disk, SimModelHost, SimThread, SimWeights
 from tests.sim.rendezvous import SimMailbox, SimServer, enter
 
@@ -60,6 +60,7 @@ class SimMachine:
     around: Surroundings
     disk: Disk = field(default_factory=Disk)
     process: SimProcess | None = None
+    monitor: NoRouter = field(default_factory=NoRouter)
     seat: Seat | None = None
     participation: Participation | None = None  # the latest
     running: "asyncio.Task[Any] | None" = None
@@ -97,8 +98,15 @@ class SimMachine:
 
     def _new_process(self) -> SimProcess:
         self.process = SimProcess(self.name, self.around.loop)
+        self.monitor = NoRouter()
         self.seat = self.participation = None
         return self.process
+
+    def look_at_network(self) -> None:
+        """As the node does once a second: it is in another one."""
+        self.monitor.moved()
+        if self.seat is not None:
+            self.seat.moved.set()
 
     def _begin(self, life: Any) -> None:
         assert self.process is not None
@@ -169,6 +177,7 @@ class SimMachine:
             channel,
             process=process,
             endpoint=SimEndpoint(around.links, process, self.number),
+            monitor=self.monitor,
             weights=SimWeights(self.disk, around.host, hardware.bytes_per_s),
             thread=SimThread(around.loop, hardware.slowness),
             hardware=hardware,

@@ -41,6 +41,7 @@ from kafila_sidecar.numbers.spans import tracing
 from kafila_sidecar.numbers.standing import exposition
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.text.apart.text_process import read_vocabulary, try_text
+from kafila_sidecar.serving.drafting.known import notices_of
 from kafila_sidecar.serving.drafting.pairing import check_pair
 from kafila_sidecar.session import join as joining
 from kafila_sidecar.session import plans
@@ -189,6 +190,7 @@ class LocalNode:
             session = self._seating.sit_down(channel, checkpoint).snapshot()
             if request.choose_plan:
                 self._sessions.hosted(session.id, "choose a plan").driver.ask_first()
+            session.notices.extend(notices_of(request, checkpoint.model))
             return session
 
     async def _draft_for(self, checkpoint: Checkpoint, request: pb.CreateSessionRequest) -> Checkpoint | None:
