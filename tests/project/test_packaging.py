@@ -157,13 +157,6 @@ def test_containers_when_a_release_builds_them_then_each_target_is_built_once() 
     assert {one["target"] for one in made if one["file"] == "node"} == {"cpu", "cuda"}
 
 
-def test_extras_when_one_is_for_gpus_then_it_is_the_other_but_for_what_runs_there() -> None:
-    extras = PROJECT["optional-dependencies"]
-    assert set(extras["node"]) ^ set(extras["cuda"]) == {
-        one for extra in ("node", "cuda") for one in extras[extra] if one.startswith("mlx[")
-    }
-
-
 def test_unit_of_a_rendezvous_when_systemd_reads_it_then_it_understands(tmp_path: Path) -> None:
     analyze = shutil.which("systemd-analyze")
     if analyze is None:

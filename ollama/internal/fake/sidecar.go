@@ -42,7 +42,7 @@ type Sidecar struct {
 	Hangs     bool          // after the chunks, until cancelled
 	KeptBack  string        // why leaving has to be asked for twice
 	Card      *pb.ModelCard // of any session's model; nil: it can't be read
-	Planned   *pb.PlanReply // nil: there is no plan
+	Planned   *pb.PlanReply // nil: this sidecar is older than plans
 	Unchosen  []error       // what the first choices of a plan are refused with
 	Cancelled chan struct{} // closed when an answer that hangs was cancelled
 
@@ -132,9 +132,9 @@ func (s *Sidecar) Replan(_ context.Context, r *pb.SessionRequest) (*pb.Session, 
 	return &pb.Session{Id: r.Session, State: "planning"}, nil
 }
 
-func (s *Sidecar) Plan(context.Context, *pb.PlanRequest) (*pb.PlanReply, error) {
+func (s *Sidecar) Plan(ctx context.Context, r *pb.PlanRequest) (*pb.PlanReply, error) {
 	if s.Planned == nil {
-		return nil, status.Error(codes.FailedPrecondition, "not planned yet")
+		return s.UnimplementedSidecarServer.Plan(ctx, r)
 	}
 	return s.Planned, nil
 }

@@ -1,8 +1,10 @@
 package text
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"unicode/utf8"
@@ -11,24 +13,28 @@ import (
 // split stands where a table may be split that is wider than the screen; else it is a tab as any.
 const split = "\t\v"
 
-const gap = 3 // spaces between columns
+const gap, smallGap = 3, 2 // spaces between columns; the latter where there is little room
 
 // table lays rows out in columns; cells are separated by tabs.
 func table(w io.Writer, rows []string) { tableIn(w, rows, 0) }
 
-// tableIn does so within width characters: a wider table becomes several, each with the first column, and what is still
-// too wide goes on below in the last column. 0 is as wide as it takes.
+// tableIn does so within width characters: a wider table becomes several, each with the first column, and in what is still
+// too wide long cells go on below. 0 is as wide as it takes.
 func tableIn(w io.Writer, rows []string, width int) {
 	whole := cellsOf(rows)
-	if width == 0 || widthOf(whole) <= width {
-		layOut(w, whole)
+	if width == 0 || widthOf(whole, gap) <= width {
+		layOut(w, whole, gap)
 		return
 	}
 	for i, part := range partsOf(rows) {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
-		layOut(w, wrapLast(part, width))
+		if widthOf(part, gap) <= width {
+			layOut(w, part, gap)
+		} else {
+			layOut(w, wrapped(part, width), smallGap)
+		}
 	}
 }
 
@@ -61,7 +67,7 @@ func partsOf(rows []string) [][][]string {
 	return parts
 }
 
-func layOut(w io.Writer, cells [][]string) {
+func layOut(w io.Writer, cells [][]string, gap int) {
 	columns := tabwriter.NewWriter(w, 0, 0, gap, ' ', 0)
 	for _, row := range cells {
 		fmt.Fprintln(columns, strings.Join(row, "\t"))
@@ -82,7 +88,7 @@ func widths(cells [][]string) (widths []int) {
 	return widths
 }
 
-func widthOf(cells [][]string) (width int) {
+func widthOf(cells [][]string, gap int) (width int) {
 	for i, column := range widths(cells) {
 		if i > 0 {
 			width += gap
@@ -92,32 +98,74 @@ func widthOf(cells [][]string) (width int) {
 	return width
 }
 
-const narrowest = 20 // characters of a last column, however little room there is
+const narrowest = 20 // characters of a last column, before others become narrower too
 
-// wrapLast lets long cells of the last column go on in rows of their own.
-func wrapLast(cells [][]string, width int) [][]string {
-	columns := widths(cells)
-	if len(columns) == 0 {
-		return cells
-	}
-	last := len(columns) - 1
-	room := max(width-(widthOf(cells)-columns[last]), narrowest)
-	var wrapped [][]string
+// wrapped lets long cells go on in rows of their own, where their words allow.
+func wrapped(cells [][]string, width int) (rows [][]string) {
+	limits := narrowed(cells, width)
 	for _, row := range cells {
-		if len(row) <= last {
-			wrapped = append(wrapped, row)
-			continue
-		}
-		for i, line := range wrap(row[last], room) {
-			next := make([]string, last+1)
-			if i == 0 {
-				copy(next, row)
+		rows = append(rows, heaped(row, limits)...)
+	}
+	return rows
+}
+
+// heaped is a row as so many as its longest cell takes.
+func heaped(row []string, limits []int) (rows [][]string) {
+	for i, cell := range row {
+		for j, line := range wrap(cell, limits[i]) {
+			if j == len(rows) {
+				rows = append(rows, make([]string, len(row)))
 			}
-			next[last] = line
-			wrapped = append(wrapped, next)
+			rows[j][i] = line
 		}
 	}
-	return wrapped
+	return rows
+}
+
+// narrowed are widths with which columns fit, the last one narrowed first and then whichever is widest, none below its
+// longest word, unless that is in the last column: there it stands out, and what is beside it does not.
+func narrowed(cells [][]string, width int) []int {
+	limits, words := widths(cells), widths(wordsOf(cells))
+	last, over := len(limits)-1, -width-smallGap
+	for i := range limits {
+		limits[i] = min(limits[i], max(words[i], width))
+		over += smallGap + limits[i]
+	}
+	for ; over > 0; over-- {
+		switch at := widest(limits, words); {
+		case limits[last] > max(words[last], narrowest), at < 0 && limits[last] > narrowest:
+			limits[last]--
+		case at < 0:
+			return limits
+		default:
+			limits[at]--
+		}
+	}
+	return limits
+}
+
+// wordsOf is, of each cell, its longest word.
+func wordsOf(cells [][]string) [][]string {
+	longest := make([][]string, len(cells))
+	for i, row := range cells {
+		for _, cell := range row {
+			longest[i] = append(longest[i], slices.MaxFunc(strings.Split(cell, " "), func(one, other string) int {
+				return cmp.Compare(utf8.RuneCountInString(one), utf8.RuneCountInString(other))
+			}))
+		}
+	}
+	return longest
+}
+
+// widest is which column is the widest of those that can be narrower; -1: none can.
+func widest(limits, words []int) int {
+	at := -1
+	for i, limit := range limits {
+		if limit > words[i] && (at < 0 || limit > limits[at]) {
+			at = i
+		}
+	}
+	return at
 }
 
 // wrap breaks a text at spaces into lines of at most width characters, where its words allow.
