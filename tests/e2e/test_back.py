@@ -76,6 +76,7 @@ def present(member: ClusterMember) -> list[str]:
     return [one["name"] for one in session["members"] if one["present"]]
 
 
+@pytest.mark.timeout(240)  # on a busy machine
 def test_session_when_all_machines_lose_power_then_it_answers_again_by_itself(cluster: Cluster) -> None:
     session = form(cluster, TINY)
     model, code = session["vehicle"]["name"], session["code"]
