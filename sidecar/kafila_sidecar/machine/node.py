@@ -5,7 +5,7 @@ import logging
 import os
 import shutil
 from collections.abc import AsyncGenerator, AsyncIterator, Collection
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -22,9 +22,8 @@ from kafila_sidecar.machine.embedding.embedded import EmbeddedRendezvous
 from kafila_sidecar.machine.home import held
 from kafila_sidecar.machine.measuring import Measuring
 from kafila_sidecar.machine.models import KeptModels, OpenedModels
-from kafila_sidecar.machine.nearby.announcing import announced
+from kafila_sidecar.machine.nearby.announcing import Announcement
 from kafila_sidecar.machine.nearby.approaching import approach_by
-from kafila_sidecar.machine.nearby.service import own_networks
 from kafila_sidecar.machine.pending import PendingJoin, PendingJoins
 from kafila_sidecar.machine.seat import Seat
 from kafila_sidecar.machine.seating import Seating
@@ -42,6 +41,7 @@ from kafila_sidecar.numbers.spans import tracing
 from kafila_sidecar.numbers.standing import exposition
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.text.apart.text_process import read_vocabulary, try_text
+from kafila_sidecar.serving.drafting.known import notices_of
 from kafila_sidecar.serving.drafting.pairing import check_pair
 from kafila_sidecar.session import join as joining
 from kafila_sidecar.session import plans
@@ -90,7 +90,7 @@ async def _build(config: Config, stack: AsyncExitStack) -> "LocalNode":
         folder=config.data / "rendezvous",
         stack=await stack.enter_async_context(AsyncExitStack()),  # outlives sessions, which say goodbye through it
         map_port=keep_mapped if config.port_mapping else None,
-        announce=_announced if config.mdns else None,
+        announcement=Announcement() if config.mdns else None,
         is_needed=sessions.may_be_at,
     )
     measuring = Measuring(mlx=mlx, folder=config.data / "measurements", reserved=sessions.promised_bytes)
@@ -109,6 +109,7 @@ async def _build(config: Config, stack: AsyncExitStack) -> "LocalNode":
     stack.push_async_callback(pending.close)
     stack.callback(tasks.create_task(monitor.run(), name="network monitor").cancel)
     stack.callback(sessions.stop_all)
+    monitor.listen(Listener((), embedded.moved))
     monitor.listen(Listener((), sessions.moved))
     endpoint.answer(sessions.called)
     node = LocalNode(config, equipment, embedded, sessions, pending, tasks, counted)
@@ -189,6 +190,7 @@ class LocalNode:
             session = self._seating.sit_down(channel, checkpoint).snapshot()
             if request.choose_plan:
                 self._sessions.hosted(session.id, "choose a plan").driver.ask_first()
+            session.notices.extend(notices_of(request, checkpoint.model))
             return session
 
     async def _draft_for(self, checkpoint: Checkpoint, request: pb.CreateSessionRequest) -> Checkpoint | None:
@@ -308,11 +310,12 @@ class LocalNode:
         """Goes on with the plan that waits for this, or with the one that is best for another objective.
 
         Raises:
-            KafilaError: no such session or objective, or this machine is not its host.
+            KafilaError: no such session or objective, this machine is not its host, or another plan stands than shown.
         """
         check_objective(request.objective)
         session = self._sessions.hosted(request.session, "choose a plan")
-        session.driver.choose(request.objective)
+        shown = tuple((stage.member, stage.start, stage.end) for stage in request.shown)
+        session.driver.choose(request.objective, shown=shown)
         return session.snapshot()
 
     async def replan(self, request: pb.SessionRequest) -> pb.Session:
@@ -455,10 +458,6 @@ class LocalNode:
         usable: int
         _, usable = await self._equipment.measuring.device()
         return min(usable, most_bytes) if most_bytes else usable
-
-
-def _announced(port: int, fingerprint: str) -> AbstractAsyncContextManager[bool]:
-    return announced(port, fingerprint, own_networks())
 
 
 def _said(request: pb.CreateSessionRequest | pb.OpenSessionRequest) -> int | None:

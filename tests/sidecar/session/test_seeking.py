@@ -109,7 +109,7 @@ class ScenedMailbox:
 
 
 @dataclass
-class Callers:
+class NamedRooms:
     """As `Calling`, by whose news rooms are named when a scene says so."""
 
     news: asyncio.Event = field(default_factory=asyncio.Event)
@@ -141,7 +141,7 @@ class Errand:
 
     def __init__(self, kept: Sequence[ScenedRoom], further: Sequence[ScenedRoom]) -> None:
         self.entries: list[tuple[float, ScenedRoom]] = []
-        self.callers = Callers()
+        self.callers = NamedRooms()
         self.moved = asyncio.Event()
         self._kept, self._all = kept, {room.known: room for room in (*kept, *further)}
         self._leads_to = [room.known for room in further] or [kept[0].known]

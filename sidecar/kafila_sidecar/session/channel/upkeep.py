@@ -127,6 +127,10 @@ class Upkeep:
         answer to those votes, may hear of it from nobody else."""
         return self.write(ring_pb2.Control(entries=ring_pb2.LogEntries(entries=proof)))
 
+    def call_the_roll(self) -> Acts:
+        """Asks all others who is with this host."""
+        return Acts([Letter(self._replica.others, self._replica.write_roll_call())])
+
     def listen(self, listens: bool) -> None:
         """While old mail comes, votes may come before what the host answered: nobody takes over by them meanwhile."""
         self._listens = listens
@@ -142,6 +146,8 @@ class Upkeep:
                     acts += self.write(self._replica.standing)
                 case MessageFrom(sender, control) if control.HasField("goodbye") and self._decides:
                     acts += self.remove(sender, "left")
+                case MessageFrom(self._replica.log.host, control) if control.HasField("roll_call"):
+                    acts += self.write(ring_pb2.Control(present=control.roll_call))
                 case HostConvicted(name, _, proof):
                     acts += self._show(name, proof)
                 case WentAstray(name, proof):

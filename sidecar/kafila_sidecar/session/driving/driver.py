@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from kafila_proto import ring_pb2
-from kafila_sidecar.errors import KafilaError
+from kafila_sidecar.errors import KafilaError, Refused
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.session.channel import events
 from kafila_sidecar.session.channel.channel import Channel
@@ -170,12 +170,18 @@ class SessionDriver:
         if self.coordinator:
             self.coordinator.ask_first()
 
-    def choose(self, objective: str) -> None:
-        """The person has seen the plan, and wants it, or the one that is best for an objective; host only."""
+    def choose(self, objective: str, *, shown: ev.Division = ()) -> None:
+        """The person has seen the plan, and wants it, or the one that is best for an objective; host only.
+
+        Raises:
+            Refused: the plan as it is, which was wanted, is another than the one shown.
+        """
+        if self.coordinator and self.coordinator.is_outdated(objective, shown):
+            raise Refused("another plan stands by now: look at that one, and choose again")
 
         async def chosen() -> None:
             if self.coordinator:
-                await self._cores.obey(self.coordinator.choose(objective, self._clock.now()))
+                await self._cores.obey(self.coordinator.choose(objective, self._clock.now(), shown=shown))
 
         self._turns.soon(chosen)
 

@@ -160,10 +160,23 @@ def test_host_when_it_put_out_its_successor_meanwhile_then_anybody_else_tells_it
     removed = village["host"].upkeep.remove("anna", "lost")
     village.deaf.discard("host")
     village.deaf.add("anna")
-    village["host"].replica.heard.clear()
+    village.do("host", village["host"].upkeep.call_the_roll())
     village.do("host", removed)
     assert "host" in village.forked()
-    assert not village["host"].replica.heard  # nobody who says so is with it
+    assert not village["host"].replica.present  # nobody who says so is with it
+
+
+def test_roll_call_when_something_comes_that_was_written_before_then_it_is_no_answer() -> None:
+    """It waited for a rendezvous, and may be as old as the absence of one."""
+    village = Village(*NAMES)
+    host, before = village["host"], village["carl"].upkeep.write(go(1))
+    village.deaf.add("carl")
+    village.do("host", host.upkeep.call_the_roll())
+    village.deaf.discard("carl")
+    village.do("carl", before)
+    assert host.replica.present == {"anna", "ben", "dora"}
+    village.do("host", host.upkeep.call_the_roll())
+    assert host.replica.present == {*NAMES}
 
 
 def _at_the_voted_out_host(village: Village, who: str) -> Replica:
