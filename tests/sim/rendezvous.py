@@ -51,6 +51,11 @@ class Attended:
     missed_since_s: float | None = None  # by the server
     mute_since_s: float | None = None  # as its client sees it
 
+    @property
+    def has_no_client(self) -> bool:
+        """Whether nobody is at its other end any more, which the server hears once anything comes from that machine."""
+        return self.is_over or self.box.me.life is Life.DEAD
+
 
 class SimServer:
     """The server."""
@@ -106,7 +111,7 @@ class SimServer:
         for stream in list(self._streams.values()):
             if not self.internet.rendezvous_is_up:
                 self.detach(stream)
-            elif stream.box.me.life is Life.DEAD and self.is_connected(stream):
+            elif stream.has_no_client and self.is_connected(stream):
                 self.loop.outside(DELAY_S, self.detach, stream)
             elif not self._reaches(stream):
                 if stream.missed_since_s is None:
