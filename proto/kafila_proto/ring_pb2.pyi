@@ -125,18 +125,20 @@ class RefusedBody(_message.Message):
     def __init__(self, refusal: _Optional[_Union[Refusal, _Mapping]] = ..., log: _Optional[_Iterable[_Union[SignedEntry, _Mapping]]] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class CallBody(_message.Message):
-    __slots__ = ("number", "is_answer", "rooms", "padding", "is_in")
+    __slots__ = ("number", "is_answer", "rooms", "padding", "is_in", "takeovers")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     IS_ANSWER_FIELD_NUMBER: _ClassVar[int]
     ROOMS_FIELD_NUMBER: _ClassVar[int]
     PADDING_FIELD_NUMBER: _ClassVar[int]
     IS_IN_FIELD_NUMBER: _ClassVar[int]
+    TAKEOVERS_FIELD_NUMBER: _ClassVar[int]
     number: bytes
     is_answer: bool
     rooms: _containers.RepeatedCompositeFieldContainer[SessionRoom]
     padding: bytes
     is_in: bool
-    def __init__(self, number: _Optional[bytes] = ..., is_answer: _Optional[bool] = ..., rooms: _Optional[_Iterable[_Union[SessionRoom, _Mapping]]] = ..., padding: _Optional[bytes] = ..., is_in: _Optional[bool] = ...) -> None: ...
+    takeovers: int
+    def __init__(self, number: _Optional[bytes] = ..., is_answer: _Optional[bool] = ..., rooms: _Optional[_Iterable[_Union[SessionRoom, _Mapping]]] = ..., padding: _Optional[bytes] = ..., is_in: _Optional[bool] = ..., takeovers: _Optional[int] = ...) -> None: ...
 
 class SessionRoom(_message.Message):
     __slots__ = ("address", "room")

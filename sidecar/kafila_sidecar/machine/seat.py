@@ -171,7 +171,7 @@ class Seat:
     async def _give_way(self, present: Participation) -> None:
         await self._calling.until_gone_on()
         if present.driver.stands_alone:
-            sentence = "the others went on with another host, in another room"
+            sentence = "the others went on with another host"
             present.driver.abort(Fault(self.keeper.kept.name, "UNAVAILABLE", sentence), Ending.LOST)
 
     async def _return(self) -> None:

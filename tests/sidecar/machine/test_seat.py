@@ -1,6 +1,7 @@
 """This machine's seat in one session: away, back, left for good, or waited for by what is asked meanwhile."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import KafilaError, Unavailable
+from kafila_sidecar.machine import seat
 from kafila_sidecar.machine.participation import Participation
 from kafila_sidecar.machine.seat import Seat
 from kafila_sidecar.machine.watching import Changes
@@ -22,6 +24,8 @@ from kafila_sidecar.session.coordination.leaving import Leaving
 from kafila_sidecar.session.coordination.states import Ending
 from kafila_sidecar.session.driving.changes import Change
 from kafila_sidecar.session.keeping.keeper import Keeper
+from kafila_sidecar.session.keeping.kept import KEPT_FOR_S
+from kafila_sidecar.session.rendezvous.code import parse_code
 from kafila_sidecar.session.stay import CameBack, Outside, Told
 from tests.sidecar.session.keeping.test_keeping import kept
 
@@ -349,5 +353,31 @@ async def test_host_when_it_hears_too_few_then_it_asks_where_the_others_are_and_
     assert "went on with another host" in part.fault.sentence
     assert chair.tried == 1
     assert not others.is_asked
+    chair.seat.stop()
+    await chair.running
+
+
+@pytest.mark.parametrize(("away_s", "is_given_up"), [(KEPT_FOR_S - 60.0, False), (KEPT_FOR_S + 60.0, True)])
+async def test_seat_when_it_was_away_for_seven_days_then_it_is_given_up_and_not_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, away_s: float, is_given_up: bool
+) -> None:
+    monkeypatch.setattr(seat, "TRIED_S", 0.01)
+    chair = Chair(tmp_path, present=False)
+    chair.keeper.note(seen_at=time.time() - away_s)
+    await asyncio.wait([chair.running], timeout=10.0 if is_given_up else 0.05)
+    assert chair.running.done() == is_given_up
+    assert left(tmp_path) == ([] if is_given_up else ["one"])
+    chair.seat.stop()
+    await chair.running
+
+
+async def test_code_when_it_is_another_one_or_the_room_cant_be_reached_then_it_is_asked_for(tmp_path: Path) -> None:
+    """A machine that is in a session on its own says nothing of a code that it does not know."""
+    chair = Chair(tmp_path, present=True)
+    known, other = parse_code("7-ocean-velvet-lamp"), parse_code("7-ocean-velvet-moon")
+    assert (chair.seat.knows(known), chair.seat.knows(other)) == (True, False)
+    assert chair.seat.is_in_contact()
+    chair.parts[0].channel.joining = "unreachable"
+    assert not chair.seat.is_in_contact()
     chair.seat.stop()
     await chair.running

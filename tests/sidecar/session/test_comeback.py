@@ -184,6 +184,7 @@ async def test_session_when_all_were_started_again_then_it_is_there_with_the_sam
     assert [back.leads for back in backs] == [True, False, False]
     assert host.here.code == code
     assert host.here.takeovers == 1  # so that its epochs are above all before
+    assert sorted(member.mailbox for member in host.here.members) == [4, 5, 6]  # each entered once
     await bob.here.send(go(7))
     await host.hears(MessageFrom, "epoch: 7")
     await ada.hears(MessageFrom, "epoch: 7")

@@ -47,7 +47,7 @@ class Caller:
 
     def __init__(self, kept: Callable[[], KeptSession], entropy: Entropy) -> None:
         self.learnt: tuple[KnownRoom, ...] = ()  # the latest first
-        self.in_use: tuple[KnownRoom, ...] = ()  # by the latest word of one who is in the session
+        self.takeovers = 0  # so many hosts succeeded another one, says one who is in the session
         self._kept = kept
         self._entropy = entropy
         self._lines: dict[bytes, tuple[Member, PairLine]] = {}  # by name
@@ -80,8 +80,9 @@ class Caller:
         body = line.open(datagram, self._entropy)
         if body.is_answer and body.number not in self._numbers:
             raise Denied(f"{member.name} answers a call that was not made, or long ago")
-        rooms = self._learn(body.rooms[:MOST_SAID])
-        self.in_use = rooms if body.is_in else self.in_use
+        self._learn(body.rooms[:MOST_SAID])
+        if body.is_in:
+            self.takeovers = max(self.takeovers, body.takeovers)
         return HeardCall(b"" if body.is_answer else self._answer(line, body, here, is_in, now), body.is_in)
 
     def _answer(
@@ -90,7 +91,10 @@ class Caller:
         if now - self._answered_at.get(line.name, now - ANSWER_EVERY_S) < ANSWER_EVERY_S:
             return b""
         self._answered_at[line.name] = now
-        answer = ring_pb2.CallBody(number=call.number, is_answer=True, rooms=_said(here), is_in=is_in)
+        takeovers = self._kept().log.now.takeovers
+        answer = ring_pb2.CallBody(
+            number=call.number, is_answer=True, rooms=_said(here), is_in=is_in, takeovers=takeovers
+        )
         return line.seal(answer, self._entropy) if answer.ByteSize() <= call.ByteSize() else b""
 
     def hear_of(self, room: KnownRoom) -> None:
@@ -102,14 +106,11 @@ class Caller:
         """Nobody of the session is there."""
         self.learnt = tuple(one for one in self.learnt if one != room)
 
-    def _learn(self, said: Sequence[ring_pb2.SessionRoom]) -> tuple[KnownRoom, ...]:
-        rooms = list[KnownRoom]()
+    def _learn(self, said: Sequence[ring_pb2.SessionRoom]) -> None:
         for one in said:
             if not 1 <= one.room <= LARGEST_ROOM:
                 raise InvalidInput(f"somebody says that the session is in room {one.room}: there is none")
-            rooms.append(KnownRoom(parse_address(one.address), one.room))
-            self.hear_of(rooms[-1])
-        return tuple(rooms)
+            self.hear_of(KnownRoom(parse_address(one.address), one.room))
 
     def _may_hear(self, member: Member) -> bool:
         return self._kept().log.may_return(member)

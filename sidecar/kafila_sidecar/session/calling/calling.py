@@ -28,7 +28,7 @@ class Calling:
 
     def __init__(self, keeper: Keeper, send: Send) -> None:
         self.news = asyncio.Event()  # somebody said where the session is
-        self.gone_on = asyncio.Event()  # to a room that this member has never been in, says one who is there
+        self.gone_on = asyncio.Event()  # with a later host than this one, says one who is with it
         self._keeper = keeper
         self._send = send
         self._caller = Caller(lambda: keeper.kept, os.urandom)
@@ -84,15 +84,14 @@ class Calling:
             return False
         if heard.answer:
             self._send([heard.answer], source)
-        if heard.is_in and self._is_alone and not all(map(self._was_in, self._caller.in_use)):
+        if self._is_alone and self._caller.takeovers > self._keeper.kept.log.now.takeovers:
             self.gone_on.set()
         if self._is_away and self.learnt and (heard.is_in or self._attended is None or random.random() < MOVES):
             self.news.set()
         return True
 
     async def until_gone_on(self) -> None:
-        """For a host that hears too few of the others: calls them until one says that the session is in a room which
-        some later host has opened."""
+        """For a host that hears too few of the others: calls them until one says that they went on with a later one."""
         self.gone_on.clear()
         self._is_alone = True
         asking = asyncio.create_task(self.run(), name=f"call the members of {self._keeper.kept.id}")
@@ -110,10 +109,6 @@ class Calling:
                 self._send([datagram], target)
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-
-    def _was_in(self, room: KnownRoom) -> bool:
-        places = self._keeper.kept.places
-        return any(one.mailbox.room == room.number and one.address.is_same(room.address) for one in places)
 
     @property
     def _rooms(self) -> list[KnownRoom]:
