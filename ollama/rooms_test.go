@@ -14,7 +14,9 @@ import (
 var mayImport = map[string][]string{
 	".":                   {"internal/background", "internal/called", "internal/cli", "internal/runner", "internal/server"},
 	"internal/cli":        {"internal/called", "internal/control", "internal/env", "internal/foreign", "internal/headway", "internal/home", "internal/logbook", "internal/manual", "internal/qr", "internal/report", "internal/service", "internal/sessionapi", "internal/text", "internal/version", "pb"},
-	"internal/server":     {"internal/env", "internal/envelope", "internal/headway", "internal/home", "internal/logbook", "internal/page", "internal/qr", "internal/seal", "internal/sessionapi", "internal/sidecar", "internal/stub", "pb"},
+	"internal/server":     {"internal/env", "internal/envelope", "internal/front", "internal/home", "internal/known", "internal/logbook", "internal/page", "internal/qr", "internal/seal", "internal/sessionapi", "internal/sidecar", "internal/stub", "pb"},
+	"internal/front":      {"internal/envelope", "internal/headway", "internal/known", "internal/seal", "internal/sessionapi", "internal/stub", "pb"},
+	"internal/known":      {"internal/sessionapi", "pb"},
 	"internal/runner":     {"internal/env", "internal/envelope", "internal/headway", "internal/seal", "internal/sidecar", "internal/stub", "pb"},
 	"internal/control":    {"internal/env", "internal/foreign", "internal/home", "internal/sessionapi", "pb"},
 	"internal/text":       {"internal/sessionapi", "pb"},

@@ -185,6 +185,19 @@ def read_so_far(sides: Sides, prompt: str) -> Iterator[int]:
                 yield told.get("tokens", 0)
 
 
+@pytest.mark.parametrize("number", [-1, 1 << 30, 1 << 40])
+def test_context_when_a_number_in_it_is_no_token_then_refused_in_words_and_the_model_stays(
+    sides: Sides, number: int
+) -> None:
+    """Stock's own server ends by it, so only the session is asked."""
+    body = {"model": sides.session, "prompt": "Hello", "context": [1, number], "stream": False}
+    before = runners(sides)
+    status, answer = sides.member.request("/api/generate", body)
+    assert (status, "no token of this" in answer["error"]) == (400, True), answer
+    assert sides.member.request("/api/generate", {**body, "context": [1, 2], "options": {"num_predict": 1}})[0] == 200
+    assert runners(sides) == before
+
+
 @pytest.mark.parametrize("path", ["/api/embed", "/api/embeddings", "/v1/embeddings"])
 def test_embeddings_when_asked_for_then_of_the_shape_of_stocks(sides: Sides, path: str) -> None:
     asked = {"input": "hello", "prompt": "hello"}

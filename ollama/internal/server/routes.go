@@ -124,7 +124,7 @@ func current(s Sidecar, models *SessionModels) http.HandlerFunc {
 			}
 			session, err := stream.Recv()
 			if err == nil {
-				session.Limited = models.limited(session.Id)
+				session.Limited = models.Known.Limited(session.Id)
 			}
 			return session, err
 		})
@@ -267,14 +267,6 @@ func draw(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "image/svg+xml")
 	if _, err := io.WriteString(w, drawn); err != nil {
 		slog.Debug("code_not_sent", "error", err)
-	}
-}
-
-func writeJSON(w http.ResponseWriter, code int, value any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	if err := json.NewEncoder(w).Encode(value); err != nil {
-		slog.Debug("answer_not_sent", "error", err)
 	}
 }
 

@@ -1,5 +1,5 @@
 // Package server is what `ollama serve` has beside the stock server: the session routes with their guard, and the
-// models of this machine's sessions in the Ollama store. It imports sidecar, stub, seal, envelope, sessionapi,
+// models of this machine's sessions in the Ollama store. It imports front, known, sidecar, stub, seal, envelope, sessionapi,
 // page, qr, logbook, home and env, and nothing of the command line.
 package server
 
@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -24,6 +23,7 @@ import (
 
 	"kafila/ollama/internal/env"
 	"kafila/ollama/internal/envelope"
+	"kafila/ollama/internal/front"
 	"kafila/ollama/internal/home"
 	"kafila/ollama/internal/logbook"
 	"kafila/ollama/internal/page"
@@ -74,7 +74,7 @@ func Serve(ctx context.Context, stock func() error) error {
 			keepLog()
 			go models.reconcile()
 		})
-		models.comeback.expect(nil) // without a sidecar nothing comes back
+		models.Known.Comeback.Expect(nil) // without a sidecar nothing comes back
 	}()
 	err = stock()
 	cancel()
@@ -114,21 +114,17 @@ func leaveNoCore() error {
 	return syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{})
 }
 
-// standBefore registers what is ours on the mux that stock serves, where it has its own handler at "/". The two wild
-// patterns are all other paths: stock undoes escapes such as %2F that a narrower pattern would miss.
+// standBefore registers what is ours on the mux that stock serves.
 func standBefore(mux *http.ServeMux, sessions http.Handler, models *SessionModels, key seal.Key) {
 	mux.Handle("/api/session/", sessions)
 	mux.Handle("/metrics", sessions)
 	seen := page.Handler()
 	mux.Handle("/session", seen)
 	mux.Handle("/session/", seen)
-	stock := func(w http.ResponseWriter, r *http.Request) {
-		handler, _ := mux.Handler(&http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/"}})
-		handler.ServeHTTP(w, r)
+	before := &front.Front{
+		Models: models.Known, Sidecar: models.sidecar, Fetched: models.removeCopies, Key: key, Patience: front.ComebackPatience,
 	}
-	before := &front{models: models, key: key, stock: http.HandlerFunc(stock), patience: comebackPatience}
-	mux.Handle("/{one}", before)
-	mux.Handle("/{first}/{rest...}", before)
+	before.StandBefore(mux)
 }
 
 // accessOfOwner leaves a token in the owner's home. Without one the server runs on, and says so to who asks.
@@ -144,7 +140,7 @@ func accessOfOwner() Access {
 // to them sealed.
 func tellRunners(socket string, key seal.Key) error {
 	sealed := &seal.Transport{Seal: key.ToRunner}
-	http.DefaultClient.Transport = &listening{next: sealed} // which stock's scheduler asks them with
+	http.DefaultClient.Transport = front.Listening(sealed) // which stock's scheduler asks them with
 	return errors.Join(
 		os.Setenv(env.Socket, socket), os.Setenv(env.ServerPID, strconv.Itoa(os.Getpid())), os.Setenv(env.Seal, key.Encode()))
 }

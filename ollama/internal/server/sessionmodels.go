@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/ollama/ollama/api"
 
+	"kafila/ollama/internal/known"
 	"kafila/ollama/internal/seal"
 	"kafila/ollama/internal/sessionapi"
 	"kafila/ollama/pb"
@@ -34,12 +36,7 @@ type SessionModels struct {
 
 	mu sync.Mutex // one change of the store at a time
 
-	table sync.Mutex             // for a moment, whatever the store does
-	known map[string]*pb.Session // session id → as it was registered last
-	held  map[string]uint64      // session id → bytes that its shard holds here
-	asked map[string]int         // session id → the largest context that was asked for, above what the session has
-
-	comeback *comeback
+	Known *known.Models
 }
 
 // NewSessionModels has nothing to look after yet. ctx is the server's: followers end with it. The models that it writes
@@ -49,8 +46,7 @@ func NewSessionModels(
 ) *SessionModels {
 	return &SessionModels{
 		ctx: ctx, sidecar: sidecar, store: &store{client: ollama, scheduler: scheduler, key: key, owner: owner}, scheduler: scheduler,
-		following: map[string]bool{}, known: map[string]*pb.Session{}, held: map[string]uint64{},
-		asked: map[string]int{}, comeback: newComeback(),
+		following: map[string]bool{}, Known: known.New(),
 	}
 }
 
@@ -73,7 +69,7 @@ func (m *SessionModels) reconcile() {
 		}
 	}
 	m.removeStale(live)
-	m.comeback.expect(m.notAsked(list.Sessions))
+	m.Known.Comeback.Expect(m.notAsked(list.Sessions))
 	for _, session := range list.Sessions {
 		m.follow(session.Id)
 	}
@@ -84,7 +80,7 @@ func (m *SessionModels) notAsked(sessions []*pb.Session) []*pb.Session {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(sessions), func(s *pb.Session) bool {
-		return s.State == sessionapi.Closed || m.known[s.Id] != nil
+		return s.State == sessionapi.Closed || m.Known.Registered(s.Id) != nil
 	})
 }
 
@@ -100,7 +96,7 @@ func (m *SessionModels) removeStale(live []string) {
 		if slices.Contains(live, name) || m.store.isOfLivingServer(m.ctx, name) {
 			continue
 		}
-		m.unknow(name)
+		m.Known.Unknow(name)
 		if err := m.store.remove(m.ctx, name); err != nil {
 			slog.Warn("stale_session_model_not_removed", "name", name, "error", err)
 		}
@@ -185,15 +181,15 @@ func (m *SessionModels) ensure(ctx context.Context, session *pb.Session) error {
 	if err := m.nameIsFreeLocked(session); err != nil {
 		return err
 	}
-	old := m.registered(session.Id)
+	old := m.Known.Registered(session.Id)
 	if old != nil && old.Concurrency == session.Concurrency && proto.Equal(old.Vehicle, session.Vehicle) {
 		names, err := m.store.registered(ctx)
 		if err != nil {
 			return err
 		}
 		if slices.Contains(names, session.Vehicle.Name) {
-			m.register(session) // its ring may be another one
-			m.comeback.over(session.Id)
+			m.Known.Register(session) // its ring may be another one
+			m.Known.Comeback.Over(session.Id)
 			return m.settle(ctx, session)
 		} // else somebody has removed the model, not the session
 	}
@@ -208,8 +204,8 @@ func (m *SessionModels) ensure(ctx context.Context, session *pb.Session) error {
 	if err := m.store.load(ctx, session.Vehicle.Name, session.Concurrency); err != nil {
 		return err
 	}
-	m.register(session)
-	m.comeback.over(session.Id)
+	m.Known.Register(session)
+	m.Known.Comeback.Over(session.Id)
 	slog.Info("session_model_loaded", "session", session.Id, "name", session.Vehicle.Name, "slots", session.Concurrency)
 	return nil
 }
@@ -217,7 +213,7 @@ func (m *SessionModels) ensure(ctx context.Context, session *pb.Session) error {
 // nameIsFreeLocked keeps one session from taking what is asked of another: whoever opens a session chooses its id, and so
 // how the name of its model ends.
 func (m *SessionModels) nameIsFreeLocked(session *pb.Session) error {
-	if other := m.called(session.Vehicle.Name); other != nil && other.Id != session.Id {
+	if other := m.Known.Called(session.Vehicle.Name); other != nil && other.Id != session.Id {
 		return fmt.Errorf("another session here has a model called %s: leave that one first (%s), or this one",
 			session.Vehicle.Name, sessionapi.Title(other))
 	}
@@ -247,10 +243,10 @@ func (m *SessionModels) settle(ctx context.Context, session *pb.Session) error {
 func (m *SessionModels) forget(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	session := m.registered(id)
+	session := m.Known.Registered(id)
 	m.hold(id, 0)
-	m.unregister(id)
-	m.comeback.over(id)
+	m.Known.Unregister(id)
+	m.Known.Comeback.Over(id)
 	if session == nil {
 		return
 	}
@@ -260,8 +256,17 @@ func (m *SessionModels) forget(id string) {
 	m.removeCopies()
 }
 
+// hold declares what the shards hold as overhead to stock's scheduler, where that can't see it: Metal counts a process'
+// own allocations only, while CUDA and the system's free memory count everybody's.
+func (m *SessionModels) hold(id string, bytes uint64) {
+	sum := m.Known.Hold(id, bytes)
+	if runtime.GOOS == "darwin" {
+		m.scheduler.overheadBytes.Store(sum)
+	}
+}
+
 // removeCopies takes away what is called otherwise than a session's model and would be answered by that session. Routes
-// that copy are refused (see front.go); what a pull brought, or another program wrote into the store, is found here.
+// that copy are refused (see package front); what a pull brought, or another program wrote into the store, is found here.
 func (m *SessionModels) removeCopies() {
 	sealed, err := m.store.sealed(m.ctx)
 	if err != nil {

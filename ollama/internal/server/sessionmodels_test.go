@@ -9,6 +9,7 @@ import (
 	"github.com/ollama/ollama/envconfig"
 
 	"kafila/ollama/internal/fake"
+	"kafila/ollama/internal/known"
 	"kafila/ollama/internal/seal"
 	"kafila/ollama/internal/sessionapi"
 	"kafila/ollama/internal/sidecar"
@@ -144,12 +145,12 @@ func TestSessionModels_reconcile_removesTheStaleAndKeepsTheRest(t *testing.T) {
 	for _, name := range []string{"llama3:latest", fake.ModelName, "kafila/session/old:3"} {
 		memory.Add(name)
 	}
-	models.known["s3"] = &pb.Session{Id: "s3", Vehicle: &pb.StubModel{Name: "kafila/session/old:3"}}
+	models.Known.Register(&pb.Session{Id: "s3", Vehicle: &pb.StubModel{Name: "kafila/session/old:3"}})
 	models.reconcile()
 	if names := strings.Join(memory.Names(), " "); names != fake.ModelName+" llama3:latest" {
 		t.Errorf("left: %s", names)
 	}
-	if models.known["s3"] != nil {
+	if models.Known.Registered("s3") != nil {
 		t.Error("a stale session counts as registered")
 	}
 	for deadline := time.Now().Add(5 * time.Second); !memory.Loaded(fake.ModelName); time.Sleep(10 * time.Millisecond) {
@@ -189,7 +190,7 @@ func TestSessionModels_removeCopies_leavesSessionsModelsAndWhatOthersMade(t *tes
 	if err := models.ensure(t.Context(), fake.ReadySession()); err != nil {
 		t.Fatal(err)
 	}
-	elsewhere := &SessionModels{ctx: t.Context(), known: map[string]*pb.Session{}, held: map[string]uint64{}, comeback: newComeback(), store: &store{
+	elsewhere := &SessionModels{ctx: t.Context(), Known: known.New(), store: &store{
 		client: models.store.client, scheduler: &Scheduler{}, key: seal.New(),
 	}}
 	other := fake.ReadySession()
@@ -216,7 +217,7 @@ func TestSessionModels_ensure_whenAnotherSessionHasTheName_leavesItToThatOne(t *
 	if err := models.ensure(t.Context(), second); err == nil || !strings.Contains(err.Error(), "7-ocean-velvet-lamp") {
 		t.Errorf("%v", err)
 	}
-	if after, _ := memory.Created(fake.ModelName); after.Files["session.gguf"] != before.Files["session.gguf"] || models.known["s2"] != nil {
+	if after, _ := memory.Created(fake.ModelName); after.Files["session.gguf"] != before.Files["session.gguf"] || models.Known.Registered("s2") != nil {
 		t.Error("the second session took the name")
 	}
 	models.forget("s1")

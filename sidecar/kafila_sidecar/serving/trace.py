@@ -135,12 +135,13 @@ class RequestTrace:
         return self._last_token - self._first_token
 
     def spent_s(self, now: float) -> tuple[float, float]:
-        """What prompt and answer took in all runs until now; the replay of an answer counts as the answer's. An answer
-        goes on, as in stock, until all is done that its last token takes."""
+        """What prompt and answer took in all runs until now; the replay of an answer counts as the answer's. As in
+        stock an answer goes on until all is done that its last token takes, and one of a single token, which is the
+        prompt's, takes no time."""
         prompt_s, output_s = self._before_s
         answer_s = 0.0 if self._first_token is None else now - self._first_token
         if not self._replayed_tokens:
-            return self.prompt_s, answer_s
+            return self.prompt_s, answer_s if self.output_tokens > 1 else 0.0
         return prompt_s, output_s + self.prompt_s + answer_s
 
     def record(self, *, reason: str, link_rtt_s: Mapping[frozenset[str], float]) -> dict[str, Any]:

@@ -16,11 +16,10 @@ from kafila_sidecar.runtime.text.templates import find_templates
 from kafila_sidecar.session import sentences
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.coordination.edges import predicted_path
-from kafila_sidecar.session.coordination.effects import Json
 from kafila_sidecar.session.coordination.follower import Follower
 from kafila_sidecar.session.coordination.messages import CHOOSING
 from kafila_sidecar.session.coordination.states import State
-from kafila_sidecar.session.driving.roster import MemberView, Roster
+from kafila_sidecar.session.driving.roster import DecodeTimes, MemberView, Roster
 from kafila_sidecar.session.hosting.coordinator import Coordinator
 from kafila_sidecar.session.keeping.kept import KeptSession
 from kafila_sidecar.weights.checkpoint import Checkpoint
@@ -119,7 +118,7 @@ def session_view(
         session.activity.CopyFrom(_activity(roster.busy))
     if follower.proposal:
         session.plan_json = lasting.plan_json(follower.proposal.plan)
-        _show_plan(session, follower.proposal.plan, follower.proposal.epoch, roster.trace)
+        _show_plan(session, follower.proposal.plan, follower.proposal.epoch, roster.steps)
         _show_edges(session, follower.proposal.problem, roster)
     return session
 
@@ -232,12 +231,10 @@ def _plan_json(plan: Plan) -> str:
     return json.dumps(plan_to_json(plan))
 
 
-def _show_plan(session: pb.Session, plan: Plan, epoch: int, trace: Json) -> None:
+def _show_plan(session: pb.Session, plan: Plan, epoch: int, steps: DecodeTimes) -> None:
     session.epoch = epoch
     session.expected_tokens_per_s = plan.tokens_per_s_one_user or 0.0
-    measured = trace if trace.get("epoch") == epoch else {}
-    stage_s = {stage["member"]: stage["measured_s"] for stage in measured.get("stages", [])}
-    hop_s = {(hop["from"], hop["to"]): hop["measured_s"] for hop in measured.get("hops", [])}
+    took = steps if steps.epoch == epoch else DecodeTimes()
     for stage in plan.stages:
         session.stages.add(
             member=stage.member,
@@ -246,13 +243,13 @@ def _show_plan(session: pb.Session, plan: Plan, epoch: int, trace: Json) -> None
             head=stage.member == plan.head,
             resident_bytes=stage.resident_bytes,
             predicted_s=stage.cost_s or 0.0,
-            measured_s=stage_s.get(stage.member, 0.0),
+            measured_s=took.stages.get(stage.member, 0.0),
         )
     for hop in plan.hops:
         shown = session.hops.add(path=hop.path.value, predicted_s=hop.cost_s or 0.0)
         setattr(shown, "from", hop.from_member)
         shown.to = hop.to_member
-        shown.measured_s = hop_s.get((hop.from_member, hop.to_member), 0.0)
+        shown.measured_s = took.hops.get((hop.from_member, hop.to_member), 0.0)
 
 
 def _show_edges(session: pb.Session, problem: Problem, roster: Roster) -> None:

@@ -32,3 +32,14 @@ def test_record_when_few_tokens_came_then_the_prompts_circuit_is_no_measure_of_t
     record = trace.record(reason="length", link_rtt_s={})
     assert (record["circuit_s"], record["network_s"]) == pytest.approx((circuit_s, network_s))
     assert [one["measured_s"] for one in record["stages"]] == pytest.approx([stage_s])
+
+
+@pytest.mark.parametrize(("tokens", "answer_s"), [(0, 0.0), (1, 0.0), (2, 1.5), (3, 2.5)])
+def test_spent_when_told_then_a_single_token_is_the_prompts_and_others_count_until_all_is_done(
+    tokens: int, answer_s: float
+) -> None:
+    trace = RequestTrace(PROPOSAL, request="1", prompt_tokens=1, began=0.0, replay=ring_pb2.Replay())
+    trace.admitted(1.0)
+    for at in range(tokens):
+        trace.token(STEP, 5.0 + at)
+    assert trace.spent_s(4.5 + tokens) == (4.0 if tokens else 0.0, answer_s)

@@ -105,6 +105,20 @@ def test_view_when_there_is_a_trace_then_only_the_present_epochs_counts(epoch: i
     assert [h.measured_s for h in shown.hops] == [measured_s, 0.0]
 
 
+@pytest.mark.parametrize("stages", [[], [{"member": "bob", "measured_s": 0.0}]], ids=["embedded", "one token"])
+def test_view_when_an_answer_had_no_decode_step_then_what_they_took_before_is_still_shown(
+    stages: list[dict[str, Any]],
+) -> None:
+    seen = ViewedSession()
+    seen.follower.proposed(PROPOSAL)
+    hop = {"from": "ada", "to": "bob", "measured_s": 0.25}
+    seen.roster.measured({"epoch": 3, "stages": [{"member": "bob", "measured_s": 0.5}], "hops": [hop]})
+    seen.roster.measured({"epoch": 3, "stages": stages, "hops": [{**hop, "measured_s": 0.0}]})
+    shown = seen.view()
+    assert [s.measured_s for s in shown.stages] == [0.0, 0.5]
+    assert [h.measured_s for h in shown.hops] == [0.25, 0.0]
+
+
 def test_view_when_closed_by_a_fault_then_it_says_so() -> None:
     seen = ViewedSession()
     seen.follower.close(Fault("ada", "UNAVAILABLE", "ada was lost"))

@@ -1,7 +1,7 @@
 """What one member knows of the others, for people: what each does, which links stand, the last trace."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any
 
@@ -34,14 +34,38 @@ class MemberView:
 _ALL: Callable[[MemberView], tuple[str | int | float, ...]] = attrgetter(*(one.name for one in fields(MemberView)))
 
 
+@dataclass(slots=True)
+class DecodeTimes:
+    """What decode steps took in one epoch, in seconds: of each stage by its member, of each hop by its two, as the
+    latest answer told it that had such steps. An answer of one token has none, nor has a text that was embedded."""
+
+    epoch: int = 0
+    stages: dict[str, float] = field(default_factory=dict)
+    hops: dict[tuple[str, str], float] = field(default_factory=dict)
+
+    def took(self, trace: Mapping[str, Any], among: Container[str]) -> None:
+        """The head's record of a request, which counts for these members alone."""
+        epoch = trace.get("epoch", 0)
+        if epoch != self.epoch:
+            self.epoch, self.stages, self.hops = epoch, {}, {}
+        for one in trace.get("stages", ()):
+            if one["measured_s"] and one["member"] in among:
+                self.stages[one["member"]] = one["measured_s"]
+        for one in trace.get("hops", ()):
+            if one["measured_s"] and one["from"] in among and one["to"] in among:
+                self.hops[one["from"], one["to"]] = one["measured_s"]
+
+
 class Roster:
     """Members in the order of joining."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._seen: dict[str, MemberView] = {name: MemberView() for name in names}
         self.trace: Mapping[str, Any] = {}
+        self.steps = DecodeTimes()
         self.busy: ring_pb2.Busy | None = None  # as the head told it last
         self.edges: dict[frozenset[str], FormedLink] = {}  # the links that stand
+        self.gone: dict[str, str] = {}  # who was a member and is none now, and by which of the log's reasons
         self.repair = ""  # who takes over what by the latest plan, in a sentence; empty where nothing moved
 
     @property
@@ -51,6 +75,7 @@ class Roster:
     def members(self, names: Sequence[str]) -> None:
         """The membership log's members now."""
         self._seen = {name: self._seen.get(name) or MemberView() for name in names}
+        self.gone = {name: why for name, why in self.gone.items() if name not in self._seen}
         self.edges = {pair: edge for pair, edge in self.edges.items() if pair <= self._seen.keys()}
 
     def measured_member(self, name: str, device: str, usable_memory_bytes: int, kafila: str) -> None:
@@ -96,3 +121,4 @@ class Roster:
     def measured(self, trace: Mapping[str, Any]) -> None:
         """The head's record of its latest request."""
         self.trace = trace
+        self.steps.took(trace, self._seen)

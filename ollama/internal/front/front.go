@@ -1,35 +1,53 @@
-package server
+// Package front stands before the stock server: what is asked of sessions' models is looked into, and what stock tells of
+// them is put right. It imports known, envelope, headway, seal, sessionapi, stub and pb.
+package front
 
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
+
+	"google.golang.org/grpc"
 
 	"github.com/ollama/ollama/manifest"
 
 	"kafila/ollama/internal/envelope"
+	"kafila/ollama/internal/known"
 	"kafila/ollama/internal/seal"
 	"kafila/ollama/internal/sessionapi"
 	"kafila/ollama/internal/stub"
+	"kafila/ollama/pb"
 )
 
 // lookLimitBytes bounds what is read of a request to a route that is looked into. Stock reads all of it at once too.
 const lookLimitBytes = 16 << 20
 
-// A front stands before the stock server and refuses what must not be done to the models of sessions: they have one name,
-// come by joining and go by leaving. What is asked of them is looked into (wishes.go), and what stock tells of them is put
-// right (truths.go). Streams of APIs in which stock says nothing of an answer's failure get an end that tells it.
-// Everything else passes through byte for byte.
-type front struct {
-	models *SessionModels
-	key    seal.Key
-	stock  http.Handler
+// ComebackPatience is how long a request waits for a session that comes back after a start of this server: Python and MLX
+// take their time on a busy machine, and the sidecar may have to be started twice.
+const ComebackPatience = 60 * time.Second
 
-	patience time.Duration // with a session that comes back, see comebackPatience
+// A Front refuses what must not be done to the models of sessions: they have one name, come by joining and go by leaving.
+// What is asked of them is looked into (wishes.go), and what stock tells of them is put right (truths.go). Streams of APIs
+// in which stock says nothing of an answer's failure get an end that tells it. Everything else passes through byte for byte.
+type Front struct {
+	Models  *known.Models
+	Sidecar Cards
+	Fetched func() // hears that stock has taken in what others made
+	Key     seal.Key
+	Stock   http.Handler
+
+	Patience time.Duration // with a session that comes back, see ComebackPatience
+}
+
+// Cards tell what the checkpoint of a session says of itself: a sidecar's client does.
+type Cards interface {
+	ShowModel(ctx context.Context, request *pb.SessionRequest, options ...grpc.CallOption) (*pb.ModelCard, error)
 }
 
 // asked is what the stock routes below take names from. encoding/json matches the fields as it does for stock.
@@ -45,20 +63,31 @@ type asked struct {
 func (a asked) model() string { return cmp.Or(a.Model, a.Name) }
 
 // refusals are the routes that are looked into: each says why not, or "".
-var refusals = map[string]func(*front, asked) string{
-	"POST /api/pull":                 (*front).refusePull,
-	"POST /api/push":                 (*front).refusePush,
-	"POST /api/copy":                 (*front).refuseCopy,
-	"POST /api/create":               (*front).refuseCreate,
-	"POST /api/experimental/aliases": (*front).refuseAlias,
-	"DELETE /api/delete":             (*front).refuseDelete,
+var refusals = map[string]func(*Front, asked) string{
+	"POST /api/pull":                 (*Front).refusePull,
+	"POST /api/push":                 (*Front).refusePush,
+	"POST /api/copy":                 (*Front).refuseCopy,
+	"POST /api/create":               (*Front).refuseCreate,
+	"POST /api/experimental/aliases": (*Front).refuseAlias,
+	"DELETE /api/delete":             (*Front).refuseDelete,
+}
+
+// StandBefore registers it on the mux that stock serves, which has its own handler at "/". The two wild patterns are all
+// other paths: stock undoes escapes such as %2F that a narrower pattern would miss.
+func (f *Front) StandBefore(mux *http.ServeMux) {
+	f.Stock = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handler, _ := mux.Handler(&http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/"}})
+		handler.ServeHTTP(w, r)
+	})
+	mux.Handle("/{one}", f)
+	mux.Handle("/{first}/{rest...}", f)
 }
 
 // ServeHTTP goes by the path that stock goes by, with its escapes undone, and not by patterns of a ServeMux.
-func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	route := r.Method + " " + r.URL.Path
-	if f.key.Fits(r.Header.Get(seal.Header), seal.Store) {
-		f.stock.ServeHTTP(w, r)
+	if f.Key.Fits(r.Header.Get(seal.Header), seal.Store) {
+		f.Stock.ServeHTTP(w, r)
 		return
 	}
 	if refuse := refusals[route]; refuse != nil {
@@ -69,7 +98,8 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		tell(f, w, r)
 		return
 	}
-	if name, ok := strings.CutPrefix(route, "GET /v1/models/"); ok && f.models.called(name) != nil {
+	name, isModel := strings.CutPrefix(route, "GET /v1/models/")
+	if isModel && (strings.Contains(name, "/") || f.Models.Called(name) != nil) {
 		f.tellModel(w, r, name)
 		return
 	}
@@ -83,38 +113,38 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if answers {
-		form.serve(w, asked, f.stock)
+		form.serve(w, asked, f.Stock)
 		return
 	}
-	f.stock.ServeHTTP(w, asked)
+	f.Stock.ServeHTTP(w, asked)
 }
 
 // guarded passes on what refuse has nothing against.
-func (f *front) guarded(w http.ResponseWriter, r *http.Request, refuse func(*front, asked) string) {
+func (f *Front) guarded(w http.ResponseWriter, r *http.Request, refuse func(*Front, asked) string) {
 	request, tooLarge := look(r)
 	if tooLarge {
-		writeError(w, http.StatusRequestEntityTooLarge, "the request is larger than 16 MiB")
+		fail(w, r.URL.Path, envelope.Failure{Status: http.StatusRequestEntityTooLarge, Sentence: "the request is larger than 16 MiB"})
 		return
 	}
 	if sentence := refuse(f, request); sentence != "" {
-		writeError(w, http.StatusForbidden, sentence)
+		fail(w, r.URL.Path, envelope.Failure{Status: http.StatusForbidden, Sentence: sentence})
 		return
 	}
-	f.stock.ServeHTTP(w, r)
+	f.Stock.ServeHTTP(w, r)
 	if r.URL.Path == "/api/pull" || r.URL.Path == "/api/create" { // both fetch what others made
-		f.models.removeCopies()
+		f.Fetched()
 	}
 }
 
 // awaitSession holds a question to a session's model back until the session is back, if this server was just started.
 // False when that took too long, and was said.
-func (f *front) awaitSession(w http.ResponseWriter, r *http.Request) bool {
-	if !f.models.comeback.isUnderWay() {
+func (f *Front) awaitSession(w http.ResponseWriter, r *http.Request) bool {
+	if !f.Models.Comeback.IsUnderWay() {
 		return true
 	}
 	request, _ := look(r)
 	name := request.model()
-	if !sessionapi.IsModel(name) || f.models.comeback.await(r.Context(), name, f.patience) {
+	if !sessionapi.IsModel(name) || f.Models.Comeback.Await(r.Context(), name, f.Patience) {
 		return true
 	}
 	fail(w, r.URL.Path, envelope.Failure{Status: http.StatusServiceUnavailable, Sentence: "the session of " + name +
@@ -134,7 +164,7 @@ func look(r *http.Request) (request asked, tooLarge bool) {
 	return request, err != nil && head.Len() == lookLimitBytes
 }
 
-func (f *front) refusePull(a asked) string {
+func (f *Front) refusePull(a asked) string {
 	if !sessionapi.IsModel(a.model()) {
 		return ""
 	}
@@ -142,28 +172,28 @@ func (f *front) refusePull(a asked) string {
 		"ollama run --session CODE"
 }
 
-func (f *front) refusePush(a asked) string {
+func (f *Front) refusePush(a asked) string {
 	if !sessionapi.IsModel(a.model()) {
 		return ""
 	}
 	return a.model() + " is a name for the model of a session, which can't be pushed: invite others to the session instead"
 }
 
-func (f *front) refuseCopy(a asked) string {
+func (f *Front) refuseCopy(a asked) string {
 	if sessionapi.IsModel(a.Source) {
 		return noCopies(a.Source)
 	}
 	return reserved(a.Destination)
 }
 
-func (f *front) refuseAlias(a asked) string {
+func (f *Front) refuseAlias(a asked) string {
 	if sessionapi.IsModel(a.Target) {
 		return noCopies(a.Target)
 	}
 	return reserved(a.Alias)
 }
 
-func (f *front) refuseCreate(a asked) string {
+func (f *Front) refuseCreate(a asked) string {
 	if sessionapi.IsModel(a.From) {
 		return noCopies(a.From)
 	}
@@ -178,11 +208,11 @@ func (f *front) refuseCreate(a asked) string {
 }
 
 // refuseDelete lets go what no session has any more.
-func (f *front) refuseDelete(a asked) string {
+func (f *Front) refuseDelete(a asked) string {
 	if !sessionapi.IsModel(a.model()) {
 		return ""
 	}
-	session := f.models.called(a.model())
+	session := f.Models.Called(a.model())
 	if session == nil {
 		return ""
 	}

@@ -1,4 +1,4 @@
-package server
+package front
 
 import (
 	"crypto/sha256"
@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"kafila/ollama/internal/fake"
+	"kafila/ollama/internal/known"
 	"kafila/ollama/internal/seal"
 	"kafila/ollama/internal/stub"
 	"kafila/ollama/pb"
@@ -19,21 +20,22 @@ import (
 
 // A world is a server as `serve` builds it, with a stock handler that tells what came through.
 type world struct {
-	mux    *http.ServeMux
-	models *SessionModels
-	key    seal.Key
-	passed string // method, path and body of what stock got last
+	mux     *http.ServeMux
+	models  *known.Models
+	key     seal.Key
+	fetched int    // times that stock may have taken in what others made
+	passed  string // method, path and body of what stock got last
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	t.Setenv("OLLAMA_MODELS", t.TempDir())
-	models, _ := modelsOf(t, &fake.Sidecar{})
-	models.known["s1"] = fake.ReadySession()
-	models.comeback.expect(nil)
-	w := &world{mux: http.NewServeMux(), models: models, key: seal.New()}
+	w := &world{mux: http.NewServeMux(), models: known.New(), key: seal.New()}
+	w.models.Register(fake.ReadySession())
+	w.models.Comeback.Expect(nil)
 	w.mux.HandleFunc("/debug/requests", func(http.ResponseWriter, *http.Request) {}) // as gRPC's tracing has it
-	standBefore(w.mux, http.NotFoundHandler(), models, w.key)
+	before := &Front{Models: w.models, Sidecar: cards{}, Fetched: func() { w.fetched++ }, Key: w.key}
+	before.StandBefore(w.mux)
 	w.mux.HandleFunc("/", func(answer http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -166,4 +168,15 @@ func keepStub(t *testing.T, key seal.Key) string {
 		t.Fatal(err)
 	}
 	return "sha256:" + sum
+}
+
+func TestFront_whenStockFetchedWhatOthersMade_tellsIt(t *testing.T) {
+	w := newWorld(t)
+	for _, path := range []string{"/api/show", "/api/copy", "/api/pull", "/api/create"} {
+		w.ask("POST", path, `{"model":"llama3"}`)
+	}
+	w.ask("POST", "/api/pull", `{"model":"kafila/session/model:7"}`)
+	if w.fetched != 2 {
+		t.Errorf("told %d times", w.fetched)
+	}
 }

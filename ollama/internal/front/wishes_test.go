@@ -1,4 +1,4 @@
-package server
+package front
 
 import (
 	"encoding/json"
@@ -19,7 +19,7 @@ const ours = `"model":"kafila/session/model:7"`
 // wished is what the front of a world leaves on the course of a request, and what stock then gets.
 func wished(t *testing.T, w *world, path, body string) (got string, wishes envelope.Wishes, answer *httptest.ResponseRecorder) {
 	t.Helper()
-	before := &front{models: w.models, key: w.key, stock: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	before := &Front{Models: w.models, Key: w.key, Stock: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if c, ok := r.Context().Value(courseKey{}).(*course); ok && c.wishes != nil {
 			wishes = *c.wishes
 		}
@@ -80,7 +80,7 @@ func TestAsks_whenTheModelFillsIn_takesTheSuffix(t *testing.T) {
 	w := newWorld(t)
 	session := fake.ReadySession()
 	session.Vehicle.Insert = true
-	w.models.register(session)
+	w.models.Register(session)
 	for _, row := range []struct{ path, more, passed, suffix string }{
 		{"/api/generate", `,"suffix":"b"`, ``, "b"},
 		{"/v1/completions", `,"suffix":"b"`, ``, "b"},
@@ -103,6 +103,8 @@ func TestAsks_whatASessionsModelCannot_isRefusedInTheWordsOfItsAPI(t *testing.T)
 		{"/api/chat", `{` + ours + `,"_debug_render_only":true}`, "rendered by its head"},
 		{"/v1/chat/completions", `{` + ours + `,"_debug_render_only":true}`, `{"error":{"message":"the prompts`},
 		{"/v1/messages", `{` + ours + `,"_debug_render_only":true}`, `{"type":"error","error":{"type":"invalid_request_error"`},
+		{"/v1/images/generations", `{` + ours + `,"prompt":"a cat"}`, `{"error":{"message":"` + fake.ModelName + ` makes no pictures`},
+		{"/v1/images/edits", `{` + ours + `,"prompt":"a cat","image":"x"}`, "makes no pictures"},
 	} {
 		passed, _, answer := wished(t, w, row.path, row.body)
 		if passed != "" || answer.Code != http.StatusBadRequest || !strings.Contains(answer.Body.String(), row.words) {
@@ -127,7 +129,7 @@ func TestAsks_whenMoreContextIsAskedForThanThereIs_saysItOnce(t *testing.T) {
 		body, _ := json.Marshal(map[string]any{"model": fake.ModelName, "options": map[string]int{"num_ctx": tokens}})
 		wished(t, w, "/api/chat", string(body))
 	}
-	said := w.models.limited("s1")
+	said := w.models.Limited("s1")
 	if len(said) != 1 || !strings.Contains(said[0], "num_ctx") {
 		t.Errorf("%q", said)
 	}

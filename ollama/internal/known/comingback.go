@@ -1,4 +1,4 @@
-package server
+package known
 
 import (
 	"context"
@@ -9,25 +9,21 @@ import (
 	"kafila/ollama/pb"
 )
 
-// comebackPatience is how long a request waits for a session that comes back after a start of this server: Python and MLX
-// take their time on a busy machine, and the sidecar may have to be started twice.
-const comebackPatience = 60 * time.Second
-
-// A comeback is what this server knows, since its start, of the sessions whose models an earlier run has left in the
+// A Comeback is what this server knows, since its start, of the sessions whose models an earlier run has left in the
 // store. Those can't be asked before the sidecar has told which sessions there are, and each has its model anew.
-type comeback struct {
+type Comeback struct {
 	mu      sync.Mutex
 	looked  bool              // the sidecar has told
 	awaited map[string]string // session id → name of its model, until that can be asked
 	changed chan struct{}     // closed at the next change
 }
 
-func newComeback() *comeback {
-	return &comeback{awaited: map[string]string{}, changed: make(chan struct{})}
+func newComeback() *Comeback {
+	return &Comeback{awaited: map[string]string{}, changed: make(chan struct{})}
 }
 
-// expect takes these sessions, and no others, for those that come back.
-func (c *comeback) expect(sessions []*pb.Session) {
+// Expect takes these sessions, and no others, for those that come back.
+func (c *Comeback) Expect(sessions []*pb.Session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.looked = true
@@ -40,22 +36,22 @@ func (c *comeback) expect(sessions []*pb.Session) {
 	c.tellLocked()
 }
 
-// over is said of a session that can be asked, or is no more.
-func (c *comeback) over(id string) {
+// Over is said of a session that can be asked, or is no more.
+func (c *Comeback) Over(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.awaited, id)
 	c.tellLocked()
 }
 
-func (c *comeback) tellLocked() {
+func (c *Comeback) tellLocked() {
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
 
-// await returns true when a model of that name can be asked, or is none of a session that comes back; false when that
+// Await returns true when a model of that name can be asked, or is none of a session that comes back; false when that
 // takes too long.
-func (c *comeback) await(ctx context.Context, name string, patience time.Duration) bool {
+func (c *Comeback) Await(ctx context.Context, name string, patience time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
@@ -73,14 +69,14 @@ func (c *comeback) await(ctx context.Context, name string, patience time.Duratio
 	}
 }
 
-// isUnderWay is true as long as somebody may have to wait.
-func (c *comeback) isUnderWay() bool {
+// IsUnderWay is true as long as somebody may have to wait.
+func (c *Comeback) IsUnderWay() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return !c.looked || len(c.awaited) > 0
 }
 
-func (c *comeback) waitsLocked(name string) bool {
+func (c *Comeback) waitsLocked(name string) bool {
 	if !c.looked {
 		return true
 	}

@@ -1,4 +1,4 @@
-package server
+package front
 
 import (
 	"bytes"
@@ -35,13 +35,16 @@ var askings = map[string][]func(*asking) string{
 	"POST /v1/chat/completions": {(*asking).refuseRendering, (*asking).takeResponseFormat, (*asking).takeTools, (*asking).joinParts},
 	"POST /v1/responses":        {(*asking).refuseRendering, (*asking).takeTextFormat, (*asking).takeFlatTools},
 	"POST /v1/messages":         {(*asking).refuseRendering, (*asking).takeFlatTools, (*asking).resultsFirst},
+
+	"POST /v1/images/generations": {(*asking).refusePictures},
+	"POST /v1/images/edits":       {(*asking).refusePictures},
 }
 
 // asks gives the request of a route that asks a model as it is passed to stock, and the sentence with which it is refused,
 // or "". What is no session's, or can't be read, stays as it is: stock refuses what can't be read.
-func (f *front) asks(r *http.Request) (*http.Request, string) {
+func (f *Front) asks(r *http.Request) (*http.Request, string) {
 	takers, ok := askings[r.Method+" "+r.URL.Path]
-	if !ok || !f.models.any() {
+	if !ok || !f.Models.Any() {
 		return r, ""
 	}
 	request, err := readObject(r)
@@ -52,7 +55,7 @@ func (f *front) asks(r *http.Request) (*http.Request, string) {
 	if request.read("model", &name) != nil {
 		return r, ""
 	}
-	session := f.models.called(name)
+	session := f.Models.Called(name)
 	if session == nil {
 		return r, ""
 	}
@@ -63,7 +66,7 @@ func (f *front) asks(r *http.Request) (*http.Request, string) {
 		}
 	}
 	a.wishes.TellsHeadway = strings.HasPrefix(r.URL.Path, "/api/") && r.Header.Get(headway.Header) != ""
-	f.models.asksContext(session, a.wishes.NumCtx)
+	f.Models.AsksContext(session, a.wishes.NumCtx)
 	return a.passed(r), ""
 }
 
@@ -102,6 +105,11 @@ func (a *asking) refuseRendering() string {
 		return "the prompts of a session are rendered by its head: they can't be shown here"
 	}
 	return ""
+}
+
+// refusePictures: stock would have a model of words answer, for as long as it likes, and send no picture.
+func (a *asking) refusePictures() string {
+	return a.session.Vehicle.Name + " makes no pictures: it answers in words"
 }
 
 // refuseStop: a request without prompt that keeps the model for no time is what `ollama stop` makes.

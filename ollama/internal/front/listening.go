@@ -1,4 +1,4 @@
-package server
+package front
 
 import (
 	"bytes"
@@ -64,6 +64,9 @@ func (c *course) now() (isSession bool, failure *envelope.Failure) {
 	defer c.mutex.Unlock()
 	return c.isSession, c.failure
 }
+
+// Listening gives the way of stock's scheduler to its runners, by which a Front's requests go on: next takes it there.
+func Listening(next http.RoundTripper) http.RoundTripper { return &listening{next: next} }
 
 // listening is the way of stock's scheduler to its runners. It tells a session's runner what stock does not, and hears
 // what that says beside its answer before stock reads on; other requests and answers pass through.

@@ -1,4 +1,4 @@
-package server
+package front
 
 import (
 	"bytes"
@@ -17,6 +17,7 @@ import (
 	"github.com/ollama/ollama/openai"
 	"github.com/ollama/ollama/types/model"
 
+	"kafila/ollama/internal/envelope"
 	"kafila/ollama/pb"
 )
 
@@ -27,10 +28,10 @@ const cardTimeout = 5 * time.Second
 const weightsFormat = "safetensors"
 
 // tellings are the routes in which stock tells of models what it reads in a stub model, or does not know.
-var tellings = map[string]func(*front, http.ResponseWriter, *http.Request){
-	"POST /api/show": (*front).tellShow,
-	"GET /api/tags":  (*front).tellTags,
-	"GET /api/ps":    (*front).tellRunning,
+var tellings = map[string]func(*Front, http.ResponseWriter, *http.Request){
+	"POST /api/show": (*Front).tellShow,
+	"GET /api/tags":  (*Front).tellTags,
+	"GET /api/ps":    (*Front).tellRunning,
 }
 
 // An overhearing keeps what stock answers.
@@ -47,9 +48,9 @@ func (o *overhearing) WriteHeader(status int) { o.status = status }
 func (o *overhearing) Write(data []byte) (int, error) { return o.body.Write(data) }
 
 // stockSays has stock answer, and gives its answer.
-func (f *front) stockSays(r *http.Request) *overhearing {
+func (f *Front) stockSays(r *http.Request) *overhearing {
 	o := &overhearing{header: http.Header{}, status: http.StatusOK}
-	f.stock.ServeHTTP(o, r)
+	f.Stock.ServeHTTP(o, r)
 	return o
 }
 
@@ -83,19 +84,19 @@ func put[T any](o *overhearing, w http.ResponseWriter, change func(*T)) {
 }
 
 // amend is `put` for stock's lists, which stay as they stand where no session has a model.
-func amend[T any](f *front, w http.ResponseWriter, r *http.Request, change func(*T)) {
+func amend[T any](f *Front, w http.ResponseWriter, r *http.Request, change func(*T)) {
 	o := f.stockSays(r)
-	if !f.models.any() {
+	if !f.Models.Any() {
 		o.pass(w, nil)
 		return
 	}
 	put(o, w, change)
 }
 
-func (f *front) tellTags(w http.ResponseWriter, r *http.Request) {
+func (f *Front) tellTags(w http.ResponseWriter, r *http.Request) {
 	amend(f, w, r, func(list *api.ListResponse) {
 		for i := range list.Models {
-			if session := f.models.called(list.Models[i].Name); session != nil {
+			if session := f.Models.Called(list.Models[i].Name); session != nil {
 				list.Models[i].Size = int64(session.Vehicle.WeightBytes)
 				list.Models[i].Details = details(session.Vehicle)
 			}
@@ -104,15 +105,15 @@ func (f *front) tellTags(w http.ResponseWriter, r *http.Request) {
 }
 
 // tellRunning tells what a session's shard takes of this machine, and not what all machines hold together.
-func (f *front) tellRunning(w http.ResponseWriter, r *http.Request) {
+func (f *Front) tellRunning(w http.ResponseWriter, r *http.Request) {
 	amend(f, w, r, func(list *api.ProcessResponse) {
 		for i := range list.Models {
 			one := &list.Models[i]
-			session := f.models.called(one.Name)
+			session := f.Models.Called(one.Name)
 			if session == nil {
 				continue
 			}
-			one.Size, one.SizeVRAM = int64(f.models.holds(session.Id)), 0
+			one.Size, one.SizeVRAM = int64(f.Models.Holds(session.Id)), 0
 			if onGPU(session) {
 				one.SizeVRAM = one.Size
 			}
@@ -122,21 +123,21 @@ func (f *front) tellRunning(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-func (f *front) tellShow(w http.ResponseWriter, r *http.Request) {
+func (f *Front) tellShow(w http.ResponseWriter, r *http.Request) {
 	request, tooLarge := look(r)
-	session := f.models.called(request.model())
+	session := f.Models.Called(request.model())
 	if tooLarge || session == nil {
-		f.stock.ServeHTTP(w, r)
+		f.Stock.ServeHTTP(w, r)
 		return
 	}
-	put(f.stockSays(r), w, func(told *api.ShowResponse) { f.models.tellOf(r.Context(), session, told) })
+	put(f.stockSays(r), w, func(told *api.ShowResponse) { f.tellOf(r.Context(), session, told) })
 }
 
 // tellModel is /v1/models/NAME: stock's own route takes no name with slashes in it.
-func (f *front) tellModel(w http.ResponseWriter, r *http.Request, name string) {
+func (f *Front) tellModel(w http.ResponseWriter, r *http.Request, name string) {
 	body, err := json.Marshal(api.ShowRequest{Model: name})
 	if err != nil {
-		f.stock.ServeHTTP(w, r)
+		f.Stock.ServeHTTP(w, r)
 		return
 	}
 	show := r.Clone(r.Context())
@@ -145,9 +146,10 @@ func (f *front) tellModel(w http.ResponseWriter, r *http.Request, name string) {
 	o := f.stockSays(show)
 	var told api.ShowResponse
 	if o.status != http.StatusOK || json.Unmarshal(o.body.Bytes(), &told) != nil {
-		writeJSON(w, http.StatusNotFound, openai.NewError(http.StatusNotFound, fmt.Sprintf("model '%s' not found", name)))
+		fail(w, r.URL.Path, envelope.Failure{Status: http.StatusNotFound, Sentence: fmt.Sprintf("model '%s' not found", name)})
 		return
 	}
+	o.header.Set("Content-Type", "application/json") // as stock has it in this API
 	o.pass(w, openai.ToModel(told, name))
 }
 
@@ -172,12 +174,12 @@ func onGPU(session *pb.Session) bool {
 }
 
 // tellOf puts a session's model in place of the stub model in what stock shows.
-func (m *SessionModels) tellOf(ctx context.Context, session *pb.Session, told *api.ShowResponse) {
+func (f *Front) tellOf(ctx context.Context, session *pb.Session, told *api.ShowResponse) {
 	v := session.Vehicle
-	card := m.card(ctx, session.Id)
+	card := f.card(ctx, session.Id)
 	told.Details = details(v)
 	told.Template, told.License = card.GetTemplate(), card.GetLicense()
-	told.ModelInfo = m.figures(session, card)
+	told.ModelInfo = f.figures(session, card)
 	told.Tensors = nil
 	told.Modelfile = modelfile(v.Name, told.Parameters)
 	if v.Insert && !slices.Contains(told.Capabilities, model.CapabilityInsert) {
@@ -186,10 +188,10 @@ func (m *SessionModels) tellOf(ctx context.Context, session *pb.Session, told *a
 }
 
 // card asks the sidecar; nil where it can't say.
-func (m *SessionModels) card(ctx context.Context, id string) *pb.ModelCard {
+func (f *Front) card(ctx context.Context, id string) *pb.ModelCard {
 	ctx, cancel := context.WithTimeout(ctx, cardTimeout)
 	defer cancel()
-	card, err := m.sidecar.ShowModel(ctx, &pb.SessionRequest{Session: id})
+	card, err := f.Sidecar.ShowModel(ctx, &pb.SessionRequest{Session: id})
 	if err != nil {
 		slog.Info("model_card_not_read", "session", id, "error", err)
 		return nil
@@ -198,7 +200,7 @@ func (m *SessionModels) card(ctx context.Context, id string) *pb.ModelCard {
 }
 
 // figures are by the names of model files. The context is the session's, which is what a request can have.
-func (m *SessionModels) figures(session *pb.Session, card *pb.ModelCard) map[string]any {
+func (f *Front) figures(session *pb.Session, card *pb.ModelCard) map[string]any {
 	v := session.Vehicle
 	made := map[string]any{
 		"general.architecture":               v.Architecture,
@@ -206,7 +208,7 @@ func (m *SessionModels) figures(session *pb.Session, card *pb.ModelCard) map[str
 		v.Architecture + ".context_length":   v.ContextLength,
 		"kafila.session.members":             len(session.Members),
 		"kafila.session.concurrency":         session.Concurrency,
-		"kafila.session.bytes_here":          m.holds(session.Id),
+		"kafila.session.bytes_here":          f.Models.Holds(session.Id),
 		"kafila.session.bytes_in_all":        v.WeightBytes,
 		"kafila.session.stages":              len(session.Stages),
 		v.Architecture + ".embedding_length": v.EmbeddingLength,
