@@ -1,10 +1,11 @@
 """What a plan's ring does for others than it was planned for: so many users, another prompt."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from kafila_planner.model.case import case_of
-from kafila_planner.model.first_token import ttft_s
+from kafila_planner.model.first_token import chunk_tokens, ttft_s
 from kafila_planner.model.rates import Layout, paces_of
 from kafila_planner.model.runs import RowsPace, turn_s
 from kafila_planner.model.types import Plan, Problem, Tier
@@ -25,6 +26,11 @@ def first_token_s(problem: Problem, plan: Plan, prompt_tokens: int) -> float | N
     """Until the first token of such a prompt, nobody else being served; None where speeds or hops are not known."""
     case = case_of(replace(problem, prompt_tokens=prompt_tokens), plan.order)
     return ttft_s(case, layout_of(problem, plan))
+
+
+def chunking(problem: Problem, plan: Plan) -> Callable[[int], int]:
+    """How many tokens of a prompt, of so many, go round at once, so that its first token comes soonest."""
+    return partial(chunk_tokens, case_of(problem, plan.order), layout_of(problem, plan))
 
 
 def layout_of(problem: Problem, plan: Plan) -> Layout:

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafila_planner import Plan, first_token_s, make_plan, problem_from_json
+from kafila_planner import Plan, chunking, first_token_s, make_plan, problem_from_json
 from tests.planner.problems import QUICK, Json, member, model, problem
 
 TOKEN_S = 0.001  # of one block
 HANDLING_S = 0.002
 
 
-def told(count: int, **fields: object) -> Json:
+def told(count: int, *, chunk_tokens: int = 128, **fields: object) -> Json:
     members = [
         member(
             f"m{place}",
@@ -25,7 +25,7 @@ def told(count: int, **fields: object) -> Json:
     ]
     blocks = model(blocks=2 * count)
     edges = [{"between": [f"m{a}", f"m{b}"], "rtt_s": 0.02, "path": "direct"} for b in range(count) for a in range(b)]
-    return problem(members, model=blocks, strategy="uniform", edges=edges, chunk_tokens=128, **fields)
+    return problem(members, model=blocks, strategy="uniform", edges=edges, chunk_tokens=chunk_tokens, **fields)
 
 
 def played(count: int, chunks: list[int]) -> float:
@@ -65,3 +65,39 @@ def test_first_token_when_a_hop_is_not_known_then_none() -> None:
     plan = make_plan(given)
     assert isinstance(plan, Plan)
     assert first_token_s(unknown, plan, 512) is None
+
+
+@QUICK
+@given(st.integers(1, 4), st.integers(1, 250).map(lambda parts: 16 * parts))
+def test_chunks_when_stages_may_do_several_at_once_then_those_with_which_the_first_token_comes_soonest(
+    count: int, tokens: int
+) -> None:
+    given = problem_from_json(told(count, chunk_tokens=512, prompt_tokens=tokens))
+    plan = make_plan(given)
+    assert isinstance(plan, Plan)
+    times = {size: played(count, _parts(tokens, size)) for size in (512, 256, 128)}
+    best, size = min(times.values()), chunking(given, plan)(tokens)
+    assert plan.ttft_s == pytest.approx(times[size])
+    assert times[size] <= best / 0.9 + 1e-9
+    assert size == 512 or times[size] < 0.9 * times[512]
+    assert size == 512 or (count > 1 and tokens > size)
+
+
+@pytest.mark.parametrize(("count", "tokens", "size"), [(3, 512, 128), (3, 4000, 512), (1, 512, 512), (3, 100, 512)])
+def test_chunks_when_a_ring_of_this_length_reads_such_a_prompt_then_so_many(count: int, tokens: int, size: int) -> None:
+    given = problem_from_json(told(count, chunk_tokens=512))
+    plan = make_plan(given)
+    assert isinstance(plan, Plan)
+    assert chunking(given, plan)(tokens) == size
+    assert played(3, _parts(512, 128)) < 0.7 * played(3, [512])
+
+
+def test_chunks_when_prefill_is_not_measured_then_as_long_as_they_may_be() -> None:
+    given = problem_from_json(problem([member("a"), member("b")], model=model(blocks=4), chunk_tokens=512))
+    plan = make_plan(given)
+    assert isinstance(plan, Plan)
+    assert chunking(given, plan)(4000) == 512
+
+
+def _parts(tokens: int, size: int) -> list[int]:
+    return [min(size, tokens - begun) for begun in range(0, tokens, size)]

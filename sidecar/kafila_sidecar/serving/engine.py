@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from time import monotonic
 
+from kafila_planner import chunking
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import KafilaError, TimedOut
 from kafila_sidecar.runtime.footprint import PREFILL_CHUNK_TOKENS
@@ -24,7 +25,7 @@ from kafila_sidecar.serving.ring import Interrupted, Ring
 from kafila_sidecar.serving.running.headwork import HeadWork
 from kafila_sidecar.serving.running.places import SequencePlaces
 from kafila_sidecar.serving.running.runner import RequestRun, Runner
-from kafila_sidecar.serving.scheduler import MOST_WAITING, Scheduler
+from kafila_sidecar.serving.scheduler import MOST_WAITING, ChunkPace, Scheduler
 from kafila_sidecar.serving.standstill import ModelThread
 from kafila_sidecar.serving.trace import RequestTrace
 from kafila_sidecar.session.coordination.effects import Proposal
@@ -90,7 +91,7 @@ class Engine:
             rows=rows,
             number=requests.number,
             taken=self._pulse.beat,
-            chunk_tokens=limits.prefill_chunk_tokens,
+            pace=ChunkPace(limits.prefill_chunk_tokens, chunking(proposal.problem, proposal.plan)),
             guesses=limits.guesses,
             draft=draft,
         )

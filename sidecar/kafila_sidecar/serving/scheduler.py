@@ -4,6 +4,7 @@ A bounded number of sequences run at once, a bounded queue waits behind them. Me
 whoever has the fewest running, and had its last turn longest ago; one member's are first come, first served.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kafila_sidecar.errors import Exhausted
@@ -68,10 +69,12 @@ class Scheduler:
 
 
 class ChunkPace:
-    """How long a prompt's chunks are: as long as they may be, unless others would wait for them. Reads no clock."""
+    """How long a prompt's chunks are: as long as is best for it, unless others would wait for them. Reads no clock."""
 
-    def __init__(self, most_tokens: int) -> None:
+    def __init__(self, most_tokens: int, best: Callable[[int], int]) -> None:
+        """best: tokens of a chunk, of a prompt of so many."""
         self._most_tokens = most_tokens
+        self._best = best
         self._token_s: float | None = None  # of the latest chunk
         self._step_s: float | None = None  # of the latest decode step
 
@@ -82,9 +85,10 @@ class ChunkPace:
     def ran_step(self, seconds: float) -> None:
         self._step_s = seconds
 
-    def tokens(self, *, among: int) -> int:
-        """Of the next chunk, with so many requests that run."""
+    def tokens(self, whole: int, *, among: int) -> int:
+        """Of the next chunk of a prompt of so many, with so many requests that run."""
+        best = min(self._best(whole), self._most_tokens)
         if among < 2 or not self._token_s or not self._step_s:
-            return self._most_tokens
+            return best
         wanted = int(STEPS_A_CHUNK * self._step_s / self._token_s)
-        return min(max(wanted, SHORTEST_CHUNK_TOKENS), self._most_tokens)
+        return min(max(wanted, SHORTEST_CHUNK_TOKENS), best)

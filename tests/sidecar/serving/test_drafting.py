@@ -210,13 +210,13 @@ async def test_answer_when_a_cut_down_smollm2_guesses_for_the_whole_one_then_it_
         made.append(here(cut_down(folder, 20), tmp_path, ids=49152)(mlx))
         return made[-1]
 
-    async with party(folder, tmp_path, *NAMES[:2], drafts=drafts, load_shard=load_shard) as two:
-        await two.serve((0, 15, 30), NAMES[:2])
+    async with party(folder, tmp_path, *NAMES[:3], drafts=drafts, load_shard=load_shard) as three:
+        await three.serve((0, 4, 17, 30), NAMES[:3])  # so that each stage idles for more than half of a circuit
         await made[0].arrived()
         for given in ({}, {"temperature": 0.8, "seed": 3, "top_k": 40}):
             asked = ask("Write a story about a lighthouse keeper.", num_predict=40, guesses=0, **given)
-            plain, _ = await answer(two["ada"], asked)
+            plain, _ = await answer(three["ada"], asked)
             asked.options.ClearField("guesses")
-            assert (await answer(two["ada"], asked))[0] == plain
-            await two.until_free(10)
-            assert two["ada"].traces[-1]["guesses_drafted"] > 0
+            assert (await answer(three["ada"], asked))[0] == plain
+            await three.until_free(10)
+            assert three["ada"].traces[-1]["guesses_drafted"] > 0

@@ -154,25 +154,26 @@ def test_turn_when_a_request_had_begun_before_then_it_comes_before_those_that_ha
     most=st.integers(1, 512),
     ran=st.lists(st.tuples(st.booleans(), st.integers(1, 512), st.floats(1e-6, 10.0)), max_size=20),
     among=st.integers(1, 8),
+    best=st.integers(1, 1024),
 )
 def test_chunk_when_anything_ran_then_at_least_one_token_and_at_most_the_agreed(
-    most: int, ran: list[tuple[bool, int, float]], among: int
+    most: int, ran: list[tuple[bool, int, float]], among: int, best: int
 ) -> None:
-    pace = ChunkPace(most)
+    pace = ChunkPace(most, lambda _: best)
     for is_chunk, tokens, seconds in ran:
         if is_chunk:
             pace.ran_chunk(tokens, seconds)
         else:
             pace.ran_step(seconds)
-    assert 1 <= pace.tokens(among=among) <= most
-    assert pace.tokens(among=1) == most
+    assert 1 <= pace.tokens(1000, among=among) <= min(best, most)
+    assert pace.tokens(1000, among=1) == min(best, most)
 
 
 def test_chunk_when_others_decode_then_as_long_as_four_of_their_steps() -> None:
-    pace = ChunkPace(512)
+    pace = ChunkPace(512, {600: 512, 300: 128}.__getitem__)
     pace.ran_chunk(100, 1.0)
     pace.ran_step(0.1)
-    assert pace.tokens(among=2) == 40
+    assert pace.tokens(600, among=2) == 40
     pace.ran_step(0.001)
-    assert pace.tokens(among=2) == 16
-    assert pace.tokens(among=1) == 512
+    assert pace.tokens(600, among=2) == 16
+    assert [pace.tokens(whole, among=1) for whole in (600, 300)] == [512, 128]

@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 Send = Callable[[Sequence[bytes], Address], None]
 
+EARLY_S = 0.01  # that a timer may come too early: to set it anew for each frame costs more, and so does looking often
+
 DIRECT = "direct"
 RELAY = "relay"
 
@@ -293,11 +295,11 @@ class Link:
             self._loop.call_soon(self.pump)
 
     def _arm(self) -> None:
-        """One timer for checks and connection; one that is set too early just looks again."""
+        """One timer for checks and connection; one that is set a little too early just looks again."""
         # Without a path nothing can be sent, and the connection's timers would stay due.
         timers = (self._punch.next_timer(), self._core.next_timer() if self._punch.selected else None)
         at = min((at for at in timers if at is not None), default=None)
-        if at is None or (self._timer is not None and self._timer.when() <= at):
+        if at is None or (self._timer is not None and at - EARLY_S <= self._timer.when() <= at):
             return
         if self._timer is not None:
             self._timer.cancel()

@@ -69,7 +69,7 @@ class Runner:
         rows: Callable[[int], int],
         number: Callable[[], int],
         taken: Callable[[int], None],
-        chunk_tokens: int,
+        pace: ChunkPace,
         guesses: int,
         draft: Draft | None = None,
     ) -> None:
@@ -80,7 +80,7 @@ class Runner:
         self._taken = taken
         self._guesses = guesses
         self._draft = draft
-        self._pace = ChunkPace(chunk_tokens)
+        self._pace = pace
         self._room = GuessRoom(ring=ring, work=work, rows=rows)
 
     def run_of(self, generation: Generation, trace: RequestTrace) -> RequestRun:
@@ -130,11 +130,11 @@ class Runner:
         in seconds on this clock, its state after the head's blocks, and what that took."""
         number, known = run.sequence, run.begins.tokens
         left = list(run.generation.tokens[known:])
-        whole = known + len(left)
+        new, whole = len(left), known + len(left)
         run.generation.read(known, whole)
         run.guesser.saw(run.generation.tokens[:known])
         while True:
-            began, size = monotonic(), self._pace.tokens(among=self._work.running)
+            began, size = monotonic(), self._pace.tokens(new, among=self._work.running)
             chunk, left = _divided(left, size)
             state, spent = await self._work.chunk(number, chunk)
             self._pace.ran_chunk(len(chunk), spent.compute_s)
