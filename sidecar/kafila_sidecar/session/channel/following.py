@@ -6,22 +6,27 @@ from collections.abc import Callable
 from kafila_sidecar.session.channel.events import Outvoted, WentAstray
 from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.channel.upkeep import Acts, Upkeep
-from kafila_sidecar.session.membership.rivals import Forked
+from kafila_sidecar.session.membership.rivals import LeftBehind
 
 OLD_MAIL_S = 2.0  # until what was written before has come
 ROLL_CALL_S = 5.0  # how long members have to say that they are with a host which was voted out
 
 
 class Following:
-    """One member's. `perform` carries out what it does, `fail` ends the channel."""
+    """One member's. `perform` carries out what it does, `give_way` ends the channel."""
 
     def __init__(
-        self, *, replica: Replica, upkeep: Upkeep, perform: Callable[[Acts], None], fail: Callable[[Forked], None]
+        self,
+        *,
+        replica: Replica,
+        upkeep: Upkeep,
+        perform: Callable[[Acts], None],
+        give_way: Callable[[LeftBehind], None],
     ) -> None:
         self._replica = replica
         self._upkeep = upkeep
         self._perform = perform
-        self._fail = fail
+        self._give_way = give_way
         self._timer: asyncio.TimerHandle | None = None
         self._removals: dict[str, str] = {}  # put off meanwhile, with their reasons
         self._is_alone = False  # the host hears too few of the others
@@ -64,8 +69,8 @@ class Following:
             self._perform(self._upkeep.settle([WentAstray(outvoted.name, outvoted.proof)]))
             self._remove_put_off()
         else:
-            self._perform(self._upkeep.give_way(outvoted.proof))
-            self._fail(Forked(f"the others went on with {outvoted.name} as their host"))
+            sentence = f"the others went on with {outvoted.name} as their host"
+            self._give_way(LeftBehind(sentence, outvoted.proof[0]))
 
     def _remove_put_off(self) -> None:
         for name in sorted(self._removals.keys() & {member.name for member in self._replica.others}):
