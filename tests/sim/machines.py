@@ -69,6 +69,7 @@ class SimMachine:
     met_since_s: dict[str, float] = field(default_factory=dict)  # since when it and another one reach each other
     known_as: set[str] = field(default_factory=set)  # whom its session had as members when it was last looked at
     told: str = ""  # what the timeline said last
+    has_formed: bool = False  # it has heard of a plan
 
     @property
     def runs(self) -> bool:

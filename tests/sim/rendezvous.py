@@ -50,6 +50,11 @@ class Attended:
     missed_since_s: float | None = None  # by the server
     mute_since_s: float | None = None  # as its client sees it
 
+    @property
+    def was_ended(self) -> bool:
+        """By its client, or with it, which the server hears as soon as a path carries it."""
+        return self.is_over or self.box.me.life is Life.DEAD
+
 
 class SimServer:
     """The server."""
@@ -104,7 +109,7 @@ class SimServer:
         for stream in list(self._streams.values()):
             if not self.internet.rendezvous_is_up:
                 self.detach(stream)
-            elif stream.box.me.life is Life.DEAD and self.internet.reaches_rendezvous(stream.box.me.name):
+            elif stream.was_ended and self.internet.reaches_rendezvous(stream.box.me.name):
                 self.loop.outside(DELAY_S, self.detach, stream)
             elif not self._reaches(stream):
                 if stream.missed_since_s is None:
