@@ -29,6 +29,9 @@ class Following:
         self._give_way = give_way
         self._timer: asyncio.TimerHandle | None = None
         self._removals: dict[str, str] = {}  # put off meanwhile, with their reasons
+        self._outlived: set[bytes] = (
+            set()
+        )  # entries by which somebody took over from this host, and most did not follow
         self._is_alone = False  # the host hears too few of the others
 
     @property
@@ -48,8 +51,10 @@ class Following:
             self._remove_put_off()
 
     def begin(self, outvoted: Outvoted) -> None:
-        """Whoever is with this host still says so when it is asked."""
-        if self._timer is None:
+        """Whoever is with this host still says so when it is asked, once for each proof."""
+        if outvoted.proof[0].entry in self._outlived:
+            self._perform(self._upkeep.settle([WentAstray(outvoted.name, outvoted.proof)]))
+        elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(ROLL_CALL_S, self._yield_or_stay, outvoted)
             self._perform(self._upkeep.call_the_roll())
 
@@ -66,6 +71,7 @@ class Following:
         self._timer = None
         others = {member.name for member in self._replica.others} - {outvoted.name}
         if 2 * len(others & self._replica.present) > len(others):
+            self._outlived.add(outvoted.proof[0].entry)
             self._perform(self._upkeep.settle([WentAstray(outvoted.name, outvoted.proof)]))
             self._remove_put_off()
         else:

@@ -21,10 +21,6 @@ logger = logging.getLogger(__name__)
 KEPT_ENTRIES = 64  # log entries that came before the ones that they build on
 
 
-class Voided(Astray):
-    """By votes that the host has answered, which who voted may not have heard."""
-
-
 class LogIntake:
     """One member's. `follow` tells what follows from a change that the log has just taken."""
 
@@ -96,34 +92,31 @@ class LogIntake:
         yields to no single member."""
         name = change.successor.name
         if self._ballots.has_voided(change.standing) and sender != self._log.host:
-            raise Voided(f"{name} takes over by votes that the host has answered since", name)
+            raise Astray(f"{name} takes over by votes that the host has answered since", name)
         if change.member == self._me and len(self._log.now.heirs) == 1:
             raise Astray(f"{name} alone takes over from a host that is there", name)
 
     # ---- Whom a refused entry convicts
 
     def _blame(self, error: KafilaError, signed: ring_pb2.SignedEntry, sender: str) -> list[Event]:
-        """Raises Forked when that is nobody. A host that hears of its succession from the successor alone does not know
-        yet with whom the others are; one that hears of it from another member does."""
+        """Raises Forked when that is nobody."""
         match error:
             case ForkedByHost():
                 return self._convict(error, signed)
             case Forked() | Astray() if sender == self._log.host:
                 raise self._given_way(error, signed)
-            case Astray(name=name) if (name == sender or isinstance(error, Voided)) and self._may_be_outvoted:
-                return [Outvoted(name, (signed,))]
             case Astray(name=name):
-                return [WentAstray(name, (signed,))]
+                return [self._astray(name, signed)]
             case Forked():
                 return self._left_behind(error, signed)
             case _:
                 return []
 
-    @property
-    def _may_be_outvoted(self) -> bool:
-        """Whether this is the host, and more than one of the others had to vote."""
+    def _astray(self, name: str, signed: ring_pb2.SignedEntry) -> Event:
+        """A host of whom more than one of the others had to vote does not know yet with whom they are."""
         now = self._log.now
-        return now.host_member == self._me and len(now.heirs) > 1
+        may_be_outvoted = now.host_member == self._me and len(now.heirs) > 1
+        return Outvoted(name, (signed,)) if may_be_outvoted else WentAstray(name, (signed,))
 
     def _convict(self, error: ForkedByHost, signed: ring_pb2.SignedEntry) -> list[Event]:
         if self._log.now.host_member == self._me:
@@ -153,5 +146,5 @@ class LogIntake:
         if entry.index <= self._me.first_index or (
             is_same_host and self._ballots.has_voided(entry.taken_over.standing)
         ):
-            return [WentAstray(entry.taken_over.successor, (signed,))]
+            return [self._astray(entry.taken_over.successor, signed)]
         raise LeftBehind(str(error), signed)

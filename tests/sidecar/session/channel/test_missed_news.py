@@ -224,3 +224,15 @@ def test_member_when_it_heard_the_host_answer_votes_in_vain_then_the_host_s_own_
     assert isinstance(outvoted, Outvoted)
     village.do("host", village["host"].upkeep.give_way(LeftBehind("", outvoted.proof[0])))
     assert village[VICTIM].replica.log.host == "anna"
+
+
+def test_host_when_it_put_out_its_successor_just_before_it_was_cut_off_then_it_asks_who_is_with_it() -> None:
+    """By its own log those who went on are no majority."""
+    village = Village(*NAMES, "eve")
+    village.deaf.add("host")
+    village["host"].upkeep.remove("anna", "lost")
+    for name in ("ben", "carl", "anna"):
+        village.do(name, village[name].upkeep.vote("anna"))
+    assert village["anna"].replica.is_host
+    [event] = village["host"].replica._intake.take(village["ben"].replica.log.entries[-1:], "ben")
+    assert isinstance(event, Outvoted)
