@@ -206,18 +206,16 @@ class SimLoop(asyncio.BaseEventLoop):
             raise RuntimeError("the simulation spins: something is due again and again")
         for _ in range(len(self.ready)):
             handle = self.ready.popleft()
-            if not handle._cancelled:
-                self._step(handle)
+            if handle._cancelled:
+                continue
+            if handle.process is not None and handle.process.life is not Life.RUNS:
+                self._enqueue(handle)
+                continue
+            self.steps += 1
+            handle._run()
         self.now += TURN_S
 
     # ---- Private
-
-    def _step(self, handle: SimHandle) -> None:
-        if handle.process is not None and handle.process.life is not Life.RUNS:
-            self._enqueue(handle)
-            return
-        self.steps += 1
-        handle._run()
 
     def _enqueue(self, handle: SimHandle) -> None:
         process = handle.process

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from kafila_sidecar.lack import as_typed
 from kafila_sidecar.session.coordination.states import State
 from tests.sim.clock import Life
-from tests.sim.machines import SimMachine
+from tests.sim.machines import JOIN_AGAIN, SimMachine
 from tests.sim.world import SETTLE_S, Answer, World
 
 Law = Callable[[World], Iterator[str]]
@@ -51,9 +51,9 @@ def answers_are_right(world: World) -> Iterator[str]:
 
 
 def answers_end(world: World) -> Iterator[str]:
-    """No client waits for ever."""
+    """No client waits for ever; one whose session waits for memory does for longer than a run takes."""
     for answer in world.answers:
-        if world.is_open(answer):
+        if world.is_open(answer) and not _is_short(world):
             yield f"at {answer.machine}: asked at {answer.asked_s:.1f}, {len(answer.ids)} tokens, and no end"
 
 
@@ -67,20 +67,27 @@ def answers_go_on(world: World) -> Iterator[str]:
 def _unavoidable(world: World, answer: Answer) -> bool:
     machine = world.machines[answer.machine]
     is_lost = answer.process is None or answer.process.life is Life.DEAD
-    return bool(machine.is_out) or is_lost or _is_short(world) or _has_no_room(world) or _waits_for_its_host(world)
+    was_none = JOIN_AGAIN in answer.error  # no member of the session that goes on: only a host's word admits
+    cannot_go_on = _is_short(world) or _has_no_room(world) or _waits_for_its_host(world) or _are_most_dead(world)
+    return bool(machine.is_out) or is_lost or was_none or cannot_go_on
 
 
 def ready_again(world: World) -> Iterator[str]:
     """Whoever can be in a ready session is, at most SETTLE_S after the last fault. One that waits for the memory of
     somebody who is gone can't be, nor one whose room the only rendezvous forgot while nobody reached it for a minute,
     nor one of which most members died without a word, nor one of two members whose host is gone for good."""
-    running = sum(machine.runs and not machine.is_out for machine in world.machines.values())
-    dead = sum(m.process is not None and m.process.life is Life.DEAD for m in world.machines.values())
-    if _is_short(world) or _has_no_room(world) or _waits_for_its_host(world) or running <= dead:
+    if _is_short(world) or _has_no_room(world) or _waits_for_its_host(world) or _are_most_dead(world):
         return
     for machine in world.machines.values():
         if machine.runs and not machine.is_out and machine.state is not State.READY:
             yield f"{machine.name} is {machine.state} {SETTLE_S:.0f} s after the last fault"
+
+
+def _are_most_dead(world: World) -> bool:
+    """They may be alive and with one another, as far as those who are left can know."""
+    running = sum(machine.runs and not machine.is_out for machine in world.machines.values())
+    dead = sum(m.process is not None and m.process.life is Life.DEAD for m in world.machines.values())
+    return running <= dead
 
 
 def _is_short(world: World) -> bool:

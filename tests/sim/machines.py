@@ -33,6 +33,7 @@ from tests.sim.rendezvous import SimMailbox, SimServer, enter
 
 JOIN_TRIES = 3
 TYPES_AGAIN_S = 5.0
+JOIN_AGAIN = "ask for the session's code and join again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ class SimMachine:
     met_since_s: dict[str, float] = field(default_factory=dict)  # since when it and another one reach each other
     known_as: set[str] = field(default_factory=set)  # whom its session had as members when it was last looked at
     told: str = ""  # what the timeline said last
+    has_formed: bool = False  # it has heard of a plan
 
     @property
     def runs(self) -> bool:
@@ -87,7 +89,7 @@ class SimMachine:
         """A process that comes back by itself to where its machine was before, or whose person types the code."""
         process = self._new_process()
         keeper = old_keeper(self.around.folder, self.disk, process)
-        self._begin(self._join(process) if keeper is None else self._sit(process, keeper, None))
+        self._begin(self._join(process) if keeper is None else self._return(process, keeper))
 
     def command(self, call: Callable[..., object], *arguments: object) -> None:
         """As this machine's person says; a hung process hears it when it wakes."""
@@ -118,6 +120,17 @@ class SimMachine:
         keeper = new_keeper(self.around.folder, self.disk, process, mailbox, replica)
         await self._sit(process, keeper, channel_of(mailbox, replica, keeper))
 
+    async def _return(self, process: SimProcess, keeper: Keeper) -> None:
+        await self._sit(process, keeper, None)
+        if self._is_asked_to_join:
+            await self._join(process)
+
+    @property
+    def _is_asked_to_join(self) -> bool:
+        """The host that had let this machine in was none."""
+        fault = self.participation.driver.follower.fault if self.participation else None
+        return not self.is_out and fault is not None and JOIN_AGAIN in fault.sentence
+
     async def _join(self, process: SimProcess) -> None:
         """A person types the code, and again when that failed."""
         for _ in range(JOIN_TRIES):
@@ -131,7 +144,8 @@ class SimMachine:
                     self.around.note(self.name, f"joined as {replica.self_name}")
                     keeper = new_keeper(self.around.folder, self.disk, process, mailbox, replica)
                     await self._sit(process, keeper, channel_of(mailbox, replica, keeper))
-                    return
+                    if not self._is_asked_to_join:
+                        return
             await asyncio.sleep(TYPES_AGAIN_S)
         self.is_out = self.is_out or "it never came in"
 

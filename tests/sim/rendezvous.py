@@ -52,8 +52,8 @@ class Attended:
     mute_since_s: float | None = None  # as its client sees it
 
     @property
-    def has_no_client(self) -> bool:
-        """Whether nobody is at its other end any more, which the server hears once anything comes from that machine."""
+    def was_ended(self) -> bool:
+        """By its client, or with it, which the server hears as soon as a path carries it."""
         return self.is_over or self.box.me.life is Life.DEAD
 
 
@@ -111,7 +111,7 @@ class SimServer:
         for stream in list(self._streams.values()):
             if not self.internet.rendezvous_is_up:
                 self.detach(stream)
-            elif stream.has_no_client and self.is_connected(stream):
+            elif stream.was_ended and self.is_connected(stream):
                 self.loop.outside(DELAY_S, self.detach, stream)
             elif not self._reaches(stream):
                 if stream.missed_since_s is None:

@@ -5,12 +5,14 @@ import hashlib
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import KafilaError
 from kafila_sidecar.net.candidates import Address
+from kafila_sidecar.session.coordination.leaving import DRAIN_DEADLINE_S
 from kafila_sidecar.session.coordination.states import State
 from kafila_sidecar.session.rendezvous.code import Code
 from tests.sim.clock import START_S, Life, SimLoop, SimProcess
@@ -27,6 +29,7 @@ SETTLE_S = 150.0  # after the last fault: every session that can be ready is
 NOTICED_S = 25.0  # after it: whatever was lost has been noticed
 LAST_ANSWERS_S = 60.0
 STARTS_S = 4.0
+GOODBYES_S = 15.0  # once nobody waits for an answer any more
 RESERVE_BYTES = 300_000_000  # beside the model
 
 
@@ -80,7 +83,6 @@ class World:
         self._say = say
         self._trace = hashlib.blake2b(digest_size=16)
         self.settled_s = 0.0
-        self._has_formed = False
         self.internet.listen(self._note_reach)
 
     @property
@@ -129,13 +131,14 @@ class World:
         return self.answers[before:]
 
     async def leave_all(self) -> None:
-        """Everybody goes."""
-        for machine in self.machines.values():
-            if machine.runs and machine.seat is not None:
-                machine.command(machine.seat.leave)
-        running = [m.running for m in self.machines.values() if m.running is not None and m.runs]
-        if running:
-            await asyncio.wait(running, timeout=30.0)
+        """Everybody goes; who is kept back by those who go too goes all the same."""
+        for at_once, patience_s in ((False, DRAIN_DEADLINE_S), (True, GOODBYES_S)):
+            here = [m for m in self.machines.values() if m.running is not None and not m.running.done() and m.runs]
+            for machine in here:
+                if machine.seat is not None:
+                    machine.command(partial(machine.seat.leave, at_once=at_once))
+            if here:
+                await asyncio.wait([m.running for m in here if m.running is not None], timeout=patience_s)
 
     # ---- What laws ask
 
@@ -172,13 +175,13 @@ class World:
             self._machine(name).start_as(place, replica)
 
     def _say_start(self) -> None:
-        """The person at the host does, and at its successor if that came too early. Once there was a plan nobody has to
-        type anything any more."""
+        """The person at the host does, and at its successor if that has not heard of a plan yet. Who has once heard of
+        one need not type anything any more."""
         for machine in self.machines.values():
             session = machine.participation
-            if session is None or not machine.runs or self._has_formed:
+            if session is None or not machine.runs or machine.has_formed:
                 continue
-            self._has_formed = session.driver.follower.proposal is not None
+            machine.has_formed = session.driver.follower.proposal is not None
             if session.channel.is_host and machine.state is State.FORMING and self.now_s >= STARTS_S:
                 machine.command(session.driver.start)
 

@@ -17,7 +17,7 @@ from kafila_sidecar.session.coordination.effects import Fault
 from kafila_sidecar.session.coordination.states import Ending, State
 from kafila_sidecar.session.driving.changes import Change
 from kafila_sidecar.session.driving.driver import SessionDriver
-from kafila_sidecar.session.membership.rivals import Forked
+from kafila_sidecar.session.membership.rivals import Forked, Orphaned
 from kafila_sidecar.session.rendezvous.code import Code
 from kafila_sidecar.sharing.session import SessionWeights
 
@@ -107,7 +107,8 @@ class Participation:
             code, sentence = typed.code, str(typed)
         else:
             log.error("session_failed id=%s", self.id, exc_info=error)
-        ending = Ending.LOST if isinstance(error, Forked) else Ending.OVER  # the others have another history
+        has_others = isinstance(error, Forked) and not isinstance(error, Orphaned)  # with another history
+        ending = Ending.LOST if has_others else Ending.OVER
         self.driver.abort(Fault(self.channel.self_name, code, sentence), ending)
 
     @property

@@ -99,7 +99,9 @@ class Channel:
         self._group: asyncio.TaskGroup | None = None
         self._attending: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
-        self._following = Following(replica=replica, upkeep=self._upkeep, perform=self._perform, fail=self._fail)
+        self._following = Following(
+            replica=replica, upkeep=self._upkeep, perform=self._perform, give_way=self._give_way
+        )
         self._fault: KafilaError | None = None
         self._reception = Reception(
             replica=replica,
@@ -261,8 +263,7 @@ class Channel:
             if acts := self._upkeep.settle(events):
                 self._perform(acts)
         except LeftBehind as fault:
-            self._perform(self._upkeep.give_way([fault.proof]))
-            self._fail(fault)
+            self._give_way(fault)
         except (Forked, Refused) as fault:
             self._fail(fault)
         except (Denied, InvalidInput) as error:
@@ -463,6 +464,12 @@ class Channel:
         self._upkeep.listen(False)
         if not self._closing.is_set():
             self._perform(self._upkeep.settle([]))
+
+    def _give_way(self, fault: LeftBehind) -> None:
+        """Who is with this member hears it before all that waits, which counts no more."""
+        self._delivery.outbox.drop()
+        self._perform(self._upkeep.give_way(fault))
+        self._fail(fault)
 
     def _fail(self, fault: KafilaError) -> None:
         self._fault = fault

@@ -6,24 +6,32 @@ from collections.abc import Callable
 from kafila_sidecar.session.channel.events import Outvoted, WentAstray
 from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.channel.upkeep import Acts, Upkeep
-from kafila_sidecar.session.membership.rivals import Forked
+from kafila_sidecar.session.membership.rivals import LeftBehind
 
 OLD_MAIL_S = 2.0  # until what was written before has come
 ROLL_CALL_S = 5.0  # how long members have to say that they are with a host which was voted out
 
 
 class Following:
-    """One member's. `perform` carries out what it does, `fail` ends the channel."""
+    """One member's. `perform` carries out what it does, `give_way` ends the channel."""
 
     def __init__(
-        self, *, replica: Replica, upkeep: Upkeep, perform: Callable[[Acts], None], fail: Callable[[Forked], None]
+        self,
+        *,
+        replica: Replica,
+        upkeep: Upkeep,
+        perform: Callable[[Acts], None],
+        give_way: Callable[[LeftBehind], None],
     ) -> None:
         self._replica = replica
         self._upkeep = upkeep
         self._perform = perform
-        self._fail = fail
+        self._give_way = give_way
         self._timer: asyncio.TimerHandle | None = None
         self._removals: dict[str, str] = {}  # put off meanwhile, with their reasons
+        self._outlived: set[bytes] = (
+            set()
+        )  # entries by which somebody took over from this host, and most did not follow
         self._is_alone = False  # the host hears too few of the others
 
     @property
@@ -43,8 +51,10 @@ class Following:
             self._remove_put_off()
 
     def begin(self, outvoted: Outvoted) -> None:
-        """Whoever is with this host still says so when it is asked."""
-        if self._timer is None:
+        """Whoever is with this host still says so when it is asked, once for each proof."""
+        if outvoted.proof[0].entry in self._outlived:
+            self._perform(self._upkeep.settle([WentAstray(outvoted.name, outvoted.proof)]))
+        elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(ROLL_CALL_S, self._yield_or_stay, outvoted)
             self._perform(self._upkeep.call_the_roll())
 
@@ -61,11 +71,12 @@ class Following:
         self._timer = None
         others = {member.name for member in self._replica.others} - {outvoted.name}
         if 2 * len(others & self._replica.present) > len(others):
+            self._outlived.add(outvoted.proof[0].entry)
             self._perform(self._upkeep.settle([WentAstray(outvoted.name, outvoted.proof)]))
             self._remove_put_off()
         else:
-            self._perform(self._upkeep.give_way(outvoted.proof))
-            self._fail(Forked(f"the others went on with {outvoted.name} as their host"))
+            sentence = f"the others went on with {outvoted.name} as their host"
+            self._give_way(LeftBehind(sentence, outvoted.proof[0]))
 
     def _remove_put_off(self) -> None:
         for name in sorted(self._removals.keys() & {member.name for member in self._replica.others}):

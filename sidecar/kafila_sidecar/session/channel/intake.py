@@ -13,16 +13,12 @@ from kafila_sidecar.session.membership import rekey
 from kafila_sidecar.session.membership.keyring import Keyring
 from kafila_sidecar.session.membership.log import Checked, Gap, Log
 from kafila_sidecar.session.membership.members import Change, Member, Removal, TookOver
-from kafila_sidecar.session.membership.rivals import Astray, Forked, ForkedByHost, LeftBehind
+from kafila_sidecar.session.membership.rivals import Astray, Forked, ForkedByHost, LeftBehind, Orphaned
 from kafila_sidecar.session.membership.succession import Ballots
 
 logger = logging.getLogger(__name__)
 
 KEPT_ENTRIES = 64  # log entries that came before the ones that they build on
-
-
-class Voided(Astray):
-    """By votes that the host has answered, which who voted may not have heard."""
 
 
 class LogIntake:
@@ -95,38 +91,32 @@ class LogIntake:
         """Raises Astray for votes that the host has answered, unless it gives way to them now; and a host that is there
         yields to no single member."""
         name = change.successor.name
-        if self._has_voided(change.standing, sender):
-            raise Voided(f"{name} takes over by votes that the host has answered since", name)
+        if self._ballots.has_voided(change.standing) and sender != self._log.host:
+            raise Astray(f"{name} takes over by votes that the host has answered since", name)
         if change.member == self._me and len(self._log.now.heirs) == 1:
             raise Astray(f"{name} alone takes over from a host that is there", name)
-
-    def _has_voided(self, standing: int, sender: str) -> bool:
-        """Whether the host has answered what was voted under this number, and does not say itself that it was in vain:
-        the others had not heard it."""
-        return self._ballots.has_voided(standing) and sender != self._log.host
 
     # ---- Whom a refused entry convicts
 
     def _blame(self, error: KafilaError, signed: ring_pb2.SignedEntry, sender: str) -> list[Event]:
-        """Raises Forked when that is nobody. A host that hears of its succession from the successor alone does not know
-        yet with whom the others are; one that hears of it from another member does."""
+        """Raises Forked when that is nobody."""
         match error:
-            case Astray(name=name) if (name == sender or isinstance(error, Voided)) and self._may_be_outvoted:
-                return [Outvoted(name, (signed,))]
-            case Astray(name=name):
-                return [WentAstray(name, (signed,))]
             case ForkedByHost():
                 return self._convict(error, signed)
+            case Forked() | Astray() if sender == self._log.host:
+                raise self._given_way(error, signed)
+            case Astray(name=name):
+                return [self._astray(name, signed)]
             case Forked():
-                return self._left_behind(error, signed, sender)
+                return self._left_behind(error, signed)
             case _:
                 return []
 
-    @property
-    def _may_be_outvoted(self) -> bool:
-        """Whether this is the host, and more than one of the others had to vote."""
+    def _astray(self, name: str, signed: ring_pb2.SignedEntry) -> Event:
+        """A host of whom more than one of the others had to vote does not know yet with whom they are."""
         now = self._log.now
-        return now.host_member == self._me and len(now.heirs) > 1
+        may_be_outvoted = now.host_member == self._me and len(now.heirs) > 1
+        return Outvoted(name, (signed,)) if may_be_outvoted else WentAstray(name, (signed,))
 
     def _convict(self, error: ForkedByHost, signed: ring_pb2.SignedEntry) -> list[Event]:
         if self._log.now.host_member == self._me:
@@ -137,13 +127,24 @@ class LogIntake:
         index = min(ring_pb2.LogEntry.FromString(signed.entry).index, len(self._log) - 1)
         return [HostConvicted(self._log.host, str(error), (self._log.entries[index], signed))]
 
-    def _left_behind(self, error: Forked, signed: ring_pb2.SignedEntry, sender: str) -> list[Event]:
+    def _given_way(self, error: Denied, signed: ring_pb2.SignedEntry) -> Forked:
+        """The host says itself that it was succeeded there."""
+        entry, host = ring_pb2.LogEntry.FromString(signed.entry), self._log.host
+        if entry.index > self._me.first_index:
+            return LeftBehind(str(error), signed)
+        return Orphaned(
+            f"{host}, who let this machine in, had been cut off from the others, who had gone on with"
+            f" {entry.taken_over.successor} as their host and don't know this machine: ask for the session's code and"
+            " join again"
+        )
+
+    def _left_behind(self, error: Forked, signed: ring_pb2.SignedEntry) -> list[Event]:
         """Raises LeftBehind unless this member was admitted there or later, so that it is none of theirs, or the host
         has answered those votes. Who only came back there is one of theirs, and comes back to them."""
         entry = ring_pb2.LogEntry.FromString(signed.entry)
         is_same_host = self._log.before(entry.index).host_member == self._log.now.host_member
         if entry.index <= self._me.first_index or (
-            is_same_host and self._has_voided(entry.taken_over.standing, sender)
+            is_same_host and self._ballots.has_voided(entry.taken_over.standing)
         ):
-            return [WentAstray(entry.taken_over.successor, (signed,))]
+            return [self._astray(entry.taken_over.successor, signed)]
         raise LeftBehind(str(error), signed)

@@ -13,6 +13,7 @@ from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.membership import entries, names
 from kafila_sidecar.session.membership.log import LARGEST_LOG_BYTES, LONGEST_LOG
 from kafila_sidecar.session.membership.members import Member, Replanning
+from kafila_sidecar.session.membership.rivals import LeftBehind
 from kafila_sidecar.session.membership.succession import vote
 
 REMOVAL_BYTES = (
@@ -122,10 +123,10 @@ class Upkeep:
         # A vote is for one place in the log, so that the others have to be there too.
         return Acts([Letter(replica.others, replica.write_entries()), letter]) + self.settle([])
 
-    def give_way(self, proof: Iterable[ring_pb2.SignedEntry]) -> Acts:
+    def give_way(self, fault: LeftBehind) -> Acts:
         """Tells those who are with this member why it stops: who came back to a host that was voted out, or heard its
         answer to those votes, may hear of it from nobody else."""
-        return self.write(ring_pb2.Control(entries=ring_pb2.LogEntries(entries=proof)))
+        return self.write(ring_pb2.Control(entries=ring_pb2.LogEntries(entries=[fault.proof])))
 
     def call_the_roll(self) -> Acts:
         """Asks all others who is with this host."""
@@ -166,9 +167,10 @@ class Upkeep:
 
     def _let_go(self, name: str, proof: tuple[ring_pb2.SignedEntry, ...]) -> Acts:
         """A member follows another history: the host removes it, others tell the host."""
-        if not self._decides:
+        if not self._replica.is_host:
             return self._show(name, proof)
-        return self.remove(name, "removed") if self._replica.log.member(name) else NOTHING
+        is_in = self._decides and self._replica.log.member(name)
+        return self.remove(name, "removed") if is_in else NOTHING
 
     @property
     def _decides(self) -> bool:

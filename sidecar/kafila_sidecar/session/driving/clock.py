@@ -39,9 +39,10 @@ class DriverClock:
             self._woke_at = now
         return self._naps != before
 
-    def counted(self, silent_s: float) -> float:
-        """Of a silence in the loop's seconds, what fell into the time since this process woke."""
-        return min(silent_s, self.now() - self._woke_at)
+    @property
+    def awake_s(self) -> float:
+        """Since this process woke: no silence of others counts for longer."""
+        return self.now() - self._woke_at
 
     def beat(self, napped: Callable[[], None]) -> None:
         """Until `rest`; `napped` is called when this process has slept."""

@@ -473,4 +473,5 @@ class SessionDriver:
     @property
     def _silent_s(self) -> Mapping[str, float]:
         """For each linked peer, how long nothing came from it while this process ran."""
-        return {peer: self._clock.counted(link.silent_s()) for peer, link in self._standing.up.items()}
+        awake_s = self._clock.awake_s
+        return {peer: min(link.silent_s(), awake_s) for peer, link in self._standing.up.items()}

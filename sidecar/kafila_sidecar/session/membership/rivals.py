@@ -7,6 +7,7 @@ the last entry that they know. That can't be taken back either.
 - The host's key is under both: it is convicted, and is followed no more (`ForkedByHost`).
 - Somebody took over at that place. If most of those who are members now may be with it, this member is left behind by
   them: nobody is to blame, and it stops (`Forked`).
+- The host itself may say that they are: then it gives way, and so does whoever is with it (`LeftBehind`, `Orphaned`).
 - If they are not, since the voters have followed this history past that place or are too few by now, the one who took
   over has left the session by its own signature, and nobody else has (`Astray`).
 """
@@ -29,6 +30,10 @@ class LeftBehind(Forked):
     def __init__(self, sentence: str, proof: ring_pb2.SignedEntry) -> None:
         super().__init__(sentence)
         self.proof = proof
+
+
+class Orphaned(Forked):
+    """They had gone on before this member was admitted, so that it is none of theirs: only a host's word admits."""
 
 
 class ForkedByHost(Forked):
@@ -83,4 +88,4 @@ def judge(takeover: Takeover, now: Membership, past: Iterable[Member]) -> Denied
             f" {names} are with it: leave this session and join theirs"
         )
     sentence = f"{successor.name} took over at entry {takeover.index}, which this session has gone past"
-    return Astray(sentence, successor.name) if successor in now.heirs else Denied(sentence)
+    return Astray(sentence, successor.name)

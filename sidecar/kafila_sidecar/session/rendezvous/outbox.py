@@ -45,8 +45,12 @@ class Outbox:
     def move(self, mailbox: Mailbox) -> None:
         """From now on through another one; what waits was for mailboxes of the room before."""
         self._mailbox = mailbox
-        self._waiting.clear()
+        self.drop()
         self.go_on()
+
+    def drop(self) -> None:
+        """What waits is said no more."""
+        self._waiting.clear()
 
     async def emptied(self) -> None:
         """Returns when nothing waits any more."""

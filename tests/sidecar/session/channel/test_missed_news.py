@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafila_sidecar.errors import KafilaError
-from kafila_sidecar.session.channel.events import HostChanged, MemberRemoved, Outvoted, WentAstray
+from kafila_sidecar.session.channel.events import HostChanged, MemberRemoved, Outvoted
 from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.channel.upkeep import Letter
 from kafila_sidecar.session.membership.identity import make_identity
 from kafila_sidecar.session.membership.log import replay
-from kafila_sidecar.session.membership.rivals import LeftBehind
+from kafila_sidecar.session.membership.rivals import Forked, LeftBehind, Orphaned
 from tests.sidecar.session.trust_world import SESSION, entropy, go, wish
 from tests.sidecar.session.village import Village, Villager, told
 
@@ -194,19 +194,18 @@ def _at_the_voted_out_host(village: Village, who: str) -> Replica:
     return Replica(identity=identity, self_name=who, log=log, key=host.replica.keys.key, entropy=entropy(who))
 
 
-@pytest.mark.parametrize("who", [VICTIM, "eve"])
-def test_host_when_it_gives_way_then_who_came_back_to_it_hears_why_and_goes_with_the_others(who: str) -> None:
-    """A newcomer is none of the others' members: it stays where it was admitted."""
+@pytest.mark.parametrize(("who", "hears"), [(VICTIM, LeftBehind), ("eve", Orphaned)])
+def test_host_when_it_gives_way_then_who_came_to_it_hears_why_and_goes_with_the_others(
+    who: str, hears: type[Forked]
+) -> None:
+    """A newcomer is none of the others' members: it has to join them."""
     village = Village(*NAMES)
     guest, host = _at_the_voted_out_host(village, who), village["host"]
     with pytest.raises(LeftBehind) as left:
         host.replica.receive(village["anna"].replica.write_entries())
-    [letter] = host.upkeep.give_way([left.value.proof]).letters
-    if who == VICTIM:
-        with pytest.raises(LeftBehind):
-            guest.receive(letter.sealed)
-    else:
-        assert isinstance((guest.receive(letter.sealed) or [])[0], WentAstray)
+    [letter] = host.upkeep.give_way(left.value).letters
+    with pytest.raises(hears):
+        guest.receive(letter.sealed)
 
 
 def test_member_when_it_heard_the_host_answer_votes_in_vain_then_the_host_s_own_word_undoes_that() -> None:
@@ -223,5 +222,17 @@ def test_member_when_it_heard_the_host_answer_votes_in_vain_then_the_host_s_own_
     assert village[VICTIM].replica.log.host == "host"
     outvoted = told(village["host"], Outvoted)[0]
     assert isinstance(outvoted, Outvoted)
-    village.do("host", village["host"].upkeep.give_way(outvoted.proof))
+    village.do("host", village["host"].upkeep.give_way(LeftBehind("", outvoted.proof[0])))
     assert village[VICTIM].replica.log.host == "anna"
+
+
+def test_host_when_it_put_out_its_successor_just_before_it_was_cut_off_then_it_asks_who_is_with_it() -> None:
+    """By its own log those who went on are no majority."""
+    village = Village(*NAMES, "eve")
+    village.deaf.add("host")
+    village["host"].upkeep.remove("anna", "lost")
+    for name in ("ben", "carl", "anna"):
+        village.do(name, village[name].upkeep.vote("anna"))
+    assert village["anna"].replica.is_host
+    [event] = village["host"].replica._intake.take(village["ben"].replica.log.entries[-1:], "ben")
+    assert isinstance(event, Outvoted)
