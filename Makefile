@@ -70,7 +70,7 @@ test: setup ## unit, exactness and end-to-end tests
 test-race: $(BUILD)/deps.done ## Go tests under the race detector (the C++ part takes some 9 minutes the first time)
 	@cd ollama && $(GOENV) GORACE="suppressions=$(CURDIR)/.ci/race-suppressions" $(GO) test -race ./...
 
-check: $(BUILD)/python.done $(BUILD)/deps.done ## ruff, mypy, which way imports go, gofmt, go vet, staticcheck, generated code up to date
+check: $(BUILD)/python.done $(BUILD)/deps.done ## ruff, mypy, which way imports go, gofmt, go vet, staticcheck, workflows, generated code up to date
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
@@ -78,6 +78,7 @@ check: $(BUILD)/python.done $(BUILD)/deps.done ## ruff, mypy, which way imports 
 	@unformatted=$$($$(dirname $(GO))/gofmt -l ollama); test -z "$$unformatted" || { echo "gofmt: $$unformatted"; exit 1; }
 	@cd ollama && $(GOENV) $(GO) vet ./...
 	@cd ollama && $(GOENV) $(GO) tool -modfile=../.ci/gotools/go.mod staticcheck -checks all,-ST1000 ./...
+	@cd ollama && $(GOENV) $(GO) tool -modfile=../.ci/gotools/go.mod actionlint -color=false ../.github/workflows/*.yml
 	@PATH="$$(dirname $(GO)):$$PATH" .ci/proto --check
 
 .PHONY: check-coverage

@@ -1,7 +1,7 @@
 """Tokens a second with and without guesses: four kinds of text, hops of 0, 5 and 25 ms, rings of two and three.
 
     python -m bench.speculation [--dtype f32] [--tokens 96] [--rounds 3] [--hops 0 5 25] [--stages 2 3]
-                                [--draft BLOCKS] [--single] [--record]
+                                [--kinds chat copying] [--draft BLOCKS] [--single] [--record]
 
 One user, greedy, SmolLM2's own text. The members are processes of this machine, linked over QUIC; their datagrams are
 held back for the hop's time. With and without guesses in turn, so that a drifting machine hits both alike; both have
@@ -76,6 +76,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--hops", type=float, nargs="+", default=[0.0, 5.0, 25.0], metavar="MS")
     parser.add_argument("--stages", type=int, nargs="+", default=[2, 3])
+    parser.add_argument("--kinds", choices=KINDS, nargs="+", default=list(KINDS))
     parser.add_argument("--draft", type=int, default=0, metavar="BLOCKS")
     parser.add_argument("--single", action="store_true")
     add_record_option(parser)
@@ -87,7 +88,7 @@ def main() -> None:
     for stages in options.stages:
         for hop_ms in options.hops:
             with ring_of_processes(shape(folder, stages, hop_ms / 1e3, options)) as ring:
-                for kind in KINDS:
+                for kind in options.kinds:
                     figures[f"{kind}, ring of {stages}, {hop_ms:g} ms"] = compared(
                         ring, kind, prompt(folder, kind), options, f"{stages:>4} {hop_ms:>6g}"
                     )

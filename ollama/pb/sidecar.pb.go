@@ -357,6 +357,7 @@ type ChoosePlanRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Session       string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
 	Objective     string                 `protobuf:"bytes,2,opt,name=objective,proto3" json:"objective,omitempty"` // as in CreateSessionRequest; empty: the plan as it is
+	Shown         []*Stage               `protobuf:"bytes,195,rep,name=shown,proto3" json:"shown,omitempty"`       // how that plan was shown to divide the blocks (`member`, `start`, `end`), in its order;
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -403,6 +404,13 @@ func (x *ChoosePlanRequest) GetObjective() string {
 		return x.Objective
 	}
 	return ""
+}
+
+func (x *ChoosePlanRequest) GetShown() []*Stage {
+	if x != nil {
+		return x.Shown
+	}
+	return nil
 }
 
 type OpenSessionRequest struct {
@@ -3707,10 +3715,11 @@ const file_sidecar_proto_rawDesc = "" +
 	"replanning\x12 \n" +
 	"\vchoose_plan\x18\xab\x01 \x01(\bR\n" +
 	"choosePlanB\x0e\n" +
-	"\f_spare_bytes\"K\n" +
+	"\f_spare_bytes\"|\n" +
 	"\x11ChoosePlanRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x1c\n" +
-	"\tobjective\x18\x02 \x01(\tR\tobjective\"\xb5\x01\n" +
+	"\tobjective\x18\x02 \x01(\tR\tobjective\x12/\n" +
+	"\x05shown\x18\xc3\x01 \x03(\v2\x18.kafila.sidecar.v1.StageR\x05shown\"\xb5\x01\n" +
 	"\x12OpenSessionRequest\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x1e\n" +
 	"\n" +
@@ -4138,78 +4147,79 @@ var file_sidecar_proto_goTypes = []any{
 	nil,                          // 50: kafila.sidecar.v1.PlanReply.DownloadBytesEntry
 }
 var file_sidecar_proto_depIdxs = []int32{
-	16, // 0: kafila.sidecar.v1.ListSessionsReply.sessions:type_name -> kafila.sidecar.v1.Session
-	19, // 1: kafila.sidecar.v1.Session.members:type_name -> kafila.sidecar.v1.Member
-	20, // 2: kafila.sidecar.v1.Session.stages:type_name -> kafila.sidecar.v1.Stage
-	21, // 3: kafila.sidecar.v1.Session.hops:type_name -> kafila.sidecar.v1.Hop
-	22, // 4: kafila.sidecar.v1.Session.vehicle:type_name -> kafila.sidecar.v1.StubModel
-	17, // 5: kafila.sidecar.v1.Session.activity:type_name -> kafila.sidecar.v1.Activity
-	18, // 6: kafila.sidecar.v1.Activity.answering:type_name -> kafila.sidecar.v1.Answering
-	47, // 7: kafila.sidecar.v1.StubModel.parameters:type_name -> kafila.sidecar.v1.StubModel.ParametersEntry
-	48, // 8: kafila.sidecar.v1.ModelCard.info:type_name -> kafila.sidecar.v1.ModelCard.InfoEntry
-	49, // 9: kafila.sidecar.v1.PlanReply.alternatives_json:type_name -> kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
-	50, // 10: kafila.sidecar.v1.PlanReply.download_bytes:type_name -> kafila.sidecar.v1.PlanReply.DownloadBytesEntry
-	27, // 11: kafila.sidecar.v1.GenerateRequest.options:type_name -> kafila.sidecar.v1.Options
-	0,  // 12: kafila.sidecar.v1.GenerateReply.done_reason:type_name -> kafila.sidecar.v1.DoneReason
-	30, // 13: kafila.sidecar.v1.GenerateReply.logprobs:type_name -> kafila.sidecar.v1.TokenLogprob
-	29, // 14: kafila.sidecar.v1.GenerateReply.headway:type_name -> kafila.sidecar.v1.Headway
-	30, // 15: kafila.sidecar.v1.TokenLogprob.top:type_name -> kafila.sidecar.v1.TokenLogprob
-	33, // 16: kafila.sidecar.v1.DoctorReply.findings:type_name -> kafila.sidecar.v1.Finding
-	40, // 17: kafila.sidecar.v1.ListModelsReply.models:type_name -> kafila.sidecar.v1.NamedModel
-	43, // 18: kafila.sidecar.v1.ListWeightsReply.weights:type_name -> kafila.sidecar.v1.KeptWeights
-	1,  // 19: kafila.sidecar.v1.Sidecar.Hello:input_type -> kafila.sidecar.v1.HelloRequest
-	3,  // 20: kafila.sidecar.v1.Sidecar.CreateSession:input_type -> kafila.sidecar.v1.CreateSessionRequest
-	5,  // 21: kafila.sidecar.v1.Sidecar.OpenSession:input_type -> kafila.sidecar.v1.OpenSessionRequest
-	7,  // 22: kafila.sidecar.v1.Sidecar.JoinSession:input_type -> kafila.sidecar.v1.JoinSessionRequest
-	8,  // 23: kafila.sidecar.v1.Sidecar.StartSession:input_type -> kafila.sidecar.v1.SessionRequest
-	11, // 24: kafila.sidecar.v1.Sidecar.LeaveSession:input_type -> kafila.sidecar.v1.LeaveRequest
-	14, // 25: kafila.sidecar.v1.Sidecar.ListSessions:input_type -> kafila.sidecar.v1.ListSessionsRequest
-	8,  // 26: kafila.sidecar.v1.Sidecar.WatchSession:input_type -> kafila.sidecar.v1.SessionRequest
-	8,  // 27: kafila.sidecar.v1.Sidecar.NewCode:input_type -> kafila.sidecar.v1.SessionRequest
-	9,  // 28: kafila.sidecar.v1.Sidecar.Lock:input_type -> kafila.sidecar.v1.LockRequest
-	10, // 29: kafila.sidecar.v1.Sidecar.Kick:input_type -> kafila.sidecar.v1.KickRequest
-	4,  // 30: kafila.sidecar.v1.Sidecar.ChoosePlan:input_type -> kafila.sidecar.v1.ChoosePlanRequest
-	8,  // 31: kafila.sidecar.v1.Sidecar.Replan:input_type -> kafila.sidecar.v1.SessionRequest
-	13, // 32: kafila.sidecar.v1.Sidecar.SetReplanning:input_type -> kafila.sidecar.v1.ReplanningRequest
-	8,  // 33: kafila.sidecar.v1.Sidecar.ShowModel:input_type -> kafila.sidecar.v1.SessionRequest
-	24, // 34: kafila.sidecar.v1.Sidecar.Plan:input_type -> kafila.sidecar.v1.PlanRequest
-	38, // 35: kafila.sidecar.v1.Sidecar.ListModels:input_type -> kafila.sidecar.v1.ListModelsRequest
-	41, // 36: kafila.sidecar.v1.Sidecar.ListWeights:input_type -> kafila.sidecar.v1.ListWeightsRequest
-	44, // 37: kafila.sidecar.v1.Sidecar.RemoveWeights:input_type -> kafila.sidecar.v1.RemoveWeightsRequest
-	45, // 38: kafila.sidecar.v1.Sidecar.PruneWeights:input_type -> kafila.sidecar.v1.PruneWeightsRequest
-	31, // 39: kafila.sidecar.v1.Sidecar.Doctor:input_type -> kafila.sidecar.v1.DoctorRequest
-	34, // 40: kafila.sidecar.v1.Sidecar.Metrics:input_type -> kafila.sidecar.v1.MetricsRequest
-	36, // 41: kafila.sidecar.v1.Sidecar.Traces:input_type -> kafila.sidecar.v1.TracesRequest
-	26, // 42: kafila.sidecar.v1.Sidecar.Generate:input_type -> kafila.sidecar.v1.GenerateRequest
-	2,  // 43: kafila.sidecar.v1.Sidecar.Hello:output_type -> kafila.sidecar.v1.HelloReply
-	16, // 44: kafila.sidecar.v1.Sidecar.CreateSession:output_type -> kafila.sidecar.v1.Session
-	6,  // 45: kafila.sidecar.v1.Sidecar.OpenSession:output_type -> kafila.sidecar.v1.Offer
-	16, // 46: kafila.sidecar.v1.Sidecar.JoinSession:output_type -> kafila.sidecar.v1.Session
-	16, // 47: kafila.sidecar.v1.Sidecar.StartSession:output_type -> kafila.sidecar.v1.Session
-	12, // 48: kafila.sidecar.v1.Sidecar.LeaveSession:output_type -> kafila.sidecar.v1.LeaveSessionReply
-	15, // 49: kafila.sidecar.v1.Sidecar.ListSessions:output_type -> kafila.sidecar.v1.ListSessionsReply
-	16, // 50: kafila.sidecar.v1.Sidecar.WatchSession:output_type -> kafila.sidecar.v1.Session
-	16, // 51: kafila.sidecar.v1.Sidecar.NewCode:output_type -> kafila.sidecar.v1.Session
-	16, // 52: kafila.sidecar.v1.Sidecar.Lock:output_type -> kafila.sidecar.v1.Session
-	16, // 53: kafila.sidecar.v1.Sidecar.Kick:output_type -> kafila.sidecar.v1.Session
-	16, // 54: kafila.sidecar.v1.Sidecar.ChoosePlan:output_type -> kafila.sidecar.v1.Session
-	16, // 55: kafila.sidecar.v1.Sidecar.Replan:output_type -> kafila.sidecar.v1.Session
-	16, // 56: kafila.sidecar.v1.Sidecar.SetReplanning:output_type -> kafila.sidecar.v1.Session
-	23, // 57: kafila.sidecar.v1.Sidecar.ShowModel:output_type -> kafila.sidecar.v1.ModelCard
-	25, // 58: kafila.sidecar.v1.Sidecar.Plan:output_type -> kafila.sidecar.v1.PlanReply
-	39, // 59: kafila.sidecar.v1.Sidecar.ListModels:output_type -> kafila.sidecar.v1.ListModelsReply
-	42, // 60: kafila.sidecar.v1.Sidecar.ListWeights:output_type -> kafila.sidecar.v1.ListWeightsReply
-	46, // 61: kafila.sidecar.v1.Sidecar.RemoveWeights:output_type -> kafila.sidecar.v1.FreedReply
-	46, // 62: kafila.sidecar.v1.Sidecar.PruneWeights:output_type -> kafila.sidecar.v1.FreedReply
-	32, // 63: kafila.sidecar.v1.Sidecar.Doctor:output_type -> kafila.sidecar.v1.DoctorReply
-	35, // 64: kafila.sidecar.v1.Sidecar.Metrics:output_type -> kafila.sidecar.v1.MetricsReply
-	37, // 65: kafila.sidecar.v1.Sidecar.Traces:output_type -> kafila.sidecar.v1.TracesReply
-	28, // 66: kafila.sidecar.v1.Sidecar.Generate:output_type -> kafila.sidecar.v1.GenerateReply
-	43, // [43:67] is the sub-list for method output_type
-	19, // [19:43] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	20, // 0: kafila.sidecar.v1.ChoosePlanRequest.shown:type_name -> kafila.sidecar.v1.Stage
+	16, // 1: kafila.sidecar.v1.ListSessionsReply.sessions:type_name -> kafila.sidecar.v1.Session
+	19, // 2: kafila.sidecar.v1.Session.members:type_name -> kafila.sidecar.v1.Member
+	20, // 3: kafila.sidecar.v1.Session.stages:type_name -> kafila.sidecar.v1.Stage
+	21, // 4: kafila.sidecar.v1.Session.hops:type_name -> kafila.sidecar.v1.Hop
+	22, // 5: kafila.sidecar.v1.Session.vehicle:type_name -> kafila.sidecar.v1.StubModel
+	17, // 6: kafila.sidecar.v1.Session.activity:type_name -> kafila.sidecar.v1.Activity
+	18, // 7: kafila.sidecar.v1.Activity.answering:type_name -> kafila.sidecar.v1.Answering
+	47, // 8: kafila.sidecar.v1.StubModel.parameters:type_name -> kafila.sidecar.v1.StubModel.ParametersEntry
+	48, // 9: kafila.sidecar.v1.ModelCard.info:type_name -> kafila.sidecar.v1.ModelCard.InfoEntry
+	49, // 10: kafila.sidecar.v1.PlanReply.alternatives_json:type_name -> kafila.sidecar.v1.PlanReply.AlternativesJsonEntry
+	50, // 11: kafila.sidecar.v1.PlanReply.download_bytes:type_name -> kafila.sidecar.v1.PlanReply.DownloadBytesEntry
+	27, // 12: kafila.sidecar.v1.GenerateRequest.options:type_name -> kafila.sidecar.v1.Options
+	0,  // 13: kafila.sidecar.v1.GenerateReply.done_reason:type_name -> kafila.sidecar.v1.DoneReason
+	30, // 14: kafila.sidecar.v1.GenerateReply.logprobs:type_name -> kafila.sidecar.v1.TokenLogprob
+	29, // 15: kafila.sidecar.v1.GenerateReply.headway:type_name -> kafila.sidecar.v1.Headway
+	30, // 16: kafila.sidecar.v1.TokenLogprob.top:type_name -> kafila.sidecar.v1.TokenLogprob
+	33, // 17: kafila.sidecar.v1.DoctorReply.findings:type_name -> kafila.sidecar.v1.Finding
+	40, // 18: kafila.sidecar.v1.ListModelsReply.models:type_name -> kafila.sidecar.v1.NamedModel
+	43, // 19: kafila.sidecar.v1.ListWeightsReply.weights:type_name -> kafila.sidecar.v1.KeptWeights
+	1,  // 20: kafila.sidecar.v1.Sidecar.Hello:input_type -> kafila.sidecar.v1.HelloRequest
+	3,  // 21: kafila.sidecar.v1.Sidecar.CreateSession:input_type -> kafila.sidecar.v1.CreateSessionRequest
+	5,  // 22: kafila.sidecar.v1.Sidecar.OpenSession:input_type -> kafila.sidecar.v1.OpenSessionRequest
+	7,  // 23: kafila.sidecar.v1.Sidecar.JoinSession:input_type -> kafila.sidecar.v1.JoinSessionRequest
+	8,  // 24: kafila.sidecar.v1.Sidecar.StartSession:input_type -> kafila.sidecar.v1.SessionRequest
+	11, // 25: kafila.sidecar.v1.Sidecar.LeaveSession:input_type -> kafila.sidecar.v1.LeaveRequest
+	14, // 26: kafila.sidecar.v1.Sidecar.ListSessions:input_type -> kafila.sidecar.v1.ListSessionsRequest
+	8,  // 27: kafila.sidecar.v1.Sidecar.WatchSession:input_type -> kafila.sidecar.v1.SessionRequest
+	8,  // 28: kafila.sidecar.v1.Sidecar.NewCode:input_type -> kafila.sidecar.v1.SessionRequest
+	9,  // 29: kafila.sidecar.v1.Sidecar.Lock:input_type -> kafila.sidecar.v1.LockRequest
+	10, // 30: kafila.sidecar.v1.Sidecar.Kick:input_type -> kafila.sidecar.v1.KickRequest
+	4,  // 31: kafila.sidecar.v1.Sidecar.ChoosePlan:input_type -> kafila.sidecar.v1.ChoosePlanRequest
+	8,  // 32: kafila.sidecar.v1.Sidecar.Replan:input_type -> kafila.sidecar.v1.SessionRequest
+	13, // 33: kafila.sidecar.v1.Sidecar.SetReplanning:input_type -> kafila.sidecar.v1.ReplanningRequest
+	8,  // 34: kafila.sidecar.v1.Sidecar.ShowModel:input_type -> kafila.sidecar.v1.SessionRequest
+	24, // 35: kafila.sidecar.v1.Sidecar.Plan:input_type -> kafila.sidecar.v1.PlanRequest
+	38, // 36: kafila.sidecar.v1.Sidecar.ListModels:input_type -> kafila.sidecar.v1.ListModelsRequest
+	41, // 37: kafila.sidecar.v1.Sidecar.ListWeights:input_type -> kafila.sidecar.v1.ListWeightsRequest
+	44, // 38: kafila.sidecar.v1.Sidecar.RemoveWeights:input_type -> kafila.sidecar.v1.RemoveWeightsRequest
+	45, // 39: kafila.sidecar.v1.Sidecar.PruneWeights:input_type -> kafila.sidecar.v1.PruneWeightsRequest
+	31, // 40: kafila.sidecar.v1.Sidecar.Doctor:input_type -> kafila.sidecar.v1.DoctorRequest
+	34, // 41: kafila.sidecar.v1.Sidecar.Metrics:input_type -> kafila.sidecar.v1.MetricsRequest
+	36, // 42: kafila.sidecar.v1.Sidecar.Traces:input_type -> kafila.sidecar.v1.TracesRequest
+	26, // 43: kafila.sidecar.v1.Sidecar.Generate:input_type -> kafila.sidecar.v1.GenerateRequest
+	2,  // 44: kafila.sidecar.v1.Sidecar.Hello:output_type -> kafila.sidecar.v1.HelloReply
+	16, // 45: kafila.sidecar.v1.Sidecar.CreateSession:output_type -> kafila.sidecar.v1.Session
+	6,  // 46: kafila.sidecar.v1.Sidecar.OpenSession:output_type -> kafila.sidecar.v1.Offer
+	16, // 47: kafila.sidecar.v1.Sidecar.JoinSession:output_type -> kafila.sidecar.v1.Session
+	16, // 48: kafila.sidecar.v1.Sidecar.StartSession:output_type -> kafila.sidecar.v1.Session
+	12, // 49: kafila.sidecar.v1.Sidecar.LeaveSession:output_type -> kafila.sidecar.v1.LeaveSessionReply
+	15, // 50: kafila.sidecar.v1.Sidecar.ListSessions:output_type -> kafila.sidecar.v1.ListSessionsReply
+	16, // 51: kafila.sidecar.v1.Sidecar.WatchSession:output_type -> kafila.sidecar.v1.Session
+	16, // 52: kafila.sidecar.v1.Sidecar.NewCode:output_type -> kafila.sidecar.v1.Session
+	16, // 53: kafila.sidecar.v1.Sidecar.Lock:output_type -> kafila.sidecar.v1.Session
+	16, // 54: kafila.sidecar.v1.Sidecar.Kick:output_type -> kafila.sidecar.v1.Session
+	16, // 55: kafila.sidecar.v1.Sidecar.ChoosePlan:output_type -> kafila.sidecar.v1.Session
+	16, // 56: kafila.sidecar.v1.Sidecar.Replan:output_type -> kafila.sidecar.v1.Session
+	16, // 57: kafila.sidecar.v1.Sidecar.SetReplanning:output_type -> kafila.sidecar.v1.Session
+	23, // 58: kafila.sidecar.v1.Sidecar.ShowModel:output_type -> kafila.sidecar.v1.ModelCard
+	25, // 59: kafila.sidecar.v1.Sidecar.Plan:output_type -> kafila.sidecar.v1.PlanReply
+	39, // 60: kafila.sidecar.v1.Sidecar.ListModels:output_type -> kafila.sidecar.v1.ListModelsReply
+	42, // 61: kafila.sidecar.v1.Sidecar.ListWeights:output_type -> kafila.sidecar.v1.ListWeightsReply
+	46, // 62: kafila.sidecar.v1.Sidecar.RemoveWeights:output_type -> kafila.sidecar.v1.FreedReply
+	46, // 63: kafila.sidecar.v1.Sidecar.PruneWeights:output_type -> kafila.sidecar.v1.FreedReply
+	32, // 64: kafila.sidecar.v1.Sidecar.Doctor:output_type -> kafila.sidecar.v1.DoctorReply
+	35, // 65: kafila.sidecar.v1.Sidecar.Metrics:output_type -> kafila.sidecar.v1.MetricsReply
+	37, // 66: kafila.sidecar.v1.Sidecar.Traces:output_type -> kafila.sidecar.v1.TracesReply
+	28, // 67: kafila.sidecar.v1.Sidecar.Generate:output_type -> kafila.sidecar.v1.GenerateReply
+	44, // [44:68] is the sub-list for method output_type
+	20, // [20:44] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_sidecar_proto_init() }

@@ -7,20 +7,27 @@ class Kafila < Formula
   version "@VERSION@"
   license "MIT"
 
+  depends_on "python@3.13"
+
   on_macos do
     depends_on arch: :arm64
     depends_on macos: :sonoma
-    url "@URL_MACOS@", using: :nounzip
-    sha256 "@SHA256_MACOS@"
+
+    on_arm do
+      url "@URL_MACOS@", using: :nounzip
+      sha256 "@SHA256_MACOS@"
+    end
   end
 
   on_linux do
-    url "@URL_LINUX@", using: :nounzip
-    sha256 "@SHA256_LINUX@"
+    depends_on arch: :x86_64
     depends_on "openblas"
-  end
 
-  depends_on "python@3.13"
+    on_intel do
+      url "@URL_LINUX@", using: :nounzip
+      sha256 "@SHA256_LINUX@"
+    end
+  end
 
   def install
     wheel = Dir["*.whl"].first

@@ -431,7 +431,7 @@ class Envelope(_message.Message):
     def __init__(self, sender: _Optional[str] = ..., sequence: _Optional[int] = ..., control: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., log_length: _Optional[int] = ..., log_head: _Optional[bytes] = ...) -> None: ...
 
 class Control(_message.Message):
-    __slots__ = ("epoch", "entries", "capability", "candidates", "plan", "link", "go", "progress", "ready", "fault", "goodbye", "measured", "vote", "standing", "ask", "holds", "draws", "moved", "moved_in", "leaving", "begun", "busy")
+    __slots__ = ("epoch", "entries", "capability", "candidates", "plan", "link", "go", "progress", "ready", "fault", "goodbye", "measured", "vote", "standing", "ask", "holds", "draws", "moved", "moved_in", "leaving", "begun", "busy", "roll_call", "present")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     CAPABILITY_FIELD_NUMBER: _ClassVar[int]
@@ -454,6 +454,8 @@ class Control(_message.Message):
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     BEGUN_FIELD_NUMBER: _ClassVar[int]
     BUSY_FIELD_NUMBER: _ClassVar[int]
+    ROLL_CALL_FIELD_NUMBER: _ClassVar[int]
+    PRESENT_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     entries: LogEntries
     capability: Capability
@@ -476,7 +478,9 @@ class Control(_message.Message):
     leaving: Leaving
     begun: Begun
     busy: Busy
-    def __init__(self, epoch: _Optional[int] = ..., entries: _Optional[_Union[LogEntries, _Mapping]] = ..., capability: _Optional[_Union[Capability, _Mapping]] = ..., candidates: _Optional[_Union[Candidates, _Mapping]] = ..., plan: _Optional[_Union[PlanProposal, _Mapping]] = ..., link: _Optional[_Union[LinkReport, _Mapping]] = ..., go: _Optional[_Union[Go, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., measured: _Optional[_Union[Measured, _Mapping]] = ..., vote: _Optional[_Union[Vote, _Mapping]] = ..., standing: _Optional[_Union[Standing, _Mapping]] = ..., ask: _Optional[_Union[Ask, _Mapping]] = ..., holds: _Optional[_Union[Holds, _Mapping]] = ..., draws: _Optional[_Union[Draws, _Mapping]] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., moved_in: _Optional[_Union[MovedIn, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., begun: _Optional[_Union[Begun, _Mapping]] = ..., busy: _Optional[_Union[Busy, _Mapping]] = ...) -> None: ...
+    roll_call: RollCall
+    present: RollCall
+    def __init__(self, epoch: _Optional[int] = ..., entries: _Optional[_Union[LogEntries, _Mapping]] = ..., capability: _Optional[_Union[Capability, _Mapping]] = ..., candidates: _Optional[_Union[Candidates, _Mapping]] = ..., plan: _Optional[_Union[PlanProposal, _Mapping]] = ..., link: _Optional[_Union[LinkReport, _Mapping]] = ..., go: _Optional[_Union[Go, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., measured: _Optional[_Union[Measured, _Mapping]] = ..., vote: _Optional[_Union[Vote, _Mapping]] = ..., standing: _Optional[_Union[Standing, _Mapping]] = ..., ask: _Optional[_Union[Ask, _Mapping]] = ..., holds: _Optional[_Union[Holds, _Mapping]] = ..., draws: _Optional[_Union[Draws, _Mapping]] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., moved_in: _Optional[_Union[MovedIn, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., begun: _Optional[_Union[Begun, _Mapping]] = ..., busy: _Optional[_Union[Busy, _Mapping]] = ..., roll_call: _Optional[_Union[RollCall, _Mapping]] = ..., present: _Optional[_Union[RollCall, _Mapping]] = ...) -> None: ...
 
 class LogEntries(_message.Message):
     __slots__ = ("entries",)
@@ -657,6 +661,12 @@ class Ask(_message.Message):
     def __init__(self, member: _Optional[str] = ...) -> None: ...
 
 class Standing(_message.Message):
+    __slots__ = ("number",)
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    def __init__(self, number: _Optional[int] = ...) -> None: ...
+
+class RollCall(_message.Message):
     __slots__ = ("number",)
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     number: int

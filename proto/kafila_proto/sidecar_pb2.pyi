@@ -71,12 +71,14 @@ class CreateSessionRequest(_message.Message):
     def __init__(self, model: _Optional[str] = ..., members: _Optional[int] = ..., context_tokens: _Optional[int] = ..., concurrency: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., strategy: _Optional[str] = ..., objective: _Optional[str] = ..., require: _Optional[_Iterable[str]] = ..., exclude: _Optional[_Iterable[str]] = ..., rendezvous: _Optional[str] = ..., name: _Optional[str] = ..., spare_bytes: _Optional[int] = ..., quantize_bits: _Optional[int] = ..., no_guesses: _Optional[bool] = ..., draft: _Optional[str] = ..., replanning: _Optional[str] = ..., choose_plan: _Optional[bool] = ...) -> None: ...
 
 class ChoosePlanRequest(_message.Message):
-    __slots__ = ("session", "objective")
+    __slots__ = ("session", "objective", "shown")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
+    SHOWN_FIELD_NUMBER: _ClassVar[int]
     session: str
     objective: str
-    def __init__(self, session: _Optional[str] = ..., objective: _Optional[str] = ...) -> None: ...
+    shown: _containers.RepeatedCompositeFieldContainer[Stage]
+    def __init__(self, session: _Optional[str] = ..., objective: _Optional[str] = ..., shown: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ...) -> None: ...
 
 class OpenSessionRequest(_message.Message):
     __slots__ = ("code", "rendezvous", "name", "memory_bytes", "spare_bytes")

@@ -61,6 +61,7 @@ def _serve(argv: list[str] | None) -> None:
     logging.basicConfig(level=options.log_level.upper(), handlers=[told])
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # it shows addresses, which may be signed
     logging.getLogger("quic").setLevel(logging.ERROR)  # it warns of every packet of a stranger
+    logging.getLogger("zeroconf").setLevel(logging.ERROR)  # it shows a traceback for each network that is gone
     config = Config.read(os.environ, socket_path=options.socket, data=options.data.absolute())
     keep_file_limit()
     if sentence := lacking(files=NEEDED_FILES, threads=grpc_threads()):

@@ -8,12 +8,13 @@ import re
 import shlex
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.e2e.conftest import create, until
 from tests.support.cluster import OLLAMA, Cluster, ClusterMember, make_cluster
-from tests.support.docs import Document
+from tests.support.docs import ROOT, Document
 from tests.support.tiny import tiny_folder
 
 MODEL = "kafila/tiny"
@@ -104,6 +105,14 @@ def test_guide_when_its_commands_are_typed_then_each_does_what_it_says(cluster: 
     for line in typed:
         assert people.type(line), line
     people.rest()
+
+
+def test_home_when_a_server_has_used_it_then_the_page_on_upkeep_tells_of_all_that_lies_in_it(cluster: Cluster) -> None:
+    told = set(re.findall(r"`~/\.kafila/([a-z_.]+)`", (ROOT / "docs/guide/upkeep.md").read_text(encoding="utf-8")))
+    for member in cluster.members:
+        lies = {entry.name for entry in Path(member.environment["KAFILA_HOME"]).iterdir()}
+        assert {"token", "owner", "logs"} <= lies
+        assert lies <= told | {"models"}, member.name
 
 
 def test_guides_when_all_are_typed_then_none_is_left_out() -> None:

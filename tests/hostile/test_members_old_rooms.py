@@ -8,6 +8,7 @@ import pytest
 
 from kafila_sidecar.session.comeback import COMPANY_S, LEAST_STAY_S, Seeking
 from kafila_sidecar.session.stay import CameBack, Deserted
+from kafila_sidecar.session.turnstile import Turnstile
 from tests.support.virtual_time import simulate
 
 
@@ -39,7 +40,7 @@ async def leaves_after(stay: EndlessStay, callers: Callers) -> float:
     """How long a sleeper stays in a room, at most ten minutes."""
     loop = asyncio.get_running_loop()
     nothing = cast(Any, SimpleNamespace())
-    seeking = Seeking(nothing, nothing, lambda _: None, asyncio.Event(), cast(Any, callers))
+    seeking = Seeking(nothing, nothing, lambda _: None, asyncio.Event(), Turnstile(), cast(Any, callers))
     began, calling = loop.time(), asyncio.create_task(callers.call())
     try:
         async with asyncio.timeout(600.0):

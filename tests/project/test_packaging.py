@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Iterator
 from importlib import metadata
@@ -103,6 +104,66 @@ def test_container_when_it_copies_a_file_then_that_is_there_and_let_in(file: Pat
             assert source.startswith("dist/") or (ROOT / source).is_file(), source
 
 
+def stages(file: Path) -> dict[str, list[str]]:
+    """The lines of each stage of a container file, by its name; those that go on are one."""
+    found: dict[str, list[str]] = {}
+    for line in re.sub(r"\\\n\s*", "", file.read_text(encoding="utf-8")).splitlines():
+        if named := re.fullmatch(r"FROM \S+(?: AS (\S+))?", line):
+            found[named[1] or ""] = current = [line]
+        elif found and line and not line.startswith("#"):
+            current.append(line)
+    return found
+
+
+def lines_of(stage: str, all_stages: dict[str, list[str]]) -> list[str]:
+    """With those of what it is made from."""
+    first, *own = all_stages[stage]
+    base = first.split()[1]
+    return [*(lines_of(base, all_stages) if base in all_stages else [first]), *own]
+
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_node_container_when_built_for_a_target_then_its_lines_fit_what_the_package_is(target: str) -> None:
+    all_stages = stages(ROOT / "packaging/containers/node.Dockerfile")
+    extra = {"cpu": "node", "cuda": "cuda"}[target]
+    assert extra in PROJECT["optional-dependencies"]
+    assert f'"${{wheel}}[{extra}]"' in " ".join(lines_of(f"build-{target}", all_stages))
+    lines = lines_of(target, all_stages)
+    assert f"COPY --from=build-{target} /opt/kafila /opt/kafila" in lines
+    python = re.fullmatch(r"FROM python:(3\.\d+)-slim(?: AS .*)?", lines[0])
+    assert python is not None
+    assert f"Programming Language :: Python :: {python[1]}" in PROJECT["classifiers"]
+    assert (
+        lines_of(f"build-{target}", all_stages)[0].split()[1] == lines[0].split()[1]
+    )  # the environment is moved whole
+    users = [line for line in lines if line.startswith("USER ")]
+    assert users == [lines[-1]]  # whatever needs rights comes before
+    assert f"--uid {users[0].split()[1]} " in next(line for line in lines if "useradd" in line)
+    assert 'ENTRYPOINT ["/opt/kafila/bin/kafila"]' in lines
+    assert 'CMD ["serve"]' in lines
+    (port,) = {match[1] for line in lines if (match := re.search(r"127\.0\.0\.1:(\d+)/api/version", line))}
+    assert f"EXPOSE {port}/tcp" in lines
+    assert any(f"OLLAMA_HOST=127.0.0.1:{port}" in line for line in lines)
+
+
+def test_containers_when_a_release_builds_them_then_each_target_is_built_once() -> None:
+    made = loaded(ROOT / ".github/workflows/release.yml")["jobs"]["containers"]["strategy"]["matrix"]["include"]
+    files = [stages(ROOT / f"packaging/containers/{one['file']}.Dockerfile") for one in made]
+    assert all(one["target"] in file for one, file in zip(made, files, strict=True))
+    assert len({(one["name"], one["tag"]) for one in made}) == len(made)
+    assert {one["target"] for one in made if one["file"] == "node"} == {"cpu", "cuda"}
+
+
+def test_extras_when_one_is_for_gpus_then_it_is_the_other_but_for_what_runs_there() -> None:
+    extras = PROJECT["optional-dependencies"]
+    assert set(extras["node"]) ^ set(extras["cuda"]) == {
+        one for extra in ("node", "cuda") for one in extras[extra] if one.startswith("mlx[")
+    }
+
+
 def test_unit_of_a_rendezvous_when_systemd_reads_it_then_it_understands(tmp_path: Path) -> None:
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
@@ -124,6 +185,9 @@ def test_formula_when_a_release_fills_it_in_then_it_has_the_files_and_their_sums
     assert not re.search(r'"@[A-Z0-9_]+@"', formula)
     assert formula.count("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad") == 2
     assert 'url "https://example.org/kafila/files/kafila-1.2.3-py3-none-macosx_14_0_arm64.whl"' in formula
+    for block in ("on_arm", "on_intel"):  # Homebrew's own rules: an address stands within what it is for
+        assert re.search(rf"^    {block} do\n      url .*\n      sha256 .*\n    end$", formula, re.MULTILINE), block
+    assert formula.count("url ") == 2
     if ruby := shutil.which("ruby"):
         subprocess.run([ruby, "-c"], input=formula, text=True, check=True, capture_output=True)
 

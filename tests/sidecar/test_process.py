@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import stat
 import sys
@@ -116,9 +117,13 @@ async def test_sidecar_when_told_to_end_then_the_other_member_hears_it_and_those
     await asyncio.wait_for(alone, 5)
 
 
-async def test_sidecar_when_it_measures_then_it_ends_in_time_all_the_same(machines: Machines, tiny: Path) -> None:
+async def test_sidecar_when_it_measures_then_it_ends_in_time_all_the_same(
+    machines: Machines, tiny: Path, tmp_path: Path
+) -> None:
     ada = await machines.start("ada")
-    await ada.stub.CreateSession(pb.CreateSessionRequest(model=str(tiny), members=3))
+    folder = shutil.copytree(tiny, tmp_path / "Qwen3-8B")
+    session = await ada.stub.CreateSession(pb.CreateSessionRequest(model=str(folder), members=3))
+    assert "--draft qwen3:0.6b" in session.notices[-1]  # by its name a model for which a small one is known
     ada.process.send_signal(signal.SIGTERM)
     await ada.ends_well()
 

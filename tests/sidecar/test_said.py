@@ -98,7 +98,8 @@ def odd_requests(name: str) -> Iterator[tuple[str, Any]]:
     """One odd value after another in the call's fields, and what it is; of options, in theirs."""
     for field in CALLS[name].input_type.fields:
         if field.message_type is not None:
-            yield from ((field.name, {field.name: options}) for options in odd_values(field.message_type.fields))
+            options = odd_values(field.message_type.fields)
+            yield from ((field.name, {field.name: [one] * 40 if field.is_repeated else one}) for one in options)
         elif field.is_repeated:
             large, small = (LARGE, "x") if field.type == Field.TYPE_STRING else ((1 << 31) - 1, -1)
             yield field.name, {field.name: [large] * 40}

@@ -8,10 +8,11 @@ import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 
 from tests.sim.clock import PROCESS, START_S
-from tests.sim.play import Outcome, play
+from tests.sim.play import Outcome, play, play_moving
 
 HASH_SEED = "0"  # the order of words in sets is part of what a seed replays
 
@@ -27,10 +28,12 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--verbose", action="store_true", help="with the product's own log lines")
     parser.add_argument("--all", action="store_true", help="tell what is passed over as well")
+    parser.add_argument("--moves", action="store_true", help="machines move from one network to another besides")
     asked = parser.parse_args()
+    play_one = play_moving if asked.moves else play
     if asked.seed is not None:
-        return _replay(asked.seed, verbose=asked.verbose)
-    return _many(range(asked.first, asked.first + asked.count), asked.jobs, tell_all=asked.all)
+        return _replay(play_one, asked.seed, verbose=asked.verbose)
+    return _many(play_one, range(asked.first, asked.first + asked.count), asked.jobs, tell_all=asked.all)
 
 
 def _name_process(record: logging.LogRecord) -> bool:
@@ -40,11 +43,11 @@ def _name_process(record: logging.LogRecord) -> bool:
     return True
 
 
-def _replay(seed: int, *, verbose: bool) -> int:
+def _replay(play_one: Callable[..., Outcome], seed: int, *, verbose: bool) -> int:
     if verbose:
         logging.basicConfig(level=logging.INFO, format="%(process_name)s          %(message)s", stream=sys.stdout)
         logging.getLogger().handlers[0].addFilter(_name_process)
-    outcome = play(seed, say=print)
+    outcome = play_one(seed, say=print)
     for sentence in outcome.broken:
         print(f"BROKEN  {sentence}")
     for sentence in outcome.passed_over:
@@ -53,11 +56,11 @@ def _replay(seed: int, *, verbose: bool) -> int:
     return 1 if outcome.broken else 0
 
 
-def _many(seeds: range, jobs: int, *, tell_all: bool) -> int:
+def _many(play_one: Callable[..., Outcome], seeds: range, jobs: int, *, tell_all: bool) -> int:
     """Tells of each broken law when it is found; the last line sums up."""
     began, outcomes = time.monotonic(), list[Outcome]()
     with ProcessPoolExecutor(jobs, initializer=_begin) as pool:
-        for outcome in pool.map(play, seeds, chunksize=8):
+        for outcome in pool.map(play_one, seeds, chunksize=8):
             outcomes.append(outcome)
             for sentence in outcome.broken + (outcome.passed_over if tell_all else []):
                 print(f"seed {outcome.seed}: {sentence}", flush=True)

@@ -142,8 +142,8 @@ class SimLoop(asyncio.BaseEventLoop):
         return self.now + self.ahead_s
 
     def waiting_timers(self) -> list[tuple[SimProcess | None, str]]:
-        """Whose they are, and what they call."""
-        waiting = [handle for _, _, handle in sorted(self._due) if not handle.cancelled()]
+        """Whose they are, and what they call; what the network still brings is nobody's."""
+        waiting = [handle for _, _, handle in sorted(self._due) if not handle.cancelled() and not handle.came]
         return [(handle.process, str(handle._callback)) for handle in waiting]
 
     # ---- What asyncio asks of a loop

@@ -114,7 +114,7 @@ def last_answers(world: World) -> Iterator[str]:
 
 
 def nothing_is_left(world: World) -> Iterator[str]:
-    """After everybody has left nothing runs, waits, holds a sequence or a link."""
+    """After everybody has left nothing runs, waits, holds a sequence, a link or a mailbox."""
     for machine in world.machines.values():
         if not machine.runs or machine.process is None:
             continue
@@ -125,6 +125,8 @@ def nothing_is_left(world: World) -> Iterator[str]:
             yield f"{machine.name} holds {held} sequences"
     if timers := _left_timers(world):
         yield f"timers: {', '.join(timers[:3])}"
+    if attending := world.rendezvous.attending:
+        yield f"mailboxes are attended by {', '.join(attending)}"
     if world.links.count:
         yield f"{world.links.count} ends of links stand"
 
@@ -182,12 +184,11 @@ def healthy_members_stay(world: World) -> None:
             continue
         members = {member.name for member in session.channel.members}
         gone, machine.known_as = machine.known_as - members, members
-        for name in sorted(gone):
+        for name in sorted(gone) if session.channel.is_host else ():  # the others may hear of it much later
             who = by_name.get(name)
             if who is None or who.is_out or who.reached_since_s is None or who.participation is None:
                 continue  # it is on its way back
-            host = by_name.get(session.channel.host)
-            met_since_s = who.met_since_s.get(host.name) if host else None
+            met_since_s = who.met_since_s.get(machine.name)
             if met_since_s is None:
                 continue  # every member needs a link to the head
             if world.now_s - max(met_since_s, who.reached_since_s) > HEALTHY_S:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from kafila_sidecar.errors import Unavailable
-from kafila_sidecar.net.candidates import HOST, Address, Candidate
+from kafila_sidecar.net.candidates import HOST, Candidate
 from kafila_sidecar.net.errors import LinkLost
 from kafila_sidecar.net.link.link import DIRECT, RELAY, LinkEnd
 from kafila_sidecar.net.link.stream import Stream
@@ -17,7 +17,7 @@ from kafila_sidecar.net.link.streams import OnStream, Streams
 from kafila_sidecar.net.quic.connection import IDLE_TIMEOUT_S
 from kafila_sidecar.net.quic.neighbour import Neighbour, StreamData, StreamGone
 from tests.sim.clock import Life, SimLoop, SimProcess
-from tests.sim.internet import SimInternet
+from tests.sim.internet import SimInternet, address_of, place_of
 
 TO_RELAY_S = 3.0  # from a path's death to the relay's stream in its place
 TO_DIRECT_S = 1.0
@@ -90,6 +90,7 @@ class SimLink:
         self._loop = net.loop
         self.closed: asyncio.Future[LinkEnd] = self._loop.create_future()
         self.is_relayed = False
+        self._networks = (0, 0)  # which both ends are in on the direct path
         self._moved: asyncio.Future[None] = self._loop.create_future()
         self._streams = Streams(
             cast(Neighbour, SimCore(self, dials=dials)),
@@ -221,18 +222,24 @@ class SimLink:
         """Whether what this end sends now comes to the other."""
         one, other = self.me.name, self.other.me.name
         internet = self._net.internet
-        return internet.is_relayed(one, other) if self.is_relayed else internet.is_direct(one, other)
+        if self.is_relayed:
+            return internet.is_relayed(one, other)
+        return internet.is_direct(one, other) and self._networks == self._networks_now
+
+    @property
+    def _networks_now(self) -> tuple[int, int]:
+        return self._net.internet.network_of(self.me.name), self._net.internet.network_of(self.other.me.name)
+
+    def take_path(self, *, relayed: bool) -> None:
+        """This one, as it is now."""
+        self.is_relayed, self._networks = relayed, self._networks_now
 
     def _follow_path(self) -> None:
         one, other = self.me.name, self.other.me.name
         internet = self._net.internet
         is_direct = internet.is_direct(one, other) and internet.is_direct(other, one)
-        wants = self.is_relayed
-        if self.is_relayed and is_direct:
-            wants = False
-        elif not self.is_relayed and not is_direct and internet.is_relayed(one, other):
-            wants = True
-        if wants == self.is_relayed:
+        wants = not is_direct if internet.is_relayed(one, other) else self.is_relayed and not is_direct
+        if wants == self.is_relayed and (wants or not is_direct or self._networks == self._networks_now):
             if self._moving is not None:
                 self._moving.cancel()
                 self._moving = None
@@ -242,9 +249,10 @@ class SimLink:
 
     def _move(self, relayed: bool) -> None:
         self._moving = None
-        self.is_relayed = relayed
+        self.take_path(relayed=relayed)
         self._moved.set_result(None)
         self._moved = self._loop.create_future()
+        self._net.found(self)
         self.look()
         self.other.look()
 
@@ -293,6 +301,7 @@ class SimLinks:
         self.internet = internet
         self.loop = loop
         self.carried = 0  # batches
+        self.names: dict[int, str] = {}  # of machines, by their numbers
         self._dials: dict[PairKey, list[Dial]] = {}
         self._up: dict[SimLink, None] = {}
         internet.listen(self.look)
@@ -303,6 +312,13 @@ class SimLinks:
             link.look()
         for key in list(self._dials):
             self._try(key)
+
+    def found(self, link: SimLink) -> None:
+        """Whoever gets something directly sees from where."""
+        if not link.is_relayed:
+            one, other = link.me.name, link.other.me.name
+            self.internet.learn(one, other, self.internet.network_of(other))
+            self.internet.learn(other, one, self.internet.network_of(one))
 
     def ended(self, link: SimLink) -> None:
         self._up.pop(link, None)
@@ -368,14 +384,9 @@ class SimLinks:
             other.me.name, one.me.name
         )
         for link, end in zip(links, ends, strict=True):
-            link.is_relayed = not direct
+            link.take_path(relayed=not direct)
             self._up[link] = None
             end.outcome.set_result(link)
-
-
-def address_of(number: int) -> Address:
-    """Where a machine of this number can be reached."""
-    return f"192.0.2.{number + 1}", 4711
 
 
 class SimEndpoint:
@@ -385,11 +396,16 @@ class SimEndpoint:
         self._links = links
         self._process = process
         self._number = number
+        links.names[number] = process.name
 
     def candidates(self) -> list[Candidate]:
-        return [Candidate(HOST, *address_of(self._number), 1)]
+        network = self._links.internet.network_of(self._process.name)
+        return [Candidate(HOST, *address_of(self._number, network), 1)]
 
-    def announced(self, **_: Any) -> None: ...
+    def announced(self, *, candidates: Sequence[Candidate], **_: Any) -> None:
+        for candidate in candidates:
+            number, network = place_of(candidate.address)
+            self._links.internet.learn(self._process.name, self._links.names[number], network)
 
     async def connect(
         self,
@@ -398,10 +414,12 @@ class SimEndpoint:
         me: Any,
         peer_name: str,
         peer_fingerprint: bytes,
+        candidates: Sequence[Candidate],
         deadline_s: float,
         on_stream: OnStream,
         **_: Any,
     ) -> SimLink:
+        self.announced(candidates=candidates)
         loop = self._links.loop
         key = (session, frozenset((me.fingerprint, peer_fingerprint)))
         outcome: asyncio.Future[SimLink] = loop.create_future()

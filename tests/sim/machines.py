@@ -23,10 +23,11 @@ from kafila_sidecar.session.opening import Local
 from kafila_sidecar.session.rendezvous.code import Code
 from kafila_sidecar.session.rendezvous.mailbox import MailboxPlace
 from kafila_sidecar.session.stay import CameBack, Told
+from kafila_sidecar.session.turnstile import Turnstile
 from tests.sim.clock import Life, SimLoop, SimProcess
 from tests.sim.internet import SimInternet
 from tests.sim.links import SimEndpoint, SimLinks
-from tests.sim.members import VERSIONS, Hardware, channel_of, join_by_code, new_keeper, old_keeper, take_part
+from tests.sim.members import VERSIONS, Hardware, NoRouter, channel_of, join_by_code, new_keeper, old_keeper, take_part
 from tests.sim.model import Disk, SimModelHost, SimThread, SimWeights
 from tests.sim.rendezvous import SimMailbox, SimServer, enter
 
@@ -59,6 +60,7 @@ class SimMachine:
     around: Surroundings
     disk: Disk = field(default_factory=Disk)
     process: SimProcess | None = None
+    monitor: NoRouter = field(default_factory=NoRouter)
     seat: Seat | None = None
     participation: Participation | None = None  # the latest
     running: "asyncio.Task[Any] | None" = None
@@ -96,8 +98,15 @@ class SimMachine:
 
     def _new_process(self) -> SimProcess:
         self.process = SimProcess(self.name, self.around.loop)
+        self.monitor = NoRouter()
         self.seat = self.participation = None
         return self.process
+
+    def look_at_network(self) -> None:
+        """As the node does once a second: it is in another one."""
+        self.monitor.moved()
+        if self.seat is not None:
+            self.seat.moved.set()
 
     def _begin(self, life: Any) -> None:
         assert self.process is not None
@@ -128,14 +137,16 @@ class SimMachine:
 
     async def _sit(self, process: SimProcess, keeper: Keeper, channel: Channel | None) -> None:
         """As the node does for each session; `channel`: None for one that this machine was in before."""
-        changes, calling = Changes(), Calling(keeper, partial(self.around.call, process))
+        changes, calling, turnstile = Changes(), Calling(keeper, partial(self.around.call, process)), Turnstile()
         process.hears = calling.receive
         present = None if channel is None else self._take_part(process, channel, changes)
 
         async def back(known: Keeper, told: Told, moved: asyncio.Event) -> CameBack:
             self.around.note(self.name, "comes back")
             local = Local(self.around.folder, VERSIONS)
-            return await come_back(keeper=known, local=local, told=told, moved=moved, calling=calling)
+            return await come_back(
+                keeper=known, local=local, told=told, moved=moved, turnstile=turnstile, calling=calling
+            )
 
         async def take_part_again(came: CameBack, _: Keeper, noted: Changes) -> Participation:
             self.around.note(self.name, "is back" + (" and leads" if came.leads else ""))
@@ -147,6 +158,7 @@ class SimMachine:
         self.seat = Seat(
             keeper=keeper,
             changes=changes,
+            calling=calling,
             present=present,
             come_back=back,
             take_part=take_part_again,
@@ -165,6 +177,7 @@ class SimMachine:
             channel,
             process=process,
             endpoint=SimEndpoint(around.links, process, self.number),
+            monitor=self.monitor,
             weights=SimWeights(self.disk, around.host, hardware.bytes_per_s),
             thread=SimThread(around.loop, hardware.slowness),
             hardware=hardware,

@@ -15,6 +15,7 @@ from kafila_sidecar.machine.reaching import Reaching
 from kafila_sidecar.machine.taking_part import StreamRouter
 from kafila_sidecar.machine.watching import Changes
 from kafila_sidecar.net.nat.behaviour import Nat
+from kafila_sidecar.net.nat.monitor import Listener
 from kafila_sidecar.serving.engine import EngineLimits
 from kafila_sidecar.serving.stage import Stage, StageLimits
 from kafila_sidecar.session.admission.newcomer import Newcomer
@@ -136,8 +137,15 @@ def channel_of(mailbox: SimMailbox, replica: Replica, keeper: Keeper) -> Channel
 
 
 async def join_by_code(mailbox: SimMailbox, code: Code, name: str) -> Replica:
-    """As `approach` and `enrol`, over a mailbox that is attended. Raises what they raise."""
-    host = HostMailbox(cast(Any, mailbox), ANSWER_S)
+    """As `approach` and `enrol`, over a mailbox that is attended, which is closed where they raise something."""
+    try:
+        return await _enrolled(HostMailbox(cast(Any, mailbox), ANSWER_S), code, name)
+    except BaseException:
+        await mailbox.aclose()
+        raise
+
+
+async def _enrolled(host: HostMailbox, code: Code, name: str) -> Replica:
     newcomer = Newcomer(code, os.urandom, VERSIONS.protocols)
     await host.exchange(newcomer, newcomer.start(), until="offered")
     keys, protocol = make_identity(), VERSIONS.protocols.newest
@@ -158,11 +166,20 @@ async def join_by_code(mailbox: SimMailbox, code: Code, name: str) -> Replica:
 
 
 class NoRouter:
-    """As `NetworkMonitor`, on a machine whose network never changes by itself."""
+    """As `NetworkMonitor`, on a machine that is in one network, and then perhaps in another one."""
 
-    def listen(self, listener: Any) -> None: ...
+    def __init__(self) -> None:
+        self._listeners: list[Listener] = []
 
-    def unlisten(self, listener: Any) -> None: ...
+    def listen(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    def unlisten(self, listener: Listener) -> None:
+        self._listeners.remove(listener)
+
+    def moved(self) -> None:
+        for listener in list(self._listeners):
+            listener.changed()
 
     async def about(self, servers: Any) -> Nat:
         return Nat(udp=True)
@@ -194,6 +211,7 @@ def take_part(
     *,
     process: SimProcess,
     endpoint: SimEndpoint,
+    monitor: NoRouter,
     weights: SimWeights,
     thread: SimThread,
     hardware: Hardware,
@@ -221,7 +239,7 @@ def take_part(
     reaching = Reaching(
         channel=channel,
         endpoint=cast(Any, endpoint),
-        monitor=cast(Any, NoRouter()),
+        monitor=cast(Any, monitor),
         further=(),
         on_stream=StreamRouter(channel, stage, cast(Any, weights)).take,
     )

@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.sim import laws
 from tests.sim.clock import SimLoop
-from tests.sim.schedule import Schedule, draw
+from tests.sim.schedule import Schedule, draw, draw_moving
 from tests.sim.stand_ins import entering, standing_in
 from tests.sim.world import World
 
@@ -37,6 +37,11 @@ class Outcome:
 def play(seed: int, *, say: Callable[[str], None] | None = None) -> Outcome:
     """One run from its seed; `say` hears each line of its timeline."""
     return play_schedule(draw(seed), say=say)
+
+
+def play_moving(seed: int, *, say: Callable[[str], None] | None = None) -> Outcome:
+    """The same of `draw_moving`."""
+    return play_schedule(draw_moving(seed), say=say)
 
 
 def play_schedule(schedule: Schedule, *, say: Callable[[str], None] | None = None) -> Outcome:

@@ -46,6 +46,7 @@ class Attended:
     number: int
     box: "SimMailbox"
     unsent: list[pb.Event]
+    network: int  # which its machine was in then
     is_over: bool = False
     missed_since_s: float | None = None  # by the server
     mute_since_s: float | None = None  # as its client sees it
@@ -78,7 +79,8 @@ class SimServer:
     def attend(self, box: "SimMailbox") -> Attended:
         key = Key(box.place.room, box.place.mailbox)
         number = self.rooms.attend(key, box.place.secret, address=box.me.name, now=self.loop.now)
-        stream = self._streams[number] = Attended(key, number, box, [])
+        stream = Attended(key, number, box, [], self.internet.network_of(box.me.name))
+        self._streams[number] = stream
         self._send(stream)
         self.settle()
         return stream
@@ -104,7 +106,7 @@ class SimServer:
         for stream in list(self._streams.values()):
             if not self.internet.rendezvous_is_up:
                 self.detach(stream)
-            elif stream.box.me.life is Life.DEAD and self.internet.reaches_rendezvous(stream.box.me.name):
+            elif stream.box.me.life is Life.DEAD and self.is_connected(stream):
                 self.loop.outside(DELAY_S, self.detach, stream)
             elif not self._reaches(stream):
                 if stream.missed_since_s is None:
@@ -117,18 +119,29 @@ class SimServer:
                 for event in unsent:
                     self._deliver(stream, event)
 
+    @property
+    def attending(self) -> list[str]:
+        """Machines that run and have not ended a stream of theirs, once for each."""
+        streams = self._streams.values()
+        return [one.box.me.name for one in streams if one.box.me.life is Life.RUNS and not one.is_over]
+
     def is_open(self, stream: Attended) -> bool:
         return stream.number in self._streams
 
     # ---- Private
 
+    def is_connected(self, stream: Attended) -> bool:
+        """Whether what either end says comes to the other; connections don't follow a machine to another network."""
+        machine = stream.box.me.name
+        return self.internet.reaches_rendezvous(machine) and stream.network == self.internet.network_of(machine)
+
     def _reaches(self, stream: Attended) -> bool:
-        return self.internet.reaches_rendezvous(stream.box.me.name) and stream.box.me.life is Life.RUNS
+        return self.is_connected(stream) and stream.box.me.life is Life.RUNS
 
     def _miss(self, stream: Attended, since_s: float) -> None:
         if stream.missed_since_s == since_s and stream.number in self._streams:
             self.detach(stream)
-            if self.internet.reaches_rendezvous(stream.box.me.name):
+            if self.is_connected(stream):
                 stream.box.later(DELAY_S, stream.box.broke, stream, gone())
 
     def _send(self, stream: Attended) -> None:
@@ -141,7 +154,7 @@ class SimServer:
             stream.box.later(DELAY_S, stream.box.broke, stream, from_code(error.code, str(error)))
 
     def _deliver(self, stream: Attended, event: pb.Event) -> None:
-        if self.internet.reaches_rendezvous(stream.box.me.name):
+        if self.is_connected(stream):
             stream.box.later(DELAY_S, stream.box.came, stream, event)
         else:
             stream.unsent.append(event)
@@ -170,6 +183,7 @@ class SimMailbox:
         self._stream: Attended | None = None
         self._events: asyncio.Queue[pb.Event | KafilaError] = asyncio.Queue()
         self._is_closed = False
+        self._network = server.internet.network_of(me.name)  # from where it is connected
         self._reading: asyncio.Task[pb.Event] | None = None
         self._put_off: list[pb.Event] = []
         self._is_handed_over = False
@@ -178,6 +192,7 @@ class SimMailbox:
     async def attend(self) -> None:
         self._end_stream()
         self._events = asyncio.Queue()
+        self._network = self._server.internet.network_of(self.me.name)
         self._stream = await self._call(lambda: self._server.attend(self))
         try:
             async with asyncio.timeout(CALL_DEADLINE_S):
@@ -261,7 +276,7 @@ class SimMailbox:
             return
         if not self._server.internet.rendezvous_is_up:
             self.later(REFUSED_S, self.broke, stream, gone())
-        elif not self._server.internet.reaches_rendezvous(self.me.name):
+        elif not self._server.is_connected(stream):
             if stream.mute_since_s is None:
                 stream.mute_since_s = self._loop.now
                 self._loop.call_later(NOTICE_S, self._miss, stream, self._loop.now, context=self.me.context)
@@ -280,7 +295,8 @@ class SimMailbox:
             await asyncio.sleep(REFUSED_S)
             raise gone()
         await asyncio.sleep(DELAY_S)
-        if not self._server.internet.reaches_rendezvous(self.me.name):
+        internet = self._server.internet
+        if not internet.reaches_rendezvous(self.me.name) or self._network != internet.network_of(self.me.name):
             await asyncio.sleep(CALL_DEADLINE_S)
             raise gone()
         try:
@@ -301,7 +317,7 @@ class SimMailbox:
         stream, self._stream = self._stream, None
         if stream is not None and not stream.is_over:
             stream.is_over = True
-            if self._server.internet.reaches_rendezvous(self.me.name):
+            if self._server.is_connected(stream):
                 self._loop.outside(DELAY_S, self._server.detach, stream)
 
 
@@ -314,7 +330,11 @@ async def enter(server: SimServer, me: SimProcess, room: int) -> SimMailbox:
 async def enter_again(server: SimServer, me: SimProcess, place: MailboxPlace) -> SimMailbox:
     """As `enter_again`."""
     mailbox = SimMailbox(server, me, place)
-    await mailbox.attend()
+    try:
+        await mailbox.attend()
+    except BaseException:
+        await mailbox.aclose()
+        raise
     return mailbox
 
 

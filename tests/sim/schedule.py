@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 NAMES = ("ada", "bob", "cyd", "dan", "eve", "fay")
@@ -28,6 +28,7 @@ class What(StrEnum):
     JOIN = "join"
     LEAVE = "leave"
     KICK = "kick"
+    MOVE = "move"  # from one network to another: a gap, and a new address; drawn beside the others, if at all
 
 
 WEIGHTS = {
@@ -97,6 +98,22 @@ def draw(seed: int) -> Schedule:
     tight = chance.random() < 0.2
     memory = tuple(chance.choice((400, 500, 700) if tight else (700, 1000, 1500)) * 1_000_000 for _ in NAMES)
     return Schedule(seed, members, happenings, tuple(sorted(askings, key=lambda a: a.at_s)), memory, calm_at_s)
+
+
+def draw_moving(seed: int) -> Schedule:
+    """The same schedule, in which one or two machines move besides."""
+    drawn, chance = draw(seed), random.Random(f"moves {seed}")
+    moves = [
+        Happening(
+            round(CALM_S + chance.random() * EVENTFUL_S, 3),
+            What.MOVE,
+            (chance.choice(drawn.members),),
+            round(chance.choice((0.2, 2.0, 6.0, 20.0)) * (0.5 + chance.random()), 3),
+        )
+        for _ in range(chance.choice((1, 1, 2)))
+    ]
+    happenings = tuple(sorted((*drawn.happenings, *moves), key=lambda h: h.at_s))
+    return replace(drawn, happenings=happenings, calm_at_s=max(h.at_s + h.for_s for h in happenings))
 
 
 def _happening(chance: random.Random, members: Sequence[str], begins_s: float) -> Happening:

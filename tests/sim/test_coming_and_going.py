@@ -1,7 +1,8 @@
-"""Somebody joins, or leaves, while four answers run."""
+"""Somebody joins, leaves, or moves to another network, while answers run."""
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -13,6 +14,8 @@ ANSWERS = 4
 GAINS_SOME = 3  # seeds in which the newcomer's machine makes the ring faster by over 10 %, and by over 30 %
 GAINS_MUCH = 21
 MEASURED_S = 25.0  # the newcomer has, and is linked
+GAP_S = 2.0  # without a network
+FOUND_S = 5.0  # the network is seen, and all find each other again, at worst over the relay at first
 LOOK_S = 1.0  # how exact the timeline is
 
 
@@ -68,3 +71,17 @@ def test_member_when_it_leaves_while_four_answers_run_then_they_end_right_and_it
     assert len(ended_s(told)) == ANSWERS
     (gone,) = [place for place, line in enumerate(told) if f" {who} " in line and "its session is over: left" in line]
     assert any(" ready epoch" in line for line in told[:gone] if f" {who} " in line)
+
+
+@pytest.mark.parametrize("who", [("ada",), ("bob",), ("bob", "cyd")])
+def test_members_when_they_move_to_other_networks_while_answers_run_then_these_pause_and_nobody_goes(
+    who: tuple[str, ...],
+) -> None:
+    """Two that move at once don't know where the other one is, and are told by the rendezvous."""
+    told: list[str] = []
+    still = schedule(What.MOVE, "ada", members=3, tokens=80)
+    moves = tuple(Happening(20.5, What.MOVE, (one,), GAP_S) for one in who)
+    outcome = play_schedule(replace(still, happenings=moves, askings=still.askings[:2]), say=told.append)
+    assert outcome.broken == []
+    assert all(GAP_S < pause_s < GAP_S + FOUND_S for pause_s in outcome.pauses_s[:2])
+    assert not [line for line in told if "members" in line and "members ada,bob,cyd" not in line]

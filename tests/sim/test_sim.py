@@ -8,16 +8,25 @@ import pytest
 
 from tests.sim import laws
 from tests.sim.laws import AT_THE_END, LOOKS, NOT_YET, WHEN_SETTLED
-from tests.sim.schedule import What, draw
+from tests.sim.schedule import What, draw, draw_moving
 
 SCHEDULES = 300
 FURTHER = (1266, 2132, 2133)  # broke a law before
+MOVING = 4
 
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(("first", "count"), [(1, SCHEDULES), *((seed, 1) for seed in FURTHER)])
 def test_sessions_when_schedules_are_played_then_every_law_holds(first: int, count: int) -> None:
     played = simulate("--first", str(first), "--count", str(count))
+    assert played.returncode == 0, played.stdout + played.stderr
+
+
+@pytest.mark.parametrize(
+    "count", [MOVING, pytest.param(SCHEDULES, marks=[pytest.mark.long, pytest.mark.timeout(1200)])]
+)
+def test_sessions_when_machines_move_to_other_networks_besides_then_every_law_holds(count: int) -> None:
+    played = simulate("--moves", "--first", "1", "--count", str(count))
     assert played.returncode == 0, played.stdout + played.stderr
 
 
@@ -36,7 +45,7 @@ def simulate(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 def test_seeds_when_drawn_then_every_kind_of_happening_comes() -> None:
-    drawn = [draw(seed) for seed in range(SCHEDULES)]
+    drawn = [draw(seed) for seed in range(SCHEDULES)] + [draw_moving(1)]
     assert {happening.what for schedule in drawn for happening in schedule.happenings} == set(What)
     assert {len(schedule.members) for schedule in drawn} == {3, 4, 5, 6}
 

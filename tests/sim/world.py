@@ -14,8 +14,8 @@ from kafila_sidecar.net.candidates import Address
 from kafila_sidecar.session.coordination.states import State
 from kafila_sidecar.session.rendezvous.code import Code
 from tests.sim.clock import START_S, Life, SimLoop, SimProcess
-from tests.sim.internet import SimInternet
-from tests.sim.links import SimLinks, address_of
+from tests.sim.internet import SimInternet, address_of
+from tests.sim.links import SimLinks
 from tests.sim.machines import SimMachine, Surroundings, hardware_of
 from tests.sim.members import replicas
 from tests.sim.model import SimModelHost, right_answer
@@ -192,13 +192,16 @@ class World:
     def _call(self, caller: SimProcess, datagrams: Sequence[bytes], target: Address) -> None:
         """Without a link, and only where nothing is between the two."""
         callers = [machine for machine in self.machines.values() if machine.process is caller]
-        called = [machine for machine in self.machines.values() if address_of(machine.number) == target]
+        called = [machine for machine in self.machines.values() if self._address(machine) == target]
         for one, other in zip(callers, called, strict=False):
             hears = other.process.hears if other.process is not None else None
-            if other.process is not None and hears is not None and self.internet.is_direct(one.name, other.name):
+            if other.process is not None and hears is not None and self.internet.reaches(one.name, other.name):
                 at_s = self.loop.now + self.internet.delay_s(one.name, other.name)
                 for datagram in datagrams:
-                    other.process.call_at(at_s, hears, datagram, address_of(one.number))
+                    other.process.call_at(at_s, hears, datagram, self._address(one))
+
+    def _address(self, machine: SimMachine) -> Address:
+        return address_of(machine.number, self.internet.network_of(machine.name))
 
     def _note_reach(self) -> None:
         """Who is reached by most of the others."""
@@ -245,6 +248,9 @@ class World:
                 return self._hang(who[0])
             case What.OFFLINE:
                 return self._take_offline(who[0])
+            case What.MOVE:
+                back_online = self._take_offline(who[0])
+                return lambda: self._move(who[0], back_online)
             case What.CUT | What.CUT_ONE_WAY:
                 pairs = [(who[0], who[1])] + ([(who[1], who[0])] if happening.what is What.CUT else [])
                 net.cut(pairs)
@@ -310,6 +316,13 @@ class World:
             self.internet.block_tcp(name, by=-1)
 
         return over
+
+    def _move(self, name: str, back_online: Callable[[], None]) -> None:
+        """Its network is another one, which its process sees when it looks next."""
+        self.internet.move(name)
+        back_online()
+        machine = self.machines[name]
+        self.loop.outside(LOOK_EVERY_S * self.chance.random(), machine.command, machine.look_at_network)
 
     def _cut_apart(self, part: Iterable[str]) -> Callable[[], None]:
         """The part that has no founder in it has no rendezvous either."""

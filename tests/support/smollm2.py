@@ -48,11 +48,11 @@ def smollm2_folder(cache: Path = CACHE, dtype: str = "f32") -> Path:
 
 def cut_down(whole: Path, blocks: int) -> Path:
     """A folder beside SmolLM2's with its first blocks alone, and all else that it has: a worse model and a quicker one.
-    The weights are those of the whole one's files."""
+    The files are the whole one's, under a second name: links out of a folder are refused."""
 
     def make(folder: Path) -> None:
         for file in whole.iterdir():
-            (folder / file.name).symlink_to(file)
+            (folder / file.name).hardlink_to(file)
         config = json.loads((whole / "config.json").read_text())
         index = json.loads((whole / INDEX).read_text())
         kept = {name: file for name, file in index["weight_map"].items() if _block(name) < blocks}
@@ -61,7 +61,7 @@ def cut_down(whole: Path, blocks: int) -> Path:
             (folder / name).unlink()
             write_json(folder / name, content)
 
-    return made_once(whole.parent / f"{whole.name}-{blocks}-blocks", make)
+    return made_once(whole.parent / f"{whole.name}-first-{blocks}", make)
 
 
 def _block(name: str) -> int:

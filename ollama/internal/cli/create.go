@@ -128,26 +128,31 @@ func (s screen) displayWithPlan(ctx context.Context, c *control.Client, asks boo
 	if s.asJSON {
 		return s.display()
 	}
-	shown := &planned{display: s.display(), tell: func(now *pb.Session) { s.tellDivision(ctx, c, now.Id) }}
 	if asks {
-		asking := &chooser{screen: s, client: c}
-		shown.ask = func(now *pb.Session) { asking.ask(ctx, now.Id) }
+		asking := newChooser(s, c)
+		return &planned{
+			display: s.display(),
+			tell:    func(now *pb.Session) { asking.tell(ctx, now.Id) },
+			ask:     func(now *pb.Session) { asking.ask(ctx, now.Id) },
+		}
 	}
-	return shown
+	return &planned{display: s.display(), tell: func(now *pb.Session) { s.tellDivision(ctx, c, now.Id) }}
 }
 
-// tellDivision tells how a session is divided; where that can't be told, the session goes on all the same.
-func (s screen) tellDivision(ctx context.Context, c *control.Client, id string) {
+// tellDivision tells how a session is divided, and returns what it told; where that can't be told, nil, and the session
+// goes on all the same.
+func (s screen) tellDivision(ctx context.Context, c *control.Client, id string) *pb.PlanReply {
 	var reply pb.PlanReply
 	err := c.Post(ctx, "plan", &pb.PlanRequest{Session: id}, &reply)
 	if err == nil {
 		var division string
 		if division, err = text.Division(&reply, widthOf(s.aside)); err == nil {
 			fmt.Fprint(s.aside, "\n"+division+"\n")
-			return
+			return &reply
 		}
 	}
 	slog.Debug("division_not_told", "error", err)
+	return nil
 }
 
 func create(ctx context.Context, c *control.Client, request *pb.CreateSessionRequest, s screen) error {

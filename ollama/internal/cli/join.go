@@ -43,10 +43,15 @@ func joinCommand() *cobra.Command {
 		Short:   "Take part in a session and wait until it is ready",
 		Long:    "Says what this machine would lend and download, and asks. `ollama run --session CODE` does the same and then chats.",
 		Example: joinExamples,
-		Args:    arguments(1, 4), // a code typed with spaces is four words
+		Args: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("session") {
+				return nil
+			}
+			return arguments(1, 4)(cmd, args) // a code typed with spaces is four words
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s := screenOf(cmd)
-			session, err := join(cmd.Context(), control.FromEnvironment(), strings.Join(args, " "), with, s)
+			session, err := join(cmd.Context(), control.FromEnvironment(), codeTyped(cmd, args), with, s)
 			if err == nil {
 				s.ready(session)
 			}
@@ -54,8 +59,20 @@ func joinCommand() *cobra.Command {
 		},
 	}
 	with.addFlags(cmd, "")
+	cmd.Flags().String("session", "", "The `CODE`, where the whole line `ollama run --session CODE` is pasted behind join")
+	if err := cmd.Flags().MarkHidden("session"); err != nil {
+		panic(err) // it is defined above
+	}
 	addJSON(cmd)
 	return cmd
+}
+
+// codeTyped is what was typed behind join: a code, or the whole line that another machine shows, with --session.
+func codeTyped(cmd *cobra.Command, args []string) string {
+	if pasted, err := cmd.Flags().GetString("session"); err == nil && pasted != "" {
+		return pasted
+	}
+	return strings.Join(args, " ")
 }
 
 // addSpare adds the flag for what a machine fetches beyond its part.

@@ -56,3 +56,24 @@ func TestConfirm_onlyYesIsYes(t *testing.T) {
 		}
 	}
 }
+
+func TestJoin_whenTheWholeLineIsPastedBehindIt_theCodeIsTheOneAfterSession(t *testing.T) {
+	for _, typed := range []string{
+		"7-ocean-velvet-lamp", "7 ocean velvet lamp", "ollama run --session 7-ocean-velvet-lamp", "kafila run --session=7-ocean-velvet-lamp",
+		"ollama session join 7-ocean-velvet-lamp",
+	} {
+		cmd := joinCommand()
+		if err := cmd.ParseFlags(strings.Fields(typed)); err != nil {
+			t.Errorf("%s: %v", typed, err)
+		}
+		if err := cmd.Args(cmd, cmd.Flags().Args()); err != nil {
+			t.Errorf("%s: %v", typed, err)
+		}
+		if code := codeTyped(cmd, cmd.Flags().Args()); !strings.Contains(strings.ReplaceAll(code, " ", "-"), "7-ocean-velvet-lamp") {
+			t.Errorf("%s: %s", typed, code)
+		}
+	}
+	if cmd := joinCommand(); cmd.Args(cmd, nil) == nil || cmd.Args(cmd, strings.Fields("7 ocean velvet lamp too many")) == nil {
+		t.Error("any number of words is a code")
+	}
+}

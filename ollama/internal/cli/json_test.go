@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"encoding/json"
 	"os"
+	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -12,10 +15,6 @@ import (
 
 	"kafila/ollama/pb"
 )
-
-// withoutJSON are the commands that show nothing which a program could read: the page is opened, a report is a file, an address is a
-// line.
-var withoutJSON = map[string]bool{"page": true, "report": true, "rendezvous": true, "rendezvous set": true, "rendezvous unset": true}
 
 func TestSessionCommands_allTakeJSON_andTheDocumentSaysWhatTheyPrint(t *testing.T) {
 	document, err := os.ReadFile("../../../docs/numbers.md")
@@ -36,7 +35,7 @@ func TestSessionCommands_allTakeJSON_andTheDocumentSaysWhatTheyPrint(t *testing.
 			t.Fatal(err)
 		}
 		takes := command.Flags().Lookup("json") != nil
-		if takes == withoutJSON[name] || takes != (printed[name] != "") {
+		if !takes || printed[name] == "" {
 			t.Errorf("%s: takes --json: %t, and the document says %q", name, takes, printed[name])
 		}
 		delete(printed, name)
@@ -60,6 +59,49 @@ func TestDocument_namesMessagesThatThereAre(t *testing.T) {
 	for _, message := range messages {
 		if _, err := protoregistry.GlobalFiles.FindDescriptorByName(home.Append(protoreflect.Name(message[1]))); err != nil {
 			t.Errorf("%s: %v", message[1], err)
+		}
+	}
+}
+
+func TestCommands_whatIsNoMessage_isAnObjectToo(t *testing.T) {
+	home := serviceHome(t, map[string]string{"systemctl": `case "$*" in *is-active*) echo active;; esac`})
+	t.Setenv("KAFILA_HOME", filepath.Join(home, "k%f#"))
+	if err := os.MkdirAll(filepath.Join(home, "k%f#"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(home, "k%f#", "token"), []byte("abc"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	report := filepath.Join(home, "r.tar.gz")
+	rows := []struct {
+		typed string
+		want  map[string]any
+	}{
+		{"session rendezvous --json", map[string]any{"address": ""}},
+		{"session rendezvous set 192.0.2.7:7770 --json", map[string]any{"address": "192.0.2.7:7770"}},
+		{"session rendezvous --json", map[string]any{"address": "192.0.2.7:7770"}},
+		{"session rendezvous unset --json", map[string]any{"address": ""}},
+		{"session report --json --output " + report, map[string]any{"file": report}},
+	}
+	if runtime.GOOS == "linux" { // the programs of this test are systemd's
+		rows = append(rows, []struct {
+			typed string
+			want  map[string]any
+		}{
+			{"service status --json", map[string]any{"installed": false, "running": false}},
+			{"service install --json", map[string]any{"installed": true, "running": true, "outdated": false}},
+			{"service uninstall --json", map[string]any{"installed": false, "kind": "systemd unit of this user"}},
+		}...)
+	}
+	for _, row := range rows {
+		var told map[string]any
+		if printed := output(t, row.typed); json.Unmarshal([]byte(printed), &told) != nil {
+			t.Errorf("%s: %s", row.typed, printed)
+		}
+		for field, value := range row.want {
+			if told[field] != value {
+				t.Errorf("%s: %s is %v, not %v", row.typed, field, told[field], value)
+			}
 		}
 	}
 }

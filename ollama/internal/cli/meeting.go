@@ -34,11 +34,14 @@ func rendezvousCommand() *cobra.Command {
 				if err := home.ForgetRendezvous(); err != nil {
 					return err
 				}
-				screenOf(cmd).say("Forgotten: who opens a session embeds a rendezvous.")
-				return nil
+				return screenOf(cmd).tellAddress("", "Forgotten: who opens a session embeds a rendezvous.")
 			},
 		},
 	)
+	addJSON(cmd)
+	for _, one := range cmd.Commands() {
+		addJSON(one)
+	}
 	return cmd
 }
 
@@ -47,12 +50,20 @@ func tellRendezvous(s screen) error {
 	switch {
 	case err != nil:
 		return err
-	case kept == "":
-		s.say("No rendezvous is kept: `ollama session rendezvous set ADDRESS` keeps one.")
-		return nil
+	case s.asJSON || kept == "":
+		return s.tellAddress(kept, "No rendezvous is kept: `ollama session rendezvous set ADDRESS` keeps one.")
 	}
 	_, err = fmt.Fprintln(s.out, kept)
 	return err
+}
+
+// tellAddress tells a program the address that is kept now, and a person a sentence on it.
+func (s screen) tellAddress(kept, sentence string) error {
+	if s.asJSON {
+		return s.object(addressTold{kept})
+	}
+	s.say(sentence)
+	return nil
 }
 
 func keepRendezvous(said string, s screen) error {
@@ -60,7 +71,9 @@ func keepRendezvous(said string, s screen) error {
 	if err != nil {
 		return err
 	}
-	s.say("Sessions meet at " + address + " from now on.")
+	if err := s.tellAddress(address, "Sessions meet at "+address+" from now on."); err != nil {
+		return err
+	}
 	if set := os.Getenv(env.Rendezvous); set != "" && set != address {
 		s.say("Note: " + env.Rendezvous + " is set here to " + set + ", and goes before it where it is set for the server.")
 	}

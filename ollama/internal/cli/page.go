@@ -30,14 +30,24 @@ func pageCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if onlyPrint || openInBrowser(address) != nil {
-				fmt.Fprintln(cmd.OutOrStdout(), address)
+			s := screenOf(cmd)
+			switch {
+			case s.asJSON:
+				return s.object(addressTold{address})
+			case onlyPrint || openInBrowser(address) != nil:
+				fmt.Fprintln(s.out, address)
 			}
 			return nil
 		},
 	}
 	cmd.Flags().BoolVar(&onlyPrint, "print", false, "Print the address, and open nothing")
+	addJSON(cmd)
 	return cmd
+}
+
+// addressTold is what a program is told of the page, or of a rendezvous.
+type addressTold struct {
+	Address string `json:"address"` // empty: none
 }
 
 // pageAddress is that of this machine's page, with the owner's token where no server gets to see it: behind the #.

@@ -41,6 +41,7 @@ func reportCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&file, "output", "o", "", "Write to `FILE` (default kafila-report-DATE.tar.gz, here)")
+	addJSON(cmd)
 	return cmd
 }
 
@@ -61,6 +62,9 @@ func packReport(ctx context.Context, c *control.Client, logs, file string, s scr
 	}
 	if err != nil {
 		return err
+	}
+	if s.asJSON {
+		return s.object(map[string]string{"file": file})
 	}
 	s.say("It has no prompts, names, addresses, codes or keys. Look into it before you pass it on.")
 	_, err = fmt.Fprintln(s.out, file)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -55,6 +56,13 @@ func (s screen) tell(session *pb.Session, result, sentence string) error {
 	}
 	_, err := fmt.Fprintln(s.aside, sentence)
 	return err
+}
+
+// object prints for a program what is no message of the protocol.
+func (s screen) object(value any) error {
+	to := json.NewEncoder(s.out)
+	to.SetEscapeHTML(false)
+	return to.Encode(value)
 }
 
 // done tells a person what was done, and a program what came of it.

@@ -49,12 +49,33 @@ func serviceCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return one.act(cmd.Context(), wanted, cmd.OutOrStdout())
+				s := screenOf(cmd)
+				if !s.asJSON {
+					return one.act(cmd.Context(), wanted, s.out)
+				}
+				if err := one.act(cmd.Context(), wanted, io.Discard); err != nil {
+					return err
+				}
+				now := wanted.Condition(cmd.Context(), runSystem)
+				return s.object(serviceTold{wanted.Kind, wanted.Unit, wanted.Log, now.Installed, now.Running, now.Outdated})
 			},
 		})
 	}
+	for _, one := range group.Commands() {
+		addJSON(one)
+	}
 	group.SetFlagErrorFunc(flagError)
 	return group
+}
+
+// serviceTold is what a program is told of a service.
+type serviceTold struct {
+	Kind      string `json:"kind"`
+	Unit      string `json:"unit"`
+	Log       string `json:"log"`
+	Installed bool   `json:"installed"`
+	Running   bool   `json:"running"`
+	Outdated  bool   `json:"outdated"`
 }
 
 func installService(ctx context.Context, s service.Service, out io.Writer) error {

@@ -42,11 +42,14 @@ type Sidecar struct {
 	Hangs     bool          // after the chunks, until cancelled
 	KeptBack  string        // why leaving has to be asked for twice
 	Card      *pb.ModelCard // of any session's model; nil: it can't be read
+	Planned   *pb.PlanReply // nil: there is no plan
+	Unchosen  []error       // what the first choices of a plan are refused with
 	Cancelled chan struct{} // closed when an answer that hangs was cancelled
 
 	mu     sync.Mutex
 	asked  *pb.GenerateRequest
 	chosen []string
+	seen   [][]*pb.Stage
 	left   bool
 }
 
@@ -129,11 +132,31 @@ func (s *Sidecar) Replan(_ context.Context, r *pb.SessionRequest) (*pb.Session, 
 	return &pb.Session{Id: r.Session, State: "planning"}, nil
 }
 
+func (s *Sidecar) Plan(context.Context, *pb.PlanRequest) (*pb.PlanReply, error) {
+	if s.Planned == nil {
+		return nil, status.Error(codes.FailedPrecondition, "not planned yet")
+	}
+	return s.Planned, nil
+}
+
 func (s *Sidecar) ChoosePlan(_ context.Context, r *pb.ChoosePlanRequest) (*pb.Session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.chosen = append(s.chosen, r.Objective)
+	s.seen = append(s.seen, r.Shown)
+	if len(s.Unchosen) > 0 {
+		refused := s.Unchosen[0]
+		s.Unchosen = s.Unchosen[1:]
+		return nil, refused
+	}
 	return &pb.Session{Id: r.Session, State: "fetching"}, nil
+}
+
+// Seen are the divisions that were seen by who chose.
+func (s *Sidecar) Seen() [][]*pb.Stage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seen
 }
 
 // Chosen are the objectives that plans were chosen by.

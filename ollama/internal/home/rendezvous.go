@@ -41,14 +41,31 @@ func KeepRendezvous(said string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if err := write(path, address+"\n"); err != nil {
+		return "", fmt.Errorf("%s can't be written: %w: make its folder this user's own, or name another one in %s", path, cause(err), env.Home)
+	}
+	return address, nil
+}
+
+// write puts a whole file in a former one's place.
+func write(path, text string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return "", err
+		return err
 	}
 	fresh := path + ".new"
-	if err := os.WriteFile(fresh, []byte(address+"\n"), 0o600); err != nil {
-		return "", err
+	if err := os.WriteFile(fresh, []byte(text), 0o600); err != nil {
+		return err
 	}
-	return address, os.Rename(fresh, path)
+	return os.Rename(fresh, path)
+}
+
+// cause is what the system said, without the call and the path.
+func cause(err error) error {
+	var at *fs.PathError
+	if errors.As(err, &at) {
+		return at.Err
+	}
+	return err
 }
 
 // ForgetRendezvous keeps none from now on.

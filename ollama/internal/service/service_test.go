@@ -1,7 +1,9 @@
 package service
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"encoding/xml"
 	"errors"
 	"io"
@@ -199,6 +201,48 @@ func TestPlist_whenNamesHaveAngles_isXML(t *testing.T) {
 		}
 		if !said["<ada> & co"] || !said[wanted.Program] || said["UserName"] != machine {
 			t.Error(text)
+		}
+	}
+}
+
+// plistReader reads a property list as macOS' own tools do, and tells its values.
+const plistReader = "import json, plistlib, sys; json.dump(plistlib.loads(sys.stdin.buffer.read()), sys.stdout)"
+
+func TestPlist_isWhatAReaderOfPropertyListsTakes(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("no python3 here, which knows property lists")
+	}
+	for _, machine := range []bool{false, true} {
+		wanted := wish(t, machine)
+		service, err := On("darwin", wanted, []Variable{{"KAFILA_NAME", "<ada> & co"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		reading := exec.Command(python, "-c", plistReader)
+		reading.Stdin = bytes.NewReader(service.files[0].text)
+		said, err := reading.Output()
+		var read struct {
+			Label                              string
+			ProgramArguments                   []string
+			UserName                           string
+			EnvironmentVariables               map[string]string
+			RunAtLoad                          bool
+			KeepAlive                          map[string]bool
+			ThrottleInterval, ExitTimeOut      int
+			SoftResourceLimits                 map[string]int
+			StandardOutPath, StandardErrorPath string
+		}
+		taking := json.NewDecoder(bytes.NewReader(said))
+		taking.DisallowUnknownFields()
+		if err != nil || taking.Decode(&read) != nil {
+			t.Fatalf("%v: %s\n%s", err, said, service.files[0].text)
+		}
+		file := strings.TrimSuffix(filepath.Base(service.Unit), ".plist")
+		if read.Label != file || !slices.Equal(read.ProgramArguments, []string{wanted.Program, "serve"}) ||
+			read.EnvironmentVariables["KAFILA_NAME"] != "<ada> & co" || !read.RunAtLoad || read.KeepAlive["SuccessfulExit"] ||
+			(read.UserName == wanted.User) != machine || !filepath.IsAbs(read.StandardOutPath) || read.StandardErrorPath != read.StandardOutPath {
+			t.Errorf("%+v", read)
 		}
 	}
 }

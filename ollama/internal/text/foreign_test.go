@@ -83,6 +83,7 @@ var told = map[string]func(c courier) []string{
 	"Replanning": func(c courier) []string { return []string{text.Replanning(c.session().Replanning)} },
 	"ParseAge":   func(courier) []string { return nil }, // what a person types, quoted
 	"ParseBytes": func(courier) []string { return nil }, // what a person types, quoted
+	"Divisions":  func(courier) []string { return nil }, // no text: it goes back to the server that it came from
 }
 
 func TestText_whateverTheServerSays_holdsNothingThatCommandsATerminal(t *testing.T) {

@@ -56,6 +56,30 @@ func Division(reply *pb.PlanReply, width int) (string, error) {
 	return text.String(), nil
 }
 
+// Divisions is how the blocks are divided by the plan as it is (""), and by the one that is best for each objective; nil
+// where that can't be read.
+func Divisions(reply *pb.PlanReply) map[string][]*pb.Stage {
+	p, _, err := admitted(reply)
+	if err != nil {
+		return nil
+	}
+	divisions := map[string][]*pb.Stage{"": p.division()}
+	for objective, other := range reply.GetAlternativesJson() {
+		if p, err := readPlan(other); err == nil && p.Admitted {
+			divisions[objective] = p.division()
+		}
+	}
+	return divisions
+}
+
+func (p *plan) division() []*pb.Stage {
+	stages := make([]*pb.Stage, len(p.Stages))
+	for i, s := range p.Stages {
+		stages[i] = &pb.Stage{Member: s.Member, Start: s.Start, End: s.End}
+	}
+	return stages
+}
+
 // reason tells why the blocks are divided so.
 func reason(p *plan, asked *problem) string {
 	switch {
@@ -96,11 +120,11 @@ const toChoose = "To divide it among others: `ollama session leave`, then `ollam
 
 // admitted reads a plan and its problem; one that isn't admitted is an error.
 func admitted(reply *pb.PlanReply) (*plan, *problem, error) {
-	p, err := readPlan(reply.PlanJson)
+	p, err := readPlan(reply.GetPlanJson())
 	if err != nil {
 		return nil, nil, err
 	}
-	asked, err := readProblem(reply.ProblemJson)
+	asked, err := readProblem(reply.GetProblemJson())
 	if err == nil && !p.Admitted {
 		err = errors.New(refusalText(p))
 	}

@@ -5,7 +5,7 @@ import logging
 import os
 import shutil
 from collections.abc import AsyncGenerator, AsyncIterator, Collection
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from kafila_proto import ring_pb2
 from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.config import Config
-from kafila_sidecar.errors import InvalidInput, KafilaError, NotFound, Refused, Unavailable
+from kafila_sidecar.errors import KafilaError, NotFound, Refused, Unavailable
 from kafila_sidecar.foreign import line
 from kafila_sidecar.lack import own_folder
 from kafila_sidecar.machine.doctoring import examine
@@ -22,16 +22,14 @@ from kafila_sidecar.machine.embedding.embedded import EmbeddedRendezvous
 from kafila_sidecar.machine.home import held
 from kafila_sidecar.machine.measuring import Measuring
 from kafila_sidecar.machine.models import KeptModels, OpenedModels
-from kafila_sidecar.machine.nearby.announcing import announced
+from kafila_sidecar.machine.nearby.announcing import Announcement
 from kafila_sidecar.machine.nearby.approaching import approach_by
-from kafila_sidecar.machine.nearby.service import own_networks
-from kafila_sidecar.machine.participation import Participation
 from kafila_sidecar.machine.pending import PendingJoin, PendingJoins
 from kafila_sidecar.machine.seat import Seat
+from kafila_sidecar.machine.seating import Seating
 from kafila_sidecar.machine.sessions import Sessions
 from kafila_sidecar.machine.socket_place import open_where_it_was
-from kafila_sidecar.machine.taking_part import Equipment, take_part
-from kafila_sidecar.machine.watching import Changes
+from kafila_sidecar.machine.taking_part import Equipment
 from kafila_sidecar.net.nat.monitor import Listener, NetworkMonitor
 from kafila_sidecar.net.nat.stun_servers import parse_servers
 from kafila_sidecar.net.portmap.codec import Transport
@@ -43,20 +41,16 @@ from kafila_sidecar.numbers.spans import tracing
 from kafila_sidecar.numbers.standing import exposition
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.text.apart.text_process import read_vocabulary, try_text
+from kafila_sidecar.serving.drafting.known import notices_of
 from kafila_sidecar.serving.drafting.pairing import check_pair
 from kafila_sidecar.session import join as joining
-from kafila_sidecar.session import opening, plans
-from kafila_sidecar.session.calling.calling import Calling
+from kafila_sidecar.session import plans
 from kafila_sidecar.session.card import card_of
-from kafila_sidecar.session.channel.channel import Channel
-from kafila_sidecar.session.comeback import come_back, take_leave
 from kafila_sidecar.session.coordination.messages import LONGEST_DEVICE
-from kafila_sidecar.session.keeping.keeper import Keeper, kept_sessions
+from kafila_sidecar.session.keeping.keeper import kept_sessions
 from kafila_sidecar.session.membership.members import LARGEST_SESSION
 from kafila_sidecar.session.rendezvous.address import parse_address
 from kafila_sidecar.session.rendezvous.code import Code, parse_code
-from kafila_sidecar.session.rendezvous.elsewhere import OfferedRendezvous
-from kafila_sidecar.session.stay import CameBack, Told
 from kafila_sidecar.session.terms import check_objective, check_replanning, check_terms, context_for, make_terms
 from kafila_sidecar.versions import own_versions
 from kafila_sidecar.weights.checkpoint import Checkpoint
@@ -96,7 +90,7 @@ async def _build(config: Config, stack: AsyncExitStack) -> "LocalNode":
         folder=config.data / "rendezvous",
         stack=await stack.enter_async_context(AsyncExitStack()),  # outlives sessions, which say goodbye through it
         map_port=keep_mapped if config.port_mapping else None,
-        announce=_announced if config.mdns else None,
+        announcement=Announcement() if config.mdns else None,
         is_needed=sessions.may_be_at,
     )
     measuring = Measuring(mlx=mlx, folder=config.data / "measurements", reserved=sessions.promised_bytes)
@@ -115,6 +109,7 @@ async def _build(config: Config, stack: AsyncExitStack) -> "LocalNode":
     stack.push_async_callback(pending.close)
     stack.callback(tasks.create_task(monitor.run(), name="network monitor").cancel)
     stack.callback(sessions.stop_all)
+    monitor.listen(Listener((), embedded.moved))
     monitor.listen(Listener((), sessions.moved))
     endpoint.answer(sessions.called)
     node = LocalNode(config, equipment, embedded, sessions, pending, tasks, counted)
@@ -141,11 +136,11 @@ class LocalNode:
         self._embedded = embedded
         self._sessions = sessions
         self._pending = pending
-        self._tasks = tasks
         self._joining = asyncio.Lock()  # one at a time, so that nobody becomes a member twice
         library = Library(config.models, limit_bytes=config.weights_limit_bytes)
         self._models = OpenedModels(config, library, examine=equipment.measuring.anatomy)
         self._kept = KeptModels(config, library, self._models)
+        self._seating = Seating(config, equipment, embedded, self._models, sessions, tasks)
         self._versions = own_versions()
 
     # ---- Sessions
@@ -158,7 +153,7 @@ class LocalNode:
         """Begins to come back to the sessions that this machine was in when it ended."""
         for keeper in await asyncio.to_thread(lambda: list(kept_sessions(self._config.data / "sessions"))):
             log.info("session_recalled id=%s", keeper.kept.id)
-            self._sit_down(keeper, None, Changes())
+            self._seating.return_to(keeper)
 
     async def hello(self) -> pb.HelloReply:
         """What is here; where no model can run, the device says why."""
@@ -188,13 +183,14 @@ class LocalNode:
                 address, note = await stack.enter_async_context(self._embedded.lent())
             terms = make_terms(request, checkpoint, rendezvous_at_host=not rendezvous, draft=draft)
             name = request.name or self._config.name
-            channel = await joining.found(rendezvous=address, terms=terms, name=name, local=self._local())
+            channel = await joining.found(rendezvous=address, terms=terms, name=name, local=self._seating.local())
             model = request.model if terms.folder else ""
             spare = _said(request)
             channel.keeper.note(lend_bytes=request.memory_bytes, spare_bytes=spare, note=note, model=model)
-            session = self._take_part(channel, checkpoint)
+            session = self._seating.sit_down(channel, checkpoint).snapshot()
             if request.choose_plan:
                 self._sessions.hosted(session.id, "choose a plan").driver.ask_first()
+            session.notices.extend(notices_of(request, checkpoint.model))
             return session
 
     async def _draft_for(self, checkpoint: Checkpoint, request: pb.CreateSessionRequest) -> Checkpoint | None:
@@ -264,7 +260,7 @@ class LocalNode:
             offer = self._pending.take(request.session)
             channel = await offer.approach.enrol()
             channel.keeper.note(lend_bytes=offer.memory_bytes, spare_bytes=offer.spare_bytes, typed=offer.code)
-            return self._take_part(channel, offer.checkpoint)
+            return self._seating.sit_down(channel, offer.checkpoint).snapshot()
 
     async def start(self, request: pb.SessionRequest) -> pb.Session:
         """Goes on with those who are present.
@@ -314,11 +310,12 @@ class LocalNode:
         """Goes on with the plan that waits for this, or with the one that is best for another objective.
 
         Raises:
-            KafilaError: no such session or objective, or this machine is not its host.
+            KafilaError: no such session or objective, this machine is not its host, or another plan stands than shown.
         """
         check_objective(request.objective)
         session = self._sessions.hosted(request.session, "choose a plan")
-        session.driver.choose(request.objective)
+        shown = tuple((stage.member, stage.start, stage.end) for stage in request.shown)
+        session.driver.choose(request.objective, shown=shown)
         return session.snapshot()
 
     async def replan(self, request: pb.SessionRequest) -> pb.Session:
@@ -453,92 +450,14 @@ class LocalNode:
             place=parse_address(place) if place else None,
             asks_network=self._config.mdns,
             name=request.name or self._config.name,
-            local=self._local(),
+            local=self._seating.local(),
         )
-
-    def _local(self) -> opening.Local:
-        """What this machine brings to a session."""
-        folder = self._config.data / "sessions" / os.urandom(8).hex()
-        return opening.Local(folder, self._versions, elsewhere=self._elsewhere)
-
-    async def _elsewhere(self) -> AsyncGenerator[OfferedRendezvous, None]:
-        """Where this machine would open another room for a session whose rendezvous is gone."""
-        if place := self._config.meeting_place():
-            yield OfferedRendezvous(parse_address(place), at_host=False)
-        async with self._embedded.lent() as (address, note):
-            yield OfferedRendezvous(address, at_host=True, note=note)
 
     async def _lend(self, most_bytes: int) -> int:
         """What this machine lends to one more session: what is usable, less what its sessions hold or wait for."""
         usable: int
         _, usable = await self._equipment.measuring.device()
         return min(usable, most_bytes) if most_bytes else usable
-
-    def _take_part(self, channel: Channel, checkpoint: Checkpoint | None) -> pb.Session:
-        changes = Changes()
-        participation = self._participation(channel, checkpoint, changes)
-        return self._sit_down(channel.keeper, participation, changes).snapshot()
-
-    def _sit_down(self, keeper: Keeper, present: Participation | None, changes: Changes) -> Seat:
-        calling = Calling(keeper, self._equipment.endpoint.send)
-        seat = Seat(
-            keeper=keeper,
-            changes=changes,
-            present=present,
-            come_back=partial(self._come_back, calling),
-            take_part=self._take_part_again,
-            take_leave=self._take_leave,
-            spoken=self._spoken,
-        )
-        self._sessions.run(seat, calling, self._tasks)
-        return seat
-
-    async def _come_back(self, calling: Calling, keeper: Keeper, told: Told, moved: asyncio.Event) -> CameBack:
-        kept = keeper.kept
-        if any(self._embedded.is_own(place.address) for place in kept.places):
-            address, note = await self._embedded.start()  # where the others look, or hear that they have to
-            keeper.note(places=kept.known_as(address).places, note=note)
-        return await come_back(keeper=keeper, local=self._local(), told=told, moved=moved, calling=calling)
-
-    async def _take_leave(self, keeper: Keeper) -> None:
-        await take_leave(keeper=keeper, local=self._local())
-
-    async def _take_part_again(self, back: CameBack, keeper: Keeper, changes: Changes) -> Participation:
-        terms, model = keeper.kept.log.terms, keeper.kept.model
-        if not model:
-            return self._participation(back.channel, await self._models.of_session(terms), changes)
-        checkpoint = await self._models.open(model, bits=terms.quantize_bits)
-        if checkpoint.revision != terms.revision:
-            raise Refused(f"{model} holds another model than this session was made with")
-        return self._participation(back.channel, checkpoint, changes)
-
-    def _participation(self, channel: Channel, checkpoint: Checkpoint | None, changes: Changes) -> Participation:
-        kept = channel.keeper.kept
-        return take_part(
-            self._equipment,
-            channel=channel,
-            checkpoint=checkpoint,
-            models=self._models,
-            lend_bytes=kept.lend_bytes,
-            spare_bytes=kept.spare_bytes,
-            typed=kept.typed,
-            note=kept.note,
-            spoken=self._spoken,
-            changes=changes,
-        )
-
-    def _spoken(self, code: Code) -> str:
-        """The code as it is passed on: without the address where this network finds it, or everybody is configured."""
-        if code.address is not None and self._embedded.is_found_by_number(code.address):
-            return code.short
-        with suppress(InvalidInput):  # what was kept by hand is told of when it is used
-            if (place := self._config.meeting_place()) and parse_address(place) == code.address:
-                return code.short
-        return str(code)
-
-
-def _announced(port: int, fingerprint: str) -> AbstractAsyncContextManager[bool]:
-    return announced(port, fingerprint, own_networks())
 
 
 def _said(request: pb.CreateSessionRequest | pb.OpenSessionRequest) -> int | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kafila_proto import sidecar_pb2 as pb
+from kafila_sidecar.errors import KafilaError
 from kafila_sidecar.lack import in_words
 from kafila_sidecar.machine.watching import Changes
 from kafila_sidecar.serving.stage import Stage
@@ -123,11 +124,19 @@ class Outlook:
         self._driver.tell(entry)
 
     async def _make_ready(self, proposal: Proposal) -> None:
-        with in_words():
-            if self._is_next_head(proposal.head):
-                await self._stage.read_text()
-            if not self._spares.is_off:
+        if self._is_next_head(proposal.head):
+            await self._read_text()
+        if not self._spares.is_off:
+            with in_words():
                 await self._fetch(proposal)
+
+    async def _read_text(self) -> None:
+        """Where it can't be had now, whoever becomes the head tries again; weights are needed all the same."""
+        try:
+            with in_words():
+                await self._stage.read_text()
+        except KafilaError as error:
+            log.warning("text_not_ready_for_a_loss code=%s reason=%s", error.code, error)
 
     def _is_next_head(self, head: str) -> bool:
         """Whether this machine would be the head in place of that one."""

@@ -15,6 +15,7 @@ from kafila_sidecar.machine.participation import Participation
 from kafila_sidecar.machine.watching import Changes, Shown, Snapshots
 from kafila_sidecar.serving.intake.question import Question
 from kafila_sidecar.session import snapshot
+from kafila_sidecar.session.calling.calling import Calling
 from kafila_sidecar.session.coordination.effects import Fault
 from kafila_sidecar.session.coordination.states import Ending, State
 from kafila_sidecar.session.driving.changes import Change
@@ -43,6 +44,7 @@ class Seat:
         *,
         keeper: Keeper,
         changes: Changes,
+        calling: Calling,
         present: Participation | None,
         come_back: ComeBack,
         take_part: TakePart,
@@ -54,6 +56,7 @@ class Seat:
         self.keeper = keeper
         self.moved = asyncio.Event()  # something changed that may let this machine back in
         self._changes = changes
+        self._calling = calling
         self._present = present
         self._come_back = come_back
         self._take_part = take_part
@@ -67,6 +70,7 @@ class Seat:
         self._is_leaving = False
         self._fault: Fault | None = None
         self._coming: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None  # where the others went on, while it hears too few of them
         self._goes_on: asyncio.TimerHandle | None = None  # with those who are there
 
     # ---- Life
@@ -120,6 +124,7 @@ class Seat:
             await present.run()
         finally:
             settling.cancel()
+            self._look_for_others(present, is_alone=False)
             if self._goes_on is not None:
                 self._goes_on.cancel()
             await asyncio.wait([settling])
@@ -154,6 +159,20 @@ class Seat:
         if present.answers and not self._serves:
             self._serves = True
             self._changes.note(Change.STATE)
+        self._look_for_others(present, is_alone=present.driver.stands_alone)
+
+    def _look_for_others(self, present: Participation, *, is_alone: bool) -> None:
+        if self._looking is not None and not is_alone:
+            self._looking.cancel()
+            self._looking = None
+        elif self._looking is None and is_alone:
+            self._looking = asyncio.create_task(self._give_way(present), name=f"look for the others of {self.id}")
+
+    async def _give_way(self, present: Participation) -> None:
+        await self._calling.until_gone_on()
+        if present.driver.stands_alone:
+            sentence = "the others went on with another host, in another room"
+            present.driver.abort(Fault(self.keeper.kept.name, "UNAVAILABLE", sentence), Ending.LOST)
 
     async def _return(self) -> None:
         """Comes back, or gives up: the host says that there is no way, this person leaves, or too long has passed."""

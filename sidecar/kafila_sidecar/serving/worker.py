@@ -5,7 +5,7 @@ What comes is put in line as soon as it is there; meanwhile the runs go on, each
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from kafila_sidecar.errors import InvalidInput, KafilaError
 from kafila_sidecar.net.link.stream import Stream
@@ -242,9 +242,7 @@ class Worker:
                 running = None
                 self._note_ended(run, made, incoming)
                 running = self._start(incoming)
-                for one, what in zip(run, made, strict=False):
-                    if incoming.wants(one.work.frame):
-                        await self._send_on(one, what, compute_s, len(run))
+                await self._send_on(run, made, compute_s, incoming)
                 incoming.runs.pop(0)
                 await self._let_rest(incoming)
         finally:
@@ -259,9 +257,9 @@ class Worker:
 
     def _start(self, incoming: Incoming) -> "Running | None":
         """The run that is due, if anything waits."""
-        run = incoming.line.next(self._rows(max(1, len(incoming.sequences) - len(incoming.resting))))
-        if not run:
+        if not incoming.line:
             return None
+        run = incoming.line.next(self._rows(max(1, len(incoming.sequences) - len(incoming.resting))))
         incoming.runs.append(run)
         incoming.change()
         is_wanted = not self._is_last or any(one.work.frame.needs_output for one in run)
@@ -276,24 +274,42 @@ class Worker:
                 incoming.ended.add(one.sequence)
                 incoming.line.drop(one.sequence)
 
-    async def _send_on(self, one: InLine[Came], made: HiddenState | NotFinite, compute_s: float, rows: int) -> None:
+    async def _send_on(
+        self,
+        run: Sequence[InLine[Came]],
+        made: Sequence[HiddenState | NotFinite],
+        compute_s: float,
+        incoming: Incoming,
+    ) -> None:
+        """What a run made, all of it together, so that the next stage may run it together too."""
+        wanted = [(one, what) for one, what in zip(run, made, strict=False) if incoming.wants(one.work.frame)]
+        if wanted:
+            await self._hop.send(*(self._made_of(one, what, compute_s, len(run)) for one, what in wanted))
+        for one, what in wanted:
+            if len(run) == 1 and isinstance(what, HiddenState) and what.tokens == 1:
+                # as the next one will be, unless it joins a run
+                self._mlx.when_idle(self._shard.build_step, one.sequence, one.work.state)
+
+    def _made_of(self, one: InLine[Came], made: HiddenState | NotFinite, compute_s: float, rows: int) -> Frame:
         frame = one.work.frame
         if isinstance(made, NotFinite):
-            told = Frame(FrameKind.NOT_FINITE, epoch=self._epoch, sequence=frame.sequence, position=self._place)
-            await self._hop.send(replace(told, attempt=frame.attempt))
-            return
+            return Frame(
+                FrameKind.NOT_FINITE,
+                epoch=self._epoch,
+                sequence=frame.sequence,
+                position=self._place,
+                attempt=frame.attempt,
+            )
         timing = Timing(compute_s=compute_s, residence_s=self._clock() - one.work.arrived, rows=rows)
-        out = frame_of(
+        return frame_of(
             made.last_token if self._is_last and not frame.has_guesses else made,
             epoch=self._epoch,
             sequence=frame.sequence,
             needs_output=frame.needs_output,
             has_guesses=frame.has_guesses,
             attempt=frame.attempt,
+            timings=(*frame.timings, timing),
         )
-        await self._hop.send(replace(out, timings=(*frame.timings, timing)))
-        if rows == 1 and made.tokens == 1:  # as the next one will be, unless it joins a run
-            self._mlx.when_idle(self._shard.build_step, frame.sequence, one.work.state)
 
     def _timed(self, peer: str, run: Sequence[InLine[Came]]) -> tuple[list[HiddenState | NotFinite], float]:
         """What is made of each row, and the seconds of the run."""

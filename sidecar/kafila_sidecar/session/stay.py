@@ -25,6 +25,7 @@ from kafila_sidecar.session.rendezvous.address import parse_address
 from kafila_sidecar.session.rendezvous.mailbox import Mailbox
 
 DESERTED_S = 30.0  # a room where nobody of the session was met so long is left again
+GIVING_UP_S = 1.0  # for the rendezvous to take a mailbox back
 
 Told = Callable[[str], None]
 """What is waited for, in a sentence without its full stop."""
@@ -92,6 +93,7 @@ class Stay:
             return back
         finally:
             if channel is None:
+                await self._give_up_new()
                 await self._mailbox.aclose()
 
     async def _until_back(self) -> CameBack:
@@ -129,7 +131,7 @@ class Stay:
             case Lead():
                 return CameBack(await self._lead(output), leads=True)
             case MovedTo(address, room):
-                raise Directed(KnownRoom(parse_address(address), room))
+                self._go_to(KnownRoom(parse_address(address), room))
             case TurnedAway(error) if isinstance(error, Denied | NotFound):
                 raise Outside(str(error))
         return None
@@ -168,6 +170,19 @@ class Stay:
             if place.address == self._mailbox.address and place.mailbox != self._mailbox.place:
                 with contextlib.suppress(KafilaError):
                     await self._mailbox.give_up(place.mailbox)
+
+    async def _give_up_new(self) -> None:
+        """The mailbox that it has for this stay only, which would take up a place in the room for a minute."""
+        if self._mailbox.place in {place.mailbox for place in self._keeper.kept.places}:
+            return
+        with contextlib.suppress(KafilaError, TimeoutError):
+            async with asyncio.timeout(GIVING_UP_S):
+                await self._mailbox.leave()
+
+    def _go_to(self, room: KnownRoom) -> None:
+        """Raises Directed, unless that is this room: the host answers here by its own mailbox."""
+        if room.number != self._mailbox.place.room or not room.address.is_same(self._mailbox.address):
+            raise Directed(room)
 
     def _tell(self) -> None:
         missing = self._gathering.missing

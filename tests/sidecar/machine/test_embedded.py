@@ -1,8 +1,8 @@
 """The rendezvous that a host embeds."""
 
 import asyncio
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -76,6 +76,41 @@ async def test_lent_when_it_is_given_back_then_it_serves_only_where_a_session_ne
                 await open_room(address)
             assert (await embedded.start())[0] == address
             await (await open_room(address)).aclose()
+
+
+class TellsNetwork:
+    """A network that can be told, and what it was told of."""
+
+    def __init__(self) -> None:
+        self.stands = False
+        self.doubts = 0
+
+    def doubt(self) -> None:
+        self.doubts += 1
+
+    @asynccontextmanager
+    async def kept(self, port: int, fingerprint: str) -> AsyncIterator[None]:
+        self.stands = True
+        yield
+        self.stands = False
+
+
+async def test_start_when_the_machine_moved_meanwhile_then_its_address_of_now_and_the_network_is_told_anew(
+    tmp_path: Path,
+) -> None:
+    here, told = ["192.168.1.7"], TellsNetwork()
+    async with AsyncExitStack() as stack:
+        embedded = EmbeddedRendezvous(
+            folder=tmp_path / "rendezvous", stack=stack, map_port=None, announcement=told, own_address=lambda: here[0]
+        )
+        before, _ = await embedded.start()
+        here[0] = "192.168.2.9"
+        embedded.moved()
+        after, _ = await embedded.start()
+        assert (before.host, after.host, told.doubts) == ("192.168.1.7", "192.168.2.9", 1)
+        assert embedded.is_found_by_number(before)  # it has the same certificate
+        assert embedded.is_found_by_number(after)
+    assert not told.stands
 
 
 async def test_start_when_its_key_can_not_be_kept_then_a_typed_error(tmp_path: Path) -> None:

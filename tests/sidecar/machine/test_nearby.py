@@ -8,8 +8,8 @@ from ipaddress import ip_address
 import pytest
 
 from kafila_rendezvous.series import EMBEDDED_STEP, embedded_series
-from kafila_sidecar.machine.nearby.announcing import announced
-from kafila_sidecar.machine.nearby.finding import find
+from kafila_sidecar.machine.nearby.announcing import Announcement, announced
+from kafila_sidecar.machine.nearby.finding import find, heard
 from kafila_sidecar.machine.nearby.service import Announced, Network, from_service, own_networks, to_service
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress
 from tests.support.natlab import Cut, NatLab, Space, missing
@@ -60,6 +60,54 @@ async def test_find_when_it_is_announced_on_this_network_then_where_it_is_until_
         place = await found(bob, ROOM)
         assert place in [RendezvousAddress(address, port, PIN) for address in ("10.9.0.1", "10.9.0.9")]
     assert await found(bob, ROOM, patience_s=0.1) is None
+
+
+async def heard_in(space: Space) -> Announced | None:
+    """What is said there of the room, asked by a thread, since what is announced is in another namespace."""
+
+    def asked() -> Announced | None:
+        with space.inside():
+            return asyncio.run(heard(ROOM, own_networks(), 3.0))
+
+    return await asyncio.to_thread(asked)
+
+
+@pytest.mark.long
+async def test_announcement_when_its_machine_is_in_another_network_then_it_is_found_where_it_is_now(
+    lab: NatLab, bob: Space
+) -> None:
+    eve, announcement = lab.host("eve", "0.5"), Announcement()
+    said = None
+    with eve.inside():
+        async with announcement.kept(7770, PIN):
+            assert announcement.stands
+            eve.run("ip", "address", "delete", "10.9.0.5/16", "dev", "eth0")
+            eve.run("ip", "address", "add", "10.9.0.77/16", "dev", "eth0")
+            announcement.doubt()
+            for _ in range(5):  # until it has said goodbye, and nobody objected to it anew
+                if said := await heard_in(bob):
+                    break
+        assert not announcement.stands
+    assert said == Announced(("10.9.0.77",), 7770, PIN)
+
+
+async def test_announcement_when_its_machine_is_where_it_was_then_it_stays_as_it_is() -> None:
+    looks, looked = [0], asyncio.Event()
+
+    def nowhere() -> list[Network]:
+        looks[0] += 1
+        looked.set()
+        return []
+
+    announcement = Announcement(nowhere)
+    async with announcement.kept(7770, PIN):
+        begun = looks[0]
+        for _ in range(3):
+            looked.clear()
+            announcement.doubt()
+            await looked.wait()
+        assert not announcement.stands  # nobody can be told here
+    assert looks[0] == begun + 3  # it looks twice to begin anew
 
 
 @pytest.mark.long

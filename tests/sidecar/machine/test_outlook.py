@@ -11,6 +11,7 @@ import pytest
 
 from kafila_planner import Plan, make_plan, problem_from_json
 from kafila_proto import sidecar_pb2 as pb
+from kafila_sidecar.errors import Unavailable
 from kafila_sidecar.machine.outlook import Outlook
 from kafila_sidecar.machine.watching import Changes
 from kafila_sidecar.runtime.activity import Activity
@@ -100,9 +101,12 @@ class LoadedPart:
 
     def __init__(self) -> None:
         self.text_is_read = asyncio.Event()
+        self.has_no_text: Exception | None = None
 
     async def read_text(self) -> None:
         self.text_is_read.set()
+        if self.has_no_text is not None:
+            raise self.has_no_text
 
 
 def entry(name: str, rooms: int) -> dict[str, Any]:
@@ -230,6 +234,21 @@ async def test_outlook_when_idle_then_who_would_be_the_next_head_starts_its_text
         if me == then.head:
             await asyncio.wait_for(watched.stage.text_is_read.wait(), 10)
     assert watched.stage.text_is_read.is_set() == (me == then.head != head)
+
+
+@pytest.mark.parametrize(
+    "why", [Unavailable("the text process can't be started"), MemoryError()], ids=["said", "lacking"]
+)
+async def test_next_head_when_its_text_can_not_be_had_then_it_fetches_what_it_would_need_all_the_same(
+    tmp_path: Path, why: Exception
+) -> None:
+    watched = Watched(tmp_path, "0", "1")
+    watched.driver.follower.name = next(name for name in NAMES if name != watched.driver.plan.head)
+    watched.stage.has_no_text = why
+    async with watched.running():
+        await watched.until(lambda: len(watched.driver.told) > 1)
+    assert watched.stage.text_is_read.is_set()
+    assert watched.disk.fetched
 
 
 async def test_outlook_when_it_breaks_then_the_log_says_so_and_nobody_else_hears_of_it(

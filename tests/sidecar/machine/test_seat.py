@@ -1,7 +1,7 @@
 """This machine's seat in one session: away, back, left for good, or waited for by what is asked meanwhile."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +14,9 @@ from kafila_sidecar.errors import KafilaError, Unavailable
 from kafila_sidecar.machine.participation import Participation
 from kafila_sidecar.machine.seat import Seat
 from kafila_sidecar.machine.watching import Changes
+from kafila_sidecar.net.candidates import Address
 from kafila_sidecar.serving.intake.question import Question
+from kafila_sidecar.session.calling.calling import Calling
 from kafila_sidecar.session.coordination.effects import Fault
 from kafila_sidecar.session.coordination.leaving import Leaving
 from kafila_sidecar.session.coordination.states import Ending
@@ -43,6 +45,7 @@ class PlayedPart:
         self.code = "7-ocean-velvet-lamp"
         self.leaving = Leaving()
         self.answers_run = False
+        self.stands_alone = False
         self._ended = asyncio.Event()
 
     async def run(self) -> None:
@@ -86,7 +89,7 @@ class PlayedPart:
 class Chair:
     """A seat with a way back that the test opens."""
 
-    def __init__(self, folder: Path, *, present: bool) -> None:
+    def __init__(self, folder: Path, *, present: bool, calling: Calling | None = None) -> None:
         self.changes = Changes()
         self.keeper = Keeper(folder / "one", kept())
         self.keeper.note()
@@ -98,6 +101,7 @@ class Chair:
         self.seat = Seat(
             keeper=self.keeper,
             changes=self.changes,
+            calling=calling or Calling(self.keeper, to_nobody),
             present=self._part() if present else None,
             come_back=self._come_back,
             take_part=self._take_part,
@@ -129,6 +133,25 @@ class Chair:
 
     async def aclose(self) -> None:
         self.closed += 1
+
+
+def to_nobody(datagrams: Sequence[bytes], target: Address) -> None:
+    """Nobody is called."""
+
+
+class AskedOthers(Calling):
+    """The others answer when they are called."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(Keeper(folder / "one", kept()), to_nobody)
+        self.is_asked = False
+
+    async def until_gone_on(self) -> None:
+        self.is_asked = True
+        try:
+            await self.gone_on.wait()
+        finally:
+            self.is_asked = False
 
 
 def left(folder: Path) -> list[str]:
@@ -306,3 +329,25 @@ async def test_seat_when_the_others_cant_do_without_it_then_it_is_kept_until_it_
     chair.seat.leave(at_once=True)
     await chair.running
     assert (chair.seat.is_open, chair.seat.kept_back) == (False, "")
+
+
+async def test_host_when_it_hears_too_few_then_it_asks_where_the_others_are_and_returns_there(tmp_path: Path) -> None:
+    others = AskedOthers(tmp_path)
+    chair = Chair(tmp_path, present=True, calling=others)
+    (part,) = chair.parts
+    await soon()
+    assert not others.is_asked
+    for alone in (True, False, True):
+        part.stands_alone = alone
+        chair.changes.note(Change.STATE)
+        await soon()
+        assert others.is_asked == alone
+    others.gone_on.set()
+    await soon()
+    assert part.ending is Ending.LOST
+    assert part.fault is not None
+    assert "went on with another host" in part.fault.sentence
+    assert chair.tried == 1
+    assert not others.is_asked
+    chair.seat.stop()
+    await chair.running

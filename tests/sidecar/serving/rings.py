@@ -35,6 +35,7 @@ class PlainShard:
         self.at: dict[int, int] = {}
         self.absorbed: list[int] = []
         self.most_rows = 0  # in one run
+        self.runs_of_rows = 0
         self.runs = 0
         self.fails: Exception | None = None
 
@@ -63,6 +64,7 @@ class PlainShard:
     ) -> list[HiddenState | NotFinite]:
         assert not has_guesses or all(state.tokens > 1 for _, state in rows)
         self.most_rows = max(self.most_rows, len(rows))
+        self.runs_of_rows += 1
         return [self._row(*row) for row in rows]
 
     def _row(self, sequence: int, state: HiddenState) -> HiddenState | NotFinite:

@@ -31,7 +31,7 @@ from kafila_sidecar.session.coordination.effects import Fault, Proposal
 from kafila_sidecar.weights.checkpoint import Checkpoint, open_checkpoint
 from kafila_sidecar.weights.providers.hub import Hub
 from tests.sidecar.net.people import KEY, SESSION, LinkPerson, person
-from tests.support.plans import plan_of, problem_of, stage
+from tests.support.plans import MODEL, plan_of, problem_of, stage
 
 BLOCKS = 6
 CONTEXT = 256
@@ -183,7 +183,12 @@ MEASURED: dict[str, Any] = {
 
 def plan(epoch: int, cuts: Sequence[int], order: Sequence[str], concurrency: int) -> Proposal:
     stages = [stage(name, start, end) for name, (start, end) in zip(order, pairwise(cuts), strict=True)]
-    problem = problem_of(*dict.fromkeys((*NAMES, *order)), context_tokens=CONTEXT, concurrency=concurrency)
+    problem = problem_of(
+        *dict.fromkeys((*NAMES, *order)),
+        model={**MODEL, "blocks": cuts[-1]},
+        context_tokens=CONTEXT,
+        concurrency=concurrency,
+    )
     problem = replace(problem, members=tuple(replace(member, **MEASURED) for member in problem.members))
     return Proposal(epoch, problem, plan_of(stages))
 

@@ -17,10 +17,12 @@ class StreamEnd:
         self.other: StreamEnd
         self.stream: Stream
         self.stalled = False  # the other end takes nothing in
+        self.writes = 0
         self.named = asyncio.Event()  # the opener's kind has come
         self._loop = asyncio.get_running_loop()
 
     def write(self, stream_id: int, data: bytes | memoryview, *, is_last: bool, flush: bool) -> None:
+        self.writes += 1
         self._loop.call_soon(self.other.deliver, bytes(data), is_last)
 
     def deliver(self, data: bytes, is_last: bool) -> None:

@@ -79,6 +79,19 @@ async def test_ring_when_a_chunk_wants_no_output_then_the_last_stage_absorbs_it(
     assert two.shards[1].absorbed == [1]
 
 
+async def test_stage_when_a_run_had_several_rows_then_all_that_came_of_it_goes_on_at_once(two: Round) -> None:
+    four = (1, 2, 3, 4)
+    await asyncio.gather(*(two.token(number, 0) for number in four))
+    before = [
+        (shard.runs_of_rows, wire.ends[0][0].writes) for shard, wire in zip(two.shards, two.wires[1:], strict=True)
+    ]
+    assert await asyncio.gather(*(two.token(number, 1, value=number) for number in four)) == [3, 4, 5, 6]
+    for shard, wire, (runs, writes) in zip(two.shards, two.wires[1:], before, strict=True):
+        assert shard.runs_of_rows - runs < len(four)
+        assert wire.ends[0][0].writes - writes == shard.runs_of_rows - runs
+    assert two.shards[1].most_rows == 3
+
+
 async def test_ring_when_a_step_has_guesses_then_all_its_tokens_come_back_and_of_a_prompt_the_last(two: Round) -> None:
     prompt = await two.ring.go_round(1, state(0, tokens=5), is_prompt=True)
     assert (prompt.state.position, prompt.state.tokens) == (4, 1)

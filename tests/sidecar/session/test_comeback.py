@@ -24,11 +24,16 @@ from kafila_sidecar.session.rendezvous.address import RendezvousAddress
 from kafila_sidecar.session.rendezvous.code import Code
 from kafila_sidecar.session.rendezvous.mailbox import open_room
 from kafila_sidecar.session.stay import CameBack, Outside
+from kafila_sidecar.session.turnstile import Turnstile
 from tests.sidecar.session.channel_world import TERMS, VERSIONS, rendezvous
 from tests.sidecar.session.trust_world import go
 
 PATIENCE_S = 20.0
 BRISK = JoinDeadlines(gathering=GatheringPace(listen_s=0.5, knock_s=0.5, host_missed_s=2.0))
+
+
+def to_nobody(datagrams: Sequence[bytes], target: Address) -> None:
+    """Nobody can be called."""
 
 
 class Home:
@@ -69,7 +74,12 @@ class Home:
     async def restart(self) -> CameBack:
         keeper = self.kept()
         coming = come_back(
-            keeper=keeper, local=self.local, told=self.waits.append, moved=asyncio.Event(), calling=self.calling
+            keeper=keeper,
+            local=self.local,
+            told=self.waits.append,
+            moved=asyncio.Event(),
+            turnstile=Turnstile(),
+            calling=self.calling or Calling(keeper, to_nobody),
         )
         back = await asyncio.wait_for(coming, PATIENCE_S)
         self._run(back.channel)

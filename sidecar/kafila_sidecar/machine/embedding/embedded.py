@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Protocol
 
 from kafila_rendezvous.certificate import read_key_pair
 from kafila_rendezvous.errors import CannotServe
@@ -29,8 +30,14 @@ UNHEARD = ". This network can't be told of it (mDNS), so the code carries the ad
 MapPort = Callable[[Transport, int, Told], Awaitable[None]]
 """Has the router forward a port until cancelled and tells what stands; returns when it offers nothing."""
 
-Announce = Callable[[int, str], AbstractAsyncContextManager[bool]]
-"""Tells this network of a port and a certificate's fingerprint meanwhile; whether it could."""
+
+class NetworkTold(Protocol):
+    """Tells this network of a port and a certificate's fingerprint for as long as it is `kept`; `stands`: it could."""
+
+    stands: bool
+
+    def doubt(self) -> None: ...
+    def kept(self, port: int, fingerprint: str) -> AbstractAsyncContextManager[None]: ...
 
 
 def best_address() -> str:
@@ -53,12 +60,12 @@ class EmbeddedRendezvous:
         folder: Path,
         stack: AsyncExitStack,
         map_port: MapPort | None,
-        announce: Announce | None = None,
+        announcement: NetworkTold | None = None,
         is_needed: Callable[[RendezvousAddress], bool] = lambda _: True,
         own_address: Callable[[], str] = best_address,
         patience_s: float = MAPPING_PATIENCE_S,
     ) -> None:
-        """`map_port` None: the router is not asked. `announce` None: this network is told nothing. `is_needed`: a
+        """`map_port` None: the router is not asked. `announcement` None: this network is told nothing. `is_needed`: a
         session may be found there. `own_address`: where others would reach this machine."""
         self._is_needed = is_needed
         self._own_address = own_address
@@ -68,9 +75,8 @@ class EmbeddedRendezvous:
         stack.push_async_callback(self._serving.aclose)
         self._borrowers = 0  # who may need it in a moment
         self._map_port = map_port
-        self._announce = announce
-        self._is_announced = False
-        self._address: RendezvousAddress | None = None
+        self._announcement = announcement
+        self._served: ServedPorts | None = None
         self._outside: Mapped | None = None  # what the router forwards to it
         self._mapping: list[asyncio.Task[None]] = []
         self._starting = asyncio.Lock()
@@ -83,15 +89,22 @@ class EmbeddedRendezvous:
             Unavailable: its process can't be started.
         """
         async with self._starting:
-            if self._address is None:
-                self._address = await self._serve()
-        note = rendezvous_note(self._address, self._outside.outside if self._outside else None)
-        is_unheard = self._announce is not None and not self._is_announced
-        return self._address, note + (UNHEARD if is_unheard and is_of_a_network(self._address) else "")
+            if self._served is None:
+                self._served = await self._serve()
+        address = self._place(self._served)
+        note = rendezvous_note(address, self._outside.outside if self._outside else None)
+        is_unheard = self._announcement is not None and not self._announcement.stands
+        return address, note + (UNHEARD if is_unheard and is_of_a_network(address) else "")
+
+    def moved(self) -> None:
+        """This machine's network is another one."""
+        if self._announcement is not None:
+            self._announcement.doubt()
 
     def is_found_by_number(self, address: RendezvousAddress) -> bool:
         """Whether members on this network need no address: it is this one, and this network was told of it."""
-        return self._is_announced and self._address is not None and self._address.is_same(address)
+        is_told = self._announcement is not None and self._announcement.stands
+        return is_told and self._served is not None and self._served.fingerprint == address.fingerprint
 
     def is_own(self, address: RendezvousAddress) -> bool:
         """Whether it is, or was, this machine's, by its certificate."""
@@ -114,25 +127,27 @@ class EmbeddedRendezvous:
 
     async def _end_if_idle(self) -> None:
         async with self._starting:
-            if self._borrowers or self._address is None or self._is_needed(self._address):
+            if self._borrowers or self._served is None or self._is_needed(self._place(self._served)):
                 return
             log.info("rendezvous_not_needed")
-            self._address = self._outside = None
-            self._is_announced = False
+            self._served = self._outside = None
             await self._serving.aclose()
 
-    async def _serve(self) -> RendezvousAddress:
+    def _place(self, served: ServedPorts) -> RendezvousAddress:
+        """In the network that this machine is in now."""
+        return RendezvousAddress(self._own_address(), served.port, served.fingerprint)
+
+    async def _serve(self) -> ServedPorts:
         process = RendezvousProcess(self._folder)
         served = await process.start()
         self._serving.push_async_callback(process.stop)
-        address = RendezvousAddress(self._own_address(), served.port, served.fingerprint)
-        if self._announce is not None:
-            telling = self._announce(served.port, served.fingerprint)
-            self._is_announced = await self._serving.enter_async_context(telling)
-        is_behind_a_router = ip_address(address.host).is_private and not ip_address(address.host).is_loopback
+        if self._announcement is not None:
+            await self._serving.enter_async_context(self._announcement.kept(served.port, served.fingerprint))
+        here = ip_address(self._own_address())
+        is_behind_a_router = here.is_private and not here.is_loopback
         if is_behind_a_router and self._map_port is not None:
             await self._have_mapped(served, self._map_port)
-        return address
+        return served
 
     async def _have_mapped(self, served: ServedPorts, map_port: MapPort) -> None:
         """Asks the router to let in members from elsewhere. Without the UDP ports they use the relay by its stream."""

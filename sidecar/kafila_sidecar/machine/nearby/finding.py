@@ -21,7 +21,7 @@ _CONNECTING_S = 1.0
 
 async def find(room: int, networks: Sequence[Network], *, patience_s: float = PATIENCE_S) -> RendezvousAddress | None:
     """None where nobody answers in time, or nothing that makes sense."""
-    said = await _asked(room, networks, patience_s) if networks else None
+    said = await heard(room, networks, patience_s) if networks else None
     if said is None:
         return None
     for address in said.addresses:
@@ -32,7 +32,8 @@ async def find(room: int, networks: Sequence[Network], *, patience_s: float = PA
     return None
 
 
-async def _asked(room: int, networks: Sequence[Network], patience_s: float) -> Announced | None:
+async def heard(room: int, networks: Sequence[Network], patience_s: float) -> Announced | None:
+    """What somebody here says of it; None where nobody does in time, or nothing that can be true."""
     service = AsyncServiceInfo(TYPE, service_name(room))
     try:
         mdns = open_mdns(networks)

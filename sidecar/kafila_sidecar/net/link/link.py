@@ -307,8 +307,13 @@ class Link:
         self._timer = None
         now = self._loop.time()
         self._send_checks(self._punch.handle_timer(now))
-        self._core.handle_timer(now)
-        self.pump()
+        was_due = self._core.handle_timer(now)
+        if self.closed.done():
+            return
+        self._hand_out()
+        if was_due or self._core.has_to_send(now):  # else it was set for what was acknowledged meanwhile
+            self._flush()
+        self._arm()
 
     def _end(self, ending: LinkEnd) -> None:
         if self.closed.done():

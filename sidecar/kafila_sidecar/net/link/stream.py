@@ -3,6 +3,7 @@
 import asyncio
 import struct
 from collections import deque
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Protocol
 
@@ -142,7 +143,7 @@ class Stream:
         if length > MAX_MESSAGE_BYTES:
             raise BadFrame(f"a message of {length} bytes to {self.peer} is over the limit of {MAX_MESSAGE_BYTES} bytes")
         if self.can_send_at_once(length):
-            self._write(b"".join((_LENGTH.pack(length), *views)), flush=True)
+            self.send_at_once([views])
             return
         async with self._sending:
             await self._drain()
@@ -151,8 +152,13 @@ class Stream:
             else:
                 await self._send_long(length, views)
 
+    def send_at_once(self, messages: Sequence[Sequence[bytes | memoryview]]) -> None:
+        """Several messages together, each of parts in bytes, where that can be of all their bytes. Raises as `send`."""
+        parts = (part for message in messages for part in (_LENGTH.pack(sum(map(len, message))), *message))
+        self._write(b"".join(parts), flush=True)
+
     def can_send_at_once(self, length: int) -> bool:
-        """Whether `send` of so many bytes would wait for nobody."""
+        """Whether so many bytes would wait for nobody."""
         return length <= _SLICE_BYTES and not self._sending.locked() and self.unacknowledged <= SEND_BUFFER_BYTES
 
     async def receive(self, deadline_s: float | None = None, *, most_bytes: int = MAX_MESSAGE_BYTES) -> bytes | None:

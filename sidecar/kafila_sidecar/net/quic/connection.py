@@ -1,7 +1,8 @@
-"""aioquic's connection, bent in the six places where a ring of pinned members needs something else.
+"""aioquic's connection, bent in the seven places where a ring of pinned members needs something else.
 
 - The server asks for a certificate, and both ends keep the peer's for comparison (there is no public call for it).
 - Receive credit follows the readers (`credit`), so an unread stream can't grow without bound.
+- Acknowledgements wait for company (`acks`).
 - The time of the last packet that decrypted is kept: it is the sign of life of the peer.
 - The first destination connection id names the pair, so that one socket can serve many links.
 - Version negotiation and Retry, which no member sends, are not heard: neither is authenticated.
@@ -19,6 +20,7 @@ from typing import Any, Protocol, cast
 
 from aioquic import tls
 from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.congestion.base import K_GRANULARITY
 from aioquic.quic.connection import Limit, NetworkAddress, QuicConnection, QuicReceiveContext
 from aioquic.quic.events import ConnectionTerminated
 from aioquic.quic.packet import QuicErrorCode, QuicFrameType, QuicHeader
@@ -29,6 +31,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from kafila_sidecar.net.quic.acks import DELAY_S, AckPace
 from kafila_sidecar.net.quic.congestion import ALGORITHM, FrameCongestionControl, FramePacer
 from kafila_sidecar.net.quic.credit import LINK_WINDOW_BYTES, STREAM_WINDOW_BYTES, UPDATE_BYTES, Credit
 
@@ -86,6 +89,7 @@ class PinnedConnection(QuicConnection):
             self._original_destination_connection_id = pair_name
         self._loss._pacer = FramePacer(max_datagram_size=configuration.max_datagram_size)
         self._credit = credit
+        self._acks = AckPace()
         self.heard_at: float | None = None  # when a packet of the peer last decrypted
 
     @property
@@ -116,13 +120,21 @@ class PinnedConnection(QuicConnection):
 
     def receive_datagram(self, data: bytes, addr: NetworkAddress, now: float) -> None:
         """Never raises."""
+        space = self._spaces.get(tls.Epoch.ONE_RTT) if self._handshake_confirmed else None
+        latest = space.largest_received_packet if space else 0
+        self._ack_delay = DELAY_S if space else K_GRANULARITY
         try:
             super().receive_datagram(data, addr, now)
         except Exception as error:  # noqa: BLE001  # the certificate library below has errors of its own kinds
             self._fail(error)
+        if space is not None and space.ack_at is not None:
+            is_in_order = space.largest_received_packet == latest + 1
+            space.ack_at = self._acks.due(space.ack_at, now, is_in_order=is_in_order)
 
     def datagrams_to_send(self, now: float) -> list[tuple[bytes, NetworkAddress]]:
         """Never raises: what a peer made unsendable is the end of the connection without a goodbye."""
+        if self._handshake_confirmed and any(not stream.sender.buffer_is_empty for stream in self._queue):
+            self._acknowledge_along(now)
         try:
             return super().datagrams_to_send(now)
         except Exception as error:  # noqa: BLE001  # as above
@@ -204,7 +216,21 @@ class PinnedConnection(QuicConnection):
         self, context: QuicReceiveContext, plain: bytes, crypto_frame_required: bool = False
     ) -> tuple[bool, bool]:
         self.heard_at = context.time
-        return super()._payload_received(context, plain, crypto_frame_required)
+        is_ack_eliciting, is_probing = super()._payload_received(context, plain, crypto_frame_required)
+        if is_ack_eliciting and context.epoch is tls.Epoch.ONE_RTT:
+            self._acks.came()
+        return is_ack_eliciting, is_probing
+
+    def _write_ack_frame(self, builder: QuicPacketBuilder, space: QuicPacketSpace, now: float) -> None:
+        super()._write_ack_frame(builder, space, now)
+        if space.is_application_data:
+            self._acks.told()
+
+    def _acknowledge_along(self, now: float) -> None:
+        """Something is to be sent: what may still wait to be acknowledged goes with it."""
+        space = self._spaces[tls.Epoch.ONE_RTT]
+        if space.ack_at is not None:
+            space.ack_at = min(space.ack_at, now)
 
     def _receive_version_negotiation_packet(self, header: QuicHeader, now: float) -> None:
         """Members speak one version, and agree on their protocol before."""
@@ -274,13 +300,15 @@ def _check_private_names() -> None:
         *_missing(
             connection,
             "_peer_cid _original_destination_connection_id _close_event _close_end _loss _streams _initialize "
-            "_payload_received _streams_queue _receive_version_negotiation_packet _receive_retry_packet "
+            "_payload_received _write_ack_frame _ack_delay _streams_queue "
+            "_receive_version_negotiation_packet _receive_retry_packet "
             "_write_stream_limits _write_connection_limits _on_max_stream_data_delivery _on_connection_limit_delivery "
             "_local_max_data _local_max_streams_bidi _local_max_streams_uni _max_datagram_size "
             "_handshake_confirmed _close_pending _probe_pending _retire_connection_ids _network_paths _spaces "
             "_host_cids",
         ),
         *_missing(connection._loss, "_rtt_initialized _rtt_min _pto_count _pacer _cc"),
+        *_missing(QuicPacketSpace(), "ack_at largest_received_packet is_application_data"),
         *_missing(stream, "is_finished max_stream_data_local max_stream_data_local_sent"),
         *_missing(stream.sender, "_buffer_start _buffer_stop reset reset_pending buffer_is_empty"),
         *_missing(stream.receiver, "stop is_finished highest_offset stop_pending"),

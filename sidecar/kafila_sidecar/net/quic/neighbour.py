@@ -149,15 +149,16 @@ class Neighbour:
         timers = (self._connection.get_timer(), self._ping_at)
         return min((at for at in timers if at is not None), default=None)
 
-    def handle_timer(self, now: float) -> None:
-        if self._connection is None or self._ended:
-            return
-        quic_at = self._connection.get_timer()
-        if quic_at is not None and now >= quic_at:
-            self._connection.handle_timer(now)
+    def handle_timer(self, now: float) -> bool:
+        """Whether anything was due, so that there may be something to send."""
+        next_at = self.next_timer()
+        if self._connection is None or next_at is None or now < next_at:
+            return False
+        self._connection.handle_timer(now)
         if self._ping_at is not None and now >= self._ping_at:
             self._keep_alive(now)
         self._collect(now)
+        return True
 
     def has_to_send(self, now: float) -> bool:
         """Whether `datagrams` may have something: sometimes true though it has not."""

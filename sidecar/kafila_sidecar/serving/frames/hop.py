@@ -1,13 +1,13 @@
 """Frames to the next stage: one stream, opened when first needed, and opened again after it broke."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from kafila_sidecar.errors import KafilaError, TimedOut, Unavailable
 from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.runtime.shard.limits import StepLimits
 from kafila_sidecar.runtime.shard.state import HiddenState
-from kafila_sidecar.serving.frames.wire import Frame, FrameKind, encode
+from kafila_sidecar.serving.frames.wire import Frame, FrameKind, Timing, encode
 
 SEND_DEADLINE_S = 120.0  # for a prefill chunk on a slow uplink
 SMALL_BYTES = 128 << 10  # a frame up to this size enters its stream whole or not at all
@@ -29,22 +29,25 @@ class HopSender:
         self._closed = False
         self._tasks: set[asyncio.Task[None]] = set()  # frames being sent, and the watch over the stream
 
-    async def send(self, frame: Frame) -> None:
-        """Hands a frame over, in the order of the calls. A caller that is cancelled does not stop a frame half-way,
-        which would break the stream for every other sequence.
+    async def send(self, *frames: Frame) -> None:
+        """Hands frames over, in the order of the calls; several at once cost little more than one. A caller that is
+        cancelled does not stop a frame half-way, which would break the stream for every other sequence.
 
         Raises:
             Unavailable: the link is down or broke, or this hop is closed.
             TimedOut: the next stage takes nothing for `deadline_s`.
         """
-        head, payload = encode(frame)
+        messages = [encode(frame) for frame in frames]
+        size = sum(len(head) + payload.nbytes for head, payload in messages)
         stream = self._stream
-        if stream is not None and stream.can_send_at_once(len(head) + payload.nbytes) and not self._opening.locked():
-            await self._send_at_once(stream, head, payload)
-        elif payload.nbytes <= SMALL_BYTES:
-            await self._send(head, payload)
-        else:
-            await asyncio.shield(self._spawn(self._send(head, payload)))
+        if stream is not None and stream.can_send_at_once(size) and not self._opening.locked():
+            self._send_at_once(stream, messages)
+            return
+        for head, payload in messages:
+            if payload.nbytes <= SMALL_BYTES:
+                await self._send(head, payload)
+            else:
+                await asyncio.shield(self._spawn(self._send(head, payload)))
 
     def drop(self) -> None:
         """Gives up the stream and what is on its way; the next frame opens another."""
@@ -57,10 +60,10 @@ class HopSender:
         self._closed = True
         self.drop()
 
-    async def _send_at_once(self, stream: Stream, head: bytes, payload: memoryview) -> None:
+    def _send_at_once(self, stream: Stream, messages: Sequence[tuple[bytes, memoryview]]) -> None:
         """As `_send`, where nothing has to be waited for, and so no deadline is needed."""
         try:
-            await stream.send(head, payload)
+            stream.send_at_once(messages)
         except KafilaError as error:
             self._broke(stream, error)
             raise
@@ -123,6 +126,7 @@ def frame_of(
     needs_output: bool,
     has_guesses: bool = False,
     attempt: int = 0,
+    timings: tuple[Timing, ...] = (),
 ) -> Frame:
     """A hidden state as a frame; the payload is not copied."""
     return Frame(
@@ -136,6 +140,7 @@ def frame_of(
         payload=memoryview(state.payload),
         needs_output=needs_output,
         has_guesses=has_guesses,
+        timings=timings,
         attempt=attempt,
     )
 

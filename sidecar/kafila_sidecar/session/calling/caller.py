@@ -47,6 +47,7 @@ class Caller:
 
     def __init__(self, kept: Callable[[], KeptSession], entropy: Entropy) -> None:
         self.learnt: tuple[KnownRoom, ...] = ()  # the latest first
+        self.in_use: tuple[KnownRoom, ...] = ()  # by the latest word of one who is in the session
         self._kept = kept
         self._entropy = entropy
         self._lines: dict[bytes, tuple[Member, PairLine]] = {}  # by name
@@ -79,7 +80,8 @@ class Caller:
         body = line.open(datagram, self._entropy)
         if body.is_answer and body.number not in self._numbers:
             raise Denied(f"{member.name} answers a call that was not made, or long ago")
-        self._learn(body.rooms[:MOST_SAID])
+        rooms = self._learn(body.rooms[:MOST_SAID])
+        self.in_use = rooms if body.is_in else self.in_use
         return HeardCall(b"" if body.is_answer else self._answer(line, body, here, is_in, now), body.is_in)
 
     def _answer(
@@ -91,17 +93,23 @@ class Caller:
         answer = ring_pb2.CallBody(number=call.number, is_answer=True, rooms=_said(here), is_in=is_in)
         return line.seal(answer, self._entropy) if answer.ByteSize() <= call.ByteSize() else b""
 
+    def hear_of(self, room: KnownRoom) -> None:
+        """Somebody who may know says that the session is there."""
+        self.forget(room)
+        self.learnt = (room, *self.learnt)[:MOST_LEARNT]
+
     def forget(self, room: KnownRoom) -> None:
         """Nobody of the session is there."""
         self.learnt = tuple(one for one in self.learnt if one != room)
 
-    def _learn(self, said: Sequence[ring_pb2.SessionRoom]) -> None:
+    def _learn(self, said: Sequence[ring_pb2.SessionRoom]) -> tuple[KnownRoom, ...]:
+        rooms = list[KnownRoom]()
         for one in said:
             if not 1 <= one.room <= LARGEST_ROOM:
                 raise InvalidInput(f"somebody says that the session is in room {one.room}: there is none")
-            room = KnownRoom(parse_address(one.address), one.room)
-            self.forget(room)
-            self.learnt = (room, *self.learnt)[:MOST_LEARNT]
+            rooms.append(KnownRoom(parse_address(one.address), one.room))
+            self.hear_of(rooms[-1])
+        return tuple(rooms)
 
     def _may_hear(self, member: Member) -> bool:
         return self._kept().log.may_return(member)

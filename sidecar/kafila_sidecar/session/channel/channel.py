@@ -261,7 +261,7 @@ class Channel:
             if acts := self._upkeep.settle(events):
                 self._perform(acts)
         except LeftBehind as fault:
-            self._perform(self._upkeep.give_way(fault))
+            self._perform(self._upkeep.give_way([fault.proof]))
             self._fail(fault)
         except (Forked, Refused) as fault:
             self._fail(fault)

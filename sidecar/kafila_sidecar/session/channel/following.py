@@ -3,14 +3,13 @@
 import asyncio
 from collections.abc import Callable
 
-from kafila_proto import ring_pb2
 from kafila_sidecar.session.channel.events import Outvoted, WentAstray
 from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.channel.upkeep import Acts, Upkeep
 from kafila_sidecar.session.membership.rivals import Forked
 
 OLD_MAIL_S = 2.0  # until what was written before has come
-ROLL_CALL_S = 3.0  # how long members have to say that they are with a host which was voted out
+ROLL_CALL_S = 5.0  # how long members have to say that they are with a host which was voted out
 
 
 class Following:
@@ -46,7 +45,8 @@ class Following:
     def begin(self, outvoted: Outvoted) -> None:
         """Whoever is with this host still says so when it is asked."""
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(OLD_MAIL_S, self._ask_all, outvoted)
+            self._timer = asyncio.get_running_loop().call_later(ROLL_CALL_S, self._yield_or_stay, outvoted)
+            self._perform(self._upkeep.call_the_roll())
 
     def put_off(self, name: str, reason: str) -> None:
         """Removes a member when that may be."""
@@ -56,20 +56,15 @@ class Following:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _ask_all(self, outvoted: Outvoted) -> None:
-        self._replica.heard.clear()
-        for member in self._replica.others:
-            self._perform(self._upkeep.write(ring_pb2.Control(ask=ring_pb2.Ask(member=member.name))))
-        self._timer = asyncio.get_running_loop().call_later(ROLL_CALL_S, self._yield_or_stay, outvoted)
-
     def _yield_or_stay(self, outvoted: Outvoted) -> None:
         """A host with whom few are is none; with most of them, it removes who took over in a history of its own."""
         self._timer = None
         others = {member.name for member in self._replica.others} - {outvoted.name}
-        if 2 * len(others & self._replica.heard) > len(others):
+        if 2 * len(others & self._replica.present) > len(others):
             self._perform(self._upkeep.settle([WentAstray(outvoted.name, outvoted.proof)]))
             self._remove_put_off()
         else:
+            self._perform(self._upkeep.give_way(outvoted.proof))
             self._fail(Forked(f"the others went on with {outvoted.name} as their host"))
 
     def _remove_put_off(self) -> None:

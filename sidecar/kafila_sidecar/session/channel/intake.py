@@ -45,7 +45,7 @@ class LogIntake:
         while waiting:
             signed = waiting.popleft()
             try:
-                events += self._take(signed)
+                events += self._take(signed, sender)
             except Gap as gap:
                 self._keep(gap.index, signed)
             except (Denied, InvalidInput, Refused) as error:
@@ -61,7 +61,7 @@ class LogIntake:
         events: list[Event] = []
         with contextlib.suppress(KafilaError):
             for signed in entries:
-                events += self._take(signed)
+                events += self._take(signed, "")
         return events
 
     def _keep(self, index: int, signed: ring_pb2.SignedEntry) -> None:
@@ -69,35 +69,41 @@ class LogIntake:
         if len(self._early) > KEPT_ENTRIES:
             del self._early[max(self._early)]
 
-    def _take(self, signed: ring_pb2.SignedEntry) -> list[Event]:
+    def _take(self, signed: ring_pb2.SignedEntry, sender: str) -> list[Event]:
         self._log.follows(self._me, len(self._log), self._log.head)  # what is here is not undone
         checked = self._log.check(signed)
         if checked is None:
             return []
-        key = self._new_key(checked)
+        key = self._new_key(checked, sender)
         self._log.take(checked)
         if key is not None:
             self._keys.take(key)
         return self._follow(checked.change)
 
-    def _new_key(self, checked: Checked) -> bytes | None:
+    def _new_key(self, checked: Checked, sender: str) -> bytes | None:
         """The key that goes with a removal. Raises Denied when it is not there: then the entry waits to come again."""
         change = checked.change
         if isinstance(change, TookOver) and change.reason == "lost":
-            self._check_votes(change)
+            self._check_votes(change, sender)
         if not isinstance(change, Removal) or change.member.name == self._me.name:
             return None
         if rekey.digest(checked.signed.rekey) != change.rekey:
             raise Denied("a log entry came without the new key that it names")
         return self._keys.unwrap(checked.signed.rekey, self._me.index)
 
-    def _check_votes(self, change: TookOver) -> None:
-        """Raises Astray for votes that the host has answered; and a host that is there yields to no single member."""
+    def _check_votes(self, change: TookOver, sender: str) -> None:
+        """Raises Astray for votes that the host has answered, unless it gives way to them now; and a host that is there
+        yields to no single member."""
         name = change.successor.name
-        if self._ballots.has_voided(change.standing):
+        if self._has_voided(change.standing, sender):
             raise Voided(f"{name} takes over by votes that the host has answered since", name)
         if change.member == self._me and len(self._log.now.heirs) == 1:
             raise Astray(f"{name} alone takes over from a host that is there", name)
+
+    def _has_voided(self, standing: int, sender: str) -> bool:
+        """Whether the host has answered what was voted under this number, and does not say itself that it was in vain:
+        the others had not heard it."""
+        return self._ballots.has_voided(standing) and sender != self._log.host
 
     # ---- Whom a refused entry convicts
 
@@ -112,7 +118,7 @@ class LogIntake:
             case ForkedByHost():
                 return self._convict(error, signed)
             case Forked():
-                return self._left_behind(error, signed)
+                return self._left_behind(error, signed, sender)
             case _:
                 return []
 
@@ -131,13 +137,13 @@ class LogIntake:
         index = min(ring_pb2.LogEntry.FromString(signed.entry).index, len(self._log) - 1)
         return [HostConvicted(self._log.host, str(error), (self._log.entries[index], signed))]
 
-    def _left_behind(self, error: Forked, signed: ring_pb2.SignedEntry) -> list[Event]:
+    def _left_behind(self, error: Forked, signed: ring_pb2.SignedEntry, sender: str) -> list[Event]:
         """Raises LeftBehind unless this member was admitted there or later, so that it is none of theirs, or the host
         has answered those votes. Who only came back there is one of theirs, and comes back to them."""
         entry = ring_pb2.LogEntry.FromString(signed.entry)
         is_same_host = self._log.before(entry.index).host_member == self._log.now.host_member
         if entry.index <= self._me.first_index or (
-            is_same_host and self._ballots.has_voided(entry.taken_over.standing)
+            is_same_host and self._has_voided(entry.taken_over.standing, sender)
         ):
             return [WentAstray(entry.taken_over.successor, (signed,))]
         raise LeftBehind(str(error), signed)

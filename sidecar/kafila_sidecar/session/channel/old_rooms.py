@@ -46,22 +46,27 @@ class OldRooms:
             task.cancel()
 
     async def _attend(self, place: KeptPlace) -> None:
+        """Whether it is let in or not, it asks ever more rarely, unless it stayed for a while."""
         pause_s = FIRST_PAUSE_S
+        loop = asyncio.get_running_loop()
         while True:
+            began = loop.time()
             try:
-                mailbox = await _entered(place)
+                await self._stay(place)
             except KafilaError as error:
                 logger.debug("old_room_away code=%s", error.code)
-                await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
-                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-                continue
-            pause_s = FIRST_PAUSE_S
-            try:
-                await self._answer_all(mailbox)
-            except KafilaError as error:
-                logger.info("old_room_lost code=%s", error.code)
-            finally:
-                await mailbox.aclose()
+            if loop.time() - began > LONGEST_PAUSE_S:
+                pause_s = FIRST_PAUSE_S
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    async def _stay(self, place: KeptPlace) -> None:
+        """Raises KafilaError when it can't be entered, or is lost."""
+        mailbox = await _entered(place)
+        try:
+            await self._answer_all(mailbox)
+        finally:
+            await mailbox.aclose()
 
     async def _answer_all(self, mailbox: Mailbox) -> None:
         """Until the rendezvous is lost, which raises Unavailable or NotFound."""

@@ -78,7 +78,8 @@ class Replica:
         self.me = log.now.members[self_name]  # as it was admitted; it may be removed
         self.ballots = Ballots()
         self.has_resigned = False
-        self.heard: set[str] = set()  # who said something in this history, since it was emptied last
+        self.present: set[str] = set()  # who has answered this host's latest roll call
+        self._roll_call = 0
         self._sequence = 0
         self._seen: dict[bytes, ReplayWindow] = {}  # by certificate fingerprint
         self._sent: deque[Sent] = deque(maxlen=KEPT_MESSAGES)
@@ -116,6 +117,12 @@ class Replica:
         """A sealed message with the log's newest entries, which everybody can read who is or was a member till now."""
         replaced = isinstance(self.log.last_change, Removal) and self.is_member  # who was removed got no new key
         return self._write(self._entries_since(len(self.log) - 1 - REPEATED_ENTRIES), self.keys.number - replaced)
+
+    def write_roll_call(self) -> bytes:
+        """Asks who is with this host now."""
+        self._roll_call += 1
+        self.present.clear()
+        return self.write(ring_pb2.Control(roll_call=ring_pb2.RollCall(number=self._roll_call)))
 
     def write_goodbye(self) -> bytes:
         """This member's last message; the host's is a resignation too, after which it signs no entry."""
@@ -228,10 +235,7 @@ class Replica:
             return None
         control = verify_envelope(envelope, session=self.log.session, sender=sender)
         seen.add(envelope.sequence)
-        follows = self.log.follows(sender, envelope.log_length, envelope.log_head)
-        if follows and not (self.is_host and envelope.log_length > len(self.log)):  # nobody is ahead of the host
-            self.heard.add(sender.name)
-        if not follows:
+        if not self.log.follows(sender, envelope.log_length, envelope.log_head):
             self._show(sender, envelope.log_length)
         elif self.is_host and envelope.log_length < len(self.log):
             self._catch_up(sender, envelope.log_length)
@@ -287,6 +291,8 @@ class Replica:
             case "standing":
                 if from_host:
                     self.ballots.stood(control.standing.number)
+            case "present" if control.present.number == self._roll_call:
+                self.present.add(sender.name)
             case "goodbye":
                 if from_host:
                     self.ballots.resigned(control.goodbye.resignation)

@@ -13,7 +13,6 @@ from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.membership import entries, names
 from kafila_sidecar.session.membership.log import LARGEST_LOG_BYTES, LONGEST_LOG
 from kafila_sidecar.session.membership.members import Member, Replanning
-from kafila_sidecar.session.membership.rivals import LeftBehind
 from kafila_sidecar.session.membership.succession import vote
 
 REMOVAL_BYTES = (
@@ -123,10 +122,14 @@ class Upkeep:
         # A vote is for one place in the log, so that the others have to be there too.
         return Acts([Letter(replica.others, replica.write_entries()), letter]) + self.settle([])
 
-    def give_way(self, fault: LeftBehind) -> Acts:
-        """Tells those who are with this member why it stops: who came back to a host that was voted out may hear of it
-        from nobody else."""
-        return self.write(ring_pb2.Control(entries=ring_pb2.LogEntries(entries=[fault.proof])))
+    def give_way(self, proof: Iterable[ring_pb2.SignedEntry]) -> Acts:
+        """Tells those who are with this member why it stops: who came back to a host that was voted out, or heard its
+        answer to those votes, may hear of it from nobody else."""
+        return self.write(ring_pb2.Control(entries=ring_pb2.LogEntries(entries=proof)))
+
+    def call_the_roll(self) -> Acts:
+        """Asks all others who is with this host."""
+        return Acts([Letter(self._replica.others, self._replica.write_roll_call())])
 
     def listen(self, listens: bool) -> None:
         """While old mail comes, votes may come before what the host answered: nobody takes over by them meanwhile."""
@@ -143,6 +146,8 @@ class Upkeep:
                     acts += self.write(self._replica.standing)
                 case MessageFrom(sender, control) if control.HasField("goodbye") and self._decides:
                     acts += self.remove(sender, "left")
+                case MessageFrom(self._replica.log.host, control) if control.HasField("roll_call"):
+                    acts += self.write(ring_pb2.Control(present=control.roll_call))
                 case HostConvicted(name, _, proof):
                     acts += self._show(name, proof)
                 case WentAstray(name, proof):

@@ -7,6 +7,11 @@ from typing import Any
 from kafila_planner import Plan, PlannedStage, Problem
 
 Json = Mapping[str, Any]
+Division = tuple[tuple[str, int, int], ...]  # who holds which blocks, half-open, in the ring's order
+
+
+def division_of(plan: Plan) -> Division:
+    return tuple((stage.member, stage.start, stage.end) for stage in plan.stages)
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,7 +218,7 @@ class Dispatcher:
             self._links.tell_settled(planned_trips(proposal.problem, self._follower.name))
 
     def _say_what_moves(self, proposal: ev.Proposal) -> None:
-        self._roster.repair = repair.in_words(self._served_by, proposal, self._follower.members)
+        self._roster.repair = repair.in_words(self._served_by, proposal, self._roster.gone)
         if self._roster.repair:
             log.info("plan_changed epoch=%d moves=%r", proposal.epoch, self._roster.repair)
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from kafila_proto import ring_pb2
-from kafila_sidecar.errors import KafilaError
+from kafila_sidecar.errors import KafilaError, Refused
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.session.channel import events
 from kafila_sidecar.session.channel.channel import Channel
@@ -128,6 +128,11 @@ class SessionDriver:
         return self._cores.coordinator
 
     @property
+    def stands_alone(self) -> bool:
+        """This member is a host that hears too few of the others."""
+        return self.coordinator is not None and self.coordinator.is_alone
+
+    @property
     def better_plan(self) -> str:
         """On the host, a sentence on a plan that is better than the present one, unless nobody wants to hear of it."""
         return self._better_plan if self.coordinator and self.coordinator.adoption.tells else ""
@@ -165,12 +170,18 @@ class SessionDriver:
         if self.coordinator:
             self.coordinator.ask_first()
 
-    def choose(self, objective: str) -> None:
-        """The person has seen the plan, and wants it, or the one that is best for an objective; host only."""
+    def choose(self, objective: str, *, shown: ev.Division = ()) -> None:
+        """The person has seen the plan, and wants it, or the one that is best for an objective; host only.
+
+        Raises:
+            Refused: the plan as it is, which was wanted, is another than the one shown.
+        """
+        if self.coordinator and self.coordinator.is_outdated(objective, shown):
+            raise Refused("another plan stands by now: look at that one, and choose again")
 
         async def chosen() -> None:
             if self.coordinator:
-                await self._cores.obey(self.coordinator.choose(objective, self._clock.now()))
+                await self._cores.obey(self.coordinator.choose(objective, self._clock.now(), shown=shown))
 
         self._turns.soon(chosen)
 
@@ -251,6 +262,7 @@ class SessionDriver:
             case events.MemberRemoved(self.follower.name, reason):
                 await self._cores.do(self.follower.removed(reason))
             case events.MemberRemoved(name, reason):
+                self.roster.gone[name] = reason
                 await self._members_changed(without=name, anew=reason == "removed")
             case events.HostChanged():
                 await self._host_changed()

@@ -65,6 +65,7 @@ class Roster:
         self.steps = DecodeTimes()
         self.busy: ring_pb2.Busy | None = None  # as the head told it last
         self.edges: dict[frozenset[str], FormedLink] = {}  # the links that stand
+        self.gone: dict[str, str] = {}  # who was a member and is none now, and by which of the log's reasons
         self.repair = ""  # who takes over what by the latest plan, in a sentence; empty where nothing moved
 
     @property
@@ -74,6 +75,7 @@ class Roster:
     def members(self, names: Sequence[str]) -> None:
         """The membership log's members now."""
         self._seen = {name: self._seen.get(name) or MemberView() for name in names}
+        self.gone = {name: why for name, why in self.gone.items() if name not in self._seen}
         self.edges = {pair: edge for pair, edge in self.edges.items() if pair <= self._seen.keys()}
 
     def measured_member(self, name: str, device: str, usable_memory_bytes: int, kafila: str) -> None:

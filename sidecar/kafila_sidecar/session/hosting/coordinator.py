@@ -9,6 +9,7 @@ from kafila_planner import Refusal
 from kafila_sidecar.session.coordination.effects import (
     Ask,
     CoordinatorOutput,
+    Division,
     Fault,
     GiveWay,
     GoOn,
@@ -89,6 +90,11 @@ class Coordinator:
         return self._course.adoption
 
     @property
+    def is_alone(self) -> bool:
+        """It hears too few of the others, and waits for more."""
+        return self._losses.is_alone
+
+    @property
     def hearings(self) -> Hearings:
         """Of those who were accused."""
         return self._losses.hearings
@@ -126,9 +132,13 @@ class Coordinator:
         """Nothing is fetched before `choose`, or `start` once there is a plan."""
         self._course.asks = True
 
-    def choose(self, objective: str, now: float) -> list[CoordinatorOutput]:
+    def choose(self, objective: str, now: float, *, shown: Division = ()) -> list[CoordinatorOutput]:
         """Somebody saw the plan; see `Course.choose`."""
-        return self._course.choose(objective, now)
+        return self._course.choose(objective, now, shown=shown)
+
+    def is_outdated(self, objective: str, shown: Division) -> bool:
+        """See `Course.is_outdated`."""
+        return self._course.is_outdated(objective, shown)
 
     def measured(self, member: str, capability: Json, now: float) -> list[CoordinatorOutput]:
         """A member's entry for the planner came."""

@@ -13,6 +13,7 @@ from kafila_sidecar.session.coordination.effects import (
     ComputePlan,
     CoordinatorOutput,
     Dissolve,
+    Division,
     Fault,
     Json,
     KeepBack,
@@ -26,6 +27,7 @@ from kafila_sidecar.session.coordination.effects import (
     StepDown,
     TellBegun,
     TellChoosing,
+    division_of,
 )
 from kafila_sidecar.session.coordination.knowledge import Knowledge
 from kafila_sidecar.session.coordination.mesh import Edge
@@ -78,6 +80,7 @@ class Course:
         self.adoption = Adoption(replanning)
         self.started = started or knowledge.has_begun
         self.asks = False  # a person wants to see the first plan before anything is fetched
+        self._accepted: Division = ()  # which the person saw and wants
         self.epoch = takeovers * EPOCHS_PER_HOST
         self.phase = Phase.FORMING
         self._has_formed = started  # there was a plan; from then on the session waits out every shortage
@@ -156,9 +159,12 @@ class Course:
             return self._all_loaded(self.proposal, now)
         return []
 
-    def choose(self, objective: str, now: float) -> list[CoordinatorOutput]:
-        """The person wants this plan fetched, or the one that is best for another objective; "": this one."""
-        self.asks = False
+    def choose(self, objective: str, now: float, *, shown: Division = ()) -> list[CoordinatorOutput]:
+        """The person wants this plan fetched, or the one that is best for another objective; "": this one. `shown`: how
+        it divides the blocks, as the person saw it; another one is asked about anew. Empty: whichever it is."""
+        if self.is_outdated(objective, shown):
+            return []
+        self.asks, self._accepted = self.asks and bool(shown), shown
         if objective and objective != self._objective and self.phase in (Phase.PLANNING, *HAS_PLAN):
             self.terms = replace(self.terms, objective=objective)
             return self.plan(now)
@@ -166,6 +172,12 @@ class Course:
             return []
         self._decide(Decision.PROPOSE, now, LINK_DEADLINE_S)
         return self.maybe_advance(now, replan=False)
+
+    def is_outdated(self, objective: str, shown: Division) -> bool:
+        """The plan as it is, which a person wants, divides the blocks otherwise than shown; who saw none takes any."""
+        if not shown or self.proposal is None or objective not in ("", self._objective):
+            return False
+        return shown != division_of(self.proposal.plan)
 
     @property
     def _objective(self) -> str:
@@ -355,9 +367,11 @@ class Course:
         """Plans once more where the links take other times than was thought; else has somebody choose, or all fetch."""
         if replan and self._round < MAX_ROUNDS and not is_alike(self._problem(), self._asked):
             return self.plan(now, first_round=False)
-        if self.asks:
+        if self.asks and self._accepted != division_of(proposal.plan):
+            self._accepted = ()
             self._decide(Decision.ASK, now)
             return [TellChoosing(proposal.epoch)]
+        self.asks = False
         self._decide(Decision.FETCH, now)
         self.waits.fetch(self.members, now)
         return [LetFetch(proposal.epoch)]
@@ -386,9 +400,7 @@ class Course:
 
     def _same_ring(self, plan: Plan) -> bool:
         """Measured round trips changed nothing that would move a block or a hop."""
-        cuts = [(stage.member, stage.start, stage.end) for stage in plan.stages]
-        former = self.proposal.plan.stages if self.proposal else ()
-        return cuts == [(stage.member, stage.start, stage.end) for stage in former]
+        return self.proposal is not None and division_of(plan) == division_of(self.proposal.plan)
 
     def _problem(self) -> Json:
         """The planner's input, from what everybody measured; the same bytes whoever builds it."""

@@ -28,6 +28,10 @@ class KeptPlace:
     mailbox: MailboxPlace
     is_first: bool = field(default=False, compare=False)  # where this member came to the session
 
+    def is_room_of(self, other: "KeptPlace") -> bool:
+        """Whether both are mailboxes of one room."""
+        return self.mailbox.room == other.mailbox.room and self.address.is_same(other.address)
+
 
 @dataclass(frozen=True, slots=True)
 class KeptSession:
@@ -56,11 +60,11 @@ class KeptSession:
 
     def at(self, place: KeptPlace) -> "KeptSession":
         """The room is there now; the others may still look where it was, and where they came. That place stays,
-        however often a host moves: one that lies can't put it out of mind."""
+        however often a host moves: one that lies can't put it out of mind. Of one room the latest mailbox counts."""
         if self.places[:1] == (place,):
             return self
-        place = replace(place, is_first=any(one.is_first for one in self.places if one == place))
-        others = [one for one in self.places if one != place and (one.is_first or one.address != place.address)]
+        former = [one for one in self.places if one.is_first or one.address != place.address]
+        place, *others = _one_of_each_room([place, *former])
         over = max(0, len(others) + 1 - MOST_PLACES)
         dropped = [one for one in reversed(others) if not one.is_first][:over]
         return replace(self, places=(place, *(one for one in others if one not in dropped)))
@@ -123,7 +127,7 @@ def kept_from(data: bytes) -> KeptSession:
         raise InvalidInput("what was kept of a session can't be read") from error
     if len(message.key) != KEY_BYTES or not message.places:
         raise InvalidInput("what was kept of a session has no key, or no place")
-    places = [_place(one) for one in message.places[:MOST_PLACES]]
+    places = _one_of_each_room([_place(one) for one in message.places[:MOST_PLACES]])
     if not any(place.is_first for place in places):
         places[-1] = replace(places[-1], is_first=True)  # the oldest that an earlier version has kept
     return KeptSession(
@@ -143,6 +147,16 @@ def kept_from(data: bytes) -> KeptSession:
         model=message.model,
         reach={one.fingerprint: _addresses(one) for one in message.reach},
     )
+
+
+def _one_of_each_room(places: Sequence[KeptPlace]) -> list[KeptPlace]:
+    """The latest mailbox in each, as first as any of that room."""
+    found: list[KeptPlace] = []
+    for place in places:
+        if not any(place.is_room_of(one) for one in found):
+            is_first = any(one.is_first for one in places if one.is_room_of(place))
+            found.append(replace(place, is_first=is_first))
+    return found
 
 
 def _place(kept: kept_pb2.KeptPlace) -> KeptPlace:

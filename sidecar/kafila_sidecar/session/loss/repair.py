@@ -1,22 +1,34 @@
 """What a new plan means for those who wait for it, in one sentence: who takes over what, and about how long. Pure."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 
 from kafila_planner import PlannedStage, Toll, tolls_of
 from kafila_sidecar.session.coordination.effects import Proposal
 
+WENT = {
+    "lost": ("was lost", "were lost"),
+    "left": ("has left", "have left"),
+    "removed": ("was removed", "were removed"),
+}
+"""Of one, and of several, by the log's reasons."""
 
-def in_words(before: Proposal | None, after: Proposal, members: Collection[str]) -> str:
+
+def in_words(before: Proposal | None, after: Proposal, gone: Mapping[str, str]) -> str:
     """ "b was lost: c takes over blocks 6 to 17 (1.2 GB, about 40 s)", from the plan that stood and the one that comes;
-    empty where nothing stood, or nothing moves. `members`: of the session now."""
+    empty where nothing stood, or nothing moves. `gone`: who is no member now, and by which of the log's reasons."""
     if before is None:
         return ""
     moves = list(_moves(before, after))
     if not moves:
         return ""
-    gone = [name for name in before.plan.order if name not in members]
-    why = f"{_names(gone)} {'was' if len(gone) == 1 else 'were'} lost" if gone else "there is another plan"
-    return f"{why}: {', '.join(moves)}"
+    went = {name: gone[name] for name in before.plan.order if name in gone}
+    return f"{_why(went) if went else 'there is another plan'}: {', '.join(moves)}"
+
+
+def _why(went: Mapping[str, str]) -> str:
+    """Together those who went for the same reason."""
+    by_reason = {reason: [name for name, its in went.items() if its == reason] for reason in went.values()}
+    return " and ".join(f"{' and '.join(names)} {WENT[how][len(names) > 1]}" for how, names in by_reason.items())
 
 
 def _moves(before: Proposal, after: Proposal) -> Iterator[str]:
@@ -59,7 +71,3 @@ def size(count: int) -> str:
 def seconds(value: float) -> str:
     """A time for people who wait."""
     return f"{max(1, round(value))} s" if value < 120 else f"{round(value / 60)} minutes"
-
-
-def _names(names: Collection[str]) -> str:
-    return " and ".join(names)

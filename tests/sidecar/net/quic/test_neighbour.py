@@ -33,6 +33,7 @@ class QuicEnd:
         self.core = Neighbour(me=me, peer_fingerprint=peer.fingerprint, pair_name=name)
         self.events: list[Event] = []
         self.largest_sent = 0
+        self.sent = 0
         self.clocked = Clocked(wire, self.core.next_timer, self.fire)
         wire.attach(here, self.receive)
 
@@ -61,6 +62,7 @@ class QuicEnd:
         for datagram in datagrams:
             self.largest_sent = max(self.largest_sent, len(datagram))
             self.wire.send(datagram, self.here, self.there)
+        self.sent += len(datagrams)
         self.clocked.arm()
         return len(datagrams)
 
@@ -304,6 +306,71 @@ def test_first_frame_when_the_path_is_long_then_it_needs_no_more_than_one_way() 
     a.write(0, bytes(8192))
     assert wire.run(1, until=lambda: len(b.got(0)) == 8192)
     assert wire.now - start < 0.052
+
+
+FRAME = bytes(8192)
+"""Of one token of 4,096 elements."""
+
+
+def frames_sent(wire: DatagramWire, end: QuicEnd, other: QuicEnd, *, count: int, every_s: float) -> tuple[int, float]:
+    """One frame after another: datagrams that the other end sent meanwhile, and the longest that a frame was
+    unacknowledged."""
+    before, longest_s = other.sent, 0.0
+    for number in range(count):
+        end.write(0, FRAME)
+        sent_at, held = wire.now, end.core.connection.unacknowledged(0)
+        wire.run(every_s, until=lambda held=held: end.core.connection.unacknowledged(0) < held)  # type: ignore[misc]
+        longest_s = max(longest_s, wire.now - sent_at)
+        wire.run(sent_at + every_s - wire.now)
+        assert len(other.got(0)) == len(FRAME) * (number + 1)
+    return other.sent - before, longest_s
+
+
+@pytest.mark.parametrize(("every_s", "most"), [(0.05, 40), (0.005, 15), (0.002, 8)])
+def test_frames_when_they_come_one_after_another_then_those_of_20_ms_are_acknowledged_together(
+    every_s: float, most: int
+) -> None:
+    wire = DatagramWire(delay_s=0.0005)
+    a, b = wide(wire)
+    wire.run(1)
+    datagrams, longest_s = frames_sent(wire, a, b, count=40, every_s=every_s)
+    assert datagrams <= most + 2  # and keepalives
+    assert longest_s < 0.025
+    assert a.core.connection._loss._pto_count == 0
+
+
+def test_frames_when_an_answer_goes_the_other_way_then_that_acknowledges_them() -> None:
+    wire = DatagramWire(delay_s=0.0005)
+    a, b = wide(wire)
+    wire.run(1)
+    before = wire.sent
+    for number in range(50):
+        a.write(0, FRAME)
+        wire.run(0.005)
+        b.write(1, FRAME)
+        wire.run(0.005)
+        assert (len(b.got(0)), len(a.got(1))) == (len(FRAME) * (number + 1),) * 2
+    assert wire.sent - before <= 2 * 50 + 2
+
+
+def test_frame_when_one_of_its_datagrams_is_lost_then_it_is_told_of_at_once() -> None:
+    wire = DatagramWire(delay_s=0.0005)
+    a, b = established(wire)
+    wire.run(1)
+    lost: list[bytes] = []
+
+    def lose_one(data: bytes, source: Address) -> None:
+        if len(data) > 1000 and not lost:
+            lost.append(data)
+        else:
+            b.receive(data, source)
+
+    wire.attach(B, lose_one)
+    began = wire.now
+    a.write(0, FRAME)
+    assert wire.run(1, until=lambda: len(b.got(0)) == len(FRAME))
+    assert lost
+    assert wire.now - began < 0.005
 
 
 @pytest.mark.fuzz

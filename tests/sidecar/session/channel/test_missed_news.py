@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafila_sidecar.errors import KafilaError
-from kafila_sidecar.session.channel.events import HostChanged, MemberRemoved, WentAstray
+from kafila_sidecar.session.channel.events import HostChanged, MemberRemoved, Outvoted, WentAstray
 from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.channel.upkeep import Letter
 from kafila_sidecar.session.membership.identity import make_identity
@@ -160,10 +160,23 @@ def test_host_when_it_put_out_its_successor_meanwhile_then_anybody_else_tells_it
     removed = village["host"].upkeep.remove("anna", "lost")
     village.deaf.discard("host")
     village.deaf.add("anna")
-    village["host"].replica.heard.clear()
+    village.do("host", village["host"].upkeep.call_the_roll())
     village.do("host", removed)
     assert "host" in village.forked()
-    assert not village["host"].replica.heard  # nobody who says so is with it
+    assert not village["host"].replica.present  # nobody who says so is with it
+
+
+def test_roll_call_when_something_comes_that_was_written_before_then_it_is_no_answer() -> None:
+    """It waited for a rendezvous, and may be as old as the absence of one."""
+    village = Village(*NAMES)
+    host, before = village["host"], village["carl"].upkeep.write(go(1))
+    village.deaf.add("carl")
+    village.do("host", host.upkeep.call_the_roll())
+    village.deaf.discard("carl")
+    village.do("carl", before)
+    assert host.replica.present == {"anna", "ben", "dora"}
+    village.do("host", host.upkeep.call_the_roll())
+    assert host.replica.present == {*NAMES}
 
 
 def _at_the_voted_out_host(village: Village, who: str) -> Replica:
@@ -188,9 +201,27 @@ def test_host_when_it_gives_way_then_who_came_back_to_it_hears_why_and_goes_with
     guest, host = _at_the_voted_out_host(village, who), village["host"]
     with pytest.raises(LeftBehind) as left:
         host.replica.receive(village["anna"].replica.write_entries())
-    [letter] = host.upkeep.give_way(left.value).letters
+    [letter] = host.upkeep.give_way([left.value.proof]).letters
     if who == VICTIM:
         with pytest.raises(LeftBehind):
             guest.receive(letter.sealed)
     else:
         assert isinstance((guest.receive(letter.sealed) or [])[0], WentAstray)
+
+
+def test_member_when_it_heard_the_host_answer_votes_in_vain_then_the_host_s_own_word_undoes_that() -> None:
+    village = Village(*NAMES)
+    village.deaf = {"host", VICTIM}
+    missed = village["dora"].upkeep.vote("anna")
+    for name, acts in {"dora": missed, **{one: village[one].upkeep.vote("anna") for one in ("carl", "anna")}}.items():
+        village.do(name, acts)
+    assert village["anna"].replica.is_host
+    village.deaf = {"anna", "carl", "dora"}
+    for letter in missed.letters:
+        village.send(letter.sealed, to=["host"])
+    village.send(village["anna"].replica.write_entries(), to=["host", VICTIM])
+    assert village[VICTIM].replica.log.host == "host"
+    outvoted = told(village["host"], Outvoted)[0]
+    assert isinstance(outvoted, Outvoted)
+    village.do("host", village["host"].upkeep.give_way(outvoted.proof))
+    assert village[VICTIM].replica.log.host == "anna"

@@ -2,6 +2,7 @@
 
 import pytest
 
+from kafila_sidecar.session.coordination.effects import Division, division_of
 from kafila_sidecar.session.coordination.states import State
 from tests.sidecar.session.party import NAMES, CoreParty
 
@@ -19,8 +20,8 @@ def asking() -> CoreParty:
     return party
 
 
-def choose(party: CoreParty, objective: str) -> None:
-    party.obey(party.coordinator.choose(objective, party.now))
+def choose(party: CoreParty, objective: str, *, shown: Division = ()) -> None:
+    party.obey(party.coordinator.choose(objective, party.now, shown=shown))
     party.pump()
 
 
@@ -106,3 +107,55 @@ def test_successor_when_the_host_is_lost_while_it_chose_then_it_goes_on_by_itsel
     party.succeed()
     party.pump()
     assert State.LINKING not in states(party)
+
+
+def shown_by(party: CoreParty) -> Division:
+    return division_of(party.proposals[-1].plan)
+
+
+OTHERWISE = (("bob", 0, 3),)
+
+
+@pytest.mark.parametrize("objective", ["", "latency"])
+def test_choose_when_it_is_the_plan_that_was_shown_then_all_fetch_that_one(objective: str) -> None:
+    party = asking()
+    choose(party, objective, shown=shown_by(party))
+    assert states(party) == {State.READY}
+
+
+@pytest.mark.parametrize("objective", ["", "latency"])
+def test_choose_when_another_plan_was_shown_then_nothing_is_fetched_and_this_one_can_be_chosen(objective: str) -> None:
+    party = asking()
+    assert party.coordinator.is_outdated(objective, OTHERWISE)
+    choose(party, objective, shown=OTHERWISE)
+    assert (states(party), party.loads) == ({State.LINKING}, [])
+    choose(party, objective, shown=shown_by(party))
+    assert states(party) == {State.READY}
+
+
+def test_choose_when_a_member_is_lost_after_it_was_shown_then_the_plan_without_it_is_asked_about_anew() -> None:
+    party = asking()
+    seen = shown_by(party)
+    party.leave("cyd")
+    choose(party, "", shown=seen)
+    party.write_log(tuple(name for name in NAMES if name != "cyd"))
+    party.pump()
+    choose(party, "", shown=seen)
+    assert (party.loads, shown_by(party) == seen) == ([], False)
+    choose(party, "", shown=shown_by(party))
+    assert states(party) == {State.READY}
+
+
+def test_choose_when_the_other_objectives_plan_is_as_it_was_shown_then_all_fetch_it() -> None:
+    party = asking()
+    choose(party, "throughput", shown=shown_by(party))  # this party divides by the order of names alone
+    assert (states(party), party.proposals[-1].problem.objective.value) == ({State.READY}, "throughput")
+
+
+def test_choose_when_the_other_objectives_plan_turns_out_otherwise_then_it_is_asked_about_anew() -> None:
+    party = asking()
+    choose(party, "throughput", shown=OTHERWISE)
+    assert (states(party), party.loads) == ({State.LINKING}, [])
+    assert party.proposals[-1].problem.objective.value == "throughput"
+    choose(party, "", shown=shown_by(party))
+    assert states(party) == {State.READY}

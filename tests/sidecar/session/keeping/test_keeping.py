@@ -99,6 +99,28 @@ def test_places_when_a_host_moves_again_and_again_then_where_this_member_came_is
         assert [one for one in now.places if one.is_first] == [PLACE]
 
 
+@pytest.mark.parametrize("former", [(), (replace(PLACE, address=parse_address("grpc+insecure://127.0.0.1:7001")),)])
+def test_places_when_a_member_comes_back_to_its_room_then_one_mailbox_there_is_kept(
+    former: tuple[KeptPlace, ...],
+) -> None:
+    """Two would be two rooms to a host, which says in a room of before where the session is."""
+    again = KeptPlace(replace(PLACE.address, host="192.0.2.8"), replace(PLACE.mailbox, mailbox=5))
+    now = replace(kept(), places=(PLACE, *(replace(one, is_first=False) for one in former))).at(again)
+    assert now.places[0] == again
+    assert now.places[0].is_first
+    assert now.places[1:] == former
+    both = replace(now, places=(replace(again, is_first=False), PLACE))  # as an earlier version has kept it
+    assert [(one.mailbox.mailbox, one.is_first) for one in kept_from(both.to_bytes()).places] == [(5, True)]
+
+
+def test_places_when_this_member_has_another_mailbox_in_the_room_where_it_came_then_that_room_is_one_place() -> None:
+    """Else the host would answer in its own room as in one of before, and send away those who come back."""
+    again = replace(PLACE, mailbox=replace(PLACE.mailbox, mailbox=9), is_first=False)
+    after = replace(kept(), places=(PLACE,)).at(again)
+    assert after.places == (again,)
+    assert after.places[0].is_first
+
+
 def test_places_when_they_were_written_before_the_first_was_marked_then_it_is_the_oldest() -> None:
     other = replace(PLACE, address=parse_address("grpc+insecure://127.0.0.1:7001"))
     former = (replace(other, is_first=False), replace(PLACE, is_first=False))

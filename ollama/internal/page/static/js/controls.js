@@ -66,10 +66,10 @@ export function buttons(now) {
   presses(at("alternatives"), () => showAlternatives(now()));
   presses(at("doctor"), examine);
   at("choices").addEventListener("click", async ({ target }) => {
-    const { choose: objective, division } = target.dataset;
+    const { choose: objective, division, shown } = target.dataset;
     if (objective === undefined || !(await asked({ title: "Fetch by this plan?", yes: "Fetch",
       text: ["Each member fetches and loads its blocks:", `${division}.`] }))) return;
-    call("choose", { ...id(), objective }).catch((refused) => say(refused.message));
+    call("choose", { ...id(), objective, shown: JSON.parse(shown) }).catch((refused) => say(refused.message));
   });
   at("members").addEventListener("click", async ({ target }) => {
     const member = target.dataset.kick;

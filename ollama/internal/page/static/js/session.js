@@ -78,7 +78,7 @@ function showMembers(session, isHost) {
       el("td", { class: "number" }, seconds(stage?.measured_s)),
       el("td", {}, member.if_lost || "–"),
       el("td", {}, ...(isHost && member.name !== session.self
-        ? [el("button", { type: "button", "data-kick": member.name }, "Remove…")] : [])));
+        ? [el("button", { type: "button", "data-kick": member.name, "aria-label": `Remove ${member.name}…` }, "Remove…")] : [])));
   }));
 }
 
@@ -128,19 +128,20 @@ let askedFor = ""; // the epoch whose alternatives were asked for, so that they 
 function showChoice(session) {
   at("choose").hidden = !isChoosing(session);
   if (at("choose").hidden) return;
-  const now = division(JSON.parse(session.plan_json));
+  const plan = JSON.parse(session.plan_json);
+  const now = division(plan);
   at("chosen").textContent = now;
   const differ = Object.entries(others).filter(([, plan]) => plan.stages && division(plan) !== now);
-  fill(at("choices"), choice("", now, "Fetch by this plan…", "strong"), ...differ.map(([objective, plan]) =>
-    choice(objective, division(plan), `Best for ${objective}: ${division(plan)}, ${rate(plan.tokens_per_s_one_user)}…`, "")));
+  fill(at("choices"), choice("", plan, "Fetch by this plan…", "strong"), ...differ.map(([objective, plan]) =>
+    choice(objective, plan, `Best for ${objective}: ${division(plan)}, ${rate(plan.tokens_per_s_one_user)}…`, "")));
   const epoch = `${session.id} ${session.epoch}`;
   if (askedFor === epoch) return;
   askedFor = epoch;
   showAlternatives(session).then(() => showChoice(session), () => {}); // else this plan alone can be chosen
 }
 
-const choice = (objective, blocks, label, kind) =>
-  el("button", { type: "button", class: kind, "data-choose": objective, "data-division": blocks }, label);
+const choice = (objective, plan, label, kind) => el("button", { type: "button", class: kind, "data-choose": objective,
+  "data-division": division(plan), "data-shown": JSON.stringify(plan.stages.map(({ member, start, end }) => ({ member, start, end }))) }, label);
 
 /** Has the server plan for every objective. */
 export async function showAlternatives(session) {
