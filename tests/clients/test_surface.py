@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.clients.conftest import Sides
+from tests.clients.conftest import PATIENCE_S, Sides
 
 ASKED = [{"role": "user", "content": "What is the capital of France?"}]
 FEW = {"num_predict": 6}
@@ -79,7 +79,7 @@ RECORDED: dict[str, tuple[str, dict[str, Any]]] = {
     "Cline: a task": (
         "/api/chat",
         {
-            "messages": [{"role": "system", "content": "You are Cline. " * 20}, *ASKED],
+            "messages": [{"role": "system", "content": "You are Cline. " * 8}, *ASKED],
             "stream": True,
             "options": {"num_ctx": 32768, "num_predict": 6},
         },
@@ -99,8 +99,8 @@ RECORDED: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize(("path", "body"), RECORDED.values(), ids=RECORDED)
 def test_recorded_request_when_sent_then_answered_as_stock_answers(sides: Sides, path: str, body: Any) -> None:
-    ours = sides.member.request(path, {"model": sides.session, **body})
-    stocks = sides.member.request(path, {"model": sides.stock, **without_loading(body)})
+    ours = sides.ask(path, {"model": sides.session, **body})
+    stocks = sides.ask(path, {"model": sides.stock, **without_loading(body)})
     assert ours[0] == stocks[0] == 200
     last, stocks_last = (last_of(answer) for _, answer in (ours, stocks))
     assert stocks_last.keys() - {"tensors"} == last.keys()
@@ -117,8 +117,8 @@ def last_of(answer: Any) -> Any:
 
 @pytest.mark.parametrize("path", ["/api/tags", "/api/ps", "/v1/models"])
 def test_list_when_a_program_looks_for_models_then_both_are_there_with_the_same_fields(sides: Sides, path: str) -> None:
-    sides.member.request("/api/generate", {"model": sides.stock, "keep_alive": -1})
-    told = sides.member.request(path)[1]
+    sides.ask("/api/generate", {"model": sides.stock, "keep_alive": -1})
+    told = sides.ask(path)[1]
     fields = {one.get("name", one.get("id")): one.keys() for one in told.get("models", told.get("data"))}
     assert fields[sides.session] == fields[sides.stock]
 
@@ -132,11 +132,8 @@ def without_loading(body: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("more", RELOADING, ids=str)
 def test_model_when_options_would_have_stock_reload_it_then_it_stays_as_it_is(sides: Sides, more: Any) -> None:
     before = runners(sides)
-    assert (
-        sides.member.request("/api/chat", {"model": sides.session, "messages": ASKED, "stream": False, **more})[0]
-        == 200
-    )
-    loaded = [model for model in sides.member.request("/api/ps")[1]["models"] if model["name"] == sides.session]
+    assert sides.ask("/api/chat", {"model": sides.session, "messages": ASKED, "stream": False, **more})[0] == 200
+    loaded = [model for model in sides.ask("/api/ps")[1]["models"] if model["name"] == sides.session]
     assert [(model["context_length"], model["expires_at"] > "2100") for model in loaded] == [(1024, True)]
     assert before
     assert runners(sides) == before
@@ -157,7 +154,7 @@ def runners(sides: Sides) -> dict[int, str]:
 def test_durations_when_told_then_they_lie_within_what_the_client_sees(sides: Sides, which: str) -> None:
     body = {"model": getattr(sides, which), "messages": ASKED, "options": FEW}
     began = time.monotonic()
-    seen_s = [(time.monotonic() - began, line) for line in sides.member.lines("/api/chat", body)]
+    seen_s = [(time.monotonic() - began, line) for line in sides.member.lines("/api/chat", body, timeout_s=PATIENCE_S)]
     (first_s, _), (whole_s, told) = seen_s[0], seen_s[-1]
     load_s, prompt_s, answer_s, total_s = (told[f"{part}_duration"] / 1e9 for part in PARTS)
     assert 0 < prompt_s <= first_s
@@ -175,7 +172,7 @@ def test_prompt_when_given_up_while_it_is_read_then_asked_again_it_goes_on_from_
 def read_so_far(sides: Sides, prompt: str) -> Iterator[int]:
     """How many tokens of it are read, as it is told; given up when nobody wants to know more."""
     host, _, port = sides.member.host.partition(":")
-    with closing(http.client.HTTPConnection(host, int(port), timeout=100)) as connection:
+    with closing(http.client.HTTPConnection(host, int(port), timeout=PATIENCE_S)) as connection:
         body = {"model": sides.session, "prompt": prompt, "options": {"num_predict": 2}}
         connection.request("POST", "/api/generate", json.dumps(body), {"Kafila-Headway": "1"})
         answer = connection.getresponse()
@@ -192,16 +189,16 @@ def test_context_when_a_number_in_it_is_no_token_then_refused_in_words_and_the_m
     """Stock's own server ends by it, so only the session is asked."""
     body = {"model": sides.session, "prompt": "Hello", "context": [1, number], "stream": False}
     before = runners(sides)
-    status, answer = sides.member.request("/api/generate", body)
+    status, answer = sides.ask("/api/generate", body)
     assert (status, "no token of this" in answer["error"]) == (400, True), answer
-    assert sides.member.request("/api/generate", {**body, "context": [1, 2], "options": {"num_predict": 1}})[0] == 200
+    assert sides.ask("/api/generate", {**body, "context": [1, 2], "options": {"num_predict": 1}})[0] == 200
     assert runners(sides) == before
 
 
 @pytest.mark.parametrize("path", ["/api/embed", "/api/embeddings", "/v1/embeddings"])
 def test_embeddings_when_asked_for_then_of_the_shape_of_stocks(sides: Sides, path: str) -> None:
     asked = {"input": "hello", "prompt": "hello"}
-    ours, stocks = (sides.member.request(path, {"model": name, **asked}) for name in (sides.session, sides.stock))
+    ours, stocks = (sides.ask(path, {"model": name, **asked}) for name in (sides.session, sides.stock))
     assert ours[0] == 200
     if stocks[0] == 200:
         assert ours[1].keys() == stocks[1].keys()
@@ -209,7 +206,7 @@ def test_embeddings_when_asked_for_then_of_the_shape_of_stocks(sides: Sides, pat
 
 @pytest.mark.parametrize("path", ["/api/chat", "/api/generate", "/v1/chat/completions", "/v1/messages"])
 def test_image_when_sent_then_refused_in_a_sentence(sides: Sides, path: str) -> None:
-    status, answer = sides.member.request(path, {"model": sides.session, "stream": False, **with_picture(path)})
+    status, answer = sides.ask(path, {"model": sides.session, "stream": False, **with_picture(path)})
     assert status >= 400
     assert "send text only" in str(answer["error"])
 
@@ -228,7 +225,7 @@ def with_picture(path: str) -> dict[str, Any]:
 
 
 def test_version_when_asked_for_then_stocks(sides: Sides) -> None:
-    assert sides.member.request("/api/version")[1]["version"] == "0.17.4"
+    assert sides.ask("/api/version")[1]["version"] == "0.17.4"
 
 
 @pytest.mark.parametrize("command", ["rm", "stop", "pull", "push"])
@@ -238,7 +235,7 @@ def test_command_when_it_would_take_the_model_away_then_refused_and_it_still_ans
     ran = sides.member.ollama(command, sides.session)
     assert ran.returncode != 0
     assert "session" in ran.stderr.splitlines()[-1]
-    assert sides.member.request("/api/show", {"model": sides.session})[0] == 200
+    assert sides.ask("/api/show", {"model": sides.session})[0] == 200
 
 
 def test_show_when_called_in_a_terminal_then_of_the_session_s_model(sides: Sides) -> None:

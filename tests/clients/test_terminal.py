@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tests.clients.conftest import Sides
+from tests.clients.conftest import PATIENCE_S, Sides
 from tests.support.cluster import OLLAMA, ClusterMember
 from tests.support.terminal import CTRL_C, CTRL_D, SPINNING, Terminal, read
 
@@ -109,7 +109,7 @@ def test_answer_when_stopped_by_ctrl_c_then_the_prompt_is_there_and_the_next_one
         terminal.until(PROMPT)
         moment(terminal)
         terminal.type(CTRL_C)
-        left = read(terminal.until(PROMPT, 20))
+        left = read(terminal.until(PROMPT))
         assert not [line for line in left if "reading" in line.split("^C")[-1] or "Error" in line]
         terminal.type("/set parameter num_predict 3\r")
         terminal.until("to '3'")
@@ -131,7 +131,7 @@ def test_answer_when_stopped_while_others_are_before_it_then_the_prompt_is_there
         terminal.type("Hello\r")
         terminal.until("waiting for its turn")
         terminal.type(CTRL_C)
-        terminal.until(PROMPT, 20)
+        terminal.until(PROMPT)
     for other in others:
         other.close()
 
@@ -167,7 +167,7 @@ def test_flag_when_given_without_a_terminal_then_as_with_stocks(sides: Sides, fl
 
 def plain(sides: Sides, model: str, flags: Sequence[str]) -> tuple[int, bool, list[str]]:
     """How it ends, whether something was said, and of what is shown beside that the words before the first number."""
-    ran = sides.member.ollama("run", *flags, model, "Hello")
+    ran = sides.member.ollama("run", *flags, model, "Hello", timeout_s=PATIENCE_S)
     lines = [re.split(r"\s+[\d.]", line.replace(model, "MODEL"))[0] for line in read(ran.stderr)]
     return ran.returncode, bool(ran.stdout.strip()), lines
 

@@ -1,31 +1,23 @@
 """A model that thinks before it answers, said by a ring of real processes, at the stock command line."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from kafila_sidecar.runtime.text.tokenizer import Tokenizer
+from tests.clients.conftest import SayingPair
 from tests.clients.test_terminal import PROMPT, chatting
-from tests.e2e.test_abilities import CONTENT, SAID, SPEAKS_OF, THOUGHT, formed
-from tests.support.cluster import ClusterMember, make_cluster
-from tests.support.saying import TEMPLATE, saying_folder
+from tests.e2e.test_abilities import CONTENT, THOUGHT
+from tests.support.cluster import ClusterMember
 from tests.support.terminal import CTRL_D, read
-from tests.support.vocabularies import vocabulary
 
 BEGINS, ENDS = "Thinking...", "...done thinking."
 """What stock's command line writes around thoughts."""
 
 
 @pytest.fixture(scope="module")
-def thinker(clients: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ClusterMember, str]]:
-    """A member that is not the head, and the model's name."""
-    below = tmp_path_factory.mktemp("thoughts")
-    folder: Path = vocabulary(below / "thinking", "byte_level")
-    ids = Tokenizer.load(folder).backend.encode(SAID, add_special_tokens=False).ids
-    saying_folder(folder, ids, template=SPEAKS_OF + TEMPLATE)
-    with make_cluster("ada", "bob", folders=(folder,), below=below / "cluster") as made:
-        yield made.members[1], formed(made, folder)
+def thinker(pair: SayingPair) -> Iterator[tuple[ClusterMember, str]]:
+    with pair.asked(pair.thinking) as asked:
+        yield asked
 
 
 @pytest.mark.parametrize("flag", ["--think", "--think=true", "--verbose"])

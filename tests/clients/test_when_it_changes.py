@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.clients.conftest import Sides
+from tests.clients.conftest import PATIENCE_S, Sides
 from tests.clients.shapes import shape_of
 from tests.clients.test_surface import runners
 from tests.clients.test_terminal import PROMPT, SPINNER, chatting
@@ -19,12 +19,12 @@ from tests.support.terminal import CTRL_C
 
 ASKED = [{"role": "user", "content": "What is the capital of France?"}]
 ASKINGS: dict[str, tuple[str, dict[str, Any]]] = {
-    "ollama chat": ("/api/chat", {"messages": ASKED, "options": {"num_predict": 6, "temperature": 0}}),
-    "ollama generate": ("/api/generate", {"prompt": "Hello", "options": {"num_predict": 6, "temperature": 0}}),
-    "openai chat": ("/v1/chat/completions", {"messages": ASKED, "max_tokens": 6, "temperature": 0}),
-    "openai completion": ("/v1/completions", {"prompt": "Hello", "max_tokens": 6, "temperature": 0}),
-    "openai response": ("/v1/responses", {"input": "Hello", "max_output_tokens": 6, "temperature": 0}),
-    "anthropic": ("/v1/messages", {"messages": ASKED, "max_tokens": 6, "temperature": 0}),
+    "ollama chat": ("/api/chat", {"messages": ASKED, "options": {"num_predict": 3, "temperature": 0}}),
+    "ollama generate": ("/api/generate", {"prompt": "Hello", "options": {"num_predict": 3, "temperature": 0}}),
+    "openai chat": ("/v1/chat/completions", {"messages": ASKED, "max_tokens": 3, "temperature": 0}),
+    "openai completion": ("/v1/completions", {"prompt": "Hello", "max_tokens": 3, "temperature": 0}),
+    "openai response": ("/v1/responses", {"input": "Hello", "max_output_tokens": 3, "temperature": 0}),
+    "anthropic": ("/v1/messages", {"messages": ASKED, "max_tokens": 3, "temperature": 0}),
 }
 TEXTS = ("content", "response", "text", "output_text")
 
@@ -33,7 +33,7 @@ def answers(member: ClusterMember, model: str) -> dict[str, Any]:
     """What each API gives: its shape, and what is said in it."""
     told = {}
     for name, (path, body) in ASKINGS.items():
-        status, answer = member.request(path, {"model": model, **body, "stream": False}, timeout_s=100)
+        status, answer = member.request(path, {"model": model, **body, "stream": False}, timeout_s=PATIENCE_S)
         assert status == 200, answer
         told[name] = (shape_of(answer), list(said_in(answer)))
     return told
@@ -72,12 +72,12 @@ def test_model_when_three_others_are_answered_then_the_same_is_answered(sides: S
 def others_busy(sides: Sides) -> Iterator[None]:
     """A client at each member that asks again and again."""
     over = threading.Event()
-    body = {"model": sides.session, "prompt": "Once upon a time", "options": {"num_predict": 12}}
+    body = {"model": sides.session, "prompt": "Once upon a time", "options": {"num_predict": 4}}
 
     def ask(member: ClusterMember) -> int:
         answered = 0
         while not over.is_set():
-            lines = list(member.lines("/api/generate", body, timeout_s=100))
+            lines = list(member.lines("/api/generate", body, timeout_s=PATIENCE_S))
             assert lines[-1]["done_reason"] in ("length", "stop")
             answered += 1
         return answered
@@ -106,17 +106,17 @@ def test_answer_when_stopped_while_the_ring_is_planned_anew_then_the_prompt_is_t
     with chatting(sides.member, sides.session, "--verbose") as terminal:
         terminal.until(PROMPT)
         leaving = start(leaver, "session", "leave")
-        until(lambda: sides.member.session()["state"] != "ready", 60)
+        until(lambda: sides.member.session()["state"] != "ready", 120)
         terminal.type("Hello\r")
         terminal.until(SPINNER)
         terminal.type(CTRL_C)
-        terminal.until(PROMPT, 20)
-        leaving.communicate(timeout=60)
+        terminal.until(PROMPT)
+        leaving.communicate(timeout=PATIENCE_S)
         assert leaving.returncode == 0
         terminal.type("/set parameter num_predict 3\r")
         terminal.until(PROMPT)
         terminal.type("Hello\r")
-        terminal.until("eval rate", 120)
+        terminal.until("eval rate", PATIENCE_S)
         terminal.until(PROMPT)
 
 
@@ -124,8 +124,8 @@ def test_model_when_another_member_has_left_then_the_same_is_answered(
     sides: Sides, leaver: ClusterMember, calm: dict[str, Any]
 ) -> None:
     """It has in the test before this one."""
-    until(lambda: leaver.name not in {stage["member"] for stage in sides.member.session()["stages"]}, 60)
-    until(lambda: sides.member.session()["state"] == "ready", 60)
+    until(lambda: leaver.name not in {stage["member"] for stage in sides.member.session()["stages"]}, 120)
+    until(lambda: sides.member.session()["state"] == "ready", 120)
     assert answers(sides.member, sides.session) == calm
 
 
@@ -134,10 +134,10 @@ def test_model_when_its_session_is_over_then_nothing_of_it_is_left(sides: Sides)
     member, name = sides.member, sides.session
     assert runners(sides)
     member.ollama("session", "leave", check=True)
-    until(lambda: member.request("/api/show", {"model": name})[0] == 404, 30)
-    until(lambda: not runners(sides), 30)
+    until(lambda: member.request("/api/show", {"model": name})[0] == 404, 120)
+    until(lambda: not runners(sides), 120)
     assert [one["name"] for one in member.request("/api/tags")[1]["models"]] == [sides.stock]
-    until(lambda: name not in [one["name"] for one in member.request("/api/ps")[1]["models"]], 30)
+    until(lambda: name not in [one["name"] for one in member.request("/api/ps")[1]["models"]], 120)
     assert name not in [one["id"] for one in member.request("/v1/models")[1]["data"]]
     assert member.request("/api/chat", {"model": name, "messages": ASKED})[0] == 404
     assert left_in(Path(member.environment["OLLAMA_MODELS"])) == []

@@ -78,7 +78,7 @@ def form(cluster: Cluster, model: str, *options: str) -> dict[str, Any]:
     code, creating = create(first, model, *wanted, *options)
     joining = [start(member, "session", "join", code, "--yes") for member in others]
     for command in (creating, *joining):
-        out, _ = command.communicate(timeout=100)
+        out, _ = command.communicate(timeout=240)
         assert command.returncode == 0, out
     for member in cluster.members:
         until(lambda member=member: member.session().get("state") == "ready", 60)  # type: ignore[misc]

@@ -46,7 +46,7 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._ours, text.encode())
 
-    def until(self, pattern: str, deadline_s: float = 90.0) -> str:
+    def until(self, pattern: str, deadline_s: float = 180.0) -> str:
         """What was shown since the last call up to what this matches, with the terminal's commands."""
         deadline = time.monotonic() + deadline_s
         while not (found := re.search(pattern, self._unread)):
@@ -55,7 +55,7 @@ class Terminal:
         shown, self._unread = self._unread[: found.end()], self._unread[found.end() :]
         return shown
 
-    def ended(self, deadline_s: float = 30.0) -> int:
+    def ended(self, deadline_s: float = 90.0) -> int:
         """The command's status, once it has ended by itself."""
         deadline = time.monotonic() + deadline_s
         while self._process.poll() is None:

@@ -1,4 +1,6 @@
-// What every program here does, as telling.py has it.
+// What every program here does, as telling.py has it: PROGRAM URL MODEL [MODEL ...] as well.
+const { execFileSync } = require("child_process");
+
 const [url, model] = process.argv.slice(2);
 
 async function outcome(made) {
@@ -24,3 +26,8 @@ async function all(stream) {
 }
 
 module.exports = { url, model, tell, all };
+
+if (require.main === module) {
+  const [program, url, ...models] = process.argv.slice(2);
+  for (const model of models) execFileSync(process.execPath, [program, url, model], { stdio: "inherit" });
+}

@@ -1,8 +1,14 @@
-"""What every program here does: run its cases against one server and model, and print what each gave as JSON."""
+"""What every program here does: run its cases against one server and model, and print what each gave as JSON.
+
+    python telling.py PROGRAM URL MODEL [MODEL ...]
+
+runs a program for one model after another: most of a short program's time goes into the import of its package.
+"""
 
 import asyncio
 import inspect
 import json
+import runpy
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -34,3 +40,10 @@ def _outcome(case: Case) -> Any:
 
 def _plain(value: Any) -> Any:
     return value.model_dump(exclude_unset=True) if hasattr(value, "model_dump") else str(value)
+
+
+if __name__ == "__main__":
+    _, program, url, *models = sys.argv
+    for model in models:
+        sys.argv = [program, url, model]
+        runpy.run_path(program, run_name="__main__")

@@ -1,27 +1,23 @@
-"""The program `llm` with its plug-in for Ollama, as it is called in a terminal."""
+"""The program `llm` with its plug-in for Ollama, by the words that are typed in a terminal."""
 
+import io
 import os
-import subprocess
-import sys
 import tempfile
-from pathlib import Path
+from contextlib import redirect_stdout
 
+from llm.cli import cli
 from telling import arguments, tell
 
 URL, MODEL = arguments()
 
 
 def run(*words: str) -> str:
-    with tempfile.TemporaryDirectory() as home:
-        return subprocess.run(
-            [str(Path(sys.executable).with_name("llm")), *words],
-            env={**os.environ, "OLLAMA_HOST": URL, "LLM_USER_PATH": home},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=True,
-            stdin=subprocess.DEVNULL,
-        ).stdout
+    """What it shows. One process for all: it takes seconds to start."""
+    shown = io.StringIO()
+    with tempfile.TemporaryDirectory() as home, redirect_stdout(shown):
+        os.environ |= {"OLLAMA_HOST": URL, "LLM_USER_PATH": home}
+        cli.main(words, prog_name="llm", standalone_mode=False)
+    return shown.getvalue()
 
 
 tell(
