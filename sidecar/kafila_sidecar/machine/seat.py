@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 PATIENCE_S = 300.0  # so long a request waits for a session that comes back
 GATHER_S = 30.0  # so long a host that came back waits for the others, before it goes on with those who are there
+PROOF_S = 10.0  # for the log of those who went on to come too: whoever is with a host that gives way believes it alone
 RETRY_S = 10.0  # before a model that could not be opened is opened again
 TRIED_S = 3600.0  # a wrong clock is right by then: a session that was left alone for too long is given up
 
@@ -170,6 +171,7 @@ class Seat:
 
     async def _give_way(self, present: Participation) -> None:
         await self._calling.until_gone_on()
+        await asyncio.sleep(PROOF_S)
         if present.driver.stands_alone:
             sentence = "the others went on with another host"
             present.driver.abort(Fault(self.keeper.kept.name, "UNAVAILABLE", sentence), Ending.LOST)

@@ -39,6 +39,7 @@ class PlayedPart:
         self.ending: Ending | None = None
         self.fault: Fault | None = None
         self.started = 0
+        self.told_begun = 0
         self.asked: list[Question] = []
         self.stub_model: Any = None
         self.channel = SimpleNamespace(self_name="hal", joining="open")
@@ -71,6 +72,9 @@ class PlayedPart:
 
     def start(self) -> None:
         self.started += 1
+
+    def tell_begun(self) -> None:
+        self.told_begun += 1
 
     def serve(self) -> None:
         self.answers = True
@@ -181,6 +185,7 @@ async def test_seat_when_lost_then_asleep_until_it_is_back_and_requests_wait(tmp
     chair.way.put_nowait(None)
     await soon()
     assert chair.states == "ready"
+    assert (chair.parts[1].told_begun, chair.parts[1].started) == (1, 0)  # only a host starts by itself
     assert not asked.done()  # the ring does not answer yet
     chair.parts[1].serve()
     assert (await asyncio.wait_for(asked, 5)).text == "hello"
@@ -335,7 +340,10 @@ async def test_seat_when_the_others_cant_do_without_it_then_it_is_kept_until_it_
     assert (chair.seat.is_open, chair.seat.kept_back) == (False, "")
 
 
-async def test_host_when_it_hears_too_few_then_it_asks_where_the_others_are_and_returns_there(tmp_path: Path) -> None:
+async def test_host_when_it_hears_too_few_then_it_asks_where_the_others_are_and_returns_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafila_sidecar.machine.seat.PROOF_S", 0.0)
     others = AskedOthers(tmp_path)
     chair = Chair(tmp_path, present=True, calling=others)
     (part,) = chair.parts
