@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import Denied, InvalidInput
-from kafila_sidecar.session.channel.events import HostConvicted, MessageFrom
+from kafila_sidecar.session.channel.events import Event, HostConvicted, MessageFrom, Outvoted, WentAstray
 from kafila_sidecar.session.channel.replica import HostForked
 from kafila_sidecar.session.membership import rekey
 from kafila_sidecar.session.membership.identity import Identity
@@ -47,6 +47,11 @@ class EvilVillage(Village):
             return
         except (Denied, InvalidInput) as error:
             person.refused.append(error)
+
+    def _heard(self, person: Villager, sealed: bytes) -> list[Event]:
+        """A host that may be outvoted calls the roll: all who are honest answer."""
+        events = super()._heard(person, sealed)
+        return [WentAstray(one.name, one.proof) if isinstance(one, Outvoted) else one for one in events]
 
     def miss_host(self, voter: str, successor: str) -> None:
         """A member finds the host gone, and votes; the evil one keeps the vote."""

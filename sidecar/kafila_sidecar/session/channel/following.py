@@ -29,9 +29,7 @@ class Following:
         self._give_way = give_way
         self._timer: asyncio.TimerHandle | None = None
         self._removals: dict[str, str] = {}  # put off meanwhile, with their reasons
-        self._outlived: set[bytes] = (
-            set()
-        )  # entries by which somebody took over from this host, and most did not follow
+        self._outlived = set[bytes]()  # entries by which somebody took over from this host, and most did not follow
         self._is_alone = False  # the host hears too few of the others
 
     @property

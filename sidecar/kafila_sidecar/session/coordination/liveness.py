@@ -58,7 +58,7 @@ class Liveness:
         self._rendezvous_at = rendezvous_at
         self._departed_at: dict[str, float] = {}  # since when the rendezvous misses a member
         self._doubted_at: float | None = None  # since when others miss the host, and it said nothing
-        self._asked: set[str] = set()  # for these, meanwhile
+        self._asked: dict[str, float] = {}  # for these, and when
         self._heard_at: dict[str, float] = {}
         self._left: set[str] = set()  # said goodbye
         self._gone: set[str] = set()  # left, or died
@@ -82,7 +82,8 @@ class Liveness:
         kept = set(self._members)
         self._departed_at = {member: since for member, since in self._departed_at.items() if member in kept}
         self._heard_at = {member: at for member, at in self._heard_at.items() if member in kept}
-        self._left, self._gone, self._asked = self._left & kept, self._gone & kept, self._asked & kept
+        self._asked = {member: at for member, at in self._asked.items() if member in kept}
+        self._left, self._gone = self._left & kept, self._gone & kept
         if host != self._host:
             self._host, self._takeover_by, self._doubted_at = host, None, None
             self._await_successor(now)
@@ -95,7 +96,8 @@ class Liveness:
         self._gone.discard(member)
         if member == self._host:
             self._takeover_by = self._doubted_at = None
-            self._asked -= {member} - self._departed_at.keys()
+            if member not in self._departed_at:
+                self._asked.pop(member, None)
 
     def receive_doubt(self, now: float) -> None:
         """Another member misses the host: it is asked for, unless its link says that it is there."""
@@ -115,7 +117,7 @@ class Liveness:
     def receive_return(self, member: str) -> None:
         """The member attends the rendezvous again."""
         self._departed_at.pop(member, None)
-        self._asked.discard(member)
+        self._asked.pop(member, None)
 
     def receive_move(self, rendezvous_at: str) -> None:
         """The session's room is elsewhere; `rendezvous_at`: who embeds it there, if a member does."""
@@ -151,7 +153,7 @@ class Liveness:
         """The earliest moment at which somebody may have to be asked for, or be dead."""
         timers = [] if self._takeover_by is None else [self._takeover_by]
         for member in self._others:
-            if self._may_be_asked(member):
+            if self._may_be_asked(member, now, silent_s):
                 timers.append(self._missed_since(member, now, silent_s) + ASK_AFTER_S)
             if (dies_at := self._dies_at(member, now, silent_s)) is not None:
                 timers.append(dies_at)
@@ -172,8 +174,11 @@ class Liveness:
             dies_at = self._dies_at(member, now, silent_s)
             if dies_at is not None and now >= dies_at and self._lose(member, now):
                 verdicts.append(Died(member))
-            elif self._may_be_asked(member) and now >= self._missed_since(member, now, silent_s) + ASK_AFTER_S:
-                self._asked.add(member)
+            elif (
+                self._may_be_asked(member, now, silent_s)
+                and now >= self._missed_since(member, now, silent_s) + ASK_AFTER_S
+            ):
+                self._asked[member] = now
                 verdicts.append(Suspected(member))
         return verdicts
 
@@ -183,8 +188,12 @@ class Liveness:
     def _others(self) -> Sequence[str]:
         return [member for member in self._members if member != self._me]
 
-    def _may_be_asked(self, member: str) -> bool:
-        return self._missed_at(member) is not None and member not in self._asked and member not in self._gone
+    def _may_be_asked(self, member: str, now: float, silent_s: Mapping[str, float]) -> bool:
+        """Once; who has no link again each time that it has said nothing for long."""
+        if self._missed_at(member) is None or member in self._gone:
+            return False
+        asked_at = self._asked.get(member)
+        return asked_at is None or (member not in silent_s and asked_at < self._missed_since(member, now, silent_s))
 
     def _missed_at(self, member: str) -> float | None:
         """Since when the rendezvous or, if it is the host, others miss it."""
@@ -194,10 +203,13 @@ class Liveness:
         return self._doubted_at if departed_at is None else min(departed_at, self._doubted_at)
 
     def _missed_since(self, member: str, now: float, silent_s: Mapping[str, float]) -> float:
-        """Since when both the rendezvous, or others, and the link, if there is one, miss it."""
-        missed_at = self._missed_at(member)
+        """Since when both the rendezvous, or others, and the link, if there is one, miss it. Who has none and was heard
+        since, perhaps by the link that it had, is missed anew once it was silent for as long as a link may be."""
+        missed_at, heard_at = self._missed_at(member), self._heard_at.get(member, -math.inf)
         assert missed_at is not None
-        return max(missed_at, now - silent_s.get(member, math.inf))
+        if member in silent_s:
+            return max(missed_at, now - silent_s[member])
+        return missed_at if heard_at < missed_at + ASK_AFTER_S else heard_at + LINK_SILENT_S
 
     def _dies_at(self, member: str, now: float, silent_s: Mapping[str, float]) -> float | None:
         """When this member is dead unless something comes from it; None when nothing is held against it."""

@@ -53,15 +53,28 @@ def test_member_when_nothing_comes_from_it_then_it_is_dead_by_the_rule_and_not_b
     assert liveness.is_gone("bob") is (dies_after_s is not None)
 
 
-def test_member_when_missed_without_a_link_then_asked_for_once_and_lives_if_it_answers() -> None:
+def test_member_when_missed_without_a_link_then_asked_for_and_lives_for_as_long_as_it_answers() -> None:
     liveness = judged_by_cyd()
     liveness.receive_departure("bob", 0.0)
     assert liveness.next_timer(0.0, {}) == ASK_AFTER_S
     assert liveness.handle_timer(ASK_AFTER_S, {}) == [Suspected("bob")]
     assert liveness.next_timer(ASK_AFTER_S, {}) == GONE_WITHOUT_LINK_S
-    liveness.receive_message("bob", 1.0)
-    assert liveness.next_timer(1.0, {}) is None
-    assert liveness.handle_timer(60.0, {}) == []
+    for heard_at in (1.0, 1.0 + LINK_SILENT_S + 1.0):
+        liveness.receive_message("bob", heard_at)
+        asked_at = heard_at + LINK_SILENT_S + ASK_AFTER_S
+        assert liveness.next_timer(heard_at, {}) == asked_at
+        assert liveness.handle_timer(asked_at - 0.1, {}) == []
+        assert liveness.handle_timer(asked_at, {}) == [Suspected("bob")]
+    assert liveness.handle_timer(heard_at + LINK_SILENT_S + GONE_WITHOUT_LINK_S, {}) == [Died("bob")]
+
+
+def test_member_when_the_link_goes_over_which_it_was_heard_since_the_rendezvous_missed_it_then_it_dies_too() -> None:
+    liveness = judged_by_cyd()
+    liveness.receive_departure("bob", 0.0)
+    liveness.receive_message("bob", 40.0)
+    assert liveness.handle_timer(40.0, {"bob": 0.0}) == []
+    assert liveness.next_timer(41.0, {}) is not None
+    assert Died("bob") in liveness.handle_timer(40.0 + LINK_SILENT_S + GONE_WITHOUT_LINK_S, {})
 
 
 def test_host_when_it_is_gone_then_the_first_in_order_is_the_heir_until_nobody_took_over_in_time() -> None:
