@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from kafila_sidecar.runtime.text.tokenizer import Tokenizer
 from tests.e2e.conftest import create, until
 from tests.support.cluster import OLLAMA, Cluster, ClusterMember, make_cluster
 from tests.support.docs import ROOT, Document
-from tests.support.tiny import tiny_folder
+from tests.support.saying import saying_folder
+from tests.support.vocabularies import vocabulary
 
 MODEL = "kafila/tiny"
 NAMED_MODEL = re.compile(r"Qwen/Qwen3-\w+|qwen3:\d+b|smollm2:\w+")
@@ -89,8 +91,9 @@ class TwoPeople:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """The two machines of the guide."""
-    folder = tiny_folder(tmp_path_factory.mktemp("model") / "tiny")
+    """The two machines of the guide, and a model whose answers end: what a random one draws need not."""
+    folder = vocabulary(tmp_path_factory.mktemp("model") / "tiny", "byte_level")
+    saying_folder(folder, Tokenizer.load(folder).backend.encode("Because.", add_special_tokens=False).ids)
     with make_cluster("desk", "laptop", folders=(folder,), below=tmp_path_factory.mktemp("cluster")) as made:
         yield made
 
