@@ -3,32 +3,28 @@
 import json
 import os
 import re
-import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, ConsoleMessage, Page, ViewportSize, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 
 from tests.e2e.conftest import SMOLLM2, until
+from tests.support.browser import SIZES, chromium, needs_chromium
 from tests.support.cluster import ROOT, Cluster, ClusterMember
 
-CHROMIUM = shutil.which("chromium")
 PICTURES = ROOT / ".build" / "page"
 SLOW_MS = 90_000.0  # what takes a model or a plan
-SIZES = {"phone": ViewportSize(width=390, height=844), "wide": ViewportSize(width=1440, height=900)}
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's chromium, which .ci/deps installs as root")
+pytestmark = needs_chromium
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with chromium() as started:
         yield started
-        started.close()
 
 
 class Person:

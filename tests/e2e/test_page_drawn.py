@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -10,16 +9,15 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, ViewportSize, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
+from tests.support.browser import SIZES, chromium, needs_chromium
 from tests.support.cluster import ROOT
 
-CHROMIUM = shutil.which("chromium")
 STATIC = ROOT / "ollama" / "internal" / "page" / "static"
-SIZES = {"phone": ViewportSize(width=390, height=844), "wide": ViewportSize(width=1440, height=900)}
 LARGEST = 64  # members of a session
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's chromium, which .ci/deps installs as root")
+pytestmark = needs_chromium
 
 # How a ring looks as the page draws it: which members and labels touch each other, which labels a hop crosses,
 # what is outside of the figure, and how small the letters are.
@@ -136,10 +134,8 @@ class PlayedPage(SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with chromium() as started:
         yield started
-        started.close()
 
 
 def opened(browser: Browser, server: PlayedServer, size: str = "wide") -> Page:
