@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 
 from kafila_planner.model.case import case_of
 from kafila_planner.model.first_token import chunk_tokens, ttft_s
@@ -29,8 +29,9 @@ def first_token_s(problem: Problem, plan: Plan, prompt_tokens: int) -> float | N
 
 
 def chunking(problem: Problem, plan: Plan) -> Callable[[int], int]:
-    """How many tokens of a prompt, of so many, go round at once, so that its first token comes soonest."""
-    return partial(chunk_tokens, case_of(problem, plan.order), layout_of(problem, plan))
+    """How many tokens of a prompt, of so many, go round at once, so that its first token comes soonest. Worked out once
+    for a length that is asked for again: an engine asks before each chunk."""
+    return lru_cache(maxsize=64)(partial(chunk_tokens, case_of(problem, plan.order), layout_of(problem, plan)))
 
 
 def layout_of(problem: Problem, plan: Plan) -> Layout:
