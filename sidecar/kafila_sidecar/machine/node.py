@@ -140,8 +140,8 @@ class LocalNode:
         library = Library(config.models, limit_bytes=config.weights_limit_bytes)
         self._models = OpenedModels(config, library, examine=equipment.measuring.anatomy)
         self._kept = KeptModels(config, library, self._models)
-        self._seating = Seating(config, equipment, embedded, self._models, sessions, tasks)
         self._versions = own_versions()
+        self._seating = Seating(config, equipment, embedded, self._models, sessions, tasks, self._versions)
 
     # ---- Sessions
 

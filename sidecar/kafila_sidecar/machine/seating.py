@@ -15,6 +15,7 @@ from kafila_sidecar.machine.seat import Seat
 from kafila_sidecar.machine.sessions import Sessions
 from kafila_sidecar.machine.taking_part import Equipment, take_part
 from kafila_sidecar.machine.watching import Changes
+from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.calling.calling import Calling
 from kafila_sidecar.session.channel.channel import Channel
 from kafila_sidecar.session.comeback import come_back, take_leave
@@ -25,7 +26,6 @@ from kafila_sidecar.session.rendezvous.code import Code
 from kafila_sidecar.session.rendezvous.elsewhere import OfferedRendezvous
 from kafila_sidecar.session.stay import CameBack, Told
 from kafila_sidecar.session.turnstile import Turnstile
-from kafila_sidecar.versions import own_versions
 from kafila_sidecar.weights.checkpoint import Checkpoint
 
 
@@ -40,6 +40,7 @@ class Seating:
         models: OpenedModels,
         sessions: Sessions,
         tasks: asyncio.TaskGroup,
+        versions: Versions,
     ) -> None:
         self._config = config
         self._equipment = equipment
@@ -47,7 +48,7 @@ class Seating:
         self._models = models
         self._sessions = sessions
         self._tasks = tasks
-        self._versions = own_versions()
+        self._versions = versions
 
     def local(self) -> Local:
         """What this machine brings to a session."""
