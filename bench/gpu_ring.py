@@ -31,7 +31,7 @@ from statistics import median, quantiles
 from typing import Any, Protocol
 from zlib import crc32
 
-from bench.members import Answered, RingShape, received, ring_of_processes
+from bench.members import Answered, RingShape, environment, received, ring_of_processes
 from bench.record import add_record_option, record
 from kafila_sidecar.runtime.shard.shard import Shard
 
@@ -210,8 +210,9 @@ class MlxLmAlone:
 def alone(config: Mapping[str, Any], device: str, env: Mapping[str, str]) -> Iterator[MlxLmAlone]:
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
-    process = context.Process(target=be_alone, args=(config, device, env, there), daemon=True)
-    process.start()
+    process = context.Process(target=be_alone, args=(config, device, there), daemon=True)
+    with environment(env):
+        process.start()
     there.close()
     try:
         received(here)
@@ -222,10 +223,7 @@ def alone(config: Mapping[str, Any], device: str, env: Mapping[str, str]) -> Ite
         process.kill()
 
 
-def be_alone(config: Mapping[str, Any], device: str, env: Mapping[str, str], pipe: Connection) -> None:
-    import os
-
-    os.environ.update(env)
+def be_alone(config: Mapping[str, Any], device: str, pipe: Connection) -> None:
     try:
         model = whole_model(config, device)
         pipe.send("ready")
@@ -239,9 +237,6 @@ def be_alone(config: Mapping[str, Any], device: str, env: Mapping[str, str], pip
 
 
 def whole_model(config: Mapping[str, Any], device: str) -> Any:
-    from kafila_sidecar.runtime.mlx_thread import prefer_openblas
-
-    prefer_openblas()
     from mlx.utils import tree_flatten
     from mlx_lm.models import qwen3
 

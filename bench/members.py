@@ -140,7 +140,8 @@ def ring_of_processes(shape: RingShape) -> Iterator[RingOfProcesses]:
         for place in range(len(shape.names)):
             here, there = context.Pipe()
             processes.append(context.Process(target=_be_member, args=(shape, place, there), daemon=True))
-            processes[-1].start()
+            with environment(shape.env[place] if shape.env else {}):
+                processes[-1].start()
             there.close()
             pipes.append(here)
         cards = [received(pipe) for pipe in pipes]
@@ -157,6 +158,18 @@ def ring_of_processes(shape: RingShape) -> Iterator[RingOfProcesses]:
             process.kill()
 
 
+@contextmanager
+def environment(more: Mapping[str, str]) -> Iterator[None]:
+    """A process that is started meanwhile has these variables from its start: libraries read theirs while they load."""
+    before = dict(os.environ)
+    os.environ.update(more)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
 def received(pipe: Connection) -> Any:
     if not pipe.poll(DEADLINE_S):
         raise TimeoutError(f"a member said nothing for {DEADLINE_S:.0f} s")
@@ -170,7 +183,6 @@ def received(pipe: Connection) -> Any:
 
 
 def _be_member(shape: RingShape, place: int, pipe: Connection) -> None:
-    os.environ.update(shape.env[place] if shape.env else {})
     try:
         asyncio.run(_Member(shape, place, pipe).live())
     except (EOFError, BrokenPipeError):
