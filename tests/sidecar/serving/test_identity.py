@@ -53,7 +53,8 @@ def mlx_lms(folder: Path, prompt: str, tokens: int) -> str:
 
     loaded: Any = cache(load)(str(folder))
     model, tokenizer = loaded
-    return "".join(step.text for step in stream_generate(model, tokenizer, prompt, max_tokens=tokens))
+    ids = [step.token for step in stream_generate(model, tokenizer, prompt, max_tokens=tokens)]
+    return str(tokenizer.decode([token for token in ids if token not in tokenizer.eos_token_ids]))
 
 
 async def told(three: StageParty, number: int, tokens: int, options: dict[str, Any]) -> str:
