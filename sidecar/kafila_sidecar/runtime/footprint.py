@@ -32,8 +32,15 @@ def prefill_peak_bytes(config: Mapping[str, Any], *, context_tokens: int, item_b
     inner = _most(text, "intermediate_size", "ffn_hidden_size", "n_inner") or 4 * hidden
     heads = _most(text, "num_attention_heads", "n_head", "n_heads", "num_query_heads") or 1
     linear = tokens * (_HIDDEN_COPIES * hidden + _INNER_COPIES * inner) * item_bytes
-    slices = min(hidden * inner, SLICE_WEIGHTS) * _SLICE_BYTES if item_bytes < _SCORE_BYTES else 0
-    return linear + heads * tokens * context_tokens * _SCORE_BYTES + slices
+    scores = heads * tokens * context_tokens * _SCORE_BYTES
+    return linear + scores + (_through_f32(text, hidden, inner, heads, context_tokens) if item_bytes < 4 else 0)
+
+
+def _through_f32(text: Mapping[str, Any], hidden: int, inner: int, heads: int, context_tokens: int) -> int:
+    """What a processor takes that computes 16 bits through f32: a slice of a matrix, or a block's keys and values."""
+    elements = _most(text, "head_dim") or hidden // heads
+    cached = 2 * context_tokens * (_most(text, "num_key_value_heads") or heads) * elements * 4
+    return max(min(hidden * inner, SLICE_WEIGHTS) * _SLICE_BYTES, cached)
 
 
 def state_bytes(config: Mapping[str, Any], *, item_bytes: int) -> int:
