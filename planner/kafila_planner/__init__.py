@@ -28,7 +28,7 @@ from kafila_planner.model.types import (
 from kafila_planner.moving.toll import Toll
 from kafila_planner.moving.tolls import StageToll, tolls_of, wait_s
 from kafila_planner.plan import make_plan
-from kafila_planner.rows import chunking, first_token_s, paces, tokens_per_s
+from kafila_planner.rows import chunk_beside, chunking, first_token_s, paces, tokens_per_s
 from kafila_planner.version import PLANNER_VERSION
 
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "RowsPace",
     "StageToll",
     "Toll",
+    "chunk_beside",
     "chunking",
     "first_token_s",
     "make_plan",

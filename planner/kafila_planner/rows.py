@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 
 from kafila_planner.model.case import case_of
-from kafila_planner.model.first_token import chunk_tokens, ttft_s
+from kafila_planner.model.first_token import chunk_tokens, most_beside, ttft_s
 from kafila_planner.model.rates import Layout, paces_of
 from kafila_planner.model.runs import RowsPace, turn_s
 from kafila_planner.model.types import Plan, Problem, Tier
@@ -32,6 +32,12 @@ def chunking(problem: Problem, plan: Plan) -> Callable[[int], int]:
     """How many tokens of a prompt, of so many, go round at once, so that its first token comes soonest. Worked out once
     for a length that is asked for again: an engine asks before each chunk."""
     return lru_cache(maxsize=64)(partial(chunk_tokens, case_of(problem, plan.order), layout_of(problem, plan)))
+
+
+def chunk_beside(problem: Problem, plan: Plan, steps: float) -> int | None:
+    """Tokens of the longest chunk of a prompt for which nobody who decodes waits longer, at any stage, than for so many
+    of its steps; 0 where no chunk is so short, None where that is not known."""
+    return most_beside(case_of(problem, plan.order), layout_of(problem, plan), steps)
 
 
 def layout_of(problem: Problem, plan: Plan) -> Layout:

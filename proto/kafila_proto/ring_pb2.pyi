@@ -527,20 +527,22 @@ class PlanProposal(_message.Message):
     def __init__(self, problem_json: _Optional[str] = ..., plan_json: _Optional[str] = ...) -> None: ...
 
 class LinkReport(_message.Message):
-    __slots__ = ("peer", "up", "path", "rtt_s", "punch_s", "handshake_s")
+    __slots__ = ("peer", "up", "path", "rtt_s", "punch_s", "handshake_s", "bytes_per_s")
     PEER_FIELD_NUMBER: _ClassVar[int]
     UP_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     RTT_S_FIELD_NUMBER: _ClassVar[int]
     PUNCH_S_FIELD_NUMBER: _ClassVar[int]
     HANDSHAKE_S_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
     peer: str
     up: bool
     path: str
     rtt_s: float
     punch_s: float
     handshake_s: float
-    def __init__(self, peer: _Optional[str] = ..., up: _Optional[bool] = ..., path: _Optional[str] = ..., rtt_s: _Optional[float] = ..., punch_s: _Optional[float] = ..., handshake_s: _Optional[float] = ...) -> None: ...
+    bytes_per_s: float
+    def __init__(self, peer: _Optional[str] = ..., up: _Optional[bool] = ..., path: _Optional[str] = ..., rtt_s: _Optional[float] = ..., punch_s: _Optional[float] = ..., handshake_s: _Optional[float] = ..., bytes_per_s: _Optional[float] = ...) -> None: ...
 
 class Go(_message.Message):
     __slots__ = ()

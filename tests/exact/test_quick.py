@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from mlx.nn.layers.linear import Linear
 from mlx.nn.layers.quantized import QuantizedLinear
+from mlx_lm.models.llama import Attention, ModelArgs
 
 from kafila_sidecar.runtime.shard.making import quick
 from kafila_sidecar.runtime.shard.making.quick import LEAST_TOKENS, quicken_prompts
@@ -16,6 +17,17 @@ from tests.exact.test_tiny import PROMPT
 from tests.support.tiny import tiny_folder
 
 pytestmark = pytest.mark.mlx
+
+ARGUMENTS: dict[str, Any] = {
+    "model_type": "llama",
+    "hidden_size": 128,
+    "num_hidden_layers": 1,
+    "intermediate_size": 256,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "rms_norm_eps": 1e-5,
+    "vocab_size": 16,
+}
 
 FORMS: dict[str, dict[str, Any]] = {
     "bf16": {"dtype": "bf16"},
@@ -56,6 +68,34 @@ def test_product_when_of_several_slices_then_the_one_of_the_whole_matrix(monkeyp
     whole = as_doubles(module(x))
     monkeypatch.setattr(quick, "SLICE_WEIGHTS", 7 * 256)
     assert np.abs(as_doubles(module(x)) - whole).max() <= np.abs(whole).max() / 128
+
+
+@pytest.mark.parametrize("dtype", [mx.bfloat16, mx.float16], ids=str)
+def test_attention_when_through_f32_then_no_farther_from_the_exact_one_than_without(dtype: mx.Dtype) -> None:
+    mx.random.seed(5)
+    attention: Any = Attention(ModelArgs(**ARGUMENTS))
+    attention.set_dtype(dtype)
+    x = mx.random.normal((1, 40, ARGUMENTS["hidden_size"])).astype(dtype)
+    plain = as_doubles(attention(x, "causal"))
+    attention.set_dtype(mx.float32)
+    exact = as_doubles(attention(x.astype(mx.float32), "causal"))
+    attention.set_dtype(dtype)
+    quicken_prompts([attention])
+    through = as_doubles(attention(x, "causal"))
+    assert not np.array_equal(through, plain)
+    assert np.abs(through - exact).mean() <= 1.05 * np.abs(plain - exact).mean()
+    few = x[:, : LEAST_TOKENS - 1]
+    others: Any = Attention(ModelArgs(**ARGUMENTS))
+    others.update(attention.parameters())
+    assert bool(mx.array_equal(attention(few, "causal"), others(few, "causal")))
+
+
+def test_prompt_when_another_shard_goes_through_f32_then_this_ones_bits_stay(tmp_path: Path) -> None:
+    folder = tiny_folder(tmp_path / "model", dtype="bf16")
+    before = logits_of(folder, (0, 6), quick=False, tokens=40)
+    through = logits_of(folder, (0, 6), quick=True, tokens=40)
+    assert not bool(mx.array_equal(through, before))
+    assert bool(mx.array_equal(logits_of(folder, (0, 6), quick=False, tokens=40), before))
 
 
 def as_doubles(array: mx.array) -> np.ndarray[Any, Any]:

@@ -24,6 +24,7 @@ class StandingLink:
     rtt_s: float = 0.01
     punch_s: float = 0.1
     handshake_s: float = 0.1
+    bytes_per_s: float = 1e6
 
 
 @pytest.fixture

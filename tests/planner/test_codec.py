@@ -115,6 +115,10 @@ def test_problem_when_the_model_is_wrong_then_the_field_is_named(fields: Json, n
         ({"edges": [{"between": ["B", "A"], "rtt_s": 0}]}, "'A' and 'B': rtt_s"),
         ({"edges": [{"between": ["B", "A"], "path": "tunnel"}]}, "path"),
         ({"edges": [{"between": ["B", "A"]}, {"between": ["A", "B"]}]}, "edges"),
+        ({"edges": [{"between": ["B", "A"], "bytes_per_s": 1e6}]}, "'A' and 'B': bytes_per_s"),
+        ({"edges": [{"between": ["B", "A"], "bytes_per_s": {"C": 1e6}}]}, "bytes_per_s"),
+        ({"edges": [{"between": ["B", "A"], "bytes_per_s": {"A": 0}}]}, "bytes_per_s"),
+        ({"state_bytes": 0}, "state_bytes"),
         ({"model": None}, "model"),
         ({"model": 7}, "model"),
     ],
@@ -168,3 +172,7 @@ def test_problem_when_written_then_every_field_of_the_interface_is_there() -> No
     assert told["members"][1]["block_s"] == {"1": 0.1, "8": 0.2}
     assert told["model"]["block_bytes"] == 10**9
     assert told["edges"] == [{"between": ["A", "Bo"], "rtt_s": 0.5, "path": "relay"}]
+    quick = {**edges[0], "bytes_per_s": {"Bo": 1e6}}
+    (edge,) = problem_from_json(told | {"edges": [quick]}).edges
+    assert edge.bytes_per_s == (None, 1e6)
+    assert problem_to_json(problem_from_json(told | {"edges": [quick]}))["edges"] == [{**quick, "between": ["A", "Bo"]}]

@@ -109,6 +109,7 @@ class SimLink:
         self._idle: asyncio.TimerHandle | None = None
         self._moving: asyncio.TimerHandle | None = None
         self.punch_s, self.handshake_s = 0.05, self._loop.now - began_at
+        self.bytes_per_s = 0.0  # nobody measures it here
 
     # ---- As `Link`
 
@@ -130,6 +131,9 @@ class SimLink:
             return self._loop.now - self.me.stopped_at
         silence_s = self._loop.now - self._heard_at
         return min(KEEPALIVE_S / 2, silence_s) if self._hears else silence_s
+
+    async def measure(self) -> None:
+        """It carries whatever there is at once."""
 
     async def moved(self) -> None:
         await asyncio.wait((self._moved, self.closed), return_when=asyncio.FIRST_COMPLETED)

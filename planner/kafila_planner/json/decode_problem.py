@@ -46,6 +46,7 @@ PROBLEM_FIELDS = [
     "prompt_tokens",
     "most_rows",
     "chunk_tokens",
+    "state_bytes",
     "require",
     "exclude",
     "members",
@@ -91,7 +92,7 @@ HOLDS_FIELDS = [
     "fetch_bytes_per_s",
     "load_bytes_per_s",
 ]
-EDGE_FIELDS = ("between", "rtt_s", "path")
+EDGE_FIELDS = ("between", "rtt_s", "path", "bytes_per_s")
 
 DEFAULT_CONTEXT_TOKENS = 4096
 MOST_RANGES = 256
@@ -129,6 +130,7 @@ def problem_from_json(obj: object) -> Problem:
         prompt_tokens=fields.get("prompt_tokens", whole(1), None),
         most_rows=fields.get("most_rows", whole(1), None),
         chunk_tokens=fields.get("chunk_tokens", whole(1), None),
+        state_bytes=fields.get("state_bytes", whole(1), None),
         require=require,
         exclude=exclude,
         edges=_edges(fields.get("edges", listed(lambda _fields, _name, value: value, MOST_EDGES), ()), names),
@@ -317,4 +319,19 @@ def _edge(place: int, value: object, names: list[str]) -> MeasuredEdge:
     first, second = sorted(between)
     fields.owner = f"the edge between {first!r} and {second!r}"
     path: Path | None = fields.get("path", one_of(Path, Path), None)
-    return MeasuredEdge(between=(first, second), rtt_s=fields.get("rtt_s", round_trip, None), path=path)
+    return MeasuredEdge(
+        between=(first, second),
+        rtt_s=fields.get("rtt_s", round_trip, None),
+        path=path,
+        bytes_per_s=fields.get("bytes_per_s", _by_sender(first, second), (None, None)),
+    )
+
+
+def _by_sender(first: str, second: str) -> Reader[tuple[float | None, float | None]]:
+    """Of either end of an edge, under its name."""
+
+    def read(fields: Fields, name: str, value: object) -> tuple[float | None, float | None]:
+        sent = Fields(f"{fields.owner}: {name}", value, (first, second))
+        return sent.get(first, positive, None), sent.get(second, positive, None)
+
+    return read

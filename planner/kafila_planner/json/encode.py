@@ -52,6 +52,7 @@ def problem_to_json(problem: Problem) -> dict[str, Any]:
         "prompt_tokens": problem.prompt_tokens,
         "most_rows": problem.most_rows,
         "chunk_tokens": problem.chunk_tokens,
+        "state_bytes": problem.state_bytes,
         "require": sorted(problem.require),
         "exclude": sorted(problem.exclude),
         "members": [member_to_json(member) for member in problem.members],
@@ -116,4 +117,6 @@ def _step_times(steps: StepTimes) -> dict[str, float] | None:
 
 def _edge(edge: MeasuredEdge) -> dict[str, Any]:
     path = None if edge.path is None else edge.path.value
-    return {"between": list(edge.between), "rtt_s": edge.rtt_s, "path": path}
+    sent = {name: speed for name, speed in zip(edge.between, edge.bytes_per_s, strict=True) if speed is not None}
+    told = {"between": list(edge.between), "rtt_s": edge.rtt_s, "path": path}
+    return {**told, "bytes_per_s": sent} if sent else told

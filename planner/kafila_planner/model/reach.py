@@ -25,7 +25,8 @@ class Reach(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RoundTrips:
-    """Matrices over members. `rtt_ps` is None where it can't be known, `apart_ps` is |r_A − r_B| (0 if unknown).
+    """Matrices over members. `rtt_ps` is None where it can't be known, `apart_ps` is |r_A − r_B| (0 if unknown),
+    `bytes_per_s` what one sends to another (None if unknown).
 
     A member is direct with itself and costs nothing, so a ring of one has no network.
 
@@ -35,6 +36,7 @@ class RoundTrips:
     direct: tuple[tuple[bool, ...], ...]
     rtt_ps: tuple[tuple[int | None, ...], ...]
     apart_ps: tuple[tuple[int, ...], ...]
+    bytes_per_s: tuple[tuple[float | None, ...], ...]
     reach: tuple[Reach, ...] | None
 
     @property
@@ -105,6 +107,7 @@ def round_trips_of(members: tuple[Node, ...], edges: tuple[MeasuredEdge, ...], o
         direct=direct,
         rtt_ps=tuple(tuple(_rtt_ps(pair[a][b], members[a], members[b], direct[a][b]) for b in index) for a in index),
         apart_ps=tuple(tuple(_apart_ps(members[a], members[b]) for b in index) for a in index),
+        bytes_per_s=tuple(tuple(_sends(pair[a][b], members[a]) for b in index) for a in index),
         reach=None if overruled else reach,
     )
 
@@ -125,6 +128,10 @@ def _rtt_ps(edge: MeasuredEdge | None, a: Node, b: Node, direct: bool) -> int | 
         return None
     one, other = round(a.rtt_s * PICOSECONDS), round(b.rtt_s * PICOSECONDS)
     return abs(one - other) if direct else one + other
+
+
+def _sends(edge: MeasuredEdge | None, sender: Node) -> float | None:
+    return None if edge is None else edge.bytes_per_s[edge.between.index(sender.name)]
 
 
 def _apart_ps(a: Node, b: Node) -> int:

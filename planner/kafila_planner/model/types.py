@@ -155,11 +155,12 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredEdge:
-    """A measured pair; the names ascend. A None stays predicted."""
+    """A measured pair; the names ascend. A None stays predicted. `bytes_per_s`: what each of them sends the other."""
 
     between: tuple[str, str]
     rtt_s: float | None
     path: Path | None
+    bytes_per_s: tuple[float | None, float | None] = (None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +169,7 @@ class Problem:
 
     `most_rows`: the sequences that a run of a stage has at most. Where it is told, rates are those of an engine that
     makes whole runs (see `model/runs.py`). `chunk_tokens`: of a prompt that a stage takes at once; None for all.
+    `state_bytes`: of a token, from one stage to the next; None where that is not known.
     """
 
     model: Model
@@ -182,6 +184,7 @@ class Problem:
     prompt_tokens: int | None = None
     most_rows: int | None = None
     chunk_tokens: int | None = None
+    state_bytes: int | None = None
     require: frozenset[str] = frozenset()
     exclude: frozenset[str] = frozenset()
     edges: tuple[MeasuredEdge, ...] = ()

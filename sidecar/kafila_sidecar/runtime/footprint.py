@@ -8,6 +8,8 @@ from kafila_sidecar.models.family import text_of
 MOST_ROWS_A_RUN = 8  # sequences in one run of a shard; speed is measured, and so planned, for no more
 PREFILL_CHUNK_TOKENS = 512  # 8 MB a hop at D = 8192 in 16 bits; no stage takes more in one frame (RING.md)
 
+HIDDEN = ("hidden_size", "n_embd", "d_model", "model_dim")  # under which a configuration has the width of a state
+
 RESERVE_BYTES = 128 << 20  # MLX's buffers between steps, which it keeps for the next
 
 SLICE_WEIGHTS = 8 << 20  # of a matrix that are in f32 at once where a processor computes 16 bits and less through it
@@ -26,12 +28,24 @@ def prefill_peak_bytes(config: Mapping[str, Any], *, context_tokens: int, item_b
     """
     text = text_of(config)
     tokens = min(PREFILL_CHUNK_TOKENS, context_tokens)
-    hidden = _most(text, "hidden_size", "n_embd", "d_model", "model_dim")
+    hidden = _most(text, *HIDDEN)
     inner = _most(text, "intermediate_size", "ffn_hidden_size", "n_inner") or 4 * hidden
     heads = _most(text, "num_attention_heads", "n_head", "n_heads", "num_query_heads") or 1
     linear = tokens * (_HIDDEN_COPIES * hidden + _INNER_COPIES * inner) * item_bytes
-    slices = min(hidden * inner, SLICE_WEIGHTS) * _SLICE_BYTES if item_bytes < _SCORE_BYTES else 0
-    return linear + heads * tokens * context_tokens * _SCORE_BYTES + slices
+    scores = heads * tokens * context_tokens * _SCORE_BYTES
+    return linear + scores + (_through_f32(text, hidden, inner, heads, context_tokens) if item_bytes < 4 else 0)
+
+
+def _through_f32(text: Mapping[str, Any], hidden: int, inner: int, heads: int, context_tokens: int) -> int:
+    """What a processor takes that computes 16 bits through f32: a slice of a matrix, or a block's keys and values."""
+    elements = _most(text, "head_dim") or hidden // heads
+    cached = 2 * context_tokens * (_most(text, "num_key_value_heads") or heads) * elements * 4
+    return max(min(hidden * inner, SLICE_WEIGHTS) * _SLICE_BYTES, cached)
+
+
+def state_bytes(config: Mapping[str, Any], *, item_bytes: int) -> int:
+    """What a token's hidden state takes on its way to the next stage, at least."""
+    return max(1, _most(text_of(config), *HIDDEN)) * item_bytes
 
 
 def _most(config: Mapping[str, Any], *keys: str) -> int:

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from time import monotonic
 
-from kafila_planner import chunking
+from kafila_planner import chunk_beside, chunking
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import KafilaError, TimedOut
 from kafila_sidecar.runtime.footprint import PREFILL_CHUNK_TOKENS
@@ -25,7 +25,7 @@ from kafila_sidecar.serving.ring import Interrupted, Ring
 from kafila_sidecar.serving.running.headwork import HeadWork
 from kafila_sidecar.serving.running.places import SequencePlaces
 from kafila_sidecar.serving.running.runner import RequestRun, Runner
-from kafila_sidecar.serving.scheduler import MOST_WAITING, ChunkPace, Scheduler
+from kafila_sidecar.serving.scheduler import MOST_WAITING, STEPS_A_CHUNK, ChunkPace, Scheduler
 from kafila_sidecar.serving.standstill import ModelThread
 from kafila_sidecar.serving.trace import RequestTrace
 from kafila_sidecar.session.coordination.effects import Proposal
@@ -91,7 +91,11 @@ class Engine:
             rows=rows,
             number=requests.number,
             taken=self._pulse.beat,
-            pace=ChunkPace(limits.prefill_chunk_tokens, chunking(proposal.problem, proposal.plan)),
+            pace=ChunkPace(
+                limits.prefill_chunk_tokens,
+                chunking(proposal.problem, proposal.plan),
+                chunk_beside(proposal.problem, proposal.plan, STEPS_A_CHUNK),
+            ),
             guesses=limits.guesses,
             draft=draft,
         )

@@ -4,13 +4,14 @@ A bounded number of sequences run at once, a bounded queue waits behind them. Me
 whoever has the fewest running, and had its last turn longest ago; one member's are first come, first served.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from kafila_sidecar.errors import Exhausted
 
 SHORTEST_CHUNK_TOKENS = 16
-STEPS_A_CHUNK = 4.0  # while others decode, a chunk of a prompt takes as long as so many of their steps
+RUNS_A_GAP = 4.0  # whoever decodes gets a token in so many runs' time at least: one is its own
+STEPS_A_CHUNK = RUNS_A_GAP - 1  # so a chunk of a prompt, which takes turns with those runs, takes no longer than these
 MOST_WAITING = 512  # as many as Ollama's own OLLAMA_MAX_QUEUE allows by default
 
 
@@ -71,10 +72,12 @@ class Scheduler:
 class ChunkPace:
     """How long a prompt's chunks are: as long as is best for it, unless others would wait for them. Reads no clock."""
 
-    def __init__(self, most_tokens: int, best: Callable[[int], int]) -> None:
-        """best: tokens of a chunk, of a prompt of so many."""
+    def __init__(self, most_tokens: int, best: Callable[[int], int], beside: int | None = None) -> None:
+        """best: tokens of a chunk, of a prompt of so many. beside: of one that keeps no stage longer than
+        `STEPS_A_CHUNK` of its steps, by the plan; None where that does not know."""
         self._most_tokens = most_tokens
         self._best = best
+        self._beside = beside
         self._token_s: float | None = None  # of the latest chunk
         self._step_s: float | None = None  # of the latest decode step
 
@@ -88,7 +91,14 @@ class ChunkPace:
     def tokens(self, whole: int, *, among: int) -> int:
         """Of the next chunk of a prompt of so many, with so many requests that run."""
         best = min(self._best(whole), self._most_tokens)
-        if among < 2 or not self._token_s or not self._step_s:
+        if among < 2:
             return best
-        wanted = int(STEPS_A_CHUNK * self._step_s / self._token_s)
-        return min(max(wanted, SHORTEST_CHUNK_TOKENS), best)
+        allowed = min(self._allowed(), default=best)
+        return min(max(allowed, SHORTEST_CHUNK_TOKENS), best)
+
+    def _allowed(self) -> Iterator[int]:
+        """While others decode: on every stage by the plan, and here by what was run last."""
+        if self._beside is not None:
+            yield self._beside
+        if self._token_s and self._step_s:
+            yield int(STEPS_A_CHUNK * self._step_s / self._token_s)

@@ -47,7 +47,7 @@ async def of_model(checkpoint: Checkpoint, member: Json, request: pb.PlanRequest
         "anchor": member["name"],
         "members": [member],
         **beside_weights(checkpoint, context_tokens),
-        **as_served(context_tokens),
+        **as_served(checkpoint, context_tokens),
     }
     try:
         problem = problem_from_json(told)

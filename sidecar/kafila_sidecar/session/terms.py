@@ -14,6 +14,7 @@ from kafila_sidecar.runtime.footprint import (
     PREFILL_CHUNK_TOKENS,
     RESERVE_BYTES,
     prefill_peak_bytes,
+    state_bytes,
 )
 from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
 from kafila_sidecar.session.membership.members import Replanning
@@ -144,11 +145,12 @@ def beside_weights(checkpoint: Checkpoint, context_tokens: int) -> dict[str, int
     return {"reserve_bytes": RESERVE_BYTES, "prefill_peak_bytes": max(peak, checkpoint.unpacked_block_bytes)}
 
 
-def as_served(context_tokens: int) -> dict[str, int]:
+def as_served(checkpoint: Checkpoint, context_tokens: int) -> dict[str, int]:
     """How the engine runs what is planned, and for which prompt the time to the first token is told."""
     return {
         "most_rows": MOST_ROWS_A_RUN,
         "chunk_tokens": min(PREFILL_CHUNK_TOKENS, context_tokens),
+        "state_bytes": state_bytes(checkpoint.config, item_bytes=FLOAT_BYTES[checkpoint.activation_dtype]),
         "prompt_tokens": min(PROMPT_TOKENS, context_tokens),
     }
 
@@ -164,5 +166,5 @@ def planning_terms(terms: ring_pb2.SessionTerms, checkpoint: Checkpoint) -> Plan
         objective=terms.objective,
         require=tuple(terms.require),
         exclude=tuple(terms.exclude),
-        extra={**beside_weights(checkpoint, terms.context_tokens), **as_served(terms.context_tokens)},
+        extra={**beside_weights(checkpoint, terms.context_tokens), **as_served(checkpoint, terms.context_tokens)},
     )

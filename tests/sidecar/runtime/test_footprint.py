@@ -20,6 +20,13 @@ def test_prefill_peak_when_the_model_is_larger_then_it_is_higher(name: str) -> N
     assert peaks[0] < peaks[1]
 
 
+def test_prefill_peak_when_16_bits_go_through_f32_then_a_blocks_keys_and_values_have_room() -> None:
+    config = SMOLLM2 | {"num_key_value_heads": 3, "head_dim": 64}
+    peaks = [prefill_peak_bytes(config, context_tokens=8192, item_bytes=size) for size in (2, 4)]
+    temporaries = 512 * (8 * 576 + 3 * 1536)
+    assert peaks[0] - peaks[1] == 2 * 8192 * 3 * 64 * 4 - 2 * temporaries
+
+
 def test_prefill_peak_when_the_context_is_shorter_than_a_chunk_then_it_counts_the_context() -> None:
     short = prefill_peak_bytes(SMOLLM2, context_tokens=64, item_bytes=4)
     assert short < prefill_peak_bytes(SMOLLM2, context_tokens=PREFILL_CHUNK_TOKENS, item_bytes=4) / 4

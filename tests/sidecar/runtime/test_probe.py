@@ -121,11 +121,20 @@ def test_measurement_when_made_json_then_the_planners_fields() -> None:
     }
 
 
-@pytest.mark.parametrize("quantised", [False, True])
+PACKINGS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "4 bits": {"group_size": 32, "bits": 4},
+    "mxfp4": {"group_size": 32, "bits": 4, "mode": "mxfp4"},
+    "nvfp4": {"group_size": 16, "bits": 4, "mode": "nvfp4"},
+    "mxfp8": {"group_size": 32, "bits": 8, "mode": "mxfp8"},
+}
+
+
+@pytest.mark.parametrize("packing", PACKINGS.values(), ids=PACKINGS)
 async def test_probe_when_first_asked_then_measures_and_afterwards_remembers(
-    thread: MlxThread, tmp_path: Path, quantised: bool
+    thread: MlxThread, tmp_path: Path, packing: dict[str, Any]
 ) -> None:
-    config = CONFIG | ({"quantization": {"group_size": 32, "bits": 4}} if quantised else {})
+    config = CONFIG | ({"quantization": packing} if packing else {})
     began = time.monotonic()
     first = await probe(thread, config, "float32", most_rows=8, cache=tmp_path, lock=HostLock(tmp_path / "lock"))
     assert time.monotonic() - began < 10

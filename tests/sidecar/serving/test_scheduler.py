@@ -169,11 +169,21 @@ def test_chunk_when_anything_ran_then_at_least_one_token_and_at_most_the_agreed(
     assert pace.tokens(1000, among=1) == min(best, most)
 
 
-def test_chunk_when_others_decode_then_as_long_as_four_of_their_steps() -> None:
+def test_chunk_when_others_decode_then_with_a_run_of_theirs_as_long_as_four_of_them() -> None:
     pace = ChunkPace(512, {600: 512, 300: 128}.__getitem__)
     pace.ran_chunk(100, 1.0)
     pace.ran_step(0.1)
-    assert pace.tokens(600, among=2) == 40
+    assert pace.tokens(600, among=2) == 30
     pace.ran_step(0.001)
     assert pace.tokens(600, among=2) == 16
     assert [pace.tokens(whole, among=1) for whole in (600, 300)] == [512, 128]
+
+
+def test_chunk_when_the_plan_allows_fewer_beside_decoders_then_so_many_before_anything_ran() -> None:
+    pace = ChunkPace(512, lambda _: 512, beside=100)
+    assert [pace.tokens(600, among=among) for among in (1, 2)] == [512, 100]
+    pace.ran_chunk(100, 0.1)
+    pace.ran_step(0.01)
+    assert pace.tokens(600, among=2) == 30
+    pace.ran_step(1.0)
+    assert pace.tokens(600, among=2) == 100

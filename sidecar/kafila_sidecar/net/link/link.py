@@ -8,6 +8,7 @@ import logging
 import math
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from aioice.stun import Message
@@ -16,7 +17,8 @@ from kafila_sidecar.net.candidates import RELAYED, Address, Candidate
 from kafila_sidecar.net.errors import BadDatagram, LinkLost
 from kafila_sidecar.net.link.pathsize import SAFE_BYTES
 from kafila_sidecar.net.link.punch import Datagram, Punch
-from kafila_sidecar.net.link.stream import Stream
+from kafila_sidecar.net.link.speed import DEADLINE_S, MESSAGE_BYTES, Burst, send_burst
+from kafila_sidecar.net.link.stream import Stream, StreamKind
 from kafila_sidecar.net.link.streams import OnStream, Streams
 from kafila_sidecar.net.quic import neighbour as quic
 from kafila_sidecar.net.quic.connection import TlsIdentity
@@ -74,13 +76,17 @@ class Link:
         self._announced: tuple[Candidate, ...] = ()  # by the peer
         self._relayed: tuple[Candidate, ...] = ()  # our own channel at the relay, once it is bound
         self._streams = Streams(
-            self._core, peer=peer, serve=on_stream, send_now=self._send_now, send_soon=self._pump_soon
+            self._core, peer=peer, serve=self._serve, send_now=self._send_now, send_soon=self._pump_soon
         )
         self._timer: asyncio.TimerHandle | None = None
         self._pump_is_due = False
         self._look_is_due = False
         self._path_used: tuple[Address | None, int] = (None, SAFE_BYTES)
         self._moved: asyncio.Future[None] = self._loop.create_future()  # done when the path turns direct or relayed
+        self.bytes_per_s = 0.0  # that come from the peer, as `measure` found last; 0: not known
+        self._burst = Burst()  # the peer's latest
+        self._burst_is_here = asyncio.Event()
+        self._on_stream = on_stream
         self._began_at = self._path_at = self._ready_at = self._loop.time()
 
     @property
@@ -109,6 +115,15 @@ class Link:
     def handshake_s(self) -> float:
         """From then until both ends knew that the link stands."""
         return self._ready_at - self._path_at
+
+    async def measure(self) -> None:
+        """Finds out how many bytes a second come from the peer on the path in use, while it does so for the other
+        direction; returns soon where it does not."""
+        with suppress(LinkLost, TimeoutError):
+            send_burst(await self.open(StreamKind.BURST))
+            async with asyncio.timeout(DEADLINE_S):
+                await self._burst_is_here.wait()
+        self.bytes_per_s = self._burst.bytes_per_s
 
     async def moved(self) -> None:
         """Returns when the path has changed from direct to relayed or back, or the link is over."""
@@ -214,6 +229,15 @@ class Link:
 
     # ---- Private.
 
+    async def _serve(self, stream: Stream) -> None:
+        if stream.kind != StreamKind.BURST:
+            await self._on_stream(stream)
+            return
+        burst = self._burst = Burst()
+        while await stream.receive(most_bytes=MESSAGE_BYTES) is not None:
+            if burst.came(self._loop.time()):
+                self._burst_is_here.set()
+
     def _look(self) -> None:
         """Sends what has to be sent after something has come, most often nothing."""
         self._look_is_due = False
@@ -273,6 +297,7 @@ class Link:
         if before is None:
             self._path_at = self._loop.time()
         elif is_path(before) != (self.path == RELAY):
+            self._burst_is_here.clear()
             self._moved.set_result(None)
             self._moved = self._loop.create_future()
             if self.path == RELAY:

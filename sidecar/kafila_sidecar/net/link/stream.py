@@ -23,6 +23,7 @@ class StreamKind(IntEnum):
     REQUEST = 2  # ring.proto: one Request, then Answers until the head finishes
     CONTROL = 3  # ring.proto: sealed Envelopes, both ways
     WEIGHTS = 4  # ring.proto: one WeightsAsk, then WeightsTold; goes behind all other streams
+    BURST = 5  # messages that say nothing, one way; the link itself takes them
 
 
 class Inbox:

@@ -16,6 +16,11 @@ from kafila_sidecar.runtime.shard.making.loading import strip_absent
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
 
+SMALL_SCALES: Mapping[str, int] = {"mxfp4": 120, "mxfp8": 120, "nvfp4": 24}
+"""Of groups, by the way of packing: 2⁻⁷ and 2⁻⁴ as their bytes say it."""
+SMALL_NUMBERS = 0xBFBFBFBF
+"""The bits of four 8-bit floats below 2; some above are no numbers."""
+
 UNTIED = ("lm_head.weight",)
 """Where the configuration is silent: an unembedding of its own costs what the embedding does in its place."""
 
@@ -78,16 +83,21 @@ def _typical(built: Built) -> int:
 
 def _make_up(built: Built, start: int, end: int, *, head: bool) -> None:
     """Gives what the stage holds arrays of the same shapes and types in memory of their own."""
-    made = [(name, _made_up(array)) for name, array in flat(built.model) if built.is_of(name, start, end, head=head)]
+    packing = built.reading.quantisation
+    mode = "" if packing is None else packing.mode
+    ours = [(name, array) for name, array in flat(built.model) if built.is_of(name, start, end, head=head)]
+    made = [(name, _made_up(array, mode)) for name, array in ours]
     built.model.update(tree_unflatten(made))
     mx.eval([array for _, array in made])
 
 
-def _made_up(array: mx.array) -> mx.array:
-    """One random row again and again, which is quick to make."""
+def _made_up(array: mx.array, mode: str) -> mx.array:
+    """One random row again and again, which is quick to make; small numbers, however they are packed."""
     row = array.shape[-1:]
     if mx.issubdtype(array.dtype, mx.floating):
         values = (0.02 * mx.random.normal(row)).astype(array.dtype)
+    elif array.dtype == mx.uint8:
+        values = mx.full(row, SMALL_SCALES[mode], dtype=mx.uint8)
     else:
-        values = mx.random.randint(0, 1 << 30, row).astype(array.dtype)
+        values = mx.random.randint(0, 1 << 30, row).astype(array.dtype) & SMALL_NUMBERS
     return mx.contiguous(mx.broadcast_to(values, array.shape))

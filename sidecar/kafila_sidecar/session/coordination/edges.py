@@ -13,12 +13,14 @@ ANOTHER_TRIP_S, ANOTHER_TRIP = 0.001, 0.3
 
 @dataclass(frozen=True, slots=True)
 class FormedLink:
-    """A link as one of its ends reported it. `path`: "direct" or "relay", as it is now; times as it was made."""
+    """A link as one of its ends reported it. `path`: "direct" or "relay", as it is now; times as it was made.
+    `bytes_per_s`: that come to that end from the other; 0: not known."""
 
     path: str
     rtt_s: float
     punch_s: float  # until a path stood
     handshake_s: float  # from then until both ends knew that the link stands
+    bytes_per_s: float = 0.0
 
     @property
     def formed_s(self) -> float:

@@ -30,10 +30,15 @@ class Mesh:
         self._apart = {edge for edge in self._apart if edge <= kept}
         self._barred = {edge for edge in self._barred if edge <= kept}
 
-    def linked(self, member: str, peer: str, path: str, rtt_s: float) -> None:
-        """An end says that the link stands."""
+    def linked(self, member: str, peer: str, path: str, rtt_s: float, bytes_per_s: float = 0.0) -> None:
+        """An end says that the link stands. bytes_per_s: that come there from the peer; 0: not known."""
         edge = frozenset((member, peer))
+        speeds = _sent_by(member, self._up.get(edge, {}), path)
+        if bytes_per_s:
+            speeds[peer] = bytes_per_s
         self._up[edge] = {"between": sorted(edge), "rtt_s": rtt_s, "path": path}
+        if speeds:
+            self._up[edge]["bytes_per_s"] = speeds
         self._down.discard((member, peer))
         self._cannot.discard((member, peer))
         if edge in self._standing:
@@ -109,6 +114,12 @@ class Mesh:
     def _standing(self) -> set[Edge]:
         down = {frozenset(pair) for pair in self._down}
         return self._up.keys() - down
+
+
+def _sent_by(member: str, known: Json, path: str) -> dict[str, float]:
+    """How quickly bytes of that end come to the other one, if that told it of the same path."""
+    speeds = known.get("bytes_per_s", {}) if known.get("path") == path else {}
+    return {name: speed for name, speed in speeds.items() if name == member}
 
 
 def _unusable(edge: Edge) -> Json:

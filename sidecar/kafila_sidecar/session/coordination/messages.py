@@ -298,7 +298,9 @@ def _link(report: ring_pb2.LinkReport) -> Linked | Unlinked:
     times = (report.rtt_s, report.punch_s, report.handshake_s)
     if report.path not in PATHS or not all(0.0 <= seconds <= LONGEST_S for seconds in times):
         raise InvalidInput("a link is neither direct nor relayed, or took no sensible time")
-    return Linked(report.peer, FormedLink(report.path, *times))
+    if report.bytes_per_s and not 1.0 <= report.bytes_per_s <= MOST_BYTES:
+        raise InvalidInput("a link carries no sensible number of bytes a second")
+    return Linked(report.peer, FormedLink(report.path, *times, report.bytes_per_s))
 
 
 def _doing(epoch: int, progress: ring_pb2.Progress) -> Doing:

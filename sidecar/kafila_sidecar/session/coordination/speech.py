@@ -17,6 +17,7 @@ def link(epoch: int, peer: str, up: Link | None) -> ring_pb2.Control:
     if up is not None:
         report.path, report.rtt_s = up.path, up.rtt_s
         report.punch_s, report.handshake_s = up.punch_s, up.handshake_s
+        report.bytes_per_s = up.bytes_per_s
     return ring_pb2.Control(epoch=epoch, link=report)
 
 

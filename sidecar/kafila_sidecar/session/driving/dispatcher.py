@@ -173,9 +173,10 @@ class Dispatcher:
     async def _heard_link(self, sender: str, peer: str, edge: FormedLink) -> None:
         self._roster.linked(sender, peer, edge)
         if self._coordinator:
-            await self._cores.obey(self._coordinator.linked(sender, peer, edge.path, edge.rtt_s, self._now()))
+            told = self._coordinator.linked(sender, peer, edge.path, edge.rtt_s, self._now(), edge.bytes_per_s)
+            await self._cores.obey(told)
         elif {sender, peer} <= set(self._follower.members):
-            self._knows.mesh.linked(sender, peer, edge.path, edge.rtt_s)
+            self._knows.mesh.linked(sender, peer, edge.path, edge.rtt_s, edge.bytes_per_s)
 
     def _heard_no_link(self, sender: str, peer: str) -> None:
         self._roster.linked(sender, peer, None)

@@ -179,6 +179,7 @@ class Links:
             try:
                 with self._standing.standing(peer, link):
                     while not link.closed.done():
+                        await link.measure()
                         self._tell(peer, link, None)
                         await link.moved()
             finally:

@@ -157,12 +157,15 @@ class Coordinator:
             return [*course.catch_up(course.proposal), *course.look_anew()]
         return [*course.maybe_plan(now), *course.look_anew()]
 
-    def linked(self, member: str, peer: str, path: str, rtt_s: float, now: float) -> list[CoordinatorOutput]:
-        """An end of an edge reports that it stands, with its measured round trip in seconds."""
+    def linked(
+        self, member: str, peer: str, path: str, rtt_s: float, now: float, bytes_per_s: float = 0.0
+    ) -> list[CoordinatorOutput]:
+        """An end of an edge reports that it stands, with its measured round trip in seconds, and the bytes a second
+        that come there from the peer; 0: not known."""
         course = self._course
         if not {member, peer} <= set(course.members):
             return []  # on its way when somebody was removed
-        self._mesh.linked(member, peer, path, rtt_s)
+        self._mesh.linked(member, peer, path, rtt_s, bytes_per_s)
         if course.phase in (Phase.FETCHING, Phase.READY) and not course.broken_ring():
             course.waits.deadline = None
         return [*course.maybe_advance(now), *course.look_anew()]

@@ -4,6 +4,7 @@ import pytest
 
 from kafila_planner import Problem, problem_from_json
 from kafila_sidecar.session.coordination.edges import FormedLink, is_another_trip, planned_trips, predicted_path
+from kafila_sidecar.session.coordination.mesh import Mesh
 from kafila_sidecar.session.driving.roster import Roster
 from tests.support.plans import MODEL, problem_of
 
@@ -63,6 +64,27 @@ def test_trips_when_planned_with_then_those_of_the_members_own_links_by_peer() -
     linked = problem_of("ada", "bob", "cyd", edges=edges)
     assert planned_trips(linked, "ada") == {"bob": 0.02}
     assert planned_trips(linked, "bob") == {"ada": 0.02, "cyd": 0.04}
+
+
+def test_edge_when_both_ends_tell_what_comes_then_each_is_known_for_who_sends_it() -> None:
+    mesh = Mesh()
+    mesh.linked("ada", "bob", "direct", 0.02, 3e6)
+    mesh.linked("bob", "ada", "direct", 0.02, 1e6)
+    mesh.linked("ada", "bob", "direct", 0.03, 2e6)
+    (edge,) = mesh.entries(["ada", "bob"])
+    assert edge == {"between": ["ada", "bob"], "rtt_s": 0.03, "path": "direct", "bytes_per_s": {"bob": 2e6, "ada": 1e6}}
+    (read,) = problem_of("ada", "bob", edges=[edge]).edges
+    assert read.bytes_per_s == (1e6, 2e6)
+
+
+def test_edge_when_its_path_is_another_or_a_speed_is_not_known_then_the_old_one_is_forgotten() -> None:
+    mesh = Mesh()
+    mesh.linked("ada", "bob", "direct", 0.02, 3e6)
+    mesh.linked("bob", "ada", "direct", 0.02, 1e6)
+    mesh.linked("ada", "bob", "relay", 0.05, 5e5)
+    assert mesh.entries(["ada", "bob"])[0]["bytes_per_s"] == {"bob": 5e5}
+    mesh.linked("ada", "bob", "relay", 0.05)
+    assert "bytes_per_s" not in mesh.entries(["ada", "bob"])[0]
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,7 @@ def trace(**changes: Any) -> ring_pb2.Control:
         ),
         (capability('{"name": "anna"}', "gpu\x1b[2J"), Measured({"name": "anna"}, "gpu\ufffd[2J", 0)),
         (link(rtt_s=0.5, punch_s=0.1, handshake_s=0.2), Linked("ben", FormedLink("direct", 0.5, 0.1, 0.2))),
+        (link(rtt_s=0.5, bytes_per_s=2e6), Linked("ben", FormedLink("direct", 0.5, 0.0, 0.0, 2e6))),
         (link(up=False), Unlinked("ben")),
         (doing("loading"), Doing(3, "loading", 1, 2)),
         (
@@ -99,6 +100,9 @@ def test_read_when_it_makes_sense_then_plain_values(control: ring_pb2.Control, s
 @pytest.mark.parametrize(
     "control",
     [
+        link(bytes_per_s=-1.0),
+        link(bytes_per_s=5e-324),
+        link(bytes_per_s=1e300),
         capability("[]"),
         capability('{"name": "ben"}'),
         capability('{"name": "anna", "memory_bytes": "many"}'),

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, cast
 
 from kafila_proto import ring_pb2
@@ -18,6 +19,7 @@ from tests.sidecar.session.party import formed
 from tests.support.virtual_time import simulate
 
 MINUTES = 10
+BYTES_PER_S = 1e6
 
 
 class InlineExecutor(ThreadPoolExecutor):
@@ -32,10 +34,12 @@ class InlineExecutor(ThreadPoolExecutor):
 class LivelyLink:
     """A link whose peer shows twice a second that it is there."""
 
-    path, rtt_s, punch_s, handshake_s = "direct", 0.01, 0.1, 0.1
+    path, punch_s, handshake_s = "direct", 0.1, 0.1
 
-    def __init__(self, peer: str) -> None:
+    def __init__(self, peer: str, rtt_s: float) -> None:
         self.peer = peer
+        self.rtt_s = rtt_s
+        self.bytes_per_s = 0.0
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.looked_at: list[float] = []
 
@@ -43,6 +47,10 @@ class LivelyLink:
         now = asyncio.get_running_loop().time()
         self.looked_at.append(now)
         return now % 0.5
+
+    async def measure(self) -> None:
+        await asyncio.sleep(self.rtt_s)
+        self.bytes_per_s = BYTES_PER_S
 
     async def moved(self) -> None:
         await asyncio.shield(self.closed)
@@ -55,12 +63,13 @@ class LivelyLink:
 class LivelyNetwork(NoNetwork):
     """Every link is made at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, rtt_s: float = 0.01) -> None:
         super().__init__()
         self.links: list[LivelyLink] = []
+        self._rtt_s = rtt_s
 
     async def dial(self, peer: str, candidates: Sequence[Candidate]) -> Link:
-        self.links.append(LivelyLink(peer))
+        self.links.append(LivelyLink(peer, self._rtt_s))
         return cast(Link, self.links[-1])
 
 
@@ -99,6 +108,19 @@ def test_session_when_it_is_ready_and_idle_then_its_driver_wakes_only_when_a_lin
         return wakings
 
     assert simulate(scene) <= 60.0 / (LINK_SILENT_S - 0.5)
+
+
+def test_session_when_it_is_ready_then_links_with_another_round_trip_than_planned_are_told_of_again() -> None:
+    async def scene(rtt_s: float) -> list[ring_pb2.LinkReport]:
+        driven = await ready_host(LivelyNetwork(rtt_s))  # the others say 0.01
+        await asyncio.sleep(1.0)
+        told = [said.link for said in driven.channel.sent if said.HasField("link") and said.link.peer == "bob"]
+        await driven.end()
+        return told
+
+    for rtt_s, times in ((0.01, 1), (0.003, 2)):
+        told = simulate(partial(scene, rtt_s))
+        assert [(one.rtt_s, one.bytes_per_s) for one in told] == times * [(rtt_s, BYTES_PER_S)]
 
 
 def test_cores_when_the_session_is_ready_and_has_no_link_then_nothing_is_ever_due() -> None:

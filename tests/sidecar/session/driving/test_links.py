@@ -135,6 +135,24 @@ async def test_link_when_a_member_plays_another_with_all_keys_it_has_then_none_c
         assert anna.standing.to("host") is before
 
 
+async def test_link_when_the_plan_has_another_round_trip_then_it_is_told_again_once_the_session_is_ready() -> None:
+    village = Village("anna", "eve")
+    async with linked_members(village) as world:
+        host = world["host"]
+        await host.reached("anna", "eve")
+        now_s = host.standing.to("eve").rtt_s
+        async with asyncio.timeout(DEADLINE_S):
+            while len(host.changes) < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        host.changes.clear()
+        host.links.tell_settled({"anna": now_s + 0.1, "eve": now_s, "nobody": 1.0})
+        assert host.changes == [("anna", True)]
+        host.links.want(frozenset({"eve"}))
+        host.changes.clear()
+        host.links.tell_settled({"anna": now_s + 0.1})
+        assert host.changes == []
+
+
 async def test_links_when_a_peer_is_forgotten_then_its_candidates_are_too() -> None:
     village = Village("anna")
     async with linked_members(village) as world:
