@@ -19,20 +19,28 @@ MLX in a member's process takes the environment of this one, so that its options
 """
 
 import argparse
+import asyncio
 import multiprocessing
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
+from pathlib import Path
 from statistics import median, quantiles
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 from zlib import crc32
 
 from bench.members import Answered, RingShape, environment, received, ring_of_processes
 from bench.record import add_record_option, record
+from kafila_sidecar.machine.handling import Handling
+from kafila_sidecar.runtime.footprint import MOST_ROWS_A_RUN
+from kafila_sidecar.runtime.mlx_thread import MlxThread
+from kafila_sidecar.runtime.probe.probe import probe
 from kafila_sidecar.runtime.shard.shard import Shard
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -69,13 +77,7 @@ PROMPT_TOKENS = 32
 CONTEXT_TOKENS = 2048
 WARM_UP_TOKENS = 4
 ALONE = "mlx-lm alone"
-MEASURED: dict[str, Any] = {
-    "block_s": {"1": 0.000226, "8": 0.00028},
-    "head_s": {"1": 0.0010, "8": 0.0014},
-    "overhead_s": 0.001,
-    "rtt_s": 0.0006,
-}
-"""What the planner is told of each member, by which stages choose their rows: of an H200 with this shape."""
+RTT_S = 0.0006  # between members, as on one host
 
 
 class Answers(Protocol):
@@ -98,10 +100,12 @@ def main() -> None:
     config = {**COMMON, **SIZES[options.size]}
     gpus = gpu_count() if options.device == "gpu" else 0
     print(f"{gpus} GPUs; {options.size}; {options.tokens} tokens each", flush=True)
+    measured = measured_here(config, options.device)
+    print(f"measured of each member: {shown_entry(measured)}", flush=True)
     with ExitStack() as stack:
         systems: dict[str, Answers] = {ALONE: stack.enter_context(alone(config, options.device, visible(0, 1, gpus)))}
         for members in options.members:
-            shape = shape_of(config, members, max(options.users), options.device, gpus)
+            shape = shape_of(config, members, max(options.users), options.device, gpus, measured)
             systems[f"ring of {members}"] = stack.enter_context(ring_of_processes(shape))
             print(f"ring of {members}, blocks cut at {shape.cuts}: in memory", flush=True)
         prompts = {users: prompts_for(users, config["vocab_size"]) for users in options.users}
@@ -131,7 +135,9 @@ def visible(place: int, members: int, gpus: int) -> Mapping[str, str]:
     return {"CUDA_VISIBLE_DEVICES": str(place * min(gpus, members) // members)} if gpus else {}
 
 
-def shape_of(config: Mapping[str, Any], members: int, users: int, device: str, gpus: int) -> RingShape:
+def shape_of(
+    config: Mapping[str, Any], members: int, users: int, device: str, gpus: int, measured: Mapping[str, Any]
+) -> RingShape:
     """Equal shares of the work, where the head's own counts as some blocks."""
     blocks = config["num_hidden_layers"]
     share = (blocks + HEAD_AS_BLOCKS) / members
@@ -142,7 +148,7 @@ def shape_of(config: Mapping[str, Any], members: int, users: int, device: str, g
         vocabulary=config["vocab_size"],
         context_tokens=CONTEXT_TOKENS,
         concurrency=users,
-        measured=MEASURED,
+        measured=measured,
         env=[visible(place, members, gpus) for place in range(members)],
     )
 
@@ -150,6 +156,37 @@ def shape_of(config: Mapping[str, Any], members: int, users: int, device: str, g
 def prompts_for(users: int, vocabulary: int) -> Sequence[Sequence[int]]:
     """The first one is the same for any number of users."""
     return [[crc32(f"{user} {at}".encode()) % vocabulary for at in range(PROMPT_TOKENS)] for user in range(users)]
+
+
+# ---- What the planner is told of each member, by which stages choose their rows
+
+
+def measured_here(config: Mapping[str, Any], device: str) -> Mapping[str, Any]:
+    """As the product measures a machine, in a process of its own with the first GPU."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as other:
+        return other.submit(measure, config, device).result()
+
+
+def measure(config: Mapping[str, Any], device: str) -> Mapping[str, Any]:
+    return asyncio.run(_measure(config, device))
+
+
+async def _measure(config: Mapping[str, Any], device: str) -> Mapping[str, Any]:
+    thread = MlxThread()
+    try:
+        await thread.run(choose, device)
+        with TemporaryDirectory() as kept:
+            measured = await probe(thread, config, "bfloat16", most_rows=MOST_ROWS_A_RUN, cache=Path(kept))
+        entry = {**measured.member_json(), **await Handling(thread).entry(config), "rtt_s": RTT_S}
+    finally:
+        thread.close()
+    return {name: value for name, value in entry.items() if name != "memory_bytes"}
+
+
+def shown_entry(entry: Mapping[str, Any]) -> str:
+    blocks, heads = ({rows: f"{1e3 * at:.3f}" for rows, at in entry[name].items()} for name in ("block_s", "head_s"))
+    beside = ", ".join(f"{name} {1e3 * entry[name]:.2f} ms" for name in ("overhead_s", "handling_s") if name in entry)
+    return f"a block of so many rows {blocks} ms, the head's own {heads} ms, {beside}"
 
 
 # ---- The weights, the same in every process

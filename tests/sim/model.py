@@ -100,6 +100,8 @@ class HashShard:
         self.weight_bytes = (end - start) * BLOCK_BYTES
         self._at: dict[int, tuple[int, list[int]]] = {}  # sequence -> position, the blocks' caches
 
+    hands_over = False
+
     def embed_and_blocks(self, sequence: int, tokens: Sequence[int]) -> HiddenState:
         position, _ = self._at.setdefault(sequence, (0, [0] * (self.end - self.start)))
         return self._through(sequence, position, [_mix(token, position + i) for i, token in enumerate(tokens)])
@@ -137,10 +139,10 @@ class HashShard:
     def learn_steps(self, before: object) -> None:
         """A step has one token."""
 
-    def build_step(self, sequence: int, like: HiddenState) -> None:
+    def build_steps(self, sequences: Sequence[int], like: HiddenState) -> None:
         """There is nothing to build ahead."""
 
-    def build_pick(self, row: Pick) -> None:
+    def build_pick(self, rows: Sequence[Pick]) -> None:
         """Nor here."""
 
     def position(self, sequence: int) -> int:

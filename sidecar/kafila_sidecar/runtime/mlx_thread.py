@@ -24,6 +24,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 from kafila_rendezvous.allowance import lacking_threads
 from kafila_sidecar.errors import Exhausted, KafilaError, Unavailable
 from kafila_sidecar.lack import as_typed, in_words
+from kafila_sidecar.runtime.handed_over import HandedOver, WaitingThread
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -76,6 +77,7 @@ class MlxThread:
         self._closed = False
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._thread = Thread(target=self._serve, args=(openblas,), name="mlx", daemon=True)
+        self._device = WaitingThread("mlx waits")
 
     async def run(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The result of `fn(*args, **kwargs)`, or its exception, in words where it says what this machine lacks.
@@ -88,7 +90,8 @@ class MlxThread:
         return await self.start(fn, *args, **kwargs)
 
     def start(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[T]":
-        """As `run`, for who has something to do meanwhile."""
+        """As `run`, for who has something to do meanwhile. Of a call that hands its work over to a device
+        (`HandedOver`) the result is what comes of that, and other calls run meanwhile."""
         if self._closed:
             raise Unavailable(_CLOSED)
         if self._waiting >= self._queue_limit:
@@ -113,6 +116,7 @@ class MlxThread:
         self._calls.put(None)
         if self._thread.ident is not None:
             self._thread.join()
+        self._device.close()
 
     def _serve(self, openblas: bool) -> None:
         is_ready, broken = False, None
@@ -143,6 +147,15 @@ class MlxThread:
             result, error = _attempt(call.work)
         if outcome is None:
             return
+        if isinstance(result, HandedOver):
+            self._device.put(partial(self._finish, outcome, result))
+        else:
+            self._tell(outcome, result, error)
+
+    def _finish(self, outcome: "asyncio.Future[Any]", given: HandedOver[Any]) -> None:
+        self._tell(outcome, *_attempt(given.finish))
+
+    def _tell(self, outcome: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
         with suppress(RuntimeError):  # the loop is closed, and nobody waits
             outcome.get_loop().call_soon_threadsafe(self._ended, outcome, result, error)
 

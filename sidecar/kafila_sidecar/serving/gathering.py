@@ -35,13 +35,25 @@ class Gathering(Generic[Work]):
 
     def next(self, most_rows: int) -> Sequence[InLine[Work]]:
         """One run: up to `most_rows` steps of equally many tokens, or one chunk; none when nothing waits."""
-        chunk = next((line[0] for line in self._lines.values() if line[0].is_chunk), None)
-        steps = [line[0] for line in self._lines.values() if not line[0].is_chunk]
+        chunk = next((one for one in self.first if one.is_chunk), None)
+        steps = [one for one in self.first if not one.is_chunk]
         if chunk is not None and (self._chunk_is_due or not steps):
             self._chunk_is_due = False
             return self._taken([chunk])
         self._chunk_is_due = chunk is not None
         return self._taken([step for step in steps if step.tokens == steps[0].tokens][:most_rows])
+
+    def fills(self, most_rows: int) -> bool:
+        """Whether the next run has all the rows that it may have, and no chunk waits."""
+        first = self.first
+        if not first or any(one.is_chunk for one in first):
+            return False
+        return sum(1 for one in first if one.tokens == first[0].tokens) >= most_rows
+
+    @property
+    def first(self) -> Sequence[InLine[Work]]:
+        """What is next of each sequence."""
+        return [line[0] for line in self._lines.values()]
 
     def drop(self, sequence: int) -> Sequence[InLine[Work]]:
         """Nobody wants a sequence any more: what of it waited."""

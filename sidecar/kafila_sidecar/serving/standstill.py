@@ -8,7 +8,9 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
-from typing import ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar, cast
+
+from kafila_sidecar.runtime.handed_over import HandedOver
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -42,7 +44,7 @@ class WatchedThread:
         self._loop = asyncio.get_running_loop()
         self._pending = 0
         self._longest_s = 0.0
-        self._running_since: float | None = None  # written on the MLX thread
+        self._since: list[float] = []  # when what is under way began; written where it runs
         self._waiting_since = 0.0  # when a step began or ended last, or the first of those that wait came
         self._timer: asyncio.TimerHandle | None = None
         self._has_told = False
@@ -72,13 +74,26 @@ class WatchedThread:
             self._timer.cancel()
 
     def _step(self, work: Callable[[], T]) -> T:
-        began = self._running_since = monotonic()
+        """A step that is handed over to a device ends there."""
+        began = monotonic()
+        self._since.append(began)
+        made: Any = self._until_over(began, work)
+        if not isinstance(made, HandedOver):
+            return cast(T, made)
+        self._since.append(began)
+        return cast(T, HandedOver(partial(self._until_over, began, made.finish)))
+
+    def _until_over(self, began: float, work: Callable[[], T]) -> T:
         try:
             return work()
         finally:
             self._waiting_since = monotonic()
-            self._running_since = None
+            self._since.remove(began)
             self._longest_s = max(self._longest_s, self._waiting_since - began)
+
+    @property
+    def _running_since(self) -> float | None:
+        return min(list(self._since), default=None)
 
     def _ended(self, _: object) -> None:
         self._pending -= 1

@@ -4,11 +4,15 @@ What comes is put in line as soon as it is there; meanwhile the runs go on, each
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import cast
 
 from kafila_sidecar.errors import InvalidInput, KafilaError
 from kafila_sidecar.net.link.stream import Stream
+from kafila_sidecar.runtime.handed_over import HandedOver
 from kafila_sidecar.runtime.shard.finite import NotFinite
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
@@ -19,8 +23,13 @@ from kafila_sidecar.serving.standstill import ModelThread
 
 CHUNKS_IN_LINE = 8  # prompt chunks that wait here; more stay in the stream, and so with who sent them
 
+UNDER_WAY = 2  # runs: one is computed, and where a device computes it another one is built
+
 Rows = Callable[[int], int]
 """How many sequences a run has, of so many that are there."""
+
+Outcome = tuple[list[HiddenState | NotFinite], float]
+"""What is made of a run's rows, none where nobody wants that, and the run's seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +52,10 @@ class Came:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A run that was begun. outcome: what is made of its rows, none where nobody wants that, and the run's seconds."""
+    """A run that was begun."""
 
     rows: Sequence[InLine[Came]]
-    outcome: "asyncio.Future[tuple[list[HiddenState | NotFinite], float]]"
+    outcome: "asyncio.Future[Outcome]"
 
 
 @dataclass(slots=True)
@@ -60,6 +69,7 @@ class Incoming:
     attempts: dict[int, int] = field(default_factory=dict)  # the latest of each
     to_rest: dict[int, Frame] = field(default_factory=dict)  # once all that came of them before that frame went on
     runs: list[Sequence[InLine[Came]]] = field(default_factory=list)  # that were begun and did not go on as a whole yet
+    running: deque[Running] = field(default_factory=deque)  # those of them that are not over
     line: Gathering[Came] = field(default_factory=Gathering)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     is_over: bool = False  # nothing more comes
@@ -125,6 +135,7 @@ class Worker:
         self._clock = asyncio.get_running_loop().time
         self._turn = asyncio.Lock()  # a new stream waits until what came over the old one is forgotten
         self._incoming: Incoming | None = None
+        self._over_at = 0.0  # when a run was over last, on the clock
         hop.broken = self._next_broke
 
     async def take_frames(self, stream: Stream) -> None:
@@ -208,6 +219,8 @@ class Worker:
         is_chunk = not frame.has_guesses and (state.tokens > 1 or not frame.needs_output)
         incoming.line.add(InLine(frame.sequence, state.tokens, is_chunk, Came(frame, state, arrived)))
         incoming.change()
+        if incoming.running and self._shard.hands_over:
+            asyncio.get_running_loop().call_soon(self._start_due, incoming)
         while incoming.line.tokens > CHUNKS_IN_LINE * self._bounds.chunk_tokens:
             await incoming.changed.wait()
 
@@ -235,60 +248,81 @@ class Worker:
 
     async def _run_all(self, incoming: Incoming) -> None:
         """The next run begins before the results of the last one are sent, so that the model need not wait for it."""
-        running: Running | None = None
+        running = incoming.running
         try:
-            while running := running or await self._next_run(incoming):
-                run, (made, compute_s) = running.rows, await running.outcome
-                running = None
-                self._note_ended(run, made, incoming)
-                running = self._start(incoming)
-                await self._send_on(run, made, compute_s, incoming)
+            while await self._next_run(incoming):
+                made, compute_s = await running[0].outcome
+                run = running.popleft().rows
+                wanted = self._wanted(run, made, incoming)
+                self._start_due(incoming)
+                await self._send_on(wanted, len(run), compute_s, incoming)
                 incoming.runs.pop(0)
                 await self._let_rest(incoming)
         finally:
-            if running is not None:
-                running.outcome.cancel()
+            for one in running:
+                one.outcome.cancel()
 
-    async def _next_run(self, incoming: Incoming) -> "Running | None":
-        """As soon as there is one; None when nothing more comes."""
-        while not (running := self._start(incoming)) and not incoming.is_over:
+    async def _next_run(self, incoming: Incoming) -> bool:
+        """As soon as there is one; false when nothing more comes."""
+        self._start_due(incoming)
+        while not incoming.running and not incoming.is_over:
             await incoming.changed.wait()
-        return running
+            self._start_due(incoming)
+        return bool(incoming.running)
 
-    def _start(self, incoming: Incoming) -> "Running | None":
-        """The run that is due, if anything waits."""
-        if not incoming.line:
-            return None
-        run = incoming.line.next(self._rows(max(1, len(incoming.sequences) - len(incoming.resting))))
+    def _start_due(self, incoming: Incoming) -> None:
+        """The run that is due. Behind one that a device computes only one that would get no more rows by waiting."""
+        running, most_rows = incoming.running, self._most_rows(incoming)
+        if incoming.line and not running:
+            running.append(self._start(incoming, most_rows))
+        while self._shard.hands_over and 0 < len(running) < UNDER_WAY and incoming.line.fills(most_rows):
+            running.append(self._start(incoming, most_rows))
+
+    def _most_rows(self, incoming: Incoming) -> int:
+        return self._rows(max(1, len(incoming.sequences) - len(incoming.resting)))
+
+    def _start(self, incoming: Incoming, most_rows: int) -> Running:
+        run = incoming.line.next(most_rows)
         incoming.runs.append(run)
         incoming.change()
         is_wanted = not self._is_last or any(one.work.frame.needs_output for one in run)
-        return Running(run, self._mlx.start(self._timed if is_wanted else self._absorb, incoming.stream.peer, run))
+        call = partial(self._timed if is_wanted else self._absorb, incoming.stream.peer, run)
+        try:
+            return Running(run, cast("asyncio.Future[Outcome]", self._mlx.start(call)))
+        except KafilaError as error:
+            outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+            outcome.set_exception(error)
+            return Running(run, outcome)
 
-    def _note_ended(
+    def _wanted(
         self, run: Sequence[InLine[Came]], made: Sequence[HiddenState | NotFinite], incoming: Incoming
-    ) -> None:
-        """A sequence that can't go on leaves the line."""
-        for one, what in zip(run, made, strict=False):
-            if isinstance(what, NotFinite) and incoming.wants(one.work.frame):
+    ) -> Sequence[tuple[InLine[Came], HiddenState | NotFinite]]:
+        """What of a run goes on. A sequence that can't leaves the line."""
+        wanted = [
+            (one, what)
+            for one, what in zip(run, made, strict=False)
+            if incoming.wants(one.work.frame) and one.sequence not in incoming.ended
+        ]
+        for one, what in wanted:
+            if isinstance(what, NotFinite):
                 incoming.ended.add(one.sequence)
                 incoming.line.drop(one.sequence)
+        return wanted
 
     async def _send_on(
         self,
-        run: Sequence[InLine[Came]],
-        made: Sequence[HiddenState | NotFinite],
+        wanted: Sequence[tuple[InLine[Came], HiddenState | NotFinite]],
+        rows: int,
         compute_s: float,
         incoming: Incoming,
     ) -> None:
-        """What a run made, all of it together, so that the next stage may run it together too."""
-        wanted = [(one, what) for one, what in zip(run, made, strict=False) if incoming.wants(one.work.frame)]
+        """What a run of so many rows made, all of it together, so that the next stage may run it together too."""
         if wanted:
-            await self._hop.send(*(self._made_of(one, what, compute_s, len(run)) for one, what in wanted))
-        for one, what in wanted:
-            if len(run) == 1 and isinstance(what, HiddenState) and what.tokens == 1:
-                # as the next one will be, unless it joins a run
-                self._mlx.when_idle(self._shard.build_step, one.sequence, one.work.state)
+            await self._hop.send(*(self._made_of(one, what, compute_s, rows) for one, what in wanted))
+        if wanted and len(wanted) >= self._most_rows(incoming) and all(_is_step(what) for _, what in wanted):
+            # as the next ones will be, together
+            sequences = [one.sequence for one, _ in wanted]
+            self._mlx.when_idle(self._shard.build_steps, sequences, wanted[0][0].work.state)
 
     def _made_of(self, one: InLine[Came], made: HiddenState | NotFinite, compute_s: float, rows: int) -> Frame:
         frame = one.work.frame
@@ -311,7 +345,7 @@ class Worker:
             timings=(*frame.timings, timing),
         )
 
-    def _timed(self, peer: str, run: Sequence[InLine[Came]]) -> tuple[list[HiddenState | NotFinite], float]:
+    def _timed(self, peer: str, run: Sequence[InLine[Came]]) -> "Outcome | HandedOver[Outcome]":
         """What is made of each row, and the seconds of the run."""
         began = self._clock()
         rows = [(one.sequence, one.work.state) for one in run]
@@ -319,9 +353,18 @@ class Worker:
             for sequence, state in rows:
                 self._shard.check_next(sequence, state)
         has_guesses = run[0].work.frame.has_guesses  # as in each: they have equally many tokens
-        return self._shard.run_rows(rows, has_guesses=has_guesses), self._clock() - began
+        if self._shard.hands_over and rows[0][1].tokens == 1 and not has_guesses:
+            given = self._shard.hand_over_rows(rows)
+            return HandedOver(lambda: (given.finish(), self._spent_s(began)))
+        return self._shard.run_rows(rows, has_guesses=has_guesses), self._spent_s(began)
 
-    def _absorb(self, peer: str, run: Sequence[InLine[Came]]) -> tuple[list[HiddenState | NotFinite], float]:
+    def _spent_s(self, began: float) -> float:
+        """Of a run that is over now: behind another one it took only what that left of the time."""
+        now = self._clock()
+        began, self._over_at = max(began, self._over_at), now
+        return now - began
+
+    def _absorb(self, peer: str, run: Sequence[InLine[Came]]) -> Outcome:
         """As `_timed`, where nobody wants what is made."""
         (one,) = run
         with sent_by(peer):
@@ -354,3 +397,7 @@ class Worker:
     def _next_broke(self, _: KafilaError) -> None:
         if self._incoming is not None:
             self._incoming.stream.reset()
+
+
+def _is_step(made: HiddenState | NotFinite) -> bool:
+    return isinstance(made, HiddenState) and made.tokens == 1

@@ -4,10 +4,12 @@ import sys
 import threading
 import weakref
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from kafila_sidecar.errors import Exhausted, Unavailable
+from kafila_sidecar.runtime.handed_over import HandedOver
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 
 pytestmark = pytest.mark.mlx
@@ -66,6 +68,35 @@ async def test_preparation_when_calls_wait_then_it_runs_after_them_and_its_failu
         await thread.run(lambda: None)
         await asyncio.sleep(0.001)
     assert seen == ["asked for", "prepared"]
+
+
+async def test_call_when_it_hands_its_work_over_then_others_run_meanwhile_and_the_result_is_what_comes_of_it(
+    thread: MlxThread,
+) -> None:
+    gate = threading.Event()
+
+    def begin(number: int) -> Any:
+        return HandedOver(lambda: (gate.wait(), number))
+
+    given = [asyncio.ensure_future(thread.start(begin, number)) for number in range(2)]
+    assert await thread.run(lambda: "another") == "another"
+    assert not any(one.done() for one in given)
+    gate.set()
+    assert await asyncio.gather(*given) == [(True, 0), (True, 1)]
+
+
+async def test_call_when_what_it_handed_over_fails_then_the_caller_gets_its_exception(thread: MlxThread) -> None:
+    with pytest.raises(ZeroDivisionError):
+        await thread.start(lambda: HandedOver(lambda: 1 // 0))
+
+
+async def test_thread_when_closed_then_what_was_handed_over_has_ended(thread: MlxThread) -> None:
+    ended = threading.Event()
+    given = thread.start(lambda: HandedOver(ended.set))
+    await thread.run(lambda: None)
+    thread.close()
+    assert ended.is_set()
+    await given
 
 
 async def test_call_when_cancelled_before_it_begins_then_never_run(thread: MlxThread) -> None:

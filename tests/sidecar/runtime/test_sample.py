@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from kafila_sidecar.runtime.text.options import SamplingOptions
-from kafila_sidecar.runtime.text.sample import Sampler
+from kafila_sidecar.runtime.text.sample import Sampler, choose_each
 
 pytestmark = pytest.mark.mlx
 
@@ -148,3 +148,19 @@ def test_pick_when_greedy_in_16_bits_then_mlx_lms_token_ties_of_rounding_include
     reference = [int(mx.argmax(row - mx.logsumexp(row, keepdims=True))) for row in rows]
     assert reference != [int(mx.argmax(row)) for row in rows]
     assert [Sampler(SamplingOptions(temperature=0.0)).pick(row) for row in rows] == reference
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=str)
+@pytest.mark.parametrize("gaps", [(), (3, 7000)], ids=str)
+def test_choose_each_when_all_rows_are_greedy_then_the_token_that_each_chooses_alone(
+    dtype: mx.Dtype, gaps: tuple[int, ...]
+) -> None:
+    logits = (0.3 * mx.random.normal((60, 8192), key=mx.random.key(3))).astype(dtype)
+    samplers = [Sampler(SamplingOptions(temperature=0.0), (), 8000, gaps) for _ in range(60)]
+    alone = [int(sampler.choose(row)) for sampler, row in zip(samplers, logits, strict=True)]
+    assert choose_each(samplers, logits, [None] * 60).tolist() == alone
+
+
+def test_choose_each_when_a_format_allows_some_then_they_are_kept_to() -> None:
+    logits, samplers = mx.stack([LOGITS] * 3), [Sampler(SamplingOptions(temperature=0.0)) for _ in range(3)]
+    assert choose_each(samplers, logits, [None, bytes([0b10]), bytes([0b11000])]).tolist() == [0, 1, 3]

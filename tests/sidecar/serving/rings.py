@@ -39,6 +39,7 @@ class PlainShard:
         self.runs = 0
         self.fails: Exception | None = None
 
+    hands_over = False
     entry = LAYOUT
 
     def check_next(self, sequence: int, state: HiddenState) -> None:
@@ -77,7 +78,7 @@ class PlainShard:
         self.run_blocks(sequence, state)
         self.absorbed.append(sequence)
 
-    def build_step(self, sequence: int, like: HiddenState) -> None: ...
+    def build_steps(self, sequences: Sequence[int], like: HiddenState) -> None: ...
 
     def release(self, sequence: int) -> None:
         self.at.pop(sequence, None)

@@ -16,14 +16,21 @@ from kafila_proto import sidecar_pb2 as pb
 from kafila_sidecar.errors import Exhausted, InvalidInput, TimedOut
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.serving.engine import EngineLimits
+from kafila_sidecar.serving.holding import LoadShard
 from tests.sidecar.serving.stages import CONTEXT, LIMITS, NAMES, StageParty, answer, ask, party, refusal
 
 pytestmark = pytest.mark.mlx
 
 PROMPT = "once upon a time"
 VARIED: dict[str, Any] = {"repeat_penalty": 1.5}  # or a random model soon repeats itself
-AHEAD = "one, ahead"
-RINGS: dict[str, Sequence[int]] = {"one": (0, 6), AHEAD: (0, 6), "two": (0, 2, 6), "three": (0, 2, 4, 6)}
+AHEAD, HANDING = "one, ahead", "two, handing over"
+RINGS: dict[str, Sequence[int]] = {
+    "one": (0, 6),
+    AHEAD: (0, 6),
+    "two": (0, 2, 6),
+    HANDING: (0, 2, 6),
+    "three": (0, 2, 4, 6),
+}
 
 
 @pytest.fixture(params=RINGS)
@@ -31,7 +38,8 @@ async def ring(request: pytest.FixtureRequest, tiny: Path, tmp_path: Path) -> As
     """A party that serves over one, two or three stages."""
     cuts = RINGS[request.param]
     names = NAMES[: len(cuts) - 1]
-    async with party(tiny, tmp_path, *names, load_shard=load_ahead if request.param == AHEAD else Shard.load) as made:
+    load_shard = {AHEAD: load_ahead, HANDING: load_handing}.get(request.param, Shard.load)
+    async with party(tiny, tmp_path, *names, load_shard=load_shard) as made:
         await made.serve(cuts, names)
         yield made
 
@@ -40,6 +48,13 @@ def load_ahead(**given: Any) -> Shard:
     """A shard that runs ahead of what is asked, as those on GPUs do that have all blocks."""
     shard = Shard.load(**given)
     shard.runs_ahead = True
+    return shard
+
+
+def load_handing(**given: Any) -> Shard:
+    """A shard that computes a run while the next one is built, as those on GPUs do."""
+    shard = Shard.load(**given)
+    shard.hands_over = True
     return shard
 
 
@@ -314,8 +329,9 @@ async def test_trace_when_cancelled_or_refused_then_it_says_so(three: StageParty
     json.dumps(three["ada"].traces)
 
 
+@pytest.mark.parametrize("load_shard", [Shard.load, load_handing], ids=["run by run", "handing over"])
 async def test_generate_when_many_come_and_go_at_random_then_each_has_its_own_text_and_nothing_is_left(
-    tiny: Path, tmp_path: Path
+    tiny: Path, tmp_path: Path, load_shard: LoadShard
 ) -> None:
     rng = random.Random(5)
     prompts = [f"{number} {'word ' * rng.randint(0, 30)}" for number in range(4)]
@@ -326,7 +342,7 @@ async def test_generate_when_many_come_and_go_at_random_then_each_has_its_own_te
     ]
     kinds = [(prompt, options) for prompt in prompts for options in varied]
     limits = replace(LIMITS, engine=EngineLimits(prefill_chunk_tokens=32))
-    async with party(tiny, tmp_path, *NAMES, limits=limits) as made:
+    async with party(tiny, tmp_path, *NAMES, limits=limits, load_shard=load_shard) as made:
         await made.serve(RINGS["three"], NAMES[:3], concurrency=6)
         texts = [(await answer(made["ada"], ask(prompt, num_predict=24, **options)))[0] for prompt, options in kinds]
 

@@ -72,3 +72,16 @@ def test_line_when_a_sequence_is_dropped_then_nothing_of_it_runs() -> None:
     assert [one.sequence for one in line.next(4)] == [2]
     assert line.next(4) == []
     assert line.tokens == 0
+
+
+@given(coming=st.lists(STEPS, max_size=20), most_rows=st.integers(1, 4))
+def test_run_when_it_is_said_to_be_full_then_it_has_all_its_rows_and_else_more_may_come(
+    coming: list[tuple[int, int]], most_rows: int
+) -> None:
+    line = Gathering[int]()
+    for one in coming:
+        line.add(waiting(*one))
+    chunks = any(one.is_chunk for one in line.first)
+    is_full = line.fills(most_rows)
+    run = line.next(most_rows)
+    assert is_full == (len(run) == most_rows and not chunks)

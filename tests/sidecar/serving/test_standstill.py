@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kafila_sidecar.runtime.handed_over import HandedOver
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.serving.engine import EngineLimits
 from kafila_sidecar.serving.standstill import WatchedThread
@@ -49,6 +50,19 @@ async def test_step_when_it_stands_still_then_told_once_and_others_go_on_after_i
         await stuck
         assert await behind == "here"
     assert len(told) == 1
+    assert told[0] >= 0.05
+
+
+async def test_step_when_what_it_handed_over_stands_still_then_told_though_others_go_on(mlx: MlxThread) -> None:
+    told, hang = list[float](), Hang()
+    watched = WatchedThread(mlx, stalled=told.append, floor_s=0.05)
+    stuck = asyncio.ensure_future(watched.run(lambda: HandedOver(hang)))
+    async with asyncio.timeout(10):
+        while not told:
+            assert await watched.run(lambda: "here") == "here"
+            await asyncio.sleep(0.01)
+        hang.may_end.set()
+        await stuck
     assert told[0] >= 0.05
 
 

@@ -50,9 +50,11 @@ class OneToken:
 
     def told(self) -> Picked:
         """Waits for it. Raises: NotFinite."""
+        from kafila_sidecar.runtime.shard.arrays import raw_of
+
         token: Any = self.token.item()
         if not self.is_choice.item():
-            raise no_choice(self.logits)
+            raise no_choice(*raw_of(self.logits))
         return Picked(token, None, self.scores.told() if self.scores else None)
 
 
@@ -68,6 +70,10 @@ class UnderWay:
         self._steps: deque[OneToken] = deque()
         self._last = mx.array([row.token], dtype=mx.int32)
         self._failure: Exception | None = None  # of what nobody had asked for yet
+
+    @property
+    def caches(self) -> "Sequence[SequenceCache]":
+        return (self.cache,)
 
     def go_on(self, most: int) -> None:
         """Hands over steps until so many are under way."""
@@ -126,7 +132,7 @@ class TokenRunner:
         Raises: NotFound for a sequence that isn't here; NotFinite for scores without a choice.
         """
         self._sequences.check(row.sequence)
-        under_way: UnderWay | None = self._sequences.ahead(row.sequence, row.position, _asks(row, row.token))
+        under_way: UnderWay | None = self._sequences.ahead([(row.sequence, row.position)], _asks(row, row.token))
         if under_way is None:
             under_way = UnderWay(self._passage, self._sequences.at(row.sequence, row.position), row)
         under_way.cache.ahead = under_way

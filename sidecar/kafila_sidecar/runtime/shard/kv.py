@@ -1,6 +1,6 @@
 """The caches of a shard's sequences: made at their first frame, gone at their release. MLX thread only."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -19,10 +19,12 @@ LONGEST_RUN = 8  # tokens that are run at once where some of them were run befor
 
 
 class Undoable(Protocol):
-    """What was built over a sequence's caches and not evaluated yet; see `ahead.Ahead`."""
+    """What was built over the caches of some sequences and not evaluated yet; see `ahead.Ahead`."""
 
     wants: object
 
+    @property
+    def caches(self) -> "Sequence[SequenceCache]": ...
     def undo(self) -> None: ...
 
 
@@ -60,19 +62,14 @@ class SequenceCache:
 
     def drop_ahead(self) -> None:
         """What was built ahead is not what comes."""
-        if self.ahead is not None:
-            self.ahead.undo()
-            self.ahead = None
+        ahead, self.ahead = self.ahead, None
+        if ahead is not None:
+            ahead.undo()
 
     def saved(self) -> Saved:
         """All that `restore` needs to undo a step that was built and not evaluated. While this is kept, evaluating the
         step would copy what it changes."""
         return [(part, _kept(vars(part))) for cache in self._ours for part in parts_of(cache)]
-
-    def restore(self, saved: Saved) -> None:
-        """Undoes what was built since."""
-        for part, fields in saved:
-            part.__dict__.update(fields)
 
     def given(self, rows: mx.array, *, has_guesses: bool = False) -> tuple[mx.array, int]:
         """What to run for these tokens [1, T, …], and how many tokens before them that is: such as were run before,
@@ -117,7 +114,7 @@ class SequenceCache:
         stands_at = position
         if snapshot := self._snapshot:
             stands_at = snapshot.position
-            self.restore(snapshot.saved)
+            restore(snapshot.saved)
             self._again = snapshot.given[:, : position - stands_at] if position > stands_at else None
         tokens = self.position - stands_at
         for cache in filter(can_rewind, self._leaves):
@@ -186,12 +183,18 @@ class Sequences:
         """The caches of a sequence where it stands; None when it isn't here any more."""
         return self.next(sequence) if sequence in self._caches else None
 
-    def ahead(self, sequence: int, position: int, wants: object) -> Any:
-        """What was built of a sequence's step at this position, if it is this that is wanted; else None."""
-        cache = self._caches.get(sequence)
-        if cache is None or cache.ahead is None or (cache.position, cache.ahead.wants) != (position, wants):
+    def ahead(self, rows: Sequence[tuple[int, int]], wants: object) -> Any:
+        """What was built of the next step of just these sequences, each at its position, if it is this that is wanted;
+        else None."""
+        first = self._caches.get(rows[0][0])
+        ahead = None if first is None else first.ahead
+        if ahead is None or ahead.wants != wants or len(ahead.caches) != len(rows):
             return None
-        ahead, cache.ahead = cache.ahead, None
+        for (sequence, position), cache in zip(rows, ahead.caches, strict=True):
+            if self._caches.get(sequence) is not cache or cache.position != position:
+                return None
+        for cache in ahead.caches:
+            cache.ahead = None
         return ahead
 
     def under_way(self, sequence: int) -> Undoable | None:
@@ -235,6 +238,12 @@ class Sequences:
 
     def __len__(self) -> int:
         return len(self._caches)
+
+
+def restore(saved: Saved) -> None:
+    """Undoes what was built since."""
+    for part, fields in saved:
+        part.__dict__.update(fields)
 
 
 def parts_of(cache: Any) -> list[Any]:

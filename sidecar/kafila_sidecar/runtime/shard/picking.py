@@ -5,9 +5,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kafila_sidecar.runtime.shard.finite import WHY, NotFinite, flaw_of_logits, made_well, or_not_finite
+from kafila_sidecar.runtime.handed_over import HandedOver
+from kafila_sidecar.runtime.shard.finite import (
+    WHY,
+    NotFinite,
+    TokenLayout,
+    flaw_of_logits,
+    made_well,
+    or_not_finite,
+)
 from kafila_sidecar.runtime.shard.state import HiddenState
-from kafila_sidecar.runtime.text.sample import Sampler
+from kafila_sidecar.runtime.text.sample import Sampler, choose_each
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -104,17 +112,73 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class Picking:
-    """What `TokenPicker.pick` is about to evaluate: of all rows their scores [B, V], tokens, and whether they have a
-    choice [B]; of the rows that go on their caches and, as the only one of `left`, their states as they lie in a
+    """What `TokenPicker.pick` is about to evaluate: of all rows their scores [B, V], tokens [B], and whether they have
+    a choice [B]; of the rows that go on their caches and, as the only one of `left`, their states as they lie in a
     payload."""
 
     logits: "mx.array"
-    tokens: "Sequence[mx.array]"
+    tokens: "mx.array"
     is_choice: "mx.array"
     caches: "Sequence[SequenceCache]" = ()
     left: "Sequence[mx.array]" = ()
     scores: "Sequence[Scores | None]" = ()
     dtype: str = ""
+
+    @property
+    def arrays(self) -> "list[mx.array]":
+        """All that is wanted of it."""
+        return [self.tokens, self.is_choice, *self.left, *(part for one in self.scores if one for part in one.arrays)]
+
+
+class BegunPick:
+    """A pick that was built, and whose sequences have taken in their tokens. layout: of the states that leave."""
+
+    def __init__(self, rows: Sequence[Pick], graph: Picking, layout: TokenLayout) -> None:
+        from kafila_sidecar.runtime.shard.arrays import as_raw, dtype_name
+
+        self._rows, self._graph, self._layout = rows, graph, layout
+        self._positions = [cache.position for cache in graph.caches]
+        self._logits, self._dtype = as_raw(graph.logits), dtype_name(graph.logits)
+        for cache in graph.caches:
+            cache.advance(1)
+
+    def hand_over(self) -> HandedOver[list[Picked | NotFinite]]:
+        """Gives it to the device."""
+        import mlx.core as mx
+
+        mx.async_eval(*self._graph.arrays, self._logits)  # type: ignore[no-untyped-call]
+        return HandedOver(self.told)
+
+    def told(self) -> list[Picked | NotFinite]:
+        """What comes of it, evaluated; in a row's place why there is nothing."""
+        import mlx.core as mx
+
+        mx.eval(self._graph.arrays)
+        choices: Any = self._graph.is_choice.tolist()
+        tokens: Any = self._graph.tokens.tolist()
+        states = self._states()
+        return [
+            self._picked(at, tokens[at], states[at]) if is_choice else self._no_choice(at)
+            for at, is_choice in enumerate(choices)
+        ]
+
+    def _states(self) -> list[HiddenState | None]:
+        """Of the rows that go on."""
+        from kafila_sidecar.runtime.shard.arrays import parted_rows
+
+        left = iter([one for raw in self._graph.left for one in parted_rows(raw, self._graph.dtype, self._positions)])
+        return [next(left) if row.goes_on else None for row in self._rows]
+
+    def _no_choice(self, at: int) -> NotFinite:
+        payload = memoryview(self._logits).cast("B")  # type: ignore[arg-type]
+        size = len(payload) // len(self._rows)
+        return no_choice(payload[at * size : (at + 1) * size], self._dtype)
+
+    def _picked(self, at: int, token: int, state: HiddenState | None) -> Picked | NotFinite:
+        self._rows[at].sampler.take(token)
+        made = None if state is None else or_not_finite(partial(made_well, state, self._layout))
+        score = self._graph.scores[at]
+        return made if isinstance(made, NotFinite) else Picked(token, made, score.told() if score else None)
 
 
 class TokenPicker:
@@ -133,50 +197,29 @@ class TokenPicker:
         logits: mx.array = self._passage.of_head(last[0] if len(last) == 1 else stacked(last))[:, -1]
         return logits
 
-    def pick(self, rows: Sequence[Pick]) -> list[Picked | NotFinite]:
-        """The token that each row's sampler picks after the last one of its state, and where the answer goes on the
-        token's state after our blocks, all in one evaluation; in a row's place why there is none.
+    def begin(self, rows: Sequence[Pick]) -> BegunPick:
+        """What picks the token that follows each row's state, and runs it through our blocks where the answer goes on.
 
         Raises: NotFound for a sequence that was released or never began.
         """
-        import mlx.core as mx
+        from kafila_sidecar.runtime.shard.arrays import unpack
+        from kafila_sidecar.runtime.shard.carried import stacked
 
-        from kafila_sidecar.runtime.shard.arrays import parted_rows, unpack
+        graph = self._picking_ahead(rows)
+        if graph is None:
+            last = [self._last.parted(unpack(row.state)).last_token() for row in rows]
+            graph = self._picking(rows, last[0] if len(last) == 1 else stacked(last))
+        return BegunPick(rows, graph, self._exit.layout)
 
-        graph = self._picking_ahead(rows) or self._picking(rows, [self._last.parted(unpack(row.state)) for row in rows])
-        mx.eval(
-            graph.is_choice, *graph.tokens, *graph.left, *(part for one in graph.scores if one for part in one.arrays)
-        )
-        going = [at for at, row in enumerate(rows) if row.goes_on]
-        states: list[HiddenState] = []
-        for raw in graph.left:
-            states = parted_rows(raw, graph.dtype, [cache.position for cache in graph.caches])
-        for cache in graph.caches:
-            cache.advance(1)
-        after: dict[int, HiddenState] = dict(zip(going, states, strict=True))
-        picked: list[Picked | NotFinite] = []
-        choices: Any = graph.is_choice.tolist()
-        for at, (row, chosen) in enumerate(zip(rows, graph.tokens, strict=True)):
-            if not choices[at]:
-                picked.append(no_choice(graph.logits[at]))
-                continue
-            token = int(chosen)
-            row.sampler.take(token)
-            state = after.get(at)
-            made = None if state is None else or_not_finite(partial(made_well, state, self._exit.layout))
-            score = graph.scores[at]
-            told = score.told() if score else None
-            picked.append(made if isinstance(made, NotFinite) else Picked(token, made, told))
-        return picked
-
-    def build(self, row: Pick) -> None:
-        """Builds what `pick` does with the sequence's state once that is back, if it is one like the row's, and the
-        sampler is asked for nothing before."""
+    def build(self, rows: Sequence[Pick]) -> None:
+        """Builds what `pick` does with these sequences' states once they are back, if they are like the rows', and the
+        samplers are asked for nothing before."""
         from kafila_sidecar.runtime.shard.ahead import Ahead, LateInput
 
-        if cache := self._sequences.begun(row.sequence):
-            late = LateInput(row.state.dtype, (1, 1, self._last.layout.width))
-            cache.ahead = Ahead(cache, late, lambda state: self._picking([row], [self._last.parted(state)]), _asks(row))
+        caches = [cache for row in rows if (cache := self._sequences.begun(row.sequence))]
+        if len(caches) == len(rows):
+            late = LateInput(rows[0].state.dtype, (len(rows), 1, self._last.layout.width))
+            Ahead(caches, late, lambda states: self._picking(rows, self._last.parted(states)), _asks(rows))
 
     def check(self, row: Guessed) -> CameTrue:
         """The tokens that the row's sampler picks one after another, as long as they are those that were guessed.
@@ -199,10 +242,12 @@ class TokenPicker:
         return self._as_far_as_right(row, logits, tokens.tolist(), is_choice.tolist(), leads.tolist())
 
     def _as_far_as_right(self, row: Guessed, logits: "mx.array", tokens: Any, choices: Any, leads: Any) -> CameTrue:
+        from kafila_sidecar.runtime.shard.arrays import raw_of
+
         kept: list[int] = []
         for at, token in enumerate(tokens):
             if not choices[at]:
-                raise no_choice(logits[at])
+                raise no_choice(*raw_of(logits[at]))
             if leads[at] < row.least_lead:
                 return CameTrue(kept, is_undecided=True)
             row.sampler.take(token)
@@ -211,8 +256,8 @@ class TokenPicker:
                 break
         return CameTrue(kept)
 
-    def _picking(self, rows: Sequence[Pick], states: "Sequence[Carried]") -> "Picking":
-        """The rows' tokens, and where they go on the tokens' states, lazy."""
+    def _picking(self, rows: Sequence[Pick], states: "Carried") -> "Picking":
+        """The rows' tokens, and where they go on the tokens' states, lazy. states: of their last tokens, [B, 1, …]."""
         import mlx.core as mx
 
         from kafila_sidecar.runtime.shard.arrays import as_raw, dtype_name
@@ -220,8 +265,8 @@ class TokenPicker:
 
         for row in rows:
             self._sequences.check(row.sequence)
-        logits = self.logits(states)
-        tokens = [row.sampler.choose(logits[at], allowed=row.allowed) for at, row in enumerate(rows)]
+        logits = self._passage.of_head(states)[:, -1]
+        tokens = choose_each([row.sampler for row in rows], logits, [row.allowed for row in rows])
         scores = [
             None if row.top is None else Scores(row.sampler.of_tokens(logits[at]), tokens[at], row.top)
             for at, row in enumerate(rows)
@@ -231,16 +276,15 @@ class TokenPicker:
         if not going:
             return Picking(logits, tokens, is_choice, scores=scores)
         caches = [self._sequences.next(rows[at].sequence) for at in going]
-        ids = mx.stack([tokens[at] for at in going])[:, None].astype(mx.int32)
+        ids = tokens if len(going) == len(rows) else tokens[mx.array(going)]
+        ids = ids[:, None].astype(mx.int32)
         hidden = self._exit.joined(self._passage.of_tokens(ids, joined_slots(caches)))
         return Picking(logits, tokens, is_choice, caches, [as_raw(hidden)], scores, dtype_name(hidden))
 
     def _picking_ahead(self, rows: Sequence[Pick]) -> "Picking | None":
-        if len(rows) > 1:
-            return None
-        (row,) = rows
-        ahead = self._sequences.ahead(row.sequence, row.state.position + 1, _asks(row))
-        return None if ahead is None else ahead.given(row.state)
+        at = [(row.sequence, row.state.position + row.state.tokens) for row in rows]
+        ahead = self._sequences.ahead(at, _asks(rows))
+        return None if ahead is None else ahead.given([row.state for row in rows])
 
 
 def may_choose(logits: "mx.array") -> "mx.array":
@@ -250,13 +294,11 @@ def may_choose(logits: "mx.array") -> "mx.array":
     return mx.isfinite(mx.max(logits, axis=-1)) & ~mx.any(mx.isnan(logits), axis=-1)
 
 
-def no_choice(logits: "mx.array") -> NotFinite:
-    """What is said of scores [V] without one."""
-    from kafila_sidecar.runtime.shard.arrays import raw_of
-
-    return NotFinite(f"the model's scores for the next token hold {flaw_of_logits(*raw_of(logits))}: {WHY}")
+def no_choice(payload: memoryview, dtype: str) -> NotFinite:
+    """What is said of one row of scores without one."""
+    return NotFinite(f"the model's scores for the next token hold {flaw_of_logits(payload, dtype)}: {WHY}")
 
 
-def _asks(row: Pick) -> object:
+def _asks(rows: Sequence[Pick]) -> object:
     """What tells apart for which picks one is built."""
-    return row.sampler, row.goes_on, row.state.dtype, row.state.tokens, row.allowed, row.top
+    return [(row.sampler, row.goes_on, row.state.dtype, row.state.tokens, row.allowed, row.top) for row in rows]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.models.anatomy import Headers
 from kafila_sidecar.models.family import Together
+from kafila_sidecar.runtime.handed_over import HandedOver
 from kafila_sidecar.runtime.shard.finite import WHY, NotFinite, check_state, made_well, or_not_finite
 from kafila_sidecar.runtime.shard.following import Follow, TokenRunner
 from kafila_sidecar.runtime.shard.limits import StepLimits
@@ -23,6 +24,7 @@ from kafila_sidecar.runtime.shard.state import HiddenState
 if TYPE_CHECKING:
     import mlx.core as mx
 
+    from kafila_sidecar.runtime.shard.begun import BegunRun
     from kafila_sidecar.runtime.shard.carried import Carried, Packing
     from kafila_sidecar.runtime.shard.kv import SequenceCache, Sequences
     from kafila_sidecar.runtime.shard.making.building import Built
@@ -58,6 +60,7 @@ class Shard:
         all_rewind: bool,
         all_go_back: bool,
         runs_ahead: bool,
+        hands_over: bool,
     ) -> None:
         self.entry, self.last = entry.layout, last.layout  # of what comes in, and of what comes to the head at last
         self.takes_rows = takes_rows  # whether several sequences can be in one run
@@ -67,6 +70,9 @@ class Shard:
         self._can_go_back = can_go_back  # over guesses, at this one
         self._has_windows = has_windows  # which keep tokens in no order of their own
         self.runs_ahead = runs_ahead  # whether `follow` is for it
+        self.hands_over = (
+            hands_over  # whether a device computes on while this thread builds: `hand_over_rows` and `_pick`
+        )
         self._has_learnt = False
         self.step_limits = StepLimits()  # of steps with several tokens, once they are known
         self.weight_bytes = weight_bytes
@@ -152,6 +158,7 @@ class Shard:
             runs_ahead=all(map(can_rewind, caches))
             and end - start == built.count
             and mx.default_device() != mx.Device(mx.cpu),
+            hands_over=mx.default_device() != mx.Device(mx.cpu),
             takes_rows=built.family.together is not Together.NOTHING,
             attends_by_row=built.family.together is Together.BUT_ATTENTION,
         )
@@ -203,21 +210,20 @@ class Shard:
         Raises: NotFound or InvalidInput as `run_blocks`, before anything is run, and InvalidInput for several rows of a
         family whose code takes one.
         """
-        from kafila_sidecar.runtime.shard.arrays import unpack, unpack_rows
-
-        if len(rows) == 1:
-            return [or_not_finite(partial(self.run_blocks, *rows[0], has_guesses=has_guesses))]
-        self._check_rows([state.tokens for _, state in rows])
-        caches = [self._entered(sequence, state) for sequence, state in rows]
-        if any(cache.has_some_again for cache in caches):
+        begun = None if len(rows) == 1 else self._begun_rows(rows, has_guesses=has_guesses)
+        if begun is None:
             return [or_not_finite(partial(self.run_blocks, *row, has_guesses=has_guesses)) for row in rows]
-        if has_guesses:
-            for cache, (_, state) in zip(caches, rows, strict=True):
-                cache.given(unpack(state), has_guesses=True)
-        received = self._entry.parted(unpack_rows([state for _, state in rows]))
-        slots = self._slots(caches, has_several=has_guesses)
-        made = self._leave_rows(self._passage.of_state(received, slots), caches)
-        return [or_not_finite(partial(made_well, state, self._exit.layout)) for state in made]
+        return begun.told()
+
+    def hand_over_rows(self, rows: Sequence[tuple[int, HiddenState]]) -> HandedOver[list[HiddenState | NotFinite]]:
+        """As `run_rows` of one token each, handed over to the device: the next run may be built meanwhile."""
+        if len(rows) == 1:
+            cache, carried, again = self._through(*rows[0])
+            return self._begun(carried, [cache], again=again).hand_over()
+        if begun := self._begun_rows(rows, has_guesses=False):
+            return begun.hand_over()
+        made = self.run_rows(rows)
+        return HandedOver(lambda: made)
 
     def check_next(self, sequence: int, state: HiddenState) -> None:
         """Whether a received state may be run; what is looked at is its bytes alone.
@@ -298,12 +304,16 @@ class Shard:
 
         Raises: NotFound for a sequence that was released or never began.
         """
-        return self._picker.pick(rows)
+        return self._picker.begin(rows).told()
 
-    def build_pick(self, row: Pick) -> None:
-        """Builds what `pick` does with the sequence's state once that is back, if it is one like the row's, and the
-        sampler is asked for nothing before."""
-        self._picker.build(row)
+    def hand_over_pick(self, rows: Sequence[Pick]) -> HandedOver[list[Picked | NotFinite]]:
+        """As `pick`, handed over to the device: the next run may be built meanwhile."""
+        return self._picker.begin(rows).hand_over()
+
+    def build_pick(self, rows: Sequence[Pick]) -> None:
+        """Builds what `pick` does with these sequences' states once they are back, if they are like the rows', and the
+        samplers are asked for nothing before."""
+        self._picker.build(rows)
 
     def follow(self, row: Follow) -> Picked:
         """The token that follows the row's, where all the blocks are here; what is wanted after it is begun.
@@ -323,15 +333,16 @@ class Shard:
         """
         return self._picker.check(row)
 
-    def build_step(self, sequence: int, like: HiddenState) -> None:
-        """Builds the sequence's next step while its state is on the way, if that is one like this, of one token."""
+    def build_steps(self, sequences: Sequence[int], like: HiddenState) -> None:
+        """Builds the next step of these sequences, all in one run, while their states are on the way, if those are like
+        this one, of one token."""
         from kafila_sidecar.runtime.shard.ahead import Ahead, LateInput
 
-        if cache := self._sequences.begun(sequence):
-            late = LateInput(like.dtype, like.shape)
-            cache.ahead = Ahead(
-                cache, late, lambda state: self._passage.of_state(self._entry.parted(state), cache.slots), _like(like)
-            )
+        caches = [cache for sequence in sequences if (cache := self._sequences.begun(sequence))]
+        if len(caches) == len(sequences):
+            late = LateInput(like.dtype, (len(caches), *like.shape[1:]))
+            slots = self._slots(caches, has_several=False)
+            Ahead(caches, late, lambda states: self._passage.of_state(self._entry.parted(states), slots), _like(like))
 
     def learn_steps(self, before: "Shard | None" = None) -> None:
         """Finds out how many tokens a step may have here, with two of our blocks; takes a second or two at most.
@@ -407,8 +418,8 @@ class Shard:
         """The caches, what our blocks make of the state, and how many tokens are before those of the state in it."""
         from kafila_sidecar.runtime.shard.arrays import unpack
 
-        if ahead := self._sequences.ahead(sequence, state.position, _like(state)):
-            return ahead.cache, ahead.given(state), 0
+        if ahead := self._sequences.ahead([(sequence, state.position)], _like(state)):
+            return ahead.caches[0], ahead.given([state]), 0
         cache = self._entered(sequence, state)
         rows, again = cache.given(unpack(state), has_guesses=has_guesses)
         slots = self._slots([cache], has_several=has_guesses or again > 0)
@@ -431,6 +442,37 @@ class Shard:
             raise InvalidInput("this architecture's code runs one sequence at a time")
         if len(set(tokens)) > 1:
             raise InvalidInput("the rows of one run have equally many tokens")
+
+    def _begun_rows(self, rows: Sequence[tuple[int, HiddenState]], *, has_guesses: bool) -> "BegunRun | None":
+        """A run of several rows; None where one of them has to run tokens of an earlier one again, by itself."""
+        from kafila_sidecar.runtime.shard.arrays import unpack, unpack_rows
+
+        states = [state for _, state in rows]
+        self._check_rows([state.tokens for state in states])
+        at = [(sequence, state.position) for sequence, state in rows]
+        alike = len({(state.dtype, state.shape) for state in states}) == 1
+        if alike and not has_guesses and (ahead := self._sequences.ahead(at, _like(states[0]))):
+            return self._begun(ahead.given(states), ahead.caches)
+        caches = [self._entered(sequence, state) for sequence, state in rows]
+        if any(cache.has_some_again for cache in caches):
+            return None
+        if has_guesses:
+            for cache, state in zip(caches, states, strict=True):
+                cache.given(unpack(state), has_guesses=True)
+        received = self._entry.parted(unpack_rows(states))
+        return self._begun(self._passage.of_state(received, self._slots(caches, has_several=has_guesses)), caches)
+
+    def _begun(self, carried: "Carried", caches: "Sequence[SequenceCache]", *, again: int = 0) -> "BegunRun":
+        """again: tokens before those that are wanted."""
+        from kafila_sidecar.runtime.shard.begun import BegunRun
+
+        made = self._exit.joined(carried)
+        begun = BegunRun(
+            made[:, again:] if again else made, [cache.position for cache in caches], layout=self._exit.layout
+        )
+        for cache in caches:
+            cache.advance(made.shape[1] - again)
+        return begun
 
     def _leave_rows(self, carried: "Carried", caches: "Sequence[SequenceCache]") -> list[HiddenState]:
         from kafila_sidecar.runtime.shard.arrays import pack_rows

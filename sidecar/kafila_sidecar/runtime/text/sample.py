@@ -65,6 +65,13 @@ class Sampler:
             return self._draw(_only(self.of_tokens(logits), allowed), self._picked + len(after))
         return mx.argmax(_only(self.of_tokens(logits - mx.logsumexp(logits, keepdims=True)), allowed))
 
+    @property
+    def takes_likeliest(self) -> bool:
+        """Whether it picks the most likely token, whatever was picked before."""
+        options = self._options
+        penalties = (options.repeat_penalty - 1, options.presence_penalty, options.frequency_penalty)
+        return self.is_greedy and not any(penalties)
+
     def lead(self, logits: "mx.array", after: Sequence[int] = ()) -> "mx.array":
         """By how much the most likely token leads, lazy; `after` as in `choose`."""
         import mlx.core as mx
@@ -83,16 +90,22 @@ class Sampler:
         self._picked += 1
 
     def of_tokens(self, logits: "mx.array") -> "mx.array":
-        """Logits [V] as far as they are those of tokens; gaps among them are -inf."""
+        """Logits [V], or [B, V], as far as they are those of tokens; gaps among them are -inf."""
         import mlx.core as mx
 
-        scores = logits[: self._size]
+        scores = logits[..., : self._size]
         if not self._gaps:
             return scores
         if self._mask is None:
-            gaps = mx.array([number for number in self._gaps if number < scores.size], dtype=mx.int32)
-            self._mask = mx.put_along_axis(mx.zeros_like(scores), gaps, mx.array(-mx.inf, scores.dtype), axis=-1)
+            size = scores.shape[-1]
+            gaps = mx.array([number for number in self._gaps if number < size], dtype=mx.int32)
+            none = mx.zeros((size,), scores.dtype)
+            self._mask = mx.put_along_axis(none, gaps, mx.array(-mx.inf, scores.dtype), axis=-1)
         return scores + self._mask
+
+    def is_of_tokens_of(self, other: "Sampler") -> bool:
+        """Whether the same ids are tokens for both."""
+        return (self._size, self._gaps) == (other._size, other._gaps)
 
     def _penalised(self, logits: "mx.array", after: "Sequence[int | mx.array]") -> "mx.array":
         """Logits [V] less what the last `repeat_last_n` tokens cost, `after` the last ones of them."""
@@ -136,6 +149,19 @@ class Sampler:
         key = mx.random.key((self.seed + _STRIDE * (picked + 1)) % (1 << 64))
         choice = mx.random.categorical(scores[0], key=key)
         return choice if ids is None else ids[choice]
+
+
+def choose_each(samplers: Sequence[Sampler], logits: "mx.array", allowed: Sequence[bytes | None]) -> "mx.array":
+    """The next token of each row of logits [B, V], lazy, as its sampler's `choose` gives it: all at once where each
+    takes the most likely one of the same tokens."""
+    import mlx.core as mx
+
+    first = samplers[0]
+    if any(allowed) or not all(one.takes_likeliest and one.is_of_tokens_of(first) for one in samplers):
+        each = zip(samplers, allowed, strict=True)
+        return mx.stack([one.choose(logits[row], allowed=bits) for row, (one, bits) in enumerate(each)])
+    scores = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
+    return mx.argmax(first.of_tokens(scores), axis=-1)
 
 
 def _ids(tokens: "Sequence[int | mx.array]") -> "mx.array":

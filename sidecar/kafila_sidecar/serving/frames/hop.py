@@ -13,6 +13,8 @@ SEND_DEADLINE_S = 120.0  # for a prefill chunk on a slow uplink
 SMALL_BYTES = 128 << 10  # a frame up to this size enters its stream whole or not at all
 
 Open = Callable[[], Awaitable[Stream]]
+Message = tuple[bytes, memoryview]
+"""A frame's head and payload."""
 
 
 class HopSender:
@@ -27,10 +29,13 @@ class HopSender:
         self._stream: Stream | None = None
         self._opening = asyncio.Lock()
         self._closed = False
+        self._gathered: list[Message] = []  # what goes with the loop's next turn, in one write
+        self._gathered_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()  # frames being sent, and the watch over the stream
 
     async def send(self, *frames: Frame) -> None:
-        """Hands frames over, in the order of the calls; several at once cost little more than one. A caller that is
+        """Hands frames over, in the order of the calls; several at once cost little more than one, and arrive together,
+        be they of several calls at the same moment: so that who runs them can do so in one run. A caller that is
         cancelled does not stop a frame half-way, which would break the stream for every other sequence.
 
         Raises:
@@ -40,9 +45,10 @@ class HopSender:
         messages = [encode(frame) for frame in frames]
         size = sum(len(head) + payload.nbytes for head, payload in messages)
         stream = self._stream
-        if stream is not None and stream.can_send_at_once(size) and not self._opening.locked():
-            self._send_at_once(stream, messages)
+        if stream is not None and stream.can_send_at_once(self._gathered_bytes + size) and not self._opening.locked():
+            self._gather(messages, size)
             return
+        self._send_gathered()
         for head, payload in messages:
             if payload.nbytes <= SMALL_BYTES:
                 await self._send(head, payload)
@@ -52,6 +58,7 @@ class HopSender:
     def drop(self) -> None:
         """Gives up the stream and what is on its way; the next frame opens another."""
         stream, self._stream = self._stream, None
+        self._gathered, self._gathered_bytes = [], 0
         if stream is not None:
             stream.reset()
 
@@ -60,13 +67,23 @@ class HopSender:
         self._closed = True
         self.drop()
 
-    def _send_at_once(self, stream: Stream, messages: Sequence[tuple[bytes, memoryview]]) -> None:
-        """As `_send`, where nothing has to be waited for, and so no deadline is needed."""
+    def _gather(self, messages: Sequence[Message], size: int) -> None:
+        if not self._gathered:
+            asyncio.get_running_loop().call_soon(self._send_gathered)
+        self._gathered.extend(messages)
+        self._gathered_bytes += size
+
+    def _send_gathered(self) -> None:
+        """As `_send`, where nothing has to be waited for, and so no deadline is needed. Whoever waits for what comes of
+        it hears of a stream that breaks."""
+        messages, self._gathered, self._gathered_bytes = self._gathered, [], 0
+        stream = self._stream
+        if not messages or stream is None:
+            return
         try:
             stream.send_at_once(messages)
         except KafilaError as error:
             self._broke(stream, error)
-            raise
 
     async def _send(self, head: bytes, payload: memoryview) -> None:
         stream = None

@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from typing import TypeVar
+from typing import cast
 
 from kafila_sidecar.errors import KafilaError
+from kafila_sidecar.runtime.handed_over import HandedOver
 from kafila_sidecar.runtime.shard.finite import NotFinite
 from kafila_sidecar.runtime.shard.following import Follow
 from kafila_sidecar.runtime.shard.picking import CameTrue, Guessed, Pick, Picked
@@ -18,8 +19,6 @@ from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
 from kafila_sidecar.serving.gathering import Gathering, InLine
 from kafila_sidecar.serving.standstill import ModelThread
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +57,10 @@ class LastState:
 
 Work = Chunk | Follow | GuessStep | Guessed | LastState | Pick
 Done = HiddenState | CameTrue | Picked | tuple[float, ...]
+Outcome = tuple[Sequence[Done | NotFinite], float]
+"""What is made of each row of a run, and the run's seconds."""
+
+UNDER_WAY = 2  # runs: one is computed, and where a device computes it another one is built
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,10 @@ class HeadWork:
         self._rows = rows
         self._line = Gathering[Wanted]()
         self.running = 0  # sequences that are there
-        self._serves = False  # a run is under way, or about to begin
+        self._expected: list[Pick] = []  # to be prepared together
+        self._under_way = 0  # runs
+        self._is_due = False  # whether to begin some is about to be looked at
+        self._over_at = 0.0  # when a run was over last, on this clock
 
     @property
     def model_can_forget(self) -> bool:
@@ -123,8 +129,16 @@ class HeadWork:
         return done, spent
 
     def expect(self, pick: Pick) -> None:
-        """Prepares `pick` while the sequence's state, which will be like the pick's, is on its way."""
-        self._mlx.when_idle(self._shard.build_pick, pick)
+        """Prepares `pick` while the sequence's state, which will be like the pick's, is on its way, together with those
+        that are expected at the same moment: where they will have a run of their own."""
+        if not self._expected:
+            asyncio.get_running_loop().call_soon(self._prepare)
+        self._expected.append(pick)
+
+    def _prepare(self) -> None:
+        picks, self._expected, rows = self._expected, [], self._rows(self.running)
+        for first in range(0, len(picks) - rows + 1, rows):
+            self._mlx.when_idle(self._shard.build_pick, picks[first : first + rows])
 
     async def step(self, step: GuessStep) -> tuple[HiddenState, Spent]:
         """A token and guesses, embedded and run through our blocks.
@@ -177,31 +191,36 @@ class HeadWork:
         done: asyncio.Future[tuple[Done, Spent]] = loop.create_future()
         is_alone = not isinstance(work, Pick)
         self._line.add(InLine(work.sequence, tokens, is_alone, Wanted(work, monotonic(), done)))
-        if not self._serves:
-            self._serves = True
+        if not self._is_due and (not self._under_way or self._shard.hands_over):
+            self._is_due = True
             loop.call_soon(self._begin)  # so that who asks at the same moment is in the same run
         return await done
 
     def _begin(self) -> None:
-        """The run that is due, and after it the next one, until nothing waits."""
-        run = [one.work for one in self._line.next(self._rows(self.running))]
-        self._serves = bool(run)
-        if not run:
-            return
-        try:
-            outcome = self._mlx.start(_timed, lambda: self._made([one.work for one in run]))
-        except KafilaError as error:
-            self._tell(run, [error] * len(run), 0.0)
-            self._begin()
-        else:
+        """The runs that are due."""
+        self._is_due = False
+        while self._may_begin():
+            run = [one.work for one in self._line.next(self._rows(self.running))]
+            try:
+                outcome = cast("asyncio.Future[Outcome]", self._mlx.start(self._made, [one.work for one in run]))
+            except KafilaError as error:
+                self._tell(run, [error] * len(run), 0.0)
+                continue
+            self._under_way += 1
             outcome.add_done_callback(partial(self._ended, run))
             for row in (one.work for one in run if isinstance(one.work, Follow)):
                 self._mlx.when_idle(self._shard.prepare_follow, row.sequence)  # while what came of it is told
 
-    def _ended(
-        self, run: Sequence[Wanted], outcome: "asyncio.Future[tuple[Sequence[Done | NotFinite], float]]"
-    ) -> None:
+    def _may_begin(self) -> bool:
+        """Behind a run that a device computes only one that would get no more rows by waiting."""
+        if not self._under_way:
+            return bool(self._line)
+        is_next = self._under_way < UNDER_WAY and self._shard.hands_over
+        return is_next and self._line.fills(self._rows(self.running))
+
+    def _ended(self, run: Sequence[Wanted], outcome: "asyncio.Future[Outcome]") -> None:
         """Whatever went wrong in a run is told to those who were in it."""
+        self._under_way -= 1
         if outcome.cancelled():
             for one in run:
                 one.done.cancel()
@@ -221,14 +240,28 @@ class HeadWork:
             else:
                 one.done.set_result((what, Spent(compute_s, now - one.asked, len(run))))
 
-    def _made(self, run: Sequence[Work]) -> Sequence[Done | NotFinite]:
+    def _made(self, run: Sequence[Work]) -> "Outcome | HandedOver[Outcome]":
+        """What is made of each, and the seconds of the run."""
+        began = monotonic()
         picks = [one for one in run if isinstance(one, Pick)]
-        if picks:
-            return self._shard.pick(picks)
+        if not picks:
+            return [self._made_alone_or_why(run[0])], self._spent_s(began)
+        if not self._shard.hands_over:
+            return self._shard.pick(picks), self._spent_s(began)
+        given = self._shard.hand_over_pick(picks)
+        return HandedOver(lambda: (given.finish(), self._spent_s(began)))
+
+    def _spent_s(self, began: float) -> float:
+        """Of a run that is over now: behind another one it took only what that left of the time."""
+        now = monotonic()
+        began, self._over_at = max(began, self._over_at), now
+        return now - began
+
+    def _made_alone_or_why(self, work: Work) -> Done | NotFinite:
         try:
-            return [self._made_alone(run[0])]
+            return self._made_alone(work)
         except NotFinite as error:
-            return [error]
+            return error
 
     def _made_alone(self, work: Work) -> Done:
         match work:
@@ -243,8 +276,3 @@ class HeadWork:
             case Guessed():
                 return self._shard.check_guesses(work)
         raise TypeError(f"{work} is no work that is done alone")
-
-
-def _timed(call: Callable[[], T]) -> tuple[T, float]:
-    began = monotonic()
-    return call(), monotonic() - began
