@@ -9,10 +9,26 @@ first user's text is mlx-lm's, and what is wanted: one user 85 % of mlx-lm alone
 users 4 times one user on four, sixteen users as much as mlx-lm's batch of sixteen on four. After so many minutes,
 loading included, no further round begins.
 
-Seen in one run on four H200s, medians of nine rounds: mlx-lm alone 195 tokens/s, and 1,372 for sixteen users; rings of
-one, two and four 163, 109 and 74 for one user; the ring of four 241 for four users and 336 for sixteen. Of the 13 ms of
-a token on four, blocks take 9 to 10 (handing operations over, 1 ms before the GPU has work; the GPU itself some 4), and
-each hop 1.1 to 1.4, of which QUIC has 0.4 and three threads waking one another the rest.
+Every member's speed is measured first as the product measures it, on the first GPU alone, and stages choose their rows
+by that: of an H200 0.24 ms a block for one row, 0.34 for four and 0.48 for eight. So on four members four users have
+runs of one row, and sixteen of four, for whom 24 ms a token are planned, or 670 tokens/s, with a GPU for each member.
+
+Seen on one H200 that all processes shared, medians of ten rounds: mlx-lm alone 136 tokens/s, and 1,181 for sixteen
+users; rings of one, two and four 120, 97 and 68 for one user (0.71 and 0.50 of mlx-lm alone); the ring of four 156 for
+four users (2.3 times one) and 373 for sixteen (0.33 of mlx-lm's batch; before runs were handed over and built ahead as
+a whole, 275 on the same kind of machine). One GPU computes the single steps of four users one after another, some 5 ms
+each, and so gives four users 200 at most, whatever the ring does: four times one user takes four GPUs.
+
+Seen in one run on four H200s before that, medians of nine rounds: mlx-lm alone 195 tokens/s, and 1,372 for sixteen
+users; rings of one, two and four 163, 109 and 74 for one user; the ring of four 241 for four users and 336 for sixteen.
+Of the 13 ms of a token on four, blocks take 9 to 10 (handing operations over, 1 ms before the GPU has work; the GPU
+itself some 4), and each hop 1.1 to 1.4, of which QUIC has 0.4 and three threads waking one another the rest.
+
+What a run costs a stage of ten blocks: for one row 0.9 ms to build and 1.1 to hand over, for four 1.6 and 3.1, and the
+GPU ends 1 ms after that. A product of several rows takes 17 µs to hand over where one of one row takes 6, and one over
+4-bit weights 4, for any number of rows. For sixteen rows attention row by row costs twice what it would over one array
+of all their keys, for four a tenth more. One user's texts were mlx-lm's to the last token; of several users' none is,
+nor are those of mlx-lm's own batch: chunks of prompts round otherwise than other ones there, and rows than one row.
 
 MLX in a member's process takes the environment of this one, so that its options can be tried:
 `MLX_MAX_OPS_PER_BUFFER=40 python -m bench.gpu_ring`.
