@@ -153,7 +153,9 @@ class World:
         return one.runs and other.runs and self.internet.is_joined(one.name, other.name)
 
     def _is_settled(self) -> bool:
-        """Everybody who could be a member again is, and no answer is under way."""
+        """Everybody who could be a member again is, and no answer is under way, nor to be asked for yet."""
+        if any(asking.at_s >= self.now_s for asking in self.schedule.askings):
+            return False
         wanted = [m for m in self.machines.values() if m.runs and not m.is_out]
         return all(m.state is State.READY for m in wanted) and not any(self.is_open(a) for a in self.answers)
 
