@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -112,11 +113,9 @@ def reader_of(width: int, form: str, tokens: int, context: int) -> Callable[[], 
             shard.rewind(SEQUENCE, context)
         else:
             shard.release(SEQUENCE)
-        prompt_s = seconds(lambda: shard.run_blocks(SEQUENCE, prompt)) / tokens
-        steps_s = [
-            seconds(lambda at=at: shard.run_blocks(SEQUENCE, replace(step, position=context + tokens + at)))
-            for at in range(STEPS)
-        ]
+        prompt_s = seconds(partial(shard.run_blocks, SEQUENCE, prompt)) / tokens
+        steps = (replace(step, position=context + tokens + at) for at in range(STEPS))
+        steps_s = [seconds(partial(shard.run_blocks, SEQUENCE, one)) for one in steps]
         return RoundRead(median(steps_s), prompt_s)
 
     return read

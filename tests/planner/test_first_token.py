@@ -149,6 +149,7 @@ def test_ttft_when_only_the_way_back_is_slow_then_one_token_pays_for_it() -> Non
         given = told(2, chunk_tokens=512, prompt_tokens=1000) | {"edges": [edge]}
         _, plan = planned(given)
         assert plan.head == "m0"
+        assert plan.ttft_s is not None
         times.append(plan.ttft_s)
     assert times[1] - times[0] == pytest.approx(STATE_BYTES / 1e6, rel=0.01)
 

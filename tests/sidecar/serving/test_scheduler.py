@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafila_planner.model.first_token import chunks_of
 from kafila_sidecar.errors import Exhausted
+from kafila_sidecar.serving.running.runner import _divided
 from kafila_sidecar.serving.scheduler import ChunkPace, Scheduler
 
 
@@ -187,3 +189,14 @@ def test_chunk_when_the_plan_allows_fewer_beside_decoders_then_so_many_before_an
     assert pace.tokens(600, among=2) == 30
     pace.ran_step(1.0)
     assert pace.tokens(600, among=2) == 100
+
+
+@given(tokens=st.integers(1, 3000), size=st.integers(1, 512))
+def test_chunks_when_a_prompt_is_divided_then_as_the_plans_time_to_the_first_token_has_them(
+    tokens: int, size: int
+) -> None:
+    left, chunks = list(range(tokens)), list[int]()
+    while left:
+        chunk, left = _divided(left, size)
+        chunks.append(len(chunk))
+    assert chunks == list(chunks_of(tokens, size))

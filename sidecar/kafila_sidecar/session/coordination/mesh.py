@@ -36,9 +36,8 @@ class Mesh:
         speeds = _sent_by(member, self._up.get(edge, {}), path)
         if bytes_per_s:
             speeds[peer] = bytes_per_s
-        self._up[edge] = {"between": sorted(edge), "rtt_s": rtt_s, "path": path}
-        if speeds:
-            self._up[edge]["bytes_per_s"] = speeds
+        known = {"between": sorted(edge), "rtt_s": rtt_s, "path": path}
+        self._up[edge] = {**known, "bytes_per_s": speeds} if speeds else known
         self._down.discard((member, peer))
         self._cannot.discard((member, peer))
         if edge in self._standing:
