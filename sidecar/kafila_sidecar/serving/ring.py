@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from kafila_sidecar.errors import InvalidInput, KafilaError, TimedOut, Unavailable
 from kafila_sidecar.net.link.stream import Stream
+from kafila_sidecar.runtime.footprint import MOST_ROWS_A_RUN
 from kafila_sidecar.runtime.shard.finite import NotFinite, TokenLayout, check_state
 from kafila_sidecar.runtime.shard.limits import StepLimits
 from kafila_sidecar.runtime.shard.state import ITEM_BYTES, HiddenState
@@ -259,8 +260,13 @@ class Ring:
             before.reset()
         try:
             with sent_by(stream.peer):
+                together: list[Frame] = []
                 while (message := await stream.receive(most_bytes=self._most_bytes)) is not None:
-                    self._take(decode(message))
+                    together.append(decode(message))
+                    if not together[-1].with_next or len(together) == MOST_ROWS_A_RUN:
+                        for frame in together:
+                            self._take(frame)
+                        together.clear()
         finally:
             if self._back is stream:
                 self._interrupted(Unavailable(f"{stream.peer} sends nothing more"))

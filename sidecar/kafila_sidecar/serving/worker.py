@@ -72,6 +72,7 @@ class Incoming:
     running: deque[Running] = field(default_factory=deque)  # those of them that are not over
     line: Gathering[Came] = field(default_factory=Gathering)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    awaits_next: bool = False  # with the frame that came last another one left, which is on its way
     is_over: bool = False  # nothing more comes
 
     def begin_attempt(self, frame: Frame) -> None:
@@ -180,9 +181,15 @@ class Worker:
     async def _read_all(self, incoming: Incoming) -> None:
         try:
             while (frame := await self._next_frame(incoming.stream)) is not None:
+                incoming.awaits_next = frame.with_next
                 await self._take(frame, incoming)
+                if not frame.with_next or self._is_full(incoming):
+                    incoming.awaits_next = False
+                    self._wake(incoming)
+                while self._is_full(incoming):
+                    await incoming.changed.wait()
         finally:
-            incoming.is_over = True
+            incoming.is_over, incoming.awaits_next = True, False
             incoming.change()
 
     async def _next_frame(self, stream: Stream) -> Frame | None:
@@ -204,9 +211,9 @@ class Worker:
             case FrameKind.STEPS:
                 await self._hop.send(limits_frame(limits_of(frame).least(self._shard.step_limits), epoch=self._epoch))
             case FrameKind.ACTIVATION:
-                await self._put_in_line(frame, arrived, incoming)
+                self._put_in_line(frame, arrived, incoming)
 
-    async def _put_in_line(self, frame: Frame, arrived: float, incoming: Incoming) -> None:
+    def _put_in_line(self, frame: Frame, arrived: float, incoming: Incoming) -> None:
         with sent_by(incoming.stream.peer):
             state = state_of(frame)
             self._check(frame, state, incoming.sequences)
@@ -218,11 +225,15 @@ class Worker:
         incoming.to_rest.pop(frame.sequence, None)
         is_chunk = not frame.has_guesses and (state.tokens > 1 or not frame.needs_output)
         incoming.line.add(InLine(frame.sequence, state.tokens, is_chunk, Came(frame, state, arrived)))
+
+    def _is_full(self, incoming: Incoming) -> bool:
+        return incoming.line.tokens > CHUNKS_IN_LINE * self._bounds.chunk_tokens
+
+    def _wake(self, incoming: Incoming) -> None:
+        """Who waits for work: what came together is there."""
         incoming.change()
         if incoming.running and self._shard.hands_over:
             asyncio.get_running_loop().call_soon(self._start_due, incoming)
-        while incoming.line.tokens > CHUNKS_IN_LINE * self._bounds.chunk_tokens:
-            await incoming.changed.wait()
 
     async def _release(self, frame: Frame, incoming: Incoming) -> None:
         incoming.forget(frame.sequence)
@@ -272,6 +283,8 @@ class Worker:
 
     def _start_due(self, incoming: Incoming) -> None:
         """The run that is due. Behind one that a device computes only one that would get no more rows by waiting."""
+        if incoming.awaits_next:
+            return
         running, most_rows = incoming.running, self._most_rows(incoming)
         if incoming.line and not running:
             running.append(self._start(incoming, most_rows))

@@ -17,7 +17,7 @@ from kafila_sidecar.runtime.shard.state import HiddenState
 from kafila_sidecar.serving.frames.hop import HopSender, frame_of, limits_frame, state_of
 from kafila_sidecar.serving.frames.wire import Frame, FrameKind, RulesBroken, Timing, encode, most_bytes
 from kafila_sidecar.serving.ring import Ring
-from kafila_sidecar.serving.worker import Bounds
+from kafila_sidecar.serving.worker import CHUNKS_IN_LINE, Bounds
 from tests.sidecar.serving.rings import EPOCH, HEAD, LAYOUT, WIDTH, Round, settle, state
 
 
@@ -90,6 +90,45 @@ async def test_stage_when_a_run_had_several_rows_then_all_that_came_of_it_goes_o
         assert shard.runs_of_rows - runs < len(four)
         assert wire.ends[0][0].writes - writes == shard.runs_of_rows - runs
     assert two.shards[1].most_rows == 3
+
+
+@pytest.mark.parametrize("last", [frame(state(0), 2), Frame(kind=FrameKind.RELEASE, epoch=EPOCH, sequence=7)])
+async def test_stage_when_frames_left_together_then_it_runs_none_before_the_last_is_there(last: Frame) -> None:
+    made = Round(workers=1)
+    stream = await made.wires[0].open()
+    await stream.send(*encode(replace(frame(state(0), 1), with_next=True)))
+    await settle()
+    assert made.held == [set()]
+    await stream.send(*encode(last))
+    await settle()
+    assert made.held == [{1, 2} if last.kind is FrameKind.ACTIVATION else {1}]
+    await made.end()
+
+
+async def test_stage_when_more_are_said_to_come_than_may_wait_then_it_runs_those_that_are_there() -> None:
+    made = Round(workers=1, bounds=Bounds(sequences=2, tokens=64, chunk_tokens=2))
+    stream = await made.wires[0].open()
+    for position in range(0, 20, 2):
+        await stream.send(*encode(replace(frame(state(position, tokens=2)), with_next=True)))
+    await settle()
+    assert made.shards[0].at[1] == 2 * (CHUNKS_IN_LINE + 1)
+    await made.end()
+
+
+async def test_head_when_frames_left_together_then_it_takes_none_before_the_last_is_there() -> None:
+    made = Round(workers=1)
+    await asyncio.gather(made.token(1, 0), made.token(2, 0))
+    made.wires[0].ends[0][0].stalled = True
+    waiting = [asyncio.ensure_future(made.token(number, 1)) for number in (1, 2)]
+    await settle()
+    back = made.wires[1].ends[0][0].stream
+    one, other = (replace(frame(state(1), number), timings=(Timing(0, 0),)) for number in (1, 2))
+    await back.send(*encode(replace(one, with_next=True)))
+    await settle()
+    assert not any(each.done() for each in waiting)
+    await back.send(*encode(other))
+    assert await asyncio.gather(*waiting) == [0, 0]
+    await made.end()
 
 
 async def test_ring_when_a_step_has_guesses_then_all_its_tokens_come_back_and_of_a_prompt_the_last(two: Round) -> None:

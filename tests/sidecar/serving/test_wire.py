@@ -1,11 +1,22 @@
 """Frames: what is encoded comes back, hostile bytes give typed errors only."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kafila_sidecar.net.errors import BadFrame
-from kafila_sidecar.serving.frames.wire import ITEM_BYTES, Frame, FrameKind, Timing, decode, encode, next_attempt
+from kafila_sidecar.serving.frames.wire import (
+    ITEM_BYTES,
+    Frame,
+    FrameKind,
+    Timing,
+    decode,
+    encode,
+    next_attempt,
+    with_next,
+)
 from tests.sidecar.serving.test_ring_md import ACTIVATION, RELEASE, example
 from tests.support import fuzz
 
@@ -31,12 +42,21 @@ def activations(draw: st.DrawFn) -> Frame:
         needs_output=draw(st.booleans()),
         attempt=draw(st.integers(0, 2**16 - 1)),
         timings=tuple(Timing(*t) for t in draw(st.lists(st.tuples(_seconds, _seconds), max_size=4))),
+        with_next=draw(st.booleans()),
     )
 
 
 @given(activations())
 def test_frame_when_encoded_then_decoding_gives_it_back(frame: Frame) -> None:
     assert decode(b"".join(encode(frame))) == frame
+
+
+@given(activations())
+def test_frame_when_said_after_encoding_to_have_left_with_the_next_one_then_it_is_as_if_said_before(
+    frame: Frame,
+) -> None:
+    head, payload = encode(frame)
+    assert decode(with_next(head) + bytes(payload)) == replace(frame, with_next=True)
 
 
 @given(activations())
@@ -77,7 +97,7 @@ def test_encode_when_the_frame_makes_no_sense_then_bad_frame(frame: Frame) -> No
 
 @pytest.mark.parametrize(
     ("offset", "value"),
-    [(0, 3), (1, 0), (1, 9), (2, 4), (2, 3), (3, 4), (24, 5), (25, 65), (20, 0xFF)],
+    [(0, 2), (1, 0), (1, 9), (2, 8), (2, 3), (3, 4), (24, 5), (25, 65), (20, 0xFF)],
     ids=[
         "version",
         "kind-0",

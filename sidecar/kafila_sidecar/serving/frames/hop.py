@@ -7,7 +7,7 @@ from kafila_sidecar.errors import KafilaError, TimedOut, Unavailable
 from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.runtime.shard.limits import StepLimits
 from kafila_sidecar.runtime.shard.state import HiddenState
-from kafila_sidecar.serving.frames.wire import Frame, FrameKind, Timing, encode
+from kafila_sidecar.serving.frames.wire import Frame, FrameKind, Timing, encode, with_next
 
 SEND_DEADLINE_S = 120.0  # for a prefill chunk on a slow uplink
 SMALL_BYTES = 128 << 10  # a frame up to this size enters its stream whole or not at all
@@ -34,9 +34,9 @@ class HopSender:
         self._tasks: set[asyncio.Task[None]] = set()  # frames being sent, and the watch over the stream
 
     async def send(self, *frames: Frame) -> None:
-        """Hands frames over, in the order of the calls; several at once cost little more than one, and arrive together,
-        be they of several calls at the same moment: so that who runs them can do so in one run. A caller that is
-        cancelled does not stop a frame half-way, which would break the stream for every other sequence.
+        """Hands frames over, in the order of the calls; several at once cost little more than one, and say that they
+        are together, be they of several calls at the same moment: so that who runs them can do so in one run. A caller
+        that is cancelled does not stop a frame half-way, which would break the stream for every other sequence.
 
         Raises:
             Unavailable: the link is down or broke, or this hop is closed.
@@ -81,7 +81,7 @@ class HopSender:
         if not messages or stream is None:
             return
         try:
-            stream.send_at_once(messages)
+            stream.send_at_once([*((with_next(head), payload) for head, payload in messages[:-1]), messages[-1]])
         except KafilaError as error:
             self._broke(stream, error)
 

@@ -14,7 +14,7 @@ from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.net.errors import BadFrame
 from kafila_sidecar.net.link.stream import MAX_MESSAGE_BYTES
 
-VERSION = 2
+VERSION = 3
 MAX_DIMENSIONS = 4
 MAX_TIMINGS = 64  # stages of a ring
 STEP_TOKENS = 8  # the most of a frame with guesses
@@ -26,7 +26,9 @@ _HEADER = struct.Struct("!BBBBIQIIBBH")
 _TIMING = struct.Struct("!ffHxx")
 _NO_OUTPUT = 0x01
 _GUESSES = 0x02
-_FLAGS = _NO_OUTPUT | _GUESSES
+_WITH_NEXT = 0x04
+_FLAGS = _NO_OUTPUT | _GUESSES | _WITH_NEXT
+_FLAGS_AT = 2  # in the header
 _ATTEMPTS = 1 << 16
 _ALIGNMENT = 8  # the payload starts at a multiple, so that an array can be laid over it
 _EMPTY = memoryview(b"")
@@ -72,7 +74,8 @@ class Frame:
     With `needs_output` false nobody wants the last stage's result: a prefill chunk before the last. With `has_guesses`
     the tokens after the first are guesses: every token's state comes back, else the last one's alone. `attempt`: a
     frame of another one than those of its sequence before it says that from its position on they were guesses, and that
-    nobody waits for them any more.
+    nobody waits for them any more. `with_next`: the next frame of the stream left at the same moment, so that whoever
+    runs them can do so in one run.
     """
 
     kind: FrameKind
@@ -87,6 +90,7 @@ class Frame:
     has_guesses: bool = False
     timings: tuple[Timing, ...] = ()
     attempt: int = 0
+    with_next: bool = False
 
 
 def most_bytes(tokens: int, width: int) -> int:
@@ -115,12 +119,21 @@ def encode(frame: Frame) -> tuple[bytes, memoryview]:
     Raises BadFrame for a frame that `decode` would refuse.
     """
     _check(frame)
-    flags = (0 if frame.needs_output else _NO_OUTPUT) | (_GUESSES if frame.has_guesses else 0)
+    flags = (
+        (0 if frame.needs_output else _NO_OUTPUT)
+        | (_GUESSES if frame.has_guesses else 0)
+        | (_WITH_NEXT if frame.with_next else 0)
+    )
     try:
         head = b"".join(_head(frame, flags))
     except struct.error as error:
         raise BadFrame(f"a frame of sequence {frame.sequence} has a field out of range: {error}") from error
     return head + bytes(-len(head) % _ALIGNMENT), frame.payload.cast("B")
+
+
+def with_next(head: bytes) -> bytes:
+    """The head of an encoded frame whose next one leaves at the same moment."""
+    return head[:_FLAGS_AT] + bytes([head[_FLAGS_AT] | _WITH_NEXT]) + head[_FLAGS_AT + 1 :]
 
 
 def decode(message: bytes | memoryview) -> Frame:
@@ -182,6 +195,7 @@ def _decoded(view: memoryview) -> Frame:
         has_guesses=bool(flags & _GUESSES),
         timings=timings,
         attempt=attempt,
+        with_next=bool(flags & _WITH_NEXT),
     )
     _check(frame)
     return frame
