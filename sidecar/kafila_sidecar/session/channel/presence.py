@@ -16,6 +16,7 @@ class Presence:
         self.attended = True  # the rendezvous answers
         self._absence_s = absence_s
         self._absent: set[str] = set()
+        self._unattended: set[str] = set()  # whose mailbox nobody attends now, missed already or not
         self._missed_from = 0.0
 
     @property
@@ -24,8 +25,9 @@ class Presence:
         return bool(self._absent)
 
     def gets_mail(self, name: str) -> bool:
-        """As far as is known: the rendezvous answers, and this member attends it."""
-        return self.attended and name not in self._absent
+        """As far as is known: the rendezvous answers, and this member attends it. Who is not back there yet, perhaps
+        since the rendezvous forgot its mailbox, is not missed yet, and gets none all the same."""
+        return self.attended and name not in self._absent | self._unattended
 
     def lose_rendezvous(self) -> None:
         """It does not answer, so that nobody knows who attends."""
@@ -41,6 +43,7 @@ class Presence:
         if not self.attended:
             return []
         others = list(others)
+        self._unattended = {one.name for one in others if one.mailbox not in mailboxes}
         back = [one.name for one in others if one.mailbox in mailboxes and one.name in self._absent]
         gone = [one.name for one in others if one.mailbox not in mailboxes and one.name not in self._absent]
         if now < self._missed_from:
@@ -51,3 +54,4 @@ class Presence:
     def forget(self, name: str) -> None:
         """No member any more."""
         self._absent.discard(name)
+        self._unattended.discard(name)

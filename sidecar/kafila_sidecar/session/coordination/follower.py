@@ -24,7 +24,7 @@ from kafila_sidecar.session.coordination.effects import (
 )
 from kafila_sidecar.session.coordination.liveness import Died, Liveness, NoSuccessor, Suspected
 from kafila_sidecar.session.coordination.states import Ending, State, Step, follow
-from kafila_sidecar.session.judging.contact import CUT_OFF_S, Contact, ContactLost
+from kafila_sidecar.session.judging.contact import Contact, ContactLost
 
 REPLAN_DEADLINE_S = 60.0  # how long a member waits for the host to plan again
 
@@ -49,6 +49,7 @@ class Follower:
         self.liveness = Liveness(me=name, host=host, members=members, rendezvous_at=rendezvous_at)
         self._contact = Contact()
         self._replan_by: float | None = None
+        self._voted_for: str | None = None  # since the host is gone
         self._host_fault: Fault | None = None  # what the host said, or showed, of itself
         self._fetch_epoch = 0
         self._serve_epoch = 0
@@ -238,6 +239,7 @@ class Follower:
         if self._replan_by is not None and now >= self._replan_by:
             fault = Fault(self.host, "UNAVAILABLE", f"{self.host} did not plan again in time")
             return self.close(fault, Ending.LOST)
+        self._contact.look_at_links(now, are_missed=self.state is State.READY and not silent_s)
         finding = None if self.host == self.name else self._contact.handle_timer(now, silent_s.get(self.host))
         if finding is ContactLost.IS_CUT_OFF:
             return self.close(self._cut_off(), Ending.LOST)
@@ -248,14 +250,15 @@ class Follower:
                     outputs.append(Ask(member))
                 case Died(member):
                     outputs += self._bury(member, now)
-        return outputs + (self._vote() if any(isinstance(verdict, Died) for verdict in verdicts) else [])
+        has_other_heir = self.liveness.heir not in (None, self._voted_for)  # somebody before it was heard again
+        return outputs + (self._vote() if has_other_heir or any(isinstance(one, Died) for one in verdicts) else [])
 
     # ---- Shared steps
 
     def _cut_off(self) -> Fault:
         sentence = (
-            f"{self.name} heard nothing of {self.host}, the host, for {CUT_OFF_S:.0f} s, neither over a link nor"
-            " from the rendezvous: the others may have gone on without it"
+            f"{self.name} heard nothing of {self.host}, the host, for {self._contact.patience_s:.0f} s, neither over a"
+            " link nor from the rendezvous: the others may have gone on without it"
         )
         return Fault(self.name, "UNAVAILABLE", sentence)
 
@@ -288,7 +291,7 @@ class Follower:
 
     def _vote(self) -> list[FollowerOutput]:
         """Who succeeds the host, if it is gone."""
-        heir = self.liveness.heir
+        heir = self._voted_for = self.liveness.heir
         return [] if heir is None else [Vote(heir)]
 
     def _end_epoch(self, fault: Fault, now: float) -> list[FollowerOutput]:

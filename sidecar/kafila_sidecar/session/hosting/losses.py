@@ -78,7 +78,7 @@ class Losses:
         self._mesh = mesh
         self._majority = Majority(me)
         self._members: tuple[str, ...] = (me,)
-        self._missing: dict[str, None] = {}  # lost, once the host hears a majority; in the order of finding out
+        self._missing: dict[str, float] = {}  # since when; lost, once the host hears a majority; in this order
         self._waits_until: float | None = None  # for a majority
         self.is_alone = False  # the host hears no majority, and waits for one
         self._back_by: float | None = None  # when it hears one again: for those who are still missing
@@ -96,7 +96,7 @@ class Losses:
         self._members = tuple(members)
         self.hearings.receive_members(members)
         self._majority.receive_members(members, now)
-        self._missing = {name: None for name in self._missing if name in members}
+        self._missing = {name: since for name, since in self._missing.items() if name in members}
         self._alarms = {edge: by for edge, by in self._alarms.items() if edge <= set(members)}
         self._complaints = defaultdict(
             set, {accused: by & set(members) for accused, by in self._complaints.items() if accused in members}
@@ -124,7 +124,7 @@ class Losses:
 
     def receive_loss(self, member: str, now: float) -> list[Judgement]:
         """This member itself found another one dead, beyond doubt."""
-        self._missing[member] = None
+        self._missing.setdefault(member, now)
         return self._settle(now)
 
     def receive_goodbye(self, member: str) -> list[Judgement]:
@@ -197,7 +197,8 @@ class Losses:
         """Who was not heard in time, and whether there is a majority now."""
         if now < self._listens_until:
             return []
-        self._missing |= dict.fromkeys(died.member for died in self.hearings.handle_timer(now))
+        for died in self.hearings.handle_timer(now):
+            self._missing.setdefault(died.member, now)
         judged = [*self._part_late(now), *self._settle(now)]
         if self._waits_until is None or now < self._waits_until:
             return judged
@@ -215,7 +216,7 @@ class Losses:
         if now < self._listens_until:
             return []
         if self._majority.is_here(now):
-            return self._await_rest(now) if self.is_alone else self._let_go()
+            return self._await_rest(now) if self.is_alone else self._let_go(now)
         self._back_by = None
         if self._waits_until is not None:
             return []
@@ -238,12 +239,17 @@ class Losses:
         if self._back_by is None:
             self._back_by = now + HEARING_S  # within which those who were heard are heard lately
             return [CallOut(list(self._missing))] if self._missing else []
-        return [] if now < self._back_by else self._let_go()
+        return [] if now < self._back_by else self._let_go(now)
 
-    def _let_go(self) -> list[Judgement]:
-        gone, was_alone = [Goes(name, "lost") for name in self._missing], self.is_alone
+    def _let_go(self, now: float) -> list[Judgement]:
+        """Whoever was heard since it is missing, perhaps over a link that has just come up, is here: the majority that
+        decides may be one by it."""
+        gone = [name for name, since in self._missing.items() if self._majority.heard_at(name) <= since]
+        here, was_alone = self._missing.keys() - set(gone), self.is_alone
         self._missing, self._waits_until, self._back_by, self.is_alone = {}, None, None, False
-        return [HeardAgain(), *gone, BeginAnew()] if was_alone else [*gone]
+        judged: list[Judgement] = [Goes(name, "lost") for name in gone]
+        anew = [BeginAnew()] if here or was_alone else []
+        return [*([HeardAgain()] if was_alone else []), *judged, *anew]
 
     def _part(self, edge: Edge, now: float) -> list[Judgement]:
         """Both ends say that they can't reach each other. What they said while the host slept may be over."""

@@ -59,6 +59,10 @@ class Majority:
         since = now - FRESH_S
         return sorted(m for m in self._members - {self._me} if self._heard_at.get(m, since - 1.0) < since)
 
+    def heard_at(self, member: str) -> float:
+        """When something came from it the last time, while this process was awake."""
+        return self._heard_at.get(member, -math.inf)
+
     @property
     def heard_most_at(self) -> float:
         """The last moment at which more than half had something come since; infinite for a session that has none."""

@@ -234,6 +234,17 @@ def test_attending_when_the_rendezvous_was_away_then_nobody_is_missed_before_all
     assert presence.look(host.others, [2], 108.0) == [MemberDeparted("ben")]
 
 
+def test_mail_when_the_rendezvous_is_back_then_who_is_not_there_yet_gets_none_though_nobody_misses_it() -> None:
+    host, _, _ = three()
+    presence = Presence(absence_s=8.0)
+    presence.lose_rendezvous()
+    presence.find_rendezvous(100.0)
+    assert presence.look(host.others, [2], 101.0) == []
+    assert {name: presence.gets_mail(name) for name in ("anna", "ben")} == {"anna": True, "ben": False}
+    presence.look(host.others, [2, 3], 102.0)
+    assert presence.gets_mail("ben")
+
+
 def test_replica_when_flooded_then_bounded() -> None:
     host, anna, _ = three()
     stranger = Replica(

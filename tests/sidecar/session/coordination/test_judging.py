@@ -172,6 +172,21 @@ def test_host_when_it_hears_too_few_then_it_removes_nobody_stands_still_and_give
     assert [type(one) for one in ended] == [GiveWay]
 
 
+def test_missing_when_one_of_them_is_heard_and_makes_the_majority_then_it_stays_and_the_others_go() -> None:
+    losses = Losses("ada", Mesh())
+    losses.receive_members(FOUR[:3], 0.0)
+    assert not [one for name in ("bob", "cyd") for one in losses.receive_loss(name, 40.0) if isinstance(one, Goes)]
+    losses.receive_silence({"cyd": 0.1}, 41.0)  # its link has come up again, and it has said nothing yet
+    assert losses.handle_timer(41.0) == [Goes("bob", "lost"), BeginAnew()]
+
+
+def test_missing_when_it_was_heard_just_before_it_was_found_dead_then_it_goes_at_once() -> None:
+    losses = Losses("ada", Mesh())
+    losses.receive_members(FOUR[:3], 0.0)
+    losses.receive_silence({"bob": 1.5, "cyd": 0.1}, 40.0)
+    assert losses.receive_loss("bob", 40.0) == [Goes("bob", "lost")]
+
+
 def test_host_when_it_hears_more_than_half_again_then_it_waits_a_little_for_the_rest_and_plans_anew() -> None:
     coordinator, silent_s = five_heard("bob")
     now = 150.0

@@ -97,6 +97,17 @@ def test_follower_when_the_host_is_heard_again_then_it_waits_for_its_plan_and_do
     assert party.serving["cyd"] == party.serving["ada"]
 
 
+def test_follower_when_an_earlier_one_is_heard_again_while_the_host_is_gone_then_it_votes_for_that_one() -> None:
+    dan = Follower(name="dan", host="ada", members=("ada", "bob", "cyd", "dan"))
+    silent_s = dict.fromkeys(("ada", "bob", "cyd"), LINK_SILENT_S)  # dan was cut off from all
+    assert Vote("dan") in dan.handle_timer(20.0, silent_s)
+    dan.heard("bob", 25.0)
+    assert dan.handle_timer(25.0, {}) == [Vote("bob")]
+    assert dan.handle_timer(26.0, {}) == []
+    dan.heard("cyd", 27.0)
+    assert dan.handle_timer(27.0, {}) == []  # the first in order is bob still
+
+
 def test_follower_when_the_host_said_goodbye_then_its_late_messages_change_nothing() -> None:
     follower = formed().machines["cyd"]
     assert Vote("bob") in follower.left("ada", 0.0)
