@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kafila_sidecar.errors import Refused
 from kafila_sidecar.runtime.mlx_thread import MlxThread
@@ -24,7 +26,14 @@ from kafila_sidecar.runtime.probe.probe import (
     probe,
     spread,
 )
-from kafila_sidecar.runtime.probe.rounds import HEAD, Readings
+from kafila_sidecar.runtime.probe.rounds import (
+    HEAD,
+    LEAST_COUNTS,
+    ROUND_S,
+    SLOWEST_ROUND_S,
+    Readings,
+    counts_of,
+)
 from tests.support.tiny import SHAPE
 
 pytestmark = pytest.mark.mlx
@@ -172,6 +181,27 @@ async def test_probe_when_nonsense_once_then_measured_again(thread: MlxThread, t
         thread, CONFIG, "float32", most_rows=8, cache=tmp_path, lock=HostLock(tmp_path / "lock"), read=read
     )
     assert measured.cost.block_s == pytest.approx({1: 0.002})
+
+
+@pytest.mark.parametrize(
+    ("block_s", "counts"),
+    [(0.001, [1, 2, 3, 4, 8]), (0.03, [1, 2, 3, 4]), (0.1, [1, 2, 3]), (0.19, [1, 2, 3]), (0.5, [1])],
+)
+def test_blocks_when_a_machine_is_slow_then_three_numbers_of_them_still(block_s: float, counts: list[int]) -> None:
+    assert counts_of(30, block_bytes=10**6, block_s=block_s, room_bytes=10**9) == counts
+
+
+@given(st.integers(1, 64), st.integers(1, 10**9), st.floats(1e-6, 2.0), st.integers(10**6, 10**11))
+def test_blocks_when_chosen_then_they_fit_and_a_round_ends_in_time(
+    blocks: int, block_bytes: int, block_s: float, room_bytes: int
+) -> None:
+    counts = counts_of(blocks, block_bytes=block_bytes, block_s=block_s, room_bytes=room_bytes)
+    assert counts[0] == 1
+    assert max(counts) <= blocks
+    assert len(counts) == 1 or sum(counts) * block_bytes <= room_bytes
+    assert len(counts) == 1 or sum(counts) * block_s <= (SLOWEST_ROUND_S if len(counts) <= LEAST_COUNTS else ROUND_S)
+    is_free = blocks >= 3 and 6 * block_bytes <= room_bytes and 6 * block_s <= SLOWEST_ROUND_S
+    assert len(counts) >= LEAST_COUNTS or not is_free
 
 
 async def test_probe_when_readings_differ_much_then_more_are_taken_and_all_count(

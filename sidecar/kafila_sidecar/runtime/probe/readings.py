@@ -13,21 +13,16 @@ from typing import Any, TypeVar
 
 from kafila_sidecar.errors import Refused
 from kafila_sidecar.runtime.memory import usable_bytes
-from kafila_sidecar.runtime.probe.rounds import HEAD, Readings, Round
+from kafila_sidecar.runtime.probe.rounds import HEAD, Readings, Round, counts_of
 from kafila_sidecar.runtime.probe.synthetic import CheckpointShape
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
 
 BATCHES = (1, 4, 8)
-COUNTS = (1, 2, 3, 4, 8)  # blocks at a time
-LEAST_COUNTS = 3  # however slow a block is, up to `SLOWEST_ROUND_S`
-ENOUGH_BYTES = 128 << 20  # of blocks: more than a processor keeps in its caches from one step to the next
 FIT = 0.8  # of the usable memory may be filled: a step's own arrays need room too
 WARM_UPS = 2
 ROUNDS = (4, 40)  # at least, at most
 ROUNDS_S = 0.4  # for one batch size, once there are enough rounds; and for warming up
-ROUND_S = 0.4  # for the blocks of one round: as many as that allows
-SLOWEST_ROUND_S = 1.2
 LATE_S = 6.0  # batch sizes that would take longer than this, all in all, are left out
 PREFILL_TOKENS = (32, 64, 128, 256, 512)
 PREFILL_S = 0.1  # a prefill that takes this long tells enough
@@ -88,14 +83,7 @@ def stages_of(checkpoint: CheckpointShape) -> dict[int, Shard]:
     stages[1] = checkpoint.stage(end=1, head=False)
     alone, state = {1: stages[1]}, checkpoint.state(batch=1, tokens=1)
     block_s = min(each_once(alone, state)[1] for _ in range(WARM_UPS))
-    ran = 1  # blocks in one round
-    for place, count in enumerate(COUNTS[1:], 2):
-        ran += count
-        round_s = SLOWEST_ROUND_S if place <= LEAST_COUNTS else ROUND_S
-        if count > checkpoint.blocks or ran * size > room or ran * block_s > round_s:
-            break
-        if count > 4 and count // 2 * size > ENOUGH_BYTES:
-            break
+    for count in counts_of(checkpoint.blocks, block_bytes=size, block_s=block_s, room_bytes=room)[1:]:
         stages[count] = checkpoint.stage(end=count, head=False)
     return stages
 
