@@ -25,13 +25,12 @@ Cost = Callable[[int], float]
 @dataclass(frozen=True, slots=True)
 class Allowed:
     """Guesses that there may be next, whether they pay or not: so many in one step, or so many running ahead. gap_s:
-    between one right one of those and the next. all_or_none: a step has `together` of them if any."""
+    between one right one of those and the next."""
 
     together: int
     cost: Cost
     ahead: int = 0
     gap_s: float = inf
-    all_or_none: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +106,14 @@ class GuessGate:
     def best(self, allowed: Allowed) -> tuple[float, GuessCount]:
         """Those with which a token takes least, and the seconds that it takes then; after long enough a silence one
         guess, to see whether it is right now."""
-        counts = (0, allowed.together) if allowed.all_or_none else range(allowed.together + 1)
+        counts = range(allowed.together + 1)
         seconds = {GuessCount(n): allowed.cost(1 + n) / expected(self.rate, n) for n in counts}
         if allowed.ahead:
             seconds[GuessCount(ahead=allowed.ahead)] = ahead_s(self.rate, allowed)
         best = min(seconds, key=lambda one: seconds[one])
         least_s = seconds[best]
         if best == GuessCount() and self._silent >= self._patience:
-            few = allowed.together if allowed.all_or_none else min(1, allowed.together)
+            few = min(1, allowed.together)
             best = GuessCount(few) if few else GuessCount(ahead=min(1, allowed.ahead))
         return least_s, best
 

@@ -25,16 +25,14 @@ def why_none(limits: StepLimits | None, *, is_wanted: bool, can_forget: bool, ha
     return ""
 
 
-def most_guesses(
-    limits: StepLimits, *, is_greedy: bool, running: int, rows: int, wanted_tokens: int, token_bytes: int
-) -> int:
-    """running: sequences, of which a run has `rows`: they share the tokens that a run may have. wanted_tokens: of the
-    answer, at most. token_bytes: of one token's state, so that a step enters its stream whole.
+def most_guesses(limits: StepLimits, *, is_greedy: bool, running: int, wanted_tokens: int, token_bytes: int) -> int:
+    """running: sequences, which share the tokens that a run may have. wanted_tokens: of the answer, at most.
+    token_bytes: of one token's state, so that a step enters its stream whole.
 
     Where the next token is drawn at random a step stays exact: how near another draw was is not known.
     """
     exact = limits.bounded if is_greedy else limits.exact
-    tokens = min(exact // rows, MOST_ROWS_A_RUN // running, SMALL_BYTES // token_bytes, wanted_tokens, STEP_TOKENS)
+    tokens = min(exact, MOST_ROWS_A_RUN // running, SMALL_BYTES // token_bytes, wanted_tokens, STEP_TOKENS)
     return max(0, tokens - 1)
 
 

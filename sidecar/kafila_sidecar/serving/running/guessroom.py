@@ -30,26 +30,27 @@ class GuessRoom:
         """Guesses that a request may have next. wanted_tokens: of its answer, at most. again: certain tokens that are
         run once more with the next ones.
 
-        While others run too, a run has the rows of several, and all wait for the busiest stage: so many tokens more a
-        row cost what they make that stage's runs longer. Rows of one run have equally many tokens: a step has as many
-        guesses as it may, or none.
+        None while runs have rows of several sequences: the head runs a step with guesses, and each one that runs
+        ahead, by itself, and what set out by itself goes round by itself, so that each stage has a run more to do.
+        While others run too, one in a run, all wait for the busiest stage: so many tokens more cost what they make
+        that stage's runs longer.
         """
         running = max(1, self._work.running)
-        rows = self._rows(running)
+        cost = self._circuit_s.of if running == 1 else self._busiest_s.of
+        if self._rows(running) > 1:
+            return Allowed(together=0, cost=cost)
         together = most_guesses(
             self._ring.step_limits,
             is_greedy=is_greedy,
             running=running,
-            rows=rows,
             wanted_tokens=wanted_tokens,
             token_bytes=self._ring.token_bytes,
         )
         return Allowed(
             together=max(0, together - again),
-            cost=self._circuit_s.of if running == 1 else lambda tokens: self._busiest_s.of(rows * tokens),
+            cost=cost,
             ahead=self._ahead(running, wanted_tokens),
             gap_s=running * (self._busiest_s.single_s or 0.0),
-            all_or_none=rows > 1,
         )
 
     def _ahead(self, running: int, wanted_tokens: int) -> int:

@@ -92,8 +92,6 @@ def test_gate_when_it_was_silent_for_long_then_one_guess_is_tried(failed: int, s
         pytest.param(0.05, Allowed(0, STEEP, ahead=8, gap_s=0.001), GuessCount(), id="members-would-work-in-vain"),
         pytest.param(0.3, Allowed(0, STEEP, ahead=8, gap_s=0.001), GuessCount(ahead=8), id="most-of-the-ring-idles"),
         pytest.param(0.9, Allowed(0, STEEP), GuessCount(), id="none-is-allowed"),
-        pytest.param(0.6, Allowed(3, FLAT, all_or_none=True), GuessCount(together=3), id="rows-that-are-alike"),
-        pytest.param(0.3, Allowed(3, STEEP, all_or_none=True), GuessCount(), id="rows-of-others-would-wait"),
     ],
 )
 def test_gate_when_guesses_may_go_together_or_run_ahead_then_what_gives_a_token_soonest(
@@ -130,7 +128,7 @@ def test_times_when_a_larger_step_took_less_then_the_smaller_one_was_disturbed()
     assert times.of(2) == 0.01
 
 
-ROOM: dict[str, Any] = {"is_greedy": True, "running": 1, "rows": 1, "wanted_tokens": 100, "token_bytes": 4096}
+ROOM: dict[str, Any] = {"is_greedy": True, "running": 1, "wanted_tokens": 100, "token_bytes": 4096}
 
 
 @pytest.mark.parametrize(
@@ -140,7 +138,7 @@ ROOM: dict[str, Any] = {"is_greedy": True, "running": 1, "rows": 1, "wanted_toke
         pytest.param(StepLimits(1, 1, 8), {}, 0, id="caches-that-cant-forget"),
         pytest.param(StepLimits(3, 8, 8), {}, 7, id="bounded-and-greedy"),
         pytest.param(StepLimits(3, 8, 8), {"is_greedy": False}, 2, id="bounded-and-drawn"),
-        pytest.param(StepLimits(8, 8, 8), {"running": 2, "rows": 2}, 3, id="two-in-a-run"),
+        pytest.param(StepLimits(8, 8, 8), {"running": 2}, 3, id="two-in-turns"),
         pytest.param(StepLimits(8, 8, 8), {"running": 4}, 1, id="four-in-turns"),
         pytest.param(StepLimits(8, 8, 8), {"running": 9}, 0, id="too-many"),
         pytest.param(StepLimits(8, 8, 8), {"wanted_tokens": 3}, 2, id="near-the-end"),
