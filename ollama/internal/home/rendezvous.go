@@ -47,13 +47,19 @@ func KeepRendezvous(said string) (string, error) {
 	return address, nil
 }
 
-// write puts a whole file in a former one's place.
+// write puts a whole file in a former one's place, on the disk before it has its name: half an address may be one too,
+// with another port and no fingerprint.
 func write(path, text string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
 	fresh := path + ".new"
-	if err := os.WriteFile(fresh, []byte(text), 0o600); err != nil {
+	file, err := os.OpenFile(fresh, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(text)
+	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
 		return err
 	}
 	return os.Rename(fresh, path)

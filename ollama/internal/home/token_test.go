@@ -114,6 +114,23 @@ func TestKeepToken_whenOthersCanHaveTouchedIt_makesANewOne(t *testing.T) {
 	}
 }
 
+func TestKeepToken_whenItWasCutAtAnyByte_makesANewOneOrHasTheWhole(t *testing.T) {
+	path := homeAt(t)
+	for length := range 2*tokenBytes + 1 {
+		old := keep(t)
+		if err := os.Truncate(path, int64(length)); err != nil {
+			t.Fatal(err)
+		}
+		whole := length == 2*tokenBytes // but for the line's end
+		if read := ReadToken(); (read == old) != whole || !whole && read != "" {
+			t.Errorf("cut at %d: the command line takes %q", length, read)
+		}
+		if now := keep(t); (now == old) != whole || ReadToken() != now {
+			t.Errorf("cut at %d: %q after %q", length, now, old)
+		}
+	}
+}
+
 func TestKeepToken_whenTheHomeCantBeWritten_saysWhere(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,8 @@ log = logging.getLogger(__name__)
 
 LEAST_BYTES = 4 << 20
 """Less says more of delays than of rates."""
+MOST_BYTES_PER_S = 1e18
+"""More was never measured: the file is damaged."""
 DIGITS = 2  # what is told: small changes are no news
 
 
@@ -95,7 +96,7 @@ def _read(file: Path) -> Any:
 
 def _rate_in(kept: Any, name: str) -> float | None:
     rate = kept.get(name) if isinstance(kept, dict) else None
-    return float(rate) if isinstance(rate, int | float) and 0 < rate < math.inf else None
+    return float(rate) if isinstance(rate, int | float) and 0 < rate < MOST_BYTES_PER_S else None
 
 
 def _rate(count_bytes: int, took_s: float) -> float | None:

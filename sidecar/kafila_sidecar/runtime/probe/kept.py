@@ -22,6 +22,9 @@ FORMAT = 3  # of the files
 LASTS_S = 7 * 24 * 3600.0  # then the machine is measured anew
 SERVED_LASTS_S = 2 * 3600.0  # what slows a machine down is there for hours, or for good; the next session measures that
 
+DAMAGED = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
+"""What comes of reading anything but what was written."""
+
 # Of config.json, what makes no difference to how long a block or the head takes.
 _IRRELEVANT = frozenset(
     (
@@ -56,7 +59,7 @@ class CostStore:
             return _cost(told["cost"])
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        except (OSError, *DAMAGED) as error:
             log.warning("probe_cache_unreadable file=%s error=%s", path.name, error)
             return None
 

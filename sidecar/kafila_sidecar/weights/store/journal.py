@@ -88,7 +88,7 @@ def replay(journal: Path) -> dict[str, HeldRanges]:
 def parsed(line: bytes) -> Any:
     try:
         return json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
