@@ -108,25 +108,26 @@ async def test_stage_when_frames_left_together_then_it_runs_none_before_the_last
 async def test_stage_when_more_are_said_to_come_than_may_wait_then_it_runs_those_that_are_there() -> None:
     made = Round(workers=1, bounds=Bounds(sequences=2, tokens=64, chunk_tokens=2))
     stream = await made.wires[0].open()
-    for position in range(0, 20, 2):
+    frames = CHUNKS_IN_LINE + 2
+    for position in range(0, 2 * frames, 2):
         await stream.send(*encode(replace(frame(state(position, tokens=2)), with_next=True)))
     await settle()
-    assert made.shards[0].at[1] == 2 * (CHUNKS_IN_LINE + 1)
+    assert made.shards[0].at[1] == 2 * frames
     await made.end()
 
 
 async def test_head_when_frames_left_together_then_it_takes_none_before_the_last_is_there() -> None:
     made = Round(workers=1)
     await asyncio.gather(made.token(1, 0), made.token(2, 0))
-    made.wires[0].ends[0][0].stalled = True
+    made.wires[1].ends[0][0].stalled = True  # what the stage makes waits there
     waiting = [asyncio.ensure_future(made.token(number, 1)) for number in (1, 2)]
     await settle()
     back = made.wires[1].ends[0][0].stream
     one, other = (replace(frame(state(1), number), timings=(Timing(0, 0),)) for number in (1, 2))
-    await back.send(*encode(replace(one, with_next=True)))
+    back.send_at_once([encode(replace(one, with_next=True))])
     await settle()
     assert not any(each.done() for each in waiting)
-    await back.send(*encode(other))
+    back.send_at_once([encode(other)])
     assert await asyncio.gather(*waiting) == [0, 0]
     await made.end()
 
