@@ -40,7 +40,7 @@ ANYTHING = (
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptFile:
     """`file` below the home, what writes it, and what a start reads of it."""
 
     file: str
@@ -109,23 +109,23 @@ def read_weights(home: Path) -> object:
 KEPT = {
     one.file: one
     for one in (
-        Kept("owner", owned, owned),
-        Kept("rendezvous.address", write_address, read_address),
-        Kept(
+        KeptFile("owner", owned, owned),
+        KeptFile("rendezvous.address", write_address, read_address),
+        KeptFile(
             "measurements/probe-a.json",
             lambda home: CostStore(home / "measurements").keep("probe-a", COST),
             lambda home: CostStore(home / "measurements").load("probe-a"),
         ),
-        Kept("measurements/rates-a.json", write_rates, read_rates),
-        Kept("traces/one.jsonl", trace, trace),
-        Kept(
+        KeptFile("measurements/rates-a.json", write_rates, read_rates),
+        KeptFile("traces/one.jsonl", trace, trace),
+        KeptFile(
             "sessions/a/guesses",
             lambda home: FileGuesses(home / "sessions" / "a").save(15),
             lambda home: FileGuesses(home / "sessions" / "a").load(),
         ),
-        Kept(f"models/org/name/a1/{JOURNAL}", write_weights, read_weights),
-        Kept(f"models/org/name/a1/{WEIGHTS}.partial", write_weights, read_weights),
-        Kept("models/org/name/a1/use", write_weights, read_weights),
+        KeptFile(f"models/org/name/a1/{JOURNAL}", write_weights, read_weights),
+        KeptFile(f"models/org/name/a1/{WEIGHTS}.partial", write_weights, read_weights),
+        KeptFile("models/org/name/a1/use", write_weights, read_weights),
     )
 }
 ELSEWHERE = {
@@ -157,7 +157,7 @@ def test_kept_file_when_the_page_on_upkeep_names_it_then_something_here_cuts_it(
 
 @pytest.mark.parametrize("one", KEPT.values(), ids=KEPT)
 def test_kept_file_when_it_is_cut_or_changed_at_any_byte_then_no_error_but_a_sentence(
-    one: Kept, tmp_path: Path
+    one: KeptFile, tmp_path: Path
 ) -> None:
     one.write(tmp_path)
     path = tmp_path / one.file
@@ -170,7 +170,7 @@ def test_kept_file_when_it_is_cut_or_changed_at_any_byte_then_no_error_but_a_sen
 
 
 @pytest.mark.parametrize("one", KEPT.values(), ids=KEPT)
-def test_kept_file_when_it_was_spoilt_then_it_is_written_and_read_again(one: Kept, tmp_path: Path) -> None:
+def test_kept_file_when_it_was_spoilt_then_it_is_written_and_read_again(one: KeptFile, tmp_path: Path) -> None:
     one.write(tmp_path)
     whole = one.read(tmp_path)
     path = tmp_path / one.file

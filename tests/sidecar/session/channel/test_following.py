@@ -9,7 +9,7 @@ from kafila_sidecar.session.channel.following import Following
 
 
 @dataclass(frozen=True, slots=True)
-class Other:
+class OtherMember:
     name: str
 
 
@@ -17,7 +17,7 @@ class Other:
 class Followed:
     """A replica and an upkeep whose others are all there; what was done is told."""
 
-    others: tuple[Other, ...] = (Other("anna"), Other("ben"), Other("carl"))
+    others: tuple[OtherMember, ...] = (OtherMember("anna"), OtherMember("ben"), OtherMember("carl"))
     present: set[str] = field(default_factory=lambda: {"ben", "carl"})
     done: list[object] = field(default_factory=list)
 
