@@ -11,14 +11,16 @@ import pytest
 
 from kafila_sidecar.errors import InvalidInput, KafilaError, NotFound, TimedOut, Unavailable
 from kafila_sidecar.net.errors import LinkLost
+from kafila_sidecar.net.link.stream import Stream
 from kafila_sidecar.runtime.shard.finite import NotFinite
 from kafila_sidecar.runtime.shard.limits import StepLimits
 from kafila_sidecar.runtime.shard.state import HiddenState
 from kafila_sidecar.serving.frames.hop import HopSender, frame_of, limits_frame, state_of
-from kafila_sidecar.serving.frames.wire import Frame, FrameKind, RulesBroken, Timing, encode, most_bytes
+from kafila_sidecar.serving.frames.wire import Frame, FrameKind, RulesBroken, Timing, decode, encode, most_bytes
 from kafila_sidecar.serving.ring import Ring
 from kafila_sidecar.serving.worker import CHUNKS_IN_LINE, Bounds
 from tests.sidecar.serving.rings import EPOCH, HEAD, LAYOUT, WIDTH, Round, settle, state
+from tests.sidecar.serving.streams import StreamWire
 
 
 def frame(of: HiddenState | None = None, sequence: int = 1) -> Frame:
@@ -114,6 +116,29 @@ async def test_stage_when_more_are_said_to_come_than_may_wait_then_it_runs_those
     await settle()
     assert made.shards[0].at[1] == 2 * frames
     await made.end()
+
+
+async def test_hop_when_it_sends_then_a_frame_says_what_leaves_with_it_here_whatever_it_said_on_the_way_before() -> (
+    None
+):
+    came: list[Frame] = []
+
+    async def take(stream: Stream) -> None:
+        while (message := await stream.receive()) is not None:
+            came.append(decode(message))
+
+    wire = StreamWire("here", "there", take)
+    hop = HopSender(peer="there", open_stream=wire.open)
+    rest = Frame(kind=FrameKind.REST, epoch=EPOCH, sequence=1, with_next=True)
+    await hop.send(rest)  # which opens the stream
+    await hop.send(rest)
+    await hop.send(replace(rest, sequence=2))
+    await settle()
+    await hop.send(replace(rest, sequence=3))
+    await settle()
+    assert [(one.sequence, one.with_next) for one in came] == [(1, False), (1, True), (2, False), (3, False)]
+    hop.close()
+    await wire.end()
 
 
 async def test_head_when_frames_left_together_then_it_takes_none_before_the_last_is_there() -> None:

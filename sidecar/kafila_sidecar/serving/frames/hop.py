@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 from kafila_sidecar.errors import KafilaError, TimedOut, Unavailable
 from kafila_sidecar.net.link.stream import Stream
@@ -42,7 +43,7 @@ class HopSender:
             Unavailable: the link is down or broke, or this hop is closed.
             TimedOut: the next stage takes nothing for `deadline_s`.
         """
-        messages = [encode(frame) for frame in frames]
+        messages = [encode(_by_itself(frame)) for frame in frames]
         size = sum(len(head) + payload.nbytes for head, payload in messages)
         stream = self._stream
         if stream is not None and stream.can_send_at_once(self._gathered_bytes + size) and not self._opening.locked():
@@ -180,3 +181,8 @@ def state_of(frame: Frame) -> HiddenState:
     """
     batch, tokens, width = frame.shape if len(frame.shape) == 3 else (0, 0, 0)
     return HiddenState(frame.payload, frame.dtype or "", (batch, tokens, width), frame.position)
+
+
+def _by_itself(frame: Frame) -> Frame:
+    """Of a frame that is passed on: what left with it on the way here need not do so on the way on."""
+    return replace(frame, with_next=False) if frame.with_next else frame
