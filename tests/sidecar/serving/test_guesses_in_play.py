@@ -272,7 +272,8 @@ async def test_answers_when_one_was_given_up_in_its_midst_then_the_next_goes_on_
         await settle(20 * turns)
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
-        told = right[: turns % 20]
+        await settle()
+        told = right[: min(made.records[-1]["output_tokens"], len(right) // 2)]  # about as far as it came
         assert tuple(await made.answer((*prompt, *told))) == right[len(told) :]
         await settle()
         reused += made.records[-1]["reused_tokens"]
