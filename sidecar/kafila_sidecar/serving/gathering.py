@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+UNDER_WAY = 2  # runs: one is computed, and where a device computes it another one is built
+
 Work = TypeVar("Work")
 
 
@@ -42,6 +44,13 @@ class Gathering(Generic[Work]):
             return self._taken([chunk])
         self._chunk_is_due = chunk is not None
         return self._taken([step for step in steps if step.tokens == steps[0].tokens][:most_rows])
+
+    def is_due(self, most_rows: int, *, under_way: int, hands_over: bool) -> bool:
+        """Whether another run begins now, with so many under way. Behind one that a device computes (`hands_over`) only
+        one that would get no more rows by waiting."""
+        if not under_way:
+            return bool(self)
+        return hands_over and under_way < UNDER_WAY and self.fills(most_rows)
 
     def fills(self, most_rows: int) -> bool:
         """Whether the next run has all the rows that it may have, and no chunk waits."""
@@ -79,3 +88,15 @@ class Gathering(Generic[Work]):
             if line:
                 self._lines[one.sequence] = line
         return run
+
+
+class RunTimes:
+    """What a stage's runs take, which are over in the order in which they began."""
+
+    def __init__(self) -> None:
+        self._over_at = 0.0  # the last one, on the clock of who asks
+
+    def spent_s(self, began: float, now: float) -> float:
+        """Of a run that is over now: behind another one it took only what that left of the time."""
+        began, self._over_at = max(began, self._over_at), now
+        return now - began

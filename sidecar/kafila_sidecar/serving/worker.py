@@ -18,12 +18,10 @@ from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
 from kafila_sidecar.serving.frames.hop import HopSender, frame_of, limits_frame, limits_of, state_of
 from kafila_sidecar.serving.frames.wire import Frame, FrameKind, RulesBroken, Timing, decode, most_bytes, sent_by
-from kafila_sidecar.serving.gathering import Gathering, InLine
+from kafila_sidecar.serving.gathering import Gathering, InLine, RunTimes
 from kafila_sidecar.serving.standstill import ModelThread
 
 CHUNKS_IN_LINE = 8  # prompt chunks that wait here; more stay in the stream, and so with who sent them
-
-UNDER_WAY = 2  # runs: one is computed, and where a device computes it another one is built
 
 Rows = Callable[[int], int]
 """How many sequences a run has, of so many that are there."""
@@ -136,7 +134,7 @@ class Worker:
         self._clock = asyncio.get_running_loop().time
         self._turn = asyncio.Lock()  # a new stream waits until what came over the old one is forgotten
         self._incoming: Incoming | None = None
-        self._over_at = 0.0  # when a run was over last, on the clock
+        self._times = RunTimes()
         hop.broken = self._next_broke
 
     async def take_frames(self, stream: Stream) -> None:
@@ -282,13 +280,11 @@ class Worker:
         return bool(incoming.running)
 
     def _start_due(self, incoming: Incoming) -> None:
-        """The run that is due. Behind one that a device computes only one that would get no more rows by waiting."""
+        """The runs that are due, but none while a frame that left with the last one is on its way."""
         if incoming.awaits_next:
             return
         running, most_rows = incoming.running, self._most_rows(incoming)
-        if incoming.line and not running:
-            running.append(self._start(incoming, most_rows))
-        while self._shard.hands_over and 0 < len(running) < UNDER_WAY and incoming.line.fills(most_rows):
+        while incoming.line.is_due(most_rows, under_way=len(running), hands_over=self._shard.hands_over):
             running.append(self._start(incoming, most_rows))
 
     def _most_rows(self, incoming: Incoming) -> int:
@@ -368,14 +364,8 @@ class Worker:
         has_guesses = run[0].work.frame.has_guesses  # as in each: they have equally many tokens
         if self._shard.hands_over and rows[0][1].tokens == 1 and not has_guesses:
             given = self._shard.hand_over_rows(rows)
-            return HandedOver(lambda: (given.finish(), self._spent_s(began)))
-        return self._shard.run_rows(rows, has_guesses=has_guesses), self._spent_s(began)
-
-    def _spent_s(self, began: float) -> float:
-        """Of a run that is over now: behind another one it took only what that left of the time."""
-        now = self._clock()
-        began, self._over_at = max(began, self._over_at), now
-        return now - began
+            return HandedOver(lambda: (given.finish(), self._times.spent_s(began, self._clock())))
+        return self._shard.run_rows(rows, has_guesses=has_guesses), self._times.spent_s(began, self._clock())
 
     def _absorb(self, peer: str, run: Sequence[InLine[Came]]) -> Outcome:
         """As `_timed`, where nobody wants what is made."""

@@ -17,7 +17,7 @@ from kafila_sidecar.runtime.shard.following import Follow
 from kafila_sidecar.runtime.shard.picking import CameTrue, Guessed, Pick, Picked
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.shard.state import HiddenState
-from kafila_sidecar.serving.gathering import Gathering, InLine
+from kafila_sidecar.serving.gathering import Gathering, InLine, RunTimes
 from kafila_sidecar.serving.standstill import ModelThread
 
 
@@ -60,8 +60,6 @@ Done = HiddenState | CameTrue | Picked | tuple[float, ...]
 Outcome = tuple[Sequence[Done | NotFinite], float]
 """What is made of each row of a run, and the run's seconds."""
 
-UNDER_WAY = 2  # runs: one is computed, and where a device computes it another one is built
-
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -84,7 +82,7 @@ class HeadWork:
         self._expected: list[Pick] = []  # to be prepared together
         self._under_way = 0  # runs
         self._is_due = False  # whether to begin some is about to be looked at
-        self._over_at = 0.0  # when a run was over last, on this clock
+        self._times = RunTimes()
 
     @property
     def model_can_forget(self) -> bool:
@@ -212,11 +210,8 @@ class HeadWork:
                 self._mlx.when_idle(self._shard.prepare_follow, row.sequence)  # while what came of it is told
 
     def _may_begin(self) -> bool:
-        """Behind a run that a device computes only one that would get no more rows by waiting."""
-        if not self._under_way:
-            return bool(self._line)
-        is_next = self._under_way < UNDER_WAY and self._shard.hands_over
-        return is_next and self._line.fills(self._rows(self.running))
+        most_rows = self._rows(self.running)
+        return self._line.is_due(most_rows, under_way=self._under_way, hands_over=self._shard.hands_over)
 
     def _ended(self, run: Sequence[Wanted], outcome: "asyncio.Future[Outcome]") -> None:
         """Whatever went wrong in a run is told to those who were in it."""
@@ -245,17 +240,11 @@ class HeadWork:
         began = monotonic()
         picks = [one for one in run if isinstance(one, Pick)]
         if not picks:
-            return [self._made_alone_or_why(run[0])], self._spent_s(began)
+            return [self._made_alone_or_why(run[0])], self._times.spent_s(began, monotonic())
         if not self._shard.hands_over:
-            return self._shard.pick(picks), self._spent_s(began)
+            return self._shard.pick(picks), self._times.spent_s(began, monotonic())
         given = self._shard.hand_over_pick(picks)
-        return HandedOver(lambda: (given.finish(), self._spent_s(began)))
-
-    def _spent_s(self, began: float) -> float:
-        """Of a run that is over now: behind another one it took only what that left of the time."""
-        now = monotonic()
-        began, self._over_at = max(began, self._over_at), now
-        return now - began
+        return HandedOver(lambda: (given.finish(), self._times.spent_s(began, monotonic())))
 
     def _made_alone_or_why(self, work: Work) -> Done | NotFinite:
         try:
