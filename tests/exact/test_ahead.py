@@ -77,12 +77,16 @@ class Picker:
             self._states[pick.sequence] = one.state
         return [one.token for one in picked]
 
+    def at(self, *sequences: int) -> list[tuple[int, int]]:
+        """The sequences, and where the steps that they take next belong."""
+        return [(sequence, self._states[sequence].position) for sequence in sequences]
+
     def _build(self, shard: Shard, rows: Sequence[tuple[int, HiddenState]]) -> None:
         if self._together:
-            shard.build_steps([sequence for sequence, _ in rows], rows[0][1])
+            shard.build_steps(self.at(*(sequence for sequence, _ in rows)), rows[0][1])
             return
         for sequence, state in rows:
-            shard.build_steps([sequence], state)
+            shard.build_steps(self.at(sequence), state)
 
 
 @pytest.fixture(scope="module")
@@ -125,12 +129,12 @@ def test_steps_when_built_ahead_together_and_others_come_in_their_place_then_no_
             ring.begin(sequence, PROMPT[:length], options)
     for built, comes in (((1, 2), (1,)), ((1, 2), (2, 1)), ((1, 2), (1, 3)), ((1, 2, 3), (1, 2)), ((1, 2), (1, 2))):
         for shard in ahead.ring.shards[1:]:
-            shard.build_steps(list(built), ahead._states[1])
+            shard.build_steps(ahead.at(*built), ahead._states[1])
         picks = [Pick(number, ahead._states[number], ahead._samplers[number], True) for number in built]
         ahead.ring.shards[0].build_pick(picks)
         assert plain.step(*comes) == ahead.step(*comes)
     for shard in ahead.ring.shards[1:]:
-        shard.build_steps([1, 2], ahead._states[1])
+        shard.build_steps(ahead.at(1, 2), ahead._states[1])
     for ring in (plain, ahead):
         ring.ring.release(2)
     assert plain.step(1, 3) == ahead.step(1, 3)
@@ -144,7 +148,7 @@ def test_step_when_built_ahead_and_the_sequence_is_over_then_nothing_is_left(fol
     ring.step(1)
     for shard in ring.ring.shards:
         shard.release(1)
-        shard.build_steps([1], ring._states[1])
+        shard.build_steps(ring.at(1), ring._states[1])
         assert shard.active == 0
     ring.ring.close()
 
@@ -164,7 +168,7 @@ def test_sequence_when_it_ends_with_a_step_built_ahead_then_its_memory_is_free_a
         ring.begin(1, PROMPT[:9], GREEDY)
         ring.step(1)
         for shard in ring.ring.shards:
-            shard.build_steps([1], ring._states[1])
+            shard.build_steps(ring.at(1), ring._states[1])
         ring.ring.shards[0].build_pick([Pick(1, ring._states[1], ring._samplers[1], True)])
         if closed:
             ring.ring.close()
@@ -181,7 +185,7 @@ def test_step_when_built_ahead_then_evaluating_it_copies_no_cache(folders: Path)
     ring.step(1)
     shard, state = ring.ring.shards[1], ring._states[1]
     held = mx.get_active_memory()
-    shard.build_steps([1], state)
+    shard.build_steps(ring.at(1), state)
     mx.reset_peak_memory()
     shard.run_rows([(1, over_the_wire(state))])
     keys_bytes = 4 * 2 * 16 * len(PROMPT) * 8  # of one block

@@ -44,9 +44,10 @@ def elsewhere(finish: Callable[[], T]) -> T:
 class Decoder:
     """A ring that decodes sequences in runs, each of which it hands over, or none."""
 
-    def __init__(self, folder: Path, cuts: Sequence[int], *, hands_over: bool) -> None:
+    def __init__(self, folder: Path, cuts: Sequence[int], *, hands_over: bool, prepares_late: bool = False) -> None:
+        """prepares_late: a run is built once more when it is under way, as by who finds time only then."""
         self.ring = RingOfShards(folder, cuts)
-        self._hands_over = hands_over
+        self._hands_over, self._prepares_late = hands_over, prepares_late
         self._samplers = {sequence: Sampler(OPTIONS[sequence], PROMPT[:length]) for sequence, length in LENGTHS.items()}
         self.states: dict[int, HiddenState] = {}
         for sequence, length in LENGTHS.items():
@@ -72,13 +73,19 @@ class Decoder:
 
     def _run(self, shard: Shard, rows: list[tuple[int, HiddenState]]) -> HandedOver[list[HiddenState | NotFinite]]:
         if self._hands_over:
-            return shard.hand_over_rows(rows)
+            given = shard.hand_over_rows(rows)
+            if self._prepares_late:
+                shard.build_steps([(sequence, state.position) for sequence, state in rows], rows[0][1])
+            return given
         made = shard.run_rows(rows)
         return HandedOver(lambda: made)
 
     def _pick(self, shard: Shard, picks: list[Pick]) -> HandedOver[list[Picked | NotFinite]]:
         if self._hands_over:
-            return shard.hand_over_pick(picks)
+            given = shard.hand_over_pick(picks)
+            if self._prepares_late:
+                shard.build_pick(picks)
+            return given
         picked = shard.pick(picks)
         return HandedOver(lambda: picked)
 
@@ -86,12 +93,15 @@ class Decoder:
         return [elsewhere(one.finish) if self._hands_over else one.finish() for one in given]
 
 
+@pytest.mark.parametrize("prepares_late", [False, True], ids=["", "prepared late"])
 @pytest.mark.parametrize("form", FORMS)
 def test_run_when_handed_over_and_another_is_built_meanwhile_then_bit_for_bit_what_they_are_one_by_one(
-    folders: Path, form: str
+    folders: Path, form: str, prepares_late: bool
 ) -> None:
+    """A step prepared too late is none of the next token: the sampler knows of this one only when it is told."""
     folder = tiny_folder(folders / form, **FORMS[form])
-    plain, handing = (Decoder(folder, CUTS[3], hands_over=over) for over in (False, True))
+    plain = Decoder(folder, CUTS[3], hands_over=False)
+    handing = Decoder(folder, CUTS[3], hands_over=True, prepares_late=prepares_late)
     runs: tuple[Sequence[int], ...] = ((1, 2), (3, 4))
     if not plain.ring.shards[0].takes_rows:
         runs = ((1,), (2,), (3,), (4,))

@@ -139,7 +139,7 @@ class HashShard:
     def learn_steps(self, before: object) -> None:
         """A step has one token."""
 
-    def build_steps(self, sequences: Sequence[int], like: HiddenState) -> None:
+    def build_steps(self, rows: Sequence[tuple[int, int]], like: HiddenState) -> None:
         """There is nothing to build ahead."""
 
     def build_pick(self, rows: Sequence[Pick]) -> None:

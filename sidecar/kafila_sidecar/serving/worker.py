@@ -330,8 +330,9 @@ class Worker:
             await self._hop.send(*(self._made_of(one, what, compute_s, rows) for one, what in wanted))
         if wanted and len(wanted) >= self._most_rows(incoming) and all(_is_step(what) for _, what in wanted):
             # as the next ones will be, together
-            sequences = [one.sequence for one, _ in wanted]
-            self._mlx.when_idle(self._shard.build_steps, sequences, wanted[0][0].work.state)
+            states = [(one.sequence, one.work.state) for one, _ in wanted]
+            rows = [(sequence, state.position + state.tokens) for sequence, state in states]
+            self._mlx.when_idle(self._shard.build_steps, rows, states[0][1])
 
     def _made_of(self, one: InLine[Came], made: HiddenState | NotFinite, compute_s: float, rows: int) -> Frame:
         frame = one.work.frame

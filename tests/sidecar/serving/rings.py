@@ -78,7 +78,7 @@ class PlainShard:
         self.run_blocks(sequence, state)
         self.absorbed.append(sequence)
 
-    def build_steps(self, sequences: Sequence[int], like: HiddenState) -> None: ...
+    def build_steps(self, rows: Sequence[tuple[int, int]], like: HiddenState) -> None: ...
 
     def release(self, sequence: int) -> None:
         self.at.pop(sequence, None)

@@ -179,9 +179,13 @@ class Sequences:
         cache.drop_ahead()
         return cache
 
-    def begun(self, sequence: int) -> SequenceCache | None:
-        """The caches of a sequence where it stands; None when it isn't here any more."""
-        return self.next(sequence) if sequence in self._caches else None
+    def standing(self, rows: Sequence[tuple[int, int]]) -> "list[SequenceCache] | None":
+        """The caches of these sequences, each at its position, to build their next step over; None when one of them
+        isn't here any more, or stands elsewhere: then another step came before this could be built."""
+        caches = [self._caches.get(sequence) for sequence, _ in rows]
+        if any(cache is None or cache.position != row[1] for cache, row in zip(caches, rows, strict=True)):
+            return None
+        return [self.next(sequence) for sequence, _ in rows]
 
     def ahead(self, rows: Sequence[tuple[int, int]], wants: object) -> Any:
         """What was built of the next step of just these sequences, each at its position, if it is this that is wanted;

@@ -212,12 +212,12 @@ class TokenPicker:
         return BegunPick(rows, graph, self._exit.layout)
 
     def build(self, rows: Sequence[Pick]) -> None:
-        """Builds what `pick` does with these sequences' states once they are back, if they are like the rows', and the
-        samplers are asked for nothing before."""
+        """Builds what `begin` does with these sequences' states once they are back, if they are like the rows'. Nothing
+        where one of them has its token already: its sampler may not know it yet, and would pick the next one as if
+        there were none."""
         from kafila_sidecar.runtime.shard.ahead import Ahead, LateInput
 
-        caches = [cache for row in rows if (cache := self._sequences.begun(row.sequence))]
-        if len(caches) == len(rows):
+        if caches := self._sequences.standing(_at(rows)):
             late = LateInput(rows[0].state.dtype, (len(rows), 1, self._last.layout.width))
             Ahead(caches, late, lambda states: self._picking(rows, self._last.parted(states)), _asks(rows))
 
@@ -282,8 +282,7 @@ class TokenPicker:
         return Picking(logits, tokens, is_choice, caches, [as_raw(hidden)], scores, dtype_name(hidden))
 
     def _picking_ahead(self, rows: Sequence[Pick]) -> "Picking | None":
-        at = [(row.sequence, row.state.position + row.state.tokens) for row in rows]
-        ahead = self._sequences.ahead(at, _asks(rows))
+        ahead = self._sequences.ahead(_at(rows), _asks(rows))
         return None if ahead is None else ahead.given([row.state for row in rows])
 
 
@@ -297,6 +296,11 @@ def may_choose(logits: "mx.array") -> "mx.array":
 def no_choice(payload: memoryview, dtype: str) -> NotFinite:
     """What is said of one row of scores without one."""
     return NotFinite(f"the model's scores for the next token hold {flaw_of_logits(payload, dtype)}: {WHY}")
+
+
+def _at(rows: Sequence[Pick]) -> list[tuple[int, int]]:
+    """The sequences, and where each one's token belongs."""
+    return [(row.sequence, row.state.position + row.state.tokens) for row in rows]
 
 
 def _asks(rows: Sequence[Pick]) -> object:

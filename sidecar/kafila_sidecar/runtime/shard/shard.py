@@ -311,8 +311,7 @@ class Shard:
         return self._picker.begin(rows).hand_over()
 
     def build_pick(self, rows: Sequence[Pick]) -> None:
-        """Builds what `pick` does with these sequences' states once they are back, if they are like the rows', and the
-        samplers are asked for nothing before."""
+        """As `TokenPicker.build`."""
         self._picker.build(rows)
 
     def follow(self, row: Follow) -> Picked:
@@ -333,13 +332,12 @@ class Shard:
         """
         return self._picker.check(row)
 
-    def build_steps(self, sequences: Sequence[int], like: HiddenState) -> None:
-        """Builds the next step of these sequences, all in one run, while their states are on the way, if those are like
-        this one, of one token."""
+    def build_steps(self, rows: Sequence[tuple[int, int]], like: HiddenState) -> None:
+        """Builds the step of these sequences, each at its position, all in one run, while their states are on the way,
+        if those are like this one, of one token. Nothing where one of them is elsewhere by now."""
         from kafila_sidecar.runtime.shard.ahead import Ahead, LateInput
 
-        caches = [cache for sequence in sequences if (cache := self._sequences.begun(sequence))]
-        if len(caches) == len(sequences):
+        if caches := self._sequences.standing(rows):
             late = LateInput(like.dtype, (len(caches), *like.shape[1:]))
             slots = self._slots(caches, has_several=False)
             Ahead(caches, late, lambda states: self._passage.of_state(self._entry.parted(states), slots), _like(like))
