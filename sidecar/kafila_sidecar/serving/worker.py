@@ -331,8 +331,8 @@ class Worker:
         if wanted and len(wanted) >= self._most_rows(incoming) and all(_is_step(what) for _, what in wanted):
             # as the next ones will be, together
             states = [(one.sequence, one.work.state) for one, _ in wanted]
-            rows = [(sequence, state.position + state.tokens) for sequence, state in states]
-            self._mlx.when_idle(self._shard.build_steps, rows, states[0][1])
+            at = [(sequence, state.position + state.tokens) for sequence, state in states]
+            self._mlx.when_idle(self._shard.build_steps, at, states[0][1])
 
     def _made_of(self, one: InLine[Came], made: HiddenState | NotFinite, compute_s: float, rows: int) -> Frame:
         frame = one.work.frame
