@@ -43,7 +43,7 @@ class FreeShard:
 
     entry = last = LAYOUT
     takes_rows = True
-    all_rewind = model_can_forget = runs_ahead = False
+    all_rewind = model_can_forget = runs_ahead = hands_over = False
     step_limits = StepLimits()
 
     def __init__(self) -> None:
@@ -61,9 +61,9 @@ class FreeShard:
     def run_rows(self, rows: Sequence[tuple[int, HiddenState]], *, has_guesses: bool = False) -> list[HiddenState]:
         return [state for _, state in rows]
 
-    def build_step(self, sequence: int, like: HiddenState) -> None: ...
+    def build_steps(self, rows: Sequence[tuple[int, int]], like: HiddenState) -> None: ...
 
-    def build_pick(self, row: Pick) -> None: ...
+    def build_pick(self, rows: Sequence[Pick]) -> None: ...
 
     def absorb(self, sequence: int, state: HiddenState) -> None: ...
 
