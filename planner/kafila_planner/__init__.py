@@ -28,7 +28,7 @@ from kafila_planner.model.types import (
 from kafila_planner.moving.toll import Toll
 from kafila_planner.moving.tolls import StageToll, tolls_of, wait_s
 from kafila_planner.plan import make_plan
-from kafila_planner.rows import chunk_beside, chunking, first_token_s, paces, tokens_per_s
+from kafila_planner.rows import chunk_beside, chunking, first_token_s, paces, run_s, tokens_per_s
 from kafila_planner.version import PLANNER_VERSION
 
 __all__ = [
@@ -61,6 +61,7 @@ __all__ = [
     "problem_from_json",
     "problem_to_json",
     "rows_for",
+    "run_s",
     "tokens_per_s",
     "tolls_of",
     "wait_s",

@@ -1,7 +1,8 @@
 """Served stage times replace the prior: a member's costs are scaled to what its stage really took.
 
 The prior is measured on synthetic blocks before weights exist; a served stage knows better. One factor a member keeps
-the shape of its costs over blocks, head and batch sizes, which one stage time alone can't tell apart.
+the shape of its costs over blocks and head, which one stage time alone can't tell apart; runs of several sequences,
+whose times are known apart, have a second one.
 """
 
 from collections.abc import Mapping
@@ -15,6 +16,20 @@ from kafila_planner.rows import layout_of
 
 WORTHWHILE_GAIN = 0.05
 """A replan moves weights and interrupts answers: it has to gain more than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slowness:
+    """How many times as long as measured a member takes for everything, and how many times that for the runs of several
+    sequences."""
+
+    alone: float = 1.0
+    sharing: float = 1.0
+
+    @property
+    def shared(self) -> float:
+        """How many times as long as measured runs of several take."""
+        return self.alone * self.sharing
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +54,14 @@ def corrected(problem: Problem, plan: Plan, served_s: Mapping[str, float]) -> Pr
     Members without a stage, or without a predicted cost, keep their prior.
     """
     predicted = {stage.member: plan.model_s(place) for place, stage in enumerate(plan.stages)}
-    factors = {
-        name: seconds / cost for name, seconds in served_s.items() if seconds > 0 and (cost := predicted.get(name))
+    slowness = {
+        name: Slowness(seconds / cost)
+        for name, seconds in served_s.items()
+        if seconds > 0 and (cost := predicted.get(name))
     }
-    return replace(problem, members=tuple(slowed(member, factors.get(member.name, 1.0)) for member in problem.members))
+    as_measured = Slowness()
+    members = tuple(slowed(member, slowness.get(member.name, as_measured)) for member in problem.members)
+    return replace(problem, members=members)
 
 
 def better_plan(problem: Problem, plan: Plan, served_s: Mapping[str, float]) -> Replan | None:
@@ -66,22 +85,22 @@ def _rate(problem: Problem, plan: Plan) -> float | None:
     return plan.tokens_per_s_one_user if problem.objective is Objective.LATENCY else plan.tokens_per_s
 
 
-def slowed(member: Node, factor: float) -> Node:
-    """What a member costs that takes so many times as long for everything."""
-    if factor == 1.0:
+def slowed(member: Node, slowness: Slowness) -> Node:
+    """What a member costs that takes so many times as long."""
+    if slowness == Slowness():
         return member
-    bandwidth = member.bandwidth_bytes_per_s
+    factor, bandwidth = slowness.alone, member.bandwidth_bytes_per_s
     return replace(
         member,
         bandwidth_bytes_per_s=None if bandwidth is None else bandwidth / factor,
         overhead_s=None if member.overhead_s is None else member.overhead_s * factor,
-        block_s=_times(member.block_s, factor),
-        head_s=_times(member.head_s, factor),
-        prefill_s=_times(member.prefill_s, factor),
+        block_s=_of_rows(member.block_s, slowness),
+        head_s=_of_rows(member.head_s, slowness),
+        prefill_s=tuple((tokens, seconds * factor) for tokens, seconds in member.prefill_s),
         handling_s=None if member.handling_s is None else member.handling_s * factor,
         head_handling_s=None if member.head_handling_s is None else member.head_handling_s * factor,
     )
 
 
-def _times(steps: StepTimes, factor: float) -> StepTimes:
-    return tuple((batch, seconds * factor) for batch, seconds in steps)
+def _of_rows(steps: StepTimes, slowness: Slowness) -> StepTimes:
+    return tuple((rows, seconds * (slowness.alone if rows == 1 else slowness.shared)) for rows, seconds in steps)

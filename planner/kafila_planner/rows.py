@@ -5,8 +5,9 @@ from dataclasses import replace
 from functools import lru_cache, partial
 
 from kafila_planner.model.case import case_of
+from kafila_planner.model.cost import handling_s
 from kafila_planner.model.first_token import chunk_tokens, most_beside, ttft_s
-from kafila_planner.model.rates import Layout, paces_of
+from kafila_planner.model.rates import Layout, paces_of, stage_costs
 from kafila_planner.model.runs import RowsPace, turn_s
 from kafila_planner.model.types import Plan, Problem, Tier
 
@@ -20,6 +21,16 @@ def paces(problem: Problem, plan: Plan) -> tuple[RowsPace, ...]:
 def tokens_per_s(users: int, known: Sequence[RowsPace]) -> float:
     """Of so many users together; `known` as `paces` gives it, for at least as many rows as a run will have."""
     return users / turn_s(users, known)
+
+
+def run_s(problem: Problem, plan: Plan, place: int, rows: int) -> float | None:
+    """What a run of so many sequences is predicted to take of a stage's model; None where that was not priced."""
+    case = case_of(problem, plan.order)
+    prices = next((one for one in case.prices if one.batch == rows), None)
+    if prices is None or case.tier is not Tier.MEASURED:
+        return None
+    member = next(one for one in problem.members if one.name == plan.order[place])
+    return stage_costs(case, layout_of(problem, plan), prices)[place] - rows * handling_s(member, place == 0)
 
 
 def first_token_s(problem: Problem, plan: Plan, prompt_tokens: int) -> float | None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from kafila_planner.correction import Slowness
 from kafila_sidecar.machine.handling import Handling
 from kafila_sidecar.models.anatomy import Anatomy, Headers
 from kafila_sidecar.models.quantisation import made_here
@@ -62,10 +63,10 @@ class Measuring:
         }
         return entry, measured.cost.device
 
-    def served(self, checkpoint: Checkpoint, slowness: float) -> None:
+    def served(self, checkpoint: Checkpoint, slowness: Slowness) -> None:
         """A stage of it took so many times as long here as was measured: what is kept says so from now on."""
         if measured := self._measured.get(_id_of(checkpoint)):
-            CostStore(self._folder).served(measured.key, measured.cost, slowness)
+            CostStore(self._folder).served(measured.key, measured.cost, slowness.alone, slowness.shared)
 
 
 def _id_of(checkpoint: Checkpoint) -> tuple[str, str, int]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from time import time
 from typing import Any
 
+from kafila_planner.correction import Slowness
 from kafila_proto import ring_pb2
 from kafila_sidecar.machine.measuring import Measuring
 from kafila_sidecar.machine.models import OpenedModels
@@ -130,7 +131,7 @@ def take_part(
         held = await Inventory(await weights.described()).entry(weights.rates)
         return {**entry, **network, **held}, device
 
-    def slowed(slowness: float) -> None:
+    def slowed(slowness: Slowness) -> None:
         """The next session is planned with what this machine really does."""
         if weights.checkpoint is not None:
             equipment.measuring.served(weights.checkpoint, slowness)

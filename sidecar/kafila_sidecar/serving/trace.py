@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 from pathlib import Path
-from statistics import mean, median
+from statistics import mean, median, mode
 from typing import Any, BinaryIO
 
 from kafila_planner import PlannedHop, first_token_s
@@ -213,6 +213,7 @@ class RequestTrace:
                 "predicted_s": self._proposal.plan.model_s(i) or 0.0,
                 "measured_s": _median(step.compute_s[i] for step in steps if step.was_alone(i)),
                 "rows": mean(step.rows_at(i) for step in steps) if steps else 0.0,
+                **_shared(steps, i),
             }
             for i, stage in enumerate(self._proposal.plan.stages)
         ]
@@ -266,6 +267,15 @@ def _trip_s(hop: PlannedHop, link_rtt_s: Mapping[frozenset[str], float]) -> floa
     """One way, by the link's own round trip where that is known."""
     rtt_s = link_rtt_s.get(frozenset((hop.from_member, hop.to_member)))
     return hop.cost_s if not rtt_s else rtt_s / 2
+
+
+def _shared(steps: Sequence[Circuit], stage: int) -> dict[str, Any]:
+    """Of the runs that a stage made of this and other sequences: how many those had that came most often, and what they
+    took; zeros where none came."""
+    several = [step for step in steps if stage < len(step.compute_s) and step.rows_at(stage) > 1 and step.tokens == 1]
+    rows = mode(step.rows_at(stage) for step in several) if several else 0
+    took_s = _median(step.compute_s[stage] for step in several if step.rows_at(stage) == rows)
+    return {"shared_rows": rows, "shared_s": took_s}
 
 
 def _median(values: Any) -> float:

@@ -4,7 +4,6 @@ import pytest
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.serving.trace import Circuit, RequestTrace
-from kafila_sidecar.session.coordination.correction import REQUESTS, Served
 from kafila_sidecar.session.coordination.effects import Proposal
 from tests.support.plans import plan_of, problem_of, stage
 
@@ -35,21 +34,19 @@ def test_record_when_few_tokens_came_then_the_prompts_circuit_is_no_measure_of_t
     assert [one["measured_s"] for one in record["stages"]] == pytest.approx([stage_s])
 
 
-def test_record_when_others_shared_a_stages_runs_then_only_those_that_it_had_alone_are_its_time() -> None:
+def test_record_when_others_shared_a_stages_runs_then_each_kind_of_run_has_its_time() -> None:
     """A run of three takes longer than the plan says of one: taken for it, who is busy would look slow."""
     shared = Circuit((0.3,), (0.9,), 0.95, 64, 64, rows=(3,))
-    for steps, stage_s, rows in (([shared] * 9, 0.0, 3.0), ([*[shared] * 9, STEP], 0.1, 2.8)):
+    rarely = Circuit((0.5,), (0.9,), 0.95, 64, 64, rows=(4,))
+    guessed = Circuit((0.7,), (0.9,), 0.95, 64, 64, rows=(3,), guesses=2)
+    for steps, stage_s, rows in (([shared] * 9, 0.0, 3.0), ([*[shared] * 8, rarely, guessed, STEP], 0.1, 2.9)):
         trace = RequestTrace(PROPOSAL, request="1", prompt_tokens=1, began=0.0, replay=ring_pb2.Replay())
         trace.admitted(0.0)
         for at, circuit in enumerate([WAITED, *steps]):
             trace.token(circuit, 5.0 + at)
-        (stage_told,) = trace.record(reason="length", link_rtt_s={})["stages"]
-        assert (stage_told["measured_s"], stage_told["rows"]) == pytest.approx((stage_s, rows))
-        served = Served()
-        for _ in range(REQUESTS):
-            told = served.add({"epoch": 1, "output_tokens": 9, "stages": [stage_told]}, {"ada"})
-        assert told is not None
-        assert dict(told) == pytest.approx({"ada": stage_s} if stage_s else {})
+        (told,) = trace.record(reason="length", link_rtt_s={})["stages"]
+        assert (told["measured_s"], told["rows"]) == pytest.approx((stage_s, rows))
+        assert (told["shared_rows"], told["shared_s"]) == (3, pytest.approx(0.3))
 
 
 @pytest.mark.parametrize(("tokens", "answer_s"), [(0, 0.0), (1, 0.0), (2, 1.5), (3, 2.5)])

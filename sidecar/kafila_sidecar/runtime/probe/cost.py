@@ -22,13 +22,13 @@ class Cost:
     spread: float
     prefill_s: Mapping[int, float] = field(default_factory=dict)
 
-    def slowed(self, factor: float) -> "Cost":
-        """Of a machine that takes so many times as long for everything."""
+    def slowed(self, factor: float, shared: float) -> "Cost":
+        """Of a machine that takes so many times as long for everything, but for runs of several sequences."""
         return replace(
             self,
-            block_s={batch: factor * seconds for batch, seconds in self.block_s.items()},
+            block_s={rows: (factor if rows == 1 else shared) * seconds for rows, seconds in self.block_s.items()},
             overhead_s=factor * self.overhead_s,
-            head_s={batch: factor * seconds for batch, seconds in self.head_s.items()},
+            head_s={rows: (factor if rows == 1 else shared) * seconds for rows, seconds in self.head_s.items()},
             flops_per_s=self.flops_per_s / factor,
             prefill_s={tokens: factor * seconds for tokens, seconds in self.prefill_s.items()},
         )

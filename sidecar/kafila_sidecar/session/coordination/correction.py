@@ -3,48 +3,69 @@ changed since it was made, such as a newcomer or a better path. When one is take
 """
 
 import asyncio
-from collections import defaultdict, deque
-from collections.abc import Collection, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from kafila_planner import BadInput, member_from_json, member_to_json, problem_from_json
-from kafila_planner.correction import Replan, better_plan, slowed
+from kafila_planner.correction import Replan, Slowness, better_plan, slowed
 from kafila_sidecar.session.coordination.effects import Json, Proposal
 
 REQUESTS = 5  # whose medians count; and how often the plan is looked at again
 SHORTEST_ANSWER_TOKENS = 8  # below that a median of decode steps says little
 
 
+@dataclass(frozen=True, slots=True)
+class AsPlanned:
+    """How many times as long as planned a stage took: for one sequence alone, and for several in a run; None: neither
+    was seen."""
+
+    alone: float | None
+    shared: float | None
+
+
 class Served:
-    """What the stages of one epoch took, by member."""
+    """How one member's stage of one epoch did."""
 
     def __init__(self) -> None:
         self._epoch = 0
-        self._seconds: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=REQUESTS))
+        self._alone, self._shared = deque[float](maxlen=REQUESTS), deque[float](maxlen=REQUESTS)
         self._requests = 0
 
-    def add(self, trace: Mapping[str, Any], members: Collection[str]) -> Mapping[str, float] | None:
-        """Takes a trace record; the medians by member in seconds after every `REQUESTS` of them, else None.
+    def add(self, trace: Mapping[str, Any], member: str, predicted: Callable[[int], float | None]) -> AsPlanned | None:
+        """Takes a trace record; the medians after every `REQUESTS` of them, else None.
 
-        members: who is asked about.
+        predicted: seconds of a run of so many sequences in the member's stage.
         """
         if trace.get("output_tokens", 0) < SHORTEST_ANSWER_TOKENS:
             return None
         if trace.get("epoch") != self._epoch:
             self._epoch, self._requests = int(trace.get("epoch", 0)), 0
-            self._seconds.clear()
-        for stage in (one for one in trace.get("stages", []) if one["member"] in members and one["measured_s"]):
-            self._seconds[stage["member"]].append(float(stage["measured_s"]))
+            self._alone.clear()
+            self._shared.clear()
+        for stage in (one for one in trace.get("stages", []) if one["member"] == member):
+            if took_s := stage["measured_s"]:
+                _add(self._alone, took_s, predicted(1))
+            if took_s := stage.get("shared_s", 0.0):
+                _add(self._shared, took_s, predicted(stage.get("shared_rows", 0)))
         self._requests += 1
-        if self._requests % REQUESTS:
-            return None
-        return {member: median(times) for member, times in self._seconds.items()}
+        return None if self._requests % REQUESTS else AsPlanned(_median(self._alone), _median(self._shared))
 
 
-def slower_entry(entry: Json, factor: float) -> Json:
-    """A member's entry for the planner, of a machine that takes so many times as long for everything."""
-    costs = member_to_json(slowed(member_from_json(entry), factor))
+def _add(ratios: deque[float], took_s: float, predicted_s: float | None) -> None:
+    if predicted_s:
+        ratios.append(took_s / predicted_s)
+
+
+def _median(ratios: Collection[float]) -> float | None:
+    return median(ratios) if ratios else None
+
+
+def slower_entry(entry: Json, slowness: Slowness) -> Json:
+    """A member's entry for the planner, of a machine that takes so many times as long."""
+    costs = member_to_json(slowed(member_from_json(entry), slowness))
     return {key: costs.get(key, value) for key, value in entry.items()}
 
 

@@ -364,6 +364,7 @@ def _trace(text: str) -> Mapping[str, Any]:
     good = (
         all(isinstance(trace.get(key, 0), int) for key in ("epoch", "output_tokens"))
         and _is_list_of(stages, texts=("member",))
+        and all(_is_time(one.get("shared_s", 0)) and _is_count(one.get("shared_rows", 0)) for one in stages)
         and _is_list_of(hops, texts=("from", "to"))
         and isinstance(why := trace.get("why_no_guesses", ""), str)
     )
@@ -386,6 +387,10 @@ def _is_list_of(entries: Any, *, texts: Sequence[str]) -> bool:
         and _is_time(entry.get("measured_s"))
         for entry in entries
     )
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _is_time(value: Any) -> bool:

@@ -6,26 +6,29 @@ import json
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from math import log
 from typing import Any
 
-from kafila_planner import member_from_json
+from kafila_planner import member_from_json, run_s
+from kafila_planner.correction import Slowness
 from kafila_proto import ring_pb2
-from kafila_sidecar.session.coordination.correction import Served, slower_entry
+from kafila_sidecar.session.coordination.correction import AsPlanned, Served, slower_entry
 from kafila_sidecar.session.coordination.effects import Json, Proposal
 
 MOST_REMEMBERED = 8
 WORTH_TELLING = 1.1  # times as long as told, or as short
 MOST_SLOWNESS = 32.0  # times what was measured, or a part of it: whatever a head says that a stage took
+AS_MEASURED = Slowness()
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """`slowness`: how many times as long everything takes as was measured."""
+    """`slowness`: how many times as long it takes as was measured."""
 
     told: ring_pb2.Capability
     measured: Json
-    slowness: float = 1.0
+    slowness: Slowness = AS_MEASURED
 
     @property
     def json(self) -> Json:
@@ -37,10 +40,10 @@ class Capabilities:
     """This member's entries for the planner, as it told them, the latest last.
 
     The earlier ones count too: a plan may rest on one that was told anew while the plan was on its way. slowed: hears
-    how many times as long everything takes as was measured, when that has changed.
+    how many times as long it takes as was measured, when that has changed.
     """
 
-    def __init__(self, slowed: Callable[[float], None] = lambda _: None, *, kafila: str = "") -> None:
+    def __init__(self, slowed: Callable[[Slowness], None] = lambda _: None, *, kafila: str = "") -> None:
         """`kafila`: the version of this machine's package, which is told with them."""
         self._slowed = slowed
         self._kafila = kafila
@@ -58,7 +61,7 @@ class Capabilities:
 
     def measured(self, entry: Json, device: str) -> None:
         """entry: the planner's "members" entry, with its name."""
-        self._tell(entry, device, 1.0)
+        self._tell(entry, device, AS_MEASURED)
 
     def moved(self, fields: Json) -> bool:
         """Takes other fields; false when nothing was measured yet, or nothing is new."""
@@ -74,19 +77,16 @@ class Capabilities:
         if planned is None:
             return False
         name = planned.measured["name"]
-        times = self._served.add(trace, {name})
-        served_s = times.get(name) if times else None
-        if not served_s or proposal.stage_of(name) is None:
+        if proposal.stage_of(name) is None:
             return False
-        predicted_s = proposal.plan.model_s(proposal.plan.order.index(name))
-        if not predicted_s:
-            return False
-        slowness = planned.slowness * served_s / predicted_s
-        return self._slower(min(max(slowness, 1 / MOST_SLOWNESS), MOST_SLOWNESS))
+        place = proposal.plan.order.index(name)
+        took = self._served.add(trace, name, partial(run_s, proposal.problem, proposal.plan, place))
+        return took is not None and self._takes(_times(planned.slowness, took))
 
-    def _slower(self, slowness: float) -> bool:
+    def _takes(self, slowness: Slowness) -> bool:
         latest = self._told[-1]
-        if abs(log(slowness / latest.slowness)) < log(WORTH_TELLING):
+        told = latest.slowness
+        if not (_differs(slowness.alone, told.alone) or _differs(slowness.shared, told.shared)):
             return False
         self._tell(latest.measured, latest.told.device, slowness)
         self._slowed(slowness)
@@ -98,7 +98,23 @@ class Capabilities:
         mine = members.get(self._told[-1].measured["name"]) if self._told else None
         return next((one for one in reversed(self._told) if member_from_json(one.json) == mine), None)
 
-    def _tell(self, measured: Json, device: str, slowness: float) -> None:
-        entry = measured if slowness == 1.0 else slower_entry(measured, slowness)
+    def _tell(self, measured: Json, device: str, slowness: Slowness) -> None:
+        entry = measured if slowness == AS_MEASURED else slower_entry(measured, slowness)
         told = ring_pb2.Capability(member_json=json.dumps(entry), device=device, kafila=self._kafila)
         self._told.append(_Entry(told, measured, slowness))
+
+
+def _times(before: Slowness, took: AsPlanned) -> Slowness:
+    """`before`: what the plan reckoned with."""
+    alone = before.alone if took.alone is None else _believed(before.alone * took.alone)
+    if took.shared is None:
+        return Slowness(alone, before.sharing)
+    return Slowness(alone, _believed(before.shared * took.shared) / alone)
+
+
+def _believed(times: float) -> float:
+    return min(max(times, 1 / MOST_SLOWNESS), MOST_SLOWNESS)
+
+
+def _differs(times: float, told: float) -> bool:
+    return abs(log(times / told)) >= log(WORTH_TELLING)

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
+from kafila_planner.correction import Slowness
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import KafilaError, Refused
 from kafila_sidecar.net.link.link import Link
@@ -61,7 +62,7 @@ class SessionDriver:
         terms: Terms,
         shares: Shares,
         measure: Measure,
-        slowed: Callable[[float], None] = lambda _: None,
+        slowed: Callable[[Slowness], None] = lambda _: None,
         packings: Packings,
         changed: Callable[[Change], None],
         kafila: str = "",

@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 
 import kafila_planner
+from kafila_planner.correction import Slowness
 from kafila_sidecar.session.coordination.correction import (
     REQUESTS,
     SHORTEST_ANSWER_TOKENS,
+    AsPlanned,
     Served,
     look_anew,
     slower_entry,
@@ -16,9 +18,13 @@ from kafila_sidecar.session.coordination.effects import Proposal
 from kafila_sidecar.session.driving.capability import MOST_SLOWNESS
 from tests.sidecar.session.driver_world import MODEL
 
+PREDICTED = {1: 0.1, 2: 0.15}.get  # seconds, by rows of a run
 
-def trace(seconds: float = 0.1, *, epoch: int = 1, tokens: int = SHORTEST_ANSWER_TOKENS, name: str = "ada") -> Any:
-    return {"epoch": epoch, "output_tokens": tokens, "stages": [{"member": name, "measured_s": seconds}]}
+
+def trace(
+    seconds: float = 0.1, *, epoch: int = 1, tokens: int = SHORTEST_ANSWER_TOKENS, name: str = "ada", **more: Any
+) -> Any:
+    return {"epoch": epoch, "output_tokens": tokens, "stages": [{"member": name, "measured_s": seconds, **more}]}
 
 
 def member(name: str, block_s: float) -> Any:
@@ -28,7 +34,7 @@ def member(name: str, block_s: float) -> Any:
 
 
 def problem(**slowness: float) -> Any:
-    members = [slower_entry(member(name, 0.01), slowness.get(name, 1.0)) for name in ("ada", "bob")]
+    members = [slower_entry(member(name, 0.01), Slowness(slowness.get(name, 1.0))) for name in ("ada", "bob")]
     return {"model": MODEL, "context_tokens": 64, "concurrency": 1, "require": ["all"], "members": members}
 
 
@@ -41,23 +47,32 @@ def proposal() -> Proposal:
 
 def test_served_when_enough_answers_came_then_their_medians() -> None:
     served = Served()
-    told = [served.add(trace(seconds), {"ada"}) for seconds in (0.1, 0.1, 0.2, 9.0, 9.0)]
-    assert told == [None] * (REQUESTS - 1) + [{"ada": 0.2}]
+    told = [served.add(trace(seconds), "ada", PREDICTED) for seconds in (0.1, 0.1, 0.2, 9.0, 9.0)]
+    assert told == [None] * (REQUESTS - 1) + [AsPlanned(2.0, None)]
 
 
 def test_served_when_answers_are_short_or_the_epoch_ends_then_they_dont_count() -> None:
     served = Served()
-    assert [served.add(trace(tokens=1), {"ada"}) for _ in range(2 * REQUESTS)] == [None] * (2 * REQUESTS)
+    assert [served.add(trace(tokens=1), "ada", PREDICTED) for _ in range(2 * REQUESTS)] == [None] * (2 * REQUESTS)
     for epoch in (1, 2):
-        assert [served.add(trace(epoch=epoch), {"ada"}) for _ in range(REQUESTS - 1)] == [None] * (REQUESTS - 1)
-    assert served.add(trace(0.3, epoch=2), {"ada"}) == {"ada": 0.1}
+        told = [served.add(trace(epoch=epoch), "ada", PREDICTED) for _ in range(REQUESTS - 1)]
+        assert told == [None] * (REQUESTS - 1)
+    assert served.add(trace(0.3, epoch=2), "ada", PREDICTED) == AsPlanned(1.0, None)
 
 
 def test_served_when_a_trace_names_others_then_they_are_not_kept() -> None:
     served = Served()
     for number in range(REQUESTS - 1):
-        served.add(trace(name=f"nobody {number}"), {"ada"})
-    assert served.add(trace(name="nobody"), {"ada"}) == {}
+        served.add(trace(name=f"nobody {number}"), "ada", PREDICTED)
+    assert served.add(trace(name="nobody"), "ada", PREDICTED) == AsPlanned(None, None)
+
+
+def test_served_when_runs_were_shared_then_they_are_held_against_the_plans_time_for_as_many() -> None:
+    """Busy is not slow: a run of two takes longer than one, and says nothing where none of as many was priced."""
+    served = Served()
+    shared = [(2, 0.3), (2, 0.45), (2, 0.45), (3, 9.0), (0, 0.0)]
+    told = [served.add(trace(0.0, shared_rows=rows, shared_s=took), "ada", PREDICTED) for rows, took in shared]
+    assert told[-1] == AsPlanned(None, pytest.approx(3.0))
 
 
 async def test_better_plan_when_a_stage_serves_far_slower_then_proposed_in_one_sentence() -> None:

@@ -6,23 +6,30 @@ from typing import Any
 import pytest
 
 import kafila_planner
+from kafila_planner.correction import Slowness
 from kafila_sidecar.session.coordination.correction import REQUESTS, SHORTEST_ANSWER_TOKENS
 from kafila_sidecar.session.coordination.effects import Proposal
 from kafila_sidecar.session.driving.capability import MOST_REMEMBERED, MOST_SLOWNESS, Capabilities
 from tests.sidecar.session.driver_world import MODEL
 
 BLOCK_S = 0.01
+ROWS = 3  # between those that were measured
 
 
 def entry(name: str = "ada") -> dict[str, Any]:
-    times = {"block_s": {"1": BLOCK_S}, "head_s": {"1": 0.001}, "bandwidth_bytes_per_s": 1e6, "overhead_s": 0.0}
+    times = {
+        "block_s": {"1": BLOCK_S, "4": 2 * BLOCK_S},
+        "head_s": {"1": 0.001},
+        "bandwidth_bytes_per_s": 1e6,
+        "overhead_s": 0.0,
+    }
     place = {"mapping": "endpoint-independent", "filtering": "endpoint-independent", "rtt_s": 0.01}
     return {"name": name, "memory_bytes": 1e9, **times, **place}
 
 
 def planned(told: Capabilities, epoch: int = 1) -> Proposal:
     """With ada's latest entry and bob's."""
-    problem = {"model": MODEL, "context_tokens": 64, "concurrency": 1, "require": ["all"]}
+    problem = {"model": MODEL, "context_tokens": 64, "concurrency": 4, "require": ["all"]}
     read = kafila_planner.problem_from_json({**problem, "members": [told.entries[-1], entry("bob")]})
     plan = kafila_planner.make_plan(read)
     assert isinstance(plan, kafila_planner.Plan)
@@ -35,12 +42,19 @@ def measured() -> Capabilities:
     return told
 
 
-def serve(told: Capabilities, proposal: Proposal, times: float, answers: int = REQUESTS) -> list[bool]:
-    """As many answers, in which ada's stage takes so many times what the plan says."""
+def serve(
+    told: Capabilities, proposal: Proposal, times: float, answers: int = REQUESTS, *, shared: float | None = None
+) -> list[bool]:
+    """As many answers, in which ada's stage takes so many times what the plan says, and runs of `ROWS` so many."""
     stage = proposal.stage_of("ada")
     assert stage is not None
     assert stage.cost_s
-    stages = [{"member": "ada", "measured_s": stage.cost_s * times}, {"member": "bob", "measured_s": 5.0}]
+    ada: dict[str, Any] = {"member": "ada", "measured_s": stage.cost_s * times}
+    if shared is not None:
+        planned_s = kafila_planner.run_s(proposal.problem, proposal.plan, proposal.plan.order.index("ada"), ROWS)
+        assert planned_s
+        ada |= {"shared_rows": ROWS, "shared_s": planned_s * shared}
+    stages = [ada, {"member": "bob", "measured_s": 5.0}]
     trace = {"epoch": proposal.epoch, "output_tokens": SHORTEST_ANSWER_TOKENS, "stages": stages}
     return [told.served(proposal, trace) for _ in range(answers)]
 
@@ -59,6 +73,28 @@ def test_stage_when_it_takes_another_time_than_told_then_its_entry_is_told_anew_
     }
     again = planned(told, epoch=2)
     assert serve(told, again, 1.0) == [False] * REQUESTS  # what it takes is what was told
+
+
+@pytest.mark.parametrize(
+    ("alone", "shared", "then"),
+    [
+        pytest.param(1.0, 1.5, {"1": 1.0, "4": 3.0}, id="only shared runs take longer"),
+        pytest.param(2.0, 2.0, {"1": 2.0, "4": 4.0}, id="everything does"),
+        pytest.param(2.0, None, {"1": 2.0, "4": 4.0}, id="none was shared: they take longer too"),
+        pytest.param(0.0, 1.5, {"1": 1.0, "4": 3.0}, id="all were shared"),
+    ],
+)
+def test_stage_when_its_shared_runs_take_another_time_than_told_then_the_next_plan_knows_both(
+    alone: float, shared: float | None, then: dict[str, float]
+) -> None:
+    told = measured()
+    proposal = planned(told)
+    assert serve(told, proposal, alone, shared=shared)[-1]
+    assert told.entries[-1]["block_s"] == pytest.approx({rows: BLOCK_S * times for rows, times in then.items()})
+    again = planned(told, epoch=2)
+    assert not any(serve(told, again, 1.0, shared=1.0))
+    assert serve(told, again, 3.0, shared=3.0)[-1]  # the machine is throttled: what sharing costs beside that stays
+    assert told.entries[-1]["block_s"] == pytest.approx({rows: 3 * BLOCK_S * times for rows, times in then.items()})
 
 
 def test_stage_when_it_serves_as_told_then_nothing_is_told() -> None:
@@ -112,11 +148,11 @@ def test_capabilities_when_the_version_is_known_then_each_one_tells_it() -> None
 
 
 def test_stage_when_it_takes_another_time_than_told_then_who_keeps_measurements_hears_of_it() -> None:
-    heard: list[float] = []
+    heard: list[Slowness] = []
     told = Capabilities(heard.append)
     told.measured(entry(), "cpu")
     serve(told, planned(told), 3.0)
-    assert heard == [pytest.approx(3.0)]
+    assert [(one.alone, one.shared) for one in heard] == [pytest.approx((3.0, 3.0))]
     again = planned(told, epoch=2)
     serve(told, again, 1.0)
     assert len(heard) == 1
