@@ -1,12 +1,17 @@
 """What several users get of one session, beside what the plan promises them and beside mlx-lm alone on this machine.
 
-    python -m bench.serving [--users 1 2 4 8] [--tokens 48] [--rounds 3] [--dtype f32] [--members 2] [--record]
+    python -m bench.serving [--users 1 2 4 8] [--tokens 48] [--rounds 3] [--dtype f32] [--members 2] [--known]
+                            [--record]
 
 The numbers of users take turns, and so do the session and mlx-lm (with its batch generation for several), so that a
 drifting machine hits all alike; all pick the likeliest token, and each user asks another member than the one before for
 another story. A member's processes are kept to one core from their start, round the cores that there are, one thread of
 BLAS each; mlx-lm is kept to the first member's core, so that it has what one member has. Nobody else should work on the
 machine.
+
+Machines are measured one after another, while nothing else is computed, and members of one machine share its memory's
+bandwidth: what their stages take at once they know only when they have served. With --known another session has served
+each number of users before, and its members' times are in the measurements that this one is planned by.
 
 Printed: medians over the rounds; the gain over one user; the share of the members' cores that stood idle (bubbles);
 and what the plan promises for that many. Wanted: promises within 15 % of what is served, and with two members in f32
@@ -32,12 +37,14 @@ from typing import Any
 from bench.record import add_record_option, record
 from bench.stories import story_prompts
 from kafila_planner import Plan, paces, plan_from_json, problem_from_json, tokens_per_s
+from kafila_sidecar.session.coordination.correction import REQUESTS
 from tests.e2e.conftest import form
 from tests.support.cluster import Cluster
 from tests.support.smollm2 import smollm2_folder
 
 NAMES = ("ada", "bob", "cyd", "dora")
 WARM_UP_TOKENS = 4
+LEARN_TOKENS = 24
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -66,6 +73,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--members", type=int, choices=(1, 2, 3, 4), default=2)
     parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32")
+    parser.add_argument("--known", action="store_true", help="another session has served as many before")
     add_record_option(parser)
     options = parser.parse_args()
     folder = smollm2_folder(dtype=options.dtype)
@@ -74,7 +82,10 @@ def main() -> None:
         cluster_of(folder, options.members, Path(below)) as cluster,
         mlx_lm_alone(folder, options.tokens) as alone,
     ):
-        session = form(cluster, f"kafila/{folder.name}", "--concurrency", str(max(options.users)))
+        session = formed(cluster, folder, options.users)
+        if options.known:
+            learn(cluster, session, options.users)
+            session = formed(cluster, folder, options.users)
         ask_all(cluster, session, 1, WARM_UP_TOKENS)
         served: dict[int, list[UsersRound]] = {users: [] for users in options.users}
         by_itself: dict[int, list[UsersRound]] = {users: [] for users in options.users}
@@ -87,6 +98,19 @@ def main() -> None:
     figures = report("session", served, promised) | report("mlx-lm alone", by_itself, {})
     if options.record:
         record(f"serving {options.dtype}", {"tokens": options.tokens, "rounds": options.rounds, **figures})
+
+
+def formed(cluster: Cluster, folder: Path, users: Sequence[int]) -> dict[str, Any]:
+    return form(cluster, f"kafila/{folder.name}", "--concurrency", str(max(users)))
+
+
+def learn(cluster: Cluster, session: dict[str, Any], users: Sequence[int]) -> None:
+    """Answers to each number of users, as many as members look at their times after; then everybody leaves."""
+    for count in users:
+        for _ in range(-(-REQUESTS // count)):
+            ask_all(cluster, session, count, LEARN_TOKENS)
+    for member in cluster.members:
+        member.ollama("session", "leave", "--yes", timeout_s=60, check=True)
 
 
 @contextmanager
