@@ -28,7 +28,7 @@ from kafila_sidecar.session.membership.members import (
     Ruling,
     TookOver,
 )
-from kafila_sidecar.session.membership.rivals import ForkedByHost, Heads, Takeover, judge
+from kafila_sidecar.session.membership.rivals import ForkedByHost, Heads, Succession, Takeover, judge
 from kafila_sidecar.session.membership.succession import LogPlace, check_succession
 
 SESSION_BYTES = 16
@@ -166,6 +166,13 @@ class Log:
         """Whether that one was the host when it was removed."""
         return self._history[former.removed_at].host == former.member.name
 
+    @property
+    def succession(self) -> Succession | None:
+        """How the present host became it; None for the founder."""
+        hosts = [at.host for at in self._history]
+        changed = (index for index in range(len(self) - 1, 0, -1) if hosts[index] != hosts[index + 1])
+        return next((Succession(index, self._entries[index]) for index in changed), None)
+
     def before(self, index: int) -> Membership:
         """What held before the entry at `index`."""
         return self._history[index]
@@ -174,6 +181,11 @@ class Log:
         """Notes a member's signed word of how long its log is and how it ends. False if that is another history."""
         self._heads.say(member, length, head)
         return length > len(self) or self._digests[length] == head
+
+    def is_past(self, member: Member, index: int) -> bool:
+        """Whether a member is known to follow this history beyond the place `index`."""
+        length, head = self._heads.of(member)
+        return index < length <= len(self) and self._digests[length] == head
 
     def append(self, signed: ring_pb2.SignedEntry) -> Change | None:
         """Takes one entry and says what it changes; None when it is known already. Raises as `check` does."""
@@ -258,13 +270,8 @@ class Log:
         if taken.reason == "left" and before.host_member == self.now.host_member:
             raise self._forked_by_host(entry.index)  # it resigned there, and went on
         voters = frozenset(before.members[ballot.voter] for ballot in taken.ballots)
-        past = [member for member in self.now.heirs if self._is_past(member, entry.index)]
+        past = [member for member in self.now.heirs if self.is_past(member, entry.index)]
         raise judge(Takeover(entry.index, successor, voters), self.now, past)
-
-    def _is_past(self, member: Member, index: int) -> bool:
-        """Whether a member is known to follow this history beyond the place `index`."""
-        length, head = self._heads.of(member)
-        return index < length <= len(self) and self._digests[length] == head
 
     def _is_signed_by_host(self, signed: ring_pb2.SignedEntry) -> bool:
         try:
