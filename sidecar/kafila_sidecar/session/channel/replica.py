@@ -155,8 +155,12 @@ class Replica:
             raise HostForked(sentence, events)
         return events
 
-    def learn(self, entries: Iterable[ring_pb2.SignedEntry]) -> list[Event]:
-        """What follows from what a member that comes back knows of the log beyond this one's."""
+    def learn(self, entries: Iterable[ring_pb2.SignedEntry], by: Member) -> list[Event]:
+        """What follows from what a member that comes back knows of the log beyond this one's; or, of a host that was
+        succeeded, whom it let in since."""
+        former = self.log.former(by.name)
+        if former is not None and former.member.fingerprint == by.fingerprint:
+            self.log.hear_former(former, entries)
         return self._intake.learn(entries)
 
     def take_letters(self) -> list[tuple[Member, bytes]]:
@@ -256,14 +260,16 @@ class Replica:
     def _tell_out(self, envelope: ring_pb2.Envelope) -> None:
         """The host tells who was removed and does not know it, since it slept or was cut off, how the log went on: on
         its first message, the second, fourth, eighth and so on, since an answer may be lost. A host that was succeeded
-        hears it from anybody, since it may have put out meanwhile who is the host now.
+        hears it from anybody, since it may have put out meanwhile who is the host now; and whom it let in meanwhile is
+        noted.
 
         Raises Denied for what that one did not sign.
         """
         former = self.log.former(envelope.sender)
         if former is None or not (self.is_host or self.log.was_host(former)):
             return
-        verify_envelope(envelope, session=self.log.session, sender=former.member)
+        control = verify_envelope(envelope, session=self.log.session, sender=former.member)
+        self.log.hear_former(former, control.entries.entries)
         self._out[former.member.fingerprint] += 1
         if self._out[former.member.fingerprint].bit_count() == 1:
             rest = self._sign(self._entries_since(former.removed_at - 1 - REPEATED_ENTRIES))
