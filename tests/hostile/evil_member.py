@@ -8,8 +8,9 @@ from kafila_sidecar.errors import Denied, InvalidInput
 from kafila_sidecar.session.channel.events import Event, HostConvicted, MessageFrom, Outvoted, WentAstray
 from kafila_sidecar.session.channel.replica import HostForked
 from kafila_sidecar.session.membership import rekey
+from kafila_sidecar.session.membership.admitted import PURPOSE
 from kafila_sidecar.session.membership.identity import Identity
-from kafila_sidecar.session.membership.log import PURPOSE, replay
+from kafila_sidecar.session.membership.log import replay
 from kafila_sidecar.session.membership.rivals import Forked
 from kafila_sidecar.session.membership.succession import LogPlace, vote
 from tests.sidecar.session.trust_world import SESSION, go

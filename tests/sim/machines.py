@@ -128,8 +128,7 @@ class SimMachine:
     @property
     def _is_asked_to_join(self) -> bool:
         """The host that had let this machine in was none."""
-        fault = self.participation.driver.follower.fault if self.participation else None
-        return not self.is_out and fault is not None and JOIN_AGAIN in fault.sentence
+        return not self.is_out and self.seat is not None and JOIN_AGAIN in self.seat.ended
 
     async def _join(self, process: SimProcess) -> None:
         """A person types the code, and again when that failed."""
@@ -181,8 +180,7 @@ class SimMachine:
         )
         await self.seat.run()
         process.hears = None
-        fault = self.participation.driver.follower.fault if self.participation else None
-        self.around.note(self.name, f"its session is over: {fault.sentence if fault else 'left'}")
+        self.around.note(self.name, f"its session is over: {self.seat.ended}")
 
     def _take_part(self, process: SimProcess, channel: Channel, changes: Changes) -> Participation:
         around, hardware = self.around, self.hardware

@@ -57,6 +57,16 @@ class _Knock:
     deadline: float
 
 
+def never_back(log: Log, member: Member) -> Denied:
+    """What to say to somebody who can't ever come back."""
+    if member in log.strays:
+        return Denied(
+            f"the host who let {member.name} in had been succeeded by then, and the others don't know this machine: ask"
+            " for the session's code and join again"
+        )
+    return Denied(f"{member.name} left this session or was removed from it: ask for its code to join again")
+
+
 class Doorstep:
     """`log` gives the answerer's own."""
 
@@ -115,7 +125,8 @@ class Doorstep:
 
     def _challenge(self, mailbox: int, knock: ring_pb2.Knock, now: float) -> AdmissionAnswer | None:
         log = self._log()
-        member = next((one for one in log.known if fits(knock.token, log.session, one, knock.ephemeral)), None)
+        callers = (*log.known, *log.strays)
+        member = next((one for one in callers if fits(knock.token, log.session, one, knock.ephemeral)), None)
         self._knocks.pop(mailbox, None)
         if member is None or member.fingerprint == self._identity.fingerprint or len(self._knocks) >= MOST_KNOCKS:
             return None

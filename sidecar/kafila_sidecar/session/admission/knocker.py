@@ -1,6 +1,6 @@
 """The returning member's side of coming back: one knock at one mailbox. No I/O, no clock."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -148,10 +148,7 @@ class Knocker:
         self._answerer = self._named(said)
         is_member = self._answerer is not None  # only members get votes
         is_one_of_us = is_member or self._is_lost(said)  # and only they learn what is known here
-        knows_less = is_one_of_us and said.log_length < len(log) and log.head_at(said.log_length) == said.log_head
-        is_level = (is_member and knows_less) or (
-            is_member and (said.log_length, said.log_head) == (len(log), log.head)
-        )
+        is_level = is_member and said.log_length <= len(log) and log.head_at(said.log_length) == said.log_head
         versions = self._versions
         body = ring_pb2.ProofBody(
             signature=identity.sign(PROOF, self._keys.transcript),
@@ -160,12 +157,19 @@ class Knocker:
             mlx_lm_version=versions.mlx_lm,
             protocol=versions.protocols.newest,
             oldest_protocol=versions.protocols.oldest,
-            entries=log.entries[said.log_length :] if knows_less else (),
+            entries=self._entries_beyond(said) if is_one_of_us else (),
             vote=self._vote_for(said.name) if is_level else b"",
             leaves=self._leaves,
         )
         sealer = Sealer(self._keys.returner_seal, RETURNER_CONTEXT, self._entropy)
         return ring_pb2.Admission(proof=sealer.seal(body.SerializeToString()))
+
+    def _entries_beyond(self, said: ring_pb2.ChallengeBody) -> Sequence[ring_pb2.SignedEntry]:
+        """What the other log lacks. One that goes on otherwise may not know whom this member let in as the host."""
+        log = self._log
+        if said.log_length <= len(log) and log.head_at(said.log_length) == said.log_head:
+            return log.entries[said.log_length :]
+        return log.let_in_by(self._identity.fingerprint)
 
     def _named(self, said: ring_pb2.ChallengeBody) -> Member | None:
         """Who answers; None for who is no member as far as is known here. Raises Denied for another one's name."""

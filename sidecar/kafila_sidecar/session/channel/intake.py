@@ -103,6 +103,8 @@ class LogIntake:
         match error:
             case ForkedByHost():
                 return self._convict(error, signed)
+            case Astray(name=name) if self._is_back(name, signed):
+                return []
             case Forked() | Astray() if sender == self._log.host:
                 raise self._given_way(error, signed)
             case Astray(name=name):
@@ -111,6 +113,11 @@ class LogIntake:
                 return self._left_behind(error, signed)
             case _:
                 return []
+
+    def _is_back(self, name: str, signed: ring_pb2.SignedEntry) -> bool:
+        """Whether who took over there gave way since, and is a member by a later entry of this history."""
+        member = self._log.member(name)
+        return member is not None and member.index >= ring_pb2.LogEntry.FromString(signed.entry).index
 
     def _astray(self, name: str, signed: ring_pb2.SignedEntry) -> Event:
         """A host of whom more than one of the others had to vote does not know yet with whom they are."""

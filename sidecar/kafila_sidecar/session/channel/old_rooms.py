@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 
 from kafila_proto import rendezvous_pb2, ring_pb2
 from kafila_sidecar.errors import Denied, KafilaError, NotFound
-from kafila_sidecar.session.admission.doorstep import STEPS, Doorstep, ProvedMember
+from kafila_sidecar.session.admission.doorstep import STEPS, Doorstep, ProvedMember, never_back
 from kafila_sidecar.session.admission.host import AdmissionAnswer
 from kafila_sidecar.session.admission.versions import Versions
 from kafila_sidecar.session.channel.replica import Replica
@@ -95,7 +95,7 @@ class OldRooms:
         if not isinstance(outcome, ProvedMember):
             return outcome
         if not self._replica.log.may_return(outcome.member):
-            return doorstep.refuse(outcome, Denied(f"{outcome.member.name} left this session or was removed from it"))
+            return doorstep.refuse(outcome, never_back(self._replica.log, outcome.member))
         here = self._places()[0]
         return doorstep.direct(outcome, ring_pb2.SessionRoom(address=str(here.address), room=here.mailbox.room))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import Denied, KafilaError, NotFound, Refused, Unavailable
-from kafila_sidecar.session.admission.doorstep import STEPS, Doorstep, ProvedMember
+from kafila_sidecar.session.admission.doorstep import STEPS, Doorstep, ProvedMember, never_back
 from kafila_sidecar.session.admission.host import AdmissionAnswer, Enrol, HostAdmission
 from kafila_sidecar.session.admission.pake import Guesses, GuessStore
 from kafila_sidecar.session.admission.returns import Returns
@@ -145,7 +145,7 @@ class Reception:
         """A member that proved itself is one again, or hears why not. A session is locked to newcomers only. A host
         that hears from it that the others went on without this one is none any more, and takes nobody back."""
         member, log = proved.member, self._replica.log
-        learnt = self._replica.learn(proved.body.entries)
+        learnt = self._replica.learn(proved.body.entries, by=member)
         if not self._replica.is_host:
             return Acts(events=learnt)
         try:
@@ -184,7 +184,7 @@ class Reception:
         if self._is_alone and log.member(member.name) is None:
             raise self._hears_too_few()
         if not log.may_return(member):
-            raise Denied(f"{member.name} left this session or was removed from it: ask for its code to join again")
+            raise never_back(log, member)
         self._doorstep.check_versions(proved)
         if log.member(member.name) is None and len(log.members) >= (log.terms.members_wanted or LARGEST_SESSION):
             raise Refused(f"this session is full: all {len(log.members)} members are in, and {member.name} was away")

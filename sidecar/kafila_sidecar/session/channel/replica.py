@@ -35,7 +35,7 @@ from kafila_sidecar.session.membership.members import (
     Ruling,
     TookOver,
 )
-from kafila_sidecar.session.membership.rivals import Forked, ForkedByHost
+from kafila_sidecar.session.membership.rivals import Forked, ForkedByHost, LeftBehind, Refusals
 from kafila_sidecar.session.membership.seal import (
     Entropy,
     ReplayWindow,
@@ -89,6 +89,7 @@ class Replica:
         self._apart: dict[str, int] = {}  # by member on another history: how long our log was when we showed it ours
         self._out: Counter[bytes] = Counter()  # what came from who is none any more, by fingerprint
         self._letters: list[tuple[Member, bytes]] = []
+        self._refusals = Refusals()
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -154,8 +155,12 @@ class Replica:
             raise HostForked(sentence, events)
         return events
 
-    def learn(self, entries: Iterable[ring_pb2.SignedEntry]) -> list[Event]:
-        """What follows from what a member that comes back knows of the log beyond this one's."""
+    def learn(self, entries: Iterable[ring_pb2.SignedEntry], by: Member) -> list[Event]:
+        """What follows from what a member that comes back knows of the log beyond this one's; or, of a host that was
+        succeeded, whom it let in since."""
+        former = self.log.former(by.name)
+        if former is not None and former.member.fingerprint == by.fingerprint:
+            self.log.hear_former(former, entries)
         return self._intake.learn(entries)
 
     def take_letters(self) -> list[tuple[Member, bytes]]:
@@ -235,6 +240,7 @@ class Replica:
             return None
         control = verify_envelope(envelope, session=self.log.session, sender=sender)
         seen.add(envelope.sequence)
+        self._hear_refusal(sender, envelope.log_length, control)
         if not self.log.follows(sender, envelope.log_length, envelope.log_head):
             self._show(sender, envelope.log_length)
         elif self.is_host and envelope.log_length < len(self.log):
@@ -254,14 +260,16 @@ class Replica:
     def _tell_out(self, envelope: ring_pb2.Envelope) -> None:
         """The host tells who was removed and does not know it, since it slept or was cut off, how the log went on: on
         its first message, the second, fourth, eighth and so on, since an answer may be lost. A host that was succeeded
-        hears it from anybody, since it may have put out meanwhile who is the host now.
+        hears it from anybody, since it may have put out meanwhile who is the host now; and whom it let in meanwhile is
+        noted.
 
         Raises Denied for what that one did not sign.
         """
         former = self.log.former(envelope.sender)
         if former is None or not (self.is_host or self.log.was_host(former)):
             return
-        verify_envelope(envelope, session=self.log.session, sender=former.member)
+        control = verify_envelope(envelope, session=self.log.session, sender=former.member)
+        self.log.hear_former(former, control.entries.entries)
         self._out[former.member.fingerprint] += 1
         if self._out[former.member.fingerprint].bit_count() == 1:
             rest = self._sign(self._entries_since(former.removed_at - 1 - REPEATED_ENTRIES))
@@ -274,6 +282,16 @@ class Replica:
             self._apart[member.name] = len(self.log)
             envelope = self._sign(self._entries_since(log_length - 1 - REPEATED_ENTRIES))
             self._letters.append((member, self.keys.seal_for(member, envelope, writer=self.me.index)))
+
+    def _hear_refusal(self, sender: Member, log_length: int, control: ring_pb2.Control) -> None:
+        """Raises LeftBehind once most of the others have shown this host that they went on without its succession."""
+        own = self.log.succession if self.is_host and control.HasField("entries") else None
+        if own is None:
+            return
+        self._refusals.hear(sender, log_length, control.entries.entries, own)
+        past = [one for one in self.others if self.log.is_past(one, own.index)]
+        if self._refusals.are_most(own, self.others, past):
+            raise LeftBehind("the others stayed with the host that this machine had taken over from", own.signed)
 
     def _heard(self, sender: Member, control: ring_pb2.Control, number: int) -> list[Event]:
         """Takes what concerns the log here; everything else is told."""

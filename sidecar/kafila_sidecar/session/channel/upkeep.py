@@ -55,7 +55,7 @@ class Upkeep:
         self._asked_at = 0  # how long the log was when we last said that we are behind
         self._voted_at: int | None = None  # how long the log was when we last voted
         self._listens = False
-        self._shown: set[bytes] = set()  # whose guilt was told to all, by fingerprint
+        self._shown: set[Member] = set()  # whose guilt was told to all; who came back since is another one
 
     def write(self, control: ring_pb2.Control) -> Acts:
         """To all others. Raises InvalidInput when it is too large."""
@@ -160,17 +160,20 @@ class Upkeep:
     def _show(self, name: str, proof: tuple[ring_pb2.SignedEntry, ...]) -> Acts:
         """Tells everybody what convicts a member, once."""
         member = self._replica.log.member(name)
-        if member is None or member.fingerprint in self._shown:
+        if member is None or member in self._shown:
             return NOTHING
-        self._shown.add(member.fingerprint)
+        self._shown.add(member)
         return self.write(ring_pb2.Control(entries=ring_pb2.LogEntries(entries=proof)))
 
     def _let_go(self, name: str, proof: tuple[ring_pb2.SignedEntry, ...]) -> Acts:
-        """A member follows another history: the host removes it, others tell the host."""
+        """A member follows another history: the host removes it, others tell the host. One that took over by votes
+        which the host had answered may not have heard that in time, and may come back."""
         if not self._replica.is_host:
             return self._show(name, proof)
+        standing = ring_pb2.LogEntry.FromString(proof[0].entry).taken_over.standing
+        reason = "lost" if self._replica.ballots.has_voided(standing) else "removed"
         is_in = self._decides and self._replica.log.member(name)
-        return self.remove(name, "removed") if is_in else NOTHING
+        return self.remove(name, reason) if is_in else NOTHING
 
     @property
     def _decides(self) -> bool:

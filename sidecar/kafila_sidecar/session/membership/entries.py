@@ -5,8 +5,9 @@ All raise as `Log.check` does: what others would refuse is refused here.
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.session.membership import rekey
+from kafila_sidecar.session.membership.admitted import PURPOSE
 from kafila_sidecar.session.membership.identity import Identity
-from kafila_sidecar.session.membership.log import PURPOSE, Log
+from kafila_sidecar.session.membership.log import Log
 from kafila_sidecar.session.membership.members import Replanning
 
 

@@ -2,8 +2,9 @@
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import Denied
+from kafila_sidecar.session.membership.admitted import PURPOSE
 from kafila_sidecar.session.membership.identity import Identity, verify
-from kafila_sidecar.session.membership.log import PURPOSE, Log
+from kafila_sidecar.session.membership.log import Log
 
 
 def check_goes_on(known: Log, shown: Log, own: Identity) -> None:

@@ -12,9 +12,8 @@ from google.protobuf.message import DecodeError
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import Denied, InvalidInput, Refused, Unavailable
-from kafila_sidecar.session.membership import names
-from kafila_sidecar.session.membership.agreement import check_agreement
-from kafila_sidecar.session.membership.identity import fingerprint, public_key_of, verify
+from kafila_sidecar.session.membership.admitted import PURPOSE, read_admitted
+from kafila_sidecar.session.membership.identity import public_key_of, verify
 from kafila_sidecar.session.membership.members import (
     REASONS,
     Change,
@@ -28,7 +27,8 @@ from kafila_sidecar.session.membership.members import (
     Ruling,
     TookOver,
 )
-from kafila_sidecar.session.membership.rivals import ForkedByHost, Heads, Takeover, judge
+from kafila_sidecar.session.membership.rivals import ForkedByHost, Heads, Succession, Takeover, judge
+from kafila_sidecar.session.membership.strays import Strays
 from kafila_sidecar.session.membership.succession import LogPlace, check_succession
 
 SESSION_BYTES = 16
@@ -36,8 +36,6 @@ DIGEST_BYTES = 32
 LARGEST_ENTRY_BYTES = 16 * 1024
 LONGEST_LOG = 1000  # entries
 LARGEST_LOG_BYTES = 192 * 1024  # of entries and signatures: a newcomer gets them in one message
-
-PURPOSE = b"log entry"
 
 
 class Gap(Unavailable):
@@ -72,6 +70,7 @@ class Log:
         self.session = session
         self.terms = ring_pb2.SessionTerms()
         self.founder = ""
+        self.strays = Strays(session)
         self.last_change: Change = Locking(False)  # none yet
         self._entries: list[ring_pb2.SignedEntry] = []
         self._digests = [b""]  # SHA-256 of the entry before each place
@@ -108,7 +107,10 @@ class Log:
         return any(one.fingerprint == fingerprint and not self.may_return(one) for one in self.known)
 
     def until_gone(self, member: Member) -> list[ring_pb2.SignedEntry]:
-        """All entries up to the one by which a member went last, or all; without the keys that went with them."""
+        """All entries up to the one by which a member went last, or all, to a stray as well; without the keys that went
+        with them."""
+        if member in self.strays:
+            return self.bare
         was = [any(one.fingerprint == member.fingerprint for one in at.members.values()) for at in self._history]
         return self.bare[: max((index + 1 for index, is_in in enumerate(was) if is_in), default=0)]
 
@@ -166,6 +168,24 @@ class Log:
         """Whether that one was the host when it was removed."""
         return self._history[former.removed_at].host == former.member.name
 
+    @property
+    def succession(self) -> Succession | None:
+        """How the present host became it; None for the founder."""
+        hosts = [at.host for at in self._history]
+        changed = (index for index in range(len(self) - 1, 0, -1) if hosts[index] != hosts[index + 1])
+        return next((Succession(index, self._entries[index]) for index in changed), None)
+
+    def let_in_by(self, host: bytes) -> list[ring_pb2.SignedEntry]:
+        """The entries by which members came in while the one with this fingerprint was the host; without keys."""
+        bare = self.bare
+        newcomers = [one.first_index for one in self.members if one.first_index]
+        return [bare[index] for index in newcomers if self._history[index].host_member.fingerprint == host]
+
+    def hear_former(self, former: Former, entries: Iterable[ring_pb2.SignedEntry]) -> None:
+        """What somebody signed who is no member now: if it was the host, whom it let in since."""
+        if self.was_host(former):
+            self.strays.hear(former.member, former.removed_at, entries)
+
     def before(self, index: int) -> Membership:
         """What held before the entry at `index`."""
         return self._history[index]
@@ -174,6 +194,11 @@ class Log:
         """Notes a member's signed word of how long its log is and how it ends. False if that is another history."""
         self._heads.say(member, length, head)
         return length > len(self) or self._digests[length] == head
+
+    def is_past(self, member: Member, index: int) -> bool:
+        """Whether a member is known to follow this history beyond the place `index`."""
+        length, head = self._heads.of(member)
+        return index < length <= len(self) and self._digests[length] == head
 
     def append(self, signed: ring_pb2.SignedEntry) -> Change | None:
         """Takes one entry and says what it changes; None when it is known already. Raises as `check` does."""
@@ -258,13 +283,8 @@ class Log:
         if taken.reason == "left" and before.host_member == self.now.host_member:
             raise self._forked_by_host(entry.index)  # it resigned there, and went on
         voters = frozenset(before.members[ballot.voter] for ballot in taken.ballots)
-        past = [member for member in self.now.heirs if self._is_past(member, entry.index)]
+        past = [member for member in self.now.heirs if self.is_past(member, entry.index)]
         raise judge(Takeover(entry.index, successor, voters), self.now, past)
-
-    def _is_past(self, member: Member, index: int) -> bool:
-        """Whether a member is known to follow this history beyond the place `index`."""
-        length, head = self._heads.of(member)
-        return index < length <= len(self) and self._digests[length] == head
 
     def _is_signed_by_host(self, signed: ring_pb2.SignedEntry) -> bool:
         try:
@@ -308,16 +328,12 @@ class Log:
                 raise InvalidInput(f"log entry {entry.index} changes nothing")
 
     def _admitted(self, admitted: ring_pb2.Admitted, index: int) -> Member:
-        public_key_of(admitted.certificate)
-        check_agreement(admitted.agreement)
-        pin = fingerprint(admitted.certificate)
-        if not names.is_legal(admitted.name):
-            raise InvalidInput(f"log entry {index} admits a member under an illegal name")
+        member = read_admitted(admitted, index)
         if admitted.name.casefold() in {name.casefold() for name in self.now.members}:
             raise InvalidInput(f"log entry {index} admits a second member named {admitted.name}")
-        if pin in {member.fingerprint for member in self.known}:
+        if member.fingerprint in {one.fingerprint for one in self.known}:
             raise InvalidInput(f"log entry {index} admits a certificate that was admitted before")
-        return Member(admitted.name, admitted.certificate, pin, admitted.agreement, admitted.mailbox, index)
+        return member
 
     def _returned(self, returned: ring_pb2.Returned, index: int) -> Rejoined:
         first = self._first.get(returned.admitted)

@@ -8,6 +8,8 @@ the last entry that they know. That can't be taken back either.
 - Somebody took over at that place. If most of those who are members now may be with it, this member is left behind by
   them: nobody is to blame, and it stops (`Forked`).
 - The host itself may say that they are: then it gives way, and so does whoever is with it (`LeftBehind`, `Orphaned`).
+- Most of the others may show a successor its own entry back, and say that they go without it: they had heard the host
+  answer those votes in time. Then the successor gives way (`LeftBehind`), and may come back.
 - If they are not, since the voters have followed this history past that place or are too few by now, the one who took
   over has left the session by its own signature, and nobody else has (`Astray`).
 """
@@ -48,6 +50,14 @@ class Astray(Denied):
         self.name = name
 
 
+@dataclass(frozen=True, slots=True)
+class Succession:
+    """The entry by which the present host took over, and its place."""
+
+    index: int
+    signed: ring_pb2.SignedEntry
+
+
 class Heads:
     """How far members follow this history, by their own signed word; the latest of each counts."""
 
@@ -66,6 +76,23 @@ class Heads:
     def of(self, member: Member) -> tuple[int, bytes]:
         """How long its log is, and the hash of the last entry; 0 for who said nothing yet."""
         return self._said.get(member.fingerprint, (0, b""))
+
+
+class Refusals:
+    """Who shows a host the entry by which it took over, and signs that its own log goes without that."""
+
+    def __init__(self) -> None:
+        self._by: dict[bytes, set[Member]] = {}  # by entry
+
+    def hear(self, sender: Member, length: int, entries: Iterable[ring_pb2.SignedEntry], own: Succession) -> None:
+        """What a member whose log is so long says."""
+        if length <= own.index and any(one.entry == own.signed.entry for one in entries):
+            self._by.setdefault(own.signed.entry, set()).add(sender)
+
+    def are_most(self, own: Succession, others: Iterable[Member], past: Iterable[Member]) -> bool:
+        """Whether more than half of the others refuse it. `past`: who is known to follow it by now."""
+        there = set(others)
+        return 2 * len(there & self._by.get(own.signed.entry, set()) - set(past)) > len(there)
 
 
 @dataclass(frozen=True, slots=True)
