@@ -98,8 +98,8 @@ sim: $(BUILD)/python.done ## whole sessions under 20,000 random schedules (N=…
 	@PYTHONPATH=.:sidecar:planner:rendezvous:proto $(PY) -m tests.sim $(if $(SEED),--seed $(SEED) --verbose,--count $(or $(N),20000))
 
 .PHONY: chaos
-chaos: setup ## 15 minutes of random kills, stops, restarts and cuts on real processes (MINUTES=…; SEED=… chooses them again)
-	@PYTHONPATH=.:sidecar:planner:rendezvous:proto $(PY) -m bench.chaos --minutes $(or $(MINUTES),15) $(if $(SEED),--seed $(SEED))
+chaos: setup ## 15 minutes of random kills, stops, restarts and cuts on real processes (MINUTES=…; SEED=… chooses them again; ONLY=udp,kill)
+	@PYTHONPATH=.:sidecar:planner:rendezvous:proto $(PY) -m bench.chaos --minutes $(or $(MINUTES),15) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 
 .PHONY: soak
 soak: setup ## 15 minutes of requests of all kinds at all members, none of them disturbed (MINUTES=…; MODEL=tiny; SEED=…)

@@ -60,9 +60,10 @@ class Notes:
         return change.line(now)
 
     def _read(self) -> list[str]:
+        """Whole lines: half a number is one too, of another mailbox."""
         try:
             with self._path.open(encoding="ascii", errors="replace") as file:
-                return file.readlines()
+                return [line for line in file if line.endswith("\n")]
         except FileNotFoundError:
             return []
         except OSError as error:

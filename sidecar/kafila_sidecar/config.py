@@ -63,16 +63,22 @@ class Config:
         return self.data / "models"
 
     def meeting_place(self) -> str:
-        """Where sessions meet: KAFILA_RENDEZVOUS, else what `ollama session rendezvous set` keeps by now, else ""."""
+        """Where sessions meet: KAFILA_RENDEZVOUS, else what `ollama session rendezvous set` keeps by now, else "".
+
+        Raises InvalidInput for a file that can't be read, or has no whole line: half an address is one too.
+        """
         if self.rendezvous:
             return self.rendezvous
         try:
             with (self.data / _RENDEZVOUS).open(encoding="utf-8", errors="replace") as kept:
-                return kept.read(_LONGEST_ADDRESS).strip()
+                text = kept.read(_LONGEST_ADDRESS)
         except FileNotFoundError:
             return ""
         except OSError as error:
             raise InvalidInput(f"{self.data / _RENDEZVOUS} can't be read: {error.strerror}") from None
+        if not text.endswith("\n"):
+            raise InvalidInput(f"{self.data / _RENDEZVOUS} is cut short: say `ollama session rendezvous set` again")
+        return text.strip()
 
 
 def size_bytes(variable: str, text: str) -> int:

@@ -322,6 +322,19 @@ def test_notes_when_the_file_is_torn_or_long_then_what_can_be_read_counts_and_no
     assert living_in([*lines, *torn], 3) == {LivingMailbox(1, 7, number) for number in range(3)}
 
 
+def test_notes_when_the_last_line_is_torn_then_half_a_number_is_no_other_mailbox(tmp_path: Path) -> None:
+    path = tmp_path / "mailboxes"
+    living = {LivingMailbox(1, 7, 12345), LivingMailbox(1, 7, 6)}
+    resting = RestChange(21, 7, 500.0)
+    Notes(path, most=10, clock=lambda: 1000.0).note([*(LifeChange(one, begins=True) for one in living), resting])
+    whole = path.read_bytes()
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        again = Notes(path, most=10, most_resting=2, clock=lambda: 1000.0)
+        assert again.before <= living
+        assert set(again.resting(900.0)) <= {resting}
+
+
 async def test_notes_when_they_can_not_be_written_then_the_server_serves(tmp_path: Path) -> None:
     (tmp_path / "a file").write_text("")
     config = RendezvousConfig(port=0, key_pair=make_key_pair(), notes=tmp_path / "a file" / "mailboxes")

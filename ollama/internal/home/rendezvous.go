@@ -28,6 +28,9 @@ func Rendezvous() (string, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
+	if err == nil && !strings.HasSuffix(string(kept), "\n") { // half an address may be one too
+		err = fmt.Errorf("%s is cut short: say `ollama session rendezvous set` again", path)
+	}
 	return strings.TrimSpace(string(kept)), err
 }
 

@@ -1,6 +1,7 @@
 package home
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -52,5 +53,16 @@ func TestForgetRendezvous_whenThereIsNone_isDone(t *testing.T) {
 	t.Setenv(env.Home, t.TempDir())
 	if err := ForgetRendezvous(); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestRendezvous_whenTheFileIsCutShort_isRefused(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv(env.Home, home)
+	if err := os.WriteFile(filepath.Join(home, rendezvousFile), []byte("192.0.2.7:77"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if kept, err := Rendezvous(); err == nil || !strings.Contains(err.Error(), "cut short") {
+		t.Errorf("%s, %v", kept, err)
 	}
 }

@@ -95,8 +95,12 @@ def _is_wanted_headway(told: Told, question: Question) -> bool:
 
 async def _run(question: Question, epoch: Epoch) -> AsyncGenerator[Told, None]:
     """What one run tells."""
+    was_begun, tokens = question.has_begun, len(question.replay.answer)
     async with epoch.asked(question) as replies:
         while True:
             told = await replies.next()
             question.take(told, monotonic())
+            if was_begun and told.tokens:
+                was_begun = False
+                log.info("answer_goes_on tokens=%d epoch=%d", tokens, epoch.proposal.epoch)
             yield told

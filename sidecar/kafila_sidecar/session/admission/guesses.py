@@ -6,6 +6,7 @@ from pathlib import Path
 from kafila_sidecar.errors import Refused
 
 _FILE = "guesses"
+_END = "\n"  # half a number is one too, and a smaller one
 
 
 class FileGuesses:
@@ -17,7 +18,10 @@ class FileGuesses:
     def load(self) -> int:
         """Zero when nothing was saved. Raises Refused for a damaged file."""
         try:
-            return int(self._path.read_text("ascii"))
+            text = self._path.read_text("ascii")
+            if not text.endswith(_END):
+                raise ValueError("it is cut short")
+            return int(text)
         except FileNotFoundError:
             return 0
         except (OSError, ValueError) as error:
@@ -29,7 +33,7 @@ class FileGuesses:
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with fresh.open("w", encoding="ascii") as file:
-                file.write(str(count))
+                file.write(f"{count}{_END}")
                 file.flush()
                 os.fsync(file.fileno())
             fresh.replace(self._path)

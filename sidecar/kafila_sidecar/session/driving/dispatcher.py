@@ -132,7 +132,7 @@ class Dispatcher:
                 self._roster.busy = None
                 await self._cores.do(self._follower.may_serve(epoch))
                 if self._follower.state is State.READY:
-                    self._served_by = self._follower.proposal
+                    self._note_ready(self._follower.proposal)
                     self._tell_settled(self._served_by)
 
     def _heard_trace(self, proposal: ev.Proposal, trace: Mapping[str, Any]) -> None:
@@ -218,6 +218,12 @@ class Dispatcher:
             self._knows.planned()
         self._knows.objective = proposal.problem.objective.value
         await self._cores.do(self._follower.proposed(proposal))
+
+    def _note_ready(self, proposal: ev.Proposal | None) -> None:
+        """It is said again for each latecomer."""
+        if proposal is not None and proposal is not self._served_by:
+            log.info("epoch_ready epoch=%d", proposal.epoch)
+        self._served_by = proposal
 
     def _tell_settled(self, proposal: ev.Proposal | None) -> None:
         if proposal is not None:

@@ -118,8 +118,10 @@ class Jobs:
 
     def load(self, proposal: Proposal, said: Said, done: Outcome, failed: Failed) -> None:
         """This member's stage; its progress is said when it changes, and now and then."""
+        now = asyncio.get_running_loop().time
 
         async def work() -> None:
+            began = now()
             try:
                 with in_words():
                     await self._stage.load(proposal, _thinned(said))
@@ -127,6 +129,7 @@ class Jobs:
                 code, sentence = error.code, str(error)
                 self._soon(lambda: failed(code, sentence))
                 return
+            log.info("stage_loaded epoch=%d took_s=%.1f", proposal.epoch, now() - began)
             self._soon(done)
 
         self._loading = self._tasks.create_task(work(), name="load")
