@@ -2,7 +2,7 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import replace
 from math import inf, nan
 from pathlib import Path
@@ -220,6 +220,20 @@ async def test_probe_when_readings_differ_much_then_more_are_taken_and_all_count
     assert len(readings) == 1
     assert measured.cost.spread < WIDE_SPREAD
     assert measured.cost.block_s == pytest.approx({1: 0.003})
+
+
+@pytest.mark.parametrize(("round_s", "sizes"), [(0.001, [1, 4, 8]), (0.2, [1, 4]), (1.0, [1])])
+def test_batch_sizes_when_the_first_step_takes_long_then_those_that_later_ones_leave_time_for(
+    round_s: float, sizes: list[int]
+) -> None:
+    """A GPU compiles its programs with the first step."""
+    from kafila_sidecar.runtime.probe.readings import LATE_S, by_batch, clock
+
+    def rounds(batch: int) -> Iterator[Mapping[int, float]]:
+        time.sleep(0.3)
+        yield from [{1: round_s / 2, 2: round_s / 2}] * 4
+
+    assert list(by_batch(rounds, (1, 4, 8), clock() + LATE_S)) == sizes
 
 
 async def test_probe_when_readings_differ_for_good_then_it_ends(thread: MlxThread, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from statistics import median
 from typing import Any, TypeVar
 
 from kafila_sidecar.errors import Refused
@@ -23,7 +24,7 @@ FIT = 0.8  # of the usable memory may be filled: a step's own arrays need room t
 WARM_UPS = 2
 ROUNDS = (4, 40)  # at least, at most
 ROUNDS_S = 0.4  # for one batch size, once there are enough rounds; and for warming up
-LATE_S = 6.0  # batch sizes that would take longer than this, all in all, are left out
+LATE_S = 6.0  # batch sizes that would take longer than this after the blocks are made, all in all, are left out
 PREFILL_TOKENS = (32, 64, 128, 256, 512)
 PREFILL_S = 0.1  # a prefill that takes this long tells enough
 SEQUENCE = 1
@@ -38,17 +39,17 @@ def read(config: Mapping[str, Any], dtype: str, *, most_rows: int) -> Readings:
 
     Raises: Refused when not even one block fits into memory.
     """
-    late_at = clock() + LATE_S
     checkpoint = CheckpointShape(config, dtype)
-    stages = stages_of(checkpoint)
+    stages = stages_of(checkpoint)  # with which a GPU's programs may be compiled: that is no time of ours
+    late_at = clock() + LATE_S
     most_rows = most_rows if stages[1].takes_rows else 1
     batches = [batch for batch in BATCHES if batch <= most_rows]
-    rounds_s = _by_batch(partial(_rounds, checkpoint, stages), batches, late_at)
+    rounds_s = by_batch(partial(_rounds, checkpoint, stages), batches, late_at)
     prefill_s = _prefill(checkpoint, stages[1])
     _close(stages)
     if HEAD not in stages and checkpoint.head_bytes <= _room():
         alone = {HEAD: checkpoint.stage(end=0, head=True)}
-        heads_s = _by_batch(partial(_rounds, checkpoint, alone), batches, late_at)
+        heads_s = by_batch(partial(_rounds, checkpoint, alone), batches, late_at)
         rounds_s = {batch: rounds + heads_s.get(batch, ()) for batch, rounds in rounds_s.items()}
         _close(alone)
     longest = max(prefill_s)
@@ -88,11 +89,13 @@ def stages_of(checkpoint: CheckpointShape) -> dict[int, Shard]:
     return stages
 
 
-def _by_batch(rounds: Callable[[int], Iterator[T]], batches: Sequence[int], late_at: float) -> dict[int, tuple[T, ...]]:
-    """Rounds for each batch size that will be done in time even where batching gains nothing; for 1 in any case."""
-    began = clock()
+def by_batch(
+    rounds: Callable[[int], Iterator[Round]], batches: Sequence[int], late_at: float
+) -> dict[int, tuple[Round, ...]]:
+    """Rounds for each batch size that will be done in time even where batching gains nothing; for 1 in any case. What a
+    first step takes, as to compile it, says nothing of those after it."""
     done = {1: tuple(rounds(1))}
-    round_s = (clock() - began) / (len(done[1]) + WARM_UPS)
+    round_s = median(sum(one.values()) for one in done[1])
     for batch in batches[1:]:
         if clock() + batch * round_s * (ROUNDS[0] + WARM_UPS) > late_at:
             break
