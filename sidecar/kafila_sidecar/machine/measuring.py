@@ -10,7 +10,7 @@ from kafila_sidecar.models.anatomy import Anatomy, Headers
 from kafila_sidecar.models.quantisation import made_here
 from kafila_sidecar.net.nat.behaviour import Nat
 from kafila_sidecar.runtime.footprint import MOST_ROWS_A_RUN
-from kafila_sidecar.runtime.mlx_thread import MlxThread
+from kafila_sidecar.runtime.mlx_thread import CallingThread
 from kafila_sidecar.runtime.probe.kept import CostStore
 from kafila_sidecar.runtime.probe.probe import Measurement, probe
 from kafila_sidecar.session.coordination.effects import Json
@@ -22,7 +22,7 @@ _DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 class Measuring:
     """`reserved` says how many bytes the sessions of this machine hold already, or were promised."""
 
-    def __init__(self, *, mlx: MlxThread, folder: Path, reserved: Callable[[], int]) -> None:
+    def __init__(self, *, mlx: CallingThread, folder: Path, reserved: Callable[[], int]) -> None:
         self._mlx = mlx
         self._folder = folder
         self._reserved = reserved

@@ -1,4 +1,4 @@
-"""Everything this machine does for Kafila: its sessions, its one UDP socket, its one MLX thread."""
+"""Everything this machine does for Kafila: its sessions, its one UDP socket, the threads of its models."""
 
 import asyncio
 import logging
@@ -40,6 +40,7 @@ from kafila_sidecar.numbers.served import ServedNumbers
 from kafila_sidecar.numbers.spans import tracing
 from kafila_sidecar.numbers.standing import exposition
 from kafila_sidecar.runtime.mlx_thread import MlxThread
+from kafila_sidecar.runtime.model_threads import ModelThreads, PassingCalls
 from kafila_sidecar.runtime.text.apart.text_process import read_vocabulary, try_text
 from kafila_sidecar.serving.drafting.known import notices_of
 from kafila_sidecar.serving.drafting.pairing import check_pair
@@ -78,8 +79,8 @@ async def _build(config: Config, stack: AsyncExitStack) -> "LocalNode":
     else:
         await stack.enter_async_context(held(config.data))
     further = parse_servers(config.stun)
-    mlx = MlxThread(openblas=config.openblas)
-    stack.callback(mlx.close)
+    threads = ModelThreads(partial(MlxThread, openblas=config.openblas))
+    stack.callback(threads.close)
     endpoint = open_where_it_was(config.data)
     stack.push_async_callback(endpoint.close)
     monitor = NetworkMonitor(endpoint, map_port=partial(keep_mapped, Transport.UDP) if config.port_mapping else None)
@@ -93,9 +94,11 @@ async def _build(config: Config, stack: AsyncExitStack) -> "LocalNode":
         announcement=Announcement() if config.mdns else None,
         is_needed=sessions.may_be_at,
     )
-    measuring = Measuring(mlx=mlx, folder=config.data / "measurements", reserved=sessions.promised_bytes)
+    measuring = Measuring(
+        mlx=PassingCalls(threads), folder=config.data / "measurements", reserved=sessions.promised_bytes
+    )
     equipment = Equipment(
-        mlx=mlx,
+        threads=threads,
         endpoint=endpoint,
         monitor=monitor,
         further=further,

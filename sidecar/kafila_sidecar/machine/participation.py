@@ -48,9 +48,10 @@ class Participation:
         typed: str,
         note: str,
         spoken: Callable[[Code], str],
+        ended: Callable[[], None] = lambda: None,
     ) -> None:
         """`typed`: the code by which this machine joined, empty on the founder. `note`: a sentence on who can reach the
-        rendezvous. `spoken`: a code as people pass it on here."""
+        rendezvous. `spoken`: a code as people pass it on here. `ended`: nothing of it runs on this machine any more."""
         self.id = channel.session.hex()
         self.channel = channel
         self.weights = weights
@@ -62,6 +63,7 @@ class Participation:
         self._typed_for = self._what_codes_are_for
         self._note = note
         self._spoken = spoken
+        self._has_ended = ended
         self._lasting = snapshot.Lasting(channel)
 
     # ---- Life
@@ -74,6 +76,8 @@ class Participation:
                 await self._run()
         except Exception as error:  # noqa: BLE001  # a bug ends this session only
             self._close_by(error)
+        finally:
+            self._has_ended()
         self._changes.note(Change.STATE)
 
     async def _run(self) -> None:

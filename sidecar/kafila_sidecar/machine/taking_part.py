@@ -29,6 +29,7 @@ from kafila_sidecar.numbers.served import ServedNumbers
 from kafila_sidecar.numbers.spans import Tracing
 from kafila_sidecar.runtime.activity import Activity
 from kafila_sidecar.runtime.mlx_thread import MlxThread
+from kafila_sidecar.runtime.model_threads import ModelThreads
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.text.apart.text_process import TextProcess
 from kafila_sidecar.serving.drafting.drafts import DraftHere, LoadDraft
@@ -60,7 +61,7 @@ log = logging.getLogger(__name__)
 class Equipment:
     """What all sessions of this machine share. `further` are STUN servers beside the rendezvous."""
 
-    mlx: MlxThread
+    threads: ModelThreads
     endpoint: Endpoint
     monitor: NetworkMonitor
     further: Sequence[Address]
@@ -87,7 +88,11 @@ def take_part(
 ) -> Participation:
     """`checkpoint`: None for a folder that the host has to describe first. `lend_bytes`: the most that is lent, 0 for
     what is usable; `spare_bytes`: see `OpenedModels.room_for_spares`; `typed`, `note`, `spoken`: see `Participation`;
-    `changes` outlive it."""
+    `changes` outlive it.
+
+    Raises: Unavailable where too many models stand still on this machine.
+    """
+    mlx = equipment.threads.lend()
     turns, standing = Turns(), StandingLinks()
     weights = SessionWeights(
         channel=channel,
@@ -103,7 +108,7 @@ def take_part(
         name=channel.self_name,
         weights=weights,
         bits=channel.terms.quantize_bits,
-        mlx=equipment.mlx,
+        mlx=mlx,
         text=lambda folder: TextProcess(folder, model=channel.terms.model),
         links=lambda: standing,
         traced=traces.tell,
@@ -114,7 +119,7 @@ def take_part(
         load_shard=weights.rates.loading(Shard.load),
         limits=StageLimits(engine=EngineLimits(guesses=0)) if channel.terms.no_guesses else None,
         activity=equipment.activity,
-        drafts=_drafts(equipment, channel.terms, models, weights),
+        drafts=_drafts(mlx, channel.terms, models, weights),
     )
     reaching = Reaching(
         channel=channel,
@@ -189,11 +194,12 @@ def take_part(
         typed=typed,
         note=note,
         spoken=spoken,
+        ended=partial(equipment.threads.give_back, mlx),
     )
 
 
 def _drafts(
-    equipment: Equipment, terms: ring_pb2.SessionTerms, models: OpenedModels, weights: SessionWeights
+    mlx: MlxThread, terms: ring_pb2.SessionTerms, models: OpenedModels, weights: SessionWeights
 ) -> DraftHere | None:
     """Of a session that has a draft model."""
     if not terms.draft:
@@ -203,7 +209,7 @@ def _drafts(
         config = weights.checkpoint.config if weights.checkpoint is not None else {}
         return fetched(partial(models.open, terms.draft, terms.draft_revision), model=config)
 
-    return DraftHere(equipment.mlx, fetched=bring)
+    return DraftHere(mlx, fetched=bring)
 
 
 class StreamRouter:

@@ -30,11 +30,12 @@ class WaitingThread:
             self._thread.start()
         self._left.put(finish)
 
-    def close(self) -> None:
-        """Once all is finished."""
+    def close(self, most_s: float) -> bool:
+        """Once all is finished, if that is within so long."""
         self._left.put(None)
         if self._thread.ident is not None:
-            self._thread.join()
+            self._thread.join(most_s)
+        return not self._thread.is_alive()
 
     def _serve(self) -> None:
         while (finish := self._left.get()) is not None:

@@ -1,8 +1,8 @@
-"""The one thread that imports, loads, evaluates and frees MLX.
+"""A thread that imports, loads, evaluates and frees MLX.
 
 MLX's streams belong to the thread that made them: a lazy array made on another thread can't be evaluated. So every
-call that touches MLX goes through `MlxThread.run`; the event loop never imports it. `mx.eval` releases the GIL, so the
-loop goes on meanwhile.
+call that touches MLX goes through `MlxThread.run`, all those of one session on the same thread (`model_threads.py`);
+the event loop never imports it. `mx.eval` releases the GIL, so the loop goes on meanwhile.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Thread
+from time import monotonic
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from kafila_rendezvous.allowance import lacking_threads
@@ -42,6 +43,8 @@ SPIN = ("OPENBLAS_THREAD_TIMEOUT", "17")
 # place of 15.0 and 9.5; with 20 operations 12.5 and 9.6.
 SOONER = ("MLX_MAX_OPS_PER_BUFFER", "40")
 LARGE_BATCHES = 9  # compute capability
+
+CLOSE_S = 5.0  # for calls that run when this machine's service ends, which does not wait for those that stand still
 
 WORK_THREADS = 12  # beside BLAS's: MLX's own, those that read and fetch files, and the event loop's
 
@@ -75,6 +78,7 @@ class MlxThread:
         self._queue_limit = queue_limit
         self._waiting = 0
         self._closed = False
+        self._runs = False  # a call; written on the thread
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._thread = Thread(target=self._serve, args=(openblas,), name="mlx", daemon=True)
         self._device = WaitingThread("mlx waits")
@@ -110,13 +114,29 @@ class MlxThread:
         if not self._closed and self._thread.ident is not None:
             self._calls.put(_Call(partial(fn, *args, **kwargs), None))
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether a call that comes now runs at once."""
+        return not self._waiting and not self._runs and self._calls.empty()
+
     def close(self) -> None:
-        """Drops the calls that have not begun, waits for the one that runs, and joins the thread."""
+        """Drops the calls that have not begun, and joins the thread once the one that runs has ended, if that is soon:
+        a thread that stands still keeps no process alive."""
+        self.stop()
+        self.join(CLOSE_S)
+
+    def stop(self) -> None:
+        """Runs nothing any more but the call that has begun."""
         self._closed = True
         self._calls.put(None)
+
+    def join(self, most_s: float) -> None:
+        """Returns once the thread has ended, after so long in any case."""
+        until = monotonic() + most_s
         if self._thread.ident is not None:
-            self._thread.join()
-        self._device.close()
+            self._thread.join(most_s)
+        if not self._device.close(max(0.0, until - monotonic())) or self._thread.is_alive():
+            log.warning("thread_left_behind name=%s", self._thread.name)
 
     def _serve(self, openblas: bool) -> None:
         is_ready, broken = False, None
@@ -125,7 +145,9 @@ class MlxThread:
             if not is_ready and not self._closed:
                 broken = _prepare(openblas)
                 is_ready = broken is None
+            self._runs = True
             self._answer(call, Unavailable(_CLOSED) if self._closed else broken)
+            self._runs = False
             del call
 
     def _next(self, idle: "deque[_Call]") -> _Call | None:
@@ -198,7 +220,8 @@ def _prepare(openblas: bool) -> KafilaError | None:
     Returns why MLX can't be used here, if so.
     """
     try:
-        if lack := lacking_threads((os.cpu_count() or 1) + WORK_THREADS):  # OpenBLAS ends the process without them
+        # OpenBLAS ends the process without them; it starts its own once.
+        if lack := lacking_threads(WORK_THREADS + (0 if "mlx.core" in sys.modules else os.cpu_count() or 1)):
             raise Exhausted(lack)
         if openblas:
             prefer_openblas()

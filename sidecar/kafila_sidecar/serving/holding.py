@@ -1,11 +1,13 @@
 """The blocks that this member has in memory, from one epoch to the next."""
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.shard import Shard
+from kafila_sidecar.runtime.still import LOOK_S, unless_still
 
 LoadShard = Callable[..., Shard]
 """`Shard.load`, on the MLX thread."""
@@ -31,8 +33,11 @@ class Holding:
     over or freed by the call after it.
     """
 
-    def __init__(self, mlx: MlxThread, *, bits: int = 0, load: LoadShard = Shard.load) -> None:
+    def __init__(self, mlx: MlxThread, *, bits: int = 0, load: LoadShard = Shard.load, look_s: float = LOOK_S) -> None:
+        """look_s: between two looks at whether loading goes on, see `unless_still`."""
         self._load = load
+        self._look_s = look_s
+        self._parts_come = 0  # counted where they are loaded
         self.shard: Shard | None = None
         self._part = Part(0, 0, False)  # of the shard
         self._may_hold = False  # a shard, or has asked the MLX thread for one
@@ -48,27 +53,41 @@ class Holding:
 
         Raises:
             Refused: weights are missing or don't fit; nothing is held then.
+            TimedOut: nothing comes any more. What comes after all is freed by the next `free`.
         """
         self._may_hold = True
-        await self._mlx.run(self._take_over, folder, files, start, end, head)
+        outcome = self._mlx.start(self._take_over, folder, files, start, end, head)
+        what = f"loading blocks {start} to {end - 1}"
+        await unless_still(outcome, what=what, sign=lambda: self._parts_come, look_s=self._look_s)
 
     def keeps(self, part: Part) -> Part:
         """What of a part is in memory already, and stays."""
         return Part(0, 0, False) if self.shard is None else self._part.common(part)
 
     async def free(self) -> None:
-        """Holds nothing any more."""
+        """Holds nothing any more. Who waits for it no longer does not keep it from being done."""
         if self._may_hold:
-            await self._mlx.run(self._free)
+            await asyncio.shield(self._mlx.start(self._free))
             self._may_hold = False
 
     def _take_over(self, folder: Path, files: Mapping[Path, Collection[str]], start: int, end: int, head: bool) -> None:
         before, self.shard = self.shard, None
         self.shard = self._load(
-            folder=folder, files=files, start=start, end=end, head=head, bits=self._bits, before=before, quick=True
+            folder=folder,
+            files=files,
+            start=start,
+            end=end,
+            head=head,
+            bits=self._bits,
+            before=before,
+            quick=True,
+            came=self._one_came,
         )
         self._part = Part(start, end, head)
         self.shard.learn_steps(before)
+
+    def _one_came(self) -> None:
+        self._parts_come += 1
 
     def _free(self) -> None:
         shard, self.shard = self.shard, None

@@ -19,6 +19,7 @@ from kafila_sidecar.runtime.activity import Activity, NotedThread
 from kafila_sidecar.runtime.footprint import PREFILL_CHUNK_TOKENS
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.shard import Shard
+from kafila_sidecar.runtime.still import LOOK_S, unless_still
 from kafila_sidecar.serving import asking, remote
 from kafila_sidecar.serving import epoch as epochs
 from kafila_sidecar.serving.asking import AnswerPatience
@@ -79,6 +80,7 @@ class StageLimits:
     serve_deadline_s: float = SERVE_DEADLINE_S
     clear_deadline_s: float = CLEAR_DEADLINE_S
     step_floor_s: float = FLOOR_S
+    load_look_s: float = LOOK_S
     patience: AnswerPatience = field(default_factory=AnswerPatience)
     engine: EngineLimits = field(default_factory=EngineLimits)
 
@@ -124,7 +126,7 @@ class Stage:
         self._limits = limits or StageLimits()
         self._activity = activity or Activity()
         self._drafts = drafts
-        self._holding = Holding(mlx, bits=bits, load=load_shard)
+        self._holding = Holding(mlx, bits=bits, load=load_shard, look_s=self._limits.load_look_s)
         self._text: SessionText | None = None
         self._requests: RequestTable | None = None
         self._shares = HeadShares()
@@ -297,7 +299,7 @@ class Stage:
     async def _load(self, proposal: Proposal, progress: Progress) -> None:
         stage = proposal.stage_of(self._name)
         if self._drafts is not None and proposal.head != self._name:
-            await self._drafts.free()
+            await self._unless_still(self._drafts.free(), "freeing the draft model")
         if stage is None:
             return
         part = Part(stage.start, stage.end, proposal.head == self._name)
@@ -333,17 +335,21 @@ class Stage:
     async def _fetch(self, names: frozenset[str], part: Part, telling: FetchTelling) -> None:
         """What is not in memory, unless that turns out to be what somebody gave wrongly."""
         if self._freeing is not None:
-            await asyncio.wait((self._freeing,))
+            await self._unless_still(asyncio.shield(self._freeing), "freeing what another stage holds now")
         kept = self._weights.shard(**self._holding.keeps(part)._asdict())
         await self._weights.fetch(names - kept, progress=telling.came, waiting=telling.waits)
         if self._weights.download_bytes(names):
-            await self._holding.free()
+            await self._unless_still(self._holding.free(), "freeing what came damaged")
             await self._weights.fetch(names, progress=telling.came, waiting=telling.waits)
 
     async def _free(self) -> None:
         if self._freeing is not None:
             await asyncio.wait((self._freeing,))
         await self._holding.free()
+
+    async def _unless_still(self, work: Awaitable[None], what: str) -> None:
+        """Raises TimedOut where the MLX thread stands still, which does it all the same if it goes on."""
+        await unless_still(asyncio.ensure_future(work), what=what, look_s=self._limits.load_look_s)
 
     async def _clear(self, epoch: Epoch | None, fault: Fault) -> None:
         if epoch is not None:

@@ -1,7 +1,7 @@
 """A stage's way to the MLX thread, which tells when a step stands still: a hang is a death too.
 
-How long a step may take follows from what steps took. The thread is shared with other sessions: waiting behind their
-steps is no standstill of ours until it has lasted very much longer.
+How long a step may take follows from what steps took. What else runs on the session's thread, as loading a draft model,
+is no standstill of a step that waits behind it until it has lasted very much longer.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 FLOOR_S = 60.0  # of a step's deadline: memory that has to come back from disk is no standstill
 FACTOR = 4.0  # of the longest step so far
-QUEUE_S = 900.0  # for others' steps before ours: they may be loading
+QUEUE_S = 900.0  # for what is before a step: a draft model may be loading
 LATE_S = 2.0  # a timer that comes so much later: this process stood still, and knows nothing of the thread
 
 

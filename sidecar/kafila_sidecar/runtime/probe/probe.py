@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kafila_sidecar.errors import Refused
-from kafila_sidecar.runtime.mlx_thread import MlxThread
+from kafila_sidecar.runtime.mlx_thread import CallingThread
 from kafila_sidecar.runtime.probe.cost import Cost
 from kafila_sidecar.runtime.probe.host_lock import HostLock
 from kafila_sidecar.runtime.probe.kept import CostStore, key_of
@@ -57,7 +57,7 @@ class Measurement:
 
 
 async def probe(
-    thread: MlxThread,
+    thread: CallingThread,
     config: Mapping[str, Any],
     dtype: str,
     *,
@@ -86,7 +86,7 @@ async def probe(
     return Measurement(cost=cost, memory_bytes=await thread.run(_memory), key=key)
 
 
-async def _measured(thread: MlxThread, read: Reader, config: Mapping[str, Any], dtype: str, device: str) -> Cost:
+async def _measured(thread: CallingThread, read: Reader, config: Mapping[str, Any], dtype: str, device: str) -> Cost:
     doubts: list[str] = []
     for _ in range(ATTEMPTS):
         cost = await _read_well(thread, read, config, dtype, device)
@@ -97,7 +97,7 @@ async def _measured(thread: MlxThread, read: Reader, config: Mapping[str, Any], 
     raise Refused(f"this member's speed can't be measured ({doubts[0]}): stop what else runs on it and try again")
 
 
-async def _read_well(thread: MlxThread, read: Reader, config: Mapping[str, Any], dtype: str, device: str) -> Cost:
+async def _read_well(thread: CallingThread, read: Reader, config: Mapping[str, Any], dtype: str, device: str) -> Cost:
     """Readings that differ much are taken again, and count together."""
     began = time.monotonic()
     readings = await thread.run(read, config, dtype)

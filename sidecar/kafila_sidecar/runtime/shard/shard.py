@@ -5,7 +5,7 @@ its types; MLX comes in with `Shard.load`, on its thread.
 """
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from math import isfinite
 from pathlib import Path
@@ -99,6 +99,7 @@ class Shard:
         bits: int = 0,
         before: "Shard | None" = None,
         quick: bool = False,
+        came: Callable[[], object] = lambda: None,
     ) -> "Shard":
         """Loads our part of a checkpoint, taking no more memory than it and a tenth.
 
@@ -106,7 +107,8 @@ class Shard:
         .partial. headers: of all tensors, where `files` aren't all files. bits: 4 or 8 packs a 16-bit checkpoint's
         matrices while loading, the same on every member; 0: as they are. before: another part of the same checkpoint,
         in the same form, which is closed: what both parts have is taken over as it is in memory, the rest of it freed
-        before anything is read. quick: prompts may be computed in f32, see `quick.py`.
+        before anything is read. quick: prompts may be computed in f32, see `quick.py`. came: called whenever a
+        part of it has been read.
 
         Raises: Refused for a family that isn't offered, or weights that are missing or don't fit.
         """
@@ -115,7 +117,15 @@ class Shard:
 
         kept = None if before is None else before.give_up()
         built = load_part(
-            read_config(folder), files, start=start, end=end, head=head, headers=headers, bits=bits, kept=kept
+            read_config(folder),
+            files,
+            start=start,
+            end=end,
+            head=head,
+            headers=headers,
+            bits=bits,
+            kept=kept,
+            came=came,
         )
         if before is not None:
             give_back()

@@ -62,12 +62,12 @@ class DraftHere:
             await asyncio.wait((self._coming,))
 
     async def free(self) -> None:
-        """This member is the head no longer."""
+        """This member is the head no longer. Who waits for it no longer does not keep it from being done."""
         coming, self._coming = self._coming, None
         if coming is not None:
             coming.cancel()
             await asyncio.wait((coming,))
-            await self._mlx.run(self._close)
+            await asyncio.shield(self._mlx.start(self._close))
 
     async def _come(self) -> None:
         """An answer without guesses is as good: what goes wrong here is written down, and tried again with the next

@@ -1,6 +1,6 @@
 """From a checkpoint's files to a Model that holds only our part of it. MLX thread only."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ def load_part(
     headers: Headers | None = None,
     bits: int = 0,
     kept: Weights | None = None,
+    came: Callable[[], object] = lambda: None,
 ) -> Built:
     """The Model with the blocks [start, end), and all that lies outside the blocks if `head`, evaluated.
 
@@ -54,7 +55,7 @@ def load_part(
     by default those in `files` are all. bits: 4 or 8 packs the matrices of a 16-bit checkpoint, 0 leaves them as they
     are. kept: arrays of this checkpoint that are in memory already, in the form that `bits` says, by mlx-lm's names, of
     whole blocks and of all outside the blocks or nothing; those of other parts are dropped first, ours stand in for
-    what the files have.
+    what the files have. came: called for each array that has been read, or each block.
 
     Raises: Refused when a tensor of ours is missing or doesn't fit the configuration, or all of them the memory.
     """
@@ -64,7 +65,7 @@ def load_part(
     built = build(config, weights.keys() | (set() if head else {"lm_head.weight"}))
     if bits:
         built.check_unpacked()
-    return filled(built, files, weights, start=start, end=end, head=head, bits=bits, kept=kept)
+    return filled(built, files, weights, start=start, end=end, head=head, bits=bits, kept=kept, came=came)
 
 
 def filled(
@@ -77,6 +78,7 @@ def filled(
     head: bool,
     bits: int = 0,
     kept: Weights | None = None,
+    came: Callable[[], object] = lambda: None,
 ) -> Built:
     """As `load_part`, of a Model that has been built and of arrays that have been read, which leave `weights`."""
     if not 0 <= start <= end <= built.count or (head and start != 0):
@@ -96,7 +98,7 @@ def filled(
     _pack(built, bits, coming)
     check_room(sum(array.nbytes for part in coming for array in _of_part(built, part)))
     for part in coming:
-        _evaluate(built, part, one_by_one=bool(bits))
+        _evaluate(built, part, came, one_by_one=bool(bits))
     return built
 
 
@@ -183,12 +185,13 @@ def _put_in(built: Built, weights: Weights, *, start: int, end: int, head: bool)
     weights.clear()
 
 
-def _evaluate(built: Built, part: int | None, *, one_by_one: bool) -> None:
+def _evaluate(built: Built, part: int | None, came: Callable[[], object], *, one_by_one: bool) -> None:
     """Reads one block, or all outside the blocks, and frees what `sanitize()` built on. Matrices that are packed come
     `one_by_one`, so that each leaves before the next one is read."""
     arrays = _of_part(built, part)
     for step in [[array] for array in arrays] if one_by_one else [arrays]:
         mx.eval(step)
+        came()
 
 
 def compare(wanted: Weights, weights: Weights) -> None:

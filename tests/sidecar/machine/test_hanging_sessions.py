@@ -1,0 +1,91 @@
+"""A model that stands still, seen by the other sessions of its process: one whole node on loopback, in two of them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafila_proto import sidecar_pb2 as pb
+from kafila_rendezvous.config import RendezvousConfig
+from kafila_rendezvous.server import serve
+from kafila_sidecar.config import Config
+from kafila_sidecar.machine.node import LocalNode, open_node
+from kafila_sidecar.runtime.mlx_thread import prefer_openblas
+from tests.support.hanging import Hang
+
+pytestmark = pytest.mark.mlx
+prefer_openblas()
+
+PATIENCE_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tests.support.tiny import tiny_folder
+
+    return tiny_folder(tmp_path_factory.mktemp("models") / "tiny", dtype="f32", seed=13, config={"eos_token_id": 258})
+
+
+@pytest.fixture
+async def node(tmp_path: Path, folder: Path) -> AsyncIterator[LocalNode]:
+    async with AsyncExitStack() as stack:
+        rendezvous = await stack.enter_async_context(serve(RendezvousConfig(port=0)))
+        environment = {
+            "KAFILA_RENDEZVOUS": f"grpc+insecure://127.0.0.1:{rendezvous.port}",
+            "KAFILA_PORT_MAPPING": "0",
+            "KAFILA_MDNS": "0",
+            "HF_ENDPOINT": "http://127.0.0.1:9",
+            "KAFILA_NAME": "ada",
+        }
+        yield await stack.enter_async_context(
+            open_node(Config.read(environment, socket_path=tmp_path / "s", data=tmp_path / "ada"))
+        )
+
+
+async def ready(node: LocalNode, folder: Path) -> str:
+    """The id of a session of this machine alone."""
+    created = await node.create(pb.CreateSessionRequest(model=str(folder), members=1, context_tokens=64))
+    async with asyncio.timeout(PATIENCE_S), aclosing(node.watch(pb.SessionRequest(session=created.id))) as snapshots:
+        async for shown in snapshots:
+            assert shown.state != "closed", shown.failure
+            if shown.state == "ready":
+                return created.id
+    raise AssertionError("the session ended")
+
+
+async def asked(node: LocalNode, session: str) -> str:
+    options = pb.Options(num_predict=4, temperature=0)
+    request = pb.GenerateRequest(session=session, prompt="once", options=options, truncate=True)
+    async with asyncio.timeout(PATIENCE_S):
+        return "".join([reply.text async for reply in node.generate(request)])
+
+
+@asynccontextmanager
+async def hanging(node: LocalNode, session: str) -> AsyncIterator[Hang]:
+    """The next prompt that is read in that session stands still until the block is left."""
+    shard: Any = node._sessions.find(session).taken.stage._holding.shard
+    hang, real = Hang(), shard.embed_and_blocks
+
+    def embed_and_blocks(*given: Any, **named: Any) -> Any:
+        hang()
+        return real(*given, **named)
+
+    shard.embed_and_blocks = embed_and_blocks
+    try:
+        yield hang
+    finally:
+        hang.may_end.set()
+
+
+async def test_session_when_another_ones_model_hangs_then_it_answers_meanwhile(node: LocalNode, folder: Path) -> None:
+    first, second = await ready(node, folder), await ready(node, folder)
+    expected = await asked(node, second)
+    async with hanging(node, first) as hang:
+        stuck = asyncio.create_task(asked(node, first))
+        assert await asyncio.to_thread(hang.runs.wait, PATIENCE_S)
+        assert await asked(node, second) == expected
+        assert not stuck.done()
+    assert await stuck == expected
