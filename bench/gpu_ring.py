@@ -13,11 +13,12 @@ Every member's speed is measured first as the product measures it, on the first 
 by that: of an H200 0.24 ms a block for one row, 0.34 for four and 0.48 for eight. So on four members four users have
 runs of one row, and sixteen of four, for whom 24 ms a token are planned, or 670 tokens/s, with a GPU for each member.
 
-Seen on one H200 that all processes shared, medians of ten rounds: mlx-lm alone 136 tokens/s, and 1,181 for sixteen
-users; rings of one, two and four 120, 97 and 68 for one user (0.71 and 0.50 of mlx-lm alone); the ring of four 156 for
-four users (2.3 times one) and 373 for sixteen (0.33 of mlx-lm's batch; before runs were handed over and built ahead as
-a whole, 275 on the same kind of machine). One GPU computes the single steps of four users one after another, some 5 ms
-each, and so gives four users 200 at most, whatever the ring does: four times one user takes four GPUs.
+Seen in one run on two H200s, two members a GPU on four, medians of three rounds: mlx-lm alone 162 tokens/s,
+and 1,332 for sixteen users; rings of one, two and four 128, 99 and 69 for one user (0.61 and 0.43 of mlx-lm alone); the
+ring of four 210 for four users (3.0 times one) and 436 for sixteen (0.33 of mlx-lm's batch). Without runs of several
+rows, eight rounds: 140 and 1,002; 135, 102 and 66; 215 (3.4 times one) and 273. On one H200, ten rounds:
+136 and 1,181; 120, 97 and 68 (0.71 and 0.50); 156 (2.3 times one) and 373, and 275 before runs were handed over and
+built ahead as a whole. One GPU computes the single steps of several users one after another, some 5 ms each.
 
 Seen in one run on four H200s before that, medians of nine rounds: mlx-lm alone 195 tokens/s, and 1,372 for sixteen
 users; rings of one, two and four 163, 109 and 74 for one user; the ring of four 241 for four users and 336 for sixteen.

@@ -44,6 +44,10 @@ SPIN = ("OPENBLAS_THREAD_TIMEOUT", "17")
 SOONER = ("MLX_MAX_OPS_PER_BUFFER", "40")
 LARGE_BATCHES = 9  # compute capability
 
+# The one NVIDIA GPU that a member computes on, where nobody said which. MLX takes the first one anyway; with two in
+# sight its copies between host and device fail once a buffer is used again ("cudaMemcpy … invalid argument").
+ONE_GPU = ("CUDA_VISIBLE_DEVICES", "0")
+
 CLOSE_S = 5.0  # for calls that run when this machine's service ends, which does not wait for those that stand still
 
 WORK_THREADS = 12  # beside BLAS's: MLX's own, those that read and fetch files, and the event loop's
@@ -232,6 +236,7 @@ def _prepare(openblas: bool) -> KafilaError | None:
 
 
 def _import_mlx() -> None:
+    os.environ.setdefault(*ONE_GPU)
     import mlx.core as mx
 
     if mx.default_device() == mx.Device(mx.cpu) and not _can_compile():

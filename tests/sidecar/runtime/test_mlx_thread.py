@@ -1,4 +1,5 @@
 import asyncio
+import os
 import subprocess
 import sys
 import threading
@@ -162,3 +163,23 @@ async def test_call_when_done_then_the_thread_keeps_neither_its_arguments_nor_it
     del argument
     await thread.run(lambda: None)
     assert [ref() for ref in kept] == [None, None]
+
+
+@pytest.mark.parametrize(("said", "then"), [(None, "0"), ("1", "1"), ("", "")])
+async def test_mlx_when_it_is_imported_then_one_gpu_is_in_sight_unless_somebody_said_which(
+    said: str | None, then: str
+) -> None:
+    code = (
+        "import asyncio, os\n"
+        "from kafila_sidecar.runtime.mlx_thread import MlxThread\n"
+        "thread = MlxThread()\n"
+        "asyncio.run(thread.run(print, 'ready'))\n"
+        "print(os.environ['CUDA_VISIBLE_DEVICES'])\n"
+        "thread.close()\n"
+    )
+    told = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+    told |= {} if said is None else {"CUDA_VISIBLE_DEVICES": said}
+    ran = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", code], env=told, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert ran.stdout.split("\n") == ["ready", then, ""]
