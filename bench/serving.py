@@ -14,8 +14,9 @@ bandwidth: what their stages take at once they know only when they have served. 
 each number of users before, and its members' times are in the measurements that this one is planned by.
 
 Printed: medians over the rounds; the gain over one user; the share of the members' cores that stood idle (bubbles);
-and what the plan promises for that many. Wanted: promises within 15 % of what is served, and with two members in f32
-four users at least 2.2 times one user.
+what the plan promises for that many; and the time to the first token of prompts of several lengths, each asked for
+alone, beside the plan's. Wanted: promises within 15 % of what is served, and with two members in f32 four users at
+least 2.2 times one user.
 """
 
 import argparse
@@ -25,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -45,6 +47,7 @@ from tests.support.smollm2 import smollm2_folder
 NAMES = ("ada", "bob", "cyd", "dora")
 WARM_UP_TOKENS = 4
 LEARN_TOKENS = 24
+PROMPT_WORDS = (8, 40, 160)
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -64,6 +67,12 @@ class UsersRound:
         if last <= first:
             first, last = min(one[0] for one in self.times), max(one[-1] for one in self.times)
         return sum(1 for one in self.times for at in one if first < at <= last) / (last - first)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstToken:
+    planned_s: float
+    served_s: float
 
 
 def main() -> None:
@@ -94,8 +103,9 @@ def main() -> None:
                 served[users].append(ask_all(cluster, session, users, options.tokens))
                 by_itself[users].append(ask_alone(alone, users))
         promised = promises(cluster, options.users)
+        first = first_tokens(cluster, session, options.rounds)
     print(f"machine: {os.cpu_count()} cores; {options.members} members; rounds: {options.rounds}; {options.dtype}")
-    figures = report("session", served, promised) | report("mlx-lm alone", by_itself, {})
+    figures = report("session", served, promised) | report("mlx-lm alone", by_itself, {}) | report_first(first)
     if options.record:
         record(f"serving {options.dtype}", {"tokens": options.tokens, "rounds": options.rounds, **figures})
 
@@ -179,6 +189,30 @@ def ask(cluster: Cluster, model: str, user: int, prompt: str, tokens: int) -> li
     began = time.perf_counter()
     lines = member.lines("/api/chat", body, timeout_s=600)
     return [time.perf_counter() - began for line in lines if line["message"]["content"]]
+
+
+def first_tokens(cluster: Cluster, session: dict[str, Any], rounds: int) -> dict[int, list[FirstToken]]:
+    """Of prompts that nobody asked for before, by their tokens, as the head's records have them."""
+    found: dict[int, list[FirstToken]] = defaultdict(list)
+    for number in range(rounds):
+        for words in PROMPT_WORDS:
+            prompt = f"{number} {words} " + " ".join(f"word{number}x{at}" for at in range(words))
+            ask(cluster, session["vehicle"]["name"], 0, prompt, 1)
+            record = json.loads(cluster.members[0].ollama("session", "trace", "--json", timeout_s=60).stdout)
+            tokens = record["prompt_tokens"] - record["reused_tokens"]
+            found[round(tokens, -1)].append(FirstToken(record["predicted_ttft_s"], record["prefill_s"]))
+    return found
+
+
+def report_first(first: dict[int, list[FirstToken]]) -> dict[str, float]:
+    """Prints a line for each length; returns what is worth keeping."""
+    print("time to the first token\ntokens  planned s  served s  planned/served")
+    figures: dict[str, float] = {}
+    for tokens, all_ in sorted(first.items()):
+        planned, served = median(one.planned_s for one in all_), median(one.served_s for one in all_)
+        print(f"{tokens:6}  {planned:9.2f}  {served:8.2f}  {planned / served:14.2f}")
+        figures |= {f"first token of {tokens} s": served, f"first token of {tokens} planned s": planned}
+    return figures
 
 
 def busy_s(cluster: Cluster) -> float:
