@@ -16,6 +16,7 @@ from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.serving.engine import EngineLimits
 from kafila_sidecar.serving.standstill import WatchedThread
+from kafila_sidecar.session.coordination.effects import Fault
 from tests.sidecar.serving.stages import LIMITS, NAMES, STOP, StageMember, answer, ask, party
 from tests.support.hanging import Hang
 
@@ -142,6 +143,28 @@ async def test_stage_when_its_model_hangs_then_it_says_so_and_stops_all_the_same
         assert (await asking)[0] == expected
 
 
+async def test_head_when_its_model_hangs_then_who_asked_there_is_told_and_others_go_on(
+    tiny: Path, tmp_path: Path
+) -> None:
+    limits = replace(LIMITS, step_floor_s=0.3, clear_deadline_s=0.1)
+    async with party(tiny, tmp_path, *NAMES, limits=limits, apart=("ada",)) as made:
+        await made.serve((0, 3, 6), ("ada", "bob"))
+        expected, _ = await answer(made["dan"], ask())
+        hang = hung(made["ada"], "embed_and_blocks")
+        here, there = [asyncio.create_task(answer(made[name], ask())) for name in ("ada", "dan")]
+        async with asyncio.timeout(20):
+            while not made["ada"].broken:  # noqa: ASYNC110  # the stages tell nobody
+                await asyncio.sleep(0.01)
+            code, sentence = made["ada"].broken[0]
+            await made["ada"].stage.close(Fault("ada", code, sentence))
+            with pytest.raises(TimedOut, match=r"^ada's model has not moved for "):
+                await here
+            await made.stop(members=("bob", "cyd", "dan"))
+            await made.serve((0, 2, 6), ("cyd", "bob"), members=("bob", "cyd", "dan"))
+            assert (await there)[0] == expected
+        hang.may_end.set()
+
+
 async def test_requests_of_all_members_when_a_stage_hangs_then_bounded_there_and_each_told_or_answered(
     tiny: Path, tmp_path: Path
 ) -> None:
@@ -220,17 +243,17 @@ async def test_stop_when_a_long_prompt_is_read_then_at_most_one_more_chunk_runs_
         assert (await asking)[1].done
 
 
-def hung(member: StageMember) -> Hang:
+def hung(member: StageMember, step: str = "run_blocks") -> Hang:
     """This stage's next step stands still."""
     hang = Hang()
     shard: Any = member.stage._holding.shard
-    run_blocks = shard.run_blocks
+    real = getattr(shard, step)
 
     def hanging(*given: Any, **named: Any) -> Any:
         hang()
-        return run_blocks(*given, **named)
+        return real(*given, **named)
 
-    shard.run_blocks = hanging
+    setattr(shard, step, hanging)
     return hang
 
 
