@@ -104,7 +104,9 @@ async def test_session_when_its_model_hangs_past_the_deadline_then_told_and_othe
     first, second = await ready(node, folder), await ready(node, folder)
     expected = await asked(node, second)
     part = node._sessions.find(first).taken
-    part.stage._epochs.epoch.mlx._floor_s = 0.5
+    serving = part.stage._epochs.epoch
+    assert serving is not None
+    serving.mlx._floor_s = 0.5
     async with hanging(node, first):
         stuck = asyncio.create_task(asked(node, first))
         assert "ada's model has not moved for " in await closed(node, first)

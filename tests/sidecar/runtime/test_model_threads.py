@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -47,6 +48,31 @@ async def test_threads_when_lent_then_one_that_stands_still_holds_up_no_other(th
     assert not outcome.done()
     hang.may_end.set()
     await outcome
+
+
+async def test_threads_when_they_compute_at_once_then_each_gets_what_it_gets_alone(threads: ModelThreads) -> None:
+    import mlx.core as mx
+
+    kept = [threads.lend() for _ in range(4)]
+    weights = await kept[0].run(lambda: _evaluated(mx.arange(256 * 256).reshape(256, 256) / 65536))
+    gate = mx.compile(lambda x: mx.sigmoid(x) * x)
+
+    def compute(seed: int) -> list[float]:
+        x = mx.full((8, 256), seed / 8)
+        for _ in range(20):
+            x = gate(x @ weights) / 64
+        return [float(one) for one in x.sum(axis=1).tolist()]  # type: ignore[union-attr, arg-type]
+
+    alone = [await thread.run(compute, seed) for seed, thread in enumerate(kept)]
+    for _ in range(10):
+        assert await asyncio.gather(*(thread.run(compute, seed) for seed, thread in enumerate(kept))) == alone
+
+
+def _evaluated(array: Any) -> Any:
+    import mlx.core as mx
+
+    mx.eval(array)
+    return array
 
 
 async def test_thread_when_given_back_then_lent_again_unless_it_still_works(threads: ModelThreads) -> None:
