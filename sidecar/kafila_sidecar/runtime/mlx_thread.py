@@ -82,7 +82,7 @@ class MlxThread:
         self._queue_limit = queue_limit
         self._waiting = 0
         self._closed = False
-        self._runs = False  # a call; written on the thread
+        self._prepares = False  # what nobody waits for; written on the thread
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._thread = Thread(target=self._serve, args=(openblas,), name="mlx", daemon=True)
         self._device = WaitingThread("mlx waits")
@@ -121,7 +121,7 @@ class MlxThread:
     @property
     def is_idle(self) -> bool:
         """Whether a call that comes now runs at once."""
-        return not self._waiting and not self._runs and self._calls.empty()
+        return not self._waiting and not self._prepares and self._calls.empty()
 
     def close(self) -> None:
         """Drops the calls that have not begun, and joins the thread once the one that runs has ended, if that is soon:
@@ -149,9 +149,9 @@ class MlxThread:
             if not is_ready and not self._closed:
                 broken = _prepare(openblas)
                 is_ready = broken is None
-            self._runs = True
+            self._prepares = call.outcome is None
             self._answer(call, Unavailable(_CLOSED) if self._closed else broken)
-            self._runs = False
+            self._prepares = False
             del call
 
     def _next(self, idle: "deque[_Call]") -> _Call | None:

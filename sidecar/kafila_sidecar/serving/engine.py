@@ -174,6 +174,8 @@ class Engine:
         number = generation.number
         self._runs.pop(number, None)
         error = self._fault if run.cancelled() else run.exception()
+        if is_over := self._fault is not None:  # nobody asks here again, and what clears away may stand still
+            self._fail(generation, error)
         try:
             if begun := self._begun.pop(number, None):
                 self._tell(trace, _how(run, error))
@@ -182,8 +184,12 @@ class Engine:
             self._scheduler.remove(number)
             del self._turns[number]
             self._wake()
-            if isinstance(error, Exception):
-                generation.replies.fail(error)
+            if not is_over:
+                self._fail(generation, error)
+
+    def _fail(self, generation: Generation, error: BaseException | None) -> None:
+        if isinstance(error, Exception):
+            generation.replies.fail(error)
 
     async def _put_away(self, run: RequestRun, error: BaseException | None, *, is_given_up: bool) -> None:
         """The sequence of a run that is over; of one that went wrong it is not known what the stages have of it."""

@@ -45,13 +45,14 @@ class Holding:
         self._bits = bits
 
     async def hold(
-        self, folder: Path, files: Mapping[Path, Collection[str]], *, start: int, end: int, head: bool
+        self, folder: Path, files: Callable[[], Mapping[Path, Collection[str]]], *, start: int, end: int, head: bool
     ) -> None:
         """Loads the blocks [start, end), with embedding, norm and unembedding if `head`. What is held of them already
-        stays and is not read again; what is held of others is freed before anything comes. `folder` and `files` as in
-        `Shard.load`.
+        stays and is not read again; what is held of others is freed before anything comes. `folder` and what `files`
+        gives, on the MLX thread, as in `Shard.load`.
 
         Raises:
+            KafilaError: as `files` does; what was held stays.
             Refused: weights are missing or don't fit; nothing is held then.
             TimedOut: nothing comes any more. What comes after all is freed by the next `free`.
         """
@@ -70,11 +71,14 @@ class Holding:
             await asyncio.shield(self._mlx.start(self._free))
             self._may_hold = False
 
-    def _take_over(self, folder: Path, files: Mapping[Path, Collection[str]], start: int, end: int, head: bool) -> None:
+    def _take_over(
+        self, folder: Path, files: Callable[[], Mapping[Path, Collection[str]]], start: int, end: int, head: bool
+    ) -> None:
+        opened = files()
         before, self.shard = self.shard, None
         self.shard = self._load(
             folder=folder,
-            files=files,
+            files=opened,
             start=start,
             end=end,
             head=head,

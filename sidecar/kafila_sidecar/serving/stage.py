@@ -312,7 +312,7 @@ class Stage:
         names = self._weights.shard(**part._asdict())
         await self._fetch(names, part, FetchTelling(progress))
         progress("loading", 0, 0)
-        files = self._weights.files_for(names)
+        files = partial(self._weights.files_for, names)
         await self._holding.hold(self._weights.small_files, files, **part._asdict())
 
     async def _beside(self, take: Callable[[], Awaitable[None]], context_tokens: int) -> RequestTable:

@@ -12,6 +12,7 @@ from kafila_proto import sidecar_pb2 as pb
 from kafila_rendezvous.config import RendezvousConfig
 from kafila_rendezvous.server import serve
 from kafila_sidecar.config import Config
+from kafila_sidecar.errors import TimedOut
 from kafila_sidecar.machine.node import LocalNode, open_node
 from kafila_sidecar.runtime.mlx_thread import prefer_openblas
 from tests.support.hanging import Hang
@@ -89,3 +90,32 @@ async def test_session_when_another_ones_model_hangs_then_it_answers_meanwhile(n
         assert await asked(node, second) == expected
         assert not stuck.done()
     assert await stuck == expected
+
+
+async def closed(node: LocalNode, session: str) -> str:
+    """Why it was."""
+    async with asyncio.timeout(PATIENCE_S), aclosing(node.watch(pb.SessionRequest(session=session))) as snapshots:
+        return await anext(shown.failure async for shown in snapshots if shown.state == "closed")
+
+
+async def test_session_when_its_model_hangs_past_the_deadline_then_told_and_others_go_on_and_come(
+    node: LocalNode, folder: Path
+) -> None:
+    first, second = await ready(node, folder), await ready(node, folder)
+    expected = await asked(node, second)
+    part = node._sessions.find(first).taken
+    serving = part.stage._epochs.epoch
+    assert serving is not None
+    serving.mlx._floor_s = 0.5
+    async with hanging(node, first):
+        stuck = asyncio.create_task(asked(node, first))
+        assert "ada's model has not moved for " in await closed(node, first)
+        with pytest.raises(TimedOut, match="ada's model has not moved for "):
+            await stuck
+        assert await asked(node, second) == expected
+        assert await asked(node, await ready(node, folder)) == expected
+        assert "kafila_sequences" in (await node.metrics()).text
+        assert part.stage.weight_bytes > 0
+    async with asyncio.timeout(PATIENCE_S):
+        while part.stage.weight_bytes:  # noqa: ASYNC110  # freed where it stood still, which tells nobody
+            await asyncio.sleep(0.01)

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import combinations, pairwise
@@ -203,21 +203,24 @@ async def party(
     text: Callable[[Path], SessionText] | None = None,
     load_shard: LoadShard = Shard.load,
     drafts: Callable[[MlxThread], Drafts] | None = None,
+    apart: Collection[str] = (),
 ) -> AsyncIterator[StageParty]:
     """Members of these names, all linked with each other; `bits`: what they pack the checkpoint to while loading;
-    `text`: what renders and encodes, unless that is to be done here, which begins sooner; `drafts`: makes
-    what guesses on a member beside the text itself."""
+    `text`: what renders and encodes, unless that is to be done here, which begins sooner; `drafts`: makes what guesses
+    on a member beside the text itself; `apart`: those who have a model thread of their own."""
     checkpoint = await open_checkpoint(str(folder), hub=Hub(endpoint="http://127.0.0.1:9"), cache=data)
     mlx = MlxThread()
     if bits:
         checkpoint = await packed(checkpoint, mlx, bits)
+
+    own = {name: MlxThread() for name in apart}
 
     def make_stage(member: StageMember) -> Stage:
         return Stage(
             name=member.name,
             weights=checkpoint,
             bits=checkpoint.bits,
-            mlx=mlx,
+            mlx=own.get(member.name, mlx),
             text=text or TextHere,
             links=lambda: member.links,
             traced=member.traces.append,
@@ -240,7 +243,8 @@ async def party(
     finally:
         for member in made.members:
             await member.endpoint.close()
-        mlx.close()
+        for thread in (mlx, *own.values()):
+            thread.close()
 
 
 async def packed(checkpoint: Checkpoint, mlx: MlxThread, bits: int) -> Checkpoint:

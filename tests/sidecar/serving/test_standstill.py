@@ -1,7 +1,8 @@
 """A model that stands still is told of; one that is slow, waits for its turn, or was paused with its process is not."""
 
 import asyncio
-import threading
+import os
+import shutil
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,25 +10,17 @@ from typing import Any
 
 import pytest
 
+from kafila_sidecar.errors import Exhausted, TimedOut
 from kafila_sidecar.runtime.handed_over import HandedOver
 from kafila_sidecar.runtime.mlx_thread import MlxThread
+from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.serving.engine import EngineLimits
 from kafila_sidecar.serving.standstill import WatchedThread
-from tests.sidecar.serving.stages import LIMITS, NAMES, STOP, answer, ask, party
+from kafila_sidecar.session.coordination.effects import Fault
+from tests.sidecar.serving.stages import LIMITS, NAMES, STOP, StageMember, answer, ask, party
+from tests.support.hanging import Hang
 
 pytestmark = pytest.mark.mlx
-
-
-class Hang:
-    """A step that lasts until it may end."""
-
-    def __init__(self) -> None:
-        self.may_end = threading.Event()
-        self.runs = threading.Event()
-
-    def __call__(self) -> None:
-        self.runs.set()
-        assert self.may_end.wait(20)
 
 
 @pytest.fixture
@@ -135,17 +128,7 @@ async def test_stage_when_its_model_hangs_then_it_says_so_and_stops_all_the_same
     async with party(tiny, tmp_path, *NAMES, limits=limits) as made:
         await made.serve((0, 3, 6), ("ada", "bob"))
         expected, _ = await answer(made["dan"], ask())
-        asking: asyncio.Task[Any] | None = None
-        hang = Hang()
-        shard = made["bob"].stage._holding.shard
-        assert shard is not None
-        run_blocks = shard.run_blocks
-
-        def hanging(*given: Any, **named: Any) -> Any:
-            hang()
-            return run_blocks(*given, **named)
-
-        shard.run_blocks = hanging  # type: ignore[method-assign]
+        hang = hung(made["bob"])
         asking = asyncio.create_task(answer(made["dan"], ask()))
         async with asyncio.timeout(10):
             while not made["bob"].broken:  # noqa: ASYNC110  # the stages tell nobody
@@ -158,6 +141,83 @@ async def test_stage_when_its_model_hangs_then_it_says_so_and_stops_all_the_same
         hang.may_end.set()  # all members of this test share the thread
         await made.serve((0, 2, 6), ("ada", "cyd"), members=("ada", "cyd", "dan"))
         assert (await asking)[0] == expected
+
+
+async def test_head_when_its_model_hangs_then_who_asked_there_is_told_and_others_go_on(
+    tiny: Path, tmp_path: Path
+) -> None:
+    limits = replace(LIMITS, step_floor_s=0.3, clear_deadline_s=0.1)
+    async with party(tiny, tmp_path, *NAMES, limits=limits, apart=("ada",)) as made:
+        await made.serve((0, 3, 6), ("ada", "bob"))
+        expected, _ = await answer(made["dan"], ask())
+        hang = hung(made["ada"], "embed_and_blocks")
+        here, there = [asyncio.create_task(answer(made[name], ask())) for name in ("ada", "dan")]
+        async with asyncio.timeout(20):
+            while not made["ada"].broken:  # noqa: ASYNC110  # the stages tell nobody
+                await asyncio.sleep(0.01)
+            code, sentence = made["ada"].broken[0]
+            await made["ada"].stage.close(Fault("ada", code, sentence))
+            with pytest.raises(TimedOut, match=r"^ada's model has not moved for "):
+                await here
+            await made.stop(members=("bob", "cyd", "dan"))
+            await made.serve((0, 2, 6), ("cyd", "bob"), members=("bob", "cyd", "dan"))
+            assert (await there)[0] == expected
+        hang.may_end.set()
+
+
+async def test_requests_of_all_members_when_a_stage_hangs_then_bounded_there_and_each_told_or_answered(
+    tiny: Path, tmp_path: Path
+) -> None:
+    running, most_waiting = 2, 4
+    limits = replace(LIMITS, step_floor_s=0.3, clear_deadline_s=0.1, engine=EngineLimits(most_waiting=most_waiting))
+    async with party(tiny, tmp_path, *NAMES, limits=limits, apart=("bob",)) as made:
+        await made.serve((0, 3, 6), ("ada", "bob"), concurrency=running)
+        expected, _ = await answer(made["dan"], ask())
+        hang = hung(made["bob"])
+        asking = [asyncio.create_task(answer(made[name], ask())) for name in ("ada", "cyd", "dan") for _ in range(6)]
+        async with asyncio.timeout(20):
+            while not made["bob"].broken or sum(one.done() for one in asking) < len(asking) - running - most_waiting:
+                assert made["bob"].stage._mlx._waiting <= 2 * running
+                await asyncio.sleep(0.01)
+            await made["bob"].stage.close(STOP)
+            await made.stop(members=("ada", "cyd", "dan"))
+            await made.serve((0, 2, 6), ("ada", "cyd"), members=("ada", "cyd", "dan"), concurrency=running)
+            told = await asyncio.gather(*asking, return_exceptions=True)
+        hang.may_end.set()
+    assert sum(isinstance(one, Exhausted) for one in told) == len(asking) - running - most_waiting
+    assert {one[0] for one in told if not isinstance(one, BaseException)} == {expected}
+
+
+async def test_stage_when_the_disk_does_not_answer_while_it_loads_then_told_and_what_comes_late_is_freed(
+    tiny: Path, tmp_path: Path
+) -> None:
+    """The file is a pipe into which nobody writes: whoever opens it stands still, as with a disk that does not."""
+    import mlx.core as mx
+
+    folder = tmp_path / "model"
+    shutil.copytree(tiny, folder)
+    file, *_ = folder.glob("*.safetensors")
+    limits, loaded = replace(LIMITS, load_look_s=0.02, clear_deadline_s=0.1), list[Shard]()
+
+    def load_shard(**given: Any) -> Shard:
+        loaded.append(Shard.load(**given))
+        return loaded[-1]
+
+    async with party(folder, tmp_path, "ada", limits=limits, load_shard=load_shard) as made:
+        before = await made.mlx.run(mx.get_active_memory)
+        file.rename(tmp_path / "whole")
+        os.mkfifo(file)
+        with pytest.raises(TimedOut, match=r"loading blocks 0 to 5 has not moved for 0 s: this machine's disk"):
+            await made.serve((0, 6), ("ada",))
+        file.rename(tmp_path / "pipe")
+        (tmp_path / "whole").rename(file)  # which is opened once more, and loaded
+        await made["ada"].stage.close(STOP)
+        assert not loaded
+        (tmp_path / "pipe").open("wb").close()  # the disk answers
+        await made.mlx.run(lambda: None)
+        assert loaded
+        assert made["ada"].stage.weight_bytes == 0
+        assert await made.mlx.run(mx.get_active_memory) - before < 1024
 
 
 async def test_stop_when_a_long_prompt_is_read_then_at_most_one_more_chunk_runs_before_the_next_load(
@@ -181,6 +241,20 @@ async def test_stop_when_a_long_prompt_is_read_then_at_most_one_more_chunk_runs_
         await stopping
         await made.serve((0, 3, 6), ("ada", "bob"))
         assert (await asking)[1].done
+
+
+def hung(member: StageMember, step: str = "run_blocks") -> Hang:
+    """This stage's next step stands still."""
+    hang = Hang()
+    shard: Any = member.stage._holding.shard
+    real = getattr(shard, step)
+
+    def hanging(*given: Any, **named: Any) -> Any:
+        hang()
+        return real(*given, **named)
+
+    setattr(shard, step, hanging)
+    return hang
 
 
 def counted(shard: Any, call: str, runs: list[str]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 
 from kafila_sidecar.errors import Refused
-from kafila_sidecar.weights.format.manifest import HostileHeader, Tensor
+from kafila_sidecar.weights.format.manifest import MAX_HEADER_BYTES, PREFIX_BYTES, HostileHeader, Tensor
 
 
 def check_file(path: Path, tensors: Iterable[Tensor]) -> None:
@@ -15,6 +15,7 @@ def check_file(path: Path, tensors: Iterable[Tensor]) -> None:
     Raises HostileHeader for a file that the library refuses, Refused for one that was changed since, both by name.
     """
     try:
+        _read_header(path)
         with safe_open(path, framework="numpy") as file:
             there = set(file.keys())
             for tensor in tensors:
@@ -23,3 +24,10 @@ def check_file(path: Path, tensors: Iterable[Tensor]) -> None:
                     raise Refused(f"{path} was changed since this model was opened ({tensor.name}): start again")
     except (SafetensorError, OSError) as error:
         raise HostileHeader(f"{path} is no safetensors file any more: {error}") from None
+
+
+def _read_header(path: Path) -> None:
+    """So that what opens the file next, here or to load it, finds this in memory: libraries that open files keep all
+    threads of this process waiting meanwhile, for ever where the disk does not answer. This keeps only its own."""
+    with path.open("rb") as file:
+        file.read(min(int.from_bytes(file.read(PREFIX_BYTES), "little"), MAX_HEADER_BYTES))
