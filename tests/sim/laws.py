@@ -1,17 +1,20 @@
 """What must hold in every run. Each law is a function; its docstring is what is told when it is broken."""
 
+import math
 from collections.abc import Callable, Iterator
 
 from kafila_sidecar.lack import as_typed
-from kafila_sidecar.session.coordination.states import State
+from kafila_sidecar.session.coordination.states import Ending, State
 from tests.sim.clock import Life
 from tests.sim.machines import JOIN_AGAIN, SimMachine
+from tests.sim.model import can_hold
 from tests.sim.world import SETTLE_S, Answer, World
 
 Law = Callable[[World], Iterator[str]]
 
 TWO_SESSIONS_S = 30.0
 HEALTHY_S = 10.0  # with the time that a path takes to give way to the relay
+OWN_END_S = 30.0  # so long a member misses a host, and waits for its successor
 
 NOT_YET: dict[str, str] = {}
 """Laws that can't hold with the product as it is, and why."""
@@ -51,14 +54,15 @@ def answers_are_right(world: World) -> Iterator[str]:
 
 
 def answers_end(world: World) -> Iterator[str]:
-    """No client waits for ever; one whose session waits for memory does for longer than a run takes."""
+    """No client waits for ever: not for longer than its machine is in a session."""
     for answer in world.answers:
-        if world.is_open(answer) and not _is_short(world):
+        if world.is_open(answer):
             yield f"at {answer.machine}: asked at {answer.asked_s:.1f}, {len(answer.ids)} tokens, and no end"
 
 
 def answers_go_on(world: World) -> Iterator[str]:
-    """An answer ends with an error only where that could not be avoided: its machine was out, or memory is short."""
+    """An answer ends with an error only where that could not be avoided: its machine was out by then, or it waited to
+    the end for a session that can't be ready any more."""
     for answer in world.answers:
         if answer.error and not _unavoidable(world, answer):
             yield f"at {answer.machine}: ended at {answer.ended_s:.1f} by {answer.error}"
@@ -66,21 +70,31 @@ def answers_go_on(world: World) -> Iterator[str]:
 
 def _unavoidable(world: World, answer: Answer) -> bool:
     machine = world.machines[answer.machine]
+    is_out = bool(machine.is_out) and machine.out_since_s <= _ended_s(answer)
     is_lost = answer.process is None or answer.process.life is Life.DEAD
     was_none = JOIN_AGAIN in answer.error  # no member of the session that goes on: only a host's word admits
-    cannot_go_on = _is_short(world) or _has_no_room(world) or _waits_for_its_host(world) or _are_most_dead(world)
-    return bool(machine.is_out) or is_lost or was_none or cannot_go_on
+    waited = _ended_s(answer) >= min(world.settled_s, world.schedule.calm_at_s + SETTLE_S)
+    return is_out or is_lost or was_none or (world.is_hopeless and waited)
+
+
+def _ended_s(answer: Answer) -> float:
+    return float("inf") if answer.ended_s is None else answer.ended_s
 
 
 def ready_again(world: World) -> Iterator[str]:
     """Whoever can be in a ready session is, at most SETTLE_S after the last fault. One that waits for the memory of
     somebody who is gone can't be, nor one whose room the only rendezvous forgot while nobody reached it for a minute,
     nor one of which most members died without a word, nor one of two members whose host is gone for good."""
-    if _is_short(world) or _has_no_room(world) or _waits_for_its_host(world) or _are_most_dead(world):
+    if world.is_hopeless:
         return
     for machine in world.machines.values():
         if machine.runs and not machine.is_out and machine.state is not State.READY:
             yield f"{machine.name} is {machine.state} {SETTLE_S:.0f} s after the last fault"
+
+
+def is_hopeless(world: World) -> bool:
+    """Whether no session can be ready with those who are left; asked when the last fault is long over."""
+    return _is_short(world) or _has_no_room(world) or _waits_for_its_host(world) or _are_most_dead(world)
 
 
 def _are_most_dead(world: World) -> bool:
@@ -91,13 +105,11 @@ def _are_most_dead(world: World) -> bool:
 
 
 def _is_short(world: World) -> bool:
-    """It says so, and somebody is gone; or it never had enough, and ended."""
-    machines = world.machines.values()
-    followers = [m.participation.driver.follower for m in machines if m.participation]
-    never_fitted = any(f.fault and f.fault.code == "FAILED_PRECONDITION" and not f.proposal for f in followers)
-    waits = any(f.shortage and f.state is not State.CLOSED for f in followers)
-    is_somebody_gone = any(m.is_out or (m.process and m.process.life is Life.DEAD) for m in machines)
-    return never_fitted or (waits and is_somebody_gone)
+    """It says so, and it is true of the machines that are left."""
+    machines = [machine for machine in world.machines.values() if machine.runs and not machine.is_out]
+    followers = [machine.participation.driver.follower for machine in machines if machine.participation]
+    says_so = any(follower.shortage and follower.state is not State.CLOSED for follower in followers)
+    return says_so and not can_hold([machine.hardware.memory_bytes for machine in machines])
 
 
 def _has_no_room(world: World) -> bool:
@@ -178,32 +190,69 @@ def _host(machine: SimMachine) -> str:
 
 def healthy_members_stay(world: World) -> None:
     """Nobody who runs, and whom most others who run have reached for 10 s, the host among them, is removed unless its
-    person or the host's wanted it."""
+    person or the host's wanted it: by no host's hand, whatever became of that one, or of the removed one, since."""
+    by_name = {machine.member_name: machine for machine in world.machines.values() if machine.member_name}
+    for host in world.machines.values():
+        for name in _removed_by(world, host):
+            who = by_name.get(name)
+            if who is None or who.is_out or who.participation is None:
+                continue  # it is on its way back
+            if world.now_s - _healthy_since_s(who, host) > HEALTHY_S:
+                world.broken.append(
+                    f"healthy_members_stay: {name} is no member any more at {host.name}, {world.now_s:.0f} s"
+                )
+
+
+def _removed_by(world: World, host: SimMachine) -> Iterator[str]:
+    """Whom entries remove that this machine has signed since it was last looked at."""
+    session = host.participation
+    if session is None:
+        return
+    log = session.channel._replica.log
+    begin, host.looked_at = host.looked_at, len(log)
+    for index in range(max(1, begin), len(log)):
+        before, after, entry = log.before(index), log.before(index + 1), log.entries[index].entry
+        if after.host != session.channel.self_name or entry in world.judged:
+            continue  # another one's, or of the time before it was started again
+        world.judged.add(entry)
+        yield from sorted(before.members.keys() - after.members.keys())
+
+
+def _healthy_since_s(who: SimMachine, host: SimMachine) -> float:
+    """Since when it and the host have reached each other, and it most others; infinite while they don't. Before its
+    first plan there are no links, which come about by the rendezvous."""
+    reached_s = max(_or_never(who.reached_since_s), _or_never(who.met_since_s.get(host.name)))
+    had_plan = who.participation is not None and who.participation.driver.follower.proposal is not None
+    return reached_s if had_plan else max(reached_s, _or_never(who.served_since_s))
+
+
+def _or_never(since_s: float | None) -> float:
+    return math.inf if since_s is None else since_s
+
+
+def healthy_members_go_on(world: World) -> None:
+    """Nobody ends its part by itself while its host has it as a member, and both have reached each other and the
+    rendezvous for 30 s."""
     by_name = {machine.member_name: machine for machine in world.machines.values() if machine.member_name}
     for machine in world.machines.values():
         session = machine.participation
-        if (
-            session is None
-            or not machine.runs
-            or session.driver.follower.proposal is None
-            or machine.state is State.CLOSED
-        ):
+        if session is None or machine.state is not State.CLOSED or machine.has_ended is session:
             continue
-        members = {member.name for member in session.channel.members}
-        gone, machine.known_as = machine.known_as - members, members
-        for name in sorted(gone) if session.channel.is_host else ():  # the others may hear of it much later
-            who = by_name.get(name)
-            if who is None or who.is_out or who.reached_since_s is None or who.participation is None:
-                continue  # it is on its way back
-            met_since_s = who.met_since_s.get(machine.name)
-            if met_since_s is None:
-                continue  # every member needs a link to the head
-            if world.now_s - max(met_since_s, who.reached_since_s) > HEALTHY_S:
-                world.broken.append(
-                    f"healthy_members_stay: {name} is no member any more at {machine.name}, {world.now_s:.0f} s"
-                )
+        machine.has_ended = session
+        host = by_name.get(session.channel.host)
+        if session.driver.follower.ending is not Ending.LOST or machine.is_out or host is None or host is machine:
+            continue
+        since_s = (_healthy_since_s(machine, host), *(_or_never(one.served_since_s) for one in (machine, host)))
+        if world.now_s - max(since_s) > OWN_END_S and _has(host, session.channel.self_name):
+            world.broken.append(f"healthy_members_go_on: {machine.name} ended its part at {world.now_s:.0f} s")
+
+
+def _has(host: SimMachine, name: str) -> bool:
+    session = host.participation
+    is_host = session is not None and session.channel.is_host and host.state is not State.CLOSED
+    return is_host and session is not None and any(member.name == name for member in session.channel.members)
 
 
 WHEN_SETTLED: tuple[Law, ...] = (ready_again,)  # some time after the last fault
 AT_THE_END: tuple[Law, ...] = (no_bug, answers_are_right, answers_end, answers_go_on, last_answers, nothing_is_left)
-LOOKS: tuple[Callable[[World], None], ...] = (one_session, healthy_members_stay)
+LOOKS: tuple[Callable[[World], None], ...] = (one_session, healthy_members_stay, healthy_members_go_on)

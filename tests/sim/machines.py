@@ -24,7 +24,7 @@ from kafila_sidecar.session.rendezvous.code import Code
 from kafila_sidecar.session.rendezvous.mailbox import MailboxPlace
 from kafila_sidecar.session.stay import CameBack, Told
 from kafila_sidecar.session.turnstile import Turnstile
-from tests.sim.clock import Life, SimLoop, SimProcess
+from tests.sim.clock import START_S, Life, SimLoop, SimProcess
 from tests.sim.internet import SimInternet
 from tests.sim.links import SimEndpoint, SimLinks
 from tests.sim.members import VERSIONS, Hardware, NoRouter, channel_of, join_by_code, new_keeper, old_keeper, take_part
@@ -67,9 +67,12 @@ class SimMachine:
     running: "asyncio.Task[Any] | None" = None
     member_name: str = ""
     is_out: str = ""
+    out_since_s: float = 0.0
     reached_since_s: float | None = 0.0  # since when it runs, and most of the others who do reach it
     met_since_s: dict[str, float] = field(default_factory=dict)  # since when it and another one reach each other
-    known_as: set[str] = field(default_factory=set)  # whom its session had as members when it was last looked at
+    served_since_s: float | None = 0.0  # since when it runs, and reaches the rendezvous
+    looked_at: int = 0  # how long its session's log was when it was last looked at
+    has_ended: Participation | None = None  # the latest one that was seen to end
     told: str = ""  # what the timeline said last
     has_formed: bool = False  # it has heard of a plan
 
@@ -90,6 +93,11 @@ class SimMachine:
         process = self._new_process()
         keeper = old_keeper(self.around.folder, self.disk, process)
         self._begin(self._join(process) if keeper is None else self._return(process, keeper))
+
+    def go_out(self, why: str) -> None:
+        """From now on; what was said first counts."""
+        if not self.is_out:
+            self.is_out, self.out_since_s = why, self.around.loop.now - START_S
 
     def command(self, call: Callable[..., object], *arguments: object) -> None:
         """As this machine's person says; a hung process hears it when it wakes."""
@@ -146,7 +154,7 @@ class SimMachine:
                     if not self._is_asked_to_join:
                         return
             await asyncio.sleep(TYPES_AGAIN_S)
-        self.is_out = self.is_out or "it never came in"
+        self.go_out("it never came in")
 
     async def _sit(self, process: SimProcess, keeper: Keeper, channel: Channel | None) -> None:
         """As the node does for each session; `channel`: None for one that this machine was in before."""
@@ -180,11 +188,12 @@ class SimMachine:
         )
         await self.seat.run()
         process.hears = None
-        self.around.note(self.name, f"its session is over: {self.seat.ended}")
+        fault = self.participation.driver.follower.fault if self.participation else None
+        self.around.note(self.name, f"its session is over: {fault.sentence if fault else 'left'}")
 
     def _take_part(self, process: SimProcess, channel: Channel, changes: Changes) -> Participation:
         around, hardware = self.around, self.hardware
-        self.member_name, self.known_as = channel.self_name, set()
+        self.member_name, self.looked_at = channel.self_name, 0
         self.participation = take_part(
             channel,
             process=process,

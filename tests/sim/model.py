@@ -37,15 +37,20 @@ CONCURRENCY = 2
 BLOCK_S = 0.01  # a token through a block, on the quickest machine
 CALL_S = 0.0005  # what a call takes besides
 CHUNK_TOKENS = 8
+EMBED_BYTES = 50_000_000  # and as many to pick a token
+NORM_BYTES = 4096
+KV_BYTES = 4096  # of a token in a block
 MODEL = {
     "blocks": BLOCKS,
     "block_bytes": BLOCK_BYTES,
-    "embed_bytes": 50_000_000,
-    "unembed_bytes": 50_000_000,
-    "norm_bytes": 4096,
+    "embed_bytes": EMBED_BYTES,
+    "unembed_bytes": EMBED_BYTES,
+    "norm_bytes": NORM_BYTES,
     "tied": False,
-    "kv_bytes_per_token_per_block": 4096,
+    "kv_bytes_per_token_per_block": KV_BYTES,
 }
+BLOCK_HELD_BYTES = BLOCK_BYTES + KV_BYTES * CONTEXT * CONCURRENCY
+HEAD_HELD_BYTES = 2 * EMBED_BYTES + NORM_BYTES
 TERMS = PlanningTerms(members_wanted=0, model=MODEL, context_tokens=CONTEXT, concurrency=CONCURRENCY)
 WIDTH = 4  # elements of a token's state
 _MASK = (1 << 64) - 1
@@ -66,6 +71,13 @@ def _read(payload: bytes | memoryview) -> list[int]:
     return [
         parts[i] | parts[i + 1] << 16 | parts[i + 2] << 32 | parts[i + 3] << 48 for i in range(0, len(parts), WIDTH)
     ]
+
+
+def can_hold(memories: Sequence[int]) -> bool:
+    """Whether machines with so many bytes each have room for the model, and one of them for the head besides."""
+    rooms = [memory // BLOCK_HELD_BYTES for memory in memories]
+    as_head = [(memory - HEAD_HELD_BYTES) // BLOCK_HELD_BYTES for memory in memories]
+    return any(head >= 0 and sum(rooms) - room + head >= BLOCKS for room, head in zip(rooms, as_head, strict=True))
 
 
 @lru_cache(maxsize=4096)

@@ -92,6 +92,7 @@ async def _played(schedule: Schedule, loop: SimLoop, say: Callable[[str], None] 
 
 async def _judged(world: World) -> Outcome:
     await world.run(_look)
+    world.is_hopeless = laws.is_hopeless(world)
     found = _broken(laws.WHEN_SETTLED, world)
     await world.ask_everybody()
     await world.leave_all()

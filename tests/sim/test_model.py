@@ -1,16 +1,18 @@
 """The played model tells whatever goes wrong with the tokens that it is fed."""
 
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import pytest
 
+from kafila_planner import Plan, make_plan, problem_from_json
 from kafila_sidecar.errors import InvalidInput
 from kafila_sidecar.runtime.shard.picking import Pick
 from kafila_sidecar.runtime.shard.state import HiddenState
 from kafila_sidecar.runtime.text.options import SamplingOptions
 from kafila_sidecar.runtime.text.sample import Sampler
-from tests.sim.model import BLOCKS, HashShard, right_answer
+from tests.sim.machines import hardware_of
+from tests.sim.model import BLOCK_HELD_BYTES, BLOCKS, HEAD_HELD_BYTES, TERMS, HashShard, can_hold, right_answer
 
 PROMPT = (5, 9, 11)
 
@@ -54,3 +56,26 @@ def test_stage_when_a_state_is_not_the_next_then_it_is_refused() -> None:
     state = shard.embed_and_blocks(1, PROMPT)
     with pytest.raises(InvalidInput, match="came to a sequence"):
         shard.run_blocks(1, HiddenState(state.payload, state.dtype, state.shape, 1))
+
+
+@pytest.mark.parametrize(
+    ("memories", "is_enough"),
+    [
+        ([BLOCKS * BLOCK_HELD_BYTES + HEAD_HELD_BYTES], True),
+        ([BLOCKS * BLOCK_HELD_BYTES + HEAD_HELD_BYTES - 1], False),
+        ([4 * BLOCK_HELD_BYTES + HEAD_HELD_BYTES, 4 * BLOCK_HELD_BYTES], True),
+        ([4 * BLOCK_HELD_BYTES, 4 * BLOCK_HELD_BYTES + HEAD_HELD_BYTES - 1], False),
+        ([4 * BLOCK_HELD_BYTES + HEAD_HELD_BYTES, 4 * BLOCK_HELD_BYTES - 1, BLOCK_HELD_BYTES], True),
+        ([HEAD_HELD_BYTES - 1] * 20, False),
+    ],
+)
+def test_memory_when_the_planner_finds_a_plan_then_it_is_enough_and_else_too_little(
+    memories: list[int], is_enough: bool
+) -> None:
+    names = [f"machine{number}" for number in range(len(memories))]
+    quick = {name: hardware_of(name, 1, memory).entry() for name, memory in zip(names, memories, strict=True)}
+    edges = [{"between": list(pair), "rtt_s": 0.02, "path": "direct"} for pair in combinations(names, 2)]
+    members = [{**entry, "name": name} for name, entry in quick.items()]
+    problem = {**TERMS.fields(names), "anchor": names[0], "members": members, "edges": edges}
+    assert isinstance(make_plan(problem_from_json(problem)), Plan) is is_enough
+    assert can_hold(memories) is is_enough

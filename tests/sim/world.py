@@ -78,11 +78,13 @@ class World:
         )
         self.machines: dict[str, SimMachine] = {}
         self.answers: list[Answer] = []
+        self.judged: set[bytes] = set()  # entries of logs, by a law
         self.broken: list[str] = []  # laws that were broken on the way
         self.now_wrong_s: dict[str, float] = {}  # since when something is as it must not stay
         self._say = say
         self._trace = hashlib.blake2b(digest_size=16)
         self.settled_s = 0.0
+        self.is_hopeless = False  # when it was settled, no session could be ready
         self.internet.listen(self._note_reach)
 
     @property
@@ -218,6 +220,11 @@ class World:
                 machine.reached_since_s = None
             elif machine.reached_since_s is None:
                 machine.reached_since_s = self.now_s
+            is_served = machine.runs and self.internet.reaches_rendezvous(machine.name)
+            if not is_served:
+                machine.served_since_s = None
+            elif machine.served_since_s is None:
+                machine.served_since_s = self.now_s
             met = {other.name for other in others if self.can_meet(machine, other)}
             machine.met_since_s = {name: machine.met_since_s.get(name, self.now_s) for name in sorted(met)}
 
@@ -244,7 +251,7 @@ class World:
         match happening.what:
             case What.KILL:
                 self._kill(who[0])
-                self.machines[who[0]].is_out = "killed"
+                self.machines[who[0]].go_out("killed")
                 return None
             case What.RESTART:
                 self._kill(who[0])
@@ -347,7 +354,7 @@ class World:
         return over
 
     def _leave(self, machine: SimMachine) -> None:
-        machine.is_out = machine.is_out or "left"
+        machine.go_out("left")
         if machine.seat is not None:
             machine.command(machine.seat.leave)
 
@@ -360,7 +367,7 @@ class World:
                 continue
             if machine.state is State.CLOSED or all(m.name != target.member_name for m in session.channel.members):
                 continue
-            target.is_out = target.is_out or "kicked"
+            target.go_out("kicked")
             machine.command(session.channel.remove, target.member_name, "removed")
             return
 

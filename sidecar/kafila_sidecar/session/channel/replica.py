@@ -285,7 +285,7 @@ class Replica:
 
     def _hear_refusal(self, sender: Member, log_length: int, control: ring_pb2.Control) -> None:
         """Raises LeftBehind once most of the others have shown this host that they went on without its succession."""
-        own = self.log.succession if self.is_host and control.HasField("entries") else None
+        own = self.log.accession if self.is_host and control.HasField("entries") else None
         if own is None:
             return
         self._refusals.hear(sender, log_length, control.entries.entries, own)

@@ -27,7 +27,7 @@ from kafila_sidecar.session.membership.members import (
     Ruling,
     TookOver,
 )
-from kafila_sidecar.session.membership.rivals import ForkedByHost, Heads, Succession, Takeover, judge
+from kafila_sidecar.session.membership.rivals import Accession, ForkedByHost, Heads, Takeover, judge
 from kafila_sidecar.session.membership.strays import Strays
 from kafila_sidecar.session.membership.succession import LogPlace, check_succession
 
@@ -169,11 +169,11 @@ class Log:
         return self._history[former.removed_at].host == former.member.name
 
     @property
-    def succession(self) -> Succession | None:
+    def accession(self) -> Accession | None:
         """How the present host became it; None for the founder."""
         hosts = [at.host for at in self._history]
         changed = (index for index in range(len(self) - 1, 0, -1) if hosts[index] != hosts[index + 1])
-        return next((Succession(index, self._entries[index]) for index in changed), None)
+        return next((Accession(index, self._entries[index]) for index in changed), None)
 
     def let_in_by(self, host: bytes) -> list[ring_pb2.SignedEntry]:
         """The entries by which members came in while the one with this fingerprint was the host; without keys."""

@@ -51,7 +51,7 @@ class Astray(Denied):
 
 
 @dataclass(frozen=True, slots=True)
-class Succession:
+class Accession:
     """The entry by which the present host took over, and its place."""
 
     index: int
@@ -84,12 +84,12 @@ class Refusals:
     def __init__(self) -> None:
         self._by: dict[bytes, set[Member]] = {}  # by entry
 
-    def hear(self, sender: Member, length: int, entries: Iterable[ring_pb2.SignedEntry], own: Succession) -> None:
+    def hear(self, sender: Member, length: int, entries: Iterable[ring_pb2.SignedEntry], own: Accession) -> None:
         """What a member whose log is so long says."""
         if length <= own.index and any(one.entry == own.signed.entry for one in entries):
             self._by.setdefault(own.signed.entry, set()).add(sender)
 
-    def are_most(self, own: Succession, others: Iterable[Member], past: Iterable[Member]) -> bool:
+    def are_most(self, own: Accession, others: Iterable[Member], past: Iterable[Member]) -> bool:
         """Whether more than half of the others refuse it. `past`: who is known to follow it by now."""
         there = set(others)
         return 2 * len(there & self._by.get(own.signed.entry, set()) - set(past)) > len(there)
