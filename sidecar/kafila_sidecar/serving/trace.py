@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 from kafila_planner import PlannedHop, first_token_s
 from kafila_proto import ring_pb2
 from kafila_sidecar.session.coordination.effects import Proposal
+from kafila_sidecar.session.coordination.messages import LONGEST_S, SHORTEST_S
 
 LARGEST_FILE_BYTES = 16 * 1024 * 1024  # then the file starts anew, the old one kept beside it
 
@@ -211,7 +212,7 @@ class RequestTrace:
             {
                 "member": stage.member,
                 "predicted_s": self._proposal.plan.model_s(i) or 0.0,
-                "measured_s": _median(step.compute_s[i] for step in steps if step.was_alone(i)),
+                "measured_s": _as_read(_median(step.compute_s[i] for step in steps if step.was_alone(i))),
                 "rows": mean(step.rows_at(i) for step in steps) if steps else 0.0,
                 **_shared(steps, i),
             }
@@ -232,7 +233,7 @@ class RequestTrace:
                 "to": hop.to_member,
                 "path": hop.path.value,
                 "predicted_s": _trip_s(hop, link_rtt_s),
-                "measured_s": network_s * weight / sum(weights),
+                "measured_s": _as_read(network_s * weight / sum(weights)),
                 "bytes": returned if hop is hops[-1] else sent,
             }
             for hop, weight in zip(hops, weights, strict=True)
@@ -275,7 +276,12 @@ def _shared(steps: Sequence[Circuit], stage: int) -> dict[str, Any]:
     several = [step for step in steps if stage < len(step.compute_s) and step.rows_at(stage) > 1 and step.tokens == 1]
     rows = mode(step.rows_at(stage) for step in several) if several else 0
     took_s = _median(step.compute_s[stage] for step in several if step.rows_at(stage) == rows)
-    return {"shared_rows": rows, "shared_s": took_s}
+    return {"shared_rows": rows, "shared_s": _as_read(took_s)}
+
+
+def _as_read(seconds: float) -> float:
+    """A time that was measured, within what others believe."""
+    return 0.0 if seconds < SHORTEST_S else min(seconds, LONGEST_S)
 
 
 def _median(values: Any) -> float:

@@ -1,9 +1,14 @@
 """What a request's trace says of it."""
 
+import json
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.serving.trace import Circuit, RequestTrace
+from kafila_sidecar.session.coordination import messages
 from kafila_sidecar.session.coordination.effects import Proposal
 from tests.support.plans import plan_of, problem_of, stage
 
@@ -47,6 +52,26 @@ def test_record_when_others_shared_a_stages_runs_then_each_kind_of_run_has_its_t
         (told,) = trace.record(reason="length", link_rtt_s={})["stages"]
         assert (told["measured_s"], told["rows"]) == pytest.approx((stage_s, rows))
         assert (told["shared_rows"], told["shared_s"]) == (3, pytest.approx(0.3))
+
+
+RING = Proposal(
+    1, problem_of(members=[{"name": "ada"}, {"name": "bob"}]), plan_of([stage("ada", 0, 1), stage("bob", 1, 2)])
+)
+SECONDS = st.sampled_from([0.0, 1e-12, 1e-9, 0.1, 600.0, 1e6])
+
+
+@given(stages=st.tuples(SECONDS, SECONDS), network_s=SECONDS, rtt_s=SECONDS, rows=st.sampled_from([1, 2]))
+def test_record_whatever_its_times_are_then_others_read_it(
+    stages: tuple[float, float], network_s: float, rtt_s: float, rows: int
+) -> None:
+    """Of a record that can't be read all is lost."""
+    trace = RequestTrace(RING, request="1", prompt_tokens=1, began=0.0, replay=ring_pb2.Replay())
+    trace.admitted(0.0)
+    for at in range(3):
+        trace.token(Circuit(stages, stages, sum(stages) + network_s, 64, 64, rows=(rows, rows)), 5.0 + at)
+    record = trace.record(reason="length", link_rtt_s={frozenset(("ada", "bob")): rtt_s})
+    told = ring_pb2.Control(measured=ring_pb2.Measured(trace_json=json.dumps(record)))
+    assert messages.read("ada", told) == messages.Traced(record)
 
 
 @pytest.mark.parametrize(("tokens", "answer_s"), [(0, 0.0), (1, 0.0), (2, 1.5), (3, 2.5)])
