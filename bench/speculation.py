@@ -6,9 +6,9 @@
 One user, greedy, SmolLM2's own text. The members are processes of this machine, linked over QUIC; their datagrams are
 held back for the hop's time. With and without guesses in turn, so that a drifting machine hits both alike; both have
 to give the same text where the ring says that its steps are exact. The kinds: a summary of a text, code that is given
-back with a change, free chat, and a text that is copied. An answer's first words are given, or so small a model would
-talk about the task instead. Wanted on hops of 25 ms: copying 5 times and a code edit 1.8 times as quick as without,
-chat at least 0.97 times.
+back with a change, free chat, and a text that is copied, longer than the answer. An answer's first words are given, or
+so small a model would talk about the task instead; and the code is a file of settings, since of functions it writes
+others. Wanted on hops of 25 ms: copying 5 times and a code edit 1.8 times as quick as without, chat 0.97 times.
 
 With `--draft` a model of the first BLOCKS blocks guesses on the head too. With `--single` stages say that no step of
 several tokens is exact, as some devices do, so that guesses run ahead or not at all. How many guesses of the last round
@@ -41,28 +41,25 @@ TEXT = (
     "The river Alder rises in the hills above Wexcombe and flows south for sixty miles to the sea at Port Ellen. For "
     "two hundred years its mills ground the flour of three counties, until the railway came and the mills fell silent. "
     "Today walkers follow the old towpath from lock to lock, and herons stand where the barges used to lie. In spring "
-    "the water meadows flood, and the farmers of Wexcombe drive their cattle to the higher ground."
+    "the water meadows flood, and the farmers of Wexcombe drive their cattle to the higher ground. In summer children "
+    "swim below the old bridge, and in autumn the leaves of the great oaks float down to the sea."
 )
-CODE = """def total_price(items, tax_rate):
-    total = 0
-    for item in items:
-        price = item["price"]
-        count = item["count"]
-        total = total + price * count
-    total = total + total * tax_rate
-    return total
-
-
-def print_receipt(items, tax_rate):
-    for item in items:
-        print(item["name"], item["count"], item["price"])
-    print("total", total_price(items, tax_rate))
+CODE = """HOST = "river.example"
+PORT = 8080
+USERS = ["anna", "ben", "clara", "david"]
+TIMEOUT_SECONDS = 30
+RETRIES = 5
+LOG_FILE = "/var/log/mill.log"
+LOG_LEVEL = "info"
+CACHE_MEGABYTES = 256
+LANGUAGES = ["en", "de", "fr", "it"]
+START_PAGE = "/index.html"
 """
 KINDS = {
     "summary": (f"Summarise this text in three sentences:\n\n{TEXT}", "The river Alder rises in"),
     "code edit": (
-        f"Rename total_price to sum_of_prices everywhere, and give back all of the code:\n\n```python\n{CODE}```",
-        "```python\ndef sum_of_prices(items, tax_rate):\n    total = 0\n",
+        f"Change PORT to 9090 and give back the whole file:\n\n```python\n{CODE}```",
+        '```python\nHOST = "river.example"\nPORT = 9090\n',
     ),
     "chat": ("Write a story about a lighthouse keeper who finds a letter.", "Once"),
     "copying": (f"Repeat this text word for word:\n\n{TEXT}", "The river Alder rises in the hills above"),
