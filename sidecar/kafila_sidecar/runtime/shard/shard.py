@@ -133,15 +133,20 @@ class Shard:
 
     @classmethod
     def of(cls, built: "Built", start: int, end: int, *, head: bool, quick: bool = False) -> "Shard":
-        """The stage [start, end) of a Model whose weights are in place; `quick` as in `load`."""
+        """The stage [start, end) of a Model whose weights are in place; `quick` as in `load`.
+
+        Raises: Refused where this machine's processor can't compute them.
+        """
         import mlx.core as mx
 
         from kafila_sidecar.runtime.shard.kv import Sequences, can_go_back, can_rewind, has_window
         from kafila_sidecar.runtime.shard.making.building import flat
+        from kafila_sidecar.runtime.shard.making.experts import check_experts
         from kafila_sidecar.runtime.shard.making.quick import quicken_prompts
         from kafila_sidecar.runtime.shard.partial import PartialModel
         from kafila_sidecar.runtime.shard.rows import let_take_rows
 
+        check_experts(built.blocks[start:end])
         if quick:
             quicken_prompts(built.blocks[start:end])
         let_take_rows(built.model, built.blocks[start:end], built.family.together)
