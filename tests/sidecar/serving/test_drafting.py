@@ -13,11 +13,12 @@ from kafila_sidecar.errors import Refused, Unavailable
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.shard import Shard
 from kafila_sidecar.runtime.text.vocabulary import Vocabulary
-from kafila_sidecar.serving.drafting.drafts import SOON_TOKENS, DraftHere, LoadDraft
+from kafila_sidecar.serving.drafting.drafts import SOON_TOKENS, DraftHere, LoadDraft, RunningDraft
 from kafila_sidecar.serving.drafting.fetched import fetched
 from kafila_sidecar.serving.drafting.model import DraftModel
 from kafila_sidecar.serving.drafting.pairing import check_pair
 from kafila_sidecar.serving.holding import LoadShard
+from kafila_sidecar.serving.standstill import ModelThread
 from kafila_sidecar.weights.checkpoint import Checkpoint, open_checkpoint
 from kafila_sidecar.weights.providers.hub import Hub
 from tests.sidecar.serving.stages import NAMES, StageParty, answer, ask, party
@@ -92,6 +93,20 @@ async def drafted(model: Path, data: Path, drafts: Callable[[MlxThread], DraftHe
     async with party(model, data, *NAMES[:3], drafts=drafts) as made:
         await made.serve((0, 2, 4, 6), NAMES[:3])
         yield made
+
+
+class CostlessDraft(DraftHere):
+    """Whose guesses are taken for free, so that they are made whatever else this machine does."""
+
+    def __init__(self, mlx: MlxThread, draft: DraftHere) -> None:
+        super().__init__(mlx, fetched=draft._fetched)
+
+    def begin(self, mlx: ModelThread) -> RunningDraft:
+        class Costless(RunningDraft):
+            token_s = None
+
+        super().begin(mlx)
+        return Costless(mlx, lambda: self._model)
 
 
 def noted(made: list[DraftHere], model: Path, data: Path) -> Callable[[MlxThread], DraftHere]:
@@ -207,16 +222,18 @@ async def test_answer_when_a_cut_down_smollm2_guesses_for_the_whole_one_then_it_
     made: list[DraftHere] = []
 
     def drafts(mlx: MlxThread) -> DraftHere:
-        made.append(here(cut_down(folder, 20), tmp_path, ids=49152)(mlx))
+        made.append(CostlessDraft(mlx, here(cut_down(folder, 20), tmp_path, ids=49152)(mlx)))
         return made[-1]
 
-    async with party(folder, tmp_path, *NAMES[:3], drafts=drafts, load_shard=load_shard) as three:
-        await three.serve((0, 4, 17, 30), NAMES[:3])  # so that each stage idles for more than half of a circuit
+    names = (*NAMES, "eve")
+    async with party(folder, tmp_path, *names, drafts=drafts, load_shard=load_shard) as three:
+        await three.serve((0, 2, 9, 16, 23, 30), names)  # so that each stage idles for more than half of a circuit
         await made[0].arrived()
         for given in ({}, {"temperature": 0.8, "seed": 3, "top_k": 40}):
-            asked = ask("Write a story about a lighthouse keeper.", num_predict=40, guesses=0, **given)
+            asked = ask("Once upon a time a lighthouse keeper", num_predict=40, guesses=0, **given)
             plain, _ = await answer(three["ada"], asked)
             asked.options.ClearField("guesses")
             assert (await answer(three["ada"], asked))[0] == plain
             await three.until_free(10)
+            assert three["ada"].traces[-1]["circuits"] > 0
             assert three["ada"].traces[-1]["guesses_drafted"] > 0
