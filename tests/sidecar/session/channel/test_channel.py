@@ -164,7 +164,7 @@ async def test_approach_when_words_are_wrong_then_denied_and_counted_on_disk(com
         wrong = Code(code.room, (*code.words[:2], "zoo" if code.words[2] != "zoo" else "zone"), address)
         with pytest.raises(Denied, match="words do not match"):
             await knock(wrong, "eve")
-        assert (tmp_path / "host" / "guesses").read_text() == "1"
+        assert (tmp_path / "host" / "guesses").read_text() == "1\n"
         assert names(host) == ["host"]
         await company.end()
 

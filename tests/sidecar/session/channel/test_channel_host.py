@@ -111,7 +111,7 @@ async def test_joining_when_guessed_at_then_paused_until_there_is_a_new_code(com
             with pytest.raises(Denied):
                 await knock(wrong(code_of(host)), "eve")
         assert host.channel.joining == "paused"
-        assert (tmp_path / "host" / "guesses").read_text() == str(MOST_GUESSES)
+        assert (tmp_path / "host" / "guesses").read_text() == f"{MOST_GUESSES}\n"
         for code in (code_of(host), wrong(code_of(host))):
             with pytest.raises(Refused, match="ask its host for a new code"):
                 await knock(code, "ben")
