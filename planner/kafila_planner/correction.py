@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from kafila_planner.model.case import case_of
+from kafila_planner.model.cost import step_s
 from kafila_planner.model.types import Node, Objective, Plan, Problem, StepTimes
 from kafila_planner.plan import make_plan
 from kafila_planner.report.report import plan_of
@@ -20,16 +21,10 @@ WORTHWHILE_GAIN = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Slowness:
-    """How many times as long as measured a member takes for everything, and how many times that for the runs of several
-    sequences."""
+    """How many times as long as measured a member takes for everything, and for the runs of several sequences."""
 
     alone: float = 1.0
-    sharing: float = 1.0
-
-    @property
-    def shared(self) -> float:
-        """How many times as long as measured runs of several take."""
-        return self.alone * self.sharing
+    shared: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +50,7 @@ def corrected(problem: Problem, plan: Plan, served_s: Mapping[str, float]) -> Pr
     """
     predicted = {stage.member: plan.model_s(place) for place, stage in enumerate(plan.stages)}
     slowness = {
-        name: Slowness(seconds / cost)
+        name: Slowness(seconds / cost, seconds / cost)
         for name, seconds in served_s.items()
         if seconds > 0 and (cost := predicted.get(name))
     }
@@ -94,13 +89,18 @@ def slowed(member: Node, slowness: Slowness) -> Node:
         member,
         bandwidth_bytes_per_s=None if bandwidth is None else bandwidth / factor,
         overhead_s=None if member.overhead_s is None else member.overhead_s * factor,
-        block_s=_of_rows(member.block_s, slowness),
-        head_s=_of_rows(member.head_s, slowness),
+        block_s=slowed_steps(member.block_s, slowness),
+        head_s=slowed_steps(member.head_s, slowness),
         prefill_s=tuple((tokens, seconds * factor) for tokens, seconds in member.prefill_s),
         handling_s=None if member.handling_s is None else member.handling_s * factor,
         head_handling_s=None if member.head_handling_s is None else member.head_handling_s * factor,
     )
 
 
-def _of_rows(steps: StepTimes, slowness: Slowness) -> StepTimes:
-    return tuple((rows, seconds * (slowness.alone if rows == 1 else slowness.shared)) for rows, seconds in steps)
+def slowed_steps(steps: StepTimes, slowness: Slowness) -> StepTimes:
+    """Step times by rows, those of several as many times as long. Two rows get a time of their own, since between
+    measured ones the planner draws a line, and one row is slowed otherwise."""
+    known = dict(steps)
+    if len(known) > 1 and 1 in known:
+        known.setdefault(2, step_s(steps, 2))
+    return tuple((rows, known[rows] * (slowness.alone if rows == 1 else slowness.shared)) for rows in sorted(known))

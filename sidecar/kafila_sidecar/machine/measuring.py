@@ -66,7 +66,7 @@ class Measuring:
     def served(self, checkpoint: Checkpoint, slowness: Slowness) -> None:
         """A stage of it took so many times as long here as was measured: what is kept says so from now on."""
         if measured := self._measured.get(_id_of(checkpoint)):
-            CostStore(self._folder).served(measured.key, measured.cost, slowness.alone, slowness.shared)
+            CostStore(self._folder).served(measured.key, measured.cost, slowness)
 
 
 def _id_of(checkpoint: Checkpoint) -> tuple[str, str, int]:

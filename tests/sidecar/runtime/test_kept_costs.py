@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from kafila_planner.correction import Slowness
 from kafila_sidecar.runtime.probe.cost import Cost
 from kafila_sidecar.runtime.probe.kept import LASTS_S, SERVED_LASTS_S, CostStore, key_of
 
@@ -44,10 +45,10 @@ def test_cost_when_served_more_slowly_then_the_next_plan_has_it_for_a_while(tmp_
     day = Day()
     store = CostStore(tmp_path, day)
     store.keep(KEY, COST)
-    store.served(KEY, COST, 2.0, 3.0)
+    store.served(KEY, COST, Slowness(2.0, 3.0))
     told = store.load(KEY)
     assert told is not None
-    assert told.block_s == {1: 0.002, 8: 0.012}
+    assert told.block_s == pytest.approx({1: 0.002, 2: 0.003 + 9e-3 / 7, 8: 0.012})
     assert (told.overhead_s, told.head_s, told.prefill_s) == (0.0002, {1: 0.004}, {32: 0.04})
     assert told.flops_per_s == 5e9
     day.now += SERVED_LASTS_S

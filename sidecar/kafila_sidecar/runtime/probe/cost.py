@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from kafila_planner.correction import Slowness, slowed_steps
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -22,13 +24,17 @@ class Cost:
     spread: float
     prefill_s: Mapping[int, float] = field(default_factory=dict)
 
-    def slowed(self, factor: float, shared: float) -> "Cost":
-        """Of a machine that takes so many times as long for everything, but for runs of several sequences."""
+    def slowed(self, slowness: Slowness) -> "Cost":
+        """Of a machine that takes so many times as long."""
         return replace(
             self,
-            block_s={rows: (factor if rows == 1 else shared) * seconds for rows, seconds in self.block_s.items()},
-            overhead_s=factor * self.overhead_s,
-            head_s={rows: (factor if rows == 1 else shared) * seconds for rows, seconds in self.head_s.items()},
-            flops_per_s=self.flops_per_s / factor,
-            prefill_s={tokens: factor * seconds for tokens, seconds in self.prefill_s.items()},
+            block_s=_slowed(self.block_s, slowness),
+            overhead_s=slowness.alone * self.overhead_s,
+            head_s=_slowed(self.head_s, slowness),
+            flops_per_s=self.flops_per_s / slowness.alone,
+            prefill_s={tokens: slowness.alone * seconds for tokens, seconds in self.prefill_s.items()},
         )
+
+
+def _slowed(steps: Mapping[int, float], slowness: Slowness) -> Mapping[int, float]:
+    return dict(slowed_steps(tuple(sorted(steps.items())), slowness))

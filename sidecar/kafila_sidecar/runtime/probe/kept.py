@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from kafila_planner.correction import Slowness
 from kafila_sidecar.runtime.probe.cost import Cost
 
 log = logging.getLogger(__name__)
@@ -78,10 +79,9 @@ class CostStore:
             with contextlib.suppress(OSError):
                 fresh.unlink()
 
-    def served(self, key: str, measured: Cost, alone: float, shared: float) -> None:
-        """While a session ran, everything took so many times as long as it had been measured, and runs of several
-        sequences so many times."""
-        self.keep(key, measured.slowed(alone, shared), lasts_s=SERVED_LASTS_S)
+    def served(self, key: str, measured: Cost, slowness: Slowness) -> None:
+        """While a session ran, it took so many times as long as had been measured."""
+        self.keep(key, measured.slowed(slowness), lasts_s=SERVED_LASTS_S)
 
     def _path(self, key: str) -> Path:
         return self._folder / f"{key}.json"

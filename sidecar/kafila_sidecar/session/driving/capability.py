@@ -107,9 +107,9 @@ class Capabilities:
 def _times(before: Slowness, took: AsPlanned) -> Slowness:
     """`before`: what the plan reckoned with."""
     alone = before.alone if took.alone is None else _believed(before.alone * took.alone)
-    if took.shared is None:
-        return Slowness(alone, before.sharing)
-    return Slowness(alone, _believed(before.shared * took.shared) / alone)
+    if took.shared is None:  # where everything takes longer, they do as well
+        return Slowness(alone, _believed(before.shared * alone / before.alone))
+    return Slowness(alone, _believed(before.shared * took.shared))
 
 
 def _believed(times: float) -> float:

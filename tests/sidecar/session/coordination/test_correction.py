@@ -34,7 +34,10 @@ def member(name: str, block_s: float) -> Any:
 
 
 def problem(**slowness: float) -> Any:
-    members = [slower_entry(member(name, 0.01), Slowness(slowness.get(name, 1.0))) for name in ("ada", "bob")]
+    members = [
+        slower_entry(member(name, 0.01), Slowness(slowness.get(name, 1.0), slowness.get(name, 1.0)))
+        for name in ("ada", "bob")
+    ]
     return {"model": MODEL, "context_tokens": 64, "concurrency": 1, "require": ["all"], "members": members}
 
 

@@ -19,7 +19,7 @@ ROWS = 3  # between those that were measured
 def entry(name: str = "ada") -> dict[str, Any]:
     times = {
         "block_s": {"1": BLOCK_S, "4": 2 * BLOCK_S},
-        "head_s": {"1": 0.001},
+        "head_s": {"1": 0.001, "4": 0.002},
         "bandwidth_bytes_per_s": 1e6,
         "overhead_s": 0.0,
     }
@@ -78,10 +78,11 @@ def test_stage_when_it_takes_another_time_than_told_then_its_entry_is_told_anew_
 @pytest.mark.parametrize(
     ("alone", "shared", "then"),
     [
-        pytest.param(1.0, 1.5, {"1": 1.0, "4": 3.0}, id="only shared runs take longer"),
-        pytest.param(2.0, 2.0, {"1": 2.0, "4": 4.0}, id="everything does"),
-        pytest.param(2.0, None, {"1": 2.0, "4": 4.0}, id="none was shared: they take longer too"),
-        pytest.param(0.0, 1.5, {"1": 1.0, "4": 3.0}, id="all were shared"),
+        pytest.param(1.0, 1.5, {"1": 1.0, "2": 2.0, "4": 3.0}, id="only shared runs take longer"),
+        pytest.param(1.0, 0.5, {"1": 1.0, "2": 2 / 3, "4": 1.0}, id="only shared runs are quicker"),
+        pytest.param(2.0, 2.0, {"1": 2.0, "2": 8 / 3, "4": 4.0}, id="everything does"),
+        pytest.param(2.0, None, {"1": 2.0, "2": 8 / 3, "4": 4.0}, id="none was shared: they take longer too"),
+        pytest.param(0.0, 1.5, {"1": 1.0, "2": 2.0, "4": 3.0}, id="all were shared"),
     ],
 )
 def test_stage_when_its_shared_runs_take_another_time_than_told_then_the_next_plan_knows_both(
@@ -95,6 +96,35 @@ def test_stage_when_its_shared_runs_take_another_time_than_told_then_the_next_pl
     assert not any(serve(told, again, 1.0, shared=1.0))
     assert serve(told, again, 3.0, shared=3.0)[-1]  # the machine is throttled: what sharing costs beside that stays
     assert told.entries[-1]["block_s"] == pytest.approx({rows: 3 * BLOCK_S * times for rows, times in then.items()})
+
+
+@pytest.mark.parametrize("rows", [2, 3, 4])
+@pytest.mark.parametrize("times", [0.5, 1.3, 1.7])
+def test_shared_runs_when_they_take_the_same_time_again_then_the_plan_has_it_and_nothing_more_is_told(
+    rows: int, times: float
+) -> None:
+    """However many sequences they have: one, and so the line from there to those that were measured, stays."""
+    told = measured()
+    proposal = planned(told)
+    place = proposal.plan.order.index("ada")
+    planned_s = kafila_planner.run_s(proposal.problem, proposal.plan, place, rows)
+    assert planned_s
+    stage = {"member": "ada", "measured_s": 0.0, "shared_rows": rows, "shared_s": planned_s * times}
+    trace = {"epoch": 1, "output_tokens": SHORTEST_ANSWER_TOKENS, "stages": [stage]}
+    assert [told.served(proposal, trace) for _ in range(REQUESTS)][-1]
+    again = Proposal(2, planned(told).problem, proposal.plan)
+    assert kafila_planner.run_s(again.problem, again.plan, place, rows) == pytest.approx(planned_s * times)
+    assert not any(told.served(again, {**trace, "epoch": 2}) for _ in range(REQUESTS))
+
+
+def test_slowness_when_a_head_says_what_cant_be_of_both_kinds_in_turn_then_each_stays_within_its_bound() -> None:
+    heard: list[Slowness] = []
+    told = Capabilities(heard.append)
+    told.measured(entry(), "cpu")
+    for epoch, (alone, shared) in enumerate([(1e-2, 1e2), (1e5, None), (0.0, 1e-6), (1e-9, None)], 1):
+        serve(told, planned(told, epoch), alone, shared=shared)
+    assert heard
+    assert all(1 / MOST_SLOWNESS <= times <= MOST_SLOWNESS for one in heard for times in (one.alone, one.shared))
 
 
 def test_stage_when_it_serves_as_told_then_nothing_is_told() -> None:
