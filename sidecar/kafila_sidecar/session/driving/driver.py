@@ -6,7 +6,7 @@ cores never see two things at once.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from kafila_planner.correction import Slowness
 from kafila_proto import ring_pb2
@@ -319,6 +319,7 @@ class SessionDriver:
         members = [member.name for member in self.channel.members if member.name != without]
         if self.follower.name not in members:
             return  # why, is told next
+        self._show_that_it_knows(gone=set(self.follower.members) - set(members))
         self.roster.members(members)
         self._dispatcher.newest.members(members)
         self._links.forget(members)
@@ -330,6 +331,12 @@ class SessionDriver:
             await self._cores.obey(self.coordinator.members_changed(members, self._clock.now(), anew=anew))
         else:
             self._cores.knowledge.keep(members)
+
+    def _show_that_it_knows(self, gone: Collection[str]) -> None:
+        """A host without a link to this member hears that it knows who is gone: for all that the host knows, it may
+        vote with them else, and were it lost next, too few would be left who can't."""
+        if gone and self.channel.host not in (self.follower.name, *self._standing.up):
+            self._turns.say(speech.here())
 
     def _tell_host_of_rendezvous(self) -> None:
         if self.coordinator is None:

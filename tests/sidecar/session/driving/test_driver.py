@@ -290,6 +290,18 @@ async def test_member_when_another_was_removed_just_before_it_then_it_closes_for
     assert driven.driver.follower.ending is Ending.LOST
 
 
+@pytest.mark.parametrize(("me", "said"), [("cyd", 1), ("ada", 0)])
+async def test_member_when_another_was_removed_then_a_host_without_a_link_to_it_hears_that_it_knows(
+    start_driver: StartDriver, me: str, said: int
+) -> None:
+    """Else, were it lost next, the host could not know that it never voted with who is gone."""
+    driven = await start_driver(me, "ada", "bob", "cyd", "dan")
+    before = driven.channel.bodies().count("here")
+    driven.channel.remove("bob", "lost")
+    await driven.settled()
+    assert driven.channel.bodies().count("here") - before == said
+
+
 async def test_driver_when_events_come_quicker_than_it_can_be_handled_then_the_rest_waits_outside(
     start_driver: StartDriver,
 ) -> None:
