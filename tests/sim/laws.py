@@ -71,10 +71,9 @@ def answers_go_on(world: World) -> Iterator[str]:
 def _unavoidable(world: World, answer: Answer) -> bool:
     machine = world.machines[answer.machine]
     is_out = bool(machine.is_out) and machine.out_since_s <= _ended_s(answer)
-    is_lost = answer.process is None or answer.process.life is Life.DEAD
     was_none = JOIN_AGAIN in answer.error  # no member of the session that goes on: only a host's word admits
     waited = _ended_s(answer) >= min(world.settled_s, world.schedule.calm_at_s + SETTLE_S)
-    return is_out or is_lost or was_none or (world.is_hopeless and waited)
+    return is_out or was_none or (world.is_hopeless and waited)
 
 
 def _ended_s(answer: Answer) -> float:

@@ -41,6 +41,7 @@ class PlayedWorld:
 
 
 def ended(at_s: float | None, error: str = "UNAVAILABLE: a member was lost", life: Life = Life.RUNS) -> Answer:
+    """`life`: of its client's machine's process at the end of the run."""
     process = cast(Any, SimpleNamespace(life=life))
     return Answer("ada", (1,), 5, asked_s=20.0, ended_s=at_s, error=error, process=process)
 
@@ -55,7 +56,8 @@ def ended(at_s: float | None, error: str = "UNAVAILABLE: a member was lost", lif
         (ended(END_S), {}, True),
         (ended(30.0), {"out_since_s": 29.0}, False),
         (ended(30.0), {"out_since_s": 31.0}, True),
-        (ended(30.0, life=Life.DEAD), {}, False),
+        (ended(30.0, life=Life.DEAD), {}, True),  # it died later: the dead end nothing
+        (ended(None, error="", life=Life.DEAD), {}, False),
         (ended(30.0, error=JOIN_AGAIN), {}, False),
     ],
 )

@@ -148,7 +148,7 @@ class Knocker:
         self._answerer = self._named(said)
         is_member = self._answerer is not None  # only members get votes
         is_one_of_us = is_member or self._is_lost(said)  # and only they learn what is known here
-        is_level = is_member and said.log_length <= len(log) and log.head_at(said.log_length) == said.log_head
+        goes_on = said.log_length <= len(log) and log.head_at(said.log_length) == said.log_head
         versions = self._versions
         body = ring_pb2.ProofBody(
             signature=identity.sign(PROOF, self._keys.transcript),
@@ -157,19 +157,18 @@ class Knocker:
             mlx_lm_version=versions.mlx_lm,
             protocol=versions.protocols.newest,
             oldest_protocol=versions.protocols.oldest,
-            entries=self._entries_beyond(said) if is_one_of_us else (),
-            vote=self._vote_for(said.name) if is_level else b"",
+            entries=self._unknown_to(said, goes_on) if is_one_of_us else (),
+            vote=self._vote_for(said.name) if is_member and goes_on else b"",
             leaves=self._leaves,
         )
         sealer = Sealer(self._keys.returner_seal, RETURNER_CONTEXT, self._entropy)
         return ring_pb2.Admission(proof=sealer.seal(body.SerializeToString()))
 
-    def _entries_beyond(self, said: ring_pb2.ChallengeBody) -> Sequence[ring_pb2.SignedEntry]:
-        """What the other log lacks. One that goes on otherwise may not know whom this member let in as the host."""
+    def _unknown_to(self, said: ring_pb2.ChallengeBody, goes_on: bool) -> Sequence[ring_pb2.SignedEntry]:
+        """What the other log lacks, if this one goes on from it. If not, whom this member let in as the host may be
+        unknown there."""
         log = self._log
-        if said.log_length <= len(log) and log.head_at(said.log_length) == said.log_head:
-            return log.entries[said.log_length :]
-        return log.let_in_by(self._identity.fingerprint)
+        return log.entries[said.log_length :] if goes_on else log.let_in_by(self._identity.fingerprint)
 
     def _named(self, said: ring_pb2.ChallengeBody) -> Member | None:
         """Who answers; None for who is no member as far as is known here. Raises Denied for another one's name."""
@@ -194,10 +193,17 @@ class Knocker:
             return TurnedAway(Refused(str(error)), for_good=False)
         log = replay(self._log.session, body.log)
         check_goes_on(self._log, log, self._identity)
-        if log.is_out(self._identity.fingerprint):
+        if log.is_out(self._identity.fingerprint) or self._is_host_out(log):
             return TurnedAway(Denied(str(error)), for_good=True)
         verify(public_key_of(log.now.host_member.certificate), REFUSAL, self._transcript, body.signature)
         return TurnedAway(error, for_good=True)
+
+    def _is_host_out(self, shown: Log) -> bool:
+        """Whether it is unknown there that this machine was let in, and the host who did that is out."""
+        own = next(one for one in self._log.known if one.fingerprint == self._identity.fingerprint)
+        if any(one.fingerprint == own.fingerprint for one in shown.known):
+            return False
+        return shown.is_out(self._log.before(own.first_index).host_member.fingerprint)
 
     def _welcomed(self, body: ring_pb2.WelcomeBody) -> Welcomed:
         log = replay(self._log.session, body.log)

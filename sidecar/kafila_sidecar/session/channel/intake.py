@@ -21,6 +21,13 @@ logger = logging.getLogger(__name__)
 KEPT_ENTRIES = 64  # log entries that came before the ones that they build on
 
 
+def was_answered(entry: ring_pb2.LogEntry, log: Log, ballots: Ballots) -> bool:
+    """Whether the present host had answered the votes by which somebody takes over here. Each host counts its standing
+    anew, so that its number says nothing of votes against an earlier one."""
+    is_same_host = log.before(entry.index).host_member == log.now.host_member
+    return is_same_host and ballots.has_voided(entry.taken_over.standing)
+
+
 class LogIntake:
     """One member's. `follow` tells what follows from a change that the log has just taken."""
 
@@ -149,9 +156,6 @@ class LogIntake:
         """Raises LeftBehind unless this member was admitted there or later, so that it is none of theirs, or the host
         has answered those votes. Who only came back there is one of theirs, and comes back to them."""
         entry = ring_pb2.LogEntry.FromString(signed.entry)
-        is_same_host = self._log.before(entry.index).host_member == self._log.now.host_member
-        if entry.index <= self._me.first_index or (
-            is_same_host and self._ballots.has_voided(entry.taken_over.standing)
-        ):
+        if entry.index <= self._me.first_index or was_answered(entry, self._log, self._ballots):
             return [self._astray(entry.taken_over.successor, signed)]
         raise LeftBehind(str(error), signed)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import InvalidInput, Refused
 from kafila_sidecar.session.channel.events import Doubted, Event, HostConvicted, MessageFrom, WentAstray
+from kafila_sidecar.session.channel.intake import was_answered
 from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.membership import entries, names
 from kafila_sidecar.session.membership.log import LARGEST_LOG_BYTES, LONGEST_LOG
@@ -170,8 +171,8 @@ class Upkeep:
         which the host had answered may not have heard that in time, and may come back."""
         if not self._replica.is_host:
             return self._show(name, proof)
-        standing = ring_pb2.LogEntry.FromString(proof[0].entry).taken_over.standing
-        reason = "lost" if self._replica.ballots.has_voided(standing) else "removed"
+        entry = ring_pb2.LogEntry.FromString(proof[0].entry)
+        reason = "lost" if was_answered(entry, self._replica.log, self._replica.ballots) else "removed"
         is_in = self._decides and self._replica.log.member(name)
         return self.remove(name, reason) if is_in else NOTHING
 

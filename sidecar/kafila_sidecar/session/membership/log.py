@@ -64,7 +64,8 @@ class Former:
 
 
 class Log:
-    """The entries, each verified as it came, and what follows from them."""
+    """The entries, each verified as it came, and what follows from them. `strays` doesn't: no entry here names them, so
+    that they are not in a replayed log."""
 
     def __init__(self, session: bytes) -> None:
         self.session = session
@@ -107,12 +108,17 @@ class Log:
         return any(one.fingerprint == fingerprint and not self.may_return(one) for one in self.known)
 
     def until_gone(self, member: Member) -> list[ring_pb2.SignedEntry]:
-        """All entries up to the one by which a member went last, or all, to a stray as well; without the keys that went
-        with them."""
-        if member in self.strays:
-            return self.bare
-        was = [any(one.fingerprint == member.fingerprint for one in at.members.values()) for at in self._history]
-        return self.bare[: max((index + 1 for index, is_in in enumerate(was) if is_in), default=0)]
+        """All entries up to the one by which a member went last, or all; without the keys that went with them.
+
+        A stray gets what proves that its host was succeeded: up to the entry by which the present host, whose word it
+        needs, took over; and no more than that host itself gets, if it went for good, since that proves it too.
+        """
+        host = self.strays.host_of(member)
+        until = self._going_of(member)
+        if not until and host is not None and self.accession is not None:
+            until = self.accession.index + 1
+            until = until if self.may_return(host) else min(until, self._going_of(host))
+        return self.bare[:until]
 
     def head_at(self, length: int) -> bytes:
         """SHA-256 of the last of the first `length` entries; empty for none."""
@@ -176,9 +182,10 @@ class Log:
         return next((Accession(index, self._entries[index]) for index in changed), None)
 
     def let_in_by(self, host: bytes) -> list[ring_pb2.SignedEntry]:
-        """The entries by which members came in while the one with this fingerprint was the host; without keys."""
+        """The entries by which those came in while the one with this fingerprint was the host who are members, or may
+        return; without keys."""
         bare = self.bare
-        newcomers = [one.first_index for one in self.members if one.first_index]
+        newcomers = [one.first_index for one in self.known if one.first_index and self.may_return(one)]
         return [bare[index] for index in newcomers if self._history[index].host_member.fingerprint == host]
 
     def hear_former(self, former: Former, entries: Iterable[ring_pb2.SignedEntry]) -> None:
@@ -245,6 +252,11 @@ class Log:
                     self._lost[member.fingerprint] = member.name
         if checked.terms is not None:
             self.terms, self.founder = checked.terms, self.now.host
+
+    def _going_of(self, member: Member) -> int:
+        """How long the log was when it had gone last: more than it is for a member, 0 for who never was one."""
+        was = [any(one.fingerprint == member.fingerprint for one in at.members.values()) for at in self._history]
+        return max((index + 1 for index, is_in in enumerate(was) if is_in), default=0)
 
     def _place(self, index: int) -> LogPlace:
         return LogPlace(self.session, index, self._digests[index])

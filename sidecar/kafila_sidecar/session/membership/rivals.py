@@ -43,7 +43,8 @@ class ForkedByHost(Forked):
 
 
 class Astray(Denied):
-    """`name` signed that it took over in a history which this session does not follow: it can't come back."""
+    """`name` signed that it took over in a history which this session does not follow: it can come back only if the
+    host had answered those votes, which it may have missed."""
 
     def __init__(self, sentence: str, name: str) -> None:
         super().__init__(sentence)

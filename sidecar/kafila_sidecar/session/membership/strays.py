@@ -20,10 +20,15 @@ class Strays:
 
     def __init__(self, session: bytes) -> None:
         self._session = session
-        self._found: dict[bytes, Member] = {}  # by fingerprint
+        self._found: dict[bytes, tuple[Member, Member]] = {}  # by fingerprint: the stray, and the host that let it in
 
     def __iter__(self) -> Iterator[Member]:
-        return iter(self._found.values())
+        return (stray for stray, _ in self._found.values())
+
+    def host_of(self, member: Member) -> Member | None:
+        """Who let it in; None for no stray."""
+        stray, host = self._found.get(member.fingerprint, (None, None))
+        return host if stray == member else None
 
     def hear(self, host: Member, place: int, entries: Iterable[ring_pb2.SignedEntry]) -> None:
         """Entries of a host that was succeeded at this place; those that say or prove nothing of the kind are passed
@@ -35,7 +40,7 @@ class Strays:
                 continue
             if stray is not None:
                 self._found.pop(stray.fingerprint, None)
-                self._found[stray.fingerprint] = stray
+                self._found[stray.fingerprint] = stray, host
         while len(self._found) > LARGEST_SESSION:
             del self._found[next(iter(self._found))]
 

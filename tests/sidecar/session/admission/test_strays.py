@@ -29,6 +29,21 @@ def knocker_of(one: Replica) -> Knocker:
     return Knocker(log=log, identity=one.identity, versions=VERSIONS, entropy=entropy("knock"), vote_for=lambda _: b"")
 
 
+def hears_of_it(host: Replica, former: Replica) -> None:
+    """The former host knocks at the present one's door."""
+    back = proved(door_of(host), knocker_of(former))
+    host.learn(back.body.entries, by=back.member)
+
+
+def turned_away(host: Replica, stray: Replica) -> TurnedAway:
+    """A stray knocks, and believes that it can't come back."""
+    door, caller = door_of(host), knocker_of(stray)
+    stands = proved(door, caller)
+    outcome = caller.receive(door.refuse(stands, never_back(host.log, stands.member)).admission)
+    assert isinstance(outcome, TurnedAway)
+    return outcome
+
+
 def proved(door: Doorstep, one: Knocker) -> ProvedMember:
     challenge = door.receive(9, one.knock(), 0.0)
     assert isinstance(challenge, AdmissionAnswer)
@@ -61,17 +76,89 @@ def test_newcomer_when_its_host_has_come_back_to_the_successor_then_it_hears_tha
     village: Village,
 ) -> None:
     anna, host, eve = (village[name].replica for name in ("anna", "host", "eve"))
-    door = door_of(anna)
-    back = proved(door, knocker_of(host))
-    anna.learn(back.body.entries, by=back.member)
-    caller = knocker_of(eve)
-    stray = proved(door, caller)
-    assert stray.member.fingerprint == eve.identity.fingerprint
-    heard = caller.receive(door.refuse(stray, never_back(anna.log, stray.member)).admission)
-    assert isinstance(heard, TurnedAway)
+    hears_of_it(anna, host)
+    heard = turned_away(anna, eve)
     assert heard.for_good
     assert isinstance(heard.error, Denied)
+    assert "the host who let eve in had been succeeded by then" in str(heard.error)
     assert "ask for the session's code and join again" in str(heard.error)
+
+
+@pytest.mark.parametrize(("reason", "is_told"), [("lost", True), ("left", False), ("removed", False)])
+def test_newcomer_when_its_host_noted_that_it_went_then_it_is_told_of_if_it_may_come_back(
+    village: Village, reason: str, is_told: bool
+) -> None:
+    anna, host = (village[name].replica for name in ("anna", "host"))
+    village["host"].upkeep.remove("eve", reason)
+    hears_of_it(anna, host)
+    assert [one.name for one in anna.log.strays] == ["eve"] * is_told
+
+
+def test_newcomer_when_it_hears_that_it_has_to_join_again_then_it_learns_nothing_of_who_came_later(
+    village: Village,
+) -> None:
+    anna, host, eve = (village[name].replica for name in ("anna", "host", "eve"))
+    hears_of_it(anna, host)
+    until = len(anna.log)
+    village.join("mia", by="anna")
+    assert anna.log.until_gone(eve.me) == anna.log.bare[:until]
+    assert turned_away(anna, eve).for_good
+
+
+def test_newcomer_when_the_host_changed_again_then_it_hears_what_makes_it_believe_the_present_one(
+    village: Village,
+) -> None:
+    host, ben, eve = (village[name].replica for name in ("host", "ben", "eve"))
+    village.join("mia", by="anna")
+    village.goodbye("anna")
+    assert ben.is_host
+    until = len(ben.log)
+    village.join("nora", by="ben")
+    hears_of_it(ben, host)
+    assert ben.log.until_gone(eve.me) == ben.log.bare[:until]
+    assert turned_away(ben, eve).for_good
+
+
+@pytest.mark.parametrize("has_changed_again", [False, True])
+def test_newcomer_when_its_host_was_put_out_then_it_hears_no_more_than_that_one_and_believes_it(
+    village: Village, has_changed_again: bool
+) -> None:
+    anna, host, eve = (village[name].replica for name in ("anna", "host", "eve"))
+    for one in (anna, village["ben"].replica):
+        hears_of_it(one, host)
+    took_over = len(anna.log)
+    back = anna.log.former("host")
+    assert back is not None
+    village.do("anna", village["anna"].upkeep.take_back(back.member, 9))
+    village.do("anna", village["anna"].upkeep.remove("host", "removed"))
+    put_out = len(anna.log)
+    village.join("mia", by="anna")
+    if has_changed_again:
+        village.goodbye("anna")
+    now = village["ben" if has_changed_again else "anna"].replica
+    assert now.is_host
+    assert len(now.log.until_gone(host.me)) == put_out
+    assert len(now.log.until_gone(eve.me)) == (put_out if has_changed_again else took_over)
+    assert turned_away(now, eve).for_good
+
+
+def test_member_when_a_former_host_signs_its_admission_too_then_it_hears_nothing_of_the_time_after_its_going(
+    village: Village,
+) -> None:
+    """The two of them know what the entry says that let it in, and put the former host's name under that."""
+    anna, host = (village[name].replica for name in ("anna", "host"))
+    mia = village.join("mia", by="anna").replica
+    entry = anna.log.entries[-1].entry
+    village["anna"].upkeep.remove("mia", "removed")
+    put_out = len(anna.log)
+    former = anna.log.former("host")
+    assert former is not None
+    signature = host.identity.sign(b"log entry", entry)
+    anna.log.hear_former(former, [ring_pb2.SignedEntry(entry=entry, signature=signature)])
+    assert mia.me in anna.log.strays
+    village.join("nora", by="anna")
+    village.do("anna", village["anna"].upkeep.lock(True))
+    assert len(anna.log.until_gone(mia.me)) == put_out
 
 
 def test_newcomer_when_its_host_has_spoken_to_the_successor_then_it_is_known_as_a_stray(village: Village) -> None:

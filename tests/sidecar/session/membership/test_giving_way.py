@@ -1,6 +1,8 @@
 """A member that takes over in the moment in which the host answers those votes: it learns that the others stayed, gives
 way, and may come back."""
 
+import pytest
+
 from kafila_proto import ring_pb2
 from kafila_sidecar.session.channel.events import MemberRemoved, WentAstray
 from kafila_sidecar.session.membership.rivals import LeftBehind
@@ -51,6 +53,25 @@ def test_successor_when_who_refused_it_follows_it_after_all_then_it_stays() -> N
     _show(village, "carl")
     assert told(village["carl"], WentAstray)
     assert village.forked() == set()
+
+
+@pytest.mark.parametrize("resigned", [False, True])
+def test_host_when_somebody_took_over_from_an_earlier_one_then_its_own_standing_excuses_nobody(resigned: bool) -> None:
+    village = Village("anna", *OTHERS)
+    if resigned:
+        village.deaf = set(OTHERS)
+        village.goodbye("host")
+        entry = village["anna"].replica.log.entries[-1]
+    else:
+        entry = _took_over_too_late(village)
+    village.deaf = {"anna", "host"}
+    for name in ("carl", "dora", "ben"):
+        village.do(name, village[name].upkeep.vote("ben"))
+    ben = village["ben"]
+    assert ben.replica.is_host
+    ben.replica.ballots.stood(2)
+    village.do("ben", ben.upkeep.settle([WentAstray("anna", (entry,))]))
+    assert MemberRemoved("anna", "removed") in ben.told
 
 
 def test_host_when_most_stayed_then_who_took_over_may_come_back_and_its_entry_counts_no_more() -> None:
