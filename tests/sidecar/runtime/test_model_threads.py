@@ -175,11 +175,17 @@ async def test_passing_calls_when_cancelled_one_after_another_then_one_runs_at_a
 async def test_passing_calls_when_cancelled_and_they_stand_still_then_the_next_runs_and_too_many_are_refused(
     threads: ModelThreads,
 ) -> None:
-    passing, hangs = PassingCalls(threads, look_s=0.001), [Hang() for _ in range(MOST_STILL)]
+    passing, hangs = PassingCalls(threads, look_s=0.1), [Hang() for _ in range(MOST_STILL)]
+    warm = [threads.lend() for _ in hangs]
+    for thread in warm:
+        await thread.run(lambda: None)
+        threads.give_back(thread)
     for hang in hangs:
         calling = asyncio.create_task(passing.run(hang))
         assert await asyncio.to_thread(hang.runs.wait, 20)
         calling.cancel()
+        await asyncio.wait((calling,))
+        assert calling.cancelled()
     with pytest.raises(Unavailable, match=r"^4 models stand still on this machine, "):
         await passing.run(lambda: None)
     for hang in hangs:
