@@ -9,6 +9,7 @@ from kafila_sidecar.machine.handling import Handling
 from kafila_sidecar.models.anatomy import Anatomy, Headers
 from kafila_sidecar.models.quantisation import made_here
 from kafila_sidecar.net.nat.behaviour import Nat
+from kafila_sidecar.runtime.activity import Activity
 from kafila_sidecar.runtime.footprint import MOST_ROWS_A_RUN
 from kafila_sidecar.runtime.mlx_thread import CallingThread
 from kafila_sidecar.runtime.probe.kept import CostStore
@@ -20,10 +21,14 @@ _DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 
 
 class Measuring:
-    """`reserved` says how many bytes the sessions of this machine hold already, or were promised."""
+    """`reserved` says how many bytes the sessions of this machine hold already, or were promised; `activity` is
+    theirs."""
 
-    def __init__(self, *, mlx: CallingThread, folder: Path, reserved: Callable[[], int]) -> None:
+    def __init__(
+        self, *, mlx: CallingThread, folder: Path, reserved: Callable[[], int], activity: Activity | None = None
+    ) -> None:
         self._mlx = mlx
+        self._activity = activity or Activity()
         self._folder = folder
         self._reserved = reserved
         self._measured: dict[tuple[str, str, int], Measurement] = {}  # by checkpoint and its packing
@@ -52,7 +57,9 @@ class Measuring:
         """
         dtype = _DTYPES[checkpoint.activation_dtype]
         config = made_here(checkpoint.config, checkpoint.bits)
-        measured = await probe(self._mlx, config, dtype, most_rows=MOST_ROWS_A_RUN, cache=self._folder)
+        measured = await probe(
+            self._mlx, config, dtype, most_rows=MOST_ROWS_A_RUN, cache=self._folder, activity=self._activity
+        )
         self._measured[_id_of(checkpoint)] = measured
         memory_bytes = max(0, measured.memory_bytes - self._reserved())
         entry = {

@@ -39,6 +39,7 @@ from kafila_sidecar.numbers.records import records
 from kafila_sidecar.numbers.served import ServedNumbers
 from kafila_sidecar.numbers.spans import tracing
 from kafila_sidecar.numbers.standing import exposition
+from kafila_sidecar.runtime.activity import Activity
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.model_threads import ModelThreads, PassingCalls
 from kafila_sidecar.runtime.text.apart.text_process import read_vocabulary, try_text
@@ -94,8 +95,12 @@ async def _build(config: Config, stack: AsyncExitStack) -> "LocalNode":
         announcement=Announcement() if config.mdns else None,
         is_needed=sessions.may_be_at,
     )
+    activity = Activity()
     measuring = Measuring(
-        mlx=PassingCalls(threads), folder=config.data / "measurements", reserved=sessions.promised_bytes
+        mlx=PassingCalls(threads),
+        folder=config.data / "measurements",
+        reserved=sessions.promised_bytes,
+        activity=activity,
     )
     equipment = Equipment(
         threads=threads,
@@ -107,6 +112,7 @@ async def _build(config: Config, stack: AsyncExitStack) -> "LocalNode":
         measurements=config.data / "measurements",
         served=ServedNumbers(counted := CollectorRegistry()),
         tracing=told,
+        activity=activity,
     )
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
     stack.push_async_callback(pending.close)
@@ -190,7 +196,7 @@ class LocalNode:
             model = request.model if terms.folder else ""
             spare = _said(request)
             channel.keeper.note(lend_bytes=request.memory_bytes, spare_bytes=spare, note=note, model=model)
-            session = self._seating.sit_down(channel, checkpoint).snapshot()
+            session = (await self._seating.sit_down(channel, checkpoint)).snapshot()
             if request.choose_plan:
                 self._sessions.hosted(session.id, "choose a plan").driver.ask_first()
             session.notices.extend(notices_of(request, checkpoint.model))
@@ -263,7 +269,7 @@ class LocalNode:
             offer = self._pending.take(request.session)
             channel = await offer.approach.enrol()
             channel.keeper.note(lend_bytes=offer.memory_bytes, spare_bytes=offer.spare_bytes, typed=offer.code)
-            return self._seating.sit_down(channel, offer.checkpoint).snapshot()
+            return (await self._seating.sit_down(channel, offer.checkpoint)).snapshot()
 
     async def start(self, request: pb.SessionRequest) -> pb.Session:
         """Goes on with those who are present.

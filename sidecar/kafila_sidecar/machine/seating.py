@@ -55,10 +55,19 @@ class Seating:
         folder = self._config.data / "sessions" / os.urandom(8).hex()
         return Local(folder, self._versions, elsewhere=self._elsewhere)
 
-    def sit_down(self, channel: Channel, checkpoint: Checkpoint | None) -> Seat:
-        """In a session that this machine has just made or entered."""
+    async def sit_down(self, channel: Channel, checkpoint: Checkpoint | None) -> Seat:
+        """In a session that this machine has just made or entered.
+
+        Raises: Unavailable where too many models stand still on this machine, which is out of the session then.
+        """
         changes = Changes()
-        return self._seat(channel.keeper, self._participation(channel, checkpoint, changes), changes)
+        try:
+            present = self._participation(channel, checkpoint, changes)
+        except BaseException:
+            channel.keeper.forget()
+            await channel.aclose()
+            raise
+        return self._seat(channel.keeper, present, changes)
 
     def return_to(self, keeper: Keeper) -> Seat:
         """In a session that it was in before, and that it begins to come back to."""

@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import time
@@ -70,7 +70,7 @@ class Equipment:
     measurements: Path
     served: ServedNumbers
     tracing: Tracing
-    activity: Activity = field(default_factory=Activity)
+    activity: Activity
 
 
 def take_part(

@@ -63,6 +63,10 @@ class Activity:
                 return
             await asyncio.sleep(left_s)
 
+    def was_quiet_since(self, at: float) -> bool:
+        """Whether nothing was done from then on. at: by the event loop's clock."""
+        return not self._at_work and (self._ended_at is None or self._ended_at <= at)
+
     async def until_work(self) -> None:
         """Returns as soon as something is done."""
         await self._began.wait()

@@ -49,6 +49,7 @@ LARGE_BATCHES = 9  # compute capability
 ONE_GPU = ("CUDA_VISIBLE_DEVICES", "0")
 
 CLOSE_S = 5.0  # for calls that run when this machine's service ends, which does not wait for those that stand still
+JOIN_S = 0.1  # for a thread that has nothing left to do to end, whatever others took
 
 WORK_THREADS = 12  # beside BLAS's: MLX's own, those that read and fetch files, and the event loop's
 
@@ -135,11 +136,11 @@ class MlxThread:
         self._calls.put(None)
 
     def join(self, most_s: float) -> None:
-        """Returns once the thread has ended, after so long in any case."""
+        """Returns once the thread has ended, after so long in any case, or a moment where that is longer."""
         until = monotonic() + most_s
         if self._thread.ident is not None:
-            self._thread.join(most_s)
-        if not self._device.close(max(0.0, until - monotonic())) or self._thread.is_alive():
+            self._thread.join(max(JOIN_S, most_s))
+        if not self._device.close(max(JOIN_S, until - monotonic())) or self._thread.is_alive():
             log.warning("thread_left_behind name=%s", self._thread.name)
 
     def _serve(self, openblas: bool) -> None:

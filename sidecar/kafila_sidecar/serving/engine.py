@@ -80,6 +80,7 @@ class Engine:
         self._scheduler = Scheduler(most_running=most, most_waiting=limits.most_waiting)
         self._turns: dict[int, asyncio.Future[None]] = {}  # of those who wait
         self._runs: dict[int, asyncio.Task[str]] = {}
+        self._unanswered: dict[int, tuple[Generation, asyncio.Task[str]]] = {}  # with the run that is there to do it
         self._begun: dict[int, RequestRun] = {}  # those that had their turn, by request
         self._clearing: set[asyncio.Task[None]] = set()  # each waits for one run, and clears it away
         self._fault: Interrupted | None = None
@@ -122,10 +123,12 @@ class Engine:
             self._requests.remove(generation)
 
     async def close(self, fault: Interrupted) -> None:
-        """Ends every run with `fault`, and returns when all is cleared away."""
+        """Ends every run with `fault`, tells whoever asked, and returns when all is cleared away."""
         self._fault = fault
         for number in list(self._runs):
             self._give_up(number)
+        for number in list(self._unanswered):  # nobody asks here again, and what clears away may stand still
+            self._tell_asker(number)
         await asyncio.gather(*self._clearing, return_exceptions=True)
         await self._places.close()
         self._pulse.stop()
@@ -156,6 +159,7 @@ class Engine:
             replay=question.replay,
         )
         run = self._runs[number] = asyncio.create_task(self._run(generation, trace), name=f"request {number}")
+        self._unanswered[number] = (generation, run)
         clearing = asyncio.create_task(self._clear_away(generation, trace, run), name=f"clear request {number}")
         self._clearing.add(clearing)
         clearing.add_done_callback(self._cleared)
@@ -174,8 +178,6 @@ class Engine:
         number = generation.number
         self._runs.pop(number, None)
         error = self._fault if run.cancelled() else run.exception()
-        if is_over := self._fault is not None:  # nobody asks here again, and what clears away may stand still
-            self._fail(generation, error)
         try:
             if begun := self._begun.pop(number, None):
                 self._tell(trace, _how(run, error))
@@ -184,12 +186,15 @@ class Engine:
             self._scheduler.remove(number)
             del self._turns[number]
             self._wake()
-            if not is_over:
-                self._fail(generation, error)
+            self._tell_asker(number)
 
-    def _fail(self, generation: Generation, error: BaseException | None) -> None:
-        if isinstance(error, Exception):
-            generation.replies.fail(error)
+    def _tell_asker(self, number: int) -> None:
+        """Why no answer comes, once: what went wrong with the run, or with the epoch."""
+        if number in self._unanswered:
+            generation, run = self._unanswered.pop(number)
+            error = run.exception() if run.done() and not run.cancelled() else self._fault
+            if isinstance(error, Exception):
+                generation.replies.fail(error)
 
     async def _put_away(self, run: RequestRun, error: BaseException | None, *, is_given_up: bool) -> None:
         """The sequence of a run that is over; of one that went wrong it is not known what the stages have of it."""

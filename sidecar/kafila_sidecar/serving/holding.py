@@ -37,7 +37,7 @@ class Holding:
         """look_s: between two looks at whether loading goes on, see `unless_still`."""
         self._load = load
         self._look_s = look_s
-        self._parts_come = 0  # counted where they are loaded
+        self.parts_come = 0  # since ever; counted where they are loaded
         self.shard: Shard | None = None
         self._part = Part(0, 0, False)  # of the shard
         self._may_hold = False  # a shard, or has asked the MLX thread for one
@@ -59,7 +59,7 @@ class Holding:
         self._may_hold = True
         outcome = self._mlx.start(self._take_over, folder, files, start, end, head)
         what = f"loading blocks {start} to {end - 1}"
-        await unless_still(outcome, what=what, sign=lambda: self._parts_come, look_s=self._look_s)
+        await unless_still(outcome, what=what, sign=lambda: self.parts_come, look_s=self._look_s)
 
     def keeps(self, part: Part) -> Part:
         """What of a part is in memory already, and stays."""
@@ -91,7 +91,7 @@ class Holding:
         self.shard.learn_steps(before)
 
     def _one_came(self) -> None:
-        self._parts_come += 1
+        self.parts_come += 1
 
     def _free(self) -> None:
         shard, self.shard = self.shard, None

@@ -1,6 +1,7 @@
 """This machine's part in a session, one epoch after another."""
 
 import asyncio
+import logging
 import sys
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -41,6 +42,8 @@ from kafila_sidecar.serving.trace import Circuit, RequestTrace
 from kafila_sidecar.session.coordination.effects import Fault, Proposal
 from kafila_sidecar.session.driving.jobs import Progress
 from kafila_sidecar.weights.fetching import landing
+
+log = logging.getLogger(__name__)
 
 SERVE_DEADLINE_S = 15.0  # between a neighbour's start of serving and ours
 CLEAR_DEADLINE_S = 10.0  # for what an epoch leaves behind; what takes longer is cleared away while others go on
@@ -163,6 +166,7 @@ class Stage:
         stands_by = proposal.stage_of(self._name) is None
         if stands_by:
             self._freeing = asyncio.create_task(self._holding.free(), name="free what another stage holds now")
+            self._freeing.add_done_callback(_freed)
         mlx = self._watched(proposal)
         epoch = epochs.begin(
             name=self._name,
@@ -335,7 +339,7 @@ class Stage:
     async def _fetch(self, names: frozenset[str], part: Part, telling: FetchTelling) -> None:
         """What is not in memory, unless that turns out to be what somebody gave wrongly."""
         if self._freeing is not None:
-            await self._unless_still(asyncio.shield(self._freeing), "freeing what another stage holds now")
+            await self._unless_still(asyncio.wait((self._freeing,)), "freeing what another stage holds now")
         kept = self._weights.shard(**self._holding.keeps(part)._asdict())
         await self._weights.fetch(names - kept, progress=telling.came, waiting=telling.waits)
         if self._weights.download_bytes(names):
@@ -347,9 +351,11 @@ class Stage:
             await asyncio.wait((self._freeing,))
         await self._holding.free()
 
-    async def _unless_still(self, work: Awaitable[None], what: str) -> None:
-        """Raises TimedOut where the MLX thread stands still, which does it all the same if it goes on."""
-        await unless_still(asyncio.ensure_future(work), what=what, look_s=self._limits.load_look_s)
+    async def _unless_still(self, work: Awaitable[object], what: str) -> None:
+        """Raises TimedOut where the MLX thread stands still, which does it all the same if it goes on: behind a load
+        that nobody wants any more, as long as parts of it come."""
+        outcome, look_s = asyncio.ensure_future(work), self._limits.load_look_s
+        await unless_still(outcome, what=what, sign=lambda: self._holding.parts_come, look_s=look_s)
 
     async def _clear(self, epoch: Epoch | None, fault: Fault) -> None:
         if epoch is not None:
@@ -398,6 +404,12 @@ class Stage:
         record = trace.record(reason=reason, link_rtt_s=rtt_s)
         self._counted(record, trace.decoded)
         self._traced(record)
+
+
+def _freed(freeing: "asyncio.Task[None]") -> None:
+    """What could not be freed is freed by the next load."""
+    if not freeing.cancelled() and (error := freeing.exception()):
+        log.warning("not_freed error=%r", error)
 
 
 def _code(error: Exception) -> str:

@@ -12,15 +12,17 @@ from kafila_proto import sidecar_pb2 as pb
 from kafila_rendezvous.config import RendezvousConfig
 from kafila_rendezvous.server import serve
 from kafila_sidecar.config import Config
-from kafila_sidecar.errors import TimedOut
+from kafila_sidecar.errors import TimedOut, Unavailable
 from kafila_sidecar.machine.node import LocalNode, open_node
 from kafila_sidecar.runtime.mlx_thread import prefer_openblas
+from kafila_sidecar.runtime.model_threads import MOST_STILL
 from tests.support.hanging import Hang
 
 pytestmark = pytest.mark.mlx
 prefer_openblas()
 
 PATIENCE_S = 60.0
+ENDS = ("ready", "closed")
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def node(tmp_path: Path, folder: Path) -> AsyncIterator[LocalNode]:
+async def nodes(tmp_path: Path) -> AsyncIterator[tuple[LocalNode, LocalNode]]:
     async with AsyncExitStack() as stack:
         rendezvous = await stack.enter_async_context(serve(RendezvousConfig(port=0)))
         environment = {
@@ -39,11 +41,19 @@ async def node(tmp_path: Path, folder: Path) -> AsyncIterator[LocalNode]:
             "KAFILA_PORT_MAPPING": "0",
             "KAFILA_MDNS": "0",
             "HF_ENDPOINT": "http://127.0.0.1:9",
-            "KAFILA_NAME": "ada",
         }
-        yield await stack.enter_async_context(
-            open_node(Config.read(environment, socket_path=tmp_path / "s", data=tmp_path / "ada"))
-        )
+
+        async def opened(name: str) -> LocalNode:
+            own = {**environment, "KAFILA_NAME": name}
+            config = Config.read(own, socket_path=tmp_path / f"{name}.sock", data=tmp_path / name)
+            return await stack.enter_async_context(open_node(config))
+
+        yield await opened("ada"), await opened("bob")
+
+
+@pytest.fixture
+def node(nodes: tuple[LocalNode, LocalNode]) -> LocalNode:
+    return nodes[0]
 
 
 async def ready(node: LocalNode, folder: Path) -> str:
@@ -119,3 +129,25 @@ async def test_session_when_its_model_hangs_past_the_deadline_then_told_and_othe
     async with asyncio.timeout(PATIENCE_S):
         while part.stage.weight_bytes:  # noqa: ASYNC110  # freed where it stood still, which tells nobody
             await asyncio.sleep(0.01)
+
+
+async def test_join_when_too_many_models_stand_still_then_refused_and_this_machine_is_in_no_session(
+    nodes: tuple[LocalNode, LocalNode], folder: Path, tmp_path: Path
+) -> None:
+    ada, bob = nodes
+    created = await ada.create(pb.CreateSessionRequest(model=str(folder), members=2, context_tokens=64))
+    offer = await bob.open(pb.OpenSessionRequest(code=created.code))
+    threads, hang = bob._equipment.threads, Hang()
+    lent = [threads.lend() for _ in range(MOST_STILL)]
+    for thread in lent:
+        thread.start(hang)
+        threads.give_back(thread, rest_s=0.0)
+    with pytest.raises(Unavailable, match="models stand still on this machine"):
+        await bob.join(pb.JoinSessionRequest(session=offer.session))
+    assert not (await bob.list_sessions()).sessions
+    assert not list((tmp_path / "bob" / "sessions").iterdir())
+    hang.may_end.set()
+    again = await bob.open(pb.OpenSessionRequest(code=created.code))
+    await bob.join(pb.JoinSessionRequest(session=again.session))
+    async with asyncio.timeout(PATIENCE_S), aclosing(ada.watch(pb.SessionRequest(session=created.id))) as snapshots:
+        assert await anext(shown.state async for shown in snapshots if shown.state in ENDS) == "ready"

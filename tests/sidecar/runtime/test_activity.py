@@ -37,6 +37,17 @@ async def test_quiet_when_work_has_just_ended_then_it_takes_a_while() -> None:
     waiting.cancel()
 
 
+async def test_quiet_when_work_went_on_or_ended_since_then_it_was_not() -> None:
+    activity, clock = Activity(), asyncio.get_running_loop().time
+    assert activity.was_quiet_since(clock())
+    with activity.at_work():
+        began = clock()
+        assert not activity.was_quiet_since(began)
+        await asyncio.sleep(0.001)
+    assert not activity.was_quiet_since(began)
+    assert activity.was_quiet_since(clock())
+
+
 async def test_work_when_a_call_runs_on_the_models_thread_then_it_is_heard_at_once() -> None:
     class Thread:
         def start(self, fn: object, *args: object, **kwargs: object) -> object:

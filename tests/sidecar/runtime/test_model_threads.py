@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from kafila_sidecar.errors import TimedOut, Unavailable
+from kafila_sidecar.runtime import model_threads
+from kafila_sidecar.runtime.handed_over import HandedOver
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.model_threads import MOST_STILL, ModelThreads, PassingCalls
 from kafila_sidecar.runtime.still import LOOKS, unless_still
@@ -26,10 +28,10 @@ def threads() -> Iterator[ModelThreads]:
 
 async def stuck(threads: ModelThreads) -> tuple[MlxThread, Hang, "asyncio.Future[None]"]:
     """A thread that was given back and stands still, until its hang may end."""
-    hang = Hang()
-    with threads.lent() as thread:
-        outcome = thread.start(hang)
-        assert await asyncio.to_thread(hang.runs.wait, 20)
+    hang, thread = Hang(), threads.lend()
+    outcome = thread.start(hang)
+    assert await asyncio.to_thread(hang.runs.wait, 20)
+    threads.give_back(thread, rest_s=0.0)
     return thread, hang, outcome
 
 
@@ -131,6 +133,75 @@ async def test_passing_calls_when_asked_for_at_once_then_one_runs_at_a_time_and_
 
     passing = PassingCalls(threads)
     assert len(set(await asyncio.gather(*(passing.run(threading.get_ident) for _ in range(8))))) == 1
+
+
+async def test_threads_when_many_come_back_that_are_still_at_something_then_another_one_is_lent(
+    threads: ModelThreads,
+) -> None:
+    hangs = [Hang() for _ in range(MOST_STILL + 1)]
+    for hang in hangs:
+        with threads.lent() as thread:
+            thread.start(hang)
+    with threads.lent() as another:
+        assert await another.run(lambda: "goes on") == "goes on"
+    for hang in hangs:
+        hang.may_end.set()
+
+
+async def test_passing_calls_when_cancelled_one_after_another_then_one_runs_at_a_time_and_none_is_refused(
+    threads: ModelThreads,
+) -> None:
+    passing, hangs, at_once = PassingCalls(threads), [Hang() for _ in range(MOST_STILL + 1)], list[int]()
+
+    def call(hang: Hang) -> None:
+        at_once.append(sum(one.runs.is_set() and not one.may_end.is_set() for one in hangs))
+        hang()
+
+    for hang in hangs:
+        calling = asyncio.create_task(passing.run(call, hang))
+        assert await asyncio.to_thread(hang.runs.wait, 20)
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        behind = asyncio.create_task(passing.run(lambda: "behind"))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not behind.done()
+        hang.may_end.set()
+        assert await behind == "behind"
+    assert at_once == [0] * len(hangs)
+
+
+async def test_passing_calls_when_cancelled_and_they_stand_still_then_the_next_runs_and_too_many_are_refused(
+    threads: ModelThreads,
+) -> None:
+    passing, hangs = PassingCalls(threads, look_s=0.1), [Hang() for _ in range(MOST_STILL)]
+    warm = [threads.lend() for _ in hangs]
+    for thread in warm:
+        await thread.run(lambda: None)
+        threads.give_back(thread)
+    for hang in hangs:
+        calling = asyncio.create_task(passing.run(hang))
+        assert await asyncio.to_thread(hang.runs.wait, 20)
+        calling.cancel()
+        await asyncio.wait((calling,))
+        assert calling.cancelled()
+    with pytest.raises(Unavailable, match=r"^4 models stand still on this machine, "):
+        await passing.run(lambda: None)
+    for hang in hangs:
+        hang.may_end.set()
+
+
+async def test_threads_when_closed_and_one_stands_still_then_only_that_one_is_left_behind(
+    threads: ModelThreads, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_threads, "CLOSE_S", 0.0)
+    _, hang, _ = await stuck(threads)
+    healthy = threads.lend()
+    assert await healthy.run(lambda: HandedOver(lambda: "finished")) == "finished"  # type: ignore[comparison-overlap]
+    threads.close()
+    hang.may_end.set()
+    assert caplog.text.count("thread_left_behind") == 1
 
 
 async def test_outcome_when_something_moves_between_looks_then_waited_for_however_long() -> None:

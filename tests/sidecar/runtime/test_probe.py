@@ -13,9 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafila_sidecar.errors import Refused
+from kafila_sidecar.runtime.activity import Activity
 from kafila_sidecar.runtime.mlx_thread import MlxThread
+from kafila_sidecar.runtime.probe import probe as probe_module
 from kafila_sidecar.runtime.probe.cost import Cost
 from kafila_sidecar.runtime.probe.host_lock import HostLock
+from kafila_sidecar.runtime.probe.kept import LASTS_S, SERVED_LASTS_S
 from kafila_sidecar.runtime.probe.probe import (
     MOST_READINGS,
     WIDE_SPREAD,
@@ -245,6 +248,83 @@ async def test_probe_when_readings_differ_for_good_then_it_ends(thread: MlxThrea
 
     await probe(thread, CONFIG, "float32", most_rows=8, cache=tmp_path, lock=HostLock(tmp_path / "lock"), read=read)
     assert len(taken) == MOST_READINGS
+
+
+CALM = reading({1: 0.003, 2: 0.005})
+
+
+async def test_probe_when_this_machine_answers_then_it_reads_afterwards_and_keeps_that_for_long(
+    thread: MlxThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe_module, "QUIET_S", 0.01)
+    activity, taken = Activity(), list[str]()
+
+    def read(config: Mapping[str, Any], dtype: str) -> Any:
+        taken.append(dtype)
+        return CALM
+
+    await thread.run(lambda: None)
+    with activity.at_work():
+        probing = asyncio.create_task(
+            probe(
+                thread,
+                CONFIG,
+                "float32",
+                most_rows=8,
+                cache=tmp_path,
+                activity=activity,
+                lock=free(tmp_path),
+                read=read,
+            )
+        )
+        await asyncio.sleep(0.1)
+        assert not taken
+    await probing
+    assert lasts_s(tmp_path) == LASTS_S
+
+
+@pytest.mark.parametrize("answers", ["all the time", "from when it reads on", "while it reads"])
+async def test_probe_when_answers_run_beside_it_then_it_measures_and_keeps_that_for_a_short_while(
+    thread: MlxThread, tmp_path: Path, answers: str
+) -> None:
+    activity, loop = Activity(), asyncio.get_running_loop()
+    work = loop.create_future()
+
+    def begin() -> None:
+        activity.at_work_until(work)
+        if answers == "while it reads":
+            work.set_result(None)
+
+    def read(config: Mapping[str, Any], dtype: str) -> Any:
+        if answers != "all the time":
+            loop.call_soon_threadsafe(begin)
+        return CALM
+
+    if answers == "all the time":
+        begin()
+    measured = await probe(
+        thread,
+        CONFIG,
+        "float32",
+        most_rows=8,
+        cache=tmp_path,
+        activity=activity,
+        most_wait_s=0.05,
+        lock=free(tmp_path),
+        read=read,
+    )
+    assert measured.cost.block_s == pytest.approx({1: 0.002})
+    assert lasts_s(tmp_path) == SERVED_LASTS_S
+
+
+def free(folder: Path) -> HostLock:
+    return HostLock(folder / "lock")
+
+
+def lasts_s(cache: Path) -> float:
+    """For how long the only measurement there counts."""
+    (file,) = remembered(cache)
+    return float(json.loads(file.read_text())["lasts_s"])
 
 
 async def test_probe_when_nonsense_twice_then_refused_by_name(thread: MlxThread, tmp_path: Path) -> None:

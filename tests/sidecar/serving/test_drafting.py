@@ -154,6 +154,45 @@ async def test_draft_when_another_member_becomes_the_head_then_that_one_brings_i
         assert [one._model is not None for one in made] == [False, True, False]
 
 
+class LoadedDraft:
+    """Knows only whether it is in memory."""
+
+    def __init__(self) -> None:
+        self.closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.mark.parametrize("has_come", [True, False])
+@pytest.mark.parametrize("turns", range(5))
+async def test_draft_when_freeing_it_is_cancelled_wherever_it_waits_then_the_next_time_frees_it(
+    turns: int, has_come: bool
+) -> None:
+    mlx, model = MlxThread(), LoadedDraft()
+
+    @asynccontextmanager
+    async def bring() -> AsyncIterator[LoadDraft]:
+        yield lambda: cast(DraftModel, model)
+
+    drafts = DraftHere(mlx, fetched=bring)
+    drafts.begin(mlx)
+    await drafts.arrived() if has_come else await asyncio.sleep(0)
+    freeing = asyncio.create_task(drafts.free())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    freeing.cancel()
+    await asyncio.gather(freeing, return_exceptions=True)
+    await drafts.free()
+    await mlx.run(lambda: None)
+    assert drafts._model is None
+    assert model.closed == 1 or not has_come
+    drafts.begin(mlx)
+    await drafts.arrived()
+    assert drafts._model is cast(DraftModel, model)
+    mlx.close()
+
+
 async def test_draft_when_it_cant_be_had_then_answers_go_on_without(
     tiny: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

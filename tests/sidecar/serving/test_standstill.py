@@ -3,17 +3,18 @@
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kafila_sidecar.errors import Exhausted, TimedOut
+from kafila_sidecar.errors import Exhausted, Refused, TimedOut
 from kafila_sidecar.runtime.handed_over import HandedOver
 from kafila_sidecar.runtime.mlx_thread import MlxThread
 from kafila_sidecar.runtime.shard.shard import Shard
+from kafila_sidecar.runtime.still import LOOKS
 from kafila_sidecar.serving.engine import EngineLimits
 from kafila_sidecar.serving.standstill import WatchedThread
 from kafila_sidecar.session.coordination.effects import Fault
@@ -165,6 +166,39 @@ async def test_head_when_its_model_hangs_then_who_asked_there_is_told_and_others
         hang.may_end.set()
 
 
+async def test_head_when_its_model_hangs_after_another_answer_failed_then_who_asked_for_either_is_told_at_once(
+    tiny: Path, tmp_path: Path
+) -> None:
+    """What the failed one has on the stages is cleared away by the thread that hangs."""
+    limits = replace(LIMITS, clear_deadline_s=0.1)
+    async with party(tiny, tmp_path, "ada", limits=limits) as made:
+        await made.serve((0, 6), ("ada",))
+        fails, hang = Hang(), Hang()
+        shard: Any = made["ada"].stage._holding.shard
+
+        def embed_and_blocks(*given: Any, **named: Any) -> Any:
+            fails()
+            raise Refused("not this one")
+
+        shard.embed_and_blocks = embed_and_blocks
+        asking = [asyncio.create_task(answer(made["ada"], ask())) for _ in range(2)]
+        async with asyncio.timeout(20):
+            assert await asyncio.to_thread(fails.runs.wait, 20)
+            epoch: Any = made["ada"].stage._epochs.epoch
+            while len(epoch.engine._runs) < 2:  # noqa: ASYNC110  # the engine tells nobody
+                await asyncio.sleep(0.001)
+            stuck = made.mlx.start(hang)
+            fails.may_end.set()
+            assert await asyncio.to_thread(hang.runs.wait, 20)
+            while len(epoch.engine._runs) > 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            await made["ada"].stage.close(Fault("ada", TimedOut.code, "ada hangs"))
+            told = await asyncio.gather(*asking, return_exceptions=True)
+        hang.may_end.set()
+        await stuck
+    assert {str(one) for one in told} == {"not this one", "ada hangs"}
+
+
 async def test_requests_of_all_members_when_a_stage_hangs_then_bounded_there_and_each_told_or_answered(
     tiny: Path, tmp_path: Path
 ) -> None:
@@ -218,6 +252,55 @@ async def test_stage_when_the_disk_does_not_answer_while_it_loads_then_told_and_
         assert loaded
         assert made["ada"].stage.weight_bytes == 0
         assert await made.mlx.run(mx.get_active_memory) - before < 1024
+
+
+async def test_stage_when_a_load_that_nobody_wants_goes_on_then_the_next_plan_waits_as_long_as_parts_come(
+    tiny: Path, tmp_path: Path
+) -> None:
+    limits, slow = replace(LIMITS, load_look_s=0.05, clear_deadline_s=0.1), Hang()
+
+    def load_shard(*, came: Callable[[], None], **given: Any) -> Shard:
+        slow.runs.set()
+        while not slow.may_end.wait(0.002):
+            came()
+        return Shard.load(came=came, **given)
+
+    async with party(tiny, tmp_path, "ada", "bob", limits=limits, load_shard=load_shard) as made:
+        loading = asyncio.create_task(made.serve((0, 6), ("ada",), members=("ada",)))
+        assert await asyncio.to_thread(slow.runs.wait, 20)
+        loading.cancel()
+        await asyncio.wait((loading,))
+        await made.serve((0, 6), ("bob",), members=("ada",))
+        await made.stop(members=("ada",))
+        again = asyncio.create_task(made.serve((0, 6), ("ada",), members=("ada",)))
+        await asyncio.wait((again,), timeout=3 * LOOKS * limits.load_look_s)
+        assert not again.done()
+        slow.may_end.set()
+        await again
+        assert (await answer(made["ada"], ask()))[1].done
+
+
+async def test_stage_when_what_another_holds_now_could_not_be_freed_then_the_next_plan_loads_all_the_same(
+    tiny: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with party(tiny, tmp_path, "ada", "bob") as made:
+        await made.serve((0, 6), ("ada",), members=("ada",))
+        shard: Any = made["ada"].stage._holding.shard
+        real = shard.close
+
+        def broken() -> None:
+            real()
+            raise RuntimeError("the device says no")
+
+        shard.close = broken
+        await made.stop(members=("ada",))
+        await made.serve((0, 6), ("bob",), members=("ada",))
+        await made.stop(members=("ada",))
+        for _ in range(2):
+            await made.serve((0, 6), ("ada",), members=("ada",))
+            assert (await answer(made["ada"], ask()))[1].done
+            await made.stop(members=("ada",))
+    assert "the device says no" in caplog.text
 
 
 async def test_stop_when_a_long_prompt_is_read_then_at_most_one_more_chunk_runs_before_the_next_load(

@@ -4,6 +4,7 @@ Blocks made up from the checkpoint's own configuration are run at decode shape, 
 the times over the number of blocks is a block's cost, the intercept the fixed cost of a step. Imports without MLX.
 """
 
+import asyncio
 import logging
 import math
 import statistics
@@ -15,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from kafila_sidecar.errors import Refused
+from kafila_sidecar.runtime.activity import Activity
 from kafila_sidecar.runtime.mlx_thread import CallingThread
 from kafila_sidecar.runtime.probe.cost import Cost
 from kafila_sidecar.runtime.probe.host_lock import HostLock
-from kafila_sidecar.runtime.probe.kept import CostStore, key_of
+from kafila_sidecar.runtime.probe.kept import LASTS_S, SERVED_LASTS_S, CostStore, key_of
 from kafila_sidecar.runtime.probe.rounds import HEAD, Readings, Round
 
 Reader = Callable[[Mapping[str, Any], str], Readings]
@@ -28,6 +30,8 @@ MOST_READINGS = 3  # of one attempt: again while they differ much
 WIDE_SPREAD = 0.08  # of the median
 MOST_READ_S = 8.0  # no further reading that would make it longer
 MOST_SPREAD = 1.0  # of the median: readings that differ by more say nothing
+QUIET_S = 2.0  # without a step of any session: longer than most circuits of a token take
+MOST_WAIT_S = 20.0  # for that: who opens or joins a session waits as long
 FASTEST_BYTES_PER_S = 1e14  # ten times the memory of any machine there is
 
 log = logging.getLogger(__name__)
@@ -63,13 +67,19 @@ async def probe(
     *,
     most_rows: int,
     cache: Path,
+    activity: Activity | None = None,
+    most_wait_s: float = MOST_WAIT_S,
     lock: HostLock | None = None,
     read: Reader | None = None,
 ) -> Measurement:
     """Measures, or takes from `cache` what was measured before; the memory is read anew.
 
+    While this machine answers, everything takes longer: that is waited for, though not for ever, and what was read
+    beside answers is kept for a short while only.
+
     config: the checkpoint's config.json. dtype: of its floating-point weights, "float32", "bfloat16" or "float16".
     most_rows: sequences in one run of a stage; no more are measured, since the planner plans with what is told.
+    activity: of this machine's sessions.
     lock: keeps members on this machine from measuring each other; one for all of them unless given.
     read: takes the readings, on the MLX thread.
 
@@ -80,10 +90,22 @@ async def probe(
     key = key_of(device, config, dtype, most_rows)
     cost = _sensible(store.load(key))
     if cost is None:
+        activity = activity or Activity()
+        await _quiet(activity, most_wait_s)
         async with lock or HostLock():
+            began = asyncio.get_running_loop().time()
             cost = await _measured(thread, read or partial(_read, most_rows=most_rows), config, dtype, device)
-        store.keep(key, cost)
+        store.keep(key, cost, lasts_s=LASTS_S if activity.was_quiet_since(began) else SERVED_LASTS_S)
     return Measurement(cost=cost, memory_bytes=await thread.run(_memory), key=key)
+
+
+async def _quiet(activity: Activity, most_wait_s: float) -> None:
+    """Returns once this machine answers nobody, or has not stopped doing so."""
+    try:
+        async with asyncio.timeout(most_wait_s):
+            await activity.until_quiet(QUIET_S)
+    except TimeoutError:
+        log.info("measuring_beside_answers waited_s=%.0f", most_wait_s)
 
 
 async def _measured(thread: CallingThread, read: Reader, config: Mapping[str, Any], dtype: str, device: str) -> Cost:

@@ -1,8 +1,9 @@
 """Times made-up blocks and a made-up head, as a stage will run them. MLX thread only.
 
-The whole takes a second or two for small models, and stays under ten for any that a member can serve: the slower a
-block, the fewer of them, and the fewer batch sizes, are run; but three numbers of blocks wherever they fit, since two
-unknowns are read off them.
+The whole takes a second or two for small models. The slower a block, the fewer of them, and the fewer batch sizes, are
+run, so that it takes some `LATE_S` for large ones once the blocks are made; single sequences and a prefill are timed in
+any case, and three numbers of blocks wherever they fit, since two unknowns are read off them. How long making the
+blocks takes, where a GPU's programs may be compiled, is not bounded here.
 """
 
 import time

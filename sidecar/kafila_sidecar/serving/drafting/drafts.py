@@ -52,7 +52,8 @@ class DraftHere:
 
     def begin(self, mlx: ModelThread) -> "RunningDraft":
         """What it guesses for the requests of one epoch, on this thread: nothing before it is here."""
-        if self._model is None and (self._coming is None or self._coming.done()):
+        coming = self._coming
+        if self._model is None and (coming is None or coming.done() or coming.cancelling()):
             self._coming = asyncio.create_task(self._come(), name="bring the draft model")
         return RunningDraft(mlx, lambda: self._model)
 
@@ -63,11 +64,15 @@ class DraftHere:
 
     async def free(self) -> None:
         """This member is the head no longer. Who waits for it no longer does not keep it from being done."""
-        coming, self._coming = self._coming, None
-        if coming is not None:
-            coming.cancel()
-            await asyncio.wait((coming,))
-            await asyncio.shield(self._mlx.start(self._close))
+        coming = self._coming
+        if coming is None:
+            return
+        coming.cancel()
+        await asyncio.wait((coming,))
+        if self._coming is coming:
+            freed = self._mlx.start(self._close)
+            self._coming = None  # not before: who is cancelled while it waits leaves it to the next one
+            await asyncio.shield(freed)
 
     async def _come(self) -> None:
         """An answer without guesses is as good: what goes wrong here is written down, and tried again with the next
