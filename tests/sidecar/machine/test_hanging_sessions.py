@@ -2,20 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kafila_proto import sidecar_pb2 as pb
-from kafila_rendezvous.config import RendezvousConfig
-from kafila_rendezvous.server import serve
-from kafila_sidecar.config import Config
 from kafila_sidecar.errors import TimedOut, Unavailable
-from kafila_sidecar.machine.node import LocalNode, open_node
+from kafila_sidecar.machine.node import LocalNode
 from kafila_sidecar.runtime.mlx_thread import prefer_openblas
 from kafila_sidecar.runtime.model_threads import MOST_STILL
+from tests.sidecar.machine.two_nodes import two_nodes
 from tests.support.hanging import Hang
 
 pytestmark = pytest.mark.mlx
@@ -34,21 +32,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 async def nodes(tmp_path: Path) -> AsyncIterator[tuple[LocalNode, LocalNode]]:
-    async with AsyncExitStack() as stack:
-        rendezvous = await stack.enter_async_context(serve(RendezvousConfig(port=0)))
-        environment = {
-            "KAFILA_RENDEZVOUS": f"grpc+insecure://127.0.0.1:{rendezvous.port}",
-            "KAFILA_PORT_MAPPING": "0",
-            "KAFILA_MDNS": "0",
-            "HF_ENDPOINT": "http://127.0.0.1:9",
-        }
-
-        async def opened(name: str) -> LocalNode:
-            own = {**environment, "KAFILA_NAME": name}
-            config = Config.read(own, socket_path=tmp_path / f"{name}.sock", data=tmp_path / name)
-            return await stack.enter_async_context(open_node(config))
-
-        yield await opened("ada"), await opened("bob")
+    async with two_nodes(tmp_path) as both:
+        yield both
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import asyncio
 import json
 from bisect import bisect_left
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, aclosing
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,10 @@ import pytest
 
 from kafila_planner import Plan, make_plan, problem_from_json
 from kafila_proto import sidecar_pb2 as pb
-from kafila_rendezvous.config import RendezvousConfig
-from kafila_rendezvous.server import serve
-from kafila_sidecar.config import Config
 from kafila_sidecar.errors import Refused
-from kafila_sidecar.machine.node import LocalNode, open_node
+from kafila_sidecar.machine.node import LocalNode
 from kafila_sidecar.runtime.mlx_thread import prefer_openblas
+from tests.sidecar.machine.two_nodes import two_nodes
 
 pytestmark = pytest.mark.mlx
 prefer_openblas()
@@ -35,22 +33,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 async def nodes(tmp_path: Path, folder: Path) -> AsyncIterator[tuple[LocalNode, LocalNode]]:
-    async with AsyncExitStack() as stack:
-        rendezvous = await stack.enter_async_context(serve(RendezvousConfig(port=0)))
-        environment = {
-            "KAFILA_RENDEZVOUS": f"grpc+insecure://127.0.0.1:{rendezvous.port}",
-            "KAFILA_PORT_MAPPING": "0",
-            "KAFILA_MDNS": "0",
-            "HF_ENDPOINT": "http://127.0.0.1:9",
-            "KAFILA_FOLDERS": str(folder.parent),  # both have it
-        }
-        ada, bob = [
-            await stack.enter_async_context(
-                open_node(Config.read({**environment, "KAFILA_NAME": name}, socket_path=data / "s", data=data))
-            )
-            for name, data in (("ada", tmp_path / "ada"), ("bob", tmp_path / "bob"))
-        ]
-        yield ada, bob
+    async with two_nodes(tmp_path, KAFILA_FOLDERS=str(folder.parent)) as both:  # both have it
+        yield both
 
 
 def weight_bytes(folder: Path) -> int:
