@@ -80,6 +80,24 @@ def test_picks_when_seeded_then_the_same_whatever_runs_beside() -> None:
     assert picks == expected
 
 
+@pytest.mark.parametrize(
+    "choice", [options(top_k=40), options(top_k=40, top_p=0.9), options(top_k=40, min_p=0.05), options(top_p=0.9)]
+)
+def test_picks_when_seeded_and_the_scores_are_rounded_otherwise_then_the_same(choice: SamplingOptions) -> None:
+    scores = np.random.default_rng(1).normal(scale=2.0, size=(300, 5000)).astype(np.float32)
+    others = scores * np.random.default_rng(2).uniform(1 - 1e-5, 1 + 1e-5, scores.shape).astype(np.float32)
+    one, other = Sampler(choice), Sampler(choice)
+    picks = [(one.pick(mx.array(row)), other.pick(mx.array(again))) for row, again in zip(scores, others, strict=True)]
+    assert len({first for first, _ in picks}) > 100
+    assert sum(first != second for first, second in picks) <= 3  # where two were as good as equal
+
+
+def test_picks_when_the_likeliest_are_cut_off_then_each_as_often_as_the_model_says() -> None:
+    counts = drawn(options(top_k=3), 4000)
+    likeliest = np.array(PROBABILITIES[:3]) / sum(PROBABILITIES[:3])
+    assert np.allclose([counts[token] / 4000 for token in range(3)], likeliest, atol=0.03)
+
+
 def test_picks_when_not_seeded_then_differ() -> None:
     first, second = Sampler(options(seed=None)), Sampler(options(seed=None))
     assert [first.pick(LOGITS) for _ in range(60)] != [second.pick(LOGITS) for _ in range(60)]

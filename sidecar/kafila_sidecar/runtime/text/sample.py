@@ -147,8 +147,7 @@ class Sampler:
         if options.min_p > 0:
             scores = apply_min_p(scores, options.min_p)
         key = mx.random.key((self.seed + _STRIDE * (picked + 1)) % (1 << 64))
-        choice = mx.random.categorical(scores[0], key=key)
-        return choice if ids is None else ids[choice]
+        return mx.random.categorical(scores[0], key=key) if ids is None else ids[mx.argmax(scores[0] + _luck(key, ids))]
 
 
 def choose_each(samplers: Sequence[Sampler], logits: "mx.array", allowed: Sequence[bytes | None]) -> "mx.array":
@@ -162,6 +161,19 @@ def choose_each(samplers: Sequence[Sampler], logits: "mx.array", allowed: Sequen
         return mx.stack([one.choose(logits[row], allowed=bits) for row, (one, bits) in enumerate(each)])
     scores = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
     return mx.argmax(first.of_tokens(scores), axis=-1)
+
+
+def _luck(key: "mx.array", ids: "mx.array") -> "mx.array":
+    """Gumbel noise of each id: whoever has the most of score and noise is drawn as often as its score says.
+
+    It goes by key and id alone. In what order the likeliest ids come, and which is the last of them, hangs on the last
+    bits of all scores; noise that went by their places would make each rounding a seed of its own.
+    """
+    import mlx.core as mx
+
+    keys = mx.stack([mx.broadcast_to(key[0], ids.shape), key[1] ^ ids.astype(mx.uint32)], axis=-1)
+    noise: mx.array = mx.vmap(lambda one: mx.random.gumbel(key=one))(keys)
+    return noise
 
 
 def _ids(tokens: "Sequence[int | mx.array]") -> "mx.array":
