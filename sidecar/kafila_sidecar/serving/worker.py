@@ -332,7 +332,8 @@ class Worker:
             # as the next ones will be, together
             states = [(one.sequence, one.work.state) for one, _ in wanted]
             at = [(sequence, state.position + state.tokens) for sequence, state in states]
-            self._mlx.when_idle(self._shard.build_steps, at, states[0][1])
+            # Not before they are sent, which is the loop's next turn: building keeps the interpreter to itself.
+            asyncio.get_running_loop().call_soon(self._mlx.when_idle, self._shard.build_steps, at, states[0][1])
 
     def _made_of(self, one: InLine[Came], made: HiddenState | NotFinite, compute_s: float, rows: int) -> Frame:
         frame = one.work.frame

@@ -133,3 +133,19 @@ async def test_picks_when_expected_at_the_same_moment_then_those_of_full_runs_ar
         work.expect(Pick(sequence, state(4), Sampler(SamplingOptions()), goes_on=True))
     await settle()
     assert prepared.built == built
+
+
+async def test_step_when_it_is_built_ahead_then_what_the_stage_made_before_has_left() -> None:
+    made = Round(workers=1)
+    written: list[int] = []
+
+    class Watched(PlainThread):
+        def when_idle(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> None:
+            written.append(made.wires[1].ends[0][0].writes)
+
+    made.workers[0]._mlx = cast(MlxThread, Watched())
+    for position in range(4):
+        await made.token(1, position)
+        await settle()
+    assert written == [2, 3, 4, 5]  # with the one that opened the stream
+    await made.end()
