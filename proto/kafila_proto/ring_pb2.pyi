@@ -519,12 +519,14 @@ class Candidate(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., address: _Optional[str] = ..., port: _Optional[int] = ..., priority: _Optional[int] = ...) -> None: ...
 
 class PlanProposal(_message.Message):
-    __slots__ = ("problem_json", "plan_json")
+    __slots__ = ("problem_json", "plan_json", "rests_s")
     PROBLEM_JSON_FIELD_NUMBER: _ClassVar[int]
     PLAN_JSON_FIELD_NUMBER: _ClassVar[int]
+    RESTS_S_FIELD_NUMBER: _ClassVar[int]
     problem_json: str
     plan_json: str
-    def __init__(self, problem_json: _Optional[str] = ..., plan_json: _Optional[str] = ...) -> None: ...
+    rests_s: float
+    def __init__(self, problem_json: _Optional[str] = ..., plan_json: _Optional[str] = ..., rests_s: _Optional[float] = ...) -> None: ...
 
 class LinkReport(_message.Message):
     __slots__ = ("peer", "up", "path", "rtt_s", "punch_s", "handshake_s", "bytes_per_s")

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 
 from kafila_sidecar.lack import as_typed
+from kafila_sidecar.session.coordination.rest import PAUSE_S
 from kafila_sidecar.session.coordination.states import Ending, State
 from tests.sim.clock import Life
 from tests.sim.machines import JOIN_AGAIN, SimMachine
@@ -14,6 +15,7 @@ Law = Callable[[World], Iterator[str]]
 
 TWO_SESSIONS_S = 30.0
 HEALTHY_S = 10.0  # with the time that a path takes to give way to the relay
+REST_TOLD_S = 30.0  # the word of the host that it took a better plan may be this old when it is heard
 OWN_END_S = 30.0  # so long a member misses a host, and waits for its successor
 
 NOT_YET: dict[str, str] = {}
@@ -252,6 +254,28 @@ def _has(host: SimMachine, name: str) -> bool:
     return is_host and session is not None and any(member.name == name for member in session.channel.members)
 
 
+def better_plans_rest(world: World) -> None:
+    """No better plan is taken by itself within five minutes of the one before, whoever is the host by then."""
+    for machine in world.members_ready():
+        assert machine.participation is not None
+        driver = machine.participation.driver
+        if driver.coordinator is None:
+            continue
+        rested_s = PAUSE_S - driver.coordinator.adoption._rest.left_s(driver._clock.now())
+        adopted_s = world.now_s - rested_s
+        if rested_s >= PAUSE_S or any(abs(adopted_s - one) <= REST_TOLD_S for one in world.adopted_s):
+            continue
+        if world.adopted_s and adopted_s - world.adopted_s[-1] < PAUSE_S - REST_TOLD_S:
+            at = ", ".join(f"{one:.0f}" for one in (*world.adopted_s, adopted_s))
+            world.broken.append(f"better_plans_rest: {machine.name} took one again: at {at} s")
+        world.adopted_s.append(adopted_s)
+
+
 WHEN_SETTLED: tuple[Law, ...] = (ready_again,)  # some time after the last fault
 AT_THE_END: tuple[Law, ...] = (no_bug, answers_are_right, answers_end, answers_go_on, last_answers, nothing_is_left)
-LOOKS: tuple[Callable[[World], None], ...] = (one_session, healthy_members_stay, healthy_members_go_on)
+LOOKS: tuple[Callable[[World], None], ...] = (
+    one_session,
+    healthy_members_stay,
+    healthy_members_go_on,
+    better_plans_rest,
+)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from kafila_sidecar.session.coordination.rest import PAUSE_S
 from kafila_sidecar.session.hosting.adoption import IDLE_AFTER_S
 from tests.sim.play import play_schedule
 from tests.sim.schedule import NAMES, Asking, Happening, Schedule, What
@@ -37,9 +38,9 @@ def ended_s(told: Sequence[str]) -> list[float]:
     return [float(line.split()[0]) for line in told if re.search(r"answer of \d+ tokens ends", line)][:ANSWERS]
 
 
-def planned_s(told: Sequence[str]) -> list[float]:
-    """When each plan that served was first seen."""
-    found = [re.match(r"\s*([\d.]+)\s+ada\s+(?:linking|fetching|ready) epoch (\d+)", line) for line in told]
+def planned_s(told: Sequence[str], by: str = "ada") -> list[float]:
+    """When each plan that served was first seen at a machine."""
+    found = [re.match(rf"\s*([\d.]+)\s+{by}\s+(?:linking|fetching|ready) epoch (\d+)", line) for line in told]
     first = {one[2]: float(one[1]) for one in reversed(found) if one}
     return sorted(first.values())
 
@@ -59,6 +60,22 @@ def test_newcomer_when_it_gains_much_then_four_answers_go_on_through_the_change(
     assert outcome.broken == []
     _, again_s, *_ = planned_s(told)  # in rounds, with links measured between them
     assert again_s < MEASURED_S < min(ended_s(told))
+
+
+@pytest.mark.parametrize("how", [What.LEAVE, What.KILL])
+def test_newcomers_when_the_host_changes_between_two_that_gain_then_the_second_has_a_part_after_five_minutes(
+    how: What,
+) -> None:
+    """See the law `better_plans_rest`; a host that began anew would take its own at once."""
+    joins = [Happening(at_s, What.JOIN, ("new",)) for at_s in (20.0, 110.0)]
+    happenings = (joins[0], Happening(70.0, how, ("ada",)), joins[1])
+    still = schedule(What.JOIN, "new", members=3, tokens=1, seed=GAINS_SOME)
+    told: list[str] = []
+    outcome = play_schedule(replace(still, happenings=happenings, askings=(), calm_at_s=330.0), say=told.append)
+    assert outcome.broken == []
+    _, gained_s, after_ada_s, again_s = planned_s(told, by="bob")
+    assert 20.0 < gained_s < 70.0 < after_ada_s < 110.0
+    assert again_s == pytest.approx(gained_s + PAUSE_S, abs=5.0)
 
 
 @pytest.mark.parametrize("who", ["ada", "bob", "cyd", "dan"])

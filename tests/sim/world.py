@@ -79,6 +79,7 @@ class World:
         self.machines: dict[str, SimMachine] = {}
         self.answers: list[Answer] = []
         self.judged: set[bytes] = set()  # entries of logs, by a law
+        self.adopted_s: list[float] = []  # when a better plan was taken
         self.broken: list[str] = []  # laws that were broken on the way
         self.now_wrong_s: dict[str, float] = {}  # since when something is as it must not stay
         self._say = say

@@ -246,7 +246,7 @@ async def test_plan_when_proposed_then_every_member_finds_the_documents() -> Non
         compute=True,
     )
     assert proposal == documented_proposal()
-    said = speech.plan(proposal, problem)
+    said = speech.plan(proposal, problem, 0.0)
     assert (json.loads(said.plan.problem_json), json.loads(said.plan.plan_json)) == (problem, DOC.json("plan"))
 
 

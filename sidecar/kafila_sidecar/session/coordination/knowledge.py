@@ -1,4 +1,5 @@
-"""What one member knows of a session: who measured what, which links stand, who is set aside and why, who has loaded.
+"""What one member knows of a session: who measured what, which links stand, who is set aside and why, who has loaded,
+until when no better plan is taken.
 
 Every member keeps it of what it hears, so that a successor begins with all that was decided and nobody has to tell it
 again. No I/O, no clock.
@@ -10,6 +11,7 @@ from typing import Any
 from kafila_sidecar.session.coordination.effects import Json
 from kafila_sidecar.session.coordination.mesh import Mesh
 from kafila_sidecar.session.coordination.planning_terms import PlanningTerms
+from kafila_sidecar.session.coordination.rest import PlanRest
 
 
 class Knowledge:
@@ -18,6 +20,7 @@ class Knowledge:
     def __init__(self) -> None:
         self.capabilities: dict[str, Json] = {}  # the latest of each member
         self.mesh = Mesh()
+        self.rest = PlanRest()
         self.aside: dict[str, str] = {}  # who failed at something that the others waited for, and at what
         self.objective = ""  # which the latest plan is made for; the host may choose another than the terms'
         self.has_begun = False  # somebody said start: whoever is missing is not waited for any more

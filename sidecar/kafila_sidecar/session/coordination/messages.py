@@ -30,7 +30,7 @@ LONGEST_WAIT = 200  # of a sentence on what is waited for
 MOST_SOURCES = 64
 MOST_FILES = 4096  # weight files of a checkpoint
 MOST_SPANS = 8192  # that a member tells of at once, some 100 KB
-LONGEST_S = 600.0  # of a round trip, of forming a link, or of a step
+LONGEST_S = 600.0  # of a round trip, of forming a link, of a step, or until a better plan may be taken
 MOST_ASKING = 16  # requests that a head tells of
 SHORTEST_S = 1e-9  # of a step; 0 means not measured
 MOST_BYTES = 1 << 60  # of memory; more is a mistake
@@ -178,9 +178,12 @@ class Working:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
+    """`rests_s`: from now on no better plan is taken for so long."""
+
     epoch: int
     problem_json: str
     plan_json: str
+    rests_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +259,7 @@ def read(speaker: str, control: ring_pb2.Control) -> Said:
         case "busy":
             return Working(_busy(control.busy))
         case "plan":
-            return Planned(control.epoch, control.plan.problem_json, control.plan.plan_json)
+            return _planned(control.epoch, control.plan)
         case "go":
             return MayFetch(control.epoch)
         case "ready":
@@ -290,6 +293,12 @@ def _measured(speaker: str, capability: ring_pb2.Capability) -> Measured:
     if memory > MOST_BYTES:
         raise InvalidInput(f"{speaker} has memory that is no number of bytes")
     return Measured(entry, line(capability.device, LONGEST_DEVICE), memory, line(capability.kafila, LONGEST_VERSION))
+
+
+def _planned(epoch: int, plan: ring_pb2.PlanProposal) -> Planned:
+    if not 0.0 <= plan.rests_s <= LONGEST_S:
+        raise InvalidInput("a plan is to stand for no sensible time")
+    return Planned(epoch, plan.problem_json, plan.plan_json, plan.rests_s)
 
 
 def _link(report: ring_pb2.LinkReport) -> Linked | Unlinked:

@@ -45,9 +45,11 @@ def draws(sources: Iterable[str]) -> ring_pb2.Control:
     return ring_pb2.Control(draws=ring_pb2.Draws(sources=sorted(sources)))
 
 
-def plan(proposal: Proposal, problem: Json) -> ring_pb2.Control:
-    """`problem`: the proposal's, as its members and the terms told it."""
-    said = ring_pb2.PlanProposal(problem_json=json.dumps(problem), plan_json=json.dumps(plan_to_json(proposal.plan)))
+def plan(proposal: Proposal, problem: Json, rests_s: float) -> ring_pb2.Control:
+    """`problem`: the proposal's, as its members and the terms told it; `rests_s`: how long no better one is taken."""
+    said = ring_pb2.PlanProposal(
+        problem_json=json.dumps(problem), plan_json=json.dumps(plan_to_json(proposal.plan)), rests_s=rests_s
+    )
     return ring_pb2.Control(epoch=proposal.epoch, plan=said)
 
 

@@ -20,7 +20,7 @@ class DriverClock:
         self._outer = outer
         self._loop = asyncio.get_running_loop()
         self._running = RunningTime(self._loop.time(), outer())
-        self._naps = 0
+        self._napped_s = 0.0
         self._beating: asyncio.TimerHandle | None = None
         self._woke_at = self.now()
 
@@ -32,12 +32,12 @@ class DriverClock:
         """The loop's time at which the running time will be that; None stays None."""
         return None if running is None else self._running.steady(running)
 
-    def has_napped(self) -> bool:
-        """Whether this process was asleep since this was asked last."""
-        now, before, self._naps = self.now(), self._naps, self._running.naps
-        if self._naps != before:
+    def nap_s(self) -> float:
+        """Seconds that this process was asleep since this was asked last; 0.0: it was not."""
+        now, before_s, self._napped_s = self.now(), self._napped_s, self._running.napped_s
+        if self._napped_s != before_s:
             self._woke_at = now
-        return self._naps != before
+        return self._napped_s - before_s
 
     @property
     def awake_s(self) -> float:

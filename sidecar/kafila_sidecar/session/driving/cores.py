@@ -133,7 +133,7 @@ class Cores:
                     self._advise("")
                     self._jobs.plan(epoch, problem, partial(self._planned, epoch))
                 case ev.Propose(proposal, problem):
-                    self._turns.say(speech.plan(proposal, problem))
+                    self._turns.say(speech.plan(proposal, problem, self.knowledge.rest.left_s(self._now())))
                 case ev.TellChoosing(epoch):
                     self._turns.say(speech.progress(epoch, CHOOSING))
                 case ev.LetFetch(epoch):

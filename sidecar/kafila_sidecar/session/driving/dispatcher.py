@@ -216,6 +216,7 @@ class Dispatcher:
         self._roster.planned()
         if not self._coordinator:
             self._knows.planned()
+            self._knows.rest.learn(said.rests_s, self._now())
         self._knows.objective = proposal.problem.objective.value
         await self._cores.do(self._follower.proposed(proposal))
 

@@ -241,8 +241,9 @@ class SessionDriver:
 
     def _notice_nap(self) -> None:
         """After its own sleep this member listens first."""
-        if self._clock.has_napped():
+        if nap_s := self._clock.nap_s():
             log.info("woke member=%s", self.follower.name)
+            self.knowledge.rest.slept(nap_s)
             self.follower.liveness.woke(self._clock.now())
             if self.coordinator:
                 self.coordinator.woke(self._clock.now())

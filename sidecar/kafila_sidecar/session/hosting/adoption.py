@@ -3,21 +3,22 @@
 No I/O, no clock.
 """
 
+from kafila_sidecar.session.coordination.rest import PlanRest
 from kafila_sidecar.session.membership.members import Replanning
 
 IDLE_GAIN = 0.10  # of tokens a second, while nobody waits for an answer
 BUSY_GAIN = 0.30  # while answers run, which wait for as long as the change takes
-PAUSE_S = 300.0  # between two changes
 IDLE_AFTER_S = 10.0  # without an answer under way
 
 
 class Adoption:
     """One host's. Times are seconds of the driver's clock."""
 
-    def __init__(self, mode: Replanning = Replanning.AUTO) -> None:
+    def __init__(self, mode: Replanning = Replanning.AUTO, *, rest: PlanRest) -> None:
+        """`rest`: as this member knows it, also from the hosts before; kept up to date."""
         self.mode = mode
         self._gain = 0.0
-        self._adopted_at: float | None = None
+        self._rest = rest
         self._active_at: float | None = None
 
     @property
@@ -40,7 +41,8 @@ class Adoption:
 
     def adopted(self, now: float) -> None:
         """The better plan is taken."""
-        self._gain, self._adopted_at = 0.0, now
+        self._gain = 0.0
+        self._rest.begin(now)
 
     def active(self, now: float) -> None:
         """An answer is under way, or has just ended."""
@@ -50,7 +52,6 @@ class Adoption:
         """When to take the better plan, unless something happens before; None: not at all."""
         if self.mode is not Replanning.AUTO or self._gain < IDLE_GAIN:
             return None
-        rested_at = 0.0 if self._adopted_at is None else self._adopted_at + PAUSE_S
         if self._gain >= BUSY_GAIN or self._active_at is None:
-            return rested_at
-        return max(rested_at, self._active_at + IDLE_AFTER_S)
+            return self._rest.until
+        return max(self._rest.until, self._active_at + IDLE_AFTER_S)

@@ -77,7 +77,7 @@ class Course:
         self.standby = Standby(terms.require, knowledge.aside)
         self.waits = Waits()
         self.roll_call = SuccessionCall(calls=is_successor)
-        self.adoption = Adoption(replanning)
+        self.adoption = Adoption(replanning, rest=knowledge.rest)
         self.started = started or knowledge.has_begun
         self.asks = False  # a person wants to see the first plan before anything is fetched
         self._accepted: Division = ()  # which the person saw and wants

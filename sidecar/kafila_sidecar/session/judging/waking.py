@@ -15,6 +15,7 @@ class RunningTime:
         """`steady`: the event loop's time. `outer`: of a clock that goes on while the machine sleeps."""
         self._read_at = steady, outer
         self._slept_s = 0.0
+        self._napped_s = 0.0
         self._naps = 0
 
     @property
@@ -22,13 +23,19 @@ class RunningTime:
         """How many gaps there were."""
         return self._naps
 
+    @property
+    def napped_s(self) -> float:
+        """What is missing of the running time: all gaps, each by the clock that saw more of it."""
+        return self._napped_s
+
     def read(self, steady: float, outer: float) -> float:
         """The running time now; it never goes back, and a gap counts as one beat."""
         before_steady, before_outer = self._read_at
         self._read_at = steady, outer
         passed_s = steady - before_steady
-        if max(passed_s, outer - before_outer) > LONGEST_GAP_S:
+        if (gap_s := max(passed_s, outer - before_outer)) > LONGEST_GAP_S:
             self._naps += 1
+            self._napped_s += gap_s - min(passed_s, BEAT_S)
             self._slept_s += max(0.0, passed_s - BEAT_S)
         return steady - self._slept_s
 

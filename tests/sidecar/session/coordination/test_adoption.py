@@ -3,7 +3,8 @@
 import pytest
 
 from kafila_sidecar.session.coordination.effects import LookForBetter
-from kafila_sidecar.session.hosting.adoption import IDLE_AFTER_S, PAUSE_S, Adoption
+from kafila_sidecar.session.coordination.rest import PAUSE_S, PlanRest
+from kafila_sidecar.session.hosting.adoption import IDLE_AFTER_S, Adoption
 from kafila_sidecar.session.membership.members import Replanning
 from tests.sidecar.session.party import formed
 
@@ -23,7 +24,7 @@ from tests.sidecar.session.party import formed
 def test_adoption_when_a_better_plan_is_found_then_it_is_due_by_the_rule(
     name: str, gain: float, active_at: float | None, adopted_at: float | None, due: float | None
 ) -> None:
-    adoption = Adoption()
+    adoption = Adoption(rest=PlanRest())
     if adopted_at is not None:
         adoption.adopted(adopted_at)
     if active_at is not None:
@@ -35,17 +36,28 @@ def test_adoption_when_a_better_plan_is_found_then_it_is_due_by_the_rule(
 
 @pytest.mark.parametrize(("mode", "tells"), [(Replanning.ASK, True), (Replanning.NEVER, False)])
 def test_adoption_when_people_want_to_decide_then_nothing_is_ever_due(mode: Replanning, tells: bool) -> None:
-    adoption = Adoption(mode)
+    adoption = Adoption(mode, rest=PlanRest())
     adoption.found(9.0)
     assert adoption.due() is None
     assert adoption.tells is tells
 
 
 def test_adoption_when_planned_for_another_reason_then_what_was_found_before_is_void() -> None:
-    adoption = Adoption()
+    adoption = Adoption(rest=PlanRest())
     adoption.found(0.5)
     adoption.planned()
     assert adoption.due() is None
+
+
+def test_rest_when_the_host_says_what_is_left_then_no_less_than_was_known_and_no_more_than_a_pause() -> None:
+    rest = PlanRest()
+    for said_s, left_s in [(0.0, 0.0), (120.0, 120.0), (0.0, 120.0), (2 * PAUSE_S, PAUSE_S)]:
+        rest.learn(said_s, now=1000.0)
+        assert rest.left_s(1000.0) == left_s
+    assert rest.left_s(1000.0 + PAUSE_S + 1.0) == 0.0
+    rest.begin(1400.0)
+    rest.slept(60.0)  # the machine did, and its running time stood still
+    assert rest.until == 1400.0 + PAUSE_S - 60.0
 
 
 # ---- Through the host's decisions

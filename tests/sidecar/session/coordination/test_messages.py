@@ -49,6 +49,10 @@ def doing(word: str, **fields: Any) -> ring_pb2.Control:
     return ring_pb2.Control(epoch=3, progress=ring_pb2.Progress(doing=word, fetched_bytes=1, total_bytes=2, **fields))
 
 
+def plan(rests_s: float) -> ring_pb2.Control:
+    return ring_pb2.Control(plan=ring_pb2.PlanProposal(problem_json="{}", plan_json="{}", rests_s=rests_s))
+
+
 def holds(*files: tuple[int, list[int], list[int]]) -> ring_pb2.Control:
     held = [ring_pb2.HeldFile(file=file, starts=starts, ends=ends) for file, starts, ends in files]
     return ring_pb2.Control(holds=ring_pb2.Holds(files=held))
@@ -103,6 +107,9 @@ def test_read_when_it_makes_sense_then_plain_values(control: ring_pb2.Control, s
         link(bytes_per_s=-1.0),
         link(bytes_per_s=5e-324),
         link(bytes_per_s=1e300),
+        plan(-1.0),
+        plan(float("nan")),
+        plan(float("inf")),
         capability("[]"),
         capability('{"name": "ben"}'),
         capability('{"name": "anna", "memory_bytes": "many"}'),
@@ -171,7 +178,7 @@ def test_read_when_bytes_are_hostile_then_typed_and_harmless() -> None:
         ring_pb2.Control(goodbye=ring_pb2.Goodbye()),
         capability('{"name": "anna", "memory_bytes": 1e9, "block_s": {"1": 0.1}}'),
         ring_pb2.Control(candidates=ring_pb2.Candidates(candidates=[candidate])),
-        ring_pb2.Control(plan=ring_pb2.PlanProposal(problem_json="{}", plan_json="{}")),
+        plan(300.0),
         *(link(rtt_s=0.1), doing("fetching"), fault("lost"), fault("failed"), fault("over"), trace()),
     ]
 

@@ -24,6 +24,7 @@ def test_running_time_when_a_gap_passes_then_it_counts_as_a_beat(
     running = RunningTime(100.0, 5000.0)
     now = running.read(100.0 + steady_s, 5000.0 + outer_s)
     assert running.naps == naps, name
+    assert running.napped_s == pytest.approx(max(steady_s, outer_s) - counted_s if naps else 0.0)
     assert now == pytest.approx(100.0 + counted_s)
     assert running.steady(now + 7.0) == pytest.approx(100.0 + steady_s + 7.0)
 

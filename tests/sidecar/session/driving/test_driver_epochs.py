@@ -1,6 +1,7 @@
 """A member's driver from plan to plan: what it does and in which order, and that what is over stays over."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -92,7 +93,9 @@ async def bob() -> AsyncIterator[BobsDriver]:
     await driven.end()
 
 
-async def proposed(epoch: int, names: tuple[str, ...] = NAMES, **changes: Any) -> ring_pb2.Control:
+async def proposed(
+    epoch: int, names: tuple[str, ...] = NAMES, *, rests_s: float = 0.0, **changes: Any
+) -> ring_pb2.Control:
     problem: dict[str, Any] = {
         **TERMS.fields(names),
         "anchor": "ada",
@@ -101,7 +104,7 @@ async def proposed(epoch: int, names: tuple[str, ...] = NAMES, **changes: Any) -
     }
     made = await propose(epoch, problem)
     assert isinstance(made, Proposal)
-    return speech.plan(made, problem)
+    return speech.plan(made, problem, rests_s)
 
 
 async def ready(bob: BobsDriver, epoch: int) -> None:
@@ -156,6 +159,26 @@ async def test_member_when_a_stage_is_lost_then_it_stops_and_takes_the_next_plan
     bob.channel.remove("cyd", "left")
     await bob.hears(await proposed(2, ("ada", "bob")), speech.may_fetch(2), speech.may_serve(2))
     assert bob.diary.lines[5:] == ["load 2", "loaded 2", "serve 2"]
+
+
+@pytest.mark.parametrize("slept_s", [0.0, 150.0])
+async def test_member_when_it_is_the_host_then_it_rests_for_what_is_left_of_what_hosts_before_it_said(
+    bob: BobsDriver, slept_s: float
+) -> None:
+    """A sleep of its machine is part of the rest, and a host that knows of no better plan ends none."""
+    await bob.hears(await proposed(1, rests_s=200.0), await proposed(2))
+    bob.slept_s += slept_s
+    bob.channel.succeeds("bob")
+    await bob.settled()
+    assert bob.driver.coordinator is not None
+    bob.driver.coordinator.adoption.found(0.9)
+    due_in_s = (bob.driver.coordinator.adoption.due() or 0.0) - asyncio.get_running_loop().time()
+    assert due_in_s == pytest.approx(200.0 - slept_s, abs=5.0)
+    told = ring_pb2.Capability(member_json=json.dumps({**ENTRY, "name": "cyd"}))
+    bob.channel.says("cyd", ring_pb2.Control(capability=told))
+    await bob.hears()
+    said = [control.plan for control in bob.channel.sent if control.HasField("plan")]
+    assert [one.rests_s for one in said] == [pytest.approx(due_in_s, abs=5.0)]
 
 
 async def test_member_when_loading_fails_then_everybody_hears_why_and_it_goes(bob: BobsDriver) -> None:
