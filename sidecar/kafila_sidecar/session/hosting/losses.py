@@ -269,10 +269,13 @@ class Losses:
         return [BeginAnew()]
 
     def _part_late(self, now: float) -> list[Judgement]:
-        """Once the host has listened: whose links still don't stand."""
+        """Once the host has listened: whose links still don't stand. Where they do again, the two had ended their epoch
+        all the same, and wait for another one."""
         said, self._said_early = self._said_early, set()
-        parted = [edge for edge in said if edge <= set(self._members) and self._mesh.cannot_reach(*sorted(edge))]
-        return [judgement for edge in sorted(parted, key=sorted) for judgement in self._part(edge, now)]
+        here = sorted((edge for edge in said if edge <= set(self._members)), key=sorted)
+        parted = [edge for edge in here if self._mesh.cannot_reach(*sorted(edge))]
+        judged = [judgement for edge in parted for judgement in self._part(edge, now)]
+        return judged or ([BeginAnew()] if here else [])
 
     def _answer(self, alarm: FalseAlarm | None) -> list[Judgement]:
         """Who raised a false alarm has ended its epoch, so that all begin another; who raises too many is removed."""
