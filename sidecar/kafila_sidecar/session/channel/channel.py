@@ -485,13 +485,19 @@ class Channel:
         if events is not None and is_for_all(sealed):
             speakers = {event.sender for event in events if isinstance(event, MessageFrom)}
             self._delivery.ways.put(sealed, known_to=speakers | {peer})
-            self._mail_on(sealed, speakers)
+            self._mail_on(sealed, speakers, peer)
         return events or []
 
-    def _mail_on(self, sealed: bytes, speakers: Set[str]) -> None:
-        """Whoever the rendezvous misses is heard through the host by those who are not linked with anybody who is."""
-        if self.is_host and self._presence.attended and not all(map(self._presence.gets_mail, speakers)):
-            self._delivery.mail(sealed, [member for member in self._replica.others if member.name not in speakers])
+    def _mail_on(self, sealed: bytes, speakers: Set[str], peer: str) -> None:
+        """Whoever the rendezvous misses is heard through the host by those who are not linked with anybody who is, and
+        by the host through whom it is linked with."""
+        if not self._presence.attended or all(map(self._presence.gets_mail, speakers)):
+            return
+        unaware = [member for member in self._replica.others if member.name not in speakers]
+        if self.is_host:
+            self._delivery.mail(sealed, unaware)
+        elif peer in speakers:
+            self._delivery.mail(sealed, [member for member in unaware if member.name == self.host])
 
     async def _attend(self) -> None:
         self._look_round()
