@@ -132,6 +132,11 @@ class Losses:
         self._majority.receive_goodbye(member)
         return [Goes(member, "left")]
 
+    def receive_last_word(self, member: str, now: float) -> list[Judgement]:
+        """Who was removed has heard it: the others can't go on with its vote any more."""
+        self._majority.receive_goodbye(member)
+        return self._settle(now)
+
     def receive_accusation(self, accused: str, by: str, now: float) -> list[Judgement]:
         """A member can't reach another one."""
         if accused == by or not {accused, by} <= set(self._members):

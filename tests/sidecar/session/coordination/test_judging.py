@@ -205,6 +205,24 @@ def test_host_when_it_hears_more_than_half_again_then_it_waits_a_little_for_the_
     assert [one for one in outputs if isinstance(one, ComputePlan)]
 
 
+def test_host_when_who_it_put_out_may_be_with_others_then_it_goes_on_once_that_one_says_that_it_knows() -> None:
+    """Cut off together, bob and cyd may have gone on without it; cyd is gone."""
+    party = party_of(*FOUR)
+    party.advance(60.0)
+    party.now += 2.0
+    party.write_log(("ada", "cyd", "dan"), anew=True)
+    coordinator, now = party.coordinator, party.now + 30.0
+    silent_s = {"dan": 0.5, "cyd": 60.0}
+    assert not [one for one in coordinator.lost("cyd", "lost", now) if isinstance(one, Remove)]
+    [still] = coordinator.handle_timer(now + CALL_OUT_S, silent_s)
+    assert isinstance(still, StandStill)
+    coordinator.knows_it_is_out("bob", now + 10.0)
+    outputs = coordinator.handle_timer(now + 10.0, silent_s)
+    outputs += coordinator.handle_timer(now + 10.0 + HEARING_S, silent_s)
+    assert [one.member for one in outputs if isinstance(one, Remove)] == ["cyd"]
+    assert GoOn() in outputs
+
+
 @pytest.mark.parametrize("size", range(2, 9))
 def test_majority_when_the_session_is_cut_in_two_then_at_most_one_side_goes_on(size: int) -> None:
     """The host's side needs more than half of all, the other more than half of all but the host."""
