@@ -52,12 +52,14 @@ from kafila_sidecar.session.rendezvous.attendance import (
     sightings,
 )
 from kafila_sidecar.session.rendezvous.code import Code
+from kafila_sidecar.session.rendezvous.dial import CALL_DEADLINE_S
 from kafila_sidecar.session.rendezvous.elsewhere import Elsewhere
 from kafila_sidecar.session.rendezvous.mailbox import Mailbox
 
 logger = logging.getLogger(__name__)
 
 GOODBYE_DEADLINE_S = 2.0
+LAST_WORD_DEADLINE_S = CALL_DEADLINE_S + 2.0  # of who was removed: with what was being said when it heard that
 RULINGS = frozenset(Replanning)
 LONGEST_ABSENCE_S = LONGEST_PAUSE_S + 3.0  # a member's next try to attend, and the call itself
 
@@ -292,11 +294,13 @@ class Channel:
         self._reception.end()
 
     async def leave(self) -> None:
-        """Says goodbye, gives the mailbox up and closes, in a few seconds at most."""
+        """Says goodbye, gives the mailbox up and closes, in a few seconds at most. Who was removed says so too: the
+        host may wait to hear that it is with nobody else."""
         self._mover.stop()
         if self._runs and not self._closing.is_set():
             with contextlib.suppress(KafilaError, TimeoutError):
-                async with asyncio.timeout(GOODBYE_DEADLINE_S):
+                is_out = not self._replica.is_member
+                async with asyncio.timeout(LAST_WORD_DEADLINE_S if is_out else GOODBYE_DEADLINE_S):
                     await self._say_goodbye()
         await self.aclose()
 
@@ -485,13 +489,19 @@ class Channel:
         if events is not None and is_for_all(sealed):
             speakers = {event.sender for event in events if isinstance(event, MessageFrom)}
             self._delivery.ways.put(sealed, known_to=speakers | {peer})
-            self._mail_on(sealed, speakers)
+            self._mail_on(sealed, speakers, peer)
         return events or []
 
-    def _mail_on(self, sealed: bytes, speakers: Set[str]) -> None:
-        """Whoever the rendezvous misses is heard through the host by those who are not linked with anybody who is."""
-        if self.is_host and self._presence.attended and not all(map(self._presence.gets_mail, speakers)):
-            self._delivery.mail(sealed, [member for member in self._replica.others if member.name not in speakers])
+    def _mail_on(self, sealed: bytes, speakers: Set[str], peer: str) -> None:
+        """Whoever the rendezvous misses is heard through the host by those who are not linked with anybody who is, and
+        by the host through whom it is linked with."""
+        if not self._presence.attended or all(map(self._presence.gets_mail, speakers)):
+            return
+        unaware = [member for member in self._replica.others if member.name not in speakers]
+        if self.is_host:
+            self._delivery.mail(sealed, unaware)
+        elif peer in speakers:
+            self._delivery.mail(sealed, [member for member in unaware if member.name == self.host])
 
     async def _attend(self) -> None:
         self._look_round()

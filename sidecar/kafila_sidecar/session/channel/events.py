@@ -33,6 +33,13 @@ class MemberRemoved:
 
 
 @dataclass(frozen=True, slots=True)
+class KnowsItIsOut:
+    """This member is the host, and one that was removed says that it has heard it: it votes for nobody any more."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class HostChanged:
     """A successor admits, plans and decides from here on, perhaps this member; the former host was removed."""
 
@@ -107,6 +114,7 @@ Event = (
     MessageFrom
     | MemberJoined
     | MemberRemoved
+    | KnowsItIsOut
     | HostChanged
     | Doubted
     | HostMissed

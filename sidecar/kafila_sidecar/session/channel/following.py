@@ -3,8 +3,11 @@
 import asyncio
 from collections.abc import Callable
 
+from kafila_proto import ring_pb2
 from kafila_sidecar.session.channel.events import Outvoted, WentAstray
+from kafila_sidecar.session.channel.intake import was_answered
 from kafila_sidecar.session.channel.replica import Replica
+from kafila_sidecar.session.channel.roll import are_most_here
 from kafila_sidecar.session.channel.upkeep import Acts, Upkeep
 from kafila_sidecar.session.membership.rivals import LeftBehind
 
@@ -67,8 +70,10 @@ class Following:
     def _yield_or_stay(self, outvoted: Outvoted) -> None:
         """A host with whom few are is none; with most of them, it removes who took over in a history of its own."""
         self._timer = None
-        others = {member.name for member in self._replica.others} - {outvoted.name}
-        if 2 * len(others & self._replica.present) > len(others):
+        log, rival = self._replica.log, ring_pb2.LogEntry.FromString(outvoted.proof[0].entry)
+        answered = was_answered(rival, log, self._replica.ballots)
+        me, present = self._replica.self_name, self._replica.present
+        if are_most_here(log, me=me, present=present, rival=rival, was_answered=answered):
             self._outlived.add(outvoted.proof[0].entry)
             self._perform(self._upkeep.settle([WentAstray(outvoted.name, outvoted.proof)]))
             self._remove_put_off()

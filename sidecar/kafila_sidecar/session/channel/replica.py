@@ -16,6 +16,7 @@ from kafila_sidecar.session.channel.events import (
     HostChanged,
     HostConvicted,
     HostMissed,
+    KnowsItIsOut,
     MemberJoined,
     MemberRemoved,
     MessageFrom,
@@ -24,7 +25,7 @@ from kafila_sidecar.session.channel.intake import LogIntake
 from kafila_sidecar.session.channel.waiting import Waiting
 from kafila_sidecar.session.membership.identity import Identity
 from kafila_sidecar.session.membership.keyring import Early, Keyring
-from kafila_sidecar.session.membership.log import Log
+from kafila_sidecar.session.membership.log import Former, Log
 from kafila_sidecar.session.membership.members import (
     Change,
     Joined,
@@ -230,8 +231,7 @@ class Replica:
         sender = self.log.member(envelope.sender)
         if sender is None:
             if envelope.log_length <= len(self.log):
-                self._tell_out(envelope)
-                raise Denied("a sealed message comes from somebody who is no member")
+                return self._hear_out(envelope)
             raise Early("a message's sender may be admitted by an entry on its way")
         if envelope.log_length <= sender.index:
             raise Denied(f"a message was written before {sender.name} came, or came back")
@@ -257,18 +257,23 @@ class Replica:
             envelope = self._sign(self._entries_since(log_length - 1))
             self._letters.append((member, self.keys.seal_for(member, envelope, writer=self.me.index)))
 
-    def _tell_out(self, envelope: ring_pb2.Envelope) -> None:
+    def _hear_out(self, envelope: ring_pb2.Envelope) -> list[Event]:
+        """Somebody who is no member says something: told by the host once that one knows it; raises Denied else."""
+        former = self.log.former(envelope.sender)
+        if former is not None and (self.is_host or self.log.was_host(former)):
+            control = verify_envelope(envelope, session=self.log.session, sender=former.member)
+            knew = self.log.is_past(former.member, former.removed_at)
+            self.log.follows(former.member, envelope.log_length, envelope.log_head)
+            if self.is_host and not knew and self.log.is_past(former.member, former.removed_at):
+                return [KnowsItIsOut(former.member.name)]
+            self._tell_out(former, control)
+        raise Denied("a sealed message comes from somebody who is no member")
+
+    def _tell_out(self, former: Former, control: ring_pb2.Control) -> None:
         """The host tells who was removed and does not know it, since it slept or was cut off, how the log went on: on
         its first message, the second, fourth, eighth and so on, since an answer may be lost. A host that was succeeded
         hears it from anybody, since it may have put out meanwhile who is the host now; and whom it let in meanwhile is
-        noted.
-
-        Raises Denied for what that one did not sign.
-        """
-        former = self.log.former(envelope.sender)
-        if former is None or not (self.is_host or self.log.was_host(former)):
-            return
-        control = verify_envelope(envelope, session=self.log.session, sender=former.member)
+        noted."""
         self.log.hear_former(former, control.entries.entries)
         self._out[former.member.fingerprint] += 1
         if self._out[former.member.fingerprint].bit_count() == 1:

@@ -274,6 +274,8 @@ class SessionDriver:
                 await self._host_changed()
             case events.Doubted(sender) if self.coordinator:
                 await self._cores.obey(self.coordinator.doubted(sender, self._clock.now()))
+            case events.KnowsItIsOut(name) if self.coordinator:
+                await self._cores.obey(self.coordinator.knows_it_is_out(name, self._clock.now()))
             case events.HostConvicted(name, sentence):
                 fault = ev.Fault(name, "PERMISSION_DENIED", sentence)
                 await self._cores.do(self.follower.failed(fault, self._clock.now()))

@@ -235,6 +235,10 @@ class Coordinator:
         self._course.gone_for_good.add(member)
         return self._do(self._losses.receive_goodbye(member), now)
 
+    def knows_it_is_out(self, member: str, now: float) -> list[CoordinatorOutput]:
+        """Somebody was removed, and has said that it heard it."""
+        return self._do(self._losses.receive_last_word(member, now), now)
+
     def accused(self, member: str, by: str, now: float) -> list[CoordinatorOutput]:
         """A member, perhaps this one, can't reach another one."""
         return self._do(self._losses.receive_accusation(member, by, now), now)

@@ -132,6 +132,11 @@ class Losses:
         self._majority.receive_goodbye(member)
         return [Goes(member, "left")]
 
+    def receive_last_word(self, member: str, now: float) -> list[Judgement]:
+        """Who was removed has heard it: the others can't go on with its vote any more."""
+        self._majority.receive_goodbye(member)
+        return self._settle(now)
+
     def receive_accusation(self, accused: str, by: str, now: float) -> list[Judgement]:
         """A member can't reach another one."""
         if accused == by or not {accused, by} <= set(self._members):
@@ -269,10 +274,13 @@ class Losses:
         return [BeginAnew()]
 
     def _part_late(self, now: float) -> list[Judgement]:
-        """Once the host has listened: whose links still don't stand."""
+        """Once the host has listened: whose links still don't stand. Where they do again, the two had ended their epoch
+        all the same, and wait for another one."""
         said, self._said_early = self._said_early, set()
-        parted = [edge for edge in said if edge <= set(self._members) and self._mesh.cannot_reach(*sorted(edge))]
-        return [judgement for edge in sorted(parted, key=sorted) for judgement in self._part(edge, now)]
+        here = sorted((edge for edge in said if edge <= set(self._members)), key=sorted)
+        parted = [edge for edge in here if self._mesh.cannot_reach(*sorted(edge))]
+        judged = [judgement for edge in parted for judgement in self._part(edge, now)]
+        return judged or ([BeginAnew()] if here else [])
 
     def _answer(self, alarm: FalseAlarm | None) -> list[Judgement]:
         """Who raised a false alarm has ended its epoch, so that all begin another; who raises too many is removed."""

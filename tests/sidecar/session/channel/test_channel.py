@@ -459,6 +459,21 @@ async def test_message_when_the_rendezvous_misses_its_writer_then_who_is_linked_
         await company.end()
 
 
+@pytest.mark.parametrize(("peer", "comes"), [("anna", True), ("host", False)])
+async def test_message_when_the_rendezvous_misses_its_writer_then_the_host_hears_it_by_the_mail_of_who_is_linked(
+    company: Company, peer: str, comes: bool
+) -> None:
+    async with rendezvous(tls=False) as address:
+        host, anna, ben = await trio(company, address)
+        await anna.channel.aclose()
+        await ben.hear(MemberDeparted)
+        await ben.channel.receive(anna.channel._replica.write(go(9)), peer)  # each message is mailed on by one of many
+        await ben.channel.send(go(10))
+        heard = await host.hear(MessageFrom, lambda event: event.control in (go(9), go(10)))
+        assert (heard.sender == "anna") is comes
+        await company.end()
+
+
 async def test_send_when_message_is_too_large_then_invalid_and_the_channel_lives(company: Company) -> None:
     async with rendezvous(tls=False) as address:
         host, anna, _ = await trio(company, address)

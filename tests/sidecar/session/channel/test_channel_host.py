@@ -8,7 +8,8 @@ import pytest
 
 from kafila_sidecar.errors import Denied, InvalidInput, NotFound, Refused, Unavailable
 from kafila_sidecar.session.admission.host import MOST_GUESSES
-from kafila_sidecar.session.channel.events import HostChanged, MemberJoined, MemberRemoved, MessageFrom
+from kafila_sidecar.session.channel.channel import GOODBYE_DEADLINE_S
+from kafila_sidecar.session.channel.events import HostChanged, KnowsItIsOut, MemberJoined, MemberRemoved, MessageFrom
 from kafila_sidecar.session.membership.members import Replanning
 from kafila_sidecar.session.rendezvous.address import RendezvousAddress
 from kafila_sidecar.session.rendezvous.code import Code
@@ -61,6 +62,23 @@ async def test_kick_when_done_then_old_code_and_old_member_are_out_and_the_other
         await company.join(host.channel.code, "ben")
         await anna.hear(MemberJoined)
         assert eve.heard == []
+        await company.end()
+
+
+async def test_kicked_member_when_its_mail_stands_still_then_it_says_all_the_same_that_it_knows(
+    company: Company,
+) -> None:
+    async with rendezvous(tls=True) as address:
+        people = await village(company, address, "anna", "eve")
+        host, _, eve = people.values()
+        host.channel.remove("eve", "removed")
+        await eve.hear(MemberRemoved)
+        eve.channel._delivery.outbox.hold()
+        leaving = asyncio.create_task(eve.channel.leave())
+        await asyncio.sleep(GOODBYE_DEADLINE_S + 0.3)
+        eve.channel._delivery.outbox.go_on()
+        assert await host.hear(KnowsItIsOut) == KnowsItIsOut("eve")
+        await leaving
         await company.end()
 
 

@@ -1,53 +1,144 @@
-"""A host that may have been replaced asks who is with it, once for each proof."""
+"""A host that may have been replaced asks who is with it, once for each proof, and stays only with most of those of
+whom the votes were a majority."""
 
-from dataclasses import dataclass, field
-from typing import Any, cast
+from collections.abc import Callable
+
+import pytest
 
 from kafila_proto import ring_pb2
-from kafila_sidecar.session.channel.events import Outvoted, WentAstray
+from kafila_sidecar.session.channel.events import KnowsItIsOut, Outvoted, WentAstray
 from kafila_sidecar.session.channel.following import Following
+from kafila_sidecar.session.channel.roll import are_most_here
+from kafila_sidecar.session.channel.upkeep import Acts
+from kafila_sidecar.session.membership.rivals import LeftBehind
+from tests.sidecar.session.trust_world import go
+from tests.sidecar.session.village import Village, told
 
 
-@dataclass(frozen=True, slots=True)
-class OtherMember:
-    name: str
+def cut_apart() -> tuple[Village, ring_pb2.SignedEntry]:
+    """Anna took over with the vote of ben, who heard no more of it and is still cut off with her; and the entry by
+    which she did."""
+    village = Village("anna", "ben", "carl")
+    village.deaf = {"host", "carl"}
+    village.do("ben", village["ben"].upkeep.vote("anna"))
+    village.deaf.add("ben")
+    village.do("anna", village["anna"].upkeep.vote("anna"))
+    assert village["anna"].replica.is_host
+    village.deaf = {"anna", "ben"}
+    return village, village["anna"].replica.log.entries[-1]
 
 
-@dataclass(slots=True)
-class Followed:
-    """A replica and an upkeep whose others are all there; what was done is told."""
+def following_of(village: Village, done: list[object]) -> Following:
+    def perform(acts: Acts) -> None:
+        done.append(acts)
+        village.do("host", acts)
 
-    others: tuple[OtherMember, ...] = (OtherMember("anna"), OtherMember("ben"), OtherMember("carl"))
-    present: set[str] = field(default_factory=lambda: {"ben", "carl"})
-    done: list[object] = field(default_factory=list)
-
-    def call_the_roll(self) -> str:
-        return "roll"
-
-    def settle(self, events: list[WentAstray]) -> WentAstray:
-        (event,) = events
-        return event
-
-
-def outvoted(entry: bytes) -> Outvoted:
-    return Outvoted("anna", (ring_pb2.SignedEntry(entry=entry),))
+    host = village["host"]
+    return Following(replica=host.replica, upkeep=host.upkeep, perform=perform, give_way=done.append)
 
 
 async def test_host_when_most_are_with_it_then_it_asks_once_for_each_proof() -> None:
-    world = Followed()
-    following = Following(
-        replica=cast(Any, world), upkeep=cast(Any, world), perform=world.done.append, give_way=world.done.append
-    )
-    first, other = outvoted(b"1"), outvoted(b"2")
+    village, entry = cut_apart()
+    done: list[object] = []
+    following = following_of(village, done)
+    village.deaf = {"anna"}  # ben heard the host again, and is with it
+    village.say("ben", go(1))
+    first, other = Outvoted("anna", (entry,)), Outvoted("anna", (village["host"].replica.log.entries[0],))
     following.begin(first)
     following.begin(first)
-    assert world.done == ["roll"]  # it is under way
+    assert len(done) == 1  # it is under way
     following.end()
     following._yield_or_stay(first)
+    assert not village["host"].replica.log.member("anna")
     following.begin(first)
-    assert world.done == ["roll", *[WentAstray("anna", first.proof)] * 2]
+    assert len(done) == 3
     assert not following.is_under_way
     following.begin(other)
-    assert world.done[-1] == "roll"
     assert following.is_under_way
     following.end()
+
+
+async def test_host_when_only_who_came_since_is_with_it_besides_those_who_were_cut_off_too_then_it_gives_way() -> None:
+    village, entry = cut_apart()
+    done: list[object] = []
+    following = following_of(village, done)
+    for name in ("dora", "eve"):
+        village.join(name)
+    following.begin(Outvoted("anna", (entry,)))
+    assert village["host"].replica.present == {"carl", "dora", "eve"}
+    following.end()
+    following._yield_or_stay(Outvoted("anna", (entry,)))
+    assert isinstance(done[-1], LeftBehind)
+    assert village["host"].replica.log.member("anna")
+
+
+def _heard_again(village: Village) -> None:
+    """Ben is with the host, whatever it voted."""
+
+
+def _came_back(village: Village) -> None:
+    host = village["host"]
+    village.do("host", host.upkeep.take_back(host.replica.log.now.members["ben"], 9))
+
+
+def _left(village: Village) -> None:
+    village.do("host", village["host"].upkeep.remove("ben", "left"))
+
+
+def _was_put_out(village: Village) -> None:
+    village.do("host", village["host"].upkeep.remove("ben", "removed"))
+
+
+def _heard_that_it_is_out(village: Village) -> None:
+    village.deaf.discard("ben")
+    _was_put_out(village)
+    village.goodbye("ben")
+
+
+@pytest.mark.parametrize(
+    ("of_ben", "is_present", "stays", "stays_if_answered"),
+    [
+        (_heard_again, True, True, True),
+        (_heard_again, False, False, False),
+        (_came_back, True, False, True),  # it does not know what became of its vote
+        (_left, False, True, True),
+        (_was_put_out, False, False, False),
+        (_heard_that_it_is_out, False, True, True),
+    ],
+)
+def test_host_when_carl_and_perhaps_ben_are_with_it_then_it_stays_with_most_of_those_who_could_vote(
+    of_ben: Callable[[Village], None], is_present: bool, stays: bool, stays_if_answered: bool
+) -> None:
+    village, entry = cut_apart()
+    of_ben(village)
+    present = {"carl"} | ({"ben"} if is_present else set())
+    rival = ring_pb2.LogEntry.FromString(entry.entry)
+    log = village["host"].replica.log
+    for answered, expected in ((False, stays), (True, stays_if_answered)):
+        assert are_most_here(log, me="host", present=present, rival=rival, was_answered=answered) is expected
+
+
+def test_host_when_its_only_member_of_then_took_over_alone_then_that_one_is_no_majority() -> None:
+    village = Village("anna")
+    log = village["host"].replica.log
+    rival = ring_pb2.LogEntry(index=len(log), taken_over=ring_pb2.TakenOver(successor="anna"))
+    village.deaf.add("anna")
+    village.join("dora")
+    assert are_most_here(log, me="host", present={"dora"}, rival=rival, was_answered=False)
+
+
+@pytest.mark.parametrize("reason", ["lost", "removed"])
+def test_who_was_removed_when_it_says_that_it_knows_then_the_host_is_told_once(reason: str) -> None:
+    village = Village("anna", "ben")
+    village.deaf.add("ben")
+    before = village["ben"].upkeep.write(go(1))
+    village.do("host", village["host"].upkeep.remove("ben", reason))
+    village.deaf.discard("ben")
+    village.do("ben", before)
+    assert not told(village["host"], KnowsItIsOut)  # it was said before; the host answers how the log went on
+    assert not village["ben"].replica.is_member
+    for _ in range(2):
+        village.goodbye("ben")
+    assert told(village["host"], KnowsItIsOut) == [KnowsItIsOut("ben")]
+    assert not told(village["anna"], KnowsItIsOut)
+    assert not told(village["host"], WentAstray)

@@ -205,6 +205,24 @@ def test_host_when_it_hears_more_than_half_again_then_it_waits_a_little_for_the_
     assert [one for one in outputs if isinstance(one, ComputePlan)]
 
 
+def test_host_when_who_it_put_out_may_be_with_others_then_it_goes_on_once_that_one_says_that_it_knows() -> None:
+    """Cut off together, bob and cyd may have gone on without it; cyd is gone."""
+    party = party_of(*FOUR)
+    party.advance(60.0)
+    party.now += 2.0
+    party.write_log(("ada", "cyd", "dan"), anew=True)
+    coordinator, now = party.coordinator, party.now + 30.0
+    silent_s = {"dan": 0.5, "cyd": 60.0}
+    assert not [one for one in coordinator.lost("cyd", "lost", now) if isinstance(one, Remove)]
+    [still] = coordinator.handle_timer(now + CALL_OUT_S, silent_s)
+    assert isinstance(still, StandStill)
+    coordinator.knows_it_is_out("bob", now + 10.0)
+    outputs = coordinator.handle_timer(now + 10.0, silent_s)
+    outputs += coordinator.handle_timer(now + 10.0 + HEARING_S, silent_s)
+    assert [one.member for one in outputs if isinstance(one, Remove)] == ["cyd"]
+    assert GoOn() in outputs
+
+
 @pytest.mark.parametrize("size", range(2, 9))
 def test_majority_when_the_session_is_cut_in_two_then_at_most_one_side_goes_on(size: int) -> None:
     """The host's side needs more than half of all, the other more than half of all but the host."""
@@ -327,10 +345,12 @@ def test_host_when_it_wakes_then_it_judges_nobody_before_it_has_listened() -> No
 
 
 @pytest.mark.parametrize("mended", [False, True])
-def test_host_when_it_wakes_then_a_link_that_was_said_to_be_down_meanwhile_counts_if_it_stays_down(
+def test_host_when_it_wakes_then_who_missed_it_meanwhile_gets_a_plan_and_a_link_counts_as_down_if_it_stays_so(
     mended: bool,
 ) -> None:
     party = party_of(*FOUR)
+    party.do("bob", party.machines["bob"].handle_timer(party.now, {"ada": LINK_SILENT_S}))
+    assert party.machines["bob"].state is State.REPLANNING
     plans = len(party.proposals)
     party.coordinator.woke(party.now)
     apart(party, "ada", "bob")
@@ -340,7 +360,7 @@ def test_host_when_it_wakes_then_a_link_that_was_said_to_be_down_meanwhile_count
         for one, other in (("ada", "bob"), ("bob", "ada")):
             party.obey(party.coordinator.linked(one, other, "direct", 0.01, party.now))
     party.advance(LISTEN_S)
-    assert (len(party.proposals) == plans) == mended
+    assert len(party.proposals) > plans
     assert (frozenset(("ada", "bob")) in party.proposals[-1].ring) == mended
     assert set(party.serving) == set(FOUR)
 

@@ -4,7 +4,7 @@ import pytest
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.errors import KafilaError
-from kafila_sidecar.session.channel.events import MemberRemoved, MessageFrom
+from kafila_sidecar.session.channel.events import KnowsItIsOut, MemberRemoved, MessageFrom
 from kafila_sidecar.session.membership.members import Gone
 from tests.sidecar.session.trust_world import go, wish
 from tests.sidecar.session.village import Village, told
@@ -39,7 +39,8 @@ def test_kick_when_done_then_the_kicked_one_is_not_heard_whatever_it_writes() ->
     village.send(eve.write(go(2)), ["host", "anna", "ben"])
     for name in ("host", "anna", "ben"):
         assert told(village[name], MessageFrom) == []
-        assert len(village[name].refused) == 2
+        assert len(village[name].refused) + len(told(village[name], KnowsItIsOut)) == 2
+    assert told(village["host"], KnowsItIsOut)  # all that is heard of it is that it knows
 
 
 def test_kick_when_done_then_pairs_that_stay_share_what_the_kicked_one_never_knew() -> None:
