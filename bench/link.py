@@ -3,7 +3,9 @@
     python bench/link.py [--json] [--record]
 
 Prints the median time to set a link up, median and 99th percentile of a message there and back, and MB/s of 8 MB
-messages. Loopback has no delay, so this is what the code itself costs.
+messages. Loopback has no delay, so this is what the code itself costs. Then, in memory and in turns with a connection
+whose packets aioquic builds and reads, all of them: how long the packets of a frame take at the end that sends it and
+at the one that gets it, and how many times as long by aioquic; in the datagrams of an Ethernet, and in large ones.
 """
 
 import argparse
@@ -22,17 +24,26 @@ from kafila_sidecar.net.candidates import from_proto, to_proto
 from kafila_sidecar.net.link.endpoint import Endpoint
 from kafila_sidecar.net.link.link import Link
 from kafila_sidecar.net.link.stream import Stream
+from kafila_sidecar.net.quic.connection import PinnedConnection
 from kafila_sidecar.session.membership.identity import Identity, make_identity
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.record import add_record_option, record
+from tests.sidecar.net.quic.long_way import LongWay, connections_of
+from tests.sidecar.net.quic.test_neighbour import established
+from tests.sidecar.net.wire import DatagramWire
 
 SESSION, KEY = os.urandom(16), b"not secret: this is a benchmark."
 LINKS = 7
 SMALL_BYTES, FRAME_BYTES, BULK_BYTES = 64, 8192, 8 << 20
 ROUND_TRIPS, BULK_MESSAGES = 500, 8
 ECHO, SINK = 1, 2
+DATAGRAMS_BYTES = (1452, 8900)
+FRAMES = 600
+PAUSE_S = (
+    0.004  # between two frames, on the clock of the ends in memory: half of them are acknowledged by one that goes
+)
 
 
 async def serve(stream: Stream) -> None:
@@ -116,6 +127,56 @@ async def measure(pipe: Connection) -> dict[str, float]:
     }
 
 
+class EndsInMemory:
+    """Two ends of one link, whose connections are of one kind; frames go there and back."""
+
+    def __init__(self, kind: type[PinnedConnection], datagram_bytes: int) -> None:
+        self.sending_s: list[float] = []
+        self.getting_s: list[float] = []
+        with connections_of(kind):
+            self._wire = DatagramWire(delay_s=0.0005)
+            self._ends = established(self._wire)
+            for end in self._ends:
+                end.core.follow_path(is_new=False, datagram_bytes=datagram_bytes)
+            self._wire.run(1)
+
+    def frame(self, number: int, message: bytes) -> None:
+        here, there = self._ends if number % 2 else reversed(self._ends)
+        connection, now = here.core.connection, self._wire.now
+        start = time.perf_counter()
+        connection.send_stream_data(1 - number % 2, message)  # the dialler has the even ones
+        datagrams = here.core.datagrams(now)
+        sent = time.perf_counter()
+        for datagram in datagrams:
+            there.core.receive(datagram, now, 0.0)
+        while (event := there.core.next_event()) is not None:
+            there.events.append(event)
+        there.core.has_to_send(now)
+        got = time.perf_counter()
+        self.sending_s.append(sent - start)
+        self.getting_s.append(got - sent)
+        for end in self._ends:
+            end.pump()
+        self._wire.run(PAUSE_S)
+
+
+def packets() -> dict[str, float]:
+    """Of a frame, in this process alone."""
+    results, message = {}, os.urandom(FRAME_BYTES)
+    for size in DATAGRAMS_BYTES:
+        ours, aioquics = EndsInMemory(PinnedConnection, size), EndsInMemory(LongWay, size)
+        for number in range(FRAMES):
+            ours.frame(number, message)
+            aioquics.frame(number, message)
+        for name, here, beside in (
+            ("sent", ours.sending_s, aioquics.sending_s),
+            ("got", ours.getting_s, aioquics.getting_s),
+        ):
+            results[f"frame_{name}_in_{size}B_s"] = statistics.median(here)
+            results[f"frame_{name}_in_{size}B_by_aioquic_times"] = statistics.median(beside) / statistics.median(here)
+    return results
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -127,6 +188,7 @@ def main() -> None:
     other.start()
     results = asyncio.run(measure(here))
     other.join(10)
+    results |= packets()
     if arguments.record:
         record("link", results)
     if arguments.json:
@@ -134,9 +196,9 @@ def main() -> None:
         return
     for name, value in results.items():
         print(
-            f"{name:22} {value * 1e3:9.2f} ms"
+            f"{name:36} {value * 1e3:9.3f} ms"
             if name.endswith("_s") and "MB" not in name
-            else f"{name:22} {value:9.1f}"
+            else f"{name:36} {value:9.2f}"
         )
 
 

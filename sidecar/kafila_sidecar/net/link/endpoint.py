@@ -8,7 +8,7 @@ treated alike, with the channel's path as its source.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from kafila_sidecar.errors import InvalidInput, KafilaError, Unavailable
 from kafila_sidecar.net import stun
@@ -226,34 +226,34 @@ class Endpoint:
     def deliver(self, batch: list[Received]) -> None:
         """Hands a batch to its links, then lets each of them act once."""
         touched: dict[int, Link] = {}
-        for datagram, source in batch:
+        for datagrams, source in _runs(batch):
             try:
-                self._receive(datagram, source, touched)
+                self._receive(datagrams, source, touched)
             except BadDatagram as error:
                 log.debug("datagram_refused reason=%s", error)
-                self.strangers += 1
+                self.strangers += len(datagrams)
         for link in touched.values():
             link.came()
 
-    def _receive(self, datagram: bytes, source: Address, touched: dict[int, Link]) -> None:
-        """Gives one datagram to whom it belongs; raises BadDatagram for a stranger's."""
-        if datagram and datagram[0] in RELAY:
-            for carried, path in self._relaying.receive(datagram, source):
-                self._take(carried, path, touched)
+    def _receive(self, datagrams: list[bytes], source: Address, touched: dict[int, Link]) -> None:
+        """Gives a run to whom it belongs; raises BadDatagram for a stranger's."""
+        if datagrams[0] and datagrams[0][0] in RELAY:
+            for carried, path in self._relaying.receive(datagrams[0], source):
+                self._take([carried], path, touched)
         else:
-            self._take(datagram, source, touched)
+            self._take(datagrams, source, touched)
 
-    def _take(self, datagram: bytes, source: Address, touched: dict[int, Link]) -> None:
+    def _take(self, datagrams: list[bytes], source: Address, touched: dict[int, Link]) -> None:
         """What a peer or a STUN server sent, on whatever path it came."""
-        link = None
+        link, datagram = None, datagrams[0]
         if datagram and datagram[0] <= _STUN_LAST:
             link = self._take_stun(datagram, source)
         elif datagram and datagram[0] >= _QUIC_FIRST:
-            link = self._take_quic(datagram, source)
+            link = self._take_quic(datagrams, source)
         if link is not None:
             touched[id(link)] = link
         elif not self._is_awaited(datagram, source):
-            self.strangers += 1
+            self.strangers += len(datagrams)
 
     def _is_awaited(self, datagram: bytes, source: Address) -> bool:
         """Whether it answers a question of the node's own, and was given to who asked."""
@@ -272,13 +272,31 @@ class Endpoint:
             link.receive_check(message, source)
         return link
 
-    def _take_quic(self, datagram: bytes, source: Address) -> Link | None:
-        start = _LONG_HEADER_CID if datagram[0] & _LONG_HEADER else 1
-        cid = datagram[start : start + CID_BYTES]
+    def _take_quic(self, datagrams: list[bytes], source: Address) -> Link | None:
+        start = _LONG_HEADER_CID if datagrams[0][0] & _LONG_HEADER else 1
+        cid = datagrams[0][start : start + CID_BYTES]
         link = next((x for x in self._links.values() if cid in x.routes), None)
         if link is not None:
-            link.receive_quic(datagram, source)
+            link.receive_quic(datagrams, source)
         return link
+
+
+def _runs(batch: list[Received]) -> Iterator[tuple[list[bytes], Address]]:
+    """What came in a row from one source for one connection, as a frame does; all but QUIC's short packets alone."""
+    start = 0
+    for stop in range(1, len(batch) + 1):
+        if stop == len(batch) or not _is_next(*batch[stop - 1], *batch[stop]):
+            yield [datagram for datagram, _ in batch[start:stop]], batch[start][1]
+            start = stop
+
+
+def _is_next(before: bytes, its_source: Address, datagram: bytes, source: Address) -> bool:
+    """Whether both are short packets of one connection from one source."""
+    if not (
+        before and datagram and _QUIC_FIRST <= before[0] < _LONG_HEADER and _QUIC_FIRST <= datagram[0] < _LONG_HEADER
+    ):
+        return False
+    return source == its_source and datagram[1 : 1 + CID_BYTES] == before[1 : 1 + CID_BYTES]
 
 
 def _too_late(link: Link, deadline_s: float, relay: str) -> KafilaError:

@@ -181,13 +181,14 @@ class Link:
         """Raises BadDatagram."""
         self._send_checks(self._punch.receive(message, source, self._loop.time()))
 
-    def receive_quic(self, datagram: bytes, source: Address) -> None:
+    def receive_quic(self, datagrams: Sequence[bytes], source: Address) -> None:
         """Until the link stands, only from where the peer announced itself or a check that it signed came from: nobody
         else begins a handshake here."""
         if not self._core.is_established and not self._punch.knows(source):
             raise BadDatagram(f"a handshake from {source[0]}, from where the peer sent no check")
-        now, heard_at = self._loop.time(), self._core.heard_at
-        self._core.receive(datagram, now, self.rtt_s)
+        now, heard_at, rtt_s = self._loop.time(), self._core.heard_at, self.rtt_s
+        for datagram in datagrams:
+            self._core.receive(datagram, now, rtt_s)
         if self._core.is_established and source != self.remote_address and self._core.heard_at != heard_at:
             self._send_checks(self._punch.heard_from(source, now))
 
@@ -322,8 +323,9 @@ class Link:
     def _arm(self) -> None:
         """One timer for checks and connection; one that is set a little too early just looks again."""
         # Without a path nothing can be sent, and the connection's timers would stay due.
-        timers = (self._punch.next_timer(), self._core.next_timer() if self._punch.selected else None)
-        at = min((at for at in timers if at is not None), default=None)
+        at, core_at = self._punch.next_timer(), self._core.next_timer() if self._punch.selected else None
+        if at is None or (core_at is not None and core_at < at):
+            at = core_at
         if at is None or (self._timer is not None and at - EARLY_S <= self._timer.when() <= at):
             return
         if self._timer is not None:

@@ -1,9 +1,10 @@
-"""aioquic's connection, bent in the seven places where a ring of pinned members needs something else.
+"""aioquic's connection, bent in the places where a ring of pinned members needs something else.
 
 - The server asks for a certificate, and both ends keep the peer's for comparison (there is no public call for it).
 - Receive credit follows the readers (`credit`), so an unread stream can't grow without bound.
 - Acknowledgements wait for company (`acks`).
-- The time of the last packet that decrypted is kept: it is the sign of life of the peer.
+- Packets of a ring's frames are built and read in a short way (`outgoing`, `incoming`), and the time of the last one
+  that decrypted is kept: it is the sign of life of the peer.
 - The first destination connection id names the pair, so that one socket can serve many links.
 - Version negotiation and Retry, which no member sends, are not heard: neither is authenticated.
 - Some streams send only when no other has anything to send (aioquic knows no priorities).
@@ -21,7 +22,7 @@ from typing import Any, Protocol, cast
 from aioquic import tls
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.congestion.base import K_GRANULARITY
-from aioquic.quic.connection import Limit, NetworkAddress, QuicConnection, QuicReceiveContext
+from aioquic.quic.connection import Limit, NetworkAddress, QuicConnection
 from aioquic.quic.events import ConnectionTerminated
 from aioquic.quic.packet import QuicErrorCode, QuicFrameType, QuicHeader
 from aioquic.quic.packet_builder import QuicPacketBuilder
@@ -31,9 +32,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from kafila_sidecar.net.quic.acks import DELAY_S, AckPace
+from kafila_sidecar.net.quic.acks import DELAY_S
 from kafila_sidecar.net.quic.congestion import ALGORITHM, FrameCongestionControl, FramePacer
 from kafila_sidecar.net.quic.credit import LINK_WINDOW_BYTES, STREAM_WINDOW_BYTES, UPDATE_BYTES, Credit
+from kafila_sidecar.net.quic.incoming import IncomingPackets
+from kafila_sidecar.net.quic.private import refuse_without
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +78,7 @@ def configuration(me: TlsIdentity, *, is_client: bool, rtt_s: float) -> QuicConf
     )
 
 
-class PinnedConnection(QuicConnection):
+class PinnedConnection(IncomingPackets):
     """A QuicConnection between two pinned members; `pair_name` (8 bytes) is its first destination connection id."""
 
     def __init__(self, *, configuration: QuicConfiguration, pair_name: bytes, credit: Credit) -> None:
@@ -89,8 +92,6 @@ class PinnedConnection(QuicConnection):
             self._original_destination_connection_id = pair_name
         self._loss._pacer = FramePacer(max_datagram_size=configuration.max_datagram_size)
         self._credit = credit
-        self._acks = AckPace()
-        self.heard_at: float | None = None  # when a packet of the peer last decrypted
 
     @property
     def peer_fingerprint(self) -> bytes | None:
@@ -120,7 +121,7 @@ class PinnedConnection(QuicConnection):
 
     def receive_datagram(self, data: bytes, addr: NetworkAddress, now: float) -> None:
         """Never raises."""
-        space = self._spaces.get(tls.Epoch.ONE_RTT) if self._handshake_confirmed else None
+        space = self._space if self._handshake_confirmed else None
         latest = space.largest_received_packet if space else 0
         self._ack_delay = DELAY_S if space else K_GRANULARITY
         try:
@@ -133,37 +134,12 @@ class PinnedConnection(QuicConnection):
 
     def datagrams_to_send(self, now: float) -> list[tuple[bytes, NetworkAddress]]:
         """Never raises: what a peer made unsendable is the end of the connection without a goodbye."""
-        if self._handshake_confirmed and any(not stream.sender.buffer_is_empty for stream in self._queue):
-            self._acknowledge_along(now)
         try:
             return super().datagrams_to_send(now)
         except Exception as error:  # noqa: BLE001  # as above
             self._fail(error)
             self._close_end()
             return []
-
-    def has_to_send(self, now: float) -> bool:
-        """False where nothing but what came of a peer's datagram has changed and there is nothing to be sent for that:
-        looking costs a tenth of `datagrams_to_send`. What it overlooked would go with the next timer."""
-        if not self._handshake_confirmed or self._close_pending or self._probe_pending or self._retire_connection_ids:
-            return True
-        if len(self._network_paths) > 1 or self._network_paths[0].remote_challenges:
-            return True
-        ack_at = self._spaces[tls.Epoch.ONE_RTT].ack_at
-        if ack_at is not None and ack_at <= now:
-            return True
-        if not all(cid.was_sent for cid in self._host_cids) or self._link_limit_due() is not None:
-            return True
-        if any(map(_is_due, (self._local_max_streams_bidi, self._local_max_streams_uni))):
-            return True
-        return any(
-            stream.is_finished
-            or stream.receiver.stop_pending
-            or stream.sender.reset_pending
-            or not stream.sender.buffer_is_empty
-            or stream.max_stream_data_local_sent != stream.max_stream_data_local
-            for stream in self._queue
-        )
 
     def unacknowledged(self, stream_id: int) -> int:
         """Bytes of a stream that are still held here, sent or not."""
@@ -212,26 +188,6 @@ class PinnedConnection(QuicConnection):
         super()._initialize(peer_cid)
         self.tls._request_client_certificate = not self._is_client
 
-    def _payload_received(
-        self, context: QuicReceiveContext, plain: bytes, crypto_frame_required: bool = False
-    ) -> tuple[bool, bool]:
-        self.heard_at = context.time
-        is_ack_eliciting, is_probing = super()._payload_received(context, plain, crypto_frame_required)
-        if is_ack_eliciting and context.epoch is tls.Epoch.ONE_RTT:
-            self._acks.came()
-        return is_ack_eliciting, is_probing
-
-    def _write_ack_frame(self, builder: QuicPacketBuilder, space: QuicPacketSpace, now: float) -> None:
-        super()._write_ack_frame(builder, space, now)
-        if space.is_application_data:
-            self._acks.told()
-
-    def _acknowledge_along(self, now: float) -> None:
-        """Something is to be sent: what may still wait to be acknowledged goes with it."""
-        space = self._spaces[tls.Epoch.ONE_RTT]
-        if space.ack_at is not None:
-            space.ack_at = min(space.ack_at, now)
-
     def _receive_version_negotiation_packet(self, header: QuicHeader, now: float) -> None:
         """Members speak one version, and agree on their protocol before."""
 
@@ -239,13 +195,8 @@ class PinnedConnection(QuicConnection):
         """A path was checked before anybody dials on it."""
 
     def _write_stream_limits(self, builder: QuicPacketBuilder, space: QuicPacketSpace, stream: QuicStream) -> None:
-        if stream.receiver.is_finished or not stream.max_stream_data_local:
+        if (limit := self._stream_limit_due(stream)) is None:
             return
-        limit = self._credit.stream_limit(stream.stream_id or 0)
-        lost = stream.max_stream_data_local_sent != stream.max_stream_data_local
-        if not lost and limit - stream.max_stream_data_local < UPDATE_BYTES:
-            return
-        limit = max(limit, stream.max_stream_data_local)
         buffer = builder.start_frame(
             QuicFrameType.MAX_STREAM_DATA,
             capacity=_STREAM_LIMIT_FRAME_BYTES,
@@ -255,6 +206,23 @@ class PinnedConnection(QuicConnection):
         buffer.push_uint_var(stream.stream_id or 0)
         buffer.push_uint_var(limit)
         stream.max_stream_data_local = stream.max_stream_data_local_sent = limit
+
+    def _stream_limit_due(self, stream: QuicStream) -> int | None:
+        """The limit of a stream, when it is time to tell it, or it was lost."""
+        told = stream.max_stream_data_local
+        if stream.receiver.is_finished or not told:
+            return None
+        limit = self._credit.stream_limit(stream.stream_id or 0)
+        if stream.max_stream_data_local_sent == told and limit - told < UPDATE_BYTES:
+            return None
+        return max(limit, told)
+
+    def _has_limit_to_tell(self, stream: QuicStream) -> bool:
+        return self._stream_limit_due(stream) is not None
+
+    def _has_limits_to_tell(self) -> bool:
+        streams_due = _is_due(self._local_max_streams_bidi) or _is_due(self._local_max_streams_uni)
+        return streams_due or self._link_limit_due() is not None
 
     def _write_connection_limits(self, builder: QuicPacketBuilder, space: QuicPacketSpace) -> None:
         if (limit := self._link_limit_due()) is not None:
@@ -267,6 +235,8 @@ class PinnedConnection(QuicConnection):
     def _link_limit_due(self) -> int | None:
         """The limit of all streams together, when it is time to tell it, or it was lost."""
         data = self._local_max_data
+        if data.sent == data.value and data.used + LINK_WINDOW_BYTES - data.value < UPDATE_BYTES:
+            return None  # not even if all that came was read
         limit = self._credit.link_limit(data.used, {i: s.receiver.highest_offset for i, s in self._streams.items()})
         if data.sent == data.value and limit - data.value < UPDATE_BYTES:
             return None
@@ -288,34 +258,20 @@ def _is_due(streams: Limit) -> bool:
     return bool(streams.sent - streams.used < streams.value - streams.sent)
 
 
-def _missing(owner: object, names: str) -> list[str]:
-    return [f"{type(owner).__name__}.{name}" for name in names.split() if not hasattr(owner, name)]
-
-
-def _check_private_names() -> None:
-    """Raises ImportError when the installed aioquic lacks a name that this module reaches for."""
-    connection: Any = QuicConnection(configuration=QuicConfiguration())
-    stream: Any = QuicStream(stream_id=0)
-    missing = [
-        *_missing(
-            connection,
-            "_peer_cid _original_destination_connection_id _close_event _close_end _loss _streams _initialize "
-            "_payload_received _write_ack_frame _ack_delay _streams_queue "
-            "_receive_version_negotiation_packet _receive_retry_packet "
-            "_write_stream_limits _write_connection_limits _on_max_stream_data_delivery _on_connection_limit_delivery "
-            "_local_max_data _local_max_streams_bidi _local_max_streams_uni _max_datagram_size "
-            "_handshake_confirmed _close_pending _probe_pending _retire_connection_ids _network_paths _spaces "
-            "_host_cids",
-        ),
-        *_missing(connection._loss, "_rtt_initialized _rtt_min _pto_count _pacer _cc"),
-        *_missing(QuicPacketSpace(), "ack_at largest_received_packet is_application_data"),
-        *_missing(stream, "is_finished max_stream_data_local max_stream_data_local_sent"),
-        *_missing(stream.sender, "_buffer_start _buffer_stop reset reset_pending buffer_is_empty"),
-        *_missing(stream.receiver, "stop is_finished highest_offset stop_pending"),
-        *_missing(tls.Context(is_client=True), "_request_client_certificate _peer_certificate"),
-    ]
-    if missing:
-        raise ImportError(f"this aioquic lacks {', '.join(missing)}: install the version that kafila pins")
-
-
-_check_private_names()
+_CONNECTION: Any = QuicConnection(configuration=QuicConfiguration())
+_STREAM: Any = QuicStream(stream_id=0)
+refuse_without(
+    {
+        "_peer_cid _original_destination_connection_id _close_event _close_end _loss _streams _initialize "
+        "_ack_delay _streams_queue _receive_version_negotiation_packet _receive_retry_packet "
+        "_write_stream_limits _write_connection_limits _on_max_stream_data_delivery _on_connection_limit_delivery "
+        "_local_max_data _local_max_streams_bidi _local_max_streams_uni _max_datagram_size "
+        "_handshake_confirmed": _CONNECTION,
+        "_rtt_initialized _rtt_min _pto_count _pacer _cc": _CONNECTION._loss,
+        "ack_at largest_received_packet": QuicPacketSpace(),
+        "max_stream_data_local max_stream_data_local_sent": _STREAM,
+        "_buffer_start _buffer_stop reset": _STREAM.sender,
+        "stop is_finished highest_offset": _STREAM.receiver,
+        "_request_client_certificate _peer_certificate": tls.Context(is_client=True),
+    }
+)

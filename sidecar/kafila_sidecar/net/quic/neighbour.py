@@ -101,6 +101,7 @@ class Neighbour:
         self._events: deque[Event] = deque()
         self._early: list[Event] = []  # what overtook the welcome
         self._ended = False
+        self._came_at = 0.0  # the latest datagram
         self._ping_at: float | None = None
         self._pings = 0
 
@@ -141,13 +142,15 @@ class Neighbour:
         if self._connection is None:
             return
         self._connection.receive_datagram(datagram, PSEUDO_ADDRESS, now)
-        self._collect(now)
+        self._came_at = now
+        if not self.is_established:
+            self._collect(now)
 
     def next_timer(self) -> float | None:
         if self._connection is None or self._ended:
             return None
-        timers = (self._connection.get_timer(), self._ping_at)
-        return min((at for at in timers if at is not None), default=None)
+        at, ping_at = self._connection.get_timer(), self._ping_at
+        return ping_at if at is None or (ping_at is not None and ping_at < at) else at
 
     def handle_timer(self, now: float) -> bool:
         """Whether anything was due, so that there may be something to send."""
@@ -171,6 +174,8 @@ class Neighbour:
         return [data for data, _ in self._connection.datagrams_to_send(now)]
 
     def next_event(self) -> Event | None:
+        if not self._events and self.is_established and not self._ended:
+            self._collect(self._came_at)  # of all datagrams that have come since
         return self._events.popleft() if self._events else None
 
     def close(self, code: int, reason: str) -> None:
@@ -218,8 +223,8 @@ class Neighbour:
             match event:
                 case quic_events.HandshakeCompleted():
                     self._handshaken(now)
-                case quic_events.StreamDataReceived(data=data, end_stream=is_last, stream_id=stream_id):
-                    self._stream_data(StreamData(stream_id, data, is_last), now)
+                case quic_events.StreamDataReceived():
+                    self._stream_data(self._joined(event), now)
                 case quic_events.StreamReset(stream_id=stream_id):
                     self._stream_event(StreamGone(stream_id, is_reset=True))
                 case quic_events.StopSendingReceived(stream_id=stream_id):
@@ -230,6 +235,13 @@ class Neighbour:
                     self.routes.discard(cid)
         if connection.ending is not None:
             self._end(self._told(connection.ending))
+
+    def _joined(self, event: quic_events.StreamDataReceived) -> StreamData:
+        """With what has come of the stream right behind it: a frame is in several datagrams."""
+        parts = [event.data]
+        while not event.end_stream and (data := self.connection.next_data(event.stream_id)) is not None:
+            parts.append(data)
+        return StreamData(event.stream_id, b"".join(parts) if len(parts) > 1 else event.data, event.end_stream)
 
     def _handshaken(self, now: float) -> None:
         if self.connection.peer_fingerprint != self._peer_fingerprint:

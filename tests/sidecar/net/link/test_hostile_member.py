@@ -49,12 +49,16 @@ class HostileMember:
 
     def __init__(self, *, dials: bool) -> None:
         a, b = established(DatagramWire(delay_s=0.001))
-        self._end, self.honest = (a, b) if dials else (b, a)
+        self.end, self.honest = (a, b) if dials else (b, a)
         self._numbers = itertools.count(_FIRST_NUMBER)
 
     def say(self, payload: bytes) -> None:
-        connection, honest, number = self._end.core.connection, self.honest, next(self._numbers)
-        header = bytes([_SHORT_HEADER | _TWO_BYTE_NUMBER]) + connection._peer_cid.cid + number.to_bytes(2, "big")
+        self.say_in(next(self._numbers), payload)
+
+    def say_in(self, number: int, payload: bytes, *, first: int = _SHORT_HEADER | _TWO_BYTE_NUMBER) -> None:
+        """In a packet of this number; `first`: its first byte."""
+        connection, honest = self.end.core.connection, self.honest
+        header = bytes([first]) + connection._peer_cid.cid + number.to_bytes(2, "big")
         crypto = connection._cryptos[tls.Epoch.ONE_RTT]
         honest.wire.now += 0.001
         honest.core.receive(crypto.encrypt_packet(header, payload + bytes(4), number), honest.wire.now, 0.02)
