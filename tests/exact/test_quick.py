@@ -10,6 +10,7 @@ from mlx.nn.layers.linear import Linear
 from mlx.nn.layers.quantized import QuantizedLinear
 from mlx_lm.models.llama import Attention, ModelArgs
 
+from kafila_sidecar.runtime.footprint import slices_bytes
 from kafila_sidecar.runtime.shard.making import quick
 from kafila_sidecar.runtime.shard.making.quick import LEAST_TOKENS, quicken_prompts
 from tests.exact.shards import RingOfShards
@@ -68,6 +69,37 @@ def test_product_when_of_several_slices_then_the_one_of_the_whole_matrix(monkeyp
     whole = as_doubles(module(x))
     monkeypatch.setattr(quick, "SLICE_WEIGHTS", 7 * 256)
     assert np.abs(as_doubles(module(x)) - whole).max() <= np.abs(whole).max() / 128
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16, mx.float16], ids=str)
+@pytest.mark.parametrize("group_size", [32, 64, 128])
+@pytest.mark.parametrize("bits", [8, 4, 3])
+def test_weights_when_unpacked_then_the_bits_of_mlx(bits: int, group_size: int, dtype: mx.Dtype) -> None:
+    mx.random.seed(7)
+    module: Any = Linear(256, 96, bias=False)
+    module.set_dtype(dtype)
+    module = QuantizedLinear.from_linear(module, group_size=group_size, bits=bits)
+    whole = mx.dequantize(module.weight, module.scales, module.biases, group_size=group_size, bits=bits)
+    rows = quick._unpacked(module, slice(16, 48))
+    assert rows.dtype == whole.dtype
+    assert bool(mx.array_equal(rows, whole[16:48]))
+
+
+@pytest.mark.parametrize("bits", [16, 8, 4, 3])
+def test_product_when_through_f32_then_it_takes_no_more_than_is_planned(bits: int) -> None:
+    """MLX would set up dozens of slices ahead of the one that it computes."""
+    module: Any = Linear(2048, 6144, bias=False)
+    module.set_dtype(mx.bfloat16)
+    if bits < 16:
+        module = QuantizedLinear.from_linear(module, group_size=64, bits=bits)
+    quicken_prompts([module])
+    x = mx.zeros((1, 16, 2048), mx.bfloat16)
+    mx.eval(module.parameters(), x)
+    mx.reset_peak_memory()
+    before = mx.get_active_memory()
+    mx.eval(module(x))
+    states_bytes = 16 * (2048 + 2 * 6144) * 4
+    assert mx.get_peak_memory() - before <= slices_bytes(2048 * 6144) + states_bytes
 
 
 @pytest.mark.parametrize("dtype", [mx.bfloat16, mx.float16], ids=str)

@@ -10,10 +10,13 @@ PREFILL_CHUNK_TOKENS = 512  # 8 MB a hop at D = 8192 in 16 bits; no stage takes 
 
 HIDDEN = ("hidden_size", "n_embd", "d_model", "model_dim")  # under which a configuration has the width of a state
 
+PACKED = frozenset({"quantization", "quantization_config"})  # under which a configuration says so
+
 RESERVE_BYTES = 128 << 20  # MLX's buffers between steps, which it keeps for the next
 
-SLICE_WEIGHTS = 8 << 20  # of a matrix that are in f32 at once where a processor computes 16 bits and less through it
-_SLICE_BYTES = 6  # of each: in f32, and unpacked in 16 bits
+SLICE_WEIGHTS = 1 << 20  # of a matrix that a processor turns into f32 for one product, where it has 16 bits and less
+SLICES_AT_ONCE = 2
+_SLICE_BYTES = 24  # of each: MLX unpacks 3 bits by way of so much; of 4 and 8 bits 10 were measured, of 16 bits 6
 
 _HIDDEN_COPIES = 8  # of [T, D] alive at once in one block: residual, norm, q, k, v, attention's output, and its copies
 _INNER_COPIES = 3  # of [T, intermediate]: gate, up, and their product
@@ -33,14 +36,20 @@ def prefill_peak_bytes(config: Mapping[str, Any], *, context_tokens: int, item_b
     heads = _most(text, "num_attention_heads", "n_head", "n_heads", "num_query_heads") or 1
     linear = tokens * (_HIDDEN_COPIES * hidden + _INNER_COPIES * inner) * item_bytes
     scores = heads * tokens * context_tokens * _SCORE_BYTES
-    return linear + scores + (_through_f32(text, hidden, inner, heads, context_tokens) if item_bytes < 4 else 0)
+    sliced = slices_bytes(hidden * inner) if item_bytes < 4 or not PACKED.isdisjoint(config) else 0
+    widened = _widened(text, hidden, heads, context_tokens) if item_bytes < 4 else 0
+    return linear + scores + max(sliced, widened)
 
 
-def _through_f32(text: Mapping[str, Any], hidden: int, inner: int, heads: int, context_tokens: int) -> int:
-    """What a processor takes that computes 16 bits through f32: a slice of a matrix, or a block's keys and values."""
+def slices_bytes(weights: int) -> int:
+    """What a processor takes that computes 16 bits, or packed weights, through f32: slices of a matrix."""
+    return min(weights, SLICES_AT_ONCE * SLICE_WEIGHTS) * _SLICE_BYTES
+
+
+def _widened(text: Mapping[str, Any], hidden: int, heads: int, context_tokens: int) -> int:
+    """The same for the attention to a block's keys and values."""
     elements = _most(text, "head_dim") or hidden // heads
-    cached = 2 * context_tokens * (_most(text, "num_key_value_heads") or heads) * elements * 4
-    return max(min(hidden * inner, SLICE_WEIGHTS) * _SLICE_BYTES, cached)
+    return 2 * context_tokens * (_most(text, "num_key_value_heads") or heads) * elements * 4
 
 
 def state_bytes(config: Mapping[str, Any], *, item_bytes: int) -> int:

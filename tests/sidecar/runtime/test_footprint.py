@@ -22,9 +22,18 @@ def test_prefill_peak_when_the_model_is_larger_then_it_is_higher(name: str) -> N
 
 def test_prefill_peak_when_16_bits_go_through_f32_then_a_blocks_keys_and_values_have_room() -> None:
     config = SMOLLM2 | {"num_key_value_heads": 3, "head_dim": 64}
-    peaks = [prefill_peak_bytes(config, context_tokens=8192, item_bytes=size) for size in (2, 4)]
+    peaks = [prefill_peak_bytes(config, context_tokens=32768, item_bytes=size) for size in (2, 4)]
     temporaries = 512 * (8 * 576 + 3 * 1536)
-    assert peaks[0] - peaks[1] == 2 * 8192 * 3 * 64 * 4 - 2 * temporaries
+    assert peaks[0] - peaks[1] == 2 * 32768 * 3 * 64 * 4 - 2 * temporaries
+
+
+@pytest.mark.parametrize("said", ["quantization", "quantization_config"])
+def test_prefill_peak_when_weights_are_packed_then_a_matrix_in_f32_has_room_whatever_the_activations(said: str) -> None:
+    packed, plain = (
+        prefill_peak_bytes(config, context_tokens=512, item_bytes=4)
+        for config in (SMOLLM2 | {said: {"bits": 4}}, SMOLLM2)
+    )
+    assert packed - plain == 576 * 1536 * 24
 
 
 def test_prefill_peak_when_the_context_is_shorter_than_a_chunk_then_it_counts_the_context() -> None:
