@@ -139,11 +139,11 @@ async def test_step_when_it_is_built_ahead_then_what_the_stage_made_before_has_l
     made = Round(workers=1)
     written: list[int] = []
 
-    class Watched(PlainThread):
+    class WritesWatched(PlainThread):
         def when_idle(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> None:
             written.append(made.wires[1].ends[0][0].writes)
 
-    made.workers[0]._mlx = cast(MlxThread, Watched())
+    made.workers[0]._mlx = cast(MlxThread, WritesWatched())
     for position in range(4):
         await made.token(1, position)
         await settle()
