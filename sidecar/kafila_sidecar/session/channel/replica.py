@@ -80,6 +80,7 @@ class Replica:
         self.ballots = Ballots()
         self.has_resigned = False
         self.present: set[str] = set()  # who has answered this host's latest roll call
+        self.stood: dict[bytes, int] = {}  # by fingerprint: the host's standing when that member came back last
         self._roll_call = 0
         self._sequence = 0
         self._seen: dict[bytes, ReplayWindow] = {}  # by certificate fingerprint
@@ -354,6 +355,7 @@ class Replica:
     def _came_back(self, member: Member, *, was_member: bool) -> Iterable[Event]:
         """Who was started again is another one than it was: it knows nothing of what was said to it."""
         self._forget(member)
+        self.stood[member.fingerprint] = self.ballots.standing
         if was_member:
             yield MemberRemoved(member.name, "lost")
         yield MemberJoined(member)
