@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.session.channel.events import Outvoted, WentAstray
-from kafila_sidecar.session.channel.intake import was_answered
 from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.channel.roll import are_most_here
 from kafila_sidecar.session.channel.upkeep import Acts, Upkeep
@@ -70,10 +69,9 @@ class Following:
     def _yield_or_stay(self, outvoted: Outvoted) -> None:
         """A host with whom few are is none; with most of them, it removes who took over in a history of its own."""
         self._timer = None
-        log, rival = self._replica.log, ring_pb2.LogEntry.FromString(outvoted.proof[0].entry)
-        answered = was_answered(rival, log, self._replica.ballots)
-        me, present = self._replica.self_name, self._replica.present
-        if are_most_here(log, me=me, present=present, rival=rival, was_answered=answered):
+        replica, rival = self._replica, ring_pb2.LogEntry.FromString(outvoted.proof[0].entry)
+        me, present, stood = replica.self_name, replica.present, replica.stood
+        if are_most_here(replica.log, me=me, present=present, rival=rival, stood=stood):
             self._outlived.add(outvoted.proof[0].entry)
             self._perform(self._upkeep.settle([WentAstray(outvoted.name, outvoted.proof)]))
             self._remove_put_off()

@@ -24,8 +24,7 @@ KEPT_ENTRIES = 64  # log entries that came before the ones that they build on
 def was_answered(entry: ring_pb2.LogEntry, log: Log, ballots: Ballots) -> bool:
     """Whether the present host had answered the votes by which somebody takes over here. Each host counts its standing
     anew, so that its number says nothing of votes against an earlier one."""
-    is_same_host = log.before(entry.index).host_member == log.now.host_member
-    return is_same_host and ballots.has_voided(entry.taken_over.standing)
+    return log.is_of_this_host(entry.index) and ballots.has_voided(entry.taken_over.standing)
 
 
 class LogIntake:

@@ -80,6 +80,7 @@ class Replica:
         self.ballots = Ballots()
         self.has_resigned = False
         self.present: set[str] = set()  # who has answered this host's latest roll call
+        self.stood: dict[bytes, int] = {}  # by fingerprint: the host's standing when that member came back last
         self._roll_call = 0
         self._sequence = 0
         self._seen: dict[bytes, ReplayWindow] = {}  # by certificate fingerprint
@@ -330,8 +331,11 @@ class Replica:
             self._sent.extend(kept)
 
     def _take_vote(self, sender: Member, message: ring_pb2.Vote) -> list[Event]:
-        """Raises Denied for a vote that is none."""
-        self.ballots.cast(sender, message, self.log.place, self.log.now)
+        """Raises Denied for a vote that is none. One for a place that this host's log has gone past, on its way since,
+        counts no more; but its voter has ended the epoch, so that the host answers it all the same."""
+        is_late = self.is_host and self.log.is_of_this_host(message.log_length)
+        index = message.log_length if is_late else len(self.log)
+        self.ballots.cast(sender, message, self.log.place_at(index), self.log.before(index))
         if not self.is_host:
             return [HostMissed(sender.name)]
         self.ballots.stood(self.ballots.standing + 1)
@@ -354,6 +358,7 @@ class Replica:
     def _came_back(self, member: Member, *, was_member: bool) -> Iterable[Event]:
         """Who was started again is another one than it was: it knows nothing of what was said to it."""
         self._forget(member)
+        self.stood[member.fingerprint] = self.ballots.standing
         if was_member:
             yield MemberRemoved(member.name, "lost")
         yield MemberJoined(member)

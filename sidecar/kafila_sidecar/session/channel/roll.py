@@ -1,30 +1,43 @@
 """Whether most are with a host from which somebody took over, by who answered its roll call. Pure."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from kafila_proto import ring_pb2
 from kafila_sidecar.session.membership.log import Log
+from kafila_sidecar.session.membership.members import Member
 
 
-def are_most_here(log: Log, *, me: str, present: Collection[str], rival: ring_pb2.LogEntry, was_answered: bool) -> bool:
+def are_most_here(
+    log: Log, *, me: str, present: Collection[str], rival: ring_pb2.LogEntry, stood: Mapping[bytes, int]
+) -> bool:
     """More than half of the others, the successor not counted, both of those who are members now, and of those who were
     where the `rival` entry goes: the votes were a majority of these, and who came later had none.
 
     `present`: who has answered. Who voted there and came back since does not know what became of its vote, so that its
-    answer counts only where the host had answered those votes (`was_answered`).
+    answer counts only where the host had answered those votes by then; `stood`: under which number of the host's
+    standing each came back, by fingerprint. A successor that has gone past that place by its own word took over in two
+    histories, and nobody's vote counts for it.
     """
     successor = rival.taken_over.successor
     others = {one.name for one in log.members} - {me, successor}
-    return _most(others & set(present), others) and _are_voters_here(log, me, present, rival, was_answered)
-
-
-def _are_voters_here(log: Log, me: str, present: Collection[str], rival: ring_pb2.LogEntry, was_answered: bool) -> bool:
-    voters = set() if was_answered else {ballot.voter for ballot in rival.taken_over.ballots}
+    if not _most(others & set(present), others):
+        return False
     here = [one for one in log.members if one.name == me or one.name in present]
-    aware = {one.fingerprint for one in here if one.name not in voters or one.index < rival.index}
+    has_lied = any(one.name == successor and log.is_past(one, rival.index) for one in log.members)
+    return has_lied or _are_voters_here(log, [one for one in here if _knows(log, one, rival, stood)], rival)
+
+
+def _knows(log: Log, one: Member, rival: ring_pb2.LogEntry, stood: Mapping[bytes, int]) -> bool:
+    """Whether this member, who is here, knows what became of its vote, or had none."""
+    if one.index < rival.index or all(ballot.voter != one.name for ballot in rival.taken_over.ballots):
+        return True
+    return log.is_of_this_host(rival.index) and rival.taken_over.standing < stood.get(one.fingerprint, 0)
+
+
+def _are_voters_here(log: Log, here: Iterable[Member], rival: ring_pb2.LogEntry) -> bool:
     heirs = {one.fingerprint for one in log.before(rival.index).heirs if one.name != rival.taken_over.successor}
     others = heirs - set(_out_since(log, rival.index))
-    return not others or _most(others & aware, others)
+    return not others or _most(others & {one.fingerprint for one in here}, others)
 
 
 def _most(some: Collection[object], all_of_them: Collection[object]) -> bool:

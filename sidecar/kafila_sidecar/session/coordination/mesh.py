@@ -53,6 +53,11 @@ class Mesh:
         """Whether this end says so, and has not said otherwise since."""
         return (member, peer) in self._cannot
 
+    def are_parted(self, edge: Edge) -> bool:
+        """Whether both ends say so: an end whose link has come up since says it no more."""
+        one, other = edge
+        return self.cannot_reach(one, other) and self.cannot_reach(other, one)
+
     def part(self, edge: Edge) -> None:
         """The two can't exchange frames by any path, until both say that their link stands."""
         one, other = sorted(edge)

@@ -184,7 +184,7 @@ class Losses:
             del self._missing[member]
             judged.append(BeginAnew())
         accuser = self.hearings.accuser_of(member)
-        if accuser and self._mesh.cannot_reach(member, accuser):
+        if accuser and self._mesh.are_parted(frozenset((member, accuser))):
             judged += self._part(frozenset((member, accuser)), now)
         return judged + self._answer(self.hearings.receive_message(member, now)) + self._settle(now)
 
@@ -278,7 +278,7 @@ class Losses:
         all the same, and wait for another one."""
         said, self._said_early = self._said_early, set()
         here = sorted((edge for edge in said if edge <= set(self._members)), key=sorted)
-        parted = [edge for edge in here if self._mesh.cannot_reach(*sorted(edge))]
+        parted = [edge for edge in here if self._mesh.are_parted(edge)]
         judged = [judgement for edge in parted for judgement in self._part(edge, now)]
         return judged or ([BeginAnew()] if here else [])
 

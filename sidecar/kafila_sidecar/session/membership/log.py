@@ -151,7 +151,15 @@ class Log:
     @property
     def place(self) -> LogPlace:
         """Where the next entry goes."""
-        return self._place(len(self))
+        return self.place_at(len(self))
+
+    def place_at(self, index: int) -> LogPlace:
+        """Where the entry at `index` went, or will go."""
+        return LogPlace(self.session, index, self._digests[index])
+
+    def is_of_this_host(self, index: int) -> bool:
+        """Whether the one who is the host now was it when the log had so many entries."""
+        return 0 < index <= len(self) and self._history[index].host_member == self.now.host_member
 
     @property
     def head(self) -> bytes:
@@ -258,9 +266,6 @@ class Log:
         was = [any(one.fingerprint == member.fingerprint for one in at.members.values()) for at in self._history]
         return max((index + 1 for index, is_in in enumerate(was) if is_in), default=0)
 
-    def _place(self, index: int) -> LogPlace:
-        return LogPlace(self.session, index, self._digests[index])
-
     def _signer_of(self, entry: ring_pb2.LogEntry) -> bytes:
         """The certificate (DER) whose key has to have signed: the founder's own at first, then the host's.
 
@@ -280,7 +285,7 @@ class Log:
         successor = before.members.get(entry.taken_over.successor)
         if successor is None or successor.name == before.host:
             raise Denied("a log entry makes somebody the host who can't be")
-        check_succession(entry.taken_over, self._place(entry.index), before, successor)
+        check_succession(entry.taken_over, self.place_at(entry.index), before, successor)
         return successor
 
     def _refuse_rival(self, entry: ring_pb2.LogEntry, signed: ring_pb2.SignedEntry) -> None:

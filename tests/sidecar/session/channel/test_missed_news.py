@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafila_sidecar.errors import KafilaError
-from kafila_sidecar.session.channel.events import HostChanged, MemberRemoved, Outvoted
+from kafila_sidecar.session.channel.events import Doubted, HostChanged, MemberRemoved, Outvoted
 from kafila_sidecar.session.channel.replica import Replica
 from kafila_sidecar.session.channel.upkeep import Letter
 from kafila_sidecar.session.membership.identity import make_identity
@@ -140,6 +140,27 @@ def test_who_came_when_the_host_had_answered_a_doubt_before_then_its_vote_counts
         village.do(name, village[name].upkeep.vote("anna"))
     assert village["anna"].replica.is_host
     assert village[VICTIM].replica.log.host == "anna"
+
+
+@pytest.mark.parametrize("succeeded", [False, True])
+def test_host_when_its_log_grew_before_it_hears_a_vote_then_that_is_a_doubt_once_if_it_is_one_of_it(
+    succeeded: bool,
+) -> None:
+    """Its voter has ended the epoch, whatever became of the vote."""
+    village = Village(*NAMES)
+    missed = village["carl"].upkeep.vote("ben").letters
+    if succeeded:
+        village.goodbye("host")
+    host = _host(village)
+    for locked in (True, False):
+        village.do(host, village[host].upkeep.lock(locked))
+    later = village["carl"].upkeep.vote("ben").letters
+    for letters, is_heard in ((missed, not succeeded), (later, True), (missed, True)):
+        for letter in letters:
+            village.send(letter.sealed, to=[host])
+        assert told(village[host], Doubted) == ([Doubted("carl")] if is_heard else [])
+    assert village[host].replica.ballots.voters == frozenset()
+    assert village[host].replica.ballots.standing == 1
 
 
 def test_host_when_it_slept_while_the_others_went_on_then_its_first_word_is_answered_by_how_the_log_went_on() -> None:

@@ -78,6 +78,22 @@ def test_pair_when_it_is_apart_again_and_again_then_no_end_is_ever_removed_for_i
     assert set(party.serving) == set(FOUR)
 
 
+@pytest.mark.parametrize("is_up_again", [False, True])
+def test_pair_when_one_end_says_late_that_it_cannot_reach_the_other_then_they_are_apart_if_that_one_says_so_still(
+    is_up_again: bool,
+) -> None:
+    """What bob said waited for the link that came up in the end."""
+    mesh = Mesh()
+    losses = Losses("ada", mesh)
+    losses.receive_members(FOUR, 0.0)
+    losses.receive_accusation("bob", "cyd", 40.0)
+    if is_up_again:
+        mesh.linked("cyd", "bob", "direct", 0.01)
+    mesh.unlinked("bob", "cyd")
+    assert BeginAnew() in losses.receive_message("bob", 41.0)
+    assert mesh.is_apart(frozenset(("bob", "cyd"))) is not is_up_again
+
+
 def test_alarm_when_the_other_end_says_later_that_the_link_is_down_too_then_it_was_true() -> None:
     party = party_of(*FOUR)
     for _ in range(MOST_FALSE_ALARMS - 1):
