@@ -20,6 +20,16 @@ rows, eight rounds: 140 and 1,002; 135, 102 and 66; 215 (3.4 times one) and 273.
 136 and 1,181; 120, 97 and 68 (0.71 and 0.50); 156 (2.3 times one) and 373, and 275 before runs were handed over and
 built ahead as a whole. One GPU computes the single steps of several users one after another, some 5 ms each.
 
+Seen on another H200 later, medians of three rounds: mlx-lm alone 113 and 970 tokens/s, rings of one, two and four 98,
+96 and 67 for one user (0.85 and 0.59); the ring of four 155 for four users (2.3 times) and 354 for sixteen. mlx-lm
+drifts from machine to machine, and from minute to minute there, between 113 and 162 tokens/s, rings less. With the GPU
+shared through NVIDIA's MPS, four rounds: mlx-lm alone 146, rings of two and four 101 and 68 (0.67 and 0.46), four
+users 186 (2.7 times): some of what several members cost on one GPU is its changing from one process to another.
+
+Joined matrices for q/k/v and for gate/up, tried on nine blocks: 2.2 ms a step for one row with and without, 4.1 in
+place of 4.9 for four rows. MLX_MAX_MB_PER_BUFFER=200: 1.8 in place of 2.0 ms a step, and nothing to be seen of it in
+the ring.
+
 Seen in one run on four H200s before that, medians of nine rounds: mlx-lm alone 195 tokens/s, and 1,372 for sixteen
 users; rings of one, two and four 163, 109 and 74 for one user; the ring of four 241 for four users and 336 for sixteen.
 Of the 13 ms of a token on four, blocks take 9 to 10 (handing operations over, 1 ms before the GPU has work; the GPU

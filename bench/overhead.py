@@ -6,6 +6,9 @@ The ring is real, its members are processes, the shards do nothing: a state of 4
 In turns with it a bare stream carries as many messages of the same size there and back, and the head's MLX thread does
 nothing as many times. Printed: milliseconds of processor time a token for the head and for the other stages, and what
 is left of them without the link and without the thread. Wanted: 0.8 on the head and 0.4 on a stage, beside the link.
+
+Seen on two quiet cores, one user: the bare stream 0.20 ms, the head 0.39 and a stage 0.32 beside it; with others at
+work on them up to twice as much.
 """
 
 import argparse

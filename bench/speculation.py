@@ -11,7 +11,9 @@ so small a model would talk about the task instead; and the code is a file of se
 others. Wanted on hops of 25 ms: copying 5 times and a code edit 1.8 times as quick as without, chat 0.97 times.
 
 Seen on three stages and hops of 25 ms, two cores: copying 5.8 tokens/s without and 32.6 with guesses (5.6 times), the
-edit 6.0 and 33.8 (5.6), the summary 5.8 and 32.3 (5.5), chat 5.9 and 6.2 (1.05); the same texts.
+edit 6.0 and 33.8 (5.6), the summary 5.8 and 32.3 (5.5), chat 5.9 and 6.2 (1.05); the same texts. On two stages there:
+copying 5.3 times, the edit 5.2, the summary 5.2, chat 1.06. With hops of 0 and 5 ms, on two and three stages: copying
+4.7 to 4.8 times, the edit 4.1 to 4.7, the summary 4.5 to 4.9, chat 0.94 to 1.11, the same texts.
 
 With `--draft` a model of the first BLOCKS blocks guesses on the head too. With `--single` stages say that no step of
 several tokens is exact, as some devices do, so that guesses run ahead or not at all. How many guesses of the last round
