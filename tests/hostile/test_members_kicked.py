@@ -63,6 +63,25 @@ async def test_member_when_kicked_and_it_talks_on_over_old_links_then_cut_at_onc
         assert not between.closed.done()
 
 
+def test_member_when_kicked_and_it_says_in_turn_that_it_knows_and_that_it_does_not_then_heard_once() -> None:
+    village = Village("anna", "eve")
+    eve = village["eve"].replica
+    village.do("host", village["host"].upkeep.remove("eve", "removed"))
+    digests = eve.log._digests
+    knows, true_head = eve.write(go(1)), digests[-1]
+    digests[-1] = bytes(len(true_head))
+    other = eve.write(go(2))
+    digests[-1] = true_head
+    count = len(village["host"].told)
+    for sealed in (knows, other) * 20:
+        village.send(sealed, ["host"])
+    host = village["host"].replica
+    former = host.log.former("eve")
+    assert village["host"].told[count:] == [KnowsItIsOut("eve")]
+    assert former is not None
+    assert host.log.is_past(former.member, former.removed_at)
+
+
 def test_member_when_kicked_and_it_mails_on_then_nobody_hears_it_and_it_hears_nothing() -> None:
     village = Village("anna", "ben", "eve")
     eve = village["eve"].replica

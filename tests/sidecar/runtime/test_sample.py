@@ -1,5 +1,6 @@
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import mlx.core as mx
@@ -90,6 +91,15 @@ def test_picks_when_seeded_and_the_scores_are_rounded_otherwise_then_the_same(ch
     picks = [(one.pick(mx.array(row)), other.pick(mx.array(again))) for row, again in zip(scores, others, strict=True)]
     assert len({first for first, _ in picks}) > 100
     assert sum(first != second for first, second in picks) <= 3  # where two were as good as equal
+
+
+@pytest.mark.parametrize("choice", [options(top_k=2), options()])
+def test_picks_when_seeds_are_neighbours_then_no_more_alike_than_others(choice: SamplingOptions) -> None:
+    logits = mx.array([-9.0] * 10 + [1.0, 1.0])  # two ids that differ in their last bit
+    picks = [Sampler(replace(choice, seed=seed)).pick(logits) for seed in range(400)]
+    alike = [one == other for one, other in pairwise(picks)]
+    for pairs in (alike[::2], alike[1::2]):
+        assert 0.35 < sum(pairs) / len(pairs) < 0.65
 
 
 def test_picks_when_the_likeliest_are_cut_off_then_each_as_often_as_the_model_says() -> None:

@@ -20,8 +20,8 @@ COLDEST = 1e-6  # below it the quotients of logits leave float32; the most likel
 class Sampler:
     """One request's way of picking tokens.
 
-    Its random numbers are a function of its seed and of how many tokens were picked: whoever knows the seed, the prompt
-    and the answer so far picks as if it had picked all of it.
+    Its random numbers are a function of its seed, of how many tokens were picked and of the ids that it draws among:
+    whoever knows the seed, the prompt and the answer so far picks as if it had picked all of it.
     """
 
     def __init__(
@@ -167,10 +167,12 @@ def _luck(key: "mx.array", ids: "mx.array") -> "mx.array":
     """Gumbel noise of each id: whoever has the most of score and noise is drawn as often as its score says.
 
     It goes by key and id alone. In what order the likeliest ids come, and which is the last of them, hangs on the last
-    bits of all scores; noise that went by their places would make each rounding a seed of its own.
+    bits of all scores; noise that went by their places would make each rounding a seed of its own. The key is mixed
+    first: those of neighbouring seeds differ in as few bits as neighbouring ids.
     """
     import mlx.core as mx
 
+    key = mx.random.split(key)[0]
     keys = mx.stack([mx.broadcast_to(key[0], ids.shape), key[1] ^ ids.astype(mx.uint32)], axis=-1)
     noise: mx.array = mx.vmap(lambda one: mx.random.gumbel(key=one))(keys)
     return noise

@@ -259,12 +259,14 @@ class Replica:
             self._letters.append((member, self.keys.seal_for(member, envelope, writer=self.me.index)))
 
     def _hear_out(self, envelope: ring_pb2.Envelope) -> list[Event]:
-        """Somebody who is no member says something: told by the host once that one knows it; raises Denied else."""
+        """Somebody who is no member says something: told by the host once that one knows it, which it can't take back;
+        raises Denied else."""
         former = self.log.former(envelope.sender)
         if former is not None and (self.is_host or self.log.was_host(former)):
             control = verify_envelope(envelope, session=self.log.session, sender=former.member)
             knew = self.log.is_past(former.member, former.removed_at)
-            self.log.follows(former.member, envelope.log_length, envelope.log_head)
+            if not knew:
+                self.log.follows(former.member, envelope.log_length, envelope.log_head)
             if self.is_host and not knew and self.log.is_past(former.member, former.removed_at):
                 return [KnowsItIsOut(former.member.name)]
             self._tell_out(former, control)
